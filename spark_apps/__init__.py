@@ -1,0 +1,40 @@
+"""The lake's side: tables, their indexes and the commit log, for the bundled programs and for notebooks.
+
+Names are handed on lazily (PEP 562), so importing this package, or its Spark-free parts, imports neither
+pyspark nor pyarrow. It never imports Airflow.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from spark_apps.indexes.columns import IncludedColumns
+    from spark_apps.table import IndexedTable
+    from spark_apps.timeline.model import Receipt
+
+# The one place that states the version: the package's metadata and the apps read it here.
+__version__ = "0.1.0"
+
+_HOME_OF = {
+    "IncludedColumns": "spark_apps.indexes.columns",
+    "IndexedTable": "spark_apps.table",
+    "Receipt": "spark_apps.timeline.model",
+}
+
+__all__ = ["IncludedColumns", "IndexedTable", "Receipt", "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name where it lives, at first use."""
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(__all__)}")
+    value = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOME_OF})
