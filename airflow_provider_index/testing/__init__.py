@@ -1,0 +1,11 @@
+"""Helpers for people who test DAGs: a whole Airflow on this machine, and a small client to drive it.
+
+Nothing here is imported by the operators; it may be used from tests, from demos and from a notebook.
+"""
+
+from __future__ import annotations
+
+from airflow_provider_index.testing.client import AirflowClient, DagRunFailed, DagRunReport
+from airflow_provider_index.testing.local_airflow import AirflowDidNotStart, LocalAirflow
+
+__all__ = ["AirflowClient", "AirflowDidNotStart", "DagRunFailed", "DagRunReport", "LocalAirflow"]

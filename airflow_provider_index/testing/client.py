@@ -1,0 +1,229 @@
+"""A small client of Airflow's REST API: trigger a DAG, wait for it, look at its tasks, XComs and logs.
+
+It knows the public API (``/api/v2``) and how to log in to the simple auth manager; it starts and stops nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+
+FINISHED = frozenset({"success", "failed"})
+_RESTING = frozenset({"success", "failed", "skipped", "upstream_failed", "removed"})
+
+
+class DagRunFailed(AssertionError):
+    """A run ended otherwise than was asked; the message carries the tasks' states and the log of what failed."""
+
+
+@dataclass(frozen=True)
+class DagRunReport:
+    """How a run ended. ``tasks`` maps a task id (``id[3]`` for a mapped one) to its state."""
+
+    dag_id: str
+    run_id: str
+    state: str
+    tasks: dict[str, str | None] = field(default_factory=dict)
+
+
+class AirflowClient:
+    """Speaks to one Airflow.
+
+    :param url: address of the API server, without a path.
+    :param username: a user of the simple auth manager.
+    :param password: that user's password.
+    """
+
+    def __init__(self, url: str, username: str, password: str) -> None:
+        self.url = url.rstrip("/")
+        self._login = {"username": username, "password": password}
+        # A proxy set for the outside world must not be asked for an address on this machine.
+        self._http = httpx.Client(base_url=self.url, timeout=60, trust_env=False)
+
+    def close(self) -> None:
+        """Closes the connections to the server."""
+        self._http.close()
+
+    def login(self) -> str:
+        """Fetches a token and uses it from here on; returns it."""
+        answer = self._http.post("/auth/token", json=self._login)
+        answer.raise_for_status()
+        token: str = answer.json()["access_token"]
+        self._http.headers["Authorization"] = f"Bearer {token}"
+        return token
+
+    def healthy(self) -> bool:
+        """Whether database, scheduler, DAG processor and triggerer all say that they are well."""
+        try:
+            answer = self._http.get("/api/v2/monitor/health", timeout=5)
+        except httpx.TransportError:
+            return False
+        if answer.status_code != httpx.codes.OK:
+            return False
+        parts = answer.json()
+        names = ("metadatabase", "scheduler", "dag_processor", "triggerer")
+        return all((parts.get(name) or {}).get("status") == "healthy" for name in names)
+
+    def get(self, path: str, **params: Any) -> Any:
+        """``GET /api/v2/<path>`` as decoded JSON. :raises httpx.HTTPStatusError: for any status from 400."""
+        return self._request("GET", path, params=params or None)
+
+    def post(self, path: str, body: Any) -> Any:
+        """``POST /api/v2/<path>``, decoded."""
+        return self._request("POST", path, json=body)
+
+    def patch(self, path: str, body: Any, **params: Any) -> Any:
+        """``PATCH /api/v2/<path>``, decoded."""
+        return self._request("PATCH", path, json=body, params=params or None)
+
+    # --- DAGs ---------------------------------------------------------------------------------------------------
+
+    def import_errors(self) -> list[str]:
+        """What the DAG processor could not parse: one text a file."""
+        rows = self.get("importErrors")["import_errors"]
+        return [f"{row['filename']}\n{row['stack_trace']}" for row in rows]
+
+    def wait_for_dags(self, *dag_ids: str, timeout: float = 90) -> None:
+        """Returns once every DAG of that name is known and can run. :raises TimeoutError: after ``timeout`` seconds."""
+        deadline = time.monotonic() + timeout
+        missing = set(dag_ids)
+        while missing:
+            if errors := self.import_errors():
+                raise DagRunFailed("Airflow cannot parse:\n" + "\n".join(errors))
+            known = {row["dag_id"] for row in self.get("dags", limit=1000)["dags"]}
+            missing = set(dag_ids) - known
+            if missing and time.monotonic() > deadline:
+                raise TimeoutError(f"Airflow has not found the DAGs {sorted(missing)}; it knows {sorted(known)}.")
+            if missing:
+                time.sleep(0.5)
+
+    def trigger(self, dag_id: str, conf: dict[str, Any] | None = None, run_id: str | None = None) -> str:
+        """Starts a run now and returns its id. ``conf`` becomes the run's params."""
+        run_id = run_id or f"manual__{datetime.now(UTC):%Y%m%dT%H%M%S.%f}"
+        self.post(f"dags/{dag_id}/dagRuns", {"dag_run_id": run_id, "logical_date": None, "conf": conf or {}})
+        return run_id
+
+    # --- runs and tasks -----------------------------------------------------------------------------------------
+
+    def run_state(self, dag_id: str, run_id: str) -> str:
+        """``queued``, ``running``, ``success`` or ``failed``."""
+        state: str = self.get(f"dags/{dag_id}/dagRuns/{_part(run_id)}")["state"]
+        return state
+
+    def task_instances(self, dag_id: str, run_id: str) -> list[dict[str, Any]]:
+        """The task instances of a run, as the API tells of them."""
+        rows: list[dict[str, Any]] = self.get(
+            f"dags/{dag_id}/dagRuns/{_part(run_id)}/taskInstances", limit=1000
+        )["task_instances"]
+        return rows
+
+    def task_states(self, dag_id: str, run_id: str) -> dict[str, str | None]:
+        """Task id (``id[3]`` for a mapped instance) -> state."""
+        return {_label(row): row["state"] for row in self.task_instances(dag_id, run_id)}
+
+    def wait(self, dag_id: str, run_id: str, *, timeout: float = 300, poll: float = 0.5) -> DagRunReport:
+        """Waits until the run has ended, however it did. :raises TimeoutError: after ``timeout`` seconds."""
+        deadline = time.monotonic() + timeout
+        while (state := self.run_state(dag_id, run_id)) not in FINISHED:
+            if time.monotonic() > deadline:
+                states = self.task_states(dag_id, run_id)
+                raise TimeoutError(f"{dag_id} {run_id} is still {state} after {timeout} s: {states}")
+            time.sleep(poll)
+        return DagRunReport(dag_id, run_id, state, self.task_states(dag_id, run_id))
+
+    def wait_for_task(
+        self, dag_id: str, run_id: str, task: str, states: frozenset[str] = _RESTING, *, timeout: float = 120
+    ) -> str:
+        """Waits until one task is in one of ``states`` and returns which. ``task`` may be ``id[3]``."""
+        deadline = time.monotonic() + timeout
+        while True:
+            state = self.task_states(dag_id, run_id).get(task)
+            if state in states:
+                return str(state)
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{dag_id}.{task} is {state} after {timeout} s, not one of {sorted(states)}.")
+            time.sleep(0.3)
+
+    def run(
+        self, dag_id: str, conf: dict[str, Any] | None = None, *, timeout: float = 300, expect: str = "success"
+    ) -> DagRunReport:
+        """Triggers, waits, and insists on the end that was expected.
+
+        :raises DagRunFailed: if the run ended otherwise; with the logs of the tasks that failed.
+        """
+        report = self.wait(dag_id, self.trigger(dag_id, conf), timeout=timeout)
+        if report.state != expect:
+            raise DagRunFailed(self.describe(report))
+        return report
+
+    def describe(self, report: DagRunReport) -> str:
+        """A run's tasks and the last log lines of those that failed."""
+        lines = [f"{report.dag_id} {report.run_id} ended as {report.state}: {report.tasks}"]
+        for row in self.task_instances(report.dag_id, report.run_id):
+            if row["state"] in ("failed", "up_for_retry"):
+                log = self.log(report.dag_id, report.run_id, row["task_id"], row["try_number"], row["map_index"])
+                lines += [f"--- {_label(row)}", *log.splitlines()[-40:]]
+        return "\n".join(lines)
+
+    def xcom(
+        self, dag_id: str, run_id: str, task_id: str, key: str = "return_value", map_index: int = -1
+    ) -> Any:
+        """A value that a task handed on. :raises httpx.HTTPStatusError: 404 if there is none."""
+        path = f"dags/{dag_id}/dagRuns/{_part(run_id)}/taskInstances/{task_id}/xcomEntries/{key}"
+        return self.get(path, map_index=map_index, deserialize=True)["value"]
+
+    def log(self, dag_id: str, run_id: str, task_id: str, try_number: int = 1, map_index: int = -1) -> str:
+        """The log of one try as text."""
+        path = f"dags/{dag_id}/dagRuns/{_part(run_id)}/taskInstances/{task_id}/logs/{try_number}"
+        content = self.get(path, map_index=map_index, full_content=True)["content"]
+        return "\n".join(_log_line(entry) for entry in content)
+
+    def clear(self, dag_id: str, run_id: str, *task_ids: str, only_failed: bool = False, **options: Any) -> None:
+        """Clears tasks of a run, so that the scheduler runs them again."""
+        body = {
+            "dry_run": False,
+            "dag_run_id": run_id,
+            "task_ids": list(task_ids) or None,
+            "only_failed": only_failed,
+            "reset_dag_runs": True,
+            **options,
+        }
+        self.post(f"dags/{dag_id}/clearTaskInstances", body)
+
+    def mark(self, dag_id: str, run_id: str, task_id: str, state: str) -> None:
+        """Marks a task by hand as ``success`` or ``failed``."""
+        self.patch(f"dags/{dag_id}/dagRuns/{_part(run_id)}/taskInstances/{task_id}", {"new_state": state})
+
+    def _request(self, method: str, path: str, **options: Any) -> Any:
+        answer = self._http.request(method, f"/api/v2/{path}", **options)
+        if answer.status_code == httpx.codes.UNAUTHORIZED:
+            self.login()
+            answer = self._http.request(method, f"/api/v2/{path}", **options)
+        if answer.is_error:
+            raise httpx.HTTPStatusError(
+                f"{method} {path} answered {answer.status_code}: {answer.text[:500]}",
+                request=answer.request,
+                response=answer,
+            )
+        return answer.json() if answer.content else None
+
+
+def _part(run_id: str) -> str:
+    return quote(run_id, safe="")
+
+
+def _label(row: dict[str, Any]) -> str:
+    return row["task_id"] if row["map_index"] < 0 else f"{row['task_id']}[{row['map_index']}]"
+
+
+def _log_line(entry: Any) -> str:
+    if not isinstance(entry, dict):
+        return str(entry)
+    extra = entry.get("error_detail")
+    text = str(entry.get("event", ""))
+    return f"{text}\n{extra}" if extra else text

@@ -1,0 +1,233 @@
+"""A whole Airflow on this machine: scheduler, DAG processor, API server and triggerer, on SQLite and loopback.
+
+It is what ``airflow standalone`` starts, with a home and ports of its own, so that several may run side by side and
+nothing of the user's own installation is touched. For tests and demos; never for production.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from airflow_provider_index.testing.client import AirflowClient
+
+# An ignored SIGINT is inherited (a shell's background job has it so), and Airflow stops cleanly by SIGINT only.
+_WITH_SIGINT = "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])"
+_STOP_SECONDS = 60
+
+
+class AirflowDidNotStart(RuntimeError):
+    """Airflow did not become healthy in time; the message ends with what it logged last."""
+
+
+class LocalAirflow:
+    """Starts Airflow, hands out a client, stops it.
+
+    ::
+
+        with LocalAirflow(dags="dags", connections={"spark_default": {"conn_type": "spark", "host": "local[2]"}}) as airflow:
+            airflow.client.run("nightly")
+
+    :param dags: folder of DAG files, or one of them.
+    :param connections: connection id -> fields (``conn_type``, ``host``, ``extra`` …) or a connection URI.
+    :param variables: Airflow Variables.
+    :param config: ``section__key`` -> value, over what is set here: ``{"core__parallelism": "2"}``.
+    :param env: environment variables for all of it.
+    :param home: AIRFLOW_HOME; a temporary one, removed at the end, unless given.
+    :param parallelism: how many tasks may run at once. Each costs a process.
+    """
+
+    def __init__(
+        self,
+        dags: str | os.PathLike[str],
+        *,
+        connections: Mapping[str, Mapping[str, Any] | str] | None = None,
+        variables: Mapping[str, str] | None = None,
+        config: Mapping[str, str] | None = None,
+        env: Mapping[str, str] | None = None,
+        home: str | os.PathLike[str] | None = None,
+        parallelism: int = 4,
+    ) -> None:
+        self._temporary = home is None
+        self.home = Path(home or tempfile.mkdtemp(prefix="airflow-home-")).absolute()
+        self.home.mkdir(parents=True, exist_ok=True)
+        self.port, log_port, triggerer_port = _free_ports(3)
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.username = "admin"
+        self.password = secrets.token_urlsafe(12)
+        settings = self._settings(Path(dags).absolute(), log_port, triggerer_port, parallelism)
+        settings.update(config or {})
+        self.env = {
+            **{name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW_")},
+            "AIRFLOW_HOME": str(self.home),
+            **{f"AIRFLOW__{name.upper()}": value for name, value in settings.items()},
+            **{f"AIRFLOW_CONN_{name.upper()}": _connection(value) for name, value in (connections or {}).items()},
+            **{f"AIRFLOW_VAR_{name.upper()}": value for name, value in (variables or {}).items()},
+            # The interpreter's own folder first: Airflow finds its parts by the name `airflow`.
+            "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]),
+            "NO_PROXY": "127.0.0.1,localhost",
+            **(env or {}),
+        }
+        self.client = AirflowClient(self.url, self.username, self.password)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> LocalAirflow:
+        try:
+            return self.start()
+        except BaseException:
+            self.stop()
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def log_file(self) -> Path:
+        """Where all parts of Airflow write what they say."""
+        return self.home / "standalone.log"
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of the parent of all parts, while it runs; also the id of their process group."""
+        return self._process.pid if self._process is not None else None
+
+    def start(self, timeout: float = 120) -> LocalAirflow:
+        """Prepares the database, starts all parts, and returns once all are healthy.
+
+        :param timeout: seconds; on two cores about 25 are needed.
+        :raises AirflowDidNotStart: with the last lines of the log.
+        """
+        passwords = self.home / "simple_auth_manager_passwords.json.generated"
+        passwords.write_text(json.dumps({self.username: self.password}))
+        passwords.chmod(0o600)
+        airflow = str(Path(sys.executable).parent / "airflow")
+        command = [sys.executable, "-c", _WITH_SIGINT, airflow, "standalone"]
+        with self.log_file.open("wb") as log:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=self.env,
+                cwd=self.home,
+                start_new_session=True,
+            )
+        deadline = time.monotonic() + timeout
+        while not self.client.healthy():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                raise AirflowDidNotStart(
+                    f"Airflow was not healthy after {timeout} s "
+                    f"(exit status {self._process.poll()}).\n{self._tail()}"
+                )
+            time.sleep(0.5)
+        self.client.login()
+        return self
+
+    def stop(self) -> None:
+        """Stops all parts (about 14 s), ends what did not stop, and removes a temporary home."""
+        self.client.close()
+        if self._process is not None:
+            if self._process.poll() is None:
+                self._process.send_signal(signal.SIGINT)
+                with _tolerate(subprocess.TimeoutExpired):
+                    self._process.wait(_STOP_SECONDS)
+            # Whatever is left of the group would go on writing into a home that is gone.
+            with _tolerate(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+            self._process = None
+        if self._temporary:
+            shutil.rmtree(self.home, ignore_errors=True)
+
+    def airflow(self, *arguments: str, timeout: float = 120) -> str:
+        """Runs an ``airflow`` command with this Airflow's settings and returns what it printed."""
+        done = subprocess.run(
+            [str(Path(sys.executable).parent / "airflow"), *arguments],
+            env=self.env,
+            cwd=self.home,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=True,
+        )
+        return done.stdout
+
+    def _tail(self, lines: int = 40) -> str:
+        return "\n".join(self.log_file.read_text(errors="replace").splitlines()[-lines:])
+
+    def _settings(self, dags: Path, log_port: int, triggerer_port: int, parallelism: int) -> dict[str, str]:
+        return {
+            "core__dags_folder": str(dags),
+            "core__load_examples": "False",
+            "core__executor": "LocalExecutor",
+            # The default of 32 forks 32 workers at once.
+            "core__parallelism": str(parallelism),
+            "core__dags_are_paused_at_creation": "False",
+            "core__fernet_key": _fernet_key(),
+            "core__execution_api_server_url": f"{self.url}/execution/",
+            "core__simple_auth_manager_users": f"{self.username}:admin",
+            "core__simple_auth_manager_passwords_file": str(
+                self.home / "simple_auth_manager_passwords.json.generated"
+            ),
+            "database__sql_alchemy_conn": f"sqlite:///{self.home / 'airflow.db'}",
+            "database__load_default_connections": "False",
+            "api__host": "127.0.0.1",
+            "api__port": str(self.port),
+            "api__base_url": self.url,
+            "api__secret_key": secrets.token_hex(16),
+            "api__workers": "1",
+            "api_auth__jwt_secret": secrets.token_hex(32),
+            "dag_processor__refresh_interval": "5",
+            "dag_processor__min_file_process_interval": "10",
+            "logging__base_log_folder": str(self.home / "logs"),
+            "logging__worker_log_server_port": str(log_port),
+            "logging__trigger_log_server_port": str(triggerer_port),
+            "scheduler__scheduler_idle_sleep_time": "0.3",
+            "triggerer__default_capacity": "100",
+            "usage_data_collection__enabled": "False",
+        }
+
+
+def _connection(value: Mapping[str, Any] | str) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _fernet_key() -> str:
+    import base64
+
+    return base64.urlsafe_b64encode(secrets.token_bytes(32)).decode()
+
+
+def _free_ports(count: int) -> list[int]:
+    # All are held open until the last is found, so that none is handed out twice.
+    held = [socket.socket() for _ in range(count)]
+    try:
+        for one in held:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in held]
+    finally:
+        for one in held:
+            one.close()
+
+
+@contextmanager
+def _tolerate(*kinds: type[BaseException]) -> Iterator[None]:
+    try:
+        yield
+    except kinds:
+        pass
