@@ -1,0 +1,59 @@
+# What a person or CI runs. Needs Python 3.11 or newer, pip, make and git; all else goes into .venv.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.ready
+# One run of everything must not hang: each test has a limit of its own (pyproject.toml), this is for the whole.
+PYTEST := $(BIN)/python -m pytest
+PATHS  := airflow_provider_index spark_apps dags_examples tests benchmarks
+FOUND  := $(wildcard $(PATHS))
+
+.DEFAULT_GOAL := help
+.PHONY: help venv demo test check format bench model faults wheel-test clean
+
+help:  ## This list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|' 2>/dev/null \
+	  || grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST)
+
+venv: $(STAMP)  ## Set up .venv with everything; quick when it is there
+
+$(STAMP): setup.cfg pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Python 3.11 or newer is needed; $(PYTHON) is $$($(PYTHON) -V 2>&1). Nothing was set up. Name another one: make venv PYTHON=python3.11" >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $(STAMP)
+
+demo: venv  ## The whole main job on real flights, on a real Airflow
+	$(BIN)/python -m dags_examples.demo $(DEMO_ARGS)
+
+test: venv  ## All tests
+	$(PYTEST) $(TEST_ARGS)
+
+check: venv  ## Formatter, linter, types, import contracts
+	$(BIN)/ruff format --check $(FOUND)
+	$(BIN)/ruff check $(FOUND)
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: venv  ## Bring the code into its format
+	$(BIN)/ruff format $(FOUND)
+	$(BIN)/ruff check --fix $(FOUND)
+
+bench: venv  ## Measure, and print what was measured
+	$(BIN)/python -m benchmarks $(BENCH_ARGS)
+
+model: venv  ## The timeline's model with 10,000 histories
+	HISTORIES=10000 $(PYTEST) tests/timeline/test_model.py --timeout=7200 $(TEST_ARGS)
+
+faults: venv  ## Every call to the store, failed in every way
+	$(PYTEST) tests/faults --timeout=3600 -s $(TEST_ARGS)
+
+wheel-test: venv  ## The wheel with all it depends on, in an empty environment
+	$(PYTEST) tests/packaging --timeout=1800 --whole-wheel $(TEST_ARGS)
+
+clean:  ## Remove caches, builds and what runs leave; .venv stays
+	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis spark-warehouse \
+	  metastore_db derby.log .demo
+	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +

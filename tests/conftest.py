@@ -1,0 +1,61 @@
+"""What every test may use: one Spark session for the whole run, and the profiles of the property tests."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# One profile for all property tests; HISTORIES says how many examples, `make model` sets it to 10,000.
+settings.register_profile(
+    "run",
+    max_examples=int(os.environ.get("HISTORIES", "100")),
+    deadline=None,
+    derandomize="HISTORIES" not in os.environ,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+settings.load_profile("run")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--whole-wheel",
+        action="store_true",
+        help="install the wheel with all it depends on, instead of lending it this environment's libraries",
+    )
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A session as a user would have it, but small: two threads, four shuffle partitions, no UI."""
+    from pyspark.sql import SparkSession
+
+    from spark_apps.environment import java_home
+
+    home: Path = tmp_path_factory.mktemp("spark")
+    os.environ["JAVA_HOME"] = str(java_home())
+    session = (
+        SparkSession.builder.master("local[2]")
+        .appName("tests")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.shuffle.partitions", "4")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.driver.memory", "2g")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.local.dir", str(home / "local"))
+        .config("spark.sql.warehouse.dir", str(home / "warehouse"))
+        .config("spark.sql.artifact.isolation.enabled", "false")
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()
