@@ -1,0 +1,179 @@
+"""The interface of an index kind: what its code is asked, what it is given, and what it hands back.
+
+A handler decides what is to be done and stages files; the framework (:mod:`spark_apps.actions`) begins the transaction
+and commits what the handler returns, so that no handler can publish half of something. Kinds of third parties use this
+same interface; how a handler is found is told in :mod:`spark_apps.indexes.registry`.
+Follows seed ``003_b2126cd8dfebb648.txt`` (pluggable index handlers).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from spark_apps.mergetree.tree import Snapshot, Tree
+from spark_apps.timeline.files import GroupKey
+from spark_apps.timeline.model import AnyAction, IndexDefinition, Scope, TableDefinition, Write
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True)
+class IndexContext:
+    """What every call that does work is given.
+
+    :param snapshot: the table at the version that the transaction began from.
+    :param definition: the index.
+    :param directory: key of a directory of this attempt where the handler may stage files of this index; a handler that
+        writes more than once puts each write into a folder of its own below it.
+    """
+
+    snapshot: Snapshot
+    definition: IndexDefinition
+    directory: str
+
+    @property
+    def table(self) -> TableDefinition:
+        return self.snapshot.table
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What a data commit does to the rows of the keys that it touches.
+
+    Both frames hold the table's partition columns, its record key, and the columns that any index asked for
+    (:meth:`IndexHandler.reads`), one row a key at most. ``before``: the row as the snapshot shows it. ``after``: as the
+    commit will show it. A key deleted is in ``before`` only, a new one in ``after`` only, one whose
+    row did not change in these columns is in both; one moved to another partition is in both, with other partition columns.
+
+    :param before: ``None`` where it is known that none of the keys existed.
+    :param after: ``None`` where all rows go.
+    :param groups: the file groups of the data that the commit writes.
+    :param replaced: partitions all of whose rows go (an overwrite, a dropped partition); ``before`` holds them.
+    """
+
+    before: DataFrame | None
+    after: DataFrame | None
+    groups: frozenset[GroupKey]
+    replaced: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class IndexWork:
+    """What a handler staged, for the framework to commit.
+
+    :param actions: files added and removed, coverage, a changed definition.
+    :param writes: scopes written: :func:`~spark_apps.timeline.model.shard_scope` of the index's tree.
+    :param reads: scopes that must not change until the commit.
+    :param metrics: small numbers for the receipt.
+    """
+
+    actions: tuple[AnyAction, ...] = ()
+    writes: tuple[Write, ...] = ()
+    reads: tuple[Scope, ...] = ()
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def empty(self) -> bool:
+        return not self.actions
+
+
+@dataclass(frozen=True)
+class IndexPlan:
+    """What a build or refresh would read and write, for a dry run: files, bytes and why."""
+
+    index: str
+    mode: str
+    groups: tuple[GroupKey, ...]
+    files: int
+    bytes: int
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class CannotPrune:
+    """The index says nothing on this predicate; the rows must be scanned. Never to be taken for an empty answer."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Where rows that satisfy a predicate can be, within what the index covers.
+
+    Everything else that the index covers holds no such row; what it does not cover must be scanned.
+
+    :param groups: file groups of the data that can hold such rows; may be empty, which means that nothing matches.
+    :param keys: record keys (with partition columns) of the rows, or ``None`` where the index tells only groups.
+    :param files: index files read to find out, and their bytes.
+    """
+
+    groups: frozenset[GroupKey]
+    keys: DataFrame | None = None
+    files: int = 0
+    bytes: int = 0
+
+
+class IndexHandler(ABC):
+    """The code of one kind of index. Stateless: one object serves all tables."""
+
+    kind: ClassVar[str]
+    """The registered name."""
+
+    own_storage: ClassVar[bool] = True
+    """Whether the index has files in the table's directory. Storage elsewhere can only be deferred."""
+
+    @abstractmethod
+    def validate(self, table: TableDefinition, definition: IndexDefinition) -> IndexDefinition:
+        """The definition, completed with the kind's defaults.
+
+        :raises InvalidInput: (or one of its kin) if such an index cannot be on such a table.
+        """
+
+    @abstractmethod
+    def tree(self, table: TableDefinition, definition: IndexDefinition) -> Tree | None:
+        """The merge tree of the entries, or ``None`` if they are not kept in one."""
+
+    @abstractmethod
+    def reads(self, table: TableDefinition, definition: IndexDefinition) -> tuple[str, ...]:
+        """Columns beside partition columns and record key that :meth:`maintain` needs in :class:`Changes`."""
+
+    def needs_before(self, table: TableDefinition, definition: IndexDefinition) -> bool:
+        """Whether :meth:`maintain` uses :attr:`Changes.before` of keys that stay in the table. Finding them costs a join."""
+        return True
+
+    @abstractmethod
+    def plan(self, context: IndexContext, mode: str = "full", partitions: Sequence[str] | None = None) -> IndexPlan:
+        """What :meth:`build` (mode "full") or :meth:`refresh` would do."""
+
+    @abstractmethod
+    def build(self, context: IndexContext) -> IndexWork:
+        """Stages entries of all rows of the snapshot."""
+
+    @abstractmethod
+    def maintain(self, context: IndexContext, changes: Changes) -> IndexWork:
+        """Stages what a data commit changes in the index; it is published in the same commit."""
+
+    @abstractmethod
+    def refresh(
+        self,
+        context: IndexContext,
+        mode: Literal["incremental", "full", "quick"] = "incremental",
+        partitions: Sequence[str] | None = None,
+    ) -> IndexWork:
+        """Stages what makes the index cover the snapshot again."""
+
+    @abstractmethod
+    def compact(self, context: IndexContext, mode: Literal["quick", "full"] = "quick") -> IndexWork:
+        """Stages fewer, larger files with the same entries."""
+
+    @abstractmethod
+    def prune(self, context: IndexContext, values: Mapping[str, Sequence[Any]]) -> Candidates | CannotPrune:
+        """Where rows can be whose columns have one of the given values (``None`` among them means null)."""
+
+    def drop(self, context: IndexContext) -> IndexWork:
+        """What must be removed beside the index's own files, which the framework removes."""
+        return IndexWork()

@@ -1,0 +1,1 @@
+"""The one storage primitive: file groups of base and delta files, written, merged on read, and folded by Spark."""

@@ -1,0 +1,105 @@
+"""What a merge tree is: its columns, the key that rows are merged by, and how a row finds its file group.
+
+The table's own rows are one tree (:func:`data_tree`), each index with storage of its own is another; readers, writers
+and compaction know trees only. A :class:`Snapshot` is what they read from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from pyspark.sql.types import StructField, StructType
+
+from spark_apps.mergetree.schema import struct_type
+from spark_apps.timeline.files import DataFile, GroupKey
+from spark_apps.timeline.model import DATA_TREE, TableDefinition
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from spark_apps.storage.store import ObjectStore
+    from spark_apps.timeline.state import State
+
+DELETED = "__index_deleted"
+"""Column of delta files: true for a tombstone, null for a row. Null, not false, so that a file's footer counts the
+tombstones, and a base file, which lacks the column, reads as rows."""
+
+FileGroups = Mapping[GroupKey, Sequence[DataFile]]
+"""(partition, group) -> its files in merge order."""
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A merge tree.
+
+    :param name: "data", or :attr:`IndexDefinition.tree <spark_apps.timeline.model.IndexDefinition.tree>`.
+    :param schema: columns of a row, without the tombstone's flag.
+    :param key: columns that make a row unique within its partition; files are sorted by them; compared null-safe.
+    :param partition_by: columns that are the same in all rows of a partition; empty for an index.
+    :param hash_fields: columns whose hash, reduced to the partition's count, is the row's group.
+    :param ordering: column that decides among the rows of one key in one batch (and, with ``merge_by`` "ordering",
+        across commits): the highest wins, null is lowest.
+    :param unique: columns that are written without a dictionary, since their values hardly repeat.
+    """
+
+    name: str
+    schema: StructType
+    key: tuple[str, ...]
+    hash_fields: tuple[str, ...]
+    hash_function: str = "xxhash64"
+    partition_by: tuple[str, ...] = ()
+    ordering: str | None = None
+    merge_by: Literal["commit", "ordering"] = "commit"
+    unique: tuple[str, ...] = ()
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """Columns that make a row unique in the whole tree: partition columns, then key."""
+        return (*self.partition_by, *(name for name in self.key if name not in self.partition_by))
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(self.schema.names)
+
+    def field(self, name: str) -> StructField:
+        """A column of the schema. :raises KeyError: if there is none of that name."""
+        return self.schema[name]
+
+
+def data_tree(table: TableDefinition) -> Tree:
+    """The merge tree of a table's own rows."""
+    return Tree(
+        name=DATA_TREE,
+        schema=struct_type(table.fields),
+        key=table.record_key,
+        hash_fields=table.hash_fields or table.record_key,
+        hash_function=table.hash_function,
+        partition_by=table.partition_by,
+        ordering=table.ordering_column,
+        merge_by=table.merge_by,
+        unique=table.record_key if len(table.record_key) == 1 else (),
+    )
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A table at one version, together with the Spark session and the store to read it with."""
+
+    spark: SparkSession
+    store: ObjectStore
+    state: State
+
+    @property
+    def table(self) -> TableDefinition:
+        return self.state.table
+
+    @property
+    def data(self) -> Tree:
+        """The merge tree of the table's own rows."""
+        return data_tree(self.state.table)
+
+    def groups(self, tree: str = DATA_TREE) -> dict[GroupKey, list[DataFile]]:
+        """(partition, group) -> live files in merge order."""
+        return self.state.groups(tree)
