@@ -1,7 +1,13 @@
 """Airflow's side: operators, sensors, triggers, hooks and task groups which keep the indexes of lake tables.
 
-Everything that touches rows runs in a Spark app of :mod:`spark_apps`; what is here checks, submits, waits and reads the
-receipt from the table's timeline. Importing it, or parsing a DAG that does, imports neither pyspark nor pyarrow.
+Everything that touches rows runs in a Spark app of :mod:`spark_apps`; what is here checks, submits, waits and
+reads the receipt from the table's timeline. Importing it, or parsing a DAG that does, imports neither pyspark
+nor pyarrow.
 """
 
-__version__ = "0.1.0"
+from airflow_provider_index.own_apps import check_own_apps
+
+# First of all: everything below imports spark_apps, and a folder of a user's own may hide it.
+check_own_apps()
+
+from spark_apps import __version__ as __version__  # noqa: E402

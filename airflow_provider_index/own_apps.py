@@ -6,9 +6,7 @@ from it would then be missing or wrong. This module uses nothing of ``spark_apps
 
 from __future__ import annotations
 
-import sys
-from importlib.machinery import ModuleSpec, PathFinder
-from importlib.util import module_from_spec, spec_from_file_location
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 
 OWN_APPS = Path(__file__).resolve().parent.parent / "spark_apps"
@@ -30,12 +28,14 @@ def check_own_apps() -> None:
 
 
 def _folder_of_import() -> Path:
-    loaded = sys.modules.get("spark_apps")
-    spec: ModuleSpec | None = loaded.__spec__ if loaded is not None else PathFinder.find_spec("spark_apps")
-    if spec is None or spec.origin is None:
-        # Not found on a path entry but by an import hook (an editable install): then no folder hides it.
-        return OWN_APPS
-    return Path(spec.origin).resolve().parent
+    """Where ``import spark_apps`` finds its package, by the same rules as the import itself."""
+    spec = find_spec("spark_apps")
+    if spec is None:
+        raise ModuleNotFoundError("No module named 'spark_apps'", name="spark_apps")
+    if spec.origin is not None:
+        return Path(spec.origin).resolve().parent
+    # A folder without __init__.py. It gives way to an installed package, but not to an editable install.
+    return Path(next(iter(spec.submodule_search_locations or ("spark_apps",)))).resolve()
 
 
 def _error_class() -> type[Exception]:

@@ -219,7 +219,7 @@ def _code_version() -> str | None:
         text = (folder / "version.py").read_text(encoding="utf-8") if folder else ""
     except OSError:
         return None
-    found = re.search(r'^__version__.*?=\s*"([^"]+)"', text, flags=re.MULTILINE)
+    found = re.search(r"^__version__.*?=\s*['\"]([^'\"]+)", text, flags=re.MULTILINE)
     return found.group(1) if found else None
 
 

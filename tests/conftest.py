@@ -53,7 +53,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.local.dir", str(home / "local"))
         .config("spark.sql.warehouse.dir", str(home / "warehouse"))
-        .config("spark.sql.artifact.isolation.enabled", "false")
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("ERROR")

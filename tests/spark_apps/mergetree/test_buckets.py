@@ -1,0 +1,177 @@
+"""Buckets of the driver against buckets of Spark, over generated values of every type, in one Spark job."""
+
+from __future__ import annotations
+
+import datetime as dt
+import random
+import struct
+from decimal import Decimal
+
+import pytest
+from pyspark.sql import functions as F
+
+from spark_apps.layout.hashing import bucket_id
+from spark_apps.mergetree.buckets import bucket_column
+from spark_apps.storage.errors import InvalidInput, InvalidRule, InvalidSchema
+
+pytestmark = pytest.mark.spark
+
+ROWS = 400
+COUNT = 9973
+ODD_TEXT = ["", "a", "\x00", "é", "e\u0301", "\uffff", "\U0001f600", "a\U00010000b", "\U0010ffff", "日本", "'\"`\\"]
+JAVA = ["s", "i8", "i16", "i32", "i64", "flag", "day", "at", "local", "small", "plain"]
+TYPES = {
+    "s": "string",
+    "i8": "tinyint",
+    "i16": "smallint",
+    "i32": "int",
+    "i64": "bigint",
+    "flag": "boolean",
+    "f32": "float",
+    "f64": "double",
+    "day": "date",
+    "at": "timestamp",
+    "local": "timestamp_ntz",
+    "small": "decimal(10,2)",
+    "plain": "decimal(38,6)",
+    "wide": "decimal(38,20)",
+    "b": "binary",
+}
+
+
+def text(rng: random.Random) -> str:
+    if rng.random() < 0.2:
+        return rng.choice(ODD_TEXT)
+    letters = [chr(rng.choice([rng.randrange(32, 127), rng.randrange(0xD800), rng.randrange(0xE000, 0x110000)]))
+               for _ in range(rng.randrange(40))]
+    return "".join(letters)
+
+
+def integer(rng: random.Random, bits: int) -> int:
+    half = 1 << (bits - 1)
+    return rng.choice([0, -1, 1, half - 1, -half, rng.randrange(-half, half)])
+
+
+def single(rng: random.Random) -> float:
+    while True:
+        number = struct.unpack("<f", rng.randbytes(4))[0]
+        if abs(number) < 3.4e38:
+            return rng.choice([number, 0.0, -0.0, float("nan"), float("inf"), float("-inf"), 1.5])
+
+
+def double(rng: random.Random) -> float:
+    number = struct.unpack("<d", rng.randbytes(8))[0]
+    return rng.choice([number, 0.0, -0.0, float("nan"), float("inf"), float("-inf"), 1.5])
+
+
+def moment(rng: random.Random) -> dt.datetime:
+    seconds = rng.choice([0, -1, rng.randrange(-10**9, 4 * 10**9), rng.randrange(-62135596800, 253402300800)])
+    return dt.datetime(1970, 1, 1) + dt.timedelta(seconds=seconds, microseconds=rng.choice([0, 1, 999999]))
+
+
+def number(rng: random.Random, precision: int, scale: int) -> Decimal:
+    digits = rng.choice([0, 1, -1, 10**precision - 1, 1 - 10**precision, rng.randrange(10 ** rng.randrange(1, precision))])
+    return Decimal(digits).scaleb(-scale)
+
+
+def row(rng: random.Random) -> list[object]:
+    values = {
+        "s": text(rng),
+        "i8": integer(rng, 8),
+        "i16": integer(rng, 16),
+        "i32": integer(rng, 32),
+        "i64": integer(rng, 64),
+        "flag": rng.random() < 0.5,
+        "f32": single(rng),
+        "f64": double(rng),
+        "day": moment(rng).date(),
+        "at": moment(rng).replace(tzinfo=dt.UTC),
+        "local": moment(rng),
+        "small": number(rng, 10, 2),
+        "plain": number(rng, 20, 6),
+        "wide": number(rng, 28, 20),
+        "b": rng.randbytes(rng.randrange(20)),
+    }
+    return [None if rng.random() < 0.1 else values[name] for name in TYPES]
+
+
+@pytest.fixture(scope="module")
+def keys(spark):
+    """Generated rows, with the bucket that Spark gives each column alone and several together, for each function."""
+    rng = random.Random(20241111)
+    rows = [[index, rng.randrange(1, 50), *row(rng)] for index in range(ROWS)]
+    schema = "row int, n int, " + ", ".join(f"{name} {kind}" for name, kind in TYPES.items())
+    frame = spark.createDataFrame(rows, schema)
+    columns = [F.col("row")]
+    for name, kind in TYPES.items():
+        columns += [bucket_column([name], COUNT, types=[kind]).alias(f"xx_{name}")]
+    for name in JAVA:
+        columns += [bucket_column([name], COUNT, "java", [TYPES[name]]).alias(f"java_{name}")]
+    columns += [
+        bucket_column(list(TYPES), F.col("n"), types=list(TYPES.values())).alias("xx_all"),
+        bucket_column(JAVA, F.col("n"), "java", [TYPES[name] for name in JAVA]).alias("java_all"),
+        F.expr("pmod(xxhash64(s, i32, wide), 64)").cast("int").alias("plain_sql"),
+    ]
+    found = {got["row"]: got.asDict() for got in frame.select(*columns).collect()}
+    return [(dict(zip(["row", "n", *TYPES], values, strict=True)), found[values[0]]) for values in rows]
+
+
+@pytest.mark.parametrize("name", list(TYPES))
+def test_given_any_value_of_a_type_then_driver_and_spark_agree_on_its_xxhash64_bucket(keys, name):
+    for values, found in keys:
+        assert bucket_id([values[name]], COUNT, types=[TYPES[name]]) == found[f"xx_{name}"], values[name]
+
+
+@pytest.mark.parametrize("name", JAVA)
+def test_given_any_value_of_a_type_then_driver_and_spark_agree_on_its_java_bucket(keys, name):
+    for values, found in keys:
+        assert bucket_id([values[name]], COUNT, "java", [TYPES[name]]) == found[f"java_{name}"], values[name]
+
+
+def test_given_several_fields_and_a_count_per_row_then_driver_and_spark_agree(keys):
+    for values, found in keys:
+        count = values["n"]
+        assert bucket_id([values[name] for name in TYPES], count, types=list(TYPES.values())) == found["xx_all"]
+        java = bucket_id([values[name] for name in JAVA], count, "java", [TYPES[name] for name in JAVA])
+        assert java == found["java_all"]
+
+
+def test_given_plain_spark_sql_then_the_driver_equals_pmod_of_xxhash64(keys):
+    for values, found in keys:
+        three = [values["s"], values["i32"], values["wide"]]
+        assert bucket_id(three, 64, types=["string", "int", "decimal(38,20)"]) == found["plain_sql"]
+
+
+def test_given_another_session_time_zone_then_java_buckets_of_timestamps_stay(spark):
+    at, local = dt.datetime(2024, 3, 10, 7, 30, tzinfo=dt.UTC), dt.datetime(2024, 3, 10, 2, 30)
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")  # where 02:30 of that day does not exist
+    try:
+        frame = spark.createDataFrame([(at, local)], "at timestamp, local timestamp_ntz")
+        found = frame.select(
+            bucket_column(["at"], COUNT, "java", ["timestamp"]), bucket_column(["local"], COUNT, "java", ["timestamp_ntz"])
+        ).first()
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", before)
+    assert found[0] == bucket_id([at], COUNT, "java", ["timestamp"])
+    assert found[1] == bucket_id([local], COUNT, "java", ["timestamp_ntz"])
+
+
+def test_given_a_field_name_with_dots_and_backticks_then_it_is_taken_literally(spark):
+    frame = spark.createDataFrame([("k",)], ["a.b`c"])
+    assert frame.select(bucket_column(["a.b`c"], 64)).first()[0] == bucket_id(["k"], 64)
+
+
+def test_given_fields_that_cannot_be_placed_then_they_are_refused(spark):
+    with pytest.raises(InvalidInput, match="types"):
+        bucket_column(["s"], 8, "java")
+    with pytest.raises(InvalidSchema, match="double"):
+        bucket_column(["s"], 8, "java", ["double"])
+    with pytest.raises(InvalidSchema, match="array<int>"):
+        bucket_column(["s"], 8, types=["array<int>"])
+    with pytest.raises(InvalidRule, match="0"):
+        bucket_column(["s"], 0)
+    with pytest.raises(InvalidRule, match="murmur"):
+        bucket_column(["s"], 8, "murmur")
+    with pytest.raises(InvalidInput, match="hash fields"):
+        bucket_column([], 8)
