@@ -1,4 +1,5 @@
-"""The bucket on the driver, against published digests, Java's own definition, and refusals of what cannot be hashed.
+"""The bucket on the driver, against published digests, Java's own definition, and refusals of what cannot be
+hashed.
 
 Equality with Spark itself is tested in ``tests/spark_apps/mergetree/test_buckets.py``.
 """
@@ -72,7 +73,10 @@ def test_given_a_value_of_another_type_then_java_hashes_its_string(value, type_n
     assert bucket_id([value], 9973, "java", [type_name]) == bucket_id([string], 9973, "java")
 
 
-@given(st.lists(st.none() | st.integers(-(2**63), 2**63 - 1) | st.text(), min_size=1), st.integers(1, MAX_BUCKETS))
+@given(
+    st.lists(st.none() | st.integers(-(2**63), 2**63 - 1) | st.text(), min_size=1),
+    st.integers(1, MAX_BUCKETS),
+)
 def test_given_any_key_then_the_bucket_lies_below_the_count(values, count):
     assert 0 <= bucket_id(values, count) < count
 
@@ -96,7 +100,7 @@ def test_given_a_count_that_is_none_then_it_is_refused_by_name(count):
 
 
 def test_given_an_unknown_function_then_the_known_ones_are_named():
-    with pytest.raises(InvalidRule, match="murmur.*java, xxhash64"):
+    with pytest.raises(InvalidRule, match=r"murmur.*java, xxhash64"):
         bucket_id(["k"], 8, "murmur")
 
 
@@ -133,11 +137,13 @@ def test_given_no_sequence_of_values_then_the_mistake_is_named(values):
 def test_given_a_decimal_without_its_type_then_the_type_is_asked_for():
     with pytest.raises(InvalidInput, match="types"):
         bucket_id([Decimal("1.5")], 8)
-    with pytest.raises(InvalidInput, match="2 values.*1 types"):
+    with pytest.raises(InvalidInput, match=r"2 values.*1 types"):
         bucket_id([1, 2], 8, types=["int"])
 
 
-@pytest.mark.parametrize(("value", "type_name"), [(1.5, "double"), (b"x", "binary"), (Decimal("1"), "decimal(20,7)")])
+@pytest.mark.parametrize(
+    ("value", "type_name"), [(1.5, "double"), (b"x", "binary"), (Decimal("1"), "decimal(20,7)")]
+)
 def test_given_a_type_without_one_java_string_then_java_refuses_it(value, type_name):
     with pytest.raises(InvalidSchema, match="xxhash64"):
         bucket_id([value], 8, "java", [type_name])

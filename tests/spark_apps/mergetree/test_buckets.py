@@ -18,7 +18,19 @@ pytestmark = pytest.mark.spark
 
 ROWS = 400
 COUNT = 9973
-ODD_TEXT = ["", "a", "\x00", "é", "e\u0301", "\uffff", "\U0001f600", "a\U00010000b", "\U0010ffff", "日本", "'\"`\\"]
+ODD_TEXT = [
+    "",
+    "a",
+    "\x00",
+    "é",
+    "e\u0301",
+    "\uffff",
+    "\U0001f600",
+    "a\U00010000b",
+    "\U0010ffff",
+    "日本",
+    "'\"`\\",
+]
 JAVA = ["s", "i8", "i16", "i32", "i64", "flag", "day", "at", "local", "small", "plain"]
 TYPES = {
     "s": "string",
@@ -42,8 +54,10 @@ TYPES = {
 def text(rng: random.Random) -> str:
     if rng.random() < 0.2:
         return rng.choice(ODD_TEXT)
-    letters = [chr(rng.choice([rng.randrange(32, 127), rng.randrange(0xD800), rng.randrange(0xE000, 0x110000)]))
-               for _ in range(rng.randrange(40))]
+    letters = [
+        chr(rng.choice([rng.randrange(32, 127), rng.randrange(0xD800), rng.randrange(0xE000, 0x110000)]))
+        for _ in range(rng.randrange(40))
+    ]
     return "".join(letters)
 
 
@@ -65,12 +79,16 @@ def double(rng: random.Random) -> float:
 
 
 def moment(rng: random.Random) -> dt.datetime:
-    seconds = rng.choice([0, -1, rng.randrange(-10**9, 4 * 10**9), rng.randrange(-62135596800, 253402300800)])
+    seconds = rng.choice(
+        [0, -1, rng.randrange(-(10**9), 4 * 10**9), rng.randrange(-62135596800, 253402300800)]
+    )
     return dt.datetime(1970, 1, 1) + dt.timedelta(seconds=seconds, microseconds=rng.choice([0, 1, 999999]))
 
 
 def number(rng: random.Random, precision: int, scale: int) -> Decimal:
-    digits = rng.choice([0, 1, -1, 10**precision - 1, 1 - 10**precision, rng.randrange(10 ** rng.randrange(1, precision))])
+    digits = rng.choice(
+        [0, 1, -1, 10**precision - 1, 1 - 10**precision, rng.randrange(10 ** rng.randrange(1, precision))]
+    )
     return Decimal(digits).scaleb(-scale)
 
 
@@ -97,7 +115,7 @@ def row(rng: random.Random) -> list[object]:
 
 @pytest.fixture(scope="module")
 def keys(spark):
-    """Generated rows, with the bucket that Spark gives each column alone and several together, for each function."""
+    """Generated rows, with the buckets that Spark gives each column alone and several together."""
     rng = random.Random(20241111)
     rows = [[index, rng.randrange(1, 50), *row(rng)] for index in range(ROWS)]
     schema = "row int, n int, " + ", ".join(f"{name} {kind}" for name, kind in TYPES.items())
@@ -131,7 +149,9 @@ def test_given_any_value_of_a_type_then_driver_and_spark_agree_on_its_java_bucke
 def test_given_several_fields_and_a_count_per_row_then_driver_and_spark_agree(keys):
     for values, found in keys:
         count = values["n"]
-        assert bucket_id([values[name] for name in TYPES], count, types=list(TYPES.values())) == found["xx_all"]
+        assert (
+            bucket_id([values[name] for name in TYPES], count, types=list(TYPES.values())) == found["xx_all"]
+        )
         java = bucket_id([values[name] for name in JAVA], count, "java", [TYPES[name] for name in JAVA])
         assert java == found["java_all"]
 
@@ -149,7 +169,8 @@ def test_given_another_session_time_zone_then_java_buckets_of_timestamps_stay(sp
     try:
         frame = spark.createDataFrame([(at, local)], "at timestamp, local timestamp_ntz")
         found = frame.select(
-            bucket_column(["at"], COUNT, "java", ["timestamp"]), bucket_column(["local"], COUNT, "java", ["timestamp_ntz"])
+            bucket_column(["at"], COUNT, "java", ["timestamp"]),
+            bucket_column(["local"], COUNT, "java", ["timestamp_ntz"]),
         ).first()
     finally:
         spark.conf.set("spark.sql.session.timeZone", before)

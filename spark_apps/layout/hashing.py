@@ -1,0 +1,210 @@
+"""The bucket of a key, computed on the driver exactly as Spark computes it on the rows.
+
+A hash function reduces the values of the hash fields to a bucket below a count. Its twin for Spark stands in
+``spark_apps.mergetree.buckets``; the two must agree for every value, for a row in the wrong bucket is a lost
+row.
+"""
+
+from __future__ import annotations
+
+import decimal
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from spark_apps.layout.types import ColumnType, column_types, days, micros, normalize, unscaled
+from spark_apps.storage.errors import InvalidInput, InvalidRule, InvalidSchema
+
+MAX_BUCKETS = 100_000
+DEFAULT_HASH = "xxhash64"
+_SEED = 42
+_MAX_LONG_DIGITS = 18
+# BigDecimal.toString turns to exponents from the seventh decimal place on, and then depends on the Spark
+# version.
+_MAX_PLAIN_SCALE = 6
+
+# From the normalized values and their types to a bucket below the count.
+BucketFunction = Callable[[Sequence[Any], Sequence[ColumnType], int], int]
+
+
+def bucket_id(
+    values: Sequence[Any], count: int, hash_function: str = DEFAULT_HASH, types: Sequence[str] | None = None
+) -> int:
+    """The bucket of one key, from 0 to ``count`` - 1.
+
+    :param values: the values of the hash fields, in the order of the table's ``hash_fields``.
+    :param count: buckets of the partition.
+    :param hash_function: ``xxhash64`` is Spark's ``pmod(xxhash64(...), count)``; ``java`` is
+        ``(List.hashCode() & 0x7FFFFFFF) % count`` over the fields as strings, as Hudi's bucket index takes
+        it.
+    :param types: the columns' Spark types. Without them an ``int`` is a bigint and a naive ``datetime`` a
+        timestamp, as Spark infers them; the hash of an int column is another one, so give types where they
+        are known.
+    :raises InvalidRule: for a count that is not a positive integer or is too large, or an unknown function.
+    :raises InvalidSchema: for a value that is not one of its type.
+    """
+    if isinstance(values, (str, bytes)) or not isinstance(values, Sequence):
+        raise InvalidInput(
+            f"The values of the hash fields were given as {values!r}, not as a sequence.",
+            hint="Give one value per hash field, for instance bucket_id(['k1'], 8).",
+        )
+    if not values:
+        raise InvalidInput("No values to hash were given.", hint="Give one value for each hash field.")
+    check_bucket_count(count)
+    columns = column_types(values, types)
+    normalized = [normalize(value, column) for value, column in zip(values, columns, strict=True)]
+    return hash_function_named(hash_function)(normalized, columns, count)
+
+
+def check_bucket_count(count: object, what: str = "The bucket count") -> int:
+    """The count itself, if it can be one.
+
+    :raises InvalidRule: unless it is an integer from 1 to 100,000.
+    """
+    if isinstance(count, bool) or not isinstance(count, int):
+        raise InvalidRule(
+            f"{what} is {count!r}, not an integer.", hint=f"Give an integer from 1 to {MAX_BUCKETS:,}."
+        )
+    if not 1 <= count <= MAX_BUCKETS:
+        raise InvalidRule(
+            f"{what} is {count}, which is not between 1 and {MAX_BUCKETS:,}.",
+            hint="Each bucket of each partition is a file group; a few 100 MB each are good.",
+        )
+    return count
+
+
+def hash_function_named(name: str) -> BucketFunction:
+    """The function on the driver that has this name.
+
+    :raises InvalidRule: when there is none.
+    """
+    try:
+        return _FUNCTIONS[name]
+    except KeyError:
+        raise InvalidRule(
+            f"There is no hash function named {name!r}.", hint=f"Known are: {', '.join(sorted(_FUNCTIONS))}."
+        ) from None
+
+
+def register_hash_function(name: str, function: BucketFunction) -> None:
+    """Add a function under a new name; its twin for Spark goes to ``spark_apps.mergetree.buckets``.
+
+    :raises InvalidRule: when the name is taken: what a name stands for is fixed, tables persist it.
+    """
+    if _FUNCTIONS.setdefault(name, function) is not function:
+        raise InvalidRule(f"The hash function {name!r} exists already.", hint="Choose another name.")
+
+
+def check_hash_types(types: Sequence[str], hash_function: str) -> None:
+    """Refuse hash fields whose type the function cannot place alike on the driver and in Spark.
+
+    :raises InvalidSchema: naming the type.
+    """
+    for column in column_types(types, types):
+        if column.kind in ("char", "other") or (hash_function == "java" and not _has_java_string(column)):
+            raise InvalidSchema(
+                f"A hash field of type {column.text!r} cannot be used with the {hash_function!r} hash.",
+                hint="Hash a string, integer, boolean, date, timestamp or decimal column instead"
+                + (", or use xxhash64." if hash_function == "java" else "."),
+            )
+
+
+# --- xxhash64 -----------------------------------------------------------------------------------------------
+
+
+def _xxhash64_bucket(values: Sequence[Any], columns: Sequence[ColumnType], count: int) -> int:
+    hashed = spark_xxhash64(values, columns)
+    return hashed % count  # Python's % of a positive modulus is Spark's pmod
+
+
+def spark_xxhash64(values: Sequence[Any], columns: Sequence[ColumnType]) -> int:
+    """Spark's ``xxhash64`` of normalized values, signed. Each seeds the next; a null leaves the seed."""
+    import xxhash
+
+    seed = _SEED
+    for value, column in zip(values, columns, strict=True):
+        if value is not None:
+            seed = xxhash.xxh64_intdigest(_hashed_bytes(value, column), seed=seed)
+    return seed - (1 << 64) if seed >= 1 << 63 else seed
+
+
+def _hashed_bytes(value: Any, column: ColumnType) -> bytes:
+    """What Spark feeds its hash: 4 or 8 little-endian bytes for what is stored so, else the bytes."""
+    match column.kind:
+        case "string":
+            return value.encode("utf-8")
+        case "binary":
+            return value
+        case "boolean" | "tinyint" | "smallint" | "int":
+            return int(value).to_bytes(4, "little", signed=True)
+        case "bigint":
+            return value.to_bytes(8, "little", signed=True)
+        case "date":
+            return days(value).to_bytes(4, "little", signed=True)
+        case "timestamp" | "timestamp_ntz":
+            return micros(value).to_bytes(8, "little", signed=True)
+        case "float":
+            return b"\x00\x00\xc0\x7f" if value != value else struct.pack("<f", value)  # Java has one NaN
+        case "double":
+            return b"\x00\x00\x00\x00\x00\x00\xf8\x7f" if value != value else struct.pack("<d", value)
+        case "decimal":
+            return _decimal_bytes(value, column)
+    raise InvalidSchema(f"Values of type {column.text!r} cannot be hashed.", hint="Choose other hash fields.")
+
+
+def _decimal_bytes(value: decimal.Decimal, column: ColumnType) -> bytes:
+    digits = unscaled(value, column)
+    if column.precision <= _MAX_LONG_DIGITS:
+        return digits.to_bytes(8, "little", signed=True)
+    # BigInteger.toByteArray: big-endian, two's complement, as short as its sign allows.
+    length = (digits if digits >= 0 else ~digits).bit_length() // 8 + 1
+    return digits.to_bytes(length, "big", signed=True)
+
+
+# --- java ---------------------------------------------------------------------------------------------------
+
+
+def _java_bucket(values: Sequence[Any], columns: Sequence[ColumnType], count: int) -> int:
+    check_hash_types([column.text for column in columns], "java")
+    hashed = 1
+    for value, column in zip(values, columns, strict=True):
+        hashed = (31 * hashed + _java_hash(value, column)) & 0xFFFFFFFF
+    return (hashed & 0x7FFFFFFF) % count
+
+
+def _java_hash(value: Any, column: ColumnType) -> int:
+    """``String.hashCode()`` over UTF-16 code units, modulo 2**32; null is 0."""
+    if value is None:
+        return 0
+    units = java_string(value, column).encode("utf-16-be")
+    hashed = 0
+    for position in range(0, len(units), 2):
+        hashed = (31 * hashed + (units[position] << 8) + units[position + 1]) & 0xFFFFFFFF
+    return hashed
+
+
+def _has_java_string(column: ColumnType) -> bool:
+    if column.kind == "decimal":
+        return 0 <= column.scale <= _MAX_PLAIN_SCALE
+    return column.is_integer or column.kind in ("string", "boolean", "date", "timestamp", "timestamp_ntz")
+
+
+def java_string(value: Any, column: ColumnType) -> str:
+    """The string whose hash code is taken: Spark's cast to string, and microseconds since 1970 for
+    timestamps.
+
+    Microseconds, because the cast of a timestamp depends on the session's time zone.
+    """
+    match column.kind:
+        case "boolean":
+            return "true" if value else "false"
+        case "date":
+            return value.isoformat()
+        case "timestamp" | "timestamp_ntz":
+            return str(micros(value))
+        case "decimal":
+            return f"{value:f}"
+    return str(value)
+
+
+_FUNCTIONS: dict[str, BucketFunction] = {"xxhash64": _xxhash64_bucket, "java": _java_bucket}

@@ -1,0 +1,249 @@
+"""Spark's column types by name, and Python values brought into the one form that hashing and partition paths
+use.
+
+Knows how a Python value stands for a value of a Spark type; leaves to others what is then done with it.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import math
+import re
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from spark_apps.storage.errors import InvalidInput, InvalidSchema
+
+INTEGER_BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
+_ALIASES = {
+    "byte": "tinyint",
+    "short": "smallint",
+    "integer": "int",
+    "long": "bigint",
+    "real": "float",
+    "dec": "decimal",
+    "numeric": "decimal",
+    "timestamp_ltz": "timestamp",
+}
+_SIMPLE = {
+    *INTEGER_BITS,
+    "float",
+    "double",
+    "string",
+    "binary",
+    "boolean",
+    "date",
+    "timestamp",
+    "timestamp_ntz",
+}
+_DECIMAL = re.compile(r"decimal(?:\((\d+)(?:,(-?\d+))?\))?")
+_SIZED = re.compile(r"(varchar|char)\(\d+\)")
+# Products with quantize() and scaleb() must not be rounded: Spark's decimals have up to 38 digits.
+_EXACT = decimal.Context(prec=100)
+_EPOCH = dt.datetime(1970, 1, 1)
+_EPOCH_UTC = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnType:
+    """A Spark type: ``kind`` is its short name, or "other" for what has no single comparable value.
+
+    :param kind: tinyint, smallint, int, bigint, float, double, decimal, string, binary, boolean, date,
+        timestamp, timestamp_ntz, char, or other. ``varchar(n)`` is a string.
+    :param text: the type as it was given.
+    """
+
+    kind: str
+    text: str
+    precision: int = 0
+    scale: int = 0
+
+    @property
+    def is_integer(self) -> bool:
+        return self.kind in INTEGER_BITS
+
+    @property
+    def limits(self) -> tuple[int, int]:
+        """The smallest and the largest value of an integer type."""
+        half = 1 << (INTEGER_BITS[self.kind] - 1)
+        return -half, half - 1
+
+
+def parse_type(text: str) -> ColumnType:
+    """Read a type as Spark prints it (``bigint``, ``decimal(10,2)``) or as DDL writes it (``LONG``).
+
+    A type that this package does not compare by value (arrays, collated strings, intervals) comes back as
+    "other".
+    """
+    name = text.strip().lower().replace(", ", ",")
+    base = name.partition("(")[0]
+    name = _ALIASES.get(base, base) + name[len(base) :]
+    if name in _SIMPLE:
+        return ColumnType(name, text)
+    if match := _DECIMAL.fullmatch(name):
+        return ColumnType("decimal", text, int(match[1] or 10), int(match[2] or 0))
+    if match := _SIZED.fullmatch(name):
+        return ColumnType("string" if match[1] == "varchar" else "char", text)
+    return ColumnType("other", text)
+
+
+def infer_type(value: object) -> ColumnType:
+    """The type that Spark's Python side gives a value when no schema says otherwise: an ``int`` is a bigint.
+
+    :raises InvalidInput: for a value without one right answer (a ``Decimal`` says nothing of its column's
+        scale).
+    """
+    for python_type, name in _INFERRED:
+        if isinstance(value, python_type):
+            return parse_type(name)
+    raise InvalidInput(
+        f"The type of {value!r} cannot be told from the value alone.",
+        hint="Give `types`, for instance types=['decimal(10,2)'].",
+    )
+
+
+# bool before int and datetime before date: each is a subclass of the other.
+_INFERRED: tuple[tuple[type | tuple[type, ...], str], ...] = (
+    (type(None), "string"),
+    (bool, "boolean"),
+    (int, "bigint"),
+    (float, "double"),
+    (str, "string"),
+    ((bytes, bytearray), "binary"),
+    (dt.datetime, "timestamp"),
+    (dt.date, "date"),
+)
+
+
+def column_types(values: Sequence[object], types: Sequence[str] | None) -> list[ColumnType]:
+    """The types of some values: those given, or what each value tells.
+
+    :raises InvalidInput: when there are not as many types as values.
+    """
+    if types is None:
+        return [infer_type(value) for value in values]
+    if len(types) != len(values):
+        raise InvalidInput(
+            f"{len(values)} values were given with {len(types)} types.", hint="Give one type for each value."
+        )
+    return [parse_type(name) for name in types]
+
+
+def normalize(value: Any, column: ColumnType) -> Any:
+    """A value of a column in its one form, with ``None`` kept.
+
+    Integers are ``int`` within the type's limits; floats are rounded to the type, -0.0 becomes 0.0; decimals
+    have exactly the column's scale; a timestamp is an aware ``datetime`` in UTC (a naive one is taken as the
+    local time of this process, as PySpark takes it), a timestamp_ntz a naive one.
+
+    :raises InvalidSchema: when the value is not one of the type, or would lose digits.
+    """
+    if value is None:
+        return None
+    convert = _CONVERT.get(column.kind)
+    if convert is None:
+        raise InvalidSchema(
+            f"Values of type {column.text!r} have no place in a key or a partition.",
+            hint="Use string, integer, boolean, date, timestamp, decimal, floating or binary columns.",
+        )
+    converted = convert(value, column)
+    if converted is None:
+        raise InvalidSchema(
+            f"{value!r} is not a value of type {column.text!r}.",
+            hint="Convert it, or check the column's type.",
+        )
+    return converted
+
+
+def _integer(value: Any, column: ColumnType) -> int | None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        return None
+    low, high = column.limits
+    return int(value) if low <= value <= high else None
+
+
+def _floating(value: Any, column: ColumnType) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    number = float(value)
+    if column.kind == "float" and math.isfinite(number):
+        try:
+            number = struct.unpack("<f", struct.pack("<f", number))[0]
+        except OverflowError:
+            return None
+    return number + 0.0  # -0.0 + 0.0 is 0.0, which Spark takes for the same value
+
+
+def _decimal(value: Any, column: ColumnType) -> decimal.Decimal | None:
+    if isinstance(value, bool) or not isinstance(value, (int, decimal.Decimal)):
+        return None
+    number = decimal.Decimal(value)
+    if not number.is_finite():
+        return None
+    exact = number.quantize(decimal.Decimal(1).scaleb(-column.scale), context=_EXACT)
+    if exact != number or abs(unscaled(exact, column)) >= 10**column.precision:
+        return None
+    return abs(exact) if exact == 0 else exact
+
+
+def _string(value: Any, column: ColumnType) -> str | None:
+    if not isinstance(value, str):
+        return None
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError:
+        return None  # half of a surrogate pair: Spark would store a question mark
+    return value
+
+
+def _date(value: Any, column: ColumnType) -> dt.date | None:
+    return value if isinstance(value, dt.date) and not isinstance(value, dt.datetime) else None
+
+
+def _timestamp(value: Any, column: ColumnType) -> dt.datetime | None:
+    return value.astimezone(dt.UTC) if isinstance(value, dt.datetime) else None
+
+
+def _timestamp_ntz(value: Any, column: ColumnType) -> dt.datetime | None:
+    return value if isinstance(value, dt.datetime) and value.tzinfo is None else None
+
+
+def _boolean(value: Any, column: ColumnType) -> bool | None:
+    return value if isinstance(value, bool) else None
+
+
+def _binary(value: Any, column: ColumnType) -> bytes | None:
+    return bytes(value) if isinstance(value, (bytes, bytearray)) else None
+
+
+_CONVERT: dict[str, Callable[[Any, ColumnType], Any]] = {
+    **dict.fromkeys(INTEGER_BITS, _integer),
+    "float": _floating,
+    "double": _floating,
+    "decimal": _decimal,
+    "string": _string,
+    "date": _date,
+    "timestamp": _timestamp,
+    "timestamp_ntz": _timestamp_ntz,
+    "boolean": _boolean,
+    "binary": _binary,
+}
+
+
+def unscaled(value: decimal.Decimal, column: ColumnType) -> int:
+    """The digits of a decimal of that column as one integer, as Spark stores it."""
+    return int(value.scaleb(column.scale, context=_EXACT))
+
+
+def micros(value: dt.datetime) -> int:
+    """Microseconds since 1970, of a normalized timestamp or timestamp_ntz."""
+    since = value - (_EPOCH if value.tzinfo is None else _EPOCH_UTC)
+    return since // dt.timedelta(microseconds=1)
+
+
+def days(value: dt.date) -> int:
+    """Days since 1970-01-01."""
+    return value.toordinal() - _EPOCH.toordinal()
