@@ -1,0 +1,42 @@
+"""Where the example DAGs of an installed package are, and how they come into a DAG folder of the user's."""
+
+from __future__ import annotations
+
+import shutil
+from importlib.util import find_spec
+from pathlib import Path
+
+from spark_apps.storage.errors import EnvironmentMismatch, InvalidInput
+
+
+def example_dags_folder() -> Path:
+    """The folder of the example DAGs, for reading and copying.
+
+    :raises EnvironmentMismatch: they are not installed beside this package.
+    """
+    spec = find_spec("dags_examples")
+    for folder in (spec.submodule_search_locations or ()) if spec else ():
+        return Path(folder)
+    raise EnvironmentMismatch(
+        "The example DAGs (package dags_examples) are not installed.",
+        hint="Reinstall airflow-provider-index: its wheel carries them.",
+    )
+
+
+def copy_examples(target: Path) -> list[Path]:
+    """Copy the example DAGs into a folder, which is made if it is not there.
+
+    :param target: the folder to copy to; files of the same name in it are never overwritten.
+    :returns: the files written, by name.
+    :raises InvalidInput: files of these names are there already, or ``target`` is no folder.
+    """
+    if target.exists() and not target.is_dir():
+        raise InvalidInput(f"{target} is not a folder.", hint="Name a folder.")
+    sources = sorted(path for path in example_dags_folder().glob("*.py") if path.name != "__init__.py")
+    taken = [source.name for source in sources if (target / source.name).exists()]
+    if taken:
+        raise InvalidInput(
+            f"{target} has {', '.join(taken)} already.", hint="Name another folder, or move them away."
+        )
+    target.mkdir(parents=True, exist_ok=True)
+    return [Path(shutil.copyfile(source, target / source.name)) for source in sources]

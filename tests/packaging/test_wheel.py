@@ -1,0 +1,200 @@
+"""The wheel as a user gets it: built from a copy of the sources, installed where those are not visible.
+
+By default the new environment borrows the libraries of this one; ``make wheel-test`` installs all of them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from shutil import copyfile, copytree, ignore_patterns
+
+import pytest
+
+from spark_apps import __version__
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("airflow_provider_index", "spark_apps", "dags_examples")
+LENT = Path(sysconfig.get_paths()["purelib"])
+
+# Every public module of the provider: importing all of them is what a large DAG folder does.
+PUBLIC = ("operators", "sensors", "triggers", "hooks", "task_groups", "runners")
+
+
+@dataclass(frozen=True)
+class Installed:
+    """An environment with the wheel in it, and a folder to work in."""
+
+    python: Path
+    home: Path
+
+    def run(self, *arguments: str, first: Path | None = None) -> subprocess.CompletedProcess[str]:
+        """Run its interpreter, with ``first`` as the first entry of the import path."""
+        variables = {k: v for k, v in os.environ.items() if not k.startswith(("AIRFLOW", "PYTHON"))}
+        variables |= {
+            "AIRFLOW_HOME": str(self.home / "airflow"),
+            "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+            "XDG_CACHE_HOME": str(self.home / "cache"),
+            "PYTHONPATH": str(first or ""),
+        }
+        return subprocess.run(
+            [self.python, *arguments],
+            cwd=self.home,
+            env=variables,
+            capture_output=True,
+            text=True,
+            timeout=180,
+        )
+
+    def prints(self, code: str) -> str:
+        """What ``code`` prints; it must succeed."""
+        done = self.run("-c", code)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    source = tmp_path_factory.mktemp("source")
+    for package in PACKAGES:
+        copytree(ROOT / package, source / package, ignore=ignore_patterns("__pycache__"))
+    for file in ("setup.cfg", "pyproject.toml", "README.md", "LICENSE"):
+        copyfile(ROOT / file, source / file)
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    subprocess.run(
+        [*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", "dist", "."],
+        cwd=source,
+        check=True,
+        timeout=120,
+    )
+    (built,) = (source / "dist").glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def installed(
+    wheel: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Installed:
+    folder = tmp_path_factory.mktemp("installed")
+    home = tmp_path_factory.mktemp("home")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True, timeout=120)
+    python = folder / "bin" / "python"
+    pip = [sys.executable, "-m", "pip", "--python", str(python), "--quiet", "--disable-pip-version-check"]
+    if request.config.getoption("--whole-wheel"):
+        what = ["--constraint", str(ROOT / "constraints.txt"), str(wheel)]
+    else:
+        what = ["--no-deps", "--no-index", str(wheel)]
+        own = folder / LENT.relative_to(sys.prefix)
+        # A path added so is searched after the environment's own, and .pth files in it (our editable install)
+        # are not followed: the source tree stays out of sight.
+        (own / "lent.pth").write_text(f"{LENT}\n")
+    subprocess.run([*pip, "install", *what], check=True, timeout=1500)
+    return Installed(python, home)
+
+
+def test_the_wheel_holds_all_files_of_the_three_packages_and_no_others(wheel: Path) -> None:
+    there = {
+        path.relative_to(ROOT).as_posix()
+        for package in PACKAGES
+        for path in (ROOT / package).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    packed = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    assert packed == there
+
+
+def test_all_that_is_imported_comes_from_the_environment_and_not_from_the_sources(
+    installed: Installed,
+) -> None:
+    places = installed.prints(
+        f"import {', '.join(PACKAGES)} as last\nprint({PACKAGES[0]}.__file__, last.__file__)"
+    )
+    assert str(ROOT / PACKAGES[0]) not in places
+    assert str(ROOT / PACKAGES[2]) not in places
+
+
+def test_airflow_lists_the_provider_with_its_version(installed: Installed) -> None:
+    done = installed.run("-m", "airflow", "providers", "list", "--output", "json")
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout[done.stdout.index("[") :])
+    found = {row["package_name"]: row["version"] for row in rows}
+    assert found["airflow-provider-index"] == __version__
+
+
+def test_every_public_name_can_be_imported_and_neither_pyspark_nor_pyarrow_is(installed: Installed) -> None:
+    modules = [f"airflow_provider_index.{name}" for name in PUBLIC]
+    told = installed.prints(
+        "import importlib, json, sys\n"
+        f"names = [n for m in {modules} for n in importlib.import_module(m).__all__ "
+        "if getattr(sys.modules[m], n) is not None]\n"
+        "print(json.dumps([names, sorted({'pyspark', 'pyarrow', 'pandas'} & set(sys.modules))]))"
+    )
+    names, heavy = json.loads(told.splitlines()[-1])
+    assert {
+        "BuildIndexOperator",
+        "IncrementalRefreshOperator",
+        "CompactIndexOperator",
+        "BucketRescaleOperator",
+    } <= {*names}
+    assert heavy == []
+
+
+def test_a_dag_that_imports_everything_is_parsed_without_pyspark_and_pyarrow(installed: Installed) -> None:
+    dag = installed.home / "everything.py"
+    imports = "\n".join(f"from airflow_provider_index.{name} import *" for name in PUBLIC)
+    dag.write_text(
+        f"from airflow.sdk import DAG\n{imports}\n"
+        "with DAG('everything'):\n"
+        "    BuildIndexOperator(task_id='build', table='/lake/t', index='i', kind='record')\n"
+        "import sys\n"
+        "print(sorted({'pyspark', 'pyarrow'} & set(sys.modules)))\n"
+    )
+    done = installed.run(str(dag))
+    assert done.stdout.splitlines()[-1:] == ["[]"], done.stderr
+
+
+def test_the_example_dags_are_found_and_copied_and_never_overwrite(installed: Installed) -> None:
+    folder = Path(installed.run("-m", "airflow_provider_index", "examples").stdout.strip())
+    assert ROOT not in folder.parents
+    copied = installed.run("-m", "airflow_provider_index", "examples", "--copy-to", "dags").stdout.split()
+    assert copied
+    assert {Path(name).name for name in copied} == {p.name for p in folder.glob("*.py")} - {"__init__.py"}
+    again = installed.run("-m", "airflow_provider_index", "examples", "--copy-to", "dags")
+    assert again.returncode == 1
+    assert "already. Nothing was changed. Name another folder" in again.stderr
+
+
+def test_every_bundled_app_is_there_to_be_submitted(installed: Installed) -> None:
+    told = installed.prints(
+        "import json\nfrom spark_apps.bundle import make_bundle\n"
+        "b = make_bundle()\n"
+        "print(json.dumps([str(b.archive), sorted(p.stem for p in b.folder.glob('*.py'))]))"
+    )
+    archive, programs = json.loads(told)
+    packed = set(zipfile.ZipFile(archive).namelist())
+    assert {"spark_apps/__init__.py", "spark_apps/storage/errors.py"} <= packed
+    assert {
+        "build_index",
+        "refresh_index",
+        "compact_index",
+        "rescale_buckets",
+        "write_table",
+        "verify_index",
+    } <= {*programs}
+
+
+@pytest.mark.parametrize(("file", "hides"), [("__init__.py", True), ("job.py", False)])
+def test_a_package_named_spark_apps_hides_ours_and_a_folder_of_scripts_does_not(
+    installed: Installed, tmp_path: Path, file: str, hides: bool
+) -> None:
+    (tmp_path / "spark_apps").mkdir()
+    (tmp_path / "spark_apps" / file).touch()
+    done = installed.run("-c", "import airflow_provider_index", first=tmp_path)
+    assert ("EnvironmentMismatch: The folder" in done.stderr) is hides, done.stderr
+    assert (done.returncode != 0) is hides
