@@ -1,0 +1,74 @@
+"""Names that come from users: checked once here, before they become a path or an identifier.
+
+What a name may hold is the intersection of what object stores, Hive paths and SQL take without quoting; anything
+else is refused with the reason rather than escaped into something the user would not find again.
+"""
+
+from __future__ import annotations
+
+import re
+
+from spark_apps.storage.errors import InvalidName
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_\-]{0,127}\Z")
+_TXN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._\-]{0,127}\Z")
+
+RESERVED_PREFIX = "__index_"
+
+
+def check_name(kind: str, value: str) -> str:
+    """Returns ``value`` if it can name a ``kind`` ("index", "stage", …).
+
+    :raises InvalidName: if it is empty, longer than 128 characters, or holds anything but letters, digits, ``_``, ``-``.
+    """
+    if not isinstance(value, str) or not _NAME.match(value):
+        raise InvalidName(
+            f"{value!r} cannot be the name of {_article(kind)}.",
+            hint="Use letters, digits, '_' and '-', beginning with a letter or '_', at most 128 characters.",
+        )
+    return value
+
+
+def check_txn_id(value: str) -> str:
+    """Returns ``value`` if it can be a transaction id: letters, digits, ``.``, ``_``, ``-``; at most 128.
+
+    :raises InvalidName: otherwise.
+    """
+    if not isinstance(value, str) or not _TXN_ID.match(value) or ".." in value:
+        raise InvalidName(
+            f"{value!r} cannot be a transaction id.",
+            hint="Use letters, digits, '.', '_' and '-', beginning with a letter or digit, at most 128 characters.",
+        )
+    return value
+
+
+def check_column_name(value: str) -> str:
+    """Returns ``value`` if a table may have a column of that name.
+
+    :raises InvalidName: if it is empty, holds a control character or a backtick, or has the reserved prefix.
+    """
+    if not isinstance(value, str) or not value.strip() or "`" in value or not value.isprintable():
+        raise InvalidName(
+            f"{value!r} cannot be the name of a column.",
+            hint="Use a name that is not empty and holds no backtick, newline or other control character.",
+        )
+    if value.lower().startswith(RESERVED_PREFIX):
+        raise InvalidName(
+            f"{value!r} cannot be the name of a column: the prefix {RESERVED_PREFIX!r} is kept for the table's own use.",
+            hint="Rename the column.",
+        )
+    return value
+
+
+def check_table_name(value: str) -> tuple[str, ...]:
+    """Splits ``db.table`` into its checked parts, which are folders below a warehouse.
+
+    :raises InvalidName: if a part is not a plain name, so that no name leads out of the warehouse.
+    """
+    if not isinstance(value, str) or not value:
+        raise InvalidName(f"{value!r} cannot be the name of a table.", hint="Use 'table' or 'database.table'.")
+    return tuple(check_name("table", part) for part in value.split("."))
+
+
+def _article(kind: str) -> str:
+    return f"{'an' if kind[:1] in 'aeiou' else 'a'} {kind}"

@@ -1,0 +1,198 @@
+"""One object store location, seen through the few calls that a table needs.
+
+Everything is ``obstore`` underneath; this module adds create-if-absent as an operation of its own, errors of our
+tree, and the path under which Spark finds the same object. It knows nothing of tables or logs.
+"""
+
+from __future__ import annotations
+
+import builtins
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Protocol, cast
+from urllib.parse import unquote, urlsplit
+
+import obstore
+from obstore import exceptions as obstore_errors
+from obstore.store import LocalStore, from_url
+
+from spark_apps.storage.errors import InvalidName, ObjectExists, ObjectNotFound, StorageUnavailable
+
+_SCHEMES = {"s3", "s3a", "gs", "az", "abfs", "abfss", "adl", "azure", "memory"}
+# Spark's Hadoop file systems answer to other schemes than the object stores' own tools.
+_SPARK_SCHEMES = {"s3": "s3a"}
+
+
+@dataclass(frozen=True)
+class ObjectInfo:
+    """An object as a listing shows it: ``size`` in bytes, ``modified`` in UTC."""
+
+    key: str
+    size: int
+    modified: datetime
+    etag: str | None = None
+
+
+class ObjectStore(Protocol):
+    """What the timeline asks of a store. Tests put a failing one in its place."""
+
+    uri: str
+
+    def get(self, key: str) -> bytes: ...
+    def get_range(self, key: str, start: int, end: int) -> bytes: ...
+    def head(self, key: str) -> ObjectInfo | None: ...
+    def put(self, key: str, data: bytes) -> None: ...
+    def create(self, key: str, data: bytes) -> None: ...
+    def list(self, prefix: str, after: str | None = None) -> list[ObjectInfo]: ...
+    def delete(self, keys: Iterable[str]) -> None: ...
+    def spark_path(self, key: str = "") -> str: ...
+
+
+class Store:
+    """A folder on local disk, S3, GCS or Azure.
+
+    :param uri: a local path, ``file:///…``, ``s3://bucket/…``, ``gs://…``, ``abfss://…`` or ``memory:///``.
+    :param options: ``obstore``'s configuration for that store (region, endpoint, keys …). Never logged.
+    :raises InvalidName: if the location cannot be understood.
+    """
+
+    def __init__(self, uri: str | os.PathLike[str], options: Mapping[str, Any] | None = None) -> None:
+        self.uri, self._local = _normalise(os.fspath(uri))
+        self._options = dict(options or {})
+        self._inner: Any = None
+
+    def __repr__(self) -> str:
+        return f"Store({self.uri!r})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"uri": self.uri, "_local": self._local, "_options": self._options, "_inner": None}
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options as given; may hold secrets."""
+        return dict(self._options)
+
+    def below(self, key: str) -> Store:
+        """The store of a folder below this one."""
+        return Store(f"{self.uri.rstrip('/')}/{key}", self._options)
+
+    def get(self, key: str) -> bytes:
+        """The bytes of an object. :raises ObjectNotFound: :raises StorageUnavailable:"""
+        return self._call("get", key, lambda s: bytes(obstore.get(s, key).bytes()))
+
+    def get_range(self, key: str, start: int, end: int) -> bytes:
+        """Bytes ``start`` to ``end`` (exclusive) of an object."""
+        return self._call("get", key, lambda s: bytes(obstore.get_range(s, key, start=start, end=end)))
+
+    def head(self, key: str) -> ObjectInfo | None:
+        """Size and times of an object, or ``None`` if there is none."""
+        try:
+            return self._call("head", key, lambda s: _info(obstore.head(s, key)))
+        except ObjectNotFound:
+            return None
+
+    def put(self, key: str, data: bytes) -> None:
+        """Writes an object, replacing one that is there."""
+        self._call("put", key, lambda s: obstore.put(s, key, data))
+
+    def create(self, key: str, data: bytes) -> None:
+        """Writes an object unless there is one: of several callers at once exactly one wins.
+
+        :raises ObjectExists: if the store says that there is one. It may be this very call's own bytes (a request
+            retried below us), so the answer alone decides nothing: read the key back.
+        """
+        self._call("create", key, lambda s: obstore.put(s, key, data, mode="create"))
+        if self._local is not None:
+            self._sync(key)
+
+    def list(self, prefix: str, after: str | None = None) -> list[ObjectInfo]:
+        """All objects below the folder ``prefix``, sorted by key; with ``after`` only the keys behind it."""
+        infos = self._call("list", prefix, lambda s: self._listing(s, prefix, after))
+        return sorted(infos, key=lambda info: info.key)
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """Deletes objects; one that is gone already is no error."""
+        for key in keys:
+            try:
+                self._call("delete", key, lambda s, key=key: obstore.delete(s, key))
+            except ObjectNotFound:
+                continue
+
+    def spark_path(self, key: str = "") -> str:
+        """The same object (or the root) as a path that Spark's file systems understand."""
+        if self._local is not None:
+            # Hadoop takes the rest of a path as it stands: quoting it would name another file.
+            return "file://" + (str(self._local / key) if key else str(self._local))
+        scheme, rest = self.uri.split("://", 1)
+        return f"{_SPARK_SCHEMES.get(scheme, scheme)}://{rest.rstrip('/')}" + (f"/{key}" if key else "")
+
+    @staticmethod
+    def _listing(inner: Any, prefix: str, after: str | None) -> builtins.list[ObjectInfo]:
+        return [_info(meta) for chunk in obstore.list(inner, prefix or None, offset=after) for meta in chunk]
+
+    def _sync(self, key: str) -> None:
+        # A rename or hard link is durable only once its folder is.
+        assert self._local is not None
+        target = self._local / key
+        for path in (target, target.parent):
+            handle = os.open(path, os.O_RDONLY)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+
+    def _call(self, verb: str, key: str, call: Any) -> Any:
+        try:
+            return call(self._open())
+        except FileNotFoundError as error:
+            raise ObjectNotFound(f"{self.uri}/{key} does not exist.") from error
+        except obstore_errors.AlreadyExistsError as error:
+            raise ObjectExists(f"{self.uri}/{key} exists already.") from error
+        except (obstore_errors.BaseError, OSError) as error:
+            raise StorageUnavailable(
+                f"The store failed to {verb} {self.uri}/{key}: {_first_line(error)}",
+                hint="Check the address, the credentials and the storage options, then try again.",
+            ) from error
+
+    def _open(self) -> Any:
+        if self._inner is None:
+            if self._local is not None:
+                self._inner = LocalStore(self._local, mkdir=True)
+            else:
+                self._inner = from_url(self.uri, config=cast(Any, self._options or None))
+        return self._inner
+
+
+def _normalise(uri: str) -> tuple[str, Path | None]:
+    if "://" in uri or uri.startswith("file:"):
+        parts = urlsplit(uri)
+        if parts.scheme == "file":
+            return _local(unquote(parts.path))
+        if parts.scheme not in _SCHEMES:
+            raise InvalidName(
+                f"{uri!r} has the scheme {parts.scheme!r}, which no supported store answers to.",
+                hint=f"Use a local path or one of: file, {', '.join(sorted(_SCHEMES))}.",
+            )
+        if ".." in parts.path.split("/"):
+            raise InvalidName(f"{uri!r} leads upwards by '..'.", hint="Give the location without '..'.")
+        scheme = "s3" if parts.scheme == "s3a" else parts.scheme
+        return f"{scheme}://{parts.netloc}{parts.path}".rstrip("/"), None
+    return _local(uri)
+
+
+def _local(path: str) -> tuple[str, Path]:
+    if not path or "\n" in path or "\0" in path:
+        raise InvalidName(f"{path!r} cannot be a location.", hint="Give a path or a URI.")
+    local = Path(os.path.abspath(path))  # noqa: PTH100 - symlinks stay as the user gave them
+    return str(local), local
+
+
+def _info(meta: Any) -> ObjectInfo:
+    return ObjectInfo(meta["path"], meta["size"], meta["last_modified"], meta.get("e_tag"))
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

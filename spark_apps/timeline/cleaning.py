@@ -1,0 +1,165 @@
+"""Cleaning: expiring old versions by a commit, then deleting the files that nothing needs any more.
+
+The order is what makes it safe. The expiry is committed first, then the live attempts are read: an attempt requested
+before that is seen and its base kept; one requested later reads the expiry and starts from a version that is kept.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from spark_apps.storage.errors import AlreadyCommitted
+from spark_apps.timeline.log import Timeline, format_instant
+from spark_apps.timeline.model import AddFile, Expire, Receipt
+from spark_apps.timeline.publish import housekeeping, new_txn_id, publish
+from spark_apps.timeline.state import State
+from spark_apps.timeline.transactions import (
+    DATA,
+    INDEXES,
+    TRANSACTIONS,
+    abort,
+    attempt_folder,
+    attempts,
+    is_live,
+    live_requests,
+    presumed_dead,
+)
+
+logger = logging.getLogger(__name__)
+
+RETAIN_VERSIONS = 10
+RETAIN_SECONDS = 7 * 86400.0
+PRESUMED_DEAD_SECONDS = 3600.0
+
+
+@dataclass(frozen=True)
+class CleaningPlan:
+    """What a cleaning would do: versions below ``expire_below`` go, and so do ``files`` of ``bytes`` in all.
+
+    ``keeps_for`` names the attempts because of which older files stay.
+    """
+
+    expire_below: int
+    files: tuple[str, ...]
+    bytes: int
+    presumed_dead: tuple[str, ...]
+    keeps_for: tuple[str, ...]
+
+
+def clean(
+    timeline: Timeline,
+    *,
+    retain_versions: int = RETAIN_VERSIONS,
+    retain_seconds: float = RETAIN_SECONDS,
+    presumed_dead_seconds: float = PRESUMED_DEAD_SECONDS,
+    txn_id: str | None = None,
+) -> Receipt:
+    """Expires versions and deletes what no kept version and no live attempt needs.
+
+    A version is expired when it is older than ``retain_seconds`` and not among the newest ``retain_versions``. Attempts
+    without a sign of life for ``presumed_dead_seconds`` are aborted by a commit first.
+    """
+    timeline.refresh()
+    txn_id = txn_id or new_txn_id("clean")
+    dead = _presumed_dead(timeline, presumed_dead_seconds)
+    for name, attempt in dead:
+        try:
+            abort(timeline, name, attempt, f"no sign of life for {presumed_dead_seconds:g} s")
+        except AlreadyCommitted as error:
+            logger.info("%s", error.message)
+    below = expiry(timeline, retain_versions, retain_seconds)
+    receipt = Receipt(None, txn_id, "clean")
+    if below > timeline.head.expired_below:
+        intent = housekeeping("expire", Expire(below), txn_id=txn_id, base=timeline.head.version)
+        try:
+            receipt = publish(timeline, intent)
+        except AlreadyCommitted as error:
+            receipt = error.receipt
+    files, _ = _deletable(timeline, timeline.refresh().expired_below)
+    timeline.store.delete(files)
+    _tidy_attempts(timeline)
+    metrics = {"expired_below": timeline.head.expired_below, "files_deleted": len(files),
+               "bytes_deleted": sum(files.values()), "attempts_aborted": len(dead)}  # fmt: skip
+    return Receipt(receipt.version, txn_id, "clean", metrics, receipt.instant, receipt.attempt)
+
+
+def plan(
+    timeline: Timeline,
+    *,
+    retain_versions: int = RETAIN_VERSIONS,
+    retain_seconds: float = RETAIN_SECONDS,
+    presumed_dead_seconds: float = PRESUMED_DEAD_SECONDS,
+) -> CleaningPlan:
+    """What :func:`clean` would do now, without doing it."""
+    timeline.refresh()
+    below = max(expiry(timeline, retain_versions, retain_seconds), timeline.head.expired_below)
+    files, keeps_for = _deletable(timeline, below)
+    dead = tuple(f"{name}.{attempt}" for name, attempt in _presumed_dead(timeline, presumed_dead_seconds))
+    return CleaningPlan(below, tuple(files), sum(files.values()), dead, keeps_for)
+
+
+def expiry(timeline: Timeline, retain_versions: int, retain_seconds: float) -> int:
+    """The version below which all are both too old and not among the newest ``retain_versions``."""
+    head = timeline.head
+    limit = max(head.version - max(retain_versions, 1) + 1, 0)
+    oldest_kept = format_instant(timeline.clock() - retain_seconds)
+    below = head.expired_below
+    # Version v stops being the newest at the instant of v + 1: until then it was what people read.
+    for commit in timeline.commits(after=below):
+        if commit.version > limit or commit.instant > oldest_kept:
+            break
+        below = commit.version
+    return below
+
+
+def _presumed_dead(timeline: Timeline, silent_seconds: float) -> list[tuple[str, int]]:
+    return [
+        (request.txn_id, request.attempt)
+        for request in live_requests(timeline)
+        if presumed_dead(timeline, request, silent_seconds)
+    ]
+
+
+def _deletable(timeline: Timeline, below: int) -> tuple[dict[str, int], tuple[str, ...]]:
+    """Files (with sizes) that no version from ``below`` on and no live attempt needs; and the attempts that hold more."""
+    # The attempts are read after the expiry was committed; see the top of the module.
+    live = live_requests(timeline)
+    state = timeline.head
+    held = [request for request in live if request.oldest_needed < below]
+    oldest = min([below, *(request.oldest_needed for request in held)])
+    needed = _needed(timeline, state, oldest)
+    found: dict[str, int] = {}
+    for prefix in (DATA, INDEXES):
+        for info in timeline.store.list(prefix):
+            if info.key not in needed and _attempt_ended(state, info.key):
+                found[info.key] = info.size
+    return found, tuple(f"{request.txn_id}.{request.attempt}" for request in held)
+
+
+def _needed(timeline: Timeline, state: State, oldest: int) -> set[str]:
+    needed = {file.path for file in timeline.rebuild(oldest).file_set}
+    for commit in timeline.commits(after=oldest, until=state.version):
+        needed.update(action.path for action in commit.actions if isinstance(action, AddFile))
+    return needed
+
+
+def _attempt_ended(state: State, key: str) -> bool:
+    """Whether the attempt that a staged file belongs to can no longer commit. Files of other shapes are not ours."""
+    parts = key.split("/")
+    owner = parts[1] if parts[0] == DATA else parts[3] if len(parts) > 4 else ""
+    name, _, attempt = owner.rpartition(".")
+    return bool(name) and attempt.isdigit() and not is_live(state, name, int(attempt))
+
+
+def _tidy_attempts(timeline: Timeline) -> None:
+    """Removes the manifests of transactions of which no attempt can commit any more; their end is in the log.
+
+    The aborted attempts of a transaction that has not committed keep theirs while another one is live.
+    """
+    state = timeline.head
+    live = {name for name, attempt in attempts(timeline) if is_live(state, name, attempt)}
+    for name, attempt in attempts(timeline):
+        if name not in live and not is_live(state, name, attempt):
+            timeline.store.delete([info.key for info in timeline.store.list(attempt_folder(name, attempt))])
+    logger.debug("Attempts under %s were tidied.", TRANSACTIONS)

@@ -1,0 +1,72 @@
+"""When one commit stands in the way of another.
+
+A commit says what it read and wrote as scopes. Of two that raced, the second one is rebased when the order of the
+two makes no difference to either, and is refused otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from spark_apps.timeline.model import AnyAction, Commit, PutPartition, Scope, Write, WriteMode
+
+# Pairs of modes on one scope that leave the same state in either order; the pair's order does not matter.
+_COMMUTE: frozenset[frozenset[WriteMode]] = frozenset(
+    frozenset(pair) for pair in (("append",), ("append", "fold"), ("append", "backdated"), ("backdated",))
+)
+# A compaction leaves the rows as they are; so does an index entry that tells of an earlier version.
+_CHANGES_ROWS: frozenset[WriteMode] = frozenset(("append", "replace"))
+
+KeysConflict = Callable[[Scope, Commit], bool]
+"""Asked where two commits appended to one shard of a unique index: whether they wrote a key in common."""
+
+
+@dataclass(frozen=True)
+class Intent:
+    """A commit that somebody wants to make: all but its version and instant.
+
+    :param base: version of the state that the work was done on.
+    :param epoch: the stop-write window under which the writer works.
+    :param exempt: allowed inside anybody's window (windows, aborts and expiries themselves).
+    """
+
+    operation: str
+    txn_id: str
+    attempt: int
+    base: int
+    actions: tuple[AnyAction, ...]
+    reads: tuple[Scope, ...] = ()
+    writes: tuple[Write, ...] = ()
+    epoch: int | None = None
+    maintained: tuple[str, ...] = ()
+    metrics: dict[str, Any] = field(default_factory=dict)
+    exempt: bool = False
+    keys_conflict: KeysConflict | None = None
+
+    @property
+    def bucket_counts(self) -> dict[str, int | None]:
+        """The bucket counts that the commit's files were written with, by partition."""
+        return {action.path: action.buckets for action in self.actions if isinstance(action, PutPartition)}
+
+
+def conflict(mine: Intent, theirs: Commit) -> tuple[Scope, Scope] | None:
+    """The scopes (mine, theirs) over which a commit that landed after my base forbids mine, or ``None``."""
+    for write in theirs.writes:
+        if write.mode in _CHANGES_ROWS:
+            for read in mine.reads:
+                if read.overlaps(write.scope) and (read.kind != "shard" or _keys_in_common(mine, read, theirs)):
+                    return read, write.scope
+        for own in mine.writes:
+            if own.scope.overlaps(write.scope) and frozenset((own.mode, write.mode)) not in _COMMUTE:
+                return own.scope, write.scope
+            if own == write and own.mode == "append" and _keys_in_common(mine, own.scope, theirs):
+                return own.scope, write.scope
+    return None
+
+
+def _keys_in_common(mine: Intent, scope: Scope, theirs: Commit) -> bool:
+    """Whether two commits wrote one key of a shard of a unique index. The entries of other indexes are not unique, so
+    that without ``keys_conflict`` their appends always commute."""
+    return scope.kind == "shard" and mine.keys_conflict is not None and mine.keys_conflict(scope, theirs)

@@ -1,0 +1,313 @@
+"""The log of one table: reading it, and writing its next version exactly once.
+
+Version N is ``_index/timeline/<N as 20 digits>.json``, made by create-if-absent. After any error of that call the key
+is read back, because a store may answer an error to a write that landed, and "already exists" to one's own.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import TypeVar
+
+import msgspec
+
+from spark_apps.storage.errors import (
+    CommitStateUnknown,
+    LogDamaged,
+    LogVanished,
+    NewerFormat,
+    ObjectNotFound,
+    SnapshotExpired,
+    StorageError,
+    TableNotFound,
+    VersionNotFound,
+)
+from spark_apps.storage.store import ObjectStore
+from spark_apps.timeline import checkpoints, sidecars
+from spark_apps.timeline.model import FORMAT_VERSION, Commit, FormatOnly, Struct
+from spark_apps.timeline.state import State
+
+logger = logging.getLogger(__name__)
+
+ROOT = "_index"
+TIMELINE = f"{ROOT}/timeline"
+
+_CREATE_TRIES = 5
+_BACKOFF_SECONDS = 0.05
+_INSTANT_FORMAT = "%Y%m%d%H%M%S"
+
+T = TypeVar("T", bound=Struct)
+
+
+def commit_key(version: int) -> str:
+    return f"{TIMELINE}/{version:020d}.json"
+
+
+class Timeline:
+    """The log of the table at ``store``. Not thread-safe: one for each thread.
+
+    :param clock: seconds since 1970; only decides what may be ended or expired, never what is right.
+    """
+
+    def __init__(self, store: ObjectStore, clock: Callable[[], float] = time.time) -> None:
+        self.store = store
+        self.clock = clock
+        self._state = State()
+        self._snapshot: State | None = None
+        self._recent: dict[int, Commit] = {}
+        self.sleep: Callable[[float], None] = time.sleep
+
+    # --- reading ----------------------------------------------------------------------------------------------
+
+    @classmethod
+    def load(cls, store: ObjectStore, clock: Callable[[], float] = time.time) -> Timeline:
+        """Opens the log of an existing table and reads it to its end.
+
+        :raises TableNotFound: if there is no table.
+        :raises LogVanished: if there are files of a table but no log.
+        :raises NewerFormat: if a newer version of this package wrote the log.
+        """
+        timeline = cls(store, clock)
+        timeline._load(None)
+        if timeline._state.dropped:
+            raise TableNotFound(f"The table at {store.uri} was dropped in version {timeline._state.version}.")
+        return timeline
+
+    @property
+    def head(self) -> State:
+        """The newest state known here; see :meth:`refresh`."""
+        if self._snapshot is None or self._snapshot.version != self._state.version:
+            self._snapshot = self._state.copy()
+        return self._snapshot
+
+    def refresh(self) -> State:
+        """Reads what was committed since, and returns the newest state."""
+        self._read_on()
+        return self.head
+
+    def read(self, version: int) -> Commit | None:
+        """One commit, or ``None`` if the log does not reach that far."""
+        if version in self._recent:
+            return self._recent[version]
+        try:
+            body = self.store.get(commit_key(version))
+        except ObjectNotFound:
+            return None
+        return self.decode(body, version)
+
+    def commits(self, after: int = -1, until: int | None = None) -> Iterator[Commit]:
+        """The commits behind version ``after``, oldest first, up to ``until`` or the newest known."""
+        last = self._state.version if until is None else until
+        for version in range(after + 1, last + 1):
+            commit = self.read(version)
+            if commit is None:
+                raise self._hole(version)
+            yield commit
+
+    def at(self, version: int | None = None, as_of: str | datetime | None = None) -> State:
+        """The state as of a version, or as of an instant (ISO 8601, a ``datetime``, or the log's own form).
+
+        :raises VersionNotFound: if the log holds no such version or nothing so early.
+        :raises SnapshotExpired: if it was expired.
+        """
+        if as_of is not None:
+            version = self._version_at(parse_instant(as_of))
+        if version is None or version == self._state.version:
+            return self.head
+        if not 0 <= version <= self._state.version:
+            raise VersionNotFound(
+                f"{self.store.uri} has no version {version}; its versions are {self._state.expired_below} to "
+                f"{self._state.version}.",
+            )
+        if version < self._state.expired_below:
+            raise SnapshotExpired(
+                f"Version {version} of {self.store.uri} was expired; the oldest that can be read is "
+                f"{self._state.expired_below}.",
+                hint="Read a newer version, or keep more versions when cleaning.",
+            )
+        return self.rebuild(version)
+
+    def rebuild(self, version: int) -> State:
+        """The state of any version up to the newest, folded from the log; its files may have been expired."""
+        timeline = Timeline(self.store, self.clock)
+        timeline._recent = dict(self._recent)
+        timeline._load(version)
+        return timeline._state
+
+    # --- writing ----------------------------------------------------------------------------------------------
+
+    def create(self, commit: Commit) -> Commit:
+        """Writes ``commit`` as its version, which must be the next one.
+
+        :returns: the commit that stands there now: this one, or another's that was first.
+        :raises CommitStateUnknown: if the store did not let us find out.
+        """
+        key = commit_key(commit.version)
+        body = msgspec.json.encode(sidecars.split(self.store, commit))
+        for tried in range(_CREATE_TRIES):
+            try:
+                self.store.create(key, body)
+                return commit
+            except StorageError as error:
+                found = self._read_back(key, commit, error)
+            if found is not None:
+                return commit if found == body else self.decode(found, commit.version)
+            self.sleep(_BACKOFF_SECONDS * 2**tried)
+        raise CommitStateUnknown(
+            f"Version {commit.version} of {self.store.uri} could not be written in {_CREATE_TRIES} tries: the store "
+            "answers with errors and shows no such object.",
+            hint="Try the same transaction again: it finds its commit if there is one.",
+        )
+
+    def _read_back(self, key: str, commit: Commit, cause: StorageError) -> bytes | None:
+        error: StorageError = cause
+        for tried in range(_CREATE_TRIES):
+            try:
+                return self.store.get(key)
+            except ObjectNotFound:
+                return None
+            except StorageError as unreadable:
+                error = unreadable
+                self.sleep(_BACKOFF_SECONDS * 2**tried)
+        raise CommitStateUnknown(
+            f"Version {commit.version} of {self.store.uri} was sent ({cause.message}) and could not be read back "
+            f"({error.message}).",
+            hint="Try the same transaction again once the store answers: it finds its commit if there is one.",
+        ) from error
+
+    def advance(self, commit: Commit) -> None:
+        """Folds in the next commit, and writes a checkpoint when enough has come together."""
+        self._state.apply(commit)
+        self._recent[commit.version] = commit
+        if len(self._recent) > 1000:
+            del self._recent[min(self._recent)]
+
+    def checkpoint_if_due(self) -> None:
+        """Writes a checkpoint of the newest state once the log behind the last one has grown. Failing is no harm."""
+        checkpoints.write_if_due(self.store, self._state)
+
+    def check_not_vanished(self) -> None:
+        """:raises LogVanished: if the newest version known is gone from the store."""
+        if self._state.version >= 0 and self.store.head(commit_key(self._state.version)) is None:
+            raise LogVanished(
+                f"Version {self._state.version} of {self.store.uri} was there and is gone: the log was deleted or moved.",
+                hint="Put the folder _index/timeline back from a backup; do not create the table anew over its files.",
+            )
+
+    def next_instant(self) -> str:
+        """An instant behind that of the newest commit, and not before the clock."""
+        now = format_instant(self.clock())
+        if now > self._state.instant:
+            return now
+        return format_instant(_seconds(self._state.instant) + 0.001)
+
+    def decode(self, body: bytes, version: int) -> Commit:
+        """:raises NewerFormat: :raises LogDamaged:"""
+        where = f"Version {version} of {self.store.uri}"
+        try:
+            found = msgspec.json.decode(body, type=FormatOnly).format
+            if found > FORMAT_VERSION:
+                raise NewerFormat(
+                    f"{where} has log format {found}; this package reads up to format {FORMAT_VERSION}.",
+                    hint="Install a newer airflow-provider-index wherever this table is used.",
+                )
+            commit = msgspec.json.decode(body, type=Commit)
+        except msgspec.DecodeError as error:
+            raise LogDamaged(f"{where} cannot be read: {error}.", hint="Restore that file from a backup.") from error
+        if commit.version != version:
+            raise LogDamaged(f"{where} says of itself that it is version {commit.version}.")
+        return sidecars.join(self.store, commit)
+
+    # --- inside -----------------------------------------------------------------------------------------------
+
+    def _load(self, until: int | None) -> None:
+        """Reads from the newest usable checkpoint (not after ``until``) to the end of the log, or to ``until``."""
+        base = checkpoints.newest(self.store, until)
+        if base is not None:
+            self._state = base
+        if until is not None:
+            for commit in self.commits(after=self._state.version, until=until):
+                self._state.apply(commit)
+            return
+        last = self._last_listed()
+        if last < 0 and base is None:
+            self._raise_missing()
+        for version in range(self._state.version + 1, last + 1):
+            commit = self.read(version)
+            if commit is None:
+                raise self._hole(version)
+            self.advance(commit)
+        self._read_on()
+
+    def _read_on(self) -> None:
+        while (commit := self.read(self._state.version + 1)) is not None:
+            self.advance(commit)
+
+    def _last_listed(self) -> int:
+        after = commit_key(self._state.version) if self._state.version >= 0 else None
+        names = [info.key.removeprefix(f"{TIMELINE}/") for info in self.store.list(TIMELINE, after=after)]
+        versions = [int(name[:-5]) for name in names if name.endswith(".json") and name[:-5].isdigit()]
+        if self._state.version >= 0 and not versions:
+            self.check_not_vanished()
+        return max(versions, default=-1)
+
+    def _raise_missing(self) -> None:
+        if self.store.list("data") or self.store.list(ROOT):
+            raise LogVanished(
+                f"There are files of a table at {self.store.uri} but its log (_index/timeline) is gone.",
+                hint="Put the folder _index/timeline back from a backup; do not create the table anew over its files.",
+            )
+        raise TableNotFound(f"There is no table at {self.store.uri}.", hint="Check the location, or create the table.")
+
+    def _hole(self, version: int) -> LogDamaged:
+        return LogDamaged(
+            f"Version {version} is missing from the log of {self.store.uri}, though later ones are there.",
+            hint="Restore _index/timeline from a backup.",
+        )
+
+    def _version_at(self, instant: str) -> int:
+        low, high = self._state.expired_below, self._state.version
+        first = self.read(low)
+        if first is None or first.instant > instant:
+            raise VersionNotFound(
+                f"{self.store.uri} has nothing as early as {instant}; its oldest readable version is {low}"
+                f"{f' of {first.instant}' if first else ''} (UTC).",
+            )
+        while low < high:
+            middle = (low + high + 1) // 2
+            commit = self.read(middle)
+            if commit is None:
+                raise self._hole(middle)
+            low, high = (middle, high) if commit.instant <= instant else (low, middle - 1)
+        return low
+
+
+def format_instant(seconds: float) -> str:
+    """Seconds since 1970 as ``yyyyMMddHHmmssSSS`` in UTC."""
+    millis = round(seconds * 1000)
+    moment = datetime.fromtimestamp(millis // 1000, UTC)
+    return f"{moment.strftime(_INSTANT_FORMAT)}{millis % 1000:03d}"
+
+
+def parse_instant(value: str | datetime) -> str:
+    """An instant in the log's form. :raises VersionNotFound: if it cannot be understood."""
+    if isinstance(value, str):
+        if value.isdigit() and len(value) == 17:
+            return value
+        try:
+            value = datetime.fromisoformat(value)
+        except ValueError as error:
+            raise VersionNotFound(
+                f"{value!r} is no instant.", hint="Give ISO 8601, such as 2026-11-20T00:00:00Z."
+            ) from error
+    if value.tzinfo is None:
+        value = value.replace(tzinfo=UTC)
+    return format_instant(value.timestamp())
+
+
+def _seconds(instant: str) -> float:
+    moment = datetime.strptime(instant[:14], _INSTANT_FORMAT).replace(tzinfo=UTC)
+    return moment.timestamp() + int(instant[14:]) / 1000

@@ -1,0 +1,415 @@
+"""What is written down in the log: commits, the actions in them, the scopes they read and wrote.
+
+Everything here is a frozen struct that turns into JSON and back; what the actions mean when they are folded is
+told in :mod:`spark_apps.timeline.state`, and when a commit may be made in :mod:`spark_apps.timeline.conflicts`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+FORMAT_VERSION = 1
+"""Version of the log's format that this code writes; a higher one is refused when read."""
+
+DATA_TREE = "data"
+"""The merge tree that holds the table's own rows; the others belong to indexes (:attr:`IndexDefinition.tree`)."""
+
+
+class Struct(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Base of all that is written down."""
+
+
+# --- scopes: what a commit read and wrote -----------------------------------------------------------------------
+
+
+class Scope(Struct, frozen=True):
+    """A part of the table. ``table`` holds all others, ``partition`` holds its buckets."""
+
+    kind: Literal["table", "partition", "bucket", "shard", "definition", "config", "schema"]
+    partition: str | None = None
+    group: str | None = None
+    name: str | None = None
+
+    def overlaps(self, other: Scope) -> bool:
+        """Whether the two have anything in common."""
+        if self.kind == "table" or other.kind == "table":
+            return True
+        kinds = {self.kind, other.kind}
+        if kinds <= {"partition", "bucket"}:
+            if self.partition != other.partition:
+                return False
+            return "partition" in kinds or self.group == other.group
+        return self == other
+
+    def __str__(self) -> str:
+        parts = [part for part in (self.name, self.partition, self.group) if part is not None]
+        return f"{self.kind} {'/'.join(parts)}".strip()
+
+
+WriteMode = Literal["append", "fold", "backdated", "replace"]
+"""How a commit wrote a scope.
+
+``append``: new rows or tombstones on top. ``fold``: the same rows in other files. ``backdated``: entries that tell of
+an earlier version (an index build or refresh). ``replace``: rows removed or rewritten.
+"""
+
+
+class Write(Struct, frozen=True):
+    scope: Scope
+    mode: WriteMode = "append"
+
+
+def table_scope() -> Scope:
+    return Scope("table")
+
+
+def partition_scope(partition: str) -> Scope:
+    return Scope("partition", partition=partition)
+
+
+def group_scope(partition: str, group: str) -> Scope:
+    return Scope("bucket", partition=partition, group=group)
+
+
+def shard_scope(tree: str, group: str) -> Scope:
+    return Scope("shard", name=tree, group=group)
+
+
+def definition_scope(index: str) -> Scope:
+    return Scope("definition", name=index)
+
+
+CONFIG_SCOPE = Scope("config")
+SCHEMA_SCOPE = Scope("schema")
+
+
+# --- definitions ------------------------------------------------------------------------------------------------
+
+
+class Field(Struct, frozen=True):
+    """A column: ``type`` in Spark's words ("bigint", "decimal(10,2)", "struct<a:int>")."""
+
+    name: str
+    type: str
+    nullable: bool = True
+
+
+class TableDefinition(Struct, frozen=True):
+    """What a table is; everything but ``fields`` and ``comment`` is fixed when it is made."""
+
+    table_id: str
+    fields: tuple[Field, ...]
+    record_key: tuple[str, ...]
+    partition_by: tuple[str, ...] = ()
+    ordering_column: str | None = None
+    merge_by: Literal["commit", "ordering"] = "commit"
+    write_mode: Literal["merge_on_read", "copy_on_write"] = "merge_on_read"
+    hash_fields: tuple[str, ...] = ()
+    hash_function: str = "xxhash64"
+    bucketed: bool = True
+    properties: dict[str, str] = {}
+
+
+class HashingConfig(Struct, frozen=True):
+    """Rules for the bucket count of partitions to come, as of one instant (seed of the partition-level bucket index)."""
+
+    instant: str
+    default: int
+    rule: str = "regex"
+    expressions: str | None = None
+
+
+IndexState = Literal["creating", "active", "disabled"]
+
+
+class IndexDefinition(Struct, frozen=True):
+    """What an index is. ``index_id`` is new with each creation, so that the files of a dropped index cannot become
+    those of a later one with the same name."""
+
+    name: str
+    kind: str
+    columns: tuple[str, ...]
+    index_id: str
+    included: tuple[str, ...] = ()
+    deferred: bool = False
+    shards: int = 1
+    hash_function: str = "xxhash64"
+    properties: dict[str, str] = {}
+    comment: str | None = None
+
+    @property
+    def tree(self) -> str:
+        """Name of the merge tree that holds the index's entries."""
+        return f"index/{self.name}@{self.index_id}"
+
+
+# --- actions ----------------------------------------------------------------------------------------------------
+
+
+class Action(Struct, frozen=True, tag_field="action"):
+    """One change of the state."""
+
+
+class AddFile(Action, frozen=True, tag="add"):
+    """A data or index file becomes part of a file group.
+
+    ``place`` is its place in the merge order: ``None`` means the version of the commit that publishes it; a compacted
+    file takes the highest place of its inputs; an index file built from a snapshot takes that snapshot's version.
+    ``tombstones`` counts the rows that remove a key. ``lineage`` is the 64-bit id of the file.
+    """
+
+    tree: str
+    partition: str
+    group: str
+    path: str
+    kind: Literal["base", "delta"]
+    rows: int
+    bytes: int
+    place: int | None = None
+    tombstones: int = 0
+    lineage: int = 0
+    extra: dict[str, Any] | None = None
+
+
+class RemoveFile(Action, frozen=True, tag="remove"):
+    tree: str
+    path: str
+
+
+class PutPartition(Action, frozen=True, tag="partition"):
+    """A partition and its bucket count (``None`` without a bucket layout). ``values`` are the partition columns'
+    values as strings, ``None`` for null."""
+
+    path: str
+    buckets: int | None = None
+    values: tuple[str | None, ...] = ()
+
+
+class DropPartition(Action, frozen=True, tag="drop_partition"):
+    """Removes the partition, its count and its data files."""
+
+    path: str
+
+
+class PutTable(Action, frozen=True, tag="table"):
+    definition: TableDefinition
+
+
+class DropTable(Action, frozen=True, tag="drop_table"):
+    pass
+
+
+class PutIndex(Action, frozen=True, tag="index"):
+    """A definition, new or changed. ``covered`` tells of a new one whether it covers the table as it is (an empty
+    table), else every file group starts uncovered."""
+
+    definition: IndexDefinition
+    state: IndexState = "active"
+    covered: bool = False
+
+
+class DropIndex(Action, frozen=True, tag="drop_index"):
+    name: str
+
+
+class Cover(Action, frozen=True, tag="cover"):
+    """The index tells of every file group (or of the partitions listed) all that version ``through`` held."""
+
+    tree: str
+    through: int
+    partitions: tuple[str, ...] | None = None
+
+
+class PutHashingConfig(Action, frozen=True, tag="hashing_config"):
+    """``path`` names the ``.hashing_config`` file that people read, once there is one."""
+
+    config: HashingConfig
+    path: str | None = None
+
+
+class HashingMeta(Action, frozen=True, tag="hashing_meta"):
+    """Names the ``.hashing_meta`` file that tells the bucket counts of this version."""
+
+    path: str
+
+
+class OpenWindow(Action, frozen=True, tag="open_window"):
+    """Opens a stop-write window; its epoch is the version of the commit. Times are seconds since 1970 (UTC).
+
+    ``partitions`` ``None`` means the whole table.
+    """
+
+    holder: str
+    deadline: float
+    last_moment: float
+    partitions: tuple[str, ...] | None = None
+
+
+class RenewWindow(Action, frozen=True, tag="renew_window"):
+    epoch: int
+    deadline: float
+
+
+class CloseWindow(Action, frozen=True, tag="close_window"):
+    """By its holder."""
+
+    epoch: int
+
+
+class EndWindow(Action, frozen=True, tag="end_window"):
+    """By anyone, after the deadline: from here on the holder is fenced off."""
+
+    epoch: int
+    ended_by: str
+
+
+class Abort(Action, frozen=True, tag="abort"):
+    txn_id: str
+    attempt: int
+    reason: str = ""
+
+
+class Expire(Action, frozen=True, tag="expire"):
+    """Versions below ``below`` are no longer readable."""
+
+    below: int
+
+
+class Restore(Action, frozen=True, tag="restore"):
+    """The effects of the versions after ``to`` are taken back; the changes that do it are listed beside this action."""
+
+    to: int
+
+
+class SetLag(Action, frozen=True, tag="lag"):
+    """States for an index exactly what it does not cover: (partition, group) -> covered through version."""
+
+    tree: str
+    groups: tuple[tuple[str, str, int], ...]
+
+
+AnyAction = (
+    AddFile
+    | RemoveFile
+    | PutPartition
+    | DropPartition
+    | PutTable
+    | DropTable
+    | PutIndex
+    | DropIndex
+    | Cover
+    | PutHashingConfig
+    | HashingMeta
+    | OpenWindow
+    | RenewWindow
+    | CloseWindow
+    | EndWindow
+    | Abort
+    | Expire
+    | Restore
+    | SetLag
+)
+
+
+# --- commits ----------------------------------------------------------------------------------------------------
+
+
+class Commit(Struct, frozen=True):
+    """One file of the log.
+
+    ``instant`` is ``yyyyMMddHHmmssSSS`` in UTC and grows strictly from commit to commit. ``maintained`` names the index
+    trees that this commit kept in step with the rows it wrote. Commits with very many actions keep them in ``sidecar``.
+    """
+
+    format: int
+    version: int
+    instant: str
+    operation: str
+    txn_id: str
+    attempt: int
+    base: int
+    reads: tuple[Scope, ...] = ()
+    writes: tuple[Write, ...] = ()
+    epoch: int | None = None
+    maintained: tuple[str, ...] = ()
+    actions: tuple[AnyAction, ...] = ()
+    sidecar: str | None = None
+    metrics: dict[str, Any] = {}
+
+
+class FormatOnly(Struct, frozen=True):
+    """The one field that every format, past and to come, can be asked for."""
+
+    format: int
+
+
+class Receipt(Struct, frozen=True):
+    """What a caller gets for a commit: small enough for XCom.
+
+    ``version`` is ``None`` where there was nothing to do and nothing was committed.
+    """
+
+    version: int | None
+    txn_id: str
+    operation: str
+    metrics: dict[str, Any] = {}
+    instant: str | None = None
+    attempt: int = 0
+
+    @property
+    def committed(self) -> bool:
+        return self.version is not None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain types, for JSON and XCom."""
+        return msgspec.to_builtins(self)
+
+    @classmethod
+    def of(cls, commit: Commit) -> Receipt:
+        return cls(commit.version, commit.txn_id, commit.operation, commit.metrics, commit.instant, commit.attempt)
+
+
+class Requested(Struct, frozen=True):
+    """The first file of an attempt: from here on the cleaner keeps what version ``base`` and later ones need, and what
+    the older version ``protects`` needs where one is given. ``nonce`` tells the attempt's own bytes from another's."""
+
+    txn_id: str
+    attempt: int
+    base: int
+    operation: str
+    stages: tuple[str, ...]
+    requested_at: float
+    nonce: str
+    scopes: tuple[Scope, ...] | None = None
+    epoch: int | None = None
+    protects: int | None = None
+    inputs: dict[str, Any] = {}
+
+    @property
+    def oldest_needed(self) -> int:
+        """The oldest version whose files the attempt may read."""
+        return self.base if self.protects is None else min(self.base, self.protects)
+
+
+class Heartbeat(Struct, frozen=True):
+    """The last sign of life of an attempt. ``done`` of ``total`` in the phase's own unit (rows or files)."""
+
+    at: float
+    phase: str = ""
+    done: int | None = None
+    total: int | None = None
+    note: str = ""
+
+
+class StageManifest(Struct, frozen=True):
+    """What one stage produced. ``made_from`` maps the stages it was made from to the hashes of their manifests."""
+
+    stage: str
+    actions: tuple[AnyAction, ...] = ()
+    reads: tuple[Scope, ...] = ()
+    writes: tuple[Write, ...] = ()
+    maintained: tuple[str, ...] = ()
+    made_from: dict[str, str] = {}
+    metrics: dict[str, Any] = {}

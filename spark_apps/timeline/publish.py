@@ -1,0 +1,214 @@
+"""Publishing a commit: read to the end of the log, check, write the next version, and again if another was first.
+
+Every commit of a table goes through :func:`publish`. Version N is written only after every commit from the intent's base
+to N-1 was read, and none of them is the transaction's own, ends its attempt, conflicts with it, or ends its window.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Callable
+
+from spark_apps.storage.errors import (
+    AlreadyCommitted,
+    AttemptAborted,
+    BucketCountMismatch,
+    CommitUndone,
+    ConcurrentWrite,
+    FencedOff,
+    StopWriteWindowOpen,
+)
+from spark_apps.timeline.conflicts import Intent, conflict
+from spark_apps.timeline.log import Timeline, format_instant
+from spark_apps.timeline.model import FORMAT_VERSION, Commit, EndWindow, Receipt
+from spark_apps.timeline.state import State, Window
+
+logger = logging.getLogger(__name__)
+
+Guard = Callable[[State], None]
+"""A check of the caller's own on the state that the commit would follow; raises to refuse."""
+
+
+def publish(timeline: Timeline, intent: Intent, guard: Guard | None = None) -> Receipt:
+    """Commits ``intent`` as the next version.
+
+    :raises AlreadyCommitted: if the transaction has its commit; its receipt is in the error.
+    :raises CommitRefused: for each reason of that branch of the error tree; nothing was changed.
+    :raises CommitStateUnknown: if the store did not say whether the commit landed.
+    """
+    checked = intent.base
+    while True:
+        head = timeline.refresh()
+        check_not_committed(head, intent.txn_id, timeline)
+        check_not_aborted(head, intent.txn_id, intent.attempt)
+        for commit in timeline.commits(after=checked):
+            check_conflict(intent, commit)
+        checked = head.version
+        if guard is not None:
+            guard(head)
+        if not intent.exempt:
+            check_bucket_counts(head, intent)
+            expired = check_windows(head, intent, timeline.clock())
+            if expired is not None:
+                end_window(timeline, expired, ended_by=intent.txn_id)
+                continue
+        timeline.check_not_vanished()
+        mine = _commit(timeline, intent, head)
+        landed = timeline.create(mine)
+        if landed is mine:
+            timeline.advance(mine)
+            timeline.checkpoint_if_due()
+            return Receipt.of(mine)
+
+
+def housekeeping(operation: str, *actions, txn_id: str | None = None, base: int, **rest) -> Intent:  # type: ignore[no-untyped-def]
+    """An intent without files: windows, aborts, expiries. Allowed inside anybody's window; its attempt is drawn by lot."""
+    return Intent(
+        operation=operation,
+        txn_id=txn_id or new_txn_id(operation),
+        attempt=secrets.randbits(62),
+        base=base,
+        actions=tuple(actions),
+        exempt=True,
+        **rest,
+    )
+
+
+def new_txn_id(operation: str) -> str:
+    """A transaction id for a caller who gave none; such a transaction cannot be found again by a retry."""
+    return f"{operation}-{secrets.token_hex(8)}"
+
+
+def commit_of(timeline: Timeline, state: State, txn_id: str) -> Commit | None:
+    """A transaction's commit, whether or not its effect still stands."""
+    if txn_id not in state.committed:
+        return None
+    version, _ = state.committed[txn_id]
+    return next(timeline.commits(after=version - 1, until=version))
+
+
+# --- the checks, each on the state that the commit would follow --------------------------------------------------
+
+
+def check_not_committed(state: State, txn_id: str, timeline: Timeline) -> None:
+    """:raises AlreadyCommitted: :raises CommitUndone:"""
+    commit = commit_of(timeline, state, txn_id)
+    if commit is None:
+        return
+    receipt = Receipt.of(commit)
+    # Windows, aborts and expiries write no scope; a restore takes none of them back.
+    if commit.writes and not state.stands(commit.version):
+        raise CommitUndone(
+            f"Transaction {txn_id} committed version {commit.version}, and a later restore took its effect back.",
+            receipt,
+            outcome="Nothing was written again.",
+            hint="To do the work again, ask for a rerun under a new transaction id.",
+        )
+    raise AlreadyCommitted(
+        f"Transaction {txn_id} has committed already, as version {commit.version}.",
+        receipt,
+        outcome="Nothing was written again.",
+    )
+
+
+def check_not_aborted(state: State, txn_id: str, attempt: int) -> None:
+    """:raises AttemptAborted:"""
+    if state.is_aborted(txn_id, attempt):
+        raise AttemptAborted(
+            f"Attempt {attempt} of transaction {txn_id} was ended by a commit: it was taken for dead, cancelled, or "
+            "replaced by a retry.",
+            hint="Stop; a retry is a new attempt.",
+        )
+
+
+def check_conflict(intent: Intent, commit: Commit) -> None:
+    """:raises ConcurrentWrite: naming both sides."""
+    scopes = conflict(intent, commit)
+    if scopes is not None:
+        mine, theirs = scopes
+        raise ConcurrentWrite(
+            f"{intent.operation} (transaction {intent.txn_id}, based on version {intent.base}) needs {mine}, and "
+            f"{commit.operation} (transaction {commit.txn_id}) has changed {theirs} in version {commit.version}.",
+            hint="Run it again: it will start from the newest version.",
+        )
+
+
+def check_bucket_counts(state: State, intent: Intent) -> None:
+    """:raises BucketCountMismatch: naming both counts. A commit that replaces the whole partition sets its count."""
+    replaced = {
+        write.scope.partition for write in intent.writes if write.mode == "replace" and write.scope.kind == "partition"
+    }
+    if any(write.mode == "replace" and write.scope.kind == "table" for write in intent.writes):
+        return
+    for partition, count in intent.bucket_counts.items():
+        there = state.partitions.get(partition)
+        if there is not None and there.buckets != count and partition not in replaced:
+            raise BucketCountMismatch(
+                f"Partition {partition!r} has {there.buckets} buckets; {intent.operation} (transaction {intent.txn_id}) "
+                f"was written with {count}.",
+                hint="Run it again; to change the count, rescale the partition.",
+            )
+
+
+def check_windows(state: State, intent: Intent, now: float) -> Window | None:
+    """Whether the open windows let the intent pass; returns one past its deadline that must be ended first.
+
+    :raises FencedOff: if the intent's own window has ended.
+    :raises StopWriteWindowOpen: naming holder, scope and deadline.
+    """
+    if intent.epoch is not None and intent.epoch not in state.windows:
+        how = state.ended_windows.get(intent.epoch, f"no window was opened in version {intent.epoch}")
+        raise FencedOff(
+            f"{intent.operation} (transaction {intent.txn_id}) works under the stop-write window of epoch "
+            f"{intent.epoch}, which is not open: {how}.",
+            hint="Do not retry under this epoch; open a new window and begin again.",
+        )
+    for window in state.windows.values():
+        if window.epoch == intent.epoch or not any(window.covers(write.scope) for write in intent.writes):
+            continue
+        if now > window.deadline:
+            return window
+        raise StopWriteWindowOpen(
+            f"{window.holder} holds a stop-write window over {window.scope_text} (epoch {window.epoch}) until "
+            f"{format_instant(window.deadline)} UTC; {intent.operation} (transaction {intent.txn_id}) would write there.",
+            hint="Wait until the window is closed (StopWriteWindowClosedSensor), then run it again.",
+        )
+    return None
+
+
+def end_window(timeline: Timeline, window: Window, ended_by: str) -> None:
+    """Ends a window past its deadline, by a commit; does nothing if it has ended meanwhile or was renewed."""
+
+    def still_expired(state: State) -> None:
+        there = state.windows.get(window.epoch)
+        if there is None or timeline.clock() <= there.deadline:
+            raise _NothingToEnd("The window has ended or was renewed.")
+
+    action = EndWindow(window.epoch, ended_by)
+    try:
+        publish(timeline, housekeeping("end_window", action, base=timeline.head.version), still_expired)
+    except _NothingToEnd:
+        logger.info("Window %s was ended or renewed by somebody else.", window.epoch)
+
+
+class _NothingToEnd(ConcurrentWrite):
+    pass
+
+
+def _commit(timeline: Timeline, intent: Intent, head: State) -> Commit:
+    return Commit(
+        format=FORMAT_VERSION,
+        version=head.version + 1,
+        instant=timeline.next_instant(),
+        operation=intent.operation,
+        txn_id=intent.txn_id,
+        attempt=intent.attempt,
+        base=intent.base,
+        reads=intent.reads,
+        writes=intent.writes,
+        epoch=intent.epoch,
+        maintained=intent.maintained,
+        actions=intent.actions,
+        metrics=intent.metrics,
+    )

@@ -1,0 +1,79 @@
+"""Restoring an earlier version, as a new commit.
+
+It brings back rows, bucket counts and the state of indexes that existed then and exist now. Newer indexes stay and cover
+nothing; dropped ones stay dropped. Windows, transaction ids, aborts, instants and bucket rules never go back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from spark_apps.storage.errors import AlreadyCommitted
+from spark_apps.timeline.log import Timeline
+from spark_apps.timeline.model import (
+    DATA_TREE,
+    AnyAction,
+    DropPartition,
+    PutPartition,
+    PutTable,
+    Receipt,
+    RemoveFile,
+    Restore,
+    SetLag,
+    Write,
+    table_scope,
+)
+from spark_apps.timeline.state import NEVER, State
+from spark_apps.timeline.transactions import begin
+
+
+def restore(timeline: Timeline, version: int, *, txn_id: str | None = None, window: int | None = None) -> Receipt:
+    """Takes back the effects of all commits after ``version``.
+
+    :param window: epoch of a stop-write window over the whole table, where one is held.
+    :raises VersionNotFound: :raises SnapshotExpired: :raises ConcurrentWrite: if somebody commits meanwhile.
+    """
+    timeline.refresh()
+    timeline.at(version)
+    try:
+        transaction = begin(timeline, operation="restore", txn_id=txn_id, window=window, protect=version)
+    except AlreadyCommitted as error:
+        return error.receipt
+    then, now = timeline.at(version), transaction.base
+    actions = tuple(_changes(now, then))
+    metrics = {
+        "restored_version": version,
+        "rows": sum(file.rows - file.tombstones for file in then.files(DATA_TREE)),
+    }
+    everything = Write(table_scope(), "replace")
+    return transaction.commit(
+        (Restore(version), *actions), reads=(table_scope(),), writes=(everything,), metrics=metrics
+    )
+
+
+def _changes(now: State, then: State) -> Iterator[AnyAction]:
+    if now.table != then.table:
+        yield PutTable(then.table)
+    for path in now.partitions.keys() - then.partitions.keys():
+        yield DropPartition(path)
+    for path, entry in then.partitions.items():
+        if now.partitions.get(path) != entry:
+            yield PutPartition(path, entry.buckets, entry.values)
+    yield from _file_changes(now, then, DATA_TREE)
+    for name, index in now.indexes.items():
+        tree, earlier = index.definition.tree, then.indexes.get(name)
+        if earlier is not None and earlier.definition.tree == tree:
+            yield from _file_changes(now, then, tree)
+            lag = earlier.lag
+        else:
+            lag = dict.fromkeys(then.groups(DATA_TREE), NEVER)
+        yield SetLag(tree, tuple((*group, through) for group, through in lag.items()))
+
+
+def _file_changes(now: State, then: State, tree: str) -> Iterator[AnyAction]:
+    kept = {file.path: file for file in then.files(tree)}
+    present = {file.path for file in now.files(tree)}
+    for path in sorted(present - kept.keys()):
+        yield RemoveFile(tree, path)
+    for path in sorted(kept.keys() - present):
+        yield kept[path].to_add()

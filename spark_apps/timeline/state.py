@@ -1,0 +1,317 @@
+"""The state of a table at one version: the log folded up to there.
+
+``apply`` is the only place that says what an action means. It decides nothing: whether a commit may be made was
+settled when it was made (:mod:`spark_apps.timeline.conflicts`), so folding the same log gives the same state anywhere.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from spark_apps.storage.errors import IndexNotFound, LogDamaged, TableNotFound
+from spark_apps.timeline import model
+from spark_apps.timeline.files import DataFile, FileSet, GroupKey
+from spark_apps.timeline.model import (
+    DATA_TREE,
+    Commit,
+    HashingConfig,
+    IndexDefinition,
+    Struct,
+    TableDefinition,
+)
+
+NEVER = -1
+"""As the "covered through" version of a file group: the index tells nothing of it."""
+
+_ENDED_WINDOWS_KEPT = 50
+
+
+class Window(Struct, frozen=True):
+    """An open stop-write window. ``epoch`` is the version that opened it; times are seconds since 1970 (UTC)."""
+
+    epoch: int
+    holder: str
+    deadline: float
+    last_moment: float
+    partitions: tuple[str, ...] | None = None
+
+    def covers(self, scope: model.Scope) -> bool:
+        """Whether a write to ``scope`` falls into this window. A window over partitions leaves index shards alone."""
+        if self.partitions is None or scope.kind == "table":
+            return True
+        return scope.partition is not None and scope.partition in self.partitions
+
+    @property
+    def scope_text(self) -> str:
+        return "the whole table" if self.partitions is None else "partitions " + ", ".join(map(repr, self.partitions))
+
+
+class PartitionEntry(Struct, frozen=True):
+    """A partition: its bucket count (``None`` without a bucket layout) and its columns' values as strings."""
+
+    buckets: int | None = None
+    values: tuple[str | None, ...] = ()
+
+
+class IndexEntry(Struct, frozen=True):
+    """An index as of a version. ``lag`` names the file groups it does not cover: covered through which version."""
+
+    definition: IndexDefinition
+    state: model.IndexState = "active"
+    lag: dict[GroupKey, int] = {}
+    created: int = 0
+    refreshed: int = 0
+
+    def covers(self, group: GroupKey) -> bool:
+        """Whether the index tells all of a file group."""
+        return group not in self.lag
+
+    @property
+    def active(self) -> bool:
+        return self.state == "active"
+
+
+class State:
+    """A snapshot of one table. Treat it as read-only; the log makes new ones."""
+
+    def __init__(self) -> None:
+        self.version = -1
+        self.instant = ""
+        self.definition: TableDefinition | None = None
+        self.partitions: dict[str, PartitionEntry] = {}
+        self.indexes: dict[str, IndexEntry] = {}
+        self.file_set = FileSet()
+        self.configs: list[HashingConfig] = []
+        self.config_paths: dict[str, str] = {}
+        self.meta_paths: list[str] = []
+        self.windows: dict[int, Window] = {}
+        self.ended_windows: dict[int, str] = {}
+        self.committed: dict[str, tuple[int, int]] = {}
+        self.aborted: dict[str, list[int]] = {}
+        self.restores: list[tuple[int, int]] = []
+        self.expired_below = 0
+        self.dropped = False
+
+    # --- reading ----------------------------------------------------------------------------------------------
+
+    @property
+    def table(self) -> TableDefinition:
+        """The table's definition. :raises TableNotFound: before it was created and after it was dropped."""
+        if self.definition is None or self.dropped:
+            raise TableNotFound(
+                f"The table is {'dropped' if self.dropped else 'not created'} as of version {self.version}."
+            )
+        return self.definition
+
+    def index(self, name: str) -> IndexEntry:
+        """An index by its name. :raises IndexNotFound: naming those that exist."""
+        if name not in self.indexes:
+            known = ", ".join(sorted(self.indexes)) or "none"
+            raise IndexNotFound(f"There is no index {name!r}; the table has: {known}.", hint="Check the name.")
+        return self.indexes[name]
+
+    def index_of_tree(self, tree: str) -> IndexEntry | None:
+        return next((entry for entry in self.indexes.values() if entry.definition.tree == tree), None)
+
+    def files(self, tree: str, partition: str | None = None, group: str | None = None) -> list[DataFile]:
+        """Live files of a merge tree (of a partition, of a group)."""
+        return list(self.file_set.files(tree, partition, group))
+
+    def groups(self, tree: str) -> dict[GroupKey, list[DataFile]]:
+        """(partition, group) -> live files in merge order."""
+        return self.file_set.groups(tree)
+
+    def is_aborted(self, txn_id: str, attempt: int) -> bool:
+        return attempt in self.aborted.get(txn_id, ())
+
+    def stands(self, version: int) -> bool:
+        """Whether the effect of a commit is part of this state, i.e. no restore has taken it back."""
+        upper = self.version
+        for at, to in reversed(self.restores):
+            if at > upper:
+                continue
+            if version >= at:
+                return True
+            if version > to:
+                return False
+            upper = to
+        return version <= upper
+
+    # --- folding ----------------------------------------------------------------------------------------------
+
+    def copy(self) -> State:
+        """A state that can be folded further while this one stays."""
+        other = State()
+        other.__dict__.update(self.__dict__)
+        for name in ("partitions", "indexes", "config_paths", "windows", "ended_windows", "committed"):
+            setattr(other, name, dict(getattr(self, name)))
+        other.aborted = {txn: list(attempts) for txn, attempts in self.aborted.items()}
+        other.configs, other.meta_paths = list(self.configs), list(self.meta_paths)
+        other.restores = list(self.restores)
+        other.file_set = self.file_set.copy()
+        return other
+
+    def apply(self, commit: Commit) -> None:
+        """Folds the next commit in. :raises LogDamaged: if it is not the next one."""
+        if commit.version != self.version + 1:
+            raise LogDamaged(f"Version {commit.version} follows version {self.version} in the log.")
+        self.version, self.instant = commit.version, commit.instant
+        self.committed[commit.txn_id] = (commit.version, commit.attempt)
+        touched: set[GroupKey] = set()
+        changed: set[GroupKey] = set()
+        for action in commit.actions:
+            if type(action) is model.AddFile:
+                self._add(action, commit, touched, changed)
+            else:
+                self._rows_changed(changed, commit)
+                _FOLD[type(action)](self, action, commit, touched)
+        self._rows_changed(changed, commit)
+        self._forget_empty_groups(touched)
+
+    def _forget_empty_groups(self, touched: set[GroupKey]) -> None:
+        for name, entry in self.indexes.items():
+            gone = {key for key in touched & entry.lag.keys() if not self.files(DATA_TREE, *key)}
+            if gone:
+                self._set_lag(name, {group: at for group, at in entry.lag.items() if group not in gone})
+
+    def _rows_changed(self, changed: set[GroupKey], commit: Commit) -> None:
+        """Groups whose rows changed lag behind in every index that the commit did not keep in step."""
+        for name, entry in self.indexes.items():
+            if changed and entry.definition.tree not in commit.maintained:
+                self._set_lag(name, {**dict.fromkeys(changed, commit.version - 1), **entry.lag})
+        changed.clear()
+
+    def _set_lag(self, name: str, lag: dict[GroupKey, int]) -> None:
+        self.indexes[name] = replace(self.indexes[name], lag=lag)
+
+    def _add(self, action: model.AddFile, commit: Commit, touched: set[GroupKey], changed: set[GroupKey]) -> None:
+        if action.tree != DATA_TREE and self.index_of_tree(action.tree) is None:
+            return  # of an index that was dropped meanwhile; the file is nobody's and the cleaner takes it
+        file = DataFile.of(action, commit.version)
+        self.file_set.add(file)
+        if action.tree == DATA_TREE:
+            touched.add(file.group_key)
+            if file.place == commit.version:
+                changed.add(file.group_key)
+
+    def _remove(self, action: model.RemoveFile, _commit: Commit, touched: set[GroupKey]) -> None:
+        file = self.file_set.remove(action.tree, action.path)
+        if file is not None and action.tree == DATA_TREE:
+            touched.add(file.group_key)
+
+    def _put_partition(self, action: model.PutPartition, *_: Any) -> None:
+        self.partitions[action.path] = PartitionEntry(action.buckets, action.values)
+
+    def _drop_partition(self, action: model.DropPartition, _commit: Commit, touched: set[GroupKey]) -> None:
+        self.partitions.pop(action.path, None)
+        for file in self.files(DATA_TREE, action.path):
+            self.file_set.remove(DATA_TREE, file.path)
+            touched.add(file.group_key)
+
+    def _put_table(self, action: model.PutTable, *_: Any) -> None:
+        self.definition = action.definition
+
+    def _drop_table(self, *_: Any) -> None:
+        self.dropped = True
+        self.partitions, self.indexes = {}, {}
+        for tree in self.file_set.trees():
+            self.file_set.remove_tree(tree)
+
+    def _put_index(self, action: model.PutIndex, commit: Commit, _touched: set[GroupKey]) -> None:
+        old = self.indexes.get(action.definition.name)
+        if old is not None and old.definition.tree == action.definition.tree:
+            self.indexes[action.definition.name] = replace(old, definition=action.definition, state=action.state)
+            return
+        lag = {} if action.covered else dict.fromkeys(self.groups(DATA_TREE), NEVER)
+        self.indexes[action.definition.name] = IndexEntry(
+            action.definition, action.state, lag, commit.version, commit.version
+        )
+
+    def _drop_index(self, action: model.DropIndex, *_: Any) -> None:
+        entry = self.indexes.pop(action.name, None)
+        if entry is not None:
+            self.file_set.remove_tree(entry.definition.tree)
+
+    def _cover(self, action: model.Cover, commit: Commit, _touched: set[GroupKey]) -> None:
+        entry = self.index_of_tree(action.tree)
+        if entry is None:
+            return
+        lag: dict[GroupKey, int] = {}
+        for group, through in entry.lag.items():
+            if action.partitions is not None and group[0] not in action.partitions:
+                lag[group] = through
+            elif any(file.place > action.through for file in self.files(DATA_TREE, *group)):
+                lag[group] = max(through, action.through)
+        name = entry.definition.name
+        self.indexes[name] = replace(entry, lag=lag, refreshed=commit.version)
+
+    def _set_lag_action(self, action: model.SetLag, *_: Any) -> None:
+        entry = self.index_of_tree(action.tree)
+        if entry is not None:
+            self._set_lag(entry.definition.name, {(p, g): through for p, g, through in action.groups})
+
+    def _put_config(self, action: model.PutHashingConfig, *_: Any) -> None:
+        self.configs.append(action.config)
+        if action.path:
+            self.config_paths[action.config.instant] = action.path
+
+    def _put_meta(self, action: model.HashingMeta, *_: Any) -> None:
+        self.meta_paths.append(action.path)
+
+    def _open_window(self, action: model.OpenWindow, commit: Commit, _touched: set[GroupKey]) -> None:
+        self.windows[commit.version] = Window(
+            commit.version, action.holder, action.deadline, action.last_moment, action.partitions
+        )
+
+    def _renew_window(self, action: model.RenewWindow, *_: Any) -> None:
+        window = self.windows[action.epoch]
+        self.windows[action.epoch] = replace(window, deadline=action.deadline)
+
+    def _close_window(self, action: model.CloseWindow, commit: Commit, _touched: set[GroupKey]) -> None:
+        self._end(action.epoch, f"was closed by its holder in version {commit.version}")
+
+    def _end_window(self, action: model.EndWindow, commit: Commit, _touched: set[GroupKey]) -> None:
+        self._end(
+            action.epoch,
+            f"passed its deadline and was ended by {action.ended_by} in version {commit.version}",
+        )
+
+    def _end(self, epoch: int, how: str) -> None:
+        window = self.windows.pop(epoch, None)
+        if window is not None:
+            self.ended_windows[epoch] = f"the window of {window.holder} over {window.scope_text} {how}"
+            for old in sorted(self.ended_windows)[:-_ENDED_WINDOWS_KEPT]:
+                del self.ended_windows[old]
+
+    def _abort(self, action: model.Abort, *_: Any) -> None:
+        self.aborted.setdefault(action.txn_id, []).append(action.attempt)
+
+    def _expire(self, action: model.Expire, *_: Any) -> None:
+        self.expired_below = max(self.expired_below, action.below)
+
+    def _restore(self, action: model.Restore, commit: Commit, _touched: set[GroupKey]) -> None:
+        self.restores.append((commit.version, action.to))
+
+
+_FOLD: dict[type, Any] = {
+    model.RemoveFile: State._remove,
+    model.PutPartition: State._put_partition,
+    model.DropPartition: State._drop_partition,
+    model.PutTable: State._put_table,
+    model.DropTable: State._drop_table,
+    model.PutIndex: State._put_index,
+    model.DropIndex: State._drop_index,
+    model.Cover: State._cover,
+    model.SetLag: State._set_lag_action,
+    model.PutHashingConfig: State._put_config,
+    model.HashingMeta: State._put_meta,
+    model.OpenWindow: State._open_window,
+    model.RenewWindow: State._renew_window,
+    model.CloseWindow: State._close_window,
+    model.EndWindow: State._end_window,
+    model.Abort: State._abort,
+    model.Expire: State._expire,
+    model.Restore: State._restore,
+}

@@ -1,0 +1,435 @@
+"""Transactions: an id that names an intent, attempts that try it, stages that prepare it, one commit that publishes it.
+
+``<table>/_index/transactions/<txn id>/<attempt>/`` holds ``requested.json`` (its creation claims the attempt),
+``heartbeat.json`` and one ``stage-<name>.json`` for each stage. Nothing staged is visible before the commit, and an
+attempt is ended only by a commit, so a process that was taken for dead cannot publish when it wakes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import secrets
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+import xxhash
+
+from spark_apps.storage.errors import (
+    AlreadyCommitted,
+    ObjectExists,
+    ObjectNotFound,
+    StageMismatch,
+    StorageError,
+    TransactionNotFound,
+)
+from spark_apps.storage.names import check_name, check_txn_id
+from spark_apps.timeline.conflicts import Intent, KeysConflict
+from spark_apps.timeline.log import Timeline
+from spark_apps.timeline.model import (
+    Abort,
+    AddFile,
+    AnyAction,
+    Heartbeat,
+    Receipt,
+    Requested,
+    Scope,
+    StageManifest,
+    Write,
+)
+from spark_apps.timeline.publish import (
+    Guard,
+    check_not_aborted,
+    check_not_committed,
+    commit_of,
+    housekeeping,
+    new_txn_id,
+    publish,
+)
+from spark_apps.timeline.state import State
+
+logger = logging.getLogger(__name__)
+
+TRANSACTIONS = "_index/transactions"
+DATA = "data"
+INDEXES = "_index/indexes"
+
+_CLAIM_TRIES = 5
+
+
+class Transaction:
+    """One attempt of a transaction. Made by :func:`begin` or, in another process, by :func:`resume`."""
+
+    def __init__(self, timeline: Timeline, requested: Requested, base: State) -> None:
+        self.timeline = timeline
+        self.requested = requested
+        self.base = base
+
+    def __repr__(self) -> str:
+        return f"Transaction({self.txn_id!r}, attempt={self.attempt}, base={self.base.version})"
+
+    @property
+    def txn_id(self) -> str:
+        return self.requested.txn_id
+
+    @property
+    def attempt(self) -> int:
+        return self.requested.attempt
+
+    @property
+    def folder(self) -> str:
+        """Key of the attempt's own folder for its manifests."""
+        return attempt_folder(self.txn_id, self.attempt)
+
+    def data_folder(self, stage: str) -> str:
+        """Key of the folder into which a stage writes data files."""
+        return f"{DATA}/{self.txn_id}.{self.attempt}/{check_name('stage', stage)}"
+
+    def index_folder(self, index: str, stage: str) -> str:
+        """Key of the folder into which a stage writes files of an index."""
+        return f"{INDEXES}/{check_name('index', index)}/{self.txn_id}.{self.attempt}/{check_name('stage', stage)}"
+
+    def heartbeat(self, phase: str = "", done: int | None = None, total: int | None = None, note: str = "") -> None:
+        """Leaves a sign of life. :raises StorageUnavailable: which a caller may well ignore."""
+        beat = Heartbeat(self.timeline.clock(), phase, done, total, note)
+        self.timeline.store.put(f"{self.folder}/heartbeat.json", msgspec.json.encode(beat))
+
+    def check_alive(self) -> None:
+        """:raises AttemptAborted: if a commit has ended this attempt. :raises AlreadyCommitted:"""
+        state = self.timeline.refresh()
+        check_not_committed(state, self.txn_id, self.timeline)
+        check_not_aborted(state, self.txn_id, self.attempt)
+
+    def stage(
+        self,
+        name: str,
+        actions: Iterable[AnyAction],
+        *,
+        reads: Iterable[Scope] = (),
+        writes: Iterable[Write] = (),
+        maintained: Iterable[str] = (),
+        made_from: Mapping[str, str] | None = None,
+        metrics: Mapping[str, Any] | None = None,
+    ) -> str:
+        """Writes the manifest of a stage; staging again replaces it. Nothing becomes visible.
+
+        :param made_from: stages this one was made from, with the hashes that staging them returned.
+        :returns: the manifest's hash.
+        :raises StageMismatch: if :func:`begin` did not list the stage.
+        """
+        if name not in self.requested.stages:
+            raise StageMismatch(
+                f"Transaction {self.txn_id} has no stage {name!r}; it has {', '.join(self.requested.stages)}."
+            )
+        manifest = StageManifest(
+            name,
+            tuple(actions),
+            tuple(reads),
+            tuple(writes),
+            tuple(maintained),
+            dict(made_from or {}),
+            dict(metrics or {}),
+        )
+        body = msgspec.json.encode(manifest)
+        self.timeline.store.put(self._stage_key(name), body)
+        return xxhash.xxh3_128_hexdigest(body)
+
+    def staged(self, name: str) -> tuple[StageManifest, str]:
+        """A stage's manifest and its hash. :raises StageMismatch: if it is missing or damaged."""
+        try:
+            body = self.timeline.store.get(self._stage_key(name))
+            return msgspec.json.decode(body, type=StageManifest), xxhash.xxh3_128_hexdigest(body)
+        except ObjectNotFound as error:
+            raise StageMismatch(
+                f"Stage {name!r} of transaction {self.txn_id} (attempt {self.attempt}) was not staged.",
+                hint="Run the task of that stage, then commit again.",
+            ) from error
+        except msgspec.DecodeError as error:
+            raise StageMismatch(
+                f"The manifest of stage {name!r} of transaction {self.txn_id} is damaged: {error}."
+            ) from error
+
+    def commit(
+        self,
+        actions: Iterable[AnyAction] | None = None,
+        *,
+        reads: Iterable[Scope] = (),
+        writes: Iterable[Write] = (),
+        maintained: Iterable[str] = (),
+        metrics: Mapping[str, Any] | None = None,
+        keys_conflict: KeysConflict | None = None,
+        guard: Guard | None = None,
+    ) -> Receipt:
+        """Publishes the work in one commit: ``actions``, or without them what the stages' manifests list.
+
+        :param maintained: trees of the indexes that are in step with the rows after this commit.
+        :param keys_conflict: told apart by keys, two appends to one shard of a unique index.
+        :raises AlreadyCommitted: :raises CommitRefused: :raises CommitStateUnknown:
+        """
+        told = dict(metrics or {})
+        if actions is None:
+            manifest = self._joined_stages(told)
+        else:
+            manifest = StageManifest("", tuple(actions), tuple(reads), tuple(writes), tuple(maintained), {}, told)
+        self._check_files(manifest.actions)
+        intent = Intent(
+            operation=self.requested.operation,
+            txn_id=self.txn_id,
+            attempt=self.attempt,
+            base=self.base.version,
+            actions=manifest.actions,
+            reads=manifest.reads,
+            writes=manifest.writes,
+            epoch=self.requested.epoch,
+            maintained=manifest.maintained,
+            metrics=manifest.metrics,
+            keys_conflict=keys_conflict,
+        )
+        return publish(self.timeline, intent, guard)
+
+    def abort(self, reason: str = "") -> Receipt | None:
+        """Ends this attempt by a commit; see :func:`abort`."""
+        return abort(self.timeline, self.txn_id, self.attempt, reason)
+
+    def _stage_key(self, name: str) -> str:
+        return f"{self.folder}/stage-{check_name('stage', name)}.json"
+
+    def _joined_stages(self, metrics: dict[str, Any]) -> StageManifest:
+        staged = {name: self.staged(name) for name in self.requested.stages}
+        for name, (manifest, _) in staged.items():
+            for source, made_from in manifest.made_from.items():
+                if source not in staged or staged[source][1] != made_from:
+                    raise StageMismatch(
+                        f"Stage {name!r} of transaction {self.txn_id} was made from another try of stage {source!r} than "
+                        "the one that is staged now.",
+                        hint=f"Run the task of stage {name!r} again, then commit.",
+                    )
+        manifests = [manifest for manifest, _ in staged.values()]
+        for manifest in manifests:
+            metrics = {**manifest.metrics, **metrics}
+        return StageManifest(
+            "",
+            tuple(action for manifest in manifests for action in manifest.actions),
+            tuple(dict.fromkeys(scope for manifest in manifests for scope in manifest.reads)),
+            tuple(dict.fromkeys(write for manifest in manifests for write in manifest.writes)),
+            tuple(dict.fromkeys(tree for manifest in manifests for tree in manifest.maintained)),
+            {},
+            metrics,
+        )
+
+    def _check_files(self, actions: Iterable[AnyAction]) -> None:
+        """Files that this attempt staged must be there in the size that was staged."""
+        own = f"/{self.txn_id}.{self.attempt}/"
+        expected = {
+            action.path: action.bytes for action in actions if isinstance(action, AddFile) and own in action.path
+        }
+        folders = {path[: path.index(own) + len(own) - 1] for path in expected}
+        found = {info.key: info.size for folder in sorted(folders) for info in self.timeline.store.list(folder)}
+        wrong = [path for path, size in expected.items() if found.get(path) != size]
+        if wrong:
+            path = wrong[0]
+            raise StageMismatch(
+                f"{len(wrong)} of {len(expected)} staged files of transaction {self.txn_id} are missing or have another "
+                f"size; the first is {path} ({found.get(path, 'no')} bytes there, {expected[path]} staged).",
+                hint="Run the transaction again.",
+            )
+
+
+def begin(
+    timeline: Timeline,
+    *,
+    operation: str,
+    txn_id: str | None = None,
+    stages: Iterable[str] = ("work",),
+    scopes: Iterable[Scope] | None = None,
+    window: int | None = None,
+    protect: int | None = None,
+    fence: bool = False,
+    inputs: Mapping[str, Any] | None = None,
+) -> Transaction:
+    """Claims the next attempt of a transaction.
+
+    The request is written first and the log read again after it, so that from the base on nothing is cleaned away.
+
+    :param txn_id: names the intent; a retry gives the same one. Drawn by lot if not given.
+    :param scopes: what it may write, for those who drain; ``None`` for anything.
+    :param window: epoch of the stop-write window it works under.
+    :param protect: a version older than the newest whose files it needs.
+    :param fence: end the earlier attempts of the transaction first, by commits.
+    :raises AlreadyCommitted: if the transaction has its commit. :raises CommitUndone:
+    """
+    txn_id = check_txn_id(txn_id) if txn_id is not None else new_txn_id(operation)
+    request = Requested(
+        txn_id=txn_id,
+        attempt=0,
+        base=0,
+        operation=operation,
+        stages=tuple(check_name("stage", stage) for stage in stages),
+        requested_at=timeline.clock(),
+        nonce=secrets.token_hex(8),
+        scopes=None if scopes is None else tuple(scopes),
+        epoch=window,
+        protects=protect,
+        inputs=dict(inputs or {}),
+    )
+    check_not_committed(timeline.refresh(), txn_id, timeline)
+    if fence:
+        for attempt in live_attempts_of(timeline, txn_id):
+            abort(timeline, txn_id, attempt, "replaced by a retry")
+    while True:
+        base = timeline.refresh()
+        requested = _claim(timeline, msgspec.structs.replace(request, base=base.version))
+        after = timeline.refresh()
+        check_not_committed(after, txn_id, timeline)
+        if protect is not None:
+            timeline.at(protect)  # a cleaner that did not see the request may have expired it
+        if after.expired_below <= base.version:
+            return Transaction(timeline, requested, base)
+
+
+def resume(timeline: Timeline, txn_id: str, attempt: int) -> Transaction:
+    """The attempt that :func:`begin` claimed, in another process; its base is the version it was requested at.
+
+    :raises TransactionNotFound: :raises AttemptAborted: :raises AlreadyCommitted:
+    """
+    requested = read_requested(timeline, txn_id, attempt)
+    transaction = Transaction(timeline, requested, timeline.rebuild(requested.base))
+    transaction.check_alive()
+    return transaction
+
+
+def abort(timeline: Timeline, txn_id: str, attempt: int, reason: str = "") -> Receipt:
+    """Ends an attempt by a commit, after which it cannot commit and its files may go.
+
+    :returns: the receipt of the abort, of this call or an earlier one.
+    :raises AlreadyCommitted: if that very attempt has committed; nothing was aborted.
+    """
+    check_txn_id(txn_id)
+
+    def not_committed(state: State) -> None:
+        commit = commit_of(timeline, state, txn_id)
+        if commit is not None and commit.attempt == attempt:
+            raise AlreadyCommitted(
+                f"Attempt {attempt} of transaction {txn_id} has committed version {commit.version}; it is not aborted.",
+                Receipt.of(commit),
+                outcome="The commit stands.",
+            )
+
+    name = f"abort-{hashlib.sha256(txn_id.encode()).hexdigest()[:24]}.{attempt}"
+    not_committed(timeline.refresh())
+    intent = housekeeping("abort", Abort(txn_id, attempt, reason), txn_id=name, base=timeline.head.version)
+    try:
+        return publish(timeline, intent, not_committed)
+    except AlreadyCommitted as error:
+        if error.receipt.txn_id == txn_id:
+            raise
+        return error.receipt
+
+
+def find_receipt(timeline: Timeline, txn_id: str) -> Receipt | None:
+    """The receipt of a transaction whose commit stands, or ``None`` if it has none.
+
+    :raises CommitUndone: if it has one and a restore took its effect back.
+    """
+    try:
+        check_not_committed(timeline.refresh(), check_txn_id(txn_id), timeline)
+    except AlreadyCommitted as error:
+        return error.receipt
+    return None
+
+
+# --- looking at attempts ------------------------------------------------------------------------------------------
+
+
+def attempt_folder(txn_id: str, attempt: int) -> str:
+    return f"{TRANSACTIONS}/{txn_id}/{attempt:06d}"
+
+
+def read_requested(timeline: Timeline, txn_id: str, attempt: int) -> Requested:
+    """:raises TransactionNotFound:"""
+    try:
+        body = timeline.store.get(f"{attempt_folder(check_txn_id(txn_id), attempt)}/requested.json")
+    except ObjectNotFound as error:
+        raise TransactionNotFound(
+            f"{timeline.store.uri} knows no attempt {attempt} of transaction {txn_id}."
+        ) from error
+    return msgspec.json.decode(body, type=Requested)
+
+
+def read_heartbeat(timeline: Timeline, txn_id: str, attempt: int) -> Heartbeat | None:
+    """The newest sign of life of an attempt, or ``None`` if it left none."""
+    try:
+        return msgspec.json.decode(
+            timeline.store.get(f"{attempt_folder(txn_id, attempt)}/heartbeat.json"), type=Heartbeat
+        )
+    except ObjectNotFound:
+        return None
+
+
+def attempts(timeline: Timeline, txn_id: str | None = None) -> list[tuple[str, int]]:
+    """(txn id, attempt) of all attempts requested and not tidied away, of one transaction or of all."""
+    prefix = TRANSACTIONS if txn_id is None else f"{TRANSACTIONS}/{txn_id}"
+    found = []
+    for info in timeline.store.list(prefix):
+        parts = info.key.removeprefix(f"{TRANSACTIONS}/").split("/")
+        if len(parts) == 3 and parts[2] == "requested.json":
+            found.append((parts[0], int(parts[1])))
+    return found
+
+
+def is_live(state: State, txn_id: str, attempt: int) -> bool:
+    """Whether an attempt may still commit: neither it nor its transaction has ended by a commit."""
+    return txn_id not in state.committed and not state.is_aborted(txn_id, attempt)
+
+
+def live_attempts_of(timeline: Timeline, txn_id: str | None = None) -> list[int]:
+    """The attempts of a transaction that may still commit."""
+    state = timeline.head
+    return [attempt for txn, attempt in attempts(timeline, txn_id) if is_live(state, txn, attempt)]
+
+
+def live_requests(timeline: Timeline) -> list[Requested]:
+    """All attempts of the table that may still commit."""
+    listed = attempts(timeline)
+    state = timeline.refresh()
+    found = []
+    for txn, attempt in listed:
+        if is_live(state, txn, attempt):
+            try:
+                found.append(read_requested(timeline, txn, attempt))
+            except TransactionNotFound:  # it has ended since, and a cleaner tidied it away
+                continue
+    return found
+
+
+def presumed_dead(timeline: Timeline, requested: Requested, silent_seconds: float) -> bool:
+    """Whether an attempt has shown no sign of life for so long. Only :func:`abort` makes it so."""
+    beat = read_heartbeat(timeline, requested.txn_id, requested.attempt)
+    last = requested.requested_at if beat is None else max(beat.at, requested.requested_at)
+    return timeline.clock() - last > silent_seconds
+
+
+def _claim(timeline: Timeline, request: Requested) -> Requested:
+    """Writes the request under the first free attempt number; numbers of ended attempts are not given out again."""
+    state = timeline.head
+    used = [attempt for _, attempt in attempts(timeline, request.txn_id)] + state.aborted.get(request.txn_id, [])
+    number = max(used, default=0) + 1
+    failed = 0
+    while True:
+        mine = msgspec.structs.replace(request, attempt=number)
+        body = msgspec.json.encode(mine)
+        key = f"{attempt_folder(request.txn_id, number)}/requested.json"
+        try:
+            timeline.store.create(key, body)
+            return mine
+        except ObjectExists:
+            if timeline.store.get(key) == body:
+                return mine
+            number += 1
+        except StorageError:
+            # The same number again: if the request landed after all, reading it back will show that it is ours.
+            failed += 1
+            if failed == _CLAIM_TRIES:
+                raise
+            timeline.sleep(0.05 * 2**failed)

@@ -1,0 +1,202 @@
+"""Stop-write windows: while one is open, only its holder commits in its scope.
+
+Opening, renewing, closing and ending are commits. The epoch, the version that opened the window, is the holder's fencing
+token: a holder that slept past its deadline and was replaced is refused by its epoch, whatever its clock says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from spark_apps.storage.errors import (
+    AlreadyCommitted,
+    DrainTimeout,
+    InvalidInput,
+    StopWriteWindowOpen,
+    WindowNotOpen,
+)
+from spark_apps.timeline.log import Timeline, format_instant
+from spark_apps.timeline.model import CloseWindow, OpenWindow, Receipt, RenewWindow, Requested, Scope
+from spark_apps.timeline.publish import end_window, housekeeping, publish
+from spark_apps.timeline.state import State, Window
+from spark_apps.timeline.transactions import abort, live_requests, presumed_dead
+
+DEFAULT_SECONDS = 3600.0
+DEFAULT_AT_MOST = 6 * 3600.0
+SILENT_SECONDS = 600.0
+"""An attempt without a sign of life for so long is presumed dead."""
+
+
+def open_window(
+    timeline: Timeline,
+    holder: str,
+    *,
+    partitions: Iterable[str] | None = None,
+    seconds: float = DEFAULT_SECONDS,
+    at_most: float | None = None,
+    txn_id: str | None = None,
+) -> Window:
+    """Opens a window over the whole table, or over some partitions.
+
+    :param holder: who holds it, for people.
+    :param seconds: until its deadline, which renewals move.
+    :param at_most: until its last moment, which nothing moves; six hours, or ``seconds`` if that is more.
+    :param txn_id: names this opening; a retry gets the window it opened, while that is open.
+    :raises StopWriteWindowOpen: if a window overlaps. :raises WindowNotOpen: if the retried opening's window has ended.
+    """
+    last = max(DEFAULT_AT_MOST, seconds) if at_most is None else at_most
+    if not 0 < seconds <= last:
+        raise InvalidInput(
+            f"A window of {seconds} seconds with a last moment after {last} seconds cannot be opened.",
+            hint="Give seconds > 0 and at_most >= seconds.",
+        )
+    scope = None if partitions is None else tuple(dict.fromkeys(partitions))
+    if scope is not None and not scope:
+        raise InvalidInput(
+            "A window over no partition was asked for.", hint="Name partitions, or give None for the table."
+        )
+    while True:
+        now = timeline.clock()
+        action = OpenWindow(holder, now + seconds, now + last, scope)
+        intent = housekeeping("open_window", action, txn_id=txn_id, base=timeline.refresh().version)
+        try:
+            receipt = publish(timeline, intent, lambda state: _check_free(state, scope, timeline.clock()))
+        except _Expired as blocked:
+            end_window(timeline, blocked.window, ended_by=holder)
+            continue
+        except AlreadyCommitted as error:
+            receipt = error.receipt
+        assert receipt.version is not None
+        return find(timeline, receipt.version)
+
+
+def renew(timeline: Timeline, epoch: int, seconds: float = DEFAULT_SECONDS) -> Window:
+    """Moves the deadline to ``seconds`` from now, at most to the last moment.
+
+    :raises WindowNotOpen: if the window has ended.
+    """
+    window = find(timeline, epoch)
+    deadline = min(timeline.clock() + seconds, window.last_moment)
+    if deadline <= window.deadline:
+        return window
+    intent = housekeeping("renew_window", RenewWindow(epoch, deadline), base=timeline.head.version)
+    publish(timeline, intent, lambda state: _check_open(timeline, state, epoch))
+    return find(timeline, epoch)
+
+
+def close(timeline: Timeline, epoch: int, txn_id: str | None = None) -> Receipt:
+    """Closes the holder's window. A retry under the same ``txn_id`` finds its own close and returns it.
+
+    :raises WindowNotOpen: if the epoch is not that of an open window.
+    """
+    intent = housekeeping("close_window", CloseWindow(epoch), txn_id=txn_id, base=timeline.refresh().version)
+    try:
+        return publish(timeline, intent, lambda state: _check_open(timeline, state, epoch))
+    except AlreadyCommitted as error:
+        return error.receipt
+
+
+def find(timeline: Timeline, epoch: int) -> Window:
+    """The open window of an epoch. :raises WindowNotOpen: saying how it ended, or that it never was."""
+    state = timeline.refresh()
+    _check_open(timeline, state, epoch)
+    return state.windows[epoch]
+
+
+def end_expired(timeline: Timeline, ended_by: str) -> list[Window]:
+    """Ends every window past its deadline, by commits; returns those that were past it."""
+    expired = [window for window in timeline.refresh().windows.values() if timeline.clock() > window.deadline]
+    for window in expired:
+        end_window(timeline, window, ended_by)
+    return expired
+
+
+def undrained(timeline: Timeline, epoch: int) -> list[Requested]:
+    """Attempts from before the window that may still be at work in its scope. They could not commit, but their reading
+    and writing costs, and whoever counts on quiet wants them gone."""
+    window = find(timeline, epoch)
+    return [
+        request
+        for request in live_requests(timeline)
+        if request.base < epoch and request.epoch != epoch and _in_scope(request.scopes, window)
+    ]
+
+
+def drain(
+    timeline: Timeline,
+    epoch: int,
+    *,
+    seconds: float = 600.0,
+    poll: float = 1.0,
+    silent_seconds: float = SILENT_SECONDS,
+    then_abort: bool = False,
+) -> int:
+    """Waits until no attempt from before the window is live in its scope.
+
+    :param silent_seconds: attempts without a sign of life for so long are aborted by a commit.
+    :param then_abort: when the time is up, abort those that are left instead of raising.
+    :returns: how many attempts were aborted.
+    :raises DrainTimeout: naming the attempts left. :raises WindowNotOpen: if the window ended meanwhile.
+    """
+    end = timeline.clock() + seconds
+    aborted = 0
+    while True:
+        left = undrained(timeline, epoch)
+        late = timeline.clock() >= end
+        for request in list(left):
+            if (late and then_abort) or presumed_dead(timeline, request, silent_seconds):
+                left.remove(request)
+                aborted += _abort_unless_committed(timeline, request, epoch)
+        if not left:
+            return aborted
+        if late:
+            names = ", ".join(f"{request.txn_id} (attempt {request.attempt}, {request.operation})" for request in left)
+            raise DrainTimeout(
+                f"{len(left)} writers from before the window of epoch {epoch} are still at work after {seconds:g} s: {names}.",
+                hint="Wait longer, or drain with then_abort=True, which ends them by a commit.",
+            )
+        timeline.sleep(poll)
+
+
+def _abort_unless_committed(timeline: Timeline, request: Requested, epoch: int) -> int:
+    try:
+        abort(timeline, request.txn_id, request.attempt, f"drained by the window of epoch {epoch}")
+    except AlreadyCommitted:
+        return 0
+    return 1
+
+
+class _Expired(StopWriteWindowOpen):
+    def __init__(self, window: Window) -> None:
+        super().__init__(f"The window of epoch {window.epoch} is past its deadline.")
+        self.window = window
+
+
+def _check_free(state: State, partitions: tuple[str, ...] | None, now: float) -> None:
+    for window in state.windows.values():
+        apart = (
+            window.partitions is not None and partitions is not None and not set(window.partitions) & set(partitions)
+        )
+        if apart:
+            continue
+        if now > window.deadline:
+            raise _Expired(window)
+        raise StopWriteWindowOpen(
+            f"{window.holder} holds a stop-write window over {window.scope_text} (epoch {window.epoch}) until "
+            f"{format_instant(window.deadline)} UTC.",
+            hint="Wait until it is closed (StopWriteWindowClosedSensor) or past its deadline.",
+        )
+
+
+def _check_open(timeline: Timeline, state: State, epoch: int) -> None:
+    if epoch not in state.windows:
+        how = state.ended_windows.get(epoch, f"version {epoch} opened no window that is remembered")
+        open_now = ", ".join(str(known) for known in state.windows) or "none"
+        raise WindowNotOpen(
+            f"Epoch {epoch} is not that of an open stop-write window of {timeline.store.uri}: {how}. Open epochs: {open_now}.",
+            hint="Use the epoch that opening the window returned.",
+        )
+
+
+def _in_scope(scopes: tuple[Scope, ...] | None, window: Window) -> bool:
+    return scopes is None or any(window.covers(scope) for scope in scopes)
