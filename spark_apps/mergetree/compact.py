@@ -1,0 +1,87 @@
+"""Folds the files of file groups into fewer: a whole group into a base, or its deltas alone into one delta.
+
+A folded file takes the highest place of the files it replaces, so deltas that land meanwhile stay on top of it. Deltas
+folded without the base under them keep their tombstones; a base never holds one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from spark_apps.mergetree.read import scan
+from spark_apps.mergetree.tree import FileGroups, Snapshot, Tree
+from spark_apps.mergetree.write import Target, stage_rows
+from spark_apps.timeline.files import DataFile, GroupKey
+from spark_apps.timeline.model import AddFile, AnyAction, RemoveFile
+
+CompactMode = Literal["quick", "full"]
+"""``full``: every group into one base. ``quick``: only deltas with deltas, so that no base is written again."""
+
+
+@dataclass(frozen=True)
+class FoldPlan:
+    """Which files are folded: ``whole`` groups into a base, ``deltas`` of groups into a delta."""
+
+    whole: dict[GroupKey, list[DataFile]]
+    deltas: dict[GroupKey, list[DataFile]]
+
+    @property
+    def groups(self) -> dict[GroupKey, list[DataFile]]:
+        return {**self.whole, **self.deltas}
+
+    @property
+    def inputs(self) -> list[DataFile]:
+        return [file for files in self.groups.values() for file in files]
+
+
+def plan_fold(groups: FileGroups, mode: CompactMode = "full") -> FoldPlan:
+    """What a compaction of these groups would fold; a group that is one file without tombstones is left alone."""
+    whole: dict[GroupKey, list[DataFile]] = {}
+    deltas: dict[GroupKey, list[DataFile]] = {}
+    for key, files in groups.items():
+        if len(files) == 1 and not files[0].tombstones:
+            continue
+        above = [file for file in files if file.kind == "delta"]
+        if mode == "full" or len(above) == len(files):
+            whole[key] = list(files)
+        elif len(above) > 1 and files[0].kind == "base" and len(above) == len(files) - 1:
+            deltas[key] = above
+    return FoldPlan(whole, deltas)
+
+
+def fold(
+    snapshot: Snapshot, tree: Tree, plan: FoldPlan, directory: str, targets: Sequence[Target]
+) -> tuple[list[AnyAction], dict[str, Any]]:
+    """Stages the folded files below ``directory``; returns the actions that swap them for their inputs, and metrics.
+
+    :param targets: the partitions of the groups, with their bucket counts.
+    """
+    added: list[AddFile] = []
+    for name, kind, groups in (("whole", "base", plan.whole), ("deltas", "delta", plan.deltas)):
+        if groups:
+            rows = scan(snapshot, tree, groups, tombstones=kind == "delta")
+            places = {key: max(file.place for file in files) for key, files in groups.items()}
+            wanted = {key[0] for key in groups}
+            added += stage_rows(
+                snapshot.store,
+                tree,
+                rows,
+                f"{directory}/{name}",
+                [target for target in targets if target.path in wanted],
+                kind=kind,  # type: ignore[arg-type]
+                one_a_key=False,
+                places=places,
+            )
+    removed = [RemoveFile(tree.name, file.path) for file in plan.inputs]
+    metrics = {
+        "groups": len(plan.groups),
+        "files_before": len(removed),
+        "files_after": len(added),
+        "bytes_before": sum(file.bytes for file in plan.inputs),
+        "bytes_after": sum(file.bytes for file in added),
+        "rows": sum(file.rows - file.tombstones for file in added),
+    }
+    return [*removed, *added], metrics
+

@@ -1,0 +1,221 @@
+"""Reads file groups of a tree, merged: what a key's newest row says, and nothing of keys whose newest word is a tombstone.
+
+Groups that need no merging are scanned as they are. Where deltas lie over a base, the base loses the deltas' keys by an
+anti-join; a window runs over deltas only, and only where a group has several. Files are named one by one, with the
+schema given, so nothing is inferred, listed or merged by Spark itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import reduce
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from spark_apps.mergetree.inline import inline
+from spark_apps.mergetree.schema import column
+from spark_apps.mergetree.tree import DELETED, FileGroups, Snapshot, Tree
+from spark_apps.storage.errors import ObjectNotFound
+from spark_apps.timeline.files import DataFile
+
+_PLACE = "__index_place"
+_FILE = "__index_file"
+_RANK = "__index_rank"
+_EMPTIED = "__index_emptied"
+
+_BROADCAST_ROWS = 300_000
+"""Up to so many keys are broadcast whatever Spark thinks of their size: it does not know how few rows a footer states."""
+
+_READ_OPTIONS = {
+    "mergeSchema": "false",
+    # A session that forgives missing or broken files would lose rows in silence.
+    "ignoreMissingFiles": "false",
+    "ignoreCorruptFiles": "false",
+    "__globPaths__": "false",  # a table's location may hold brackets
+}
+
+
+def scan(
+    snapshot: Snapshot,
+    tree: Tree,
+    groups: FileGroups,
+    columns: Sequence[str] | None = None,
+    *,
+    tombstones: bool = False,
+) -> DataFrame:
+    """The rows of file groups, merged.
+
+    :param groups: (partition, group) -> its files in merge order: all of them, or the deltas above some place.
+    :param columns: which columns, in this order; all by default.
+    :param tombstones: whether keys whose newest word is a tombstone come too, told by
+        :data:`~spark_apps.mergetree.tree.DELETED`. (With ``merge_by`` "ordering" a tombstone may be followed by a row.)
+    :raises ObjectNotFound: if a file is gone, naming it.
+    """
+    wanted = list(tree.columns if columns is None else columns)
+    plain: list[DataFile] = []
+    merged: list[Sequence[DataFile]] = []
+    for files in groups.values():
+        if len(files) == 1 and not files[0].tombstones:
+            plain.extend(files)
+        elif files:
+            merged.append(files)
+    shown = [*wanted, DELETED] if tombstones else wanted
+    parts = []
+    if plain:
+        rows = read_files(snapshot, tree, plain, wanted)
+        parts.append(rows.withColumn(DELETED, F.lit(None).cast("boolean")) if tombstones else rows)
+    if merged:
+        by_ordering = tree.merge_by == "ordering" and tree.ordering is not None
+        needed = list(dict.fromkeys([*wanted, *tree.identity, *([tree.ordering] if by_ordering else [])]))
+        merge = _by_ordering if by_ordering else _by_commit
+        parts.extend(
+            (rows if tombstones else rows.where(F.col(DELETED).isNull())).select(*map(column, shown))
+            for rows in merge(snapshot, tree, merged, needed)
+        )
+    if not parts:
+        return empty(snapshot, tree, wanted, tombstones)
+    return reduce(DataFrame.unionAll, parts)
+
+
+def empty(snapshot: Snapshot, tree: Tree, columns: Sequence[str], tombstones: bool = False) -> DataFrame:
+    """No rows, with these columns of the tree."""
+    return snapshot.spark.createDataFrame([], _schema(tree, columns, tombstones))
+
+
+def read_files(
+    snapshot: Snapshot, tree: Tree, files: Iterable[DataFile], columns: Sequence[str], *, flag: bool = False
+) -> DataFrame:
+    """The rows of files as they lie there, unmerged; with ``flag`` also the column that tells tombstones.
+
+    :raises ObjectNotFound: if a file is gone, naming it.
+    """
+    paths = [snapshot.store.spark_path(file.path) for file in files]
+    reader = snapshot.spark.read.schema(_schema(tree, columns, flag)).options(**_READ_OPTIONS)
+    try:
+        return reader.parquet(*paths)
+    except AnalysisException as error:
+        if "PATH_NOT_FOUND" not in str(error):
+            raise
+        gone = next((path for path in paths if path.removeprefix("file:") in str(error)), "one of its files")
+        raise ObjectNotFound(
+            f"{gone} of the table {snapshot.store.uri} is gone, though version {snapshot.state.version} needs it.",
+            outcome="Nothing was changed.",
+            hint="If that version was expired meanwhile, load the table again; else restore the file or an earlier version.",
+        ) from error
+
+
+def same_key(
+    left: DataFrame, right: DataFrame, tree: Tree, names: Sequence[str], renamed: str = ""
+) -> Column:
+    """The condition that two frames' key columns are equal, null with null. ``renamed`` prefixes the right ones."""
+    found = []
+    for name in names:
+        one, other = left[f"`{name}`"], right[f"`{renamed}{name}`"]
+        found.append(one.eqNullSafe(other) if tree.field(name).nullable else one == other)
+    return reduce(Column.__and__, found)
+
+
+def with_keys(
+    rows: DataFrame, keys: DataFrame, tree: Tree, names: Sequence[str], key_count: int | None = None, *, without: bool = False
+) -> DataFrame:
+    """The rows whose key columns ``names`` are (or, ``without``, are not) among ``keys``.
+
+    :param key_count: how many rows ``keys`` has at most, if known; few are broadcast.
+    """
+    right = keys.select(*[column(name).alias(f"__index_k_{name}") for name in names])
+    if key_count is not None and key_count <= _BROADCAST_ROWS:
+        right = F.broadcast(right)
+    condition = same_key(rows, right, tree, names, "__index_k_")
+    return rows.join(right, condition, "left_anti" if without else "left_semi")
+
+
+def _identity(tree: Tree, groups: Sequence[Sequence[DataFile]]) -> tuple[str, ...]:
+    """The columns that tell keys apart within these groups: in one partition its columns say nothing."""
+    return tree.identity if len({files[0].partition for files in groups}) > 1 else tree.key
+
+
+def _is_regular(files: Sequence[DataFile]) -> bool:
+    return all(file.kind == "delta" for file in files[1:])
+
+
+def _by_commit(
+    snapshot: Snapshot, tree: Tree, groups: Sequence[Sequence[DataFile]], needed: Sequence[str]
+) -> list[DataFrame]:
+    regular = [files for files in groups if _is_regular(files)]
+    bases = [files[0] for files in regular if files[0].kind == "base"]
+    deltas = [[file for file in files if file.kind == "delta"] for files in regular]
+    single = [files[0] for files in deltas if len(files) == 1]
+    # A file under a base (entries told late, of an earlier version) cannot be left to the anti-join: all are events.
+    irregular = [files for files in groups if not _is_regular(files)]
+    several = [files for files in deltas if len(files) > 1] + irregular
+    parts = []
+    if bases:
+        names = _identity(tree, regular)
+        over = [file for files in regular if files[0].kind == "base" for file in files[1:]]
+        keys = read_files(snapshot, tree, over, names)
+        rows = read_files(snapshot, tree, bases, needed, flag=True)
+        parts.append(with_keys(rows, keys, tree, names, sum(file.rows for file in over), without=True))
+    if single:
+        parts.append(read_files(snapshot, tree, single, needed, flag=True))
+    if several:
+        events = _placed(snapshot, tree, [file for files in several for file in files], needed)
+        window = Window.partitionBy(*map(column, _identity(tree, several))).orderBy(F.col(_PLACE).desc())
+        parts.append(events.withColumn(_RANK, F.row_number().over(window)).where(F.col(_RANK) == 1))
+    return parts
+
+
+def _by_ordering(
+    snapshot: Snapshot, tree: Tree, groups: Sequence[Sequence[DataFile]], needed: Sequence[str]
+) -> list[DataFrame]:
+    """Events in the order of commits: a tombstone empties a key; a row wins if its ordering is not lower than what is there.
+
+    So of the rows behind a key's last tombstone the one with the highest (ordering, place) stands. A row and a tombstone
+    of one place come from a fold of deltas, where the row is the later one.
+    """
+    assert tree.ordering is not None
+    names = _identity(tree, groups)
+    bases = [file for files in groups for file in files if file.kind == "base"]
+    deltas = [file for files in groups for file in files if file.kind == "delta"]
+    events = _placed(snapshot, tree, deltas, needed)
+    parts = []
+    if bases:
+        keys = read_files(snapshot, tree, deltas, names)
+        count = sum(file.rows for file in deltas)
+        rows = read_files(snapshot, tree, bases, needed, flag=True)
+        parts.append(with_keys(rows, keys, tree, names, count, without=True))
+        touched = with_keys(_placed(snapshot, tree, bases, needed), keys, tree, names, count)
+        events = events.unionByName(touched)
+    key = Window.partitionBy(*map(column, names))
+    best = Window.partitionBy(*map(column, names), F.col(DELETED)).orderBy(
+        column(tree.ordering).desc_nulls_last(), F.col(_PLACE).desc()
+    )
+    emptied = F.max(F.when(F.col(DELETED), F.col(_PLACE)))
+    stands = F.col(DELETED).isNotNull() | F.col(_EMPTIED).isNull() | (F.col(_PLACE) >= F.col(_EMPTIED))
+    events = events.withColumn(_EMPTIED, emptied.over(key)).where(stands)
+    parts.append(events.withColumn(_RANK, F.row_number().over(best)).where(F.col(_RANK) == 1))
+    return parts
+
+
+def _placed(snapshot: Snapshot, tree: Tree, files: Sequence[DataFile], needed: Sequence[str]) -> DataFrame:
+    """Rows of files with the place of their file in the merge order."""
+    rows = read_files(snapshot, tree, files, needed, flag=True)
+    places = {file.place for file in files}
+    if len(places) == 1:
+        return rows.withColumn(_PLACE, F.lit(places.pop()).cast("bigint"))
+    # The last folders and the name hold nothing that a URI would escape, and the name holds the write job's own id.
+    tail = F.substring_index(F.col("_metadata.file_path"), "/", -3)
+    known = inline(
+        snapshot.spark,
+        [("/".join(file.path.split("/")[-3:]), file.place) for file in files],
+        f"{_FILE} string, {_PLACE} bigint",
+    )
+    rows = rows.select(*map(column, [*needed, DELETED]), tail.alias("__index_tail"))
+    return rows.join(F.broadcast(known), F.col("__index_tail") == F.col(_FILE)).drop("__index_tail", _FILE)
+
+
+def _schema(tree: Tree, columns: Sequence[str], flag: bool) -> T.StructType:
+    fields = [T.StructField(name, tree.field(name).dataType, True) for name in columns]
+    return T.StructType([*fields, T.StructField(DELETED, T.BooleanType(), True)] if flag else fields)

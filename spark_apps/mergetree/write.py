@@ -1,0 +1,267 @@
+"""Writes rows of a tree: each to its partition and bucket, one a key, sorted, one file a file group.
+
+One shuffle and one sort serve the reduction to one row a key, the layout and the order inside the files. Partitions are
+written under numbers that the driver gave them, so no value ever becomes a path; nothing written here is visible until
+a commit lists it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import reduce
+from typing import Literal
+
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from spark_apps.mergetree.buckets import bucket_column
+from spark_apps.mergetree.inline import inline
+from spark_apps.mergetree.schema import NULL_MARK, column
+from spark_apps.mergetree.tree import DELETED, Tree
+from spark_apps.storage.errors import InvalidInput, InvalidSchema, StorageError
+from spark_apps.storage.store import ObjectStore
+from spark_apps.timeline.files import GroupKey
+from spark_apps.timeline.model import AddFile
+
+PART = "__index_part"
+GROUP = "__index_bucket"
+_RANK = "__index_rank"
+_COUNT = "__index_count"
+_UNKNOWN_PARTITION = "[row of an unknown partition]"
+
+_CASE_LIMIT = 16  # above it a broadcast join finds a row's partition faster than a chain of comparisons
+_FOOTER_BYTES = 64 * 1024
+_FOOTER_THREADS = 8
+# Small pages, so that the page index leads one key to a few KiB instead of a whole column chunk.
+_PARQUET_OPTIONS = {
+    "maxRecordsPerFile": "0",  # a session's own limit would split a file group
+    "parquet.page.size": str(128 * 1024),
+    "parquet.page.row.count.limit": "8192",
+}
+
+
+@dataclass(frozen=True)
+class Target:
+    """A partition that rows are written into: its path, its columns' values as text, its bucket count."""
+
+    path: str
+    values: tuple[str | None, ...]
+    buckets: int
+
+
+def single_target(buckets: int) -> tuple[Target, ...]:
+    """The one partition of a tree that has no partition columns."""
+    return (Target("", (), buckets),)
+
+
+def partition_values(rows: DataFrame, tree: Tree) -> list[tuple[str | None, ...]]:
+    """The distinct values (as text) of the partition columns in the rows; one Spark job, none without such columns."""
+    if not tree.partition_by:
+        return [()]
+    texts = [column(name).cast("string").alias(f"v{n}") for n, name in enumerate(tree.partition_by)]
+    with refused_nulls():
+        found = rows.select(*texts).distinct().collect()
+    return sorted((tuple(row) for row in found), key=lambda values: [(v is not None, v or "") for v in values])
+
+
+def stage_rows(
+    store: ObjectStore,
+    tree: Tree,
+    rows: DataFrame,
+    directory: str,
+    targets: Sequence[Target],
+    *,
+    kind: Literal["base", "delta"] = "delta",
+    one_a_key: bool = True,
+    unknown: Literal["refuse", "drop"] = "refuse",
+    places: Mapping[GroupKey, int] | None = None,
+) -> list[AddFile]:
+    """Writes rows as files of the tree, not yet visible, and returns the actions that make them so.
+
+    :param rows: the tree's columns; for deltas with tombstones also :data:`~spark_apps.mergetree.tree.DELETED`.
+    :param directory: key of a directory that does not exist yet.
+    :param targets: every partition that a row can belong to.
+    :param one_a_key: whether rows of the same key must be reduced to one: the highest ordering column, then the highest
+        hash over all columns, so that the order of the input does not matter.
+    :param unknown: what becomes of a row of no target: a tombstone for a partition that is not there can be dropped.
+    :param places: place in the merge order by file group, for files that fold others; else the commit's version.
+    :raises InvalidSchema: for a null in a column that takes none.
+    :raises InvalidInput: for a row of a partition that is not among the targets.
+    """
+    if not targets:
+        return []
+    columns = [*tree.columns, *([DELETED] if kind == "delta" else [])]
+    if kind == "delta" and DELETED not in rows.columns:
+        rows = rows.withColumn(DELETED, F.lit(None).cast("boolean"))
+    placed = _placed(rows.select(*map(column, columns)), tree, targets, unknown).repartition(PART, GROUP)
+    placed = _one_a_key(placed, tree) if one_a_key else placed.sortWithinPartitions(PART, GROUP, *map(column, tree.key))
+    options = {**_PARQUET_OPTIONS, **{f"parquet.enable.dictionary#{name}": "false" for name in tree.unique}}
+    with refused_nulls():
+        placed.select(*map(column, columns), PART, GROUP).write.options(**options).partitionBy(PART, GROUP).parquet(
+            store.spark_path(directory), mode="overwrite"
+        )
+    return list_staged(store, tree, directory, targets, kind, places)
+
+
+def _placed(rows: DataFrame, tree: Tree, targets: Sequence[Target], unknown_rows: str) -> DataFrame:
+    """Adds the number of a row's partition and its bucket."""
+    types = [tree.field(name).dataType.simpleString() for name in tree.hash_fields]
+
+    def bucket(count: int | Column) -> Column:
+        return bucket_column(tree.hash_fields, count, tree.hash_function, types)
+
+    if not tree.partition_by:
+        return rows.withColumns({PART: F.lit(0), GROUP: bucket(targets[0].buckets)})
+    texts = [column(name).cast("string") for name in tree.partition_by]
+    refuse = unknown_rows == "refuse"
+    unknown = (F.raise_error(F.lit(_UNKNOWN_PARTITION)) if refuse else F.lit(None)).cast("int")
+    if len(targets) <= _CASE_LIMIT:
+        part, count = unknown, unknown
+        for number, target in enumerate(targets):
+            here = reduce(
+                Column.__and__, [text.eqNullSafe(F.lit(v)) for text, v in zip(texts, target.values, strict=True)]
+            )
+            part = F.when(here, number).otherwise(part)
+            count = F.when(here, target.buckets).otherwise(count)
+        placed = rows.withColumns({PART: part, _COUNT: count})
+        placed = placed if refuse else placed.where(F.col(PART).isNotNull())
+        return placed.withColumn(GROUP, bucket(F.col(_COUNT))).drop(_COUNT)
+    names = [f"__index_v{n}" for n in range(len(texts))]
+    ddl = ", ".join([f"{PART} int", f"{_COUNT} int", *(f"{name} string" for name in names)])
+    known = inline(rows.sparkSession, [(n, t.buckets, *t.values) for n, t in enumerate(targets)], ddl)
+    same = reduce(Column.__and__, [text.eqNullSafe(known[name]) for text, name in zip(texts, names, strict=True)])
+    joined = rows.join(F.broadcast(known), same, "left" if refuse else "inner")
+    return (
+        joined.withColumn(PART, F.coalesce(F.col(PART), unknown))
+        .withColumn(GROUP, bucket(F.col(_COUNT)))
+        .drop(_COUNT, *names)
+    )
+
+
+def one_a_key(rows: DataFrame, tree: Tree, key: Sequence[str]) -> DataFrame:
+    """Rows reduced to one a key, by the rule of :func:`stage_rows`. One shuffle by key."""
+    window = Window.partitionBy(*map(column, key)).orderBy(*_preference(rows, tree))
+    return rows.withColumn(_RANK, F.row_number().over(window)).where(F.col(_RANK) == 1).drop(_RANK)
+
+
+def _one_a_key(placed: DataFrame, tree: Tree) -> DataFrame:
+    # The rows of a window lie in one (partition, bucket), by which they are shuffled already, and the window's own sort is
+    # the order that the files want: neither is done twice.
+    window = Window.partitionBy(PART, GROUP, *map(column, tree.key)).orderBy(*_preference(placed, tree))
+    return placed.withColumn(_RANK, F.row_number().over(window)).where(F.col(_RANK) == 1)
+
+
+def _preference(rows: DataFrame, tree: Tree) -> list[Column]:
+    order = [column(tree.ordering).desc_nulls_last()] if tree.ordering in tree.columns else []
+    return [*order, F.xxhash64(*[_hashable(rows, name) for name in tree.columns]).desc()]
+
+
+def _hashable(rows: DataFrame, name: str) -> Column:
+    kind = rows.schema[name].dataType
+    # Spark refuses to hash maps, and types as young as variant.
+    if isinstance(kind, (T.MapType, T.ArrayType, T.StructType)) and "map<" in kind.simpleString():
+        return F.to_json(F.struct(column(name)))
+    return column(name)
+
+
+class refused_nulls:  # noqa: N801 - reads as what it does, like contextlib's
+    """Turns the failure of a Spark job over a null, or over a row that came from nowhere, into an error of ours."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, _type: object, error: BaseException | None, _trace: object) -> None:
+        if error is None or not isinstance(error, Exception):
+            return
+        text = _spark_message(error)
+        if NULL_MARK in text:
+            name = text.split(NULL_MARK, 1)[1].lstrip().split("\n", 1)[0].split(" SQLSTATE", 1)[0].rstrip(" '\".")
+            raise InvalidSchema(
+                f"The batch holds a null in the column {name!r}, which takes none.",
+                hint="Record key columns and columns declared NOT NULL need a value in every row.",
+            ) from error
+        if _UNKNOWN_PARTITION in text:
+            raise InvalidInput(
+                "The batch holds a row of a partition that it did not hold a moment before.",
+                hint="Its source changes while it is read, or is not deterministic: write it to files first.",
+            ) from error
+
+
+def _spark_message(error: Exception) -> str:
+    return str(error) if isinstance(error, PySparkException) or "py4j" in type(error).__module__ else ""
+
+
+def list_staged(
+    store: ObjectStore,
+    tree: Tree,
+    directory: str,
+    targets: Sequence[Target],
+    kind: Literal["base", "delta"],
+    places: Mapping[GroupKey, int] | None,
+) -> list[AddFile]:
+    """The files that a Spark job left in ``directory``, with rows and tombstones counted from their footers."""
+    found = []
+    for info in store.list(directory):
+        folders, _, name = info.key.removeprefix(directory).strip("/").rpartition("/")
+        if not name.startswith(("_", ".")) and name.endswith(".parquet"):
+            part, group = (folder.split("=", 1)[1] for folder in folders.split("/"))
+            found.append((targets[int(part)].path, group, info))
+    stray = {key[:2] for key in found} - places.keys() if places is not None else set()
+    if stray:
+        raise StorageError(
+            f"Rows read from their file groups hash to others, such as {min(stray)}.",
+            outcome="Nothing was changed.",
+            hint="The hash function behaves differently here than where the table was written: compare the versions.",
+        )
+    with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
+        counts = list(pool.map(lambda item: count_rows(store, item[2].key, item[2].size, kind), found))
+    actions = [
+        AddFile(tree.name, partition, group, info.key, kind, rows, info.size,
+                None if places is None else places[partition, group], tombstones, lineage(info.key))
+        for (partition, group, info), (rows, tombstones) in zip(found, counts, strict=True)
+    ]  # fmt: skip
+    if len({(action.partition, action.group) for action in actions}) < len(actions):
+        raise StorageError(
+            f"Spark wrote more than one file for a file group below {directory}.",
+            outcome="Nothing was changed.",
+            hint="A setting of the session splits files; retry without spark.sql.files.* settings of its own.",
+        )
+    return actions
+
+
+def lineage(path: str) -> int:
+    """A 63-bit id of a file. Paths hold the attempt's id, so parallel attempts never share one."""
+    return int.from_bytes(hashlib.blake2b(path.encode(), digest_size=8).digest(), "big") >> 1
+
+
+def count_rows(store: ObjectStore, key: str, size: int, kind: str) -> tuple[int, int]:
+    """Rows and tombstones of a Parquet file, from its footer.
+
+    :raises StorageError: if the footer cannot be read: the file is damaged.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    tail = store.get_range(key, max(0, size - _FOOTER_BYTES), size)
+    needed = struct.unpack("<I", tail[-8:-4])[0] + 8 if len(tail) >= 8 else 0
+    if needed > len(tail):
+        tail = store.get_range(key, max(0, size - needed), size)
+    try:
+        footer = pq.read_metadata(pa.BufferReader(tail))
+        live = footer.num_rows
+        if kind == "delta":
+            flags = [footer.row_group(n).column(footer.num_columns - 1) for n in range(footer.num_row_groups)]
+            live = sum(flag.statistics.null_count for flag in flags)
+    except (pa.ArrowException, AttributeError) as error:
+        raise StorageError(
+            f"The file {key} that Spark just wrote cannot be read: {error}.",
+            outcome="Nothing was changed.",
+            hint="Try again; if it happens again, the storage damages files.",
+        ) from error
+    return footer.num_rows, footer.num_rows - live
