@@ -62,9 +62,7 @@ def check_bucket_count(count: object, what: str = "The bucket count") -> int:
     :raises InvalidRule: unless it is an integer from 1 to 100,000.
     """
     if isinstance(count, bool) or not isinstance(count, int):
-        raise InvalidRule(
-            f"{what} is {count!r}, not an integer.", hint=f"Give an integer from 1 to {MAX_BUCKETS:,}."
-        )
+        raise InvalidRule(f"{what} is {count!r}, not an integer.", hint=f"Give an integer from 1 to {MAX_BUCKETS:,}.")
     if not 1 <= count <= MAX_BUCKETS:
         raise InvalidRule(
             f"{what} is {count}, which is not between 1 and {MAX_BUCKETS:,}.",

@@ -141,9 +141,7 @@ def test_given_a_decimal_without_its_type_then_the_type_is_asked_for():
         bucket_id([1, 2], 8, types=["int"])
 
 
-@pytest.mark.parametrize(
-    ("value", "type_name"), [(1.5, "double"), (b"x", "binary"), (Decimal("1"), "decimal(20,7)")]
-)
+@pytest.mark.parametrize(("value", "type_name"), [(1.5, "double"), (b"x", "binary"), (Decimal("1"), "decimal(20,7)")])
 def test_given_a_type_without_one_java_string_then_java_refuses_it(value, type_name):
     with pytest.raises(InvalidSchema, match="xxhash64"):
         bucket_id([value], 8, "java", [type_name])
