@@ -243,11 +243,9 @@ def test_an_app_of_another_version_than_its_submitter_is_refused() -> None:
     check_version(None)
 
 
-@pytest.mark.parametrize("files", [["__init__.py"], ["job.py"]], ids=["package", "scripts"])
-def test_a_folder_named_spark_apps_that_hides_ours_is_named_at_import(tmp_path: Path, files: list[str]) -> None:
+def test_a_package_named_spark_apps_that_hides_ours_is_named_at_import(tmp_path: Path) -> None:
     (tmp_path / "spark_apps").mkdir()
-    for file in files:
-        (tmp_path / "spark_apps" / file).write_text("# a team's own Spark jobs\n")
+    (tmp_path / "spark_apps" / "__init__.py").write_text("# a team's own Spark jobs\n")
     done = python("import airflow_provider_index", path=tmp_path)
     assert done.returncode == 1
     assert f"EnvironmentMismatch: The folder {tmp_path / 'spark_apps'} hides the package spark_apps" in done.stderr
