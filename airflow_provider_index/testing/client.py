@@ -1,6 +1,7 @@
 """A small client of Airflow's REST API: trigger a DAG, wait for it, look at its tasks, XComs and logs.
 
-It knows the public API (``/api/v2``) and how to log in to the simple auth manager; it starts and stops nothing.
+It knows the public API (``/api/v2``) and how to log in to the simple auth manager; it starts and stops
+nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ _RESTING = frozenset({"success", "failed", "skipped", "upstream_failed", "remove
 
 
 class DagRunFailed(AssertionError):
-    """A run ended otherwise than was asked; the message carries the tasks' states and the log of what failed."""
+    """A run ended otherwise than was asked; the message carries the tasks' states and the log of what
+    failed."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,7 @@ class AirflowClient:
         """``PATCH /api/v2/<path>``, decoded."""
         return self._request("PATCH", path, json=body, params=params or None)
 
-    # --- DAGs ---------------------------------------------------------------------------------------------------
+    # --- DAGs -----------------------------------------------------------------------------------------------
 
     def import_errors(self) -> list[str]:
         """What the DAG processor could not parse: one text a file."""
@@ -89,7 +91,8 @@ class AirflowClient:
         return [f"{row['filename']}\n{row['stack_trace']}" for row in rows]
 
     def wait_for_dags(self, *dag_ids: str, timeout: float = 90) -> None:
-        """Returns once every DAG of that name is known and can run. :raises TimeoutError: after ``timeout`` seconds."""
+        """Returns once every DAG of that name is known and can run. :raises TimeoutError: after ``timeout``
+        seconds."""
         deadline = time.monotonic() + timeout
         missing = set(dag_ids)
         while missing:
@@ -108,7 +111,7 @@ class AirflowClient:
         self.post(f"dags/{dag_id}/dagRuns", {"dag_run_id": run_id, "logical_date": None, "conf": conf or {}})
         return run_id
 
-    # --- runs and tasks -----------------------------------------------------------------------------------------
+    # --- runs and tasks -------------------------------------------------------------------------------------
 
     def run_state(self, dag_id: str, run_id: str) -> str:
         """``queued``, ``running``, ``success`` or ``failed``."""
@@ -117,9 +120,9 @@ class AirflowClient:
 
     def task_instances(self, dag_id: str, run_id: str) -> list[dict[str, Any]]:
         """The task instances of a run, as the API tells of them."""
-        rows: list[dict[str, Any]] = self.get(
-            f"dags/{dag_id}/dagRuns/{_part(run_id)}/taskInstances", limit=1000
-        )["task_instances"]
+        rows: list[dict[str, Any]] = self.get(f"dags/{dag_id}/dagRuns/{_part(run_id)}/taskInstances", limit=1000)[
+            "task_instances"
+        ]
         return rows
 
     def task_states(self, dag_id: str, run_id: str) -> dict[str, str | None]:
@@ -150,7 +153,12 @@ class AirflowClient:
             time.sleep(0.3)
 
     def run(
-        self, dag_id: str, conf: dict[str, Any] | None = None, *, timeout: float = 300, expect: str = "success"
+        self,
+        dag_id: str,
+        conf: dict[str, Any] | None = None,
+        *,
+        timeout: float = 300,
+        expect: str = "success",
     ) -> DagRunReport:
         """Triggers, waits, and insists on the end that was expected.
 
@@ -170,9 +178,7 @@ class AirflowClient:
                 lines += [f"--- {_label(row)}", *log.splitlines()[-40:]]
         return "\n".join(lines)
 
-    def xcom(
-        self, dag_id: str, run_id: str, task_id: str, key: str = "return_value", map_index: int = -1
-    ) -> Any:
+    def xcom(self, dag_id: str, run_id: str, task_id: str, key: str = "return_value", map_index: int = -1) -> Any:
         """A value that a task handed on. :raises httpx.HTTPStatusError: 404 if there is none."""
         path = f"dags/{dag_id}/dagRuns/{_part(run_id)}/taskInstances/{task_id}/xcomEntries/{key}"
         return self.get(path, map_index=map_index, deserialize=True)["value"]

@@ -1,7 +1,8 @@
-"""A whole Airflow on this machine: scheduler, DAG processor, API server and triggerer, on SQLite and loopback.
+"""A whole Airflow on this machine: scheduler, DAG processor, API server and triggerer, on SQLite and
+loopback.
 
-It is what ``airflow standalone`` starts, with a home and ports of its own, so that several may run side by side and
-nothing of the user's own installation is touched. For tests and demos; never for production.
+It is what ``airflow standalone`` starts, with a home and ports of its own, so that several may run side by
+side and nothing of the user's own installation is touched. For tests and demos; never for production.
 """
 
 from __future__ import annotations
@@ -24,8 +25,11 @@ from typing import Any
 
 from airflow_provider_index.testing.client import AirflowClient
 
-# An ignored SIGINT is inherited (a shell's background job has it so), and Airflow stops cleanly by SIGINT only.
-_WITH_SIGINT = "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])"
+# An ignored SIGINT is inherited (a shell's background job has it so), and Airflow stops cleanly by SIGINT
+# only.
+_WITH_SIGINT = (
+    "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])"
+)
 _STOP_SECONDS = 60
 
 
@@ -38,7 +42,8 @@ class LocalAirflow:
 
     ::
 
-        with LocalAirflow(dags="dags", connections={"spark_default": {"conn_type": "spark", "host": "local[2]"}}) as airflow:
+        with LocalAirflow(dags="dags", connections={"spark_default": {"conn_type": "spark", "host":
+        "local[2]"}}) as airflow:
             airflow.client.run("nightly")
 
     :param dags: folder of DAG files, or one of them.
@@ -131,8 +136,7 @@ class LocalAirflow:
         while not self.client.healthy():
             if self._process.poll() is not None or time.monotonic() > deadline:
                 raise AirflowDidNotStart(
-                    f"Airflow was not healthy after {timeout} s "
-                    f"(exit status {self._process.poll()}).\n{self._tail()}"
+                    f"Airflow was not healthy after {timeout} s (exit status {self._process.poll()}).\n{self._tail()}"
                 )
             time.sleep(0.5)
         self.client.login()
@@ -181,9 +185,7 @@ class LocalAirflow:
             "core__fernet_key": _fernet_key(),
             "core__execution_api_server_url": f"{self.url}/execution/",
             "core__simple_auth_manager_users": f"{self.username}:admin",
-            "core__simple_auth_manager_passwords_file": str(
-                self.home / "simple_auth_manager_passwords.json.generated"
-            ),
+            "core__simple_auth_manager_passwords_file": str(self.home / "simple_auth_manager_passwords.json.generated"),
             "database__sql_alchemy_conn": f"sqlite:///{self.home / 'airflow.db'}",
             "database__load_default_connections": "False",
             "api__host": "127.0.0.1",

@@ -1,0 +1,19 @@
+"""Names that stand in different places in the Airflow versions that are supported, found once here."""
+
+from __future__ import annotations
+
+try:
+    from airflow.sdk.exceptions import AirflowFailException, AirflowNotFoundException, AirflowSensorTimeout
+except ImportError:  # before they moved
+    from airflow.exceptions import AirflowFailException, AirflowNotFoundException, AirflowSensorTimeout
+
+__all__ = ["AirflowFailException", "AirflowNotFoundException", "AirflowSensorTimeout", "connection_missing"]
+
+
+def connection_missing(error: BaseException) -> bool:
+    """Whether an error of ``get_connection`` says that there is no such connection."""
+    if isinstance(error, AirflowNotFoundException):
+        return True
+    # In a task the answer comes from the supervisor, as an error of its own with a code.
+    code = getattr(getattr(error, "error", None), "error", None)
+    return getattr(code, "name", "") == "CONNECTION_NOT_FOUND"

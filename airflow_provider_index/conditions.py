@@ -1,0 +1,55 @@
+"""What sensors and triggers wait for, as questions to a timeline that answer at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from spark_apps.storage.errors import DrainTimeout
+from spark_apps.timeline import windows
+from spark_apps.timeline.log import Timeline
+from spark_apps.timeline.model import Commit, Receipt
+
+
+def new_commit(
+    timeline: Timeline,
+    after: int,
+    operations: Iterable[str] | None = None,
+    partition: str | None = None,
+) -> dict[str, Any] | None:
+    """The receipt of the first commit behind version ``after`` that changed rows or indexes.
+
+    :param operations: only these; windows, aborts and expiries count only if they are named here.
+    :param partition: only commits that wrote into this partition.
+    """
+    timeline.refresh()
+    wanted = None if operations is None else frozenset(operations)
+    for commit in timeline.commits(after=after):
+        named = bool(commit.writes) if wanted is None else commit.operation in wanted
+        if named and (partition is None or _touches(commit, partition)):
+            return Receipt.of(commit).to_dict()
+    return None
+
+
+def writers_drained(
+    timeline: Timeline,
+    epoch: int,
+    *,
+    silent_seconds: float = windows.SILENT_SECONDS,
+    then_abort: bool = False,
+) -> dict[str, Any] | None:
+    """Whether nobody from before a window is at work in its scope any more, and how many were ended for that.
+
+    :param silent_seconds: writers without a sign of life for so long are ended by a commit.
+    :param then_abort: end all that are left.
+    :raises WindowNotOpen: if the window has ended.
+    """
+    try:
+        aborted = windows.drain(timeline, epoch, seconds=0, silent_seconds=silent_seconds, then_abort=then_abort)
+    except DrainTimeout:
+        return None
+    return {"epoch": epoch, "aborted": aborted}
+
+
+def _touches(commit: Commit, partition: str) -> bool:
+    return any(write.scope.kind == "table" or write.scope.partition == partition for write in commit.writes)

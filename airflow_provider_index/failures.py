@@ -1,0 +1,43 @@
+"""Which errors a retry may help, and how an error of ours becomes one that Airflow acts on."""
+
+from __future__ import annotations
+
+from airflow_provider_index.compat import AirflowFailException
+from spark_apps.storage.errors import (
+    AlreadyExists,
+    AttemptAborted,
+    BucketCountMismatch,
+    CommitUndone,
+    EnvironmentMismatch,
+    FencedOff,
+    InvalidInput,
+    LakeIndexError,
+    LogDamaged,
+    NotFound,
+    SparkMissing,
+    VerificationFailed,
+    WindowNotOpen,
+)
+
+FINAL = (
+    InvalidInput,
+    NotFound,
+    AlreadyExists,
+    BucketCountMismatch,
+    FencedOff,
+    AttemptAborted,
+    WindowNotOpen,
+    CommitUndone,
+    LogDamaged,
+    VerificationFailed,
+    EnvironmentMismatch,
+    SparkMissing,
+)
+"""What stays as it is however often the task is tried: the task fails at once."""
+
+
+def as_airflow_error(error: LakeIndexError) -> Exception:
+    """The error to raise from a task: one that ends it without a retry where a retry cannot help."""
+    if isinstance(error, FINAL):
+        return AirflowFailException(f"{type(error).__name__}: {error}")
+    return error

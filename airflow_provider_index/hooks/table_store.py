@@ -1,0 +1,149 @@
+"""Where tables are: a connection names a warehouse, how to reach its store, and which Spark works on it.
+
+The hook turns what a DAG calls a table into a location and opens that table's timeline. It reads and
+commits through :mod:`spark_apps.timeline` only, so a worker needs no Spark for it.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from airflow.sdk import BaseHook
+from airflow.sdk.log import mask_secret
+
+from airflow_provider_index.compat import connection_missing
+from airflow_provider_index.runners.settings import SparkSettings, is_secret
+from spark_apps.storage.errors import InvalidInput, InvalidName, LakeIndexError
+from spark_apps.storage.names import check_table_name
+from spark_apps.storage.store import Store
+from spark_apps.timeline.log import Timeline
+
+DEFAULT_SPARK_CONN_ID = "spark_default"
+
+
+class TableStoreHook(BaseHook):
+    """Finds tables.
+
+    The connection's extra holds ``warehouse`` (the URI or path under which tables have names),
+    ``storage_options`` (an object, or its JSON: what ``obstore`` needs to reach the store) and
+    ``spark_conn_id``.
+
+    :param table_conn_id: id of a connection of type ``index_table_store``. The default one may be missing
+        as long as tables are given by URI or path and their store needs no options.
+    """
+
+    conn_name_attr = "table_conn_id"
+    default_conn_name = "index_table_store_default"
+    conn_type = "index_table_store"
+    hook_name = "Index table store"
+
+    def __init__(self, table_conn_id: str = default_conn_name, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.table_conn_id = table_conn_id
+        self._extra: dict[str, Any] | None = None
+
+    @property
+    def extra(self) -> dict[str, Any]:
+        """The connection's fields; empty if the default connection does not exist.
+
+        :raises InvalidInput: if a connection that was asked for does not exist.
+        """
+        if self._extra is None:
+            try:
+                self._extra = dict(self.get_connection(self.table_conn_id).extra_dejson)
+            except Exception as error:
+                if not connection_missing(error):
+                    raise
+                if self.table_conn_id != self.default_conn_name:
+                    raise InvalidInput(
+                        f"There is no Airflow connection {self.table_conn_id!r}.",
+                        hint="Create it with type 'index_table_store', or correct table_conn_id.",
+                    ) from error
+                self._extra = {}
+        return self._extra
+
+    @property
+    def warehouse(self) -> str | None:
+        """URI or path under which tables have names."""
+        return self.extra.get("warehouse") or None
+
+    @property
+    def storage_options(self) -> dict[str, Any]:
+        """How the store is reached. What looks like a secret is hidden from logs from here on.
+
+        :raises InvalidInput: if the connection's text is no JSON object.
+        """
+        options = self.extra.get("storage_options") or {}
+        if isinstance(options, str):
+            try:
+                options = json.loads(options)
+            except ValueError:
+                options = None
+        if not isinstance(options, dict):
+            raise InvalidInput(
+                f"storage_options of the connection {self.table_conn_id!r} are not a JSON object.",
+                hint='Write them as {"aws_region": "eu-central-1", …}.',
+            )
+        for key, value in options.items():
+            if is_secret(key.replace("_", ".")) or is_secret(key):
+                mask_secret(str(value))
+        return options
+
+    def spark_settings(self, spark_conn_id: str | None = None) -> SparkSettings:
+        """Which Spark works on these tables: of the connection given, else the one that this connection
+        names.
+
+        :raises InvalidInput: if there is no such connection.
+        """
+        conn_id = spark_conn_id or self.extra.get("spark_conn_id") or DEFAULT_SPARK_CONN_ID
+        try:
+            connection = self.get_connection(conn_id)
+        except Exception as error:
+            if not connection_missing(error):
+                raise
+            raise InvalidInput(
+                f"There is no Airflow connection {conn_id!r}, which says where Spark is.",
+                hint="Create it with type 'spark' and the master as its host, for instance local[4].",
+            ) from error
+        return SparkSettings.from_connection(connection)
+
+    def locate(self, table: str) -> str:
+        """The location of a table given by URI, by absolute path, or by name below the warehouse.
+
+        :raises InvalidName: if it is none of these; a name cannot lead out of the warehouse.
+        """
+        if not isinstance(table, str) or not table.strip():
+            raise InvalidName(f"{table!r} cannot be a table.", hint="Give a URI, an absolute path, or a name.")
+        if "://" in table or table.startswith(("/", "file:")):
+            return Store(table).uri
+        parts = check_table_name(table)
+        if self.warehouse is None:
+            raise InvalidName(
+                f"The table {table!r} is given by name, and the connection {self.table_conn_id!r} names no warehouse.",
+                hint="Fill in the connection's warehouse, or give the table's URI.",
+            )
+        return Store(self.warehouse).below("/".join(parts)).uri
+
+    def store(self, table: str) -> Store:
+        """The store of a table's folder."""
+        return Store(self.locate(table), self.storage_options)
+
+    def timeline(self, table: str) -> Timeline:
+        """A table's timeline, read to its end. :raises TableNotFound: :raises LogVanished:"""
+        return Timeline.load(self.store(table))
+
+    def get_conn(self) -> Any:
+        """The store of the warehouse."""
+        if self.warehouse is None:
+            raise InvalidInput(f"The connection {self.table_conn_id!r} names no warehouse.", hint="Fill it in.")
+        return Store(self.warehouse, self.storage_options)
+
+    def test_connection(self) -> tuple[bool, str]:
+        """Whether the warehouse can be listed, for the button in Airflow's form."""
+        try:
+            store = self.get_conn()
+            store.list("_index")
+        except LakeIndexError as error:
+            return False, str(error)
+        return True, f"{store.uri} can be reached"

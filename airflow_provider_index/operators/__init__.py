@@ -1,0 +1,32 @@
+"""The operators that DAG authors import; one module a concern."""
+
+from __future__ import annotations
+
+from airflow_provider_index.operators.cleaning import CleanTableOperator, RestoreTableOperator
+from airflow_provider_index.operators.compaction import CompactIndexOperator, CompactTableOperator
+from airflow_provider_index.operators.indexes import (
+    BuildIndexOperator,
+    DropIndexOperator,
+    IncrementalRefreshOperator,
+    RefreshIndexOperator,
+    VerifyIndexOperator,
+)
+from airflow_provider_index.operators.rescale import BucketRescaleOperator
+from airflow_provider_index.operators.windows import CloseStopWriteWindowOperator, OpenStopWriteWindowOperator
+from airflow_provider_index.operators.write import WriteTableOperator
+
+__all__ = [
+    "BucketRescaleOperator",
+    "BuildIndexOperator",
+    "CleanTableOperator",
+    "CloseStopWriteWindowOperator",
+    "CompactIndexOperator",
+    "CompactTableOperator",
+    "DropIndexOperator",
+    "IncrementalRefreshOperator",
+    "OpenStopWriteWindowOperator",
+    "RefreshIndexOperator",
+    "RestoreTableOperator",
+    "VerifyIndexOperator",
+    "WriteTableOperator",
+]

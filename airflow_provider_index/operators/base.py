@@ -1,0 +1,269 @@
+"""What all operators share: find the table, make the job, run it on Spark, and read the receipt in the
+timeline.
+
+An operator of this package only says which app does its work and with which arguments. Success is the
+commit found under the task's own transaction id; a status or a log line never is.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any, ClassVar
+
+from airflow.sdk import BaseOperator
+
+from airflow_provider_index.failures import as_airflow_error
+from airflow_provider_index.hooks.table_store import TableStoreHook
+from airflow_provider_index.identity import transaction_id
+from airflow_provider_index.runners.spark_submit import SparkSubmitRunner
+from spark_apps.job import Job, Outcome, rebuild_error
+from spark_apps.storage.errors import AlreadyCommitted, InvalidInput, JobFailed, LakeIndexError, TableNotFound
+from spark_apps.timeline.log import Timeline
+from spark_apps.timeline.model import Receipt
+from spark_apps.timeline.transactions import abort, find_receipt, live_attempts_of
+
+
+class TableOperator(BaseOperator):
+    """An operator on one table, whether or not it needs Spark.
+
+    :param table: URI, absolute path, or name (``db.table``) below the connection's warehouse.
+    :param table_conn_id: an ``index_table_store`` connection: warehouse, storage options, which Spark.
+    :param rerun: any text. Another text makes another transaction of a task that has committed already, for
+        instance after a restore took its commit back.
+    """
+
+    template_fields: Sequence[str] = ("table", "table_conn_id", "rerun")
+    ui_color = "#dcecf5"
+
+    def __init__(
+        self,
+        *,
+        table: str,
+        table_conn_id: str = TableStoreHook.default_conn_name,
+        rerun: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.table = table
+        self.table_conn_id = table_conn_id
+        self.rerun = rerun
+
+    @cached_property
+    def hook(self) -> TableStoreHook:
+        """The hook of the table's connection."""
+        return TableStoreHook(self.table_conn_id)
+
+    def execute(self, context: Mapping[str, Any]) -> Any:
+        """Does the work. An error that a retry cannot help fails the task at once."""
+        try:
+            return self.work(context)
+        except LakeIndexError as error:
+            raise as_airflow_error(error) from error
+
+    def work(self, context: Mapping[str, Any]) -> Any:
+        """What the operator does; returns what goes to XCom."""
+        raise NotImplementedError
+
+    def inputs(self) -> dict[str, Any]:
+        """What the transaction's id depends on, as JSON types."""
+        return {"table": self.hook.locate(self.table), "rerun": self.rerun}
+
+
+class SparkTableOperator(TableOperator):
+    """An operator whose work is done by one of the bundled apps.
+
+    :param spark_conn_id: a ``spark`` connection; the one that the table's connection names by default.
+    :param conf: Spark settings, over those of the connection.
+    :param window: epoch of the stop-write window that the work is done in.
+    :param poll_interval: seconds between two looks at the app.
+    :param plan_only: return a plan of the work and commit nothing.
+    """
+
+    program: ClassVar[str]
+    template_fields: Sequence[str] = (*TableOperator.template_fields, "spark_conn_id", "conf", "window")
+
+    def __init__(
+        self,
+        *,
+        spark_conn_id: str | None = None,
+        conf: Mapping[str, Any] | None = None,
+        window: int | str | None = None,
+        poll_interval: float = 1.0,
+        plan_only: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.spark_conn_id = spark_conn_id
+        self.conf = conf
+        self.window = window
+        self.poll_interval = poll_interval
+        self.plan_only = plan_only
+        self._runner: SparkSubmitRunner | None = None
+        self._handle = ""
+        self._txn_id: str | None = None
+        self._killed = False
+
+    # --- what an operator of its own says -------------------------------------------------------------------
+
+    def arguments(self) -> dict[str, Any]:
+        """What the app is told, as JSON types."""
+        raise NotImplementedError
+
+    def source_fingerprint(self) -> Any:
+        """What tells one state of the task's source from another; ``None`` for work that reads only the
+        table."""
+        return None
+
+    def commits(self) -> bool:
+        """Whether the work ends with a commit, rather than with a plan or a report."""
+        return not self.plan_only
+
+    def transactions(self, txn_id: str) -> list[str]:
+        """The transactions that the task commits, in order."""
+        return [txn_id]
+
+    def finish(self, outcome: Outcome) -> Any:
+        """What goes to XCom for work that ends with a plan or a report."""
+        return outcome.value
+
+    # --- what they share ------------------------------------------------------------------------------------
+
+    def inputs(self) -> dict[str, Any]:
+        return {
+            **super().inputs(),
+            "program": self.program,
+            "arguments": self.arguments(),
+            "window": epoch_of(self.window),
+            "source": self.source_fingerprint(),
+        }
+
+    def work(self, context: Mapping[str, Any]) -> Any:
+        if not self.commits():
+            outcome = self._run(context, None)
+            return self.finish(_answered(outcome))
+        self._txn_id = txn_id = transaction_id(context, self.inputs)
+        wanted = self.transactions(txn_id)
+        found = self._receipts(wanted)
+        if len(found) == len(wanted):
+            self.log.info("Transaction %s has committed already; nothing is written again.", txn_id)
+            return self._hand_on(found)
+        self._abort_attempts("replaced by a retry")
+        outcome = self._run(context, txn_id)
+        found = self._receipts(wanted)
+        if len(found) == len(wanted):
+            return self._hand_on(found)
+        answered = _answered(outcome)
+        if answered.kind == "receipt" and answered.value.get("version") is None:
+            self.log.info("There was nothing to do.")
+            return answered.value
+        if answered.kind == "receipts":
+            return answered.value
+        raise JobFailed(
+            f"The app {self.program} ended, and the timeline holds no commit of transaction {txn_id}.",
+            hint="See the app's lines above; a retry begins again under the same transaction.",
+        )
+
+    def on_kill(self) -> None:
+        """Ends the app with all its processes and aborts its attempt, so that nothing of it can commit any
+        more."""
+        self._killed = True
+        if self._runner is not None:
+            self._runner.cancel(self._handle)
+        self._abort_attempts("the task was killed")
+
+    def _run(self, context: Mapping[str, Any], txn_id: str | None) -> Outcome | None:
+        ti = context["ti"]
+        job = Job(
+            program=self.program,
+            table=self.hook.locate(self.table),
+            arguments=self.arguments(),
+            storage_options=self.hook.storage_options,
+            txn_id=txn_id,
+            window=epoch_of(self.window),
+            plan_only=self.plan_only,
+            app_name=f"{ti.dag_id}.{ti.task_id}",
+        )
+        settings = self.hook.spark_settings(self.spark_conn_id).with_conf(self.conf)
+        self._runner = runner = SparkSubmitRunner(settings, self.log)
+        try:
+            self._handle = runner.submit(job)
+            while (status := runner.status(self._handle)).running:
+                time.sleep(self.poll_interval)
+        finally:
+            runner.close()
+        if self._killed:
+            raise JobFailed(f"The task was killed while {self.program} ran; the app was ended.")
+        if status.outcome is None:
+            raise JobFailed(f"The app {self.program} gave no answer; {status.detail}.")
+        return status.outcome
+
+    def _receipts(self, txn_ids: list[str]) -> list[Receipt]:
+        """The receipts of those transactions that have committed."""
+        timeline = self._timeline()
+        if timeline is None:
+            return []
+        receipts = (find_receipt(timeline, txn_id) for txn_id in txn_ids)
+        return [receipt for receipt in receipts if receipt is not None]
+
+    def _abort_attempts(self, reason: str) -> None:
+        """Ends by commits what earlier tries, or this one, left unfinished."""
+        timeline = self._timeline() if self._txn_id is not None else None
+        if timeline is None or self._txn_id is None:
+            return
+        for txn_id in self.transactions(self._txn_id):
+            for attempt in live_attempts_of(timeline, txn_id):
+                try:
+                    abort(timeline, txn_id, attempt, reason)
+                    self.log.info("Aborted attempt %s of transaction %s: %s.", attempt, txn_id, reason)
+                except AlreadyCommitted as error:
+                    self.log.info("%s", error)
+
+    def _timeline(self) -> Timeline | None:
+        try:
+            return self.hook.timeline(self.table)
+        except TableNotFound:
+            return None
+
+    def _hand_on(self, receipts: list[Receipt]) -> Any:
+        for receipt in receipts:
+            self.log.info("Version %s: %s %s", receipt.version, receipt.operation, receipt.metrics)
+        return receipts[0].to_dict() if len(receipts) == 1 else [receipt.to_dict() for receipt in receipts]
+
+
+class IndexOperator(SparkTableOperator):
+    """An operator on one index of a table.
+
+    :param index: name of the index.
+    """
+
+    template_fields: Sequence[str] = (*SparkTableOperator.template_fields, "index")
+
+    def __init__(self, *, index: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.index = index
+
+
+def epoch_of(window: int | str | None) -> int | None:
+    """The epoch that a ``window`` argument names, also where a template made text of it.
+
+    :raises InvalidInput: if it is no number.
+    """
+    if window is None or window in ("", "None"):
+        return None
+    try:
+        return int(window)
+    except ValueError as error:
+        raise InvalidInput(
+            f"{window!r} is not the epoch of a stop-write window.",
+            hint="Hand on the epoch that opening the window returned.",
+        ) from error
+
+
+def _answered(outcome: Outcome | None) -> Outcome:
+    if outcome is None:
+        raise JobFailed("The app gave no answer.")
+    if outcome.error is not None:
+        raise rebuild_error(outcome.error)
+    return outcome

@@ -1,0 +1,42 @@
+"""Operators that fold the delta files of a table or of an index into base files. Rows stay as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from airflow_provider_index.operators.base import IndexOperator, SparkTableOperator
+
+
+class CompactTableOperator(SparkTableOperator):
+    """Compacts the table's own file groups.
+
+    :param mode: ``quick`` folds the groups where it pays, ``full`` all that have deltas.
+    """
+
+    program = "compact_index"
+    template_fields: Sequence[str] = (*SparkTableOperator.template_fields, "mode")
+
+    def __init__(self, *, mode: str = "quick", **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.mode = mode
+
+    def arguments(self) -> dict[str, Any]:
+        return {"name": None, "mode": self.mode}
+
+
+class CompactIndexOperator(IndexOperator):
+    """Compacts one index, which stays in use meanwhile.
+
+    :param mode: ``quick`` folds the shards where it pays, ``full`` all that have deltas.
+    """
+
+    program = "compact_index"
+    template_fields: Sequence[str] = (*IndexOperator.template_fields, "mode")
+
+    def __init__(self, *, mode: str = "quick", **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.mode = mode
+
+    def arguments(self) -> dict[str, Any]:
+        return {"name": self.index, "mode": self.mode}

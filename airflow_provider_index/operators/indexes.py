@@ -1,0 +1,151 @@
+"""Operators on one index: build, refresh, verify, drop."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from airflow_provider_index.operators.base import IndexOperator, SparkTableOperator
+from spark_apps.job import Outcome
+from spark_apps.storage.errors import InvalidInput, VerificationFailed
+
+
+class BuildIndexOperator(IndexOperator):
+    """Builds an index over the table as it is, while writers go on; what lands meanwhile is covered before
+    its commit.
+
+    :param kind: ``record``, ``secondary`` …
+    :param columns: the indexed columns, in order; not for a ``record`` index.
+    :param included: columns an index carries beside, for kinds that do: ``{"include": […], "exclude": […]}``.
+    :param properties: settings of the kind.
+    :param deferred: leave upkeep to refreshes instead of to every write.
+
+    Returns the receipt of the commit that made the index active.
+    """
+
+    program = "build_index"
+    template_fields: Sequence[str] = (*IndexOperator.template_fields, "kind", "columns", "included", "properties")
+
+    def __init__(
+        self,
+        *,
+        kind: str,
+        columns: Sequence[str] | None = None,
+        included: Mapping[str, Any] | None = None,
+        properties: Mapping[str, str] | None = None,
+        deferred: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.kind = kind
+        self.columns = columns
+        self.included = included
+        self.properties = properties
+        self.deferred = deferred
+
+    def arguments(self) -> dict[str, Any]:
+        return {
+            "name": self.index,
+            "kind": self.kind,
+            "columns": list(self.columns) if self.columns is not None else None,
+            "included": dict(self.included) if self.included is not None else None,
+            "properties": dict(self.properties) if self.properties is not None else None,
+            "deferred": self.deferred,
+        }
+
+
+class IncrementalRefreshOperator(IndexOperator):
+    """Brings an index up to date with its table.
+
+    :param mode: ``incremental`` reads only what is not covered, ``full`` builds anew, ``quick`` takes note
+        only.
+    :param partitions: only these partitions, as paths (``dt=2024-11-11``); all by default.
+    :param included: columns to add and to remove: ``{"include": […], "exclude": […]}``.
+    :param schema: types of added columns, as DDL, where the files lack them.
+    """
+
+    program = "refresh_index"
+    template_fields: Sequence[str] = (*IndexOperator.template_fields, "mode", "partitions", "included", "schema")
+
+    def __init__(
+        self,
+        *,
+        mode: str = "incremental",
+        partitions: Sequence[str] | None = None,
+        included: Mapping[str, Any] | None = None,
+        schema: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.mode = mode
+        self.partitions = partitions
+        self.included = included
+        self.schema = schema
+
+    def arguments(self) -> dict[str, Any]:
+        return {
+            "name": self.index,
+            "mode": self.mode,
+            "partitions": list(self.partitions) if self.partitions is not None else None,
+            "included": dict(self.included) if self.included is not None else None,
+            "schema": self.schema,
+        }
+
+
+RefreshIndexOperator = IncrementalRefreshOperator
+"""The same operator under the name that fits all its modes."""
+
+
+class VerifyIndexOperator(SparkTableOperator):
+    """Compares indexes with a full scan of the table, and fails if one differs.
+
+    :param index: one name, several, or ``None`` for all indexes of the table.
+    :param fail: fail the task where an index differs; else only report.
+
+    Returns the reports: index name -> report. The work changes nothing.
+    """
+
+    program = "verify_index"
+    template_fields: Sequence[str] = (*SparkTableOperator.template_fields, "index")
+
+    def __init__(self, *, index: str | Sequence[str] | None = None, fail: bool = True, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        if self.plan_only:
+            raise InvalidInput("Verifying changes nothing, so there is no plan of it.", hint="Leave plan_only out.")
+        self.index = index
+        self.fail = fail
+
+    def commits(self) -> bool:
+        return False
+
+    def arguments(self) -> dict[str, Any]:
+        names = [self.index] if isinstance(self.index, str) else self.index
+        return {"names": list(names) if names is not None else None}
+
+    def finish(self, outcome: Outcome) -> Any:
+        reports: dict[str, Any] = outcome.value
+        wrong = {name: report for name, report in reports.items() if not report["ok"]}
+        for name, report in reports.items():
+            self.log.info("%s: %s", name, report)
+        if wrong and self.fail:
+            raise VerificationFailed(
+                f"{', '.join(map(repr, wrong))} of {self.table} do not agree with the table's rows: {wrong}",
+                hint="Drop and build the index again; until then queries check every row they find through it.",
+            )
+        return reports
+
+
+class DropIndexOperator(IndexOperator):
+    """Drops an index; its files go with the next cleaning.
+
+    :param if_exists: an index that is not there is no error.
+    """
+
+    program = "drop_index"
+
+    def __init__(self, *, if_exists: bool = False, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.if_exists = if_exists
+
+    def arguments(self) -> dict[str, Any]:
+        return {"name": self.index, "if_exists": self.if_exists}

@@ -1,0 +1,141 @@
+"""The operator that writes rows: it reads files, may shape them with SQL, and commits them with all kept
+indexes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from airflow_provider_index.fingerprint import fingerprint
+from airflow_provider_index.operators.base import SparkTableOperator
+from spark_apps.storage.errors import InvalidInput
+
+OPERATIONS = ("upsert", "insert", "delete", "insert_overwrite")
+
+
+class WriteTableOperator(SparkTableOperator):
+    """Writes what its source gives, in one commit.
+
+    The source is files (``source`` and ``format``), a query (``sql``), or both: then the query reads the
+    files as the view ``source``. ``delete`` may have a predicate (``where``) instead. Columns go by name.
+
+    :param operation: ``upsert``, ``insert`` (refuses keys that exist), ``delete`` (rows by their record
+        key), or ``insert_overwrite`` (replaces the partitions that the rows fall into, or ``partitions``).
+    :param source: one path or several, with patterns where the store allows it.
+    :param format: ``parquet``, ``csv``, ``json`` or ``orc``.
+    :param options: options of Spark's reader.
+    :param schema: the files' schema as DDL; inferred by default.
+    :param sql: a query over the view ``source``, and over whatever the Spark session knows.
+    :param where: with ``delete``, a SQL predicate on the table.
+    :param partitions: with ``insert_overwrite``, the partitions to replace, as paths.
+    :param create: makes the table first if there is none: what ``IndexedTable.create`` takes, such as
+        ``{"schema": "id bigint, …", "record_key": ["id"], "partition_by": ["dt"], "buckets": 8}``.
+    :param batches: several writes by one app, each a commit of its own, in order: each is an object with
+        any of ``operation``, ``sql``, ``where``, ``partitions``, over those above. A retry goes on behind
+        the last that landed.
+
+    Returns the receipt, or with ``batches`` a list of them.
+    """
+
+    program = "write_table"
+    template_fields: Sequence[str] = (
+        *SparkTableOperator.template_fields,
+        "source",
+        "options",
+        "schema",
+        "sql",
+        "where",
+        "partitions",
+        "create",
+        "batches",
+    )
+    template_fields_renderers = {"sql": "sql", "create": "json", "options": "json", "batches": "json"}
+
+    def __init__(
+        self,
+        *,
+        operation: str = "upsert",
+        source: str | Sequence[str] | None = None,
+        format: str = "parquet",
+        options: Mapping[str, Any] | None = None,
+        schema: str | None = None,
+        sql: str | None = None,
+        where: str | None = None,
+        partitions: Sequence[str] | None = None,
+        create: Mapping[str, Any] | None = None,
+        batches: Sequence[Mapping[str, Any]] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.operation = operation
+        self.source = source
+        self.format = format
+        self.options = options
+        self.schema = schema
+        self.sql = sql
+        self.where = where
+        self.partitions = partitions
+        self.create = create
+        self.batches = batches
+
+    def arguments(self) -> dict[str, Any]:
+        shared = {
+            "operation": self.operation,
+            "sql": self.sql,
+            "where": self.where,
+            "partitions": list(self.partitions) if self.partitions is not None else None,
+        }
+        batches = [{**shared, **batch} for batch in self.batches] if self.batches is not None else [shared]
+        for batch in batches:
+            self._check(batch)
+        return {
+            "source": {
+                "paths": self.paths,
+                "format": self.format,
+                "options": {key: _text(value) for key, value in (self.options or {}).items()},
+                "schema": self.schema,
+            }
+            if self.paths
+            else None,
+            "create": dict(self.create) if self.create is not None else None,
+            "batches": batches,
+            "several": self.batches is not None,
+        }
+
+    @property
+    def paths(self) -> list[str]:
+        """The source's paths as a list."""
+        if self.source is None:
+            return []
+        return [self.source] if isinstance(self.source, str) else [str(path) for path in self.source]
+
+    def source_fingerprint(self) -> Any:
+        return fingerprint(self.paths, self.hook.storage_options) if self.paths else None
+
+    def transactions(self, txn_id: str) -> list[str]:
+        if self.batches is None:
+            return [txn_id]
+        return [f"{txn_id}.{number:03d}" for number in range(len(self.batches))]
+
+    def _check(self, batch: Mapping[str, Any]) -> None:
+        operation = batch["operation"]
+        if unknown := set(batch) - {"operation", "sql", "where", "partitions"}:
+            raise InvalidInput(
+                f"A batch has no {', '.join(map(repr, sorted(unknown)))}.",
+                hint="It takes operation, sql, where and partitions.",
+            )
+        if operation not in OPERATIONS:
+            raise InvalidInput(f"{operation!r} is no way to write.", hint=f"Use one of {', '.join(OPERATIONS)}.")
+        if batch["where"] is not None and operation != "delete":
+            raise InvalidInput(
+                f"{operation} takes no predicate.", hint="Give 'where' with the operation 'delete', or filter in 'sql'."
+            )
+        if batch["where"] is None and batch["sql"] is None and not self.paths:
+            raise InvalidInput(
+                "There is nothing to write: neither source nor sql" + (" nor where." if operation == "delete" else "."),
+                hint="Give the source's path, a query, or both.",
+            )
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,62 @@
+"""What Airflow asks of a provider: its parts, its connection type and that type's form."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_NAME = "Lake table indexes"
+_OPERATORS = ("cleaning", "compaction", "indexes", "rescale", "windows", "write")
+
+
+def get_provider_info() -> dict[str, Any]:
+    """The dictionary that the entry point ``apache_airflow_provider`` hands to Airflow."""
+    return {
+        "package-name": "airflow-provider-index",
+        "name": _NAME,
+        "description": "Builds, keeps, compacts, rescales and verifies indexes on lake tables, with Spark.",
+        "integrations": [{"integration-name": _NAME, "tags": ["software"]}],
+        "operators": [_modules(*(f"operators.{name}" for name in _OPERATORS))],
+        "sensors": [_modules("sensors.timeline")],
+        "triggers": [_modules("triggers.timeline")],
+        "hooks": [_modules("hooks.table_store")],
+        "connection-types": [
+            {
+                "connection-type": "index_table_store",
+                "hook-class-name": "airflow_provider_index.hooks.table_store.TableStoreHook",
+                "hook-name": "Index table store",
+                "ui-field-behaviour": {
+                    "hidden-fields": ["host", "port", "login", "password", "schema"],
+                    "relabeling": {},
+                    "placeholders": {
+                        "warehouse": "s3://lake/warehouse, or /data/warehouse",
+                        "storage_options": '{"aws_region": "eu-central-1"}',
+                        "spark_conn_id": "spark_default",
+                    },
+                },
+                "conn-fields": {
+                    "warehouse": {
+                        "label": "Warehouse",
+                        "description": "URI or path of the folder below which tables have names (db.table).",
+                        "schema": {"type": ["string", "null"]},
+                    },
+                    "storage_options": {
+                        "label": "Storage options",
+                        "description": "JSON object with what is needed to reach the store: region, endpoint, keys.",
+                        "schema": {"type": ["string", "null"], "format": "password"},
+                    },
+                    "spark_conn_id": {
+                        "label": "Spark connection",
+                        "description": "Id of the connection of type Spark whose cluster works on these tables.",
+                        "schema": {"type": ["string", "null"], "default": "spark_default"},
+                    },
+                },
+            }
+        ],
+    }
+
+
+def _modules(*names: str) -> dict[str, Any]:
+    return {
+        "integration-name": _NAME,
+        "python-modules": [f"airflow_provider_index.{name}" for name in names],
+    }

@@ -1,0 +1,228 @@
+"""Runs an app by a real ``spark-submit``, with the driver beside the task, in a process group of its own.
+
+The group is what makes an end certain: ``spark-submit``, its JVM and the Python driver are one group, so
+that killing leaves nobody behind. The job reaches the driver through a named pipe in a private folder,
+never on the command line, in the environment or on disk; and since only the task holds the pipe's other
+side, the kernel tells the driver when the task is gone, whichever way it went.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import contextlib
+import os
+import re
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+import msgspec.structs
+
+from airflow_provider_index.runners.base import JobStatus
+from airflow_provider_index.runners.settings import SparkSettings
+from spark_apps import __version__, environment
+from spark_apps.bundle import make_bundle
+from spark_apps.job import Job, encode_job, read_outcome
+from spark_apps.storage.errors import InvalidInput, SparkMissing
+
+# Airflow gives a killed task five seconds; the abort in the timeline has to fit in as well.
+_TERM_SECONDS = 1.0
+_AIRFLOW_SECRETS = re.compile(r"AIRFLOW_(CONN|VAR)_|AIRFLOW__")
+
+
+class SparkSubmitRunner:
+    """Submits in client mode; one runner serves one app at a time.
+
+    :param settings: which Spark, and with what.
+    :param log: where the app's lines go, one by one, as they come.
+    """
+
+    def __init__(self, settings: SparkSettings, log: Any) -> None:
+        self._settings = settings
+        self._log = log
+        self._parent = os.getppid()
+        self._process: subprocess.Popen[str] | None = None
+        self._folder: Path | None = None
+        self._lifeline: int | None = None
+        self._tail: deque[str] = deque(maxlen=20)
+        self._threads: list[threading.Thread] = []
+
+    def submit(self, job: Job) -> str:
+        """Starts ``spark-submit`` and returns the id of its process group.
+
+        :raises SparkMissing: there is no ``spark-submit`` or no Java.
+        """
+        binary, surroundings = self._surroundings()
+        bundle = make_bundle()
+        program = bundle.program(job.program)
+        self._folder = folder = Path(tempfile.mkdtemp(prefix="index-job-"))
+        pipe = folder / "job"
+        os.mkfifo(pipe, mode=0o600)
+        # Open for both directions, so that it neither waits for the driver nor ends when the driver looks
+        # away.
+        self._lifeline = os.open(pipe, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        command = self._command(binary, job, bundle.archive, [str(program), str(pipe)])
+        self._log.info("Submitting %s to %s", job.program, self._settings.master)
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            env=surroundings,
+            cwd=folder,
+            start_new_session=True,
+        )
+        line = encode_job(
+            msgspec.structs.replace(
+                job,
+                result=str(folder / "outcome"),
+                process_group=self._process.pid,
+                spark_conf={**self._settings.secret_conf, **job.spark_conf},
+                version=__version__,
+            )
+        )
+        self._start(self._hand_over, self._lifeline, line)
+        self._start(self._relay, self._process.stdout)
+        return str(self._process.pid)
+
+    def status(self, handle: str) -> JobStatus:
+        """Asks whether ``spark-submit`` has ended. A task whose supervisor died ends its app here.
+
+        :raises ProcessLookupError: if this task has been orphaned: nobody would hear of what it goes on to
+            do.
+        """
+        if self._process is None or self._folder is None:
+            return JobStatus(running=False, detail="not submitted")
+        if os.getppid() != self._parent:
+            self.cancel(handle)
+            raise ProcessLookupError("The process that supervised this task is gone; its Spark app was ended.")
+        code = self._process.poll()
+        if code is None:
+            return JobStatus(running=True, detail=self._tail[-1] if self._tail else "")
+        for thread in self._threads:
+            thread.join(timeout=2)
+        said = "" if code == 0 else f": {self._last_words()}"
+        return JobStatus(False, f"spark-submit ended with status {code}{said}", read_outcome(self._folder / "outcome"))
+
+    def cancel(self, handle: str) -> None:
+        """Ends the whole process group: politely for a second, then by force."""
+        process = self._process
+        if process is None or (process.poll() is not None and not _group_lives(process.pid)):
+            return
+        _signal_group(process.pid, signal.SIGTERM)
+        deadline = time.monotonic() + _TERM_SECONDS
+        while _group_lives(process.pid) and time.monotonic() < deadline:
+            process.poll()
+            time.sleep(0.05)
+        _signal_group(process.pid, signal.SIGKILL)
+
+    def close(self) -> None:
+        """Ends what still runs, lets go of the pipe and removes the private folder."""
+        self.cancel("")
+        if self._process is not None:
+            self._process.wait()
+        if self._lifeline is not None:
+            os.close(self._lifeline)
+            self._lifeline = None
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
+
+    # --- what is submitted ----------------------------------------------------------------------------------
+
+    def _command(self, binary: str, job: Job, archive: Path, application: list[str]) -> list[str]:
+        settings = self._settings
+        command = [binary, "--master", settings.master, "--name", job.app_name or job.program]
+        if not settings.master.startswith("local"):
+            command += ["--deploy-mode", settings.deploy_mode]
+        for key, value in sorted(settings.open_conf.items()):
+            command += ["--conf", f"{key}={value}"]
+        for name, value in settings.options.items():
+            command += [f"--{name}", value]
+        if settings.keytab is not None:
+            command += ["--keytab", str(self._write_keytab(settings.keytab))]
+        return [*command, "--py-files", str(archive), *application]
+
+    def _write_keytab(self, encoded: str) -> Path:
+        assert self._folder is not None
+        try:
+            content = base64.b64decode(encoded, validate=True)
+        except binascii.Error as error:
+            raise InvalidInput(
+                "The keytab of the Spark connection is not base64.",
+                hint="Give the output of: base64 <keytab>.",
+            ) from error
+        path = self._folder / "keytab"
+        path.touch(mode=0o600)
+        path.write_bytes(content)
+        return path
+
+    def _surroundings(self) -> tuple[str, dict[str, str]]:
+        """``spark-submit`` and the environment it runs in: ours, without what is Airflow's alone."""
+        env = {name: value for name, value in os.environ.items() if not _AIRFLOW_SECRETS.match(name)}
+        env["JAVA_HOME"] = str(environment.java_home())
+        env["PYTHONUNBUFFERED"] = "1"
+        env.setdefault("PYSPARK_DRIVER_PYTHON", env.get("PYSPARK_PYTHON", sys.executable))
+        if self._settings.master.startswith("local"):
+            env.setdefault("PYSPARK_PYTHON", sys.executable)
+        if self._settings.binary is None:
+            home = environment.spark_home()
+            env["SPARK_HOME"] = str(home)
+            return str(home / "bin" / "spark-submit"), env
+        found = shutil.which(self._settings.binary)
+        if found is None:
+            raise SparkMissing(
+                f"There is no {self._settings.binary!r}, which the Spark connection names as its spark-submit.",
+                hint="Install Spark on the worker, or correct 'spark-binary' in the connection.",
+            )
+        return found, env
+
+    # --- while it runs --------------------------------------------------------------------------------------
+
+    def _start(self, target: Any, *arguments: Any) -> None:
+        thread = threading.Thread(target=target, args=arguments, daemon=True)
+        thread.start()
+        self._threads.append(thread)
+
+    def _hand_over(self, pipe: int, line: bytes) -> None:
+        # A pipe holds 64 KB; a longer job waits here until the driver reads, or until nobody will.
+        view = memoryview(line)
+        while view and self._process is not None and self._process.poll() is None:
+            with contextlib.suppress(BlockingIOError):
+                view = view[os.write(pipe, view) :]
+                continue
+            select.select([], [pipe], [], 0.5)
+
+    def _relay(self, output: Any) -> None:
+        for line in output:
+            text = line.rstrip()
+            if text:
+                self._tail.append(text)
+                self._log.info("%s", text)
+
+    def _last_words(self) -> str:
+        return " | ".join(list(self._tail)[-5:]) or "it said nothing"
+
+
+def _group_lives(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def _signal_group(group: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, number)

@@ -1,0 +1,7 @@
+"""Sensors that wait on a table's timeline; all of them can be deferred."""
+
+from __future__ import annotations
+
+from airflow_provider_index.sensors.timeline import TableCommitSensor, WritersDrainedSensor
+
+__all__ = ["TableCommitSensor", "WritersDrainedSensor"]

@@ -1,0 +1,180 @@
+"""Sensors for a new commit and for drained writers: in a worker, rescheduled, or deferred, with the same
+questions."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import msgspec
+from airflow.sdk import BaseSensorOperator, PokeReturnValue, conf
+
+from airflow_provider_index.compat import AirflowSensorTimeout
+from airflow_provider_index.failures import as_airflow_error
+from airflow_provider_index.hooks.table_store import TableStoreHook
+from airflow_provider_index.identity import once
+from airflow_provider_index.operators.base import epoch_of
+from airflow_provider_index.triggers.timeline import (
+    TableCommitTrigger,
+    TimelineTrigger,
+    WritersDrainedTrigger,
+)
+from spark_apps.job import ErrorDocument, rebuild_error
+from spark_apps.storage.errors import InvalidInput, LakeIndexError
+from spark_apps.timeline import windows
+
+
+class TimelineSensor(BaseSensorOperator):
+    """What the sensors share. Each says what it waits for by the trigger that would wait for it.
+
+    :param table: URI, absolute path, or name below the connection's warehouse.
+    :param deferrable: wait in the triggerer instead of in a worker; Airflow's ``default_deferrable`` by
+        default.
+    """
+
+    template_fields: Sequence[str] = ("table", "table_conn_id")
+    ui_color = "#e3f2e6"
+
+    def __init__(
+        self,
+        *,
+        table: str,
+        table_conn_id: str = TableStoreHook.default_conn_name,
+        deferrable: bool | None = None,
+        poke_interval: float = 15,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(poke_interval=poke_interval, **kwargs)
+        self.table = table
+        self.table_conn_id = table_conn_id
+        self.deferrable = (
+            conf.getboolean("operators", "default_deferrable", fallback=False) if deferrable is None else deferrable
+        )
+
+    @cached_property
+    def hook(self) -> TableStoreHook:
+        """The hook of the table's connection."""
+        return TableStoreHook(self.table_conn_id)
+
+    def trigger(self, context: Mapping[str, Any], **shared: Any) -> TimelineTrigger:
+        """The trigger that waits for what this sensor waits for."""
+        raise NotImplementedError
+
+    def poke(self, context: Mapping[str, Any]) -> PokeReturnValue:
+        found = self._trigger(context).look(self.hook.timeline(self.table))
+        return PokeReturnValue(found is not None, found)
+
+    def execute(self, context: Mapping[str, Any]) -> Any:
+        try:
+            if not self.deferrable:
+                return super().execute(context)
+            found = self.poke(context)
+            if found.is_done:
+                return found.xcom_value
+            trigger = self._trigger(context)
+        except LakeIndexError as error:
+            raise as_airflow_error(error) from error
+        self.defer(trigger=trigger, method_name="execute_complete")
+
+    def execute_complete(self, context: Mapping[str, Any], event: Mapping[str, Any]) -> Any:
+        """Goes on where the trigger has fired."""
+        if event["status"] == "timeout":
+            raise AirflowSensorTimeout(f"{self.task_id} has waited {self.timeout:g} s in vain.")
+        if event["status"] == "error":
+            error = rebuild_error(msgspec.convert(event["error"], ErrorDocument))
+            raise as_airflow_error(error) from error
+        return event["value"]
+
+    def _trigger(self, context: Mapping[str, Any]) -> TimelineTrigger:
+        started = once(context, "sensor", time.time)
+        return self.trigger(
+            context,
+            table=self.table,
+            table_conn_id=self.table_conn_id,
+            poll_interval=self.poke_interval,
+            deadline=started + self.timeout,
+        )
+
+
+class TableCommitSensor(TimelineSensor):
+    """Waits for a commit on a table and hands its receipt on.
+
+    :param after_version: only commits behind this version; by default, those that land after the sensor
+        started.
+    :param operations: only these operations (``upsert``, ``compact`` …).
+    :param partition: only commits that wrote into this partition, as a path (``dt=2024-11-11``).
+    """
+
+    template_fields: Sequence[str] = (
+        *TimelineSensor.template_fields,
+        "after_version",
+        "operations",
+        "partition",
+    )
+
+    def __init__(
+        self,
+        *,
+        after_version: int | str | None = None,
+        operations: Sequence[str] | None = None,
+        partition: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.after_version = after_version
+        self.operations = operations
+        self.partition = partition
+
+    def trigger(self, context: Mapping[str, Any], **shared: Any) -> TimelineTrigger:
+        after = epoch_of(self.after_version)
+        if after is None:
+            after = self._start_from(context)
+        operations = None if self.operations is None else list(self.operations)
+        return TableCommitTrigger(after=after, operations=operations, partition=self.partition, **shared)
+
+    def _start_from(self, context: Mapping[str, Any]) -> int:
+        """The version that was the newest when the sensor first looked."""
+        if self.reschedule and context.get("task_state_store") is None:
+            raise InvalidInput(
+                "This Airflow cannot remember where a rescheduled sensor began to look.",
+                hint="Give after_version, or use mode='poke' or deferrable=True.",
+            )
+        if not hasattr(self, "_after"):
+            self._after = int(once(context, "after", lambda: self.hook.timeline(self.table).head.version))
+        return self._after
+
+
+class WritersDrainedSensor(TimelineSensor):
+    """Waits until no writer that began before a stop-write window is at work in its scope.
+
+    :param window: the epoch that opening the window returned.
+    :param patience: seconds after which writers that are left are ended by a commit; by default they are
+        waited for until the sensor's timeout.
+    :param silent_seconds: writers without a sign of life for so long are ended by a commit at once.
+    """
+
+    template_fields: Sequence[str] = (*TimelineSensor.template_fields, "window")
+
+    def __init__(
+        self,
+        *,
+        window: int | str,
+        patience: float | None = None,
+        silent_seconds: float = windows.SILENT_SECONDS,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.window = window
+        self.patience = patience
+        self.silent_seconds = silent_seconds
+
+    def trigger(self, context: Mapping[str, Any], **shared: Any) -> TimelineTrigger:
+        epoch = epoch_of(self.window)
+        if epoch is None:
+            raise InvalidInput("No window was given.", hint="Hand on the epoch that opening it returned.")
+        abort_at = None
+        if self.patience is not None:
+            abort_at = shared["deadline"] - self.timeout + self.patience
+        return WritersDrainedTrigger(epoch=epoch, silent_seconds=self.silent_seconds, abort_at=abort_at, **shared)

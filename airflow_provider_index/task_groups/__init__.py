@@ -1,0 +1,7 @@
+"""Groups of tasks that belong together."""
+
+from __future__ import annotations
+
+from airflow_provider_index.task_groups.windows import StopWriteWindow, stop_write_window
+
+__all__ = ["StopWriteWindow", "stop_write_window"]

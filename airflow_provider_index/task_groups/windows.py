@@ -1,0 +1,97 @@
+"""Work inside a stop-write window: opened before it, drained, and closed after it whatever became of the
+work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from airflow.sdk import TaskGroup
+
+from airflow_provider_index.hooks.table_store import TableStoreHook
+from airflow_provider_index.operators.windows import CloseStopWriteWindowOperator, OpenStopWriteWindowOperator
+from airflow_provider_index.sensors.timeline import WritersDrainedSensor
+from spark_apps.timeline import windows
+
+
+@dataclass(frozen=True)
+class StopWriteWindow:
+    """What the tasks of a window need.
+
+    :param epoch: hand it to the operators inside as ``window``.
+    :param group: the task group, to set what comes before and after.
+    """
+
+    epoch: Any
+    group: TaskGroup
+    open: OpenStopWriteWindowOperator
+    drained: WritersDrainedSensor
+    close: CloseStopWriteWindowOperator
+
+
+@contextmanager
+def stop_write_window(
+    group_id: str,
+    *,
+    table: str,
+    partitions: Sequence[str] | None = None,
+    seconds: float = windows.DEFAULT_SECONDS,
+    at_most: float | None = None,
+    holder: str | None = None,
+    patience: float | None = 600,
+    table_conn_id: str = TableStoreHook.default_conn_name,
+    **sensor: Any,
+) -> Iterator[StopWriteWindow]:
+    """Tasks made inside the ``with`` run while nobody else writes.
+
+    ::
+
+        with stop_write_window("rescale", table="flights", seconds=1800) as window:
+            BucketRescaleOperator(task_id="rescale", table="flights", buckets=8, window=window.epoch)
+
+    The window opens as a setup and closes as a teardown. Airflow does not run a teardown in every case;
+    what holds then is the window's deadline, and that work under an epoch that has ended is refused.
+
+    :param partitions: the partitions to hold, as paths; the whole table by default.
+    :param seconds: until the deadline. :param at_most: until the last moment that renewals may reach.
+    :param patience: seconds to wait for writers that began before; then they are ended by a commit.
+        ``None`` waits for them until the sensor's timeout.
+    :param sensor: more arguments of the sensor that waits for them, such as ``deferrable`` and
+        ``poke_interval``.
+    """
+    where: dict[str, Any] = {"table": table, "table_conn_id": table_conn_id}
+    with TaskGroup(group_id) as group:
+        opened = OpenStopWriteWindowOperator(
+            task_id="open",
+            partitions=partitions,
+            seconds=seconds,
+            at_most=at_most,
+            holder=holder,
+            **where,
+        ).as_setup()
+        epoch = opened.output["epoch"]
+        drained = WritersDrainedSensor(
+            task_id="drained",
+            window=epoch,
+            patience=patience,
+            **{"poke_interval": 5, **where, **sensor},
+        )
+        close = CloseStopWriteWindowOperator(task_id="close", window=epoch, **where).as_teardown(setups=opened)
+        opened >> drained >> close
+        before = set(group.children)
+        yield StopWriteWindow(epoch, group, opened, drained, close)
+        work = [child for name, child in group.children.items() if name not in before]
+        inside = {task.task_id for child in work for task in _tasks(child)}
+        for child in work:
+            # Only the first waits for the writers and only the last is waited for: the rest is in between.
+            for task in _tasks(child):
+                if not inside & task.upstream_task_ids:
+                    drained >> task
+                if not inside & task.downstream_task_ids:
+                    task >> close
+
+
+def _tasks(child: Any) -> list[Any]:
+    return list(child.iter_tasks()) if isinstance(child, TaskGroup) else [child]

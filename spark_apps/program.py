@@ -1,0 +1,156 @@
+"""The main that all programs share: take the job, watch the task, start Spark, do the work, answer.
+
+A program is a function from a session and a job to a receipt, a plan or a report; :func:`main` does the
+rest. What counts as success is the commit in the table's timeline; the answer carries what is not in there,
+above all the error.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from spark_apps.environment import check_app_environment
+from spark_apps.job import Job, Outcome, TaskGone, describe_error, receive_job, write_outcome
+from spark_apps.storage.errors import AlreadyCommitted, LakeIndexError
+from spark_apps.timeline.model import Receipt
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from spark_apps.table import IndexedTable
+
+log = logging.getLogger("spark_apps")
+
+Work = Callable[["SparkSession", Job], Any]
+
+
+def main(work: Work) -> None:
+    """Runs a program and ends the process: status 0 if it answered with anything but an error.
+
+    The one command line argument is the path of the pipe (or file) that carries the job.
+    """
+    logging.basicConfig(stream=sys.stdout, level=logging.INFO, format="%(message)s", force=True)
+    if len(sys.argv) != 2:
+        log.error("Usage: %s <path of the job>", sys.argv[0])
+        sys.exit(2)
+    try:
+        job, lifeline = receive_job(sys.argv[1])
+    except TaskGone as error:
+        log.error("%s", error)
+        sys.exit(1)
+    if lifeline is not None:
+        watch(lifeline, job.process_group)
+    sys.exit(_run(work, job))
+
+
+def watch(lifeline: int, process_group: int | None) -> threading.Thread:
+    """Ends this process, its JVM and all of ``process_group`` as soon as the other side of ``lifeline``
+    closes.
+
+    The other side is held by the Airflow task alone. So a driver does not outlive a task that was killed by
+    -9, and cannot commit behind the back of the try that follows.
+    """
+
+    def wait() -> None:
+        os.set_blocking(lifeline, True)
+        while os.read(lifeline, 1):
+            continue
+        log.error("The task that submitted this app is gone; the app ends and commits nothing more.")
+        if process_group is not None and os.getpgrp() == process_group:
+            os.killpg(process_group, signal.SIGKILL)
+        os._exit(1)
+
+    thread = threading.Thread(target=wait, name="lifeline", daemon=True)
+    thread.start()
+    return thread
+
+
+def start_session(job: Job) -> SparkSession:
+    """The Spark session of a job. :raises EnvironmentMismatch: if Spark, libraries or versions do not fit."""
+    versions = check_app_environment(job.version)
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName(job.app_name or job.program)
+    for key, value in job.spark_conf.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    log.info("%s: Spark %s, application %s", job.program, versions.code, spark.sparkContext.applicationId)
+    return spark
+
+
+def load_table(spark: SparkSession, job: Job) -> IndexedTable:
+    """The newest version of the job's table. :raises TableNotFound: if there is none."""
+    from spark_apps.table import IndexedTable
+
+    return IndexedTable.load(spark, job.table, options=job.storage_options)
+
+
+def given(job: Job) -> dict[str, Any]:
+    """The job's arguments that have a value; what is left out takes the action's default."""
+    return {name: value for name, value in job.arguments.items() if value is not None}
+
+
+def columns_given(arguments: dict[str, Any]) -> dict[str, Any]:
+    """The same with ``included`` as :class:`IncludedColumns`, where it was given."""
+    if "included" not in arguments:
+        return arguments
+    from spark_apps.indexes.columns import IncludedColumns
+
+    return {**arguments, "included": IncludedColumns(**arguments["included"])}
+
+
+def commit_as(job: Job, txn_id: str | None = None) -> dict[str, Any]:
+    """Under which transaction, and in which stop-write window, the action commits."""
+    return {"txn_id": txn_id or job.txn_id, "window": job.window}
+
+
+def _run(work: Work, job: Job) -> int:
+    started = time.monotonic()
+    spark = None
+    try:
+        spark = start_session(job)
+        outcome = answer(work(spark, job))
+    except AlreadyCommitted as error:
+        outcome = answer(error.receipt)
+    except Exception as error:
+        outcome = Outcome("error", error=describe_error(error))
+        # What a person caused needs no stack; what nobody foresaw does.
+        log.error("%s: %s", type(error).__name__, error, exc_info=not isinstance(error, LakeIndexError))
+    if job.result is not None:
+        write_outcome(job.result, outcome)
+    log.info("%s: %s after %.1f s", job.program, _say(outcome), time.monotonic() - started)
+    if spark is not None:
+        spark.stop()
+    return 1 if outcome.kind == "error" else 0
+
+
+def answer(value: Any) -> Outcome:
+    """The outcome that carries what a program returned."""
+    if isinstance(value, Outcome):
+        return value
+    if isinstance(value, Receipt):
+        return Outcome("receipt", value.to_dict())
+    if isinstance(value, list) and value and all(isinstance(one, Receipt) for one in value):
+        return Outcome("receipts", [one.to_dict() for one in value])
+    return Outcome("report", plain(value))
+
+
+def plain(value: Any) -> Any:
+    """Plans and reports as JSON types: by their own ``to_dict`` where they have one."""
+    return value.to_dict() if hasattr(value, "to_dict") else msgspec.to_builtins(value, str_keys=True)
+
+
+def _say(outcome: Outcome) -> str:
+    if outcome.kind == "receipt":
+        version = outcome.value.get("version")
+        return "nothing to do" if version is None else f"committed version {version}"
+    return {"error": "failed", "plan": "planned", "report": "reported"}.get(outcome.kind, "committed")

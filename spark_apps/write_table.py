@@ -1,0 +1,95 @@
+"""Program: writes rows from files or queries into a table, in one commit or, batch by batch, in several."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from spark_apps.job import Job
+from spark_apps.program import commit_as, load_table, log, main
+from spark_apps.storage.errors import AlreadyCommitted, InvalidInput, TableExists, TableNotFound
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from spark_apps.table import IndexedTable
+    from spark_apps.timeline.model import Receipt
+
+SOURCE_VIEW = "source"
+
+
+def write_table(spark: SparkSession, job: Job) -> Any:
+    """One receipt; or a list of them where the job has several batches."""
+    arguments = job.arguments
+    table = _open(spark, job)
+    source = _read(spark, arguments["source"]) if arguments.get("source") else None
+    if source is not None:
+        source.createOrReplaceTempView(SOURCE_VIEW)
+    batches = arguments["batches"]
+    receipts = []
+    for number, batch in enumerate(batches):
+        txn_id = None if job.txn_id is None else _txn_id(job.txn_id, number, arguments)
+        receipt = _write(spark, table, source, batch, commit_as(job, txn_id))
+        log.info("%s: version %s %s", batch["operation"], receipt.version, receipt.metrics)
+        receipts.append(receipt)
+    return receipts if arguments.get("several") else receipts[0]
+
+
+def _txn_id(txn_id: str, number: int, arguments: Mapping[str, Any]) -> str:
+    return f"{txn_id}.{number:03d}" if arguments.get("several") else txn_id
+
+
+def _open(spark: SparkSession, job: Job) -> IndexedTable:
+    from spark_apps.table import IndexedTable
+
+    create = job.arguments.get("create")
+    try:
+        return load_table(spark, job)
+    except TableNotFound:
+        if create is None:
+            raise
+    try:
+        table = IndexedTable.create(spark, job.table, **create, options=job.storage_options)
+    except TableExists:
+        # Another task was first; its table is as good as ours.
+        return load_table(spark, job)
+    log.info("created %s", job.table)
+    return table
+
+
+def _read(spark: SparkSession, source: Mapping[str, Any]) -> DataFrame:
+    reader = spark.read.format(source["format"]).options(**source["options"])
+    if source.get("schema"):
+        reader = reader.schema(source["schema"])
+    return reader.load(source["paths"])
+
+
+def _write(
+    spark: SparkSession,
+    table: IndexedTable,
+    source: DataFrame | None,
+    batch: Mapping[str, Any],
+    commit: Mapping[str, Any],
+) -> Receipt:
+    operation = batch["operation"]
+    try:
+        if operation == "delete" and batch.get("where") is not None:
+            return table.delete(batch["where"], **commit)
+        rows = spark.sql(batch["sql"]) if batch.get("sql") else source
+        if rows is None:
+            raise InvalidInput("There is nothing to write.", hint="Give a source or a query.")
+        if operation == "insert_overwrite" and batch.get("partitions") is not None:
+            return table.insert_overwrite(rows, partitions=batch["partitions"], **commit)
+        return {
+            "upsert": table.upsert,
+            "insert": table.insert,
+            "delete": table.delete,
+            "insert_overwrite": table.insert_overwrite,
+        }[operation](rows, **commit)
+    except AlreadyCommitted as error:
+        receipt: Receipt = error.receipt
+        return receipt
+
+
+if __name__ == "__main__":
+    main(write_table)
