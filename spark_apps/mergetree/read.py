@@ -7,6 +7,7 @@ schema given, so nothing is inferred, listed or merged by Spark itself.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from functools import reduce
 
@@ -29,12 +30,14 @@ _EMPTIED = "__index_emptied"
 _BROADCAST_ROWS = 300_000
 """Up to so many keys are broadcast whatever Spark thinks of their size: it does not know how few rows a footer states."""
 
+# A table's location may hold what Hadoop takes for a pattern.
+_GLOB = re.compile(r"([\[\]{}*?\\])")
+
 _READ_OPTIONS = {
     "mergeSchema": "false",
     # A session that forgives missing or broken files would lose rows in silence.
     "ignoreMissingFiles": "false",
     "ignoreCorruptFiles": "false",
-    "__globPaths__": "false",  # a table's location may hold brackets
 }
 
 
@@ -92,14 +95,14 @@ def read_files(
 
     :raises ObjectNotFound: if a file is gone, naming it.
     """
-    paths = [snapshot.store.spark_path(file.path) for file in files]
+    paths = [_GLOB.sub(r"\\\1", snapshot.store.spark_path(file.path)) for file in files]
     reader = snapshot.spark.read.schema(_schema(tree, columns, flag)).options(**_READ_OPTIONS)
     try:
         return reader.parquet(*paths)
     except AnalysisException as error:
         if "PATH_NOT_FOUND" not in str(error):
             raise
-        gone = next((path for path in paths if path.removeprefix("file:") in str(error)), "one of its files")
+        gone = next((path for path in paths if path.removeprefix("file:").lstrip("/") in str(error)), "One of the files")
         raise ObjectNotFound(
             f"{gone} of the table {snapshot.store.uri} is gone, though version {snapshot.state.version} needs it.",
             outcome="Nothing was changed.",

@@ -192,6 +192,11 @@ class Transaction:
         """Ends this attempt by a commit; see :func:`abort`."""
         return abort(self.timeline, self.txn_id, self.attempt, reason)
 
+    def withdraw(self) -> None:
+        """Takes back the request of an attempt that found nothing to do. Only for its owner, and instead of a commit:
+        nobody waits for the attempt any longer, and its number may be given out again."""
+        self.timeline.store.delete([info.key for info in self.timeline.store.list(self.folder)])
+
     def _stage_key(self, name: str) -> str:
         return f"{self.folder}/stage-{check_name('stage', name)}.json"
 

@@ -1,0 +1,216 @@
+"""The template of every action: validate, begin, op, commit.
+
+An action says what it is, checks its arguments, and stages files; this module claims the attempt, shows signs of life
+while Spark works, publishes everything in one commit, and ends the attempt if anything fails. An action with nothing to
+do commits nothing and says so in its receipt.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from spark_apps.mergetree.tree import Snapshot
+from spark_apps.storage.errors import (
+    AlreadyCommitted,
+    AttemptAborted,
+    CommitStateUnknown,
+    LakeIndexError,
+    StorageError,
+)
+from spark_apps.timeline.conflicts import KeysConflict
+from spark_apps.timeline.log import Timeline
+from spark_apps.timeline.model import AnyAction, Receipt, Scope, Write
+from spark_apps.timeline.publish import Guard
+from spark_apps.timeline.transactions import Transaction, begin
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+logger = logging.getLogger(__name__)
+
+HEARTBEAT_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class TableHandle:
+    """A table that actions work on: its log, and the Spark session that does the work."""
+
+    spark: SparkSession
+    timeline: Timeline
+
+    def snapshot(self) -> Snapshot:
+        """The newest version known here."""
+        return Snapshot(self.spark, self.timeline.store, self.timeline.head)
+
+
+@dataclass
+class Work:
+    """What an action staged: everything that one commit publishes."""
+
+    actions: list[AnyAction] = field(default_factory=list)
+    reads: list[Scope] = field(default_factory=list)
+    writes: list[Write] = field(default_factory=list)
+    maintained: list[str] = field(default_factory=list)
+    metrics: dict[str, Any] = field(default_factory=dict)
+    keys_conflict: KeysConflict | None = None
+    guard: Guard | None = None
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """What :meth:`Action.work` is given: the snapshot it starts from, where to stage, and how to tell of progress."""
+
+    snapshot: Snapshot
+    transaction: Transaction
+    pulse: Pulse
+
+    def folder(self, name: str) -> str:
+        """Key of a folder of this attempt for data files."""
+        return self.transaction.data_folder(name)
+
+    def index_folder(self, index: str, name: str) -> str:
+        """Key of a folder of this attempt for files of an index."""
+        return self.transaction.index_folder(index, name)
+
+    def phase(self, name: str, done: int | None = None, total: int | None = None) -> None:
+        """Says what is being done, for whoever watches the attempt."""
+        self.pulse.phase(name, done, total)
+
+
+class Action(ABC):
+    """One thing that can be done to a table."""
+
+    operation: ClassVar[str]
+    """Its name in the log and in receipts."""
+
+    scopes: tuple[Scope, ...] | None = None
+    """What it may write, if known before it begins; for those who drain."""
+
+    protect: int | None = None
+    """A version older than the newest whose files it needs."""
+
+    def validate(self, snapshot: Snapshot) -> None:
+        """Checks the arguments against the newest version known. :raises InvalidInput: (or its kin) before anything is done."""
+        return None
+
+    @abstractmethod
+    def work(self, attempt: Attempt) -> Work | None:
+        """Stages the work; ``None`` if there is nothing to do."""
+
+
+def run(
+    handle: TableHandle,
+    action: Action,
+    *,
+    txn_id: str | None = None,
+    window: int | None = None,
+    inputs: Mapping[str, Any] | None = None,
+) -> Receipt:
+    """Runs an action as one transaction.
+
+    :param txn_id: names the intent: if it has its commit already, that commit's receipt is returned and nothing is done.
+    :param window: epoch of the stop-write window that the caller holds.
+    :param inputs: what the request records of the inputs, for people.
+    :returns: the receipt; its ``version`` is ``None`` if there was nothing to do.
+    :raises CommitRefused: for each reason of that branch; nothing was changed.
+    :raises CommitStateUnknown: if it is unknown whether the commit landed; try again under the same ``txn_id``.
+    """
+    started = time.monotonic()
+    handle.timeline.refresh()
+    action.validate(handle.snapshot())
+    try:
+        transaction = begin(
+            handle.timeline,
+            operation=action.operation,
+            txn_id=txn_id,
+            scopes=action.scopes,
+            window=window,
+            protect=action.protect,
+            inputs=inputs,
+        )
+    except AlreadyCommitted as error:
+        return error.receipt
+    try:
+        with Pulse(transaction) as pulse:
+            snapshot = Snapshot(handle.spark, handle.timeline.store, transaction.base)
+            work = action.work(Attempt(snapshot, transaction, pulse))
+            if work is None:
+                return _nothing_to_do(transaction)
+            pulse.phase("commit")
+            receipt = transaction.commit(
+                work.actions,
+                reads=dict.fromkeys(work.reads),
+                writes=dict.fromkeys(work.writes),
+                maintained=dict.fromkeys(work.maintained),
+                metrics=work.metrics,
+                keys_conflict=work.keys_conflict,
+                guard=work.guard,
+            )
+    except AlreadyCommitted as error:
+        return error.receipt
+    except (CommitStateUnknown, AttemptAborted):
+        raise
+    except BaseException as error:
+        _end(transaction, error)
+        raise
+    logger.info(
+        "%s of %s: version %s, %.1f s, %s",
+        action.operation, handle.timeline.store.uri, receipt.version, time.monotonic() - started, receipt.metrics,
+    )  # fmt: skip
+    return receipt
+
+
+def _nothing_to_do(transaction: Transaction) -> Receipt:
+    transaction.withdraw()
+    logger.info("%s of %s: nothing to do", transaction.requested.operation, transaction.timeline.store.uri)
+    return Receipt(None, transaction.txn_id, transaction.requested.operation, attempt=transaction.attempt)
+
+
+def _end(transaction: Transaction, cause: BaseException) -> None:
+    """Ends the attempt of an action that failed, so that nobody waits for it and its files may go."""
+    reason = cause.message if isinstance(cause, LakeIndexError) else type(cause).__name__
+    try:
+        transaction.abort(reason[:500])
+    except LakeIndexError as error:
+        # The failure itself is what the caller must hear of; the attempt will be taken for dead by its silence.
+        logger.warning("Attempt %s of %s was not ended: %s", transaction.attempt, transaction.txn_id, error)
+
+
+class Pulse:
+    """Shows signs of life of an attempt from a thread of its own, as long as the ``with`` block runs."""
+
+    def __init__(self, transaction: Transaction, seconds: float = HEARTBEAT_SECONDS) -> None:
+        self._transaction = transaction
+        self._seconds = seconds
+        self._ended = threading.Event()
+        self._now: tuple[str, int | None, int | None] = ("begin", None, None)
+        self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
+
+    def phase(self, name: str, done: int | None = None, total: int | None = None) -> None:
+        """What the next beats tell."""
+        self._now = (name, done, total)
+
+    def __enter__(self) -> Pulse:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, _type: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _beat(self) -> None:
+        while not self._ended.wait(self._seconds):
+            try:
+                self._transaction.heartbeat(*self._now)
+            except StorageError as error:
+                # A beat may be lost; only a long silence counts.
+                logger.warning("A sign of life could not be written: %s", error)
