@@ -24,14 +24,6 @@ settings.register_profile(
 settings.load_profile("run")
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--whole-wheel",
-        action="store_true",
-        help="install the wheel with all it depends on, instead of lending it this environment's libraries",
-    )
-
-
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A session as a user would have it, but small: two threads, four shuffle partitions, no UI."""
