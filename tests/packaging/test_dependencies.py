@@ -1,0 +1,104 @@
+"""What the code imports, what setup.cfg declares, what constraints.txt pins and what README.md explains agree."""
+
+from __future__ import annotations
+
+import ast
+import configparser
+import re
+import sys
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+OWN = {"airflow_provider_index", "spark_apps", "dags_examples", "benchmarks", "tests"}
+
+CONFIG = configparser.ConfigParser()
+CONFIG.read(ROOT / "setup.cfg")
+
+
+def distributions(text: str) -> set[str]:
+    """The distributions named in one list of setup.cfg."""
+    lines = (line.strip() for line in text.splitlines())
+    names = {re.split(r"[><=~!\[;]", line)[0].strip() for line in lines if line and not line.startswith("#")}
+    return {canonical(name) for name in names} - {"airflow-provider-index"}
+
+
+def canonical(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def imported(folder: str) -> dict[str, str]:
+    """Top-level modules of others that are imported below ``folder``, each with a file that does."""
+    found: dict[str, str] = {}
+    for path in (ROOT / folder).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names: list[str] = []
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                names = [node.module]
+            for name in names:
+                top = name.partition(".")[0]
+                if top not in OWN and top not in sys.stdlib_module_names:
+                    found[top] = path.relative_to(ROOT).as_posix()
+    return found
+
+
+REQUIRED = distributions(CONFIG["options"]["install_requires"])
+EXTRAS = {name: distributions(text) for name, text in CONFIG["options.extras_require"].items()}
+DEMO = REQUIRED | EXTRAS["spark"] | EXTRAS["jdk"] | EXTRAS["demo"]
+TEST = DEMO | EXTRAS["test"]
+
+# What comes with a declared one, as a part of it or as what it is built on.
+BROUGHT_ALONG = {
+    "apache-airflow-core": "apache-airflow",
+    "apache-airflow-task-sdk": "apache-airflow",
+    "apache-airflow-providers-standard": "apache-airflow",
+    "asgiref": "apache-airflow",
+    "httpx": "apache-airflow",
+    "pendulum": "apache-airflow",
+    "py4j": "pyspark",
+    "botocore": "moto",
+    "boto3": "moto",
+    "requests": "moto",
+}
+
+
+@pytest.mark.parametrize(
+    ("folder", "declared"),
+    [
+        ("airflow_provider_index", REQUIRED),
+        ("spark_apps", REQUIRED | EXTRAS["spark"] | EXTRAS["jdk"]),
+        ("dags_examples", DEMO),
+        ("tests", TEST),
+        ("benchmarks", TEST),
+    ],
+)
+def test_everything_imported_is_declared(folder: str, declared: set[str]) -> None:
+    providers = packages_distributions()
+    missing = {}
+    for module, path in imported(folder).items():
+        names = {canonical(name) for name in providers.get(module, [f"(nobody's) {module}"])}
+        if not {BROUGHT_ALONG.get(name, name) for name in names} & declared:
+            missing[module] = (path, sorted(names))
+    assert missing == {}
+
+
+def test_everything_declared_for_use_is_imported() -> None:
+    providers = packages_distributions()
+    modules = {**imported("airflow_provider_index"), **imported("spark_apps")}
+    used = {canonical(name) for module in modules for name in providers.get(module, [])}
+    assert {name for name in REQUIRED if name != "apache-airflow"} <= used
+
+
+def test_everything_declared_is_pinned_and_has_its_reason_in_the_readme() -> None:
+    pins = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().split())
+    pinned = {canonical(name) for name in pins}
+    table = (ROOT / "README.md").read_text(encoding="utf-8").partition("## Dependencies")[2]
+    explained = {canonical(name) for name in re.findall(r"[A-Za-z][\w-]+", table)}
+    declared = REQUIRED | set().union(*EXTRAS.values())
+    assert declared - pinned == set()
+    assert declared - explained == set()
+    assert pins["pyspark"] == pins["pyspark-client"]
