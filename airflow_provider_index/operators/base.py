@@ -155,10 +155,14 @@ class SparkTableOperator(TableOperator):
         if len(found) == len(wanted):
             return self._hand_on(found)
         answered = _answered(outcome)
-        if answered.kind == "receipt" and answered.value.get("version") is None:
-            self.log.info("There was nothing to do.")
-            return answered.value
-        if answered.kind == "receipts":
+        # What there was nothing to do for has no commit; everything else the app speaks of must be in the
+        # log.
+        told = answered.value if answered.kind == "receipts" else [answered.value]
+        known = {receipt.txn_id for receipt in found}
+        if answered.kind in ("receipt", "receipts") and all(
+            one.get("version") is None or one["txn_id"] in known for one in told
+        ):
+            self.log.info("There was nothing to do%s.", " for some of it" if found else "")
             return answered.value
         raise JobFailed(
             f"The app {self.program} ended, and the timeline holds no commit of transaction {txn_id}.",

@@ -30,7 +30,7 @@ import msgspec.structs
 from airflow_provider_index.runners.base import JobStatus
 from airflow_provider_index.runners.settings import SparkSettings
 from spark_apps import __version__, environment
-from spark_apps.bundle import make_bundle
+from spark_apps.bundle import Bundle, make_bundle
 from spark_apps.job import Job, encode_job, read_outcome
 from spark_apps.storage.errors import InvalidInput, SparkMissing
 
@@ -44,11 +44,13 @@ class SparkSubmitRunner:
 
     :param settings: which Spark, and with what.
     :param log: where the app's lines go, one by one, as they come.
+    :param bundle: the apps to submit; those of the installed package by default.
     """
 
-    def __init__(self, settings: SparkSettings, log: Any) -> None:
+    def __init__(self, settings: SparkSettings, log: Any, bundle: Bundle | None = None) -> None:
         self._settings = settings
         self._log = log
+        self._bundle = bundle
         self._parent = os.getppid()
         self._process: subprocess.Popen[str] | None = None
         self._folder: Path | None = None
@@ -62,7 +64,7 @@ class SparkSubmitRunner:
         :raises SparkMissing: there is no ``spark-submit`` or no Java.
         """
         binary, surroundings = self._surroundings()
-        bundle = make_bundle()
+        bundle = self._bundle or make_bundle()
         program = bundle.program(job.program)
         self._folder = folder = Path(tempfile.mkdtemp(prefix="index-job-"))
         pipe = folder / "job"
