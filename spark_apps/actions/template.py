@@ -22,8 +22,8 @@ from spark_apps.storage.errors import (
     AttemptAborted,
     CommitStateUnknown,
     LakeIndexError,
-    StorageError,
 )
+from spark_apps.timeline import windows
 from spark_apps.timeline.conflicts import KeysConflict
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.model import AnyAction, Receipt, Scope, Write
@@ -112,12 +112,14 @@ def run(
     txn_id: str | None = None,
     window: int | None = None,
     inputs: Mapping[str, Any] | None = None,
+    renew_seconds: float | None = None,
 ) -> Receipt:
     """Runs an action as one transaction.
 
     :param txn_id: names the intent: if it has its commit already, that commit's receipt is returned and nothing is done.
     :param window: epoch of the stop-write window that the caller holds.
     :param inputs: what the request records of the inputs, for people.
+    :param renew_seconds: keep the window open by signs of life, each time for so long; for its owner only.
     :returns: the receipt; its ``version`` is ``None`` if there was nothing to do.
     :raises CommitRefused: for each reason of that branch; nothing was changed.
     :raises CommitStateUnknown: if it is unknown whether the commit landed; try again under the same ``txn_id``.
@@ -138,7 +140,7 @@ def run(
     except AlreadyCommitted as error:
         return error.receipt
     try:
-        with Pulse(transaction) as pulse:
+        with Pulse(transaction, renew_seconds=renew_seconds) as pulse:
             snapshot = Snapshot(handle.spark, handle.timeline.store, transaction.base)
             work = action.work(Attempt(snapshot, transaction, pulse))
             if work is None:
@@ -186,9 +188,16 @@ def _end(transaction: Transaction, cause: BaseException) -> None:
 class Pulse:
     """Shows signs of life of an attempt from a thread of its own, as long as the ``with`` block runs."""
 
-    def __init__(self, transaction: Transaction, seconds: float = HEARTBEAT_SECONDS) -> None:
+    def __init__(
+        self,
+        transaction: Transaction,
+        seconds: float = HEARTBEAT_SECONDS,
+        renew_seconds: float | None = None,
+    ) -> None:
         self._transaction = transaction
         self._seconds = seconds
+        self._renew_seconds = renew_seconds
+        self._renewed = time.monotonic()
         self._ended = threading.Event()
         self._now: tuple[str, int | None, int | None] = ("begin", None, None)
         self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
@@ -211,6 +220,15 @@ class Pulse:
         while not self._ended.wait(self._seconds):
             try:
                 self._transaction.heartbeat(*self._now)
-            except StorageError as error:
-                # A beat may be lost; only a long silence counts.
-                logger.warning("A sign of life could not be written: %s", error)
+                self._renew()
+            except LakeIndexError as error:
+                # A beat may be lost; only a long silence counts, and a window that has ended refuses the commit itself.
+                logger.warning("A sign of life could not be given: %s", error)
+
+    def _renew(self) -> None:
+        epoch, seconds = self._transaction.requested.epoch, self._renew_seconds
+        if epoch is None or seconds is None or time.monotonic() - self._renewed < seconds / 3:
+            return
+        # A log of this thread's own: the one of the transaction belongs to the thread that will commit.
+        windows.renew(Timeline.load(self._transaction.timeline.store), epoch, seconds)
+        self._renewed = time.monotonic()

@@ -14,11 +14,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from spark_apps.mergetree.tree import Snapshot, Tree
+from spark_apps.timeline.conflicts import KeysConflict
 from spark_apps.timeline.files import GroupKey
 from spark_apps.timeline.model import AnyAction, IndexDefinition, Scope, TableDefinition, Write
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+
+PARTITION = "__index_partition"
+"""Column of index entries that holds the path of a row's partition."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +53,7 @@ class Changes:
     (:meth:`IndexHandler.reads`), one row a key at most. ``before``: the row as the snapshot shows it. ``after``: as the
     commit will show it. A key deleted is in ``before`` only, a new one in ``after`` only, one whose
     row did not change in these columns is in both; one moved to another partition is in both, with other partition columns.
+    Both are lazy and can be read more than once; reading ``before`` joins the touched file groups with the batch's keys.
 
     :param before: ``None`` where it is known that none of the keys existed.
     :param after: ``None`` where all rows go.
@@ -69,12 +75,14 @@ class IndexWork:
     :param writes: scopes written: :func:`~spark_apps.timeline.model.shard_scope` of the index's tree.
     :param reads: scopes that must not change until the commit.
     :param metrics: small numbers for the receipt.
+    :param keys_conflict: whether another commit wrote a key of ours into a shard, for indexes whose keys are unique.
     """
 
     actions: tuple[AnyAction, ...] = ()
     writes: tuple[Write, ...] = ()
     reads: tuple[Scope, ...] = ()
     metrics: Mapping[str, Any] = field(default_factory=dict)
+    keys_conflict: KeysConflict | None = None
 
     @property
     def empty(self) -> bool:
@@ -126,6 +134,9 @@ class IndexHandler(ABC):
     own_storage: ClassVar[bool] = True
     """Whether the index has files in the table's directory. Storage elsewhere can only be deferred."""
 
+    by_key: ClassVar[bool] = True
+    """Whether entries name rows by key and partition, so that they stay right when rows go to other files there."""
+
     @abstractmethod
     def validate(self, table: TableDefinition, definition: IndexDefinition) -> IndexDefinition:
         """The definition, completed with the kind's defaults.
@@ -140,10 +151,6 @@ class IndexHandler(ABC):
     @abstractmethod
     def reads(self, table: TableDefinition, definition: IndexDefinition) -> tuple[str, ...]:
         """Columns beside partition columns and record key that :meth:`maintain` needs in :class:`Changes`."""
-
-    def needs_before(self, table: TableDefinition, definition: IndexDefinition) -> bool:
-        """Whether :meth:`maintain` uses :attr:`Changes.before` of keys that stay in the table. Finding them costs a join."""
-        return True
 
     @abstractmethod
     def plan(self, context: IndexContext, mode: str = "full", partitions: Sequence[str] | None = None) -> IndexPlan:
@@ -173,6 +180,16 @@ class IndexHandler(ABC):
     @abstractmethod
     def prune(self, context: IndexContext, values: Mapping[str, Sequence[Any]]) -> Candidates | CannotPrune:
         """Where rows can be whose columns have one of the given values (``None`` among them means null)."""
+
+    def locate(self, context: IndexContext, keys: DataFrame) -> DataFrame | None:
+        """Where records live, for a kind whose keys are unique in the whole table; ``None`` if the kind does not tell.
+
+        :param keys: record keys, each once.
+        :returns: the record key columns and :data:`PARTITION`, for those keys that live in a file group which the index
+            covers; the caller looks for them in the other groups itself. May name a key that was there and is not: the
+            caller only writes tombstones by it.
+        """
+        return None
 
     def drop(self, context: IndexContext) -> IndexWork:
         """What must be removed beside the index's own files, which the framework removes."""

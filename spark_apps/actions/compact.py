@@ -1,0 +1,56 @@
+"""Compaction of the table's own file groups; that of an index is its handler's (:mod:`spark_apps.indexes.handler`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar, get_args
+
+from spark_apps.actions.partitions import canonical, existing
+from spark_apps.actions.template import Action, Attempt, Work
+from spark_apps.mergetree.compact import CompactMode, FoldPlan, fold, plan_fold
+from spark_apps.mergetree.tree import Snapshot
+from spark_apps.storage.errors import InvalidInput
+from spark_apps.timeline.model import DATA_TREE, Write, group_scope
+
+
+class CompactTable(Action):
+    """Folds deltas: into bases (``full``), or with each other (``quick``). The rows stay the same, writers go on meanwhile.
+
+    :param partitions: paths; all by default.
+    """
+
+    operation: ClassVar[str] = "compact"
+
+    def __init__(self, mode: CompactMode = "full", partitions: Iterable[str] | None = None) -> None:
+        self.mode = check_mode(mode)
+        self.partitions = None if partitions is None else list(partitions)
+
+    def validate(self, snapshot: Snapshot) -> None:
+        if self.partitions is not None:
+            self.partitions = [canonical(snapshot.table, path) for path in self.partitions]
+
+    def plan(self, snapshot: Snapshot) -> FoldPlan:
+        """What would be folded."""
+        groups = snapshot.groups(DATA_TREE)
+        if self.partitions is not None:
+            groups = {key: files for key, files in groups.items() if key[0] in self.partitions}
+        return plan_fold(groups, self.mode)
+
+    def work(self, attempt: Attempt) -> Work | None:
+        plan = self.plan(attempt.snapshot)
+        if not plan.groups:
+            return None
+        attempt.phase("fold file groups", 0, len(plan.groups))
+        targets = existing(attempt.snapshot, sorted({partition for partition, _ in plan.groups})).targets
+        actions, metrics = fold(attempt.snapshot, attempt.snapshot.data, plan, attempt.folder("folded"), targets)
+        writes = [Write(group_scope(*key), "fold") for key in plan.groups]
+        return Work(actions=actions, writes=writes, metrics={"mode": self.mode, **metrics})
+
+
+def check_mode(mode: str) -> CompactMode:
+    """:raises InvalidInput: for a mode that there is not."""
+    if mode not in get_args(CompactMode):
+        raise InvalidInput(
+            f"There is no compaction mode {mode!r}.", hint=f"Use one of: {', '.join(get_args(CompactMode))}."
+        )
+    return mode  # type: ignore[return-value]

@@ -1,0 +1,104 @@
+"""Makes a table: checks the definition whole before anything is written, then writes version 0."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+
+from pyspark.sql import SparkSession
+from pyspark.sql import types as T
+
+from spark_apps.actions.template import TableHandle
+from spark_apps.layout.hashing import check_hash_types, hash_function_named
+from spark_apps.layout.rules import BucketRules, HashingConfig
+from spark_apps.mergetree.schema import check_key_types, check_partition_types, resolve, struct_type, table_fields
+from spark_apps.storage.errors import InvalidInput, InvalidSchema
+from spark_apps.storage.store import ObjectStore
+from spark_apps.timeline.creation import create_table
+from spark_apps.timeline.model import HashingConfig as ConfigEntry
+from spark_apps.timeline.model import PutHashingConfig, Receipt, TableDefinition
+
+FIRST_INSTANT = "0" * 17
+"""Instant of the config that a table is made with, as the document names its file."""
+
+
+def define(
+    schema: T.StructType | str,
+    record_key: Sequence[str],
+    partition_by: Sequence[str] = (),
+    ordering_column: str | None = None,
+    merge_by: str = "commit",
+    bucketed: bool = True,
+    hash_fields: Sequence[str] | None = None,
+    hash_function: str = "xxhash64",
+    write_mode: str = "merge_on_read",
+    properties: Mapping[str, str] | None = None,
+) -> TableDefinition:
+    """A table's definition from what a user gives.
+
+    :raises InvalidInput: (or one of its kin) naming the argument that cannot be used.
+    """
+    for name, names in (("record_key", record_key), ("partition_by", partition_by), ("hash_fields", hash_fields)):
+        if isinstance(names, str):
+            raise InvalidInput(f"{name} is the text {names!r}.", hint=f"Give a list: [{names!r}].")
+    if not record_key:
+        raise InvalidInput("record_key names no column.", hint="A keyed table needs at least one.")
+    _check_choice("merge_by", merge_by, ("commit", "ordering"))
+    _check_choice("write_mode", write_mode, ("merge_on_read", "copy_on_write"))
+    fields = table_fields(schema, ())
+    names = [field.name for field in fields]
+    key = resolve(record_key, names, "record_key")
+    partitions = resolve(partition_by or (), names, "partition_by")
+    hashed = resolve(hash_fields or key, names, "hash_fields")
+    ordering = None if ordering_column is None else resolve([ordering_column], names, "ordering_column")[0]
+    fields = table_fields(schema, key)
+    struct = struct_type(fields)
+    check_key_types(struct, key, "record_key")
+    check_partition_types(struct, partitions)
+    if not set(hashed) <= set(key):
+        stray = next(name for name in hashed if name not in key)
+        raise InvalidInput(
+            f"hash_fields names {stray!r}, which is not part of the record key.",
+            hint="Only fields of the record key can place a row, for they never change.",
+        )
+    if len(partitions) == len(names):
+        raise InvalidSchema("Every column is a partition column.", hint="Leave at least one for the rows.")
+    if merge_by == "ordering" and ordering is None:
+        raise InvalidInput("merge_by is 'ordering', and there is no ordering_column.", hint="Name one.")
+    if ordering is not None and isinstance(struct[ordering].dataType, (T.MapType, T.ArrayType, T.StructType, T.BinaryType)):
+        raise InvalidSchema(
+            f"ordering_column {ordering!r} is of type {struct[ordering].dataType.simpleString()}, which gives no order.",
+            hint="Use a number, date, timestamp or string.",
+        )
+    hash_function_named(hash_function)
+    check_hash_types([struct[name].dataType.simpleString() for name in hashed], hash_function)
+    return TableDefinition(
+        table_id=secrets.token_hex(8),
+        fields=fields,
+        record_key=key,
+        partition_by=partitions,
+        ordering_column=ordering,
+        merge_by=merge_by,  # type: ignore[arg-type]
+        write_mode=write_mode,  # type: ignore[arg-type]
+        hash_fields=hashed,
+        hash_function=hash_function,
+        bucketed=bucketed,
+        properties=dict(properties or {}),
+    )
+
+
+def create(
+    spark: SparkSession, store: ObjectStore, definition: TableDefinition, rules: BucketRules, txn_id: str | None = None
+) -> tuple[TableHandle, Receipt]:
+    """Writes version 0. :raises TableExists: if there is a table."""
+    path = f"_index/hashing/config/{FIRST_INSTANT}.hashing_config"
+    entry = ConfigEntry(FIRST_INSTANT, rules.default, rules.rule, str(rules.expressions) or None)
+    timeline, receipt = create_table(store, definition, [PutHashingConfig(entry, path)], txn_id=txn_id)
+    # For people; what counts is in the log.
+    store.put(path, HashingConfig(((FIRST_INSTANT, rules),)).to_json().encode())
+    return TableHandle(spark, timeline), receipt
+
+
+def _check_choice(name: str, value: str, choices: Sequence[str]) -> None:
+    if value not in choices:
+        raise InvalidInput(f"{name} is {value!r}.", hint=f"Use one of: {', '.join(choices)}.")

@@ -1,0 +1,132 @@
+"""Keeps indexes in step with the rows: tells each index kept with the data what a commit changes, and takes its part of it.
+
+The old values come from the touched file groups, as columns, by a join with the keys that were just staged; the staged
+files, not the caller's frame, are what is joined, so a batch is never computed again and cannot differ from itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from spark_apps.actions.template import Attempt, Work
+from spark_apps.indexes.handler import Changes, IndexContext
+from spark_apps.mergetree.read import read_files, scan, with_keys
+from spark_apps.mergetree.schema import column
+from spark_apps.mergetree.tree import DELETED, Snapshot, Tree
+from spark_apps.timeline.conflicts import KeysConflict
+from spark_apps.timeline.files import DataFile, GroupKey
+from spark_apps.timeline.model import AddFile, Commit, Scope, group_scope
+from spark_apps.timeline.state import IndexEntry, State
+
+
+def kept(state: State) -> list[IndexEntry]:
+    """The indexes that change in the same commit as the rows."""
+    return [entry for entry in state.indexes.values() if entry.active and not entry.definition.deferred]
+
+
+def as_files(snapshot: Snapshot, staged: Iterable[AddFile]) -> list[DataFile]:
+    """Staged files as a reader takes them: above everything that the snapshot holds."""
+    return [DataFile.of(action, snapshot.state.version + 1) for action in staged]
+
+
+def touched_groups(snapshot: Snapshot, staged: Iterable[AddFile]) -> dict[GroupKey, list[DataFile]]:
+    """The file groups of the snapshot that staged files fall into."""
+    groups = snapshot.groups()
+    return {key: groups[key] for key in sorted({(a.partition, a.group) for a in staged}) if key in groups}
+
+
+def with_staged(
+    snapshot: Snapshot, groups: Mapping[GroupKey, Sequence[DataFile]], staged: Iterable[AddFile]
+) -> dict[GroupKey, list[DataFile]]:
+    """File groups as they will be once the staged files are committed."""
+    merged = {key: list(files) for key, files in groups.items()}
+    for file in as_files(snapshot, staged):
+        merged.setdefault(file.group_key, []).append(file)
+    return merged
+
+
+def changes_of(
+    snapshot: Snapshot, tree: Tree, staged: Sequence[AddFile], columns: Sequence[str]
+) -> Changes:
+    """What staged deltas do to the rows of their keys: partition columns, record key and ``columns``."""
+    names = list(dict.fromkeys([*tree.identity, *columns]))
+    files = as_files(snapshot, staged)
+    touched = touched_groups(snapshot, staged)
+    before = rows_of_staged(snapshot, tree, staged, touched, names) if touched else None
+    after: DataFrame | None = None
+    if any(file.rows > file.tombstones for file in files):
+        if tree.merge_by == "ordering" and touched:
+            # Which of old and new row stands is decided by the merge.
+            after = rows_of_staged(snapshot, tree, staged, with_staged(snapshot, touched, staged), names)
+        else:
+            after = read_files(snapshot, tree, files, names, flag=True).where(F.col(DELETED).isNull()).drop(DELETED)
+    return Changes(before, after, frozenset((file.partition, file.group) for file in files))
+
+
+def rows_of_staged(
+    snapshot: Snapshot,
+    tree: Tree,
+    staged: Sequence[AddFile],
+    groups: Mapping[GroupKey, Sequence[DataFile]],
+    columns: Sequence[str],
+) -> DataFrame:
+    """The rows of file groups that have a key of the staged files."""
+    keys = read_files(snapshot, tree, as_files(snapshot, staged), tree.identity)
+    names = list(dict.fromkeys([*tree.identity, *columns]))
+    found = with_keys(scan(snapshot, tree, groups, names), keys, tree, tree.identity, sum(a.rows for a in staged))
+    return found.select(*map(column, columns))
+
+
+def wanted_columns(snapshot: Snapshot) -> list[str]:
+    """The columns that any kept index needs to see of a changed row."""
+    from spark_apps.indexes.registry import find
+
+    names: dict[str, None] = {}
+    for entry in kept(snapshot.state):
+        names.update(dict.fromkeys(find(entry.definition.kind).reads(snapshot.table, entry.definition)))
+    return list(names)
+
+
+def maintain(attempt: Attempt, changes: Changes, work: Work) -> None:
+    """Adds to ``work`` what the change of rows means for every index kept with the data."""
+    from spark_apps.indexes.registry import find
+
+    entries = kept(attempt.snapshot.state)
+    if not entries:
+        return
+    before = changes.before
+    if before is not None and len(entries) > 1:
+        before.persist()
+    conflicts: dict[str, KeysConflict] = {}
+    try:
+        for entry in entries:
+            definition = entry.definition
+            attempt.phase(f"index {definition.name}")
+            folder = attempt.index_folder(definition.name, "maintain")
+            context = IndexContext(attempt.snapshot, definition, folder)
+            part = find(definition.kind).maintain(context, changes)
+            work.actions.extend(part.actions)
+            work.reads.extend(part.reads)
+            work.writes.extend(part.writes)
+            work.maintained.append(definition.tree)
+            work.metrics.update({f"index.{definition.name}.{name}": value for name, value in part.metrics.items()})
+            if part.keys_conflict is not None:
+                conflicts[definition.tree] = part.keys_conflict
+    finally:
+        if before is not None and len(entries) > 1:
+            before.unpersist()
+    # The old values were read: nobody may change them until the commit.
+    work.reads.extend(group_scope(*group) for group in changes.groups)
+    if conflicts:
+        work.keys_conflict = _by_tree(conflicts)
+
+
+def _by_tree(conflicts: Mapping[str, KeysConflict]) -> KeysConflict:
+    def conflict(scope: Scope, theirs: Commit) -> bool:
+        own = conflicts.get(scope.name or "")
+        return own is not None and own(scope, theirs)
+
+    return conflict

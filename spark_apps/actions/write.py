@@ -1,0 +1,237 @@
+"""Writes rows: upsert, insert, delete. The overwriting of partitions is in :mod:`spark_apps.actions.overwrite`.
+
+All three stage deltas (rows or tombstones) into the file groups that the batch's keys belong to, and touch no other. With
+``copy_on_write`` the touched groups are then written anew from what they held and the staged deltas, in the same commit.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+
+from spark_apps.actions.maintenance import changes_of, kept, maintain, rows_of_staged, touched_groups, wanted_columns, with_staged
+from spark_apps.actions.moves import locate, moved_away, tombstones, unique_index
+from spark_apps.actions.partitions import Spread, existing, spread
+from spark_apps.actions.template import Action, Attempt, Work
+from spark_apps.mergetree.read import scan
+from spark_apps.mergetree.schema import column, conform
+from spark_apps.mergetree.tree import Snapshot, Tree
+from spark_apps.mergetree.write import one_a_key, partition_values, stage_rows
+from spark_apps.storage.errors import InvalidInput, InvalidPredicate, KeysExist, UnknownColumn
+from spark_apps.timeline.model import AddFile, RemoveFile, Write, group_scope
+
+_EXAMPLES = 3
+
+
+class _WriteRows(Action):
+    """What upsert, insert and delete share."""
+
+    @abstractmethod
+    def stage(self, attempt: Attempt, tree: Tree) -> tuple[list[AddFile], Spread]:
+        """Stages deltas of the table's own tree, into the attempt's folder ``rows``."""
+
+    def work(self, attempt: Attempt) -> Work | None:
+        tree = attempt.snapshot.data
+        staged, targets = self.stage(attempt, tree)
+        if not staged:
+            return None
+        work = Work(reads=targets.reads, metrics=written(staged))
+        self.check(attempt, tree, staged, work)
+        targets = targets.only(action.partition for action in staged)
+        work.metrics["new_partitions"] = len(targets.new)
+        work.actions.extend(targets.puts)
+        if attempt.snapshot.table.write_mode == "copy_on_write":
+            _rewrite(attempt, tree, staged, targets, work)
+        else:
+            work.actions.extend(staged)
+            work.writes.extend(Write(group_scope(a.partition, a.group), "append") for a in staged)
+        if kept(attempt.snapshot.state):
+            maintain(attempt, changes_of(attempt.snapshot, tree, staged, wanted_columns(attempt.snapshot)), work)
+        return work
+
+    def check(self, attempt: Attempt, tree: Tree, staged: Sequence[AddFile], work: Work) -> None:
+        """What must hold of the staged rows before they may be committed."""
+        return None
+
+
+class Upsert(_WriteRows):
+    """Rows replace those of their key; new keys are added."""
+
+    operation: ClassVar[str] = "upsert"
+
+    def __init__(self, rows: DataFrame) -> None:
+        self.rows = rows
+
+    def validate(self, snapshot: Snapshot) -> None:
+        conform(self.rows, snapshot.data.schema)
+
+    def stage(self, attempt: Attempt, tree: Tree) -> tuple[list[AddFile], Spread]:
+        rows = conform(self.rows, tree.schema)
+        if not tree.partition_by or unique_index(attempt.snapshot.state) is None:
+            return self._stage(attempt, tree, rows)
+        # Keys are unique in the table, so the batch is reduced over all partitions, and old places are given up.
+        rows = one_a_key(rows, tree, tree.key).persist()
+        try:
+            attempt.phase("find the keys")
+            leaving = self.leaving(attempt, tree, rows)
+            return self._stage(attempt, tree, rows, leaving)
+        finally:
+            rows.unpersist()
+
+    def leaving(self, attempt: Attempt, tree: Tree, rows: DataFrame) -> DataFrame | None:
+        """Tombstones for the places that rows of the batch leave."""
+        return moved_away(attempt, tree, rows)
+
+    def _stage(
+        self, attempt: Attempt, tree: Tree, rows: DataFrame, leaving: DataFrame | None = None
+    ) -> tuple[list[AddFile], Spread]:
+        attempt.phase("find the partitions")
+        targets = spread(attempt.snapshot, partition_values(rows, tree))
+        attempt.phase("write the rows")
+        staged = stage_rows(attempt.snapshot.store, tree, rows, attempt.folder("rows"), targets.targets)
+        if leaving is not None:
+            attempt.phase("write the tombstones of moved rows")
+            here = existing(attempt.snapshot)
+            gone = stage_rows(attempt.snapshot.store, tree, leaving, attempt.folder("left"), here.targets, unknown="drop")
+            groups = attempt.snapshot.groups()
+            gone = [action for action in gone if (action.partition, action.group) in groups]
+            paths = {target.path for target in targets.targets}
+            more = [t for t in here.targets if t.path not in paths and any(a.partition == t.path for a in gone)]
+            staged, targets = [*staged, *gone], Spread((*targets.targets, *more), targets.new)
+        return staged, targets
+
+
+class Insert(Upsert):
+    """New rows; keys that the table holds (with a ``record`` index in any partition, else in theirs) are refused."""
+
+    operation: ClassVar[str] = "insert"
+
+    def leaving(self, attempt: Attempt, tree: Tree, rows: DataFrame) -> DataFrame | None:
+        _refuse(locate(attempt, tree, rows), tree)
+        return None
+
+    def check(self, attempt: Attempt, tree: Tree, staged: Sequence[AddFile], work: Work) -> None:
+        touched = touched_groups(attempt.snapshot, staged)
+        work.reads.extend(group_scope(a.partition, a.group) for a in staged)
+        if touched:
+            attempt.phase("look for keys that exist")
+            _refuse(rows_of_staged(attempt.snapshot, tree, staged, touched, tree.identity), tree)
+
+
+def _refuse(found: DataFrame, tree: Tree) -> None:
+    examples = [
+        ", ".join(f"{name}={value!r}" for name, value in row.asDict().items())
+        for row in found.select(*map(column, tree.identity)).limit(_EXAMPLES).collect()
+    ]
+    if examples:
+        raise KeysExist(
+            f"The batch holds keys that the table has already, such as ({'), ('.join(examples)}).",
+            hint="Use upsert to replace those rows, or take them out of the batch.",
+        )
+
+
+class Delete(_WriteRows):
+    """Tombstones for rows given by key, or for those that a SQL predicate matches.
+
+    Rows are named by their record key; where the batch has the partition columns too, and no ``record`` index makes keys
+    unique in the whole table, only in those partitions.
+    """
+
+    operation: ClassVar[str] = "delete"
+
+    def __init__(self, rows: DataFrame | str) -> None:
+        self.rows = rows
+
+    def validate(self, snapshot: Snapshot) -> None:
+        if isinstance(self.rows, str):
+            check_predicate(snapshot, self.rows)
+        else:
+            conform(self.rows, snapshot.data.schema, only=snapshot.table.record_key)
+
+    def stage(self, attempt: Attempt, tree: Tree) -> tuple[list[AddFile], Spread]:
+        snapshot = attempt.snapshot
+        here = existing(snapshot)
+        if not here.targets:
+            return [], here
+        attempt.phase("write the tombstones")
+        keys = self._keys(attempt, tree)
+        staged = stage_rows(
+            snapshot.store, tree, tombstones(keys, tree), attempt.folder("rows"), here.targets, unknown="drop"
+        )
+        groups = snapshot.groups()
+        return [action for action in staged if (action.partition, action.group) in groups], here
+
+    def check(self, attempt: Attempt, tree: Tree, staged: Sequence[AddFile], work: Work) -> None:
+        if isinstance(self.rows, str):
+            # What the predicate saw in these groups must still be so when the tombstones are published.
+            work.reads.extend(group_scope(a.partition, a.group) for a in staged)
+
+    def _keys(self, attempt: Attempt, tree: Tree) -> DataFrame:
+        snapshot = attempt.snapshot
+        if isinstance(self.rows, str):
+            matching = scan(snapshot, tree, snapshot.groups()).where(self.rows)
+            return matching.select(*map(column, tree.identity))
+        given = {name.lower() for name in self.rows.columns}
+        whole = all(name.lower() in given for name in tree.identity)
+        if whole and (not tree.partition_by or unique_index(snapshot.state) is None):
+            return conform(self.rows, tree.schema, only=tree.identity)
+        return locate(attempt, tree, conform(self.rows, tree.schema, only=tree.key).distinct())
+
+
+def _rewrite(attempt: Attempt, tree: Tree, staged: Sequence[AddFile], targets: Spread, work: Work) -> None:
+    """Writes the touched file groups anew, with the staged deltas folded in."""
+    snapshot = attempt.snapshot
+    touched = touched_groups(snapshot, staged)
+    work.writes.extend(Write(group_scope(a.partition, a.group), "replace") for a in staged)
+    work.reads.extend(group_scope(*key) for key in touched)
+    # A group that held nothing is as good as rewritten: one file, and no tombstone in it.
+    work.actions.extend(a for a in staged if (a.partition, a.group) not in touched)
+    if not touched:
+        return
+    attempt.phase("write the touched file groups anew")
+    over = [action for action in staged if (action.partition, action.group) in touched]
+    rows = scan(snapshot, tree, with_staged(snapshot, touched, over))
+    paths = targets.only(partition for partition, _ in touched).targets
+    folder = attempt.folder("rewritten")
+    bases = stage_rows(snapshot.store, tree, rows, folder, paths, kind="base", one_a_key=False)
+    work.actions.extend(RemoveFile(tree.name, file.path) for files in touched.values() for file in files)
+    work.actions.extend(bases)
+    work.metrics["rewritten_files"] = len(bases)
+    work.metrics["rewritten_bytes"] = sum(base.bytes for base in bases)
+
+
+def written(staged: Sequence[AddFile]) -> dict[str, Any]:
+    """What a receipt tells of staged files."""
+    return {
+        "rows": sum(action.rows - action.tombstones for action in staged),
+        "tombstones": sum(action.tombstones for action in staged),
+        "files": len(staged),
+        "bytes": sum(action.bytes for action in staged),
+        "partitions": len({action.partition for action in staged}),
+    }
+
+
+def check_predicate(snapshot: Snapshot, predicate: str) -> None:
+    """Whether Spark can evaluate a predicate on the table's columns.
+
+    :raises InvalidPredicate: :raises UnknownColumn: naming what Spark said.
+    """
+    from pyspark.sql import types as T
+
+    if not predicate.strip():
+        raise InvalidPredicate("The predicate is empty.", hint="To act on all rows, write 'true'.")
+    try:
+        checked = snapshot.spark.createDataFrame([], snapshot.data.schema).where(predicate)
+        assert isinstance(checked.schema, T.StructType)
+    except PySparkException as error:
+        message = (error.getMessage() if hasattr(error, "getMessage") else "") or str(error)
+        first = message.strip().splitlines()[0]
+        kind: type[InvalidInput] = UnknownColumn if "UNRESOLVED_COLUMN" in str(error) else InvalidPredicate
+        raise kind(
+            f"The predicate {predicate!r} cannot be used: {first}",
+            hint=f"The table's columns are: {', '.join(snapshot.data.columns)}.",
+        ) from error

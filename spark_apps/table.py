@@ -1,0 +1,401 @@
+"""The public face of a table on the lake: rows written and read, indexes made and kept, all through one commit log.
+
+Thin on purpose: every method names an action of :mod:`spark_apps.actions` or a query of :mod:`spark_apps.query` and hands
+on its receipt. A table object shows one version; it moves to the version that its own call committed, and stays where it is
+while others commit, until it is loaded again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Literal
+
+from spark_apps.actions.compact import CompactTable
+from spark_apps.actions.create import create, define
+from spark_apps.actions.overwrite import Drop, DropPartitions, InsertOverwrite
+from spark_apps.actions.rescale import Rescale, RescalePlan, rescale
+from spark_apps.actions.partitions import canonical
+from spark_apps.actions.template import Action, TableHandle, run
+from spark_apps.actions.write import Delete, Insert, Upsert
+from spark_apps.layout.rules import BucketRules
+from spark_apps.mergetree.tree import Snapshot
+from spark_apps.query.reading import read_rows
+from spark_apps.storage.errors import InvalidInput
+from spark_apps.storage.store import Store
+from spark_apps.timeline import cleaning, restore, windows
+from spark_apps.timeline.log import Timeline
+from spark_apps.timeline.model import DATA_TREE, IndexDefinition, Receipt, TableDefinition
+from spark_apps.timeline.state import State, Window
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from spark_apps.indexes.columns import IncludedColumns
+
+DEFAULT_BUCKETS = 8
+
+
+@dataclass(frozen=True)
+class PartitionInfo:
+    """A partition: its bucket count and live files. ``rows`` counts what the files hold before merging, without tombstones:
+    after a compaction that is the number of rows, before it an upper bound."""
+
+    buckets: int | None
+    rows: int
+    bytes: int
+    files: int
+
+
+@dataclass(frozen=True)
+class HistoryEntry:
+    """One commit. ``instant`` is ``yyyyMMddHHmmssSSS`` in UTC."""
+
+    version: int
+    instant: str
+    operation: str
+    txn_id: str
+    metrics: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class IndexInfo:
+    """An index as the table's version shows it. ``lagging`` counts the file groups that it does not cover."""
+
+    name: str
+    kind: str
+    columns: tuple[str, ...]
+    included: tuple[str, ...]
+    properties: dict[str, str]
+    state: str
+    deferred: bool
+    lagging: int
+    definition: IndexDefinition
+
+
+class IndexedTable:
+    """A keyed table with its indexes. Made by :meth:`create` or :meth:`load`.
+
+    All writing methods take ``txn_id`` (a retry under the same id gets the first try's receipt and writes nothing) and
+    ``window`` (the epoch of a stop-write window that the caller holds). They raise
+    :class:`~spark_apps.storage.errors.CommitRefused` in its kinds, and return a receipt whose ``version`` is ``None`` if there
+    was nothing to do.
+    """
+
+    def __init__(self, handle: TableHandle, state: State, pinned: bool = False) -> None:
+        self._handle = handle
+        self._state = state
+        self._pinned = pinned
+
+    def __repr__(self) -> str:
+        return f"IndexedTable({self.uri!r}, version={self.version})"
+
+    # --- making and finding -----------------------------------------------------------------------------------
+
+    @classmethod
+    def create(
+        cls,
+        spark: SparkSession,
+        uri: str | os.PathLike[str],
+        schema: StructType | str,
+        record_key: Sequence[str],
+        partition_by: Sequence[str] = (),
+        ordering_column: str | None = None,
+        merge_by: Literal["commit", "ordering"] = "commit",
+        buckets: int | None = DEFAULT_BUCKETS,
+        bucket_rule: str = "regex",
+        bucket_expressions: str | None = None,
+        hash_fields: Sequence[str] | None = None,
+        hash_function: str = "xxhash64",
+        write_mode: Literal["merge_on_read", "copy_on_write"] = "merge_on_read",
+        properties: Mapping[str, str] | None = None,
+        options: Mapping[str, Any] | None = None,
+        txn_id: str | None = None,
+    ) -> IndexedTable:
+        """Makes a table.
+
+        :param schema: a StructType, or a DDL string as ``"id bigint, name string"``.
+        :param record_key: columns that make a row unique: in its partition, or with a ``record`` index in the table.
+        :param ordering_column: of two rows with one key in a batch the higher wins; with ``merge_by="ordering"`` also of a
+            row there and a later one.
+        :param buckets: bucket count of a new partition that no rule matches.
+        :param bucket_expressions: ``expression,count;…``, matched unanchored against partition paths, first match wins.
+        :param options: options of the store; see :class:`~spark_apps.storage.store.Store`.
+        :raises InvalidInput: :raises TableExists:
+        """
+        if buckets is None:
+            raise InvalidInput(
+                "buckets is None: a table needs a bucket count.", hint="Leave it out for the default, or give a number."
+            )
+        rules = BucketRules(bucket_rule, bucket_expressions or "", buckets)
+        definition = define(
+            schema, record_key, partition_by, ordering_column, merge_by, True, hash_fields, hash_function, write_mode,
+            properties,
+        )  # fmt: skip
+        handle, _ = create(spark, Store(uri, options), definition, rules, txn_id)
+        return cls(handle, handle.timeline.head)
+
+    @classmethod
+    def load(
+        cls,
+        spark: SparkSession,
+        uri: str | os.PathLike[str],
+        version: int | None = None,
+        as_of: str | datetime | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> IndexedTable:
+        """The table at its newest version, or as of a version or an instant (UTC unless it says otherwise), read-only.
+
+        :raises TableNotFound: :raises LogVanished: :raises NewerFormat: :raises VersionNotFound: :raises SnapshotExpired:
+        """
+        timeline = Timeline.load(Store(uri, options))
+        pinned = version is not None or as_of is not None
+        state = timeline.at(version, as_of) if pinned else timeline.head
+        assert state.table
+        return cls(TableHandle(spark, timeline), state, pinned)
+
+    # --- what it is -------------------------------------------------------------------------------------------
+
+    @property
+    def uri(self) -> str:
+        return self._handle.timeline.store.uri
+
+    @property
+    def version(self) -> int:
+        return self._state.version
+
+    @property
+    def definition(self) -> TableDefinition:
+        return self._state.table
+
+    @property
+    def schema(self) -> StructType:
+        """The Spark schema of the rows."""
+        return self.snapshot.data.schema
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """This version, for what works below this class."""
+        return Snapshot(self._handle.spark, self._handle.timeline.store, self._state)
+
+    @property
+    def partitions(self) -> dict[str, PartitionInfo]:
+        """Partition path ("" without partition columns) -> bucket count and live files."""
+        files: dict[str, list[Any]] = {path: [] for path in self._state.partitions}
+        for file in self._state.files(DATA_TREE):
+            files.setdefault(file.partition, []).append(file)
+        return {
+            path: PartitionInfo(
+                self._state.partitions[path].buckets,
+                sum(file.rows - file.tombstones for file in found),
+                sum(file.bytes for file in found),
+                len(found),
+            )
+            for path, found in sorted(files.items())
+        }
+
+    @property
+    def indexes(self) -> dict[str, IndexInfo]:
+        """The indexes that were created by name."""
+        return {
+            name: IndexInfo(
+                name, entry.definition.kind, entry.definition.columns, entry.definition.included,
+                entry.definition.properties, entry.state, entry.definition.deferred, len(entry.lag), entry.definition,
+            )
+            for name, entry in sorted(self._state.indexes.items())
+        }  # fmt: skip
+
+    def history(self) -> list[HistoryEntry]:
+        """All commits up to this version, oldest first."""
+        return [
+            HistoryEntry(c.version, c.instant, c.operation, c.txn_id, dict(c.metrics))
+            for c in self._handle.timeline.commits(until=self.version)
+        ]
+
+    # --- rows -------------------------------------------------------------------------------------------------
+
+    def upsert(self, rows: DataFrame, *, txn_id: str | None = None, window: int | None = None) -> Receipt:
+        """Rows replace those of their key; new keys are added. Columns are matched by name.
+
+        :raises InvalidSchema: if columns are missing, unknown or of another type, or a key is null.
+        """
+        return self._run(Upsert(rows), txn_id, window)
+
+    def insert(self, rows: DataFrame, *, txn_id: str | None = None, window: int | None = None) -> Receipt:
+        """Adds rows of new keys. :raises KeysExist: naming examples of keys that the table holds. :raises InvalidSchema:"""
+        return self._run(Insert(rows), txn_id, window)
+
+    def delete(
+        self, rows: DataFrame | str, *, txn_id: str | None = None, window: int | None = None
+    ) -> Receipt:
+        """Deletes rows by their record key (other columns are ignored), or those that a SQL predicate matches.
+
+        A key that is not there is no error. Without a ``record`` index a key is unique in its partition only: where ``rows``
+        has the partition columns the key is deleted there, else wherever it is found.
+
+        :raises InvalidPredicate: :raises UnknownColumn: :raises InvalidSchema:
+        """
+        return self._run(Delete(rows), txn_id, window)
+
+    def insert_overwrite(
+        self,
+        rows: DataFrame,
+        partitions: Iterable[str] | None = None,
+        *,
+        txn_id: str | None = None,
+        window: int | None = None,
+    ) -> Receipt:
+        """Replaces whole partitions: those that ``rows`` has rows of, or the ones given (which may become empty).
+
+        :raises InvalidInput: if ``rows`` has a row of a partition that is not among those given.
+        """
+        return self._run(InsertOverwrite(rows, partitions), txn_id, window)
+
+    def drop_partition(
+        self, *paths: str, txn_id: str | None = None, window: int | None = None
+    ) -> Receipt:
+        """Drops partitions with their rows and bucket counts; one that is not there is passed over.
+
+        :raises InvalidInput: if a path is not one of this table's form.
+        """
+        return self._run(DropPartitions(paths), txn_id, window)
+
+    def drop(self, *, txn_id: str | None = None, window: int | None = None) -> Receipt:
+        """Drops the table and its indexes. Its files and its log stay where they are."""
+        return self._run(Drop(), txn_id, window)
+
+    def read(self, where: str | None = None, columns: Sequence[str] | None = None) -> DataFrame:
+        """The rows of this version, as a DataFrame with the columns in declared order, or those named in their order.
+
+        :param where: a SQL predicate; indexes and bucket layout are used for what they can tell of it.
+        :raises InvalidPredicate: :raises UnknownColumn:
+        """
+        return read_rows(self.snapshot, where, columns)
+
+    # --- layout -----------------------------------------------------------------------------------------------
+
+    def compact(
+        self,
+        name: str | None = None,
+        mode: Literal["quick", "full"] = "full",
+        partitions: Iterable[str] | None = None,
+        *,
+        txn_id: str | None = None,
+        window: int | None = None,
+    ) -> Receipt:
+        """Folds files, of the index ``name`` or else of the table's own file groups. The rows stay the same.
+
+        :param mode: ``full``: each group into one base file. ``quick``: only deltas with deltas.
+        :param partitions: confine a compaction of the table to these paths.
+        :raises IndexNotFound: :raises InvalidInput:
+        """
+        if name is None:
+            return self._run(CompactTable(mode, partitions), txn_id, window)
+        from spark_apps.actions.indexing import CompactIndex
+
+        return self._run(CompactIndex(name, mode), txn_id, window)
+
+    def rescale(
+        self,
+        buckets: int | None = None,
+        bucket_rule: str = "regex",
+        bucket_expressions: str | None = None,
+        partitions: Iterable[str] | None = None,
+        *,
+        plan_only: bool = False,
+        drain_seconds: float = 600.0,
+        txn_id: str | None = None,
+        window: int | None = None,
+    ) -> Any:
+        """Gives the table new bucket rules, and every partition (or those named) the count that they say.
+
+        :param window: epoch of the caller's stop-write window; without it one is opened over the partitions and closed again.
+        :param plan_only: return the :class:`~spark_apps.actions.rescale.RescalePlan` and do nothing.
+        :returns: the receipt, or the plan.
+        :raises InvalidRule: :raises WindowNotOpen: :raises StopWriteWindowOpen: :raises DrainTimeout:
+        """
+        self._check_writable()
+        action = Rescale(buckets, bucket_rule, bucket_expressions, partitions)
+        if plan_only:
+            return self._plan_rescale(action)
+        receipt = rescale(self._handle, action, txn_id=txn_id, window=window, drain_seconds=drain_seconds)
+        return self._moved_to(receipt)
+
+    def _plan_rescale(self, action: Rescale) -> RescalePlan:
+        self._handle.timeline.refresh()
+        snapshot = self._handle.snapshot()
+        action.validate(snapshot)
+        return action.plan(snapshot)
+
+    # --- time -------------------------------------------------------------------------------------------------
+
+    def restore(self, version: int, *, txn_id: str | None = None, window: int | None = None) -> Receipt:
+        """Brings back the rows, bucket counts and indexes of an earlier version, as a new commit.
+
+        :raises VersionNotFound: :raises SnapshotExpired:
+        """
+        self._check_writable()
+        return self._moved_to(restore.restore(self._handle.timeline, version, txn_id=txn_id, window=window))
+
+    def clean(
+        self,
+        retain_versions: int = cleaning.RETAIN_VERSIONS,
+        retain_seconds: float = cleaning.RETAIN_SECONDS,
+        *,
+        plan_only: bool = False,
+        txn_id: str | None = None,
+    ) -> Any:
+        """Expires versions that are both older than ``retain_seconds`` and not among the newest ``retain_versions``, and
+        deletes the files that only they needed.
+
+        :returns: the receipt, or with ``plan_only`` the :class:`~spark_apps.timeline.cleaning.CleaningPlan`.
+        """
+        self._check_writable()
+        timeline = self._handle.timeline
+        if plan_only:
+            return cleaning.plan(timeline, retain_versions=retain_versions, retain_seconds=retain_seconds)
+        receipt = cleaning.clean(
+            timeline, retain_versions=retain_versions, retain_seconds=retain_seconds, txn_id=txn_id
+        )
+        return self._moved_to(receipt)
+
+    def open_window(
+        self,
+        holder: str,
+        partitions: Iterable[str] | None = None,
+        seconds: float = windows.DEFAULT_SECONDS,
+        at_most: float | None = None,
+    ) -> Window:
+        """Opens a stop-write window over the table or some partitions; its ``epoch`` goes to the holder's own calls.
+
+        :raises StopWriteWindowOpen: if one overlaps.
+        """
+        paths = None if partitions is None else [canonical(self.definition, path) for path in partitions]
+        return windows.open_window(self._handle.timeline, holder, partitions=paths, seconds=seconds, at_most=at_most)
+
+    def close_window(self, epoch: int) -> Receipt:
+        """Closes a window by its holder. :raises WindowNotOpen:"""
+        return windows.close(self._handle.timeline, epoch)
+
+    # --- inside -----------------------------------------------------------------------------------------------
+
+    def _run(self, action: Action, txn_id: str | None, window: int | None) -> Receipt:
+        self._check_writable()
+        return self._moved_to(run(self._handle, action, txn_id=txn_id, window=window))
+
+    def _moved_to(self, receipt: Receipt) -> Receipt:
+        if receipt.version is not None and receipt.version > self.version:
+            timeline = self._handle.timeline
+            timeline.refresh()
+            self._state = timeline.head if timeline.head.version == receipt.version else timeline.at(receipt.version)
+        return receipt
+
+    def _check_writable(self) -> None:
+        if self._pinned:
+            raise InvalidInput(
+                f"This table was loaded as of version {self.version}, which can only be read.",
+                hint="Load it without version or as_of to write.",
+            )
