@@ -163,9 +163,13 @@ def _read_line(handle: int, piped: bool) -> bytes:
         if piped:
             selector.register(handle, selectors.EVENT_READ)
         while not data.endswith(b"\n"):
-            if piped:
+            # Read before waiting: the kernel wakes nobody for a pipe that had lost its writer before it was
+            # opened.
+            try:
+                chunk = os.read(handle, 1 << 16)
+            except BlockingIOError:
                 selector.select()
-            chunk = os.read(handle, 1 << 16)
+                continue
             if not chunk:
                 break
             data += chunk

@@ -1,0 +1,127 @@
+"""Tables by URI, by path and by name; connections with mistakes in them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider_index.hooks import TableStoreHook
+from spark_apps.storage.errors import InvalidInput, InvalidName, TableNotFound
+
+
+def connect(monkeypatch: pytest.MonkeyPatch, conn_id: str, conn_type: str = "index_table_store", **fields: Any) -> None:
+    monkeypatch.setenv(f"AIRFLOW_CONN_{conn_id.upper()}", json.dumps({"conn_type": conn_type, **fields}))
+
+
+def test_a_name_is_a_folder_below_the_warehouse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    connect(monkeypatch, "lake", extra={"warehouse": str(tmp_path)})
+
+    assert TableStoreHook("lake").locate("sales.orders") == f"{tmp_path}/sales/orders"
+    assert TableStoreHook("lake").locate("orders") == f"{tmp_path}/orders"
+
+
+@pytest.mark.parametrize("where", ["s3://bucket/a/b", "/data/a b", "gs://bucket/t"])
+def test_a_uri_or_a_path_stands_for_itself_and_needs_no_connection(where: str) -> None:
+    assert TableStoreHook().locate(where) == where
+
+
+@pytest.mark.parametrize(
+    "name", ["../other", "a/b", "sales.", ".", "..", "a..b", "it's", 'a"b', "a\nb", "", "  ", "sales./etc/passwd"]
+)
+def test_no_name_leads_out_of_the_warehouse(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    connect(monkeypatch, "lake", extra={"warehouse": str(tmp_path)})
+
+    with pytest.raises(InvalidName, match="Nothing was changed"):
+        TableStoreHook("lake").locate(name)
+
+
+def test_a_name_without_a_warehouse_says_what_to_fill_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    connect(monkeypatch, "lake")
+
+    with pytest.raises(InvalidName, match=r"names no warehouse.*Fill in the connection"):
+        TableStoreHook("lake").locate("orders")
+
+
+def test_a_connection_that_was_asked_for_and_is_missing_is_named() -> None:
+    with pytest.raises(InvalidInput, match="no Airflow connection 'nowhere'"):
+        _ = TableStoreHook("nowhere").storage_options
+
+
+@pytest.mark.parametrize("given", [{"aws_region": "eu"}, '{"aws_region": "eu"}'])
+def test_storage_options_may_be_an_object_or_its_text(given: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    connect(monkeypatch, "lake", extra={"storage_options": given})
+
+    assert TableStoreHook("lake").storage_options == {"aws_region": "eu"}
+
+
+@pytest.mark.parametrize("given", ["{secret", "[1, 2]", "aws_region=eu"])
+def test_storage_options_that_are_no_object_are_refused_without_showing_them(
+    given: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect(monkeypatch, "lake", extra={"storage_options": given})
+
+    with pytest.raises(InvalidInput) as caught:
+        _ = TableStoreHook("lake").storage_options
+    assert given not in str(caught.value)
+
+
+def test_the_connection_can_be_tried_from_the_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    connect(monkeypatch, "lake", extra={"warehouse": str(tmp_path)})
+    assert TableStoreHook("lake").test_connection() == (True, f"{tmp_path} can be reached")
+
+    connect(monkeypatch, "lake")
+    assert TableStoreHook("lake").test_connection()[0] is False
+
+
+def test_an_unknown_table_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    connect(monkeypatch, "lake", extra={"warehouse": str(tmp_path)})
+
+    with pytest.raises(TableNotFound, match=f"{tmp_path}/orders.*Nothing was changed"):
+        TableStoreHook("lake").timeline("orders")
+
+
+@pytest.mark.parametrize(
+    ("fields", "master"),
+    [
+        ({"host": "local[2]"}, "local[2]"),
+        ({"host": "spark://node", "port": 7077}, "spark://node:7077"),
+        ({"host": "k8s://https://api", "port": 443}, "k8s://https://api:443"),
+        ({"host": "yarn"}, "yarn"),
+        ({"host": "node", "port": 7077}, "spark://node:7077"),
+    ],
+)
+def test_the_spark_connection_is_read_as_airflows_own_hook_reads_it(
+    fields: dict[str, Any], master: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect(monkeypatch, "cluster", "spark", **fields)
+    connect(monkeypatch, "lake", extra={"spark_conn_id": "cluster"})
+
+    assert TableStoreHook("lake").spark_settings().master == master
+
+
+def test_settings_of_the_connection_and_of_the_operator_are_joined(monkeypatch: pytest.MonkeyPatch) -> None:
+    extra = {"conf": {"spark.a": True, "spark.b": 1}, "driver-memory": "1g", "queue": "night", "unknown": "x"}
+    connect(monkeypatch, "spark_default", "spark", host="local[2]", extra=extra)
+
+    settings = TableStoreHook().spark_settings().with_conf({"spark.b": 2, "spark.hadoop.fs.s3a.secret.key": "s"})
+
+    assert settings.open_conf == {"spark.a": "true", "spark.b": "2"}
+    assert settings.secret_conf == {"spark.hadoop.fs.s3a.secret.key": "s"}
+    assert settings.options == {"driver-memory": "1g", "queue": "night"}
+
+
+def test_a_missing_spark_connection_is_an_error_and_not_yarn(monkeypatch: pytest.MonkeyPatch) -> None:
+    connect(monkeypatch, "lake", extra={"spark_conn_id": "nowhere"})
+
+    with pytest.raises(InvalidInput, match=r"'nowhere', which says where Spark is.*Create it"):
+        TableStoreHook("lake").spark_settings()
+
+
+def test_cluster_mode_is_refused_rather_than_misread(monkeypatch: pytest.MonkeyPatch) -> None:
+    connect(monkeypatch, "spark_default", "spark", host="yarn", extra={"deploy-mode": "cluster"})
+
+    with pytest.raises(InvalidInput, match="'cluster'"):
+        TableStoreHook().spark_settings()
