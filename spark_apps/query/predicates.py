@@ -1,0 +1,44 @@
+"""Predicates, as the rest of the package uses them: parse one, ask which columns it needs and which keys it
+allows.
+
+The parts: ``parsing`` reads the SQL, ``literals`` decides what a literal means beside a column, ``tree`` is
+what comes out, ``keysets`` what it says about keys.
+"""
+
+from __future__ import annotations
+
+from spark_apps.query.keysets import CannotPrune, KeySet, NothingMatches, keys_for, may_match
+from spark_apps.query.parsing import parse_predicate
+from spark_apps.query.tree import (
+    And,
+    Comparison,
+    Fixed,
+    In,
+    IsNull,
+    Not,
+    Opaque,
+    Or,
+    Predicate,
+    columns_of,
+    reasons,
+)
+
+__all__ = [
+    "And",
+    "CannotPrune",
+    "Comparison",
+    "Fixed",
+    "In",
+    "IsNull",
+    "KeySet",
+    "Not",
+    "NothingMatches",
+    "Opaque",
+    "Or",
+    "Predicate",
+    "columns_of",
+    "keys_for",
+    "may_match",
+    "parse_predicate",
+    "reasons",
+]
