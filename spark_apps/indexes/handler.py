@@ -9,7 +9,7 @@ Follows seed ``003_b2126cd8dfebb648.txt`` (pluggable index handlers).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -115,12 +115,12 @@ class Candidates:
     Everything else that the index covers holds no such row; what it does not cover must be scanned.
 
     :param groups: file groups of the data that can hold such rows; may be empty, which means that nothing matches.
-    :param keys: record keys (with partition columns) of the rows, or ``None`` where the index tells only groups.
-    :param files: index files read to find out, and their bytes.
+    :param keys: for each of these groups the record keys of such rows, where the index tells them and they are few.
+    :param files: index files read to find out, and the bytes read of them.
     """
 
     groups: frozenset[GroupKey]
-    keys: DataFrame | None = None
+    keys: Mapping[GroupKey, frozenset[tuple[Any, ...]]] | None = None
     files: int = 0
     bytes: int = 0
 
@@ -178,8 +178,17 @@ class IndexHandler(ABC):
         """Stages fewer, larger files with the same entries."""
 
     @abstractmethod
-    def prune(self, context: IndexContext, values: Mapping[str, Sequence[Any]]) -> Candidates | CannotPrune:
-        """Where rows can be whose columns have one of the given values (``None`` among them means null)."""
+    def looks_up(self, table: TableDefinition, definition: IndexDefinition) -> tuple[str, ...]:
+        """The columns whose values :meth:`prune` takes, in their order."""
+
+    @abstractmethod
+    def prune(self, context: IndexContext, keys: Collection[tuple[Any, ...]]) -> Candidates | CannotPrune:
+        """Where rows can be that have one of the given values in the columns of :meth:`looks_up`.
+
+        :param keys: one value a column (``None`` for null) in each, in the form of
+            :func:`spark_apps.layout.types.normalize`.
+        :raises StorageError: if a file of the index is missing or damaged; the caller scans the rows then.
+        """
 
     def locate(self, context: IndexContext, keys: DataFrame) -> DataFrame | None:
         """Where records live, for a kind whose keys are unique in the whole table; ``None`` if the kind does not tell.

@@ -42,6 +42,8 @@ class Tree:
     :param ordering: column that decides among the rows of one key in one batch (and, with ``merge_by`` "ordering",
         across commits): the highest wins, null is lowest.
     :param unique: columns that are written without a dictionary, since their values hardly repeat.
+    :param row_group_bytes: size of row groups, where readers on the driver look single keys up and can skip by nothing
+        finer; Spark's own if ``None``.
     """
 
     name: str
@@ -53,6 +55,7 @@ class Tree:
     ordering: str | None = None
     merge_by: Literal["commit", "ordering"] = "commit"
     unique: tuple[str, ...] = ()
+    row_group_bytes: int | None = None
 
     @property
     def identity(self) -> tuple[str, ...]:

@@ -102,6 +102,8 @@ def stage_rows(
     placed = _placed(rows.select(*map(column, columns)), tree, targets, unknown).repartition(PART, GROUP)
     placed = _one_a_key(placed, tree) if one_a_key else placed.sortWithinPartitions(PART, GROUP, *map(column, tree.key))
     options = {**_PARQUET_OPTIONS, **{f"parquet.enable.dictionary#{name}": "false" for name in tree.unique}}
+    if tree.row_group_bytes is not None:
+        options["parquet.block.size"] = str(tree.row_group_bytes)
     with refused_nulls():
         placed.select(*map(column, columns), PART, GROUP).write.options(**options).partitionBy(PART, GROUP).parquet(
             store.spark_path(directory), mode="overwrite"
