@@ -7,7 +7,12 @@ try:
 except ImportError:  # before they moved
     from airflow.exceptions import AirflowFailException, AirflowNotFoundException, AirflowSensorTimeout
 
-__all__ = ["AirflowFailException", "AirflowNotFoundException", "AirflowSensorTimeout", "connection_missing"]
+try:
+    from airflow.sdk import conf
+except ImportError:  # before Airflow 3.2
+    from airflow.configuration import conf
+
+__all__ = ["AirflowFailException", "AirflowNotFoundException", "AirflowSensorTimeout", "conf", "connection_missing"]
 
 
 def connection_missing(error: BaseException) -> bool:

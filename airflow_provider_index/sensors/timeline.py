@@ -9,9 +9,9 @@ from functools import cached_property
 from typing import Any
 
 import msgspec
-from airflow.sdk import BaseSensorOperator, PokeReturnValue, conf
+from airflow.sdk import BaseSensorOperator, PokeReturnValue
 
-from airflow_provider_index.compat import AirflowSensorTimeout
+from airflow_provider_index.compat import AirflowSensorTimeout, conf
 from airflow_provider_index.failures import as_airflow_error
 from airflow_provider_index.hooks.table_store import TableStoreHook
 from airflow_provider_index.identity import once
