@@ -1,8 +1,9 @@
-"""The public face of a table on the lake: rows written and read, indexes made and kept, all through one commit log.
+"""The public face of a table on the lake: rows written and read, indexes made and kept, all through one
+commit log.
 
-Thin on purpose: every method names an action of :mod:`spark_apps.actions` or a query of :mod:`spark_apps.query` and hands
-on its receipt. A table object shows one version; it moves to the version that its own call committed, and stays where it is
-while others commit, until it is loaded again.
+Thin on purpose: every method names an action of :mod:`spark_apps.actions` or a query of
+:mod:`spark_apps.query` and hands on its receipt. A table object shows one version; it moves to the version
+    that its own call committed, and stays where it is while others commit, until it is loaded again.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from spark_apps.actions.compact import CompactTable
 from spark_apps.actions.create import create, define
 from spark_apps.actions.overwrite import Drop, DropPartitions, InsertOverwrite
-from spark_apps.actions.rescale import Rescale, RescalePlan, rescale
 from spark_apps.actions.partitions import canonical
+from spark_apps.actions.rescale import Rescale, rescale
 from spark_apps.actions.template import Action, TableHandle, run
 from spark_apps.actions.write import Delete, Insert, Upsert
 from spark_apps.layout.rules import BucketRules
@@ -41,8 +42,8 @@ DEFAULT_BUCKETS = 8
 
 @dataclass(frozen=True)
 class PartitionInfo:
-    """A partition: its bucket count and live files. ``rows`` counts what the files hold before merging, without tombstones:
-    after a compaction that is the number of rows, before it an upper bound."""
+    """A partition: its bucket count and live files. ``rows`` counts what the files hold before merging,
+    without tombstones: after a compaction that is the number of rows, before it an upper bound."""
 
     buckets: int | None
     rows: int
@@ -79,9 +80,11 @@ class IndexInfo:
 class IndexedTable:
     """A keyed table with its indexes. Made by :meth:`create` or :meth:`load`.
 
-    All writing methods take ``txn_id`` (a retry under the same id gets the first try's receipt and writes nothing) and
+    All writing methods take ``txn_id`` (a retry under the same id gets the first try's receipt and writes
+    nothing) and
     ``window`` (the epoch of a stop-write window that the caller holds). They raise
-    :class:`~spark_apps.storage.errors.CommitRefused` in its kinds, and return a receipt whose ``version`` is ``None`` if there
+    :class:`~spark_apps.storage.errors.CommitRefused` in its kinds, and return a receipt whose ``version`` is
+        ``None`` if there
     was nothing to do.
     """
 
@@ -93,7 +96,8 @@ class IndexedTable:
     def __repr__(self) -> str:
         return f"IndexedTable({self.uri!r}, version={self.version})"
 
-    # --- making and finding -----------------------------------------------------------------------------------
+    # --- making and finding
+    # -----------------------------------------------------------------------------------
 
     @classmethod
     def create(
@@ -118,11 +122,13 @@ class IndexedTable:
         """Makes a table.
 
         :param schema: a StructType, or a DDL string as ``"id bigint, name string"``.
-        :param record_key: columns that make a row unique: in its partition, or with a ``record`` index in the table.
-        :param ordering_column: of two rows with one key in a batch the higher wins; with ``merge_by="ordering"`` also of a
-            row there and a later one.
+        :param record_key: columns that make a row unique: in its partition, or with a ``record`` index in the
+            table.
+        :param ordering_column: of two rows with one key in a batch the higher wins; with
+            ``merge_by="ordering"`` also of a row there and a later one.
         :param buckets: bucket count of a new partition that no rule matches.
-        :param bucket_expressions: ``expression,count;…``, matched unanchored against partition paths, first match wins.
+        :param bucket_expressions: ``expression,count;…``, matched unanchored against partition paths, first
+            match wins.
         :param options: options of the store; see :class:`~spark_apps.storage.store.Store`.
         :raises InvalidInput: :raises TableExists:
         """
@@ -147,9 +153,11 @@ class IndexedTable:
         as_of: str | datetime | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> IndexedTable:
-        """The table at its newest version, or as of a version or an instant (UTC unless it says otherwise), read-only.
+        """The table at its newest version, or as of a version or an instant (UTC unless it says otherwise),
+        read-only.
 
-        :raises TableNotFound: :raises LogVanished: :raises NewerFormat: :raises VersionNotFound: :raises SnapshotExpired:
+        :raises TableNotFound: :raises LogVanished: :raises NewerFormat: :raises VersionNotFound: :raises
+            SnapshotExpired:
         """
         timeline = Timeline.load(Store(uri, options))
         pinned = version is not None or as_of is not None
@@ -157,7 +165,8 @@ class IndexedTable:
         assert state.table
         return cls(TableHandle(spark, timeline), state, pinned)
 
-    # --- what it is -------------------------------------------------------------------------------------------
+    # --- what it is
+    # -------------------------------------------------------------------------------------------
 
     @property
     def uri(self) -> str:
@@ -215,7 +224,8 @@ class IndexedTable:
             for c in self._handle.timeline.commits(until=self.version)
         ]
 
-    # --- rows -------------------------------------------------------------------------------------------------
+    # --- rows
+    # -------------------------------------------------------------------------------------------------
 
     def upsert(self, rows: DataFrame, *, txn_id: str | None = None, window: int | None = None) -> Receipt:
         """Rows replace those of their key; new keys are added. Columns are matched by name.
@@ -225,16 +235,16 @@ class IndexedTable:
         return self._run(Upsert(rows), txn_id, window)
 
     def insert(self, rows: DataFrame, *, txn_id: str | None = None, window: int | None = None) -> Receipt:
-        """Adds rows of new keys. :raises KeysExist: naming examples of keys that the table holds. :raises InvalidSchema:"""
+        """Adds rows of new keys. :raises KeysExist: naming examples of keys that the table holds. :raises
+        InvalidSchema:"""
         return self._run(Insert(rows), txn_id, window)
 
-    def delete(
-        self, rows: DataFrame | str, *, txn_id: str | None = None, window: int | None = None
-    ) -> Receipt:
-        """Deletes rows by their record key (other columns are ignored), or those that a SQL predicate matches.
+    def delete(self, rows: DataFrame | str, *, txn_id: str | None = None, window: int | None = None) -> Receipt:
+        """Deletes rows by their record key (other columns are ignored), or those that a SQL predicate
+        matches.
 
-        A key that is not there is no error. Without a ``record`` index a key is unique in its partition only: where ``rows``
-        has the partition columns the key is deleted there, else wherever it is found.
+        A key that is not there is no error. Without a ``record`` index a key is unique in its partition only:
+        where ``rows`` has the partition columns the key is deleted there, else wherever it is found.
 
         :raises InvalidPredicate: :raises UnknownColumn: :raises InvalidSchema:
         """
@@ -248,15 +258,14 @@ class IndexedTable:
         txn_id: str | None = None,
         window: int | None = None,
     ) -> Receipt:
-        """Replaces whole partitions: those that ``rows`` has rows of, or the ones given (which may become empty).
+        """Replaces whole partitions: those that ``rows`` has rows of, or the ones given (which may become
+        empty).
 
         :raises InvalidInput: if ``rows`` has a row of a partition that is not among those given.
         """
         return self._run(InsertOverwrite(rows, partitions), txn_id, window)
 
-    def drop_partition(
-        self, *paths: str, txn_id: str | None = None, window: int | None = None
-    ) -> Receipt:
+    def drop_partition(self, *paths: str, txn_id: str | None = None, window: int | None = None) -> Receipt:
         """Drops partitions with their rows and bucket counts; one that is not there is passed over.
 
         :raises InvalidInput: if a path is not one of this table's form.
@@ -268,14 +277,100 @@ class IndexedTable:
         return self._run(Drop(), txn_id, window)
 
     def read(self, where: str | None = None, columns: Sequence[str] | None = None) -> DataFrame:
-        """The rows of this version, as a DataFrame with the columns in declared order, or those named in their order.
+        """The rows of this version, as a DataFrame with the columns in declared order, or those named in
+        their order.
 
         :param where: a SQL predicate; indexes and bucket layout are used for what they can tell of it.
         :raises InvalidPredicate: :raises UnknownColumn:
         """
         return read_rows(self.snapshot, where, columns)
 
-    # --- layout -----------------------------------------------------------------------------------------------
+    # --- indexes
+    # ----------------------------------------------------------------------------------------------
+
+    def create_index(
+        self,
+        name: str,
+        kind: str,
+        columns: Sequence[str] = (),
+        *,
+        included: IncludedColumns | None = None,
+        deferred: bool = False,
+        properties: Mapping[str, str] | None = None,
+        if_not_exists: bool = False,
+        comment: str | None = None,
+        plan_only: bool = False,
+        txn_id: str | None = None,
+        window: int | None = None,
+    ) -> Any:
+        """Builds an index over the rows that are there, while writers go on, and makes it active.
+
+        :param kind: the registered name of a handler: "record", "secondary", …
+        :param deferred: refreshed by a task of its own, instead of in every commit of rows.
+        :param plan_only: return the plan of the build and do nothing.
+        :raises IndexExists: :raises InvalidInput: :raises UnknownColumn:
+        """
+        from spark_apps.actions.indexing import CreateIndex
+
+        action = CreateIndex(name, kind, columns, included, deferred, dict(properties or {}), if_not_exists, comment)
+        return self._planned(action) if plan_only else self._run(action, txn_id, window)
+
+    def refresh_index(
+        self,
+        name: str,
+        mode: Literal["incremental", "full", "quick"] = "incremental",
+        partitions: Iterable[str] | None = None,
+        included: IncludedColumns | None = None,
+        schema: str | None = None,
+        *,
+        plan_only: bool = False,
+        txn_id: str | None = None,
+        window: int | None = None,
+    ) -> Any:
+        """Brings an index up to date with this table.
+
+        :param included: columns to include from now on, and columns to leave out.
+        :param schema: types of added columns where the files lack them.
+        :raises IndexNotFound: :raises InvalidInput:
+        """
+        from spark_apps.actions.indexing import RefreshIndex
+
+        action = RefreshIndex(name, mode, partitions, included, schema)
+        return self._planned(action) if plan_only else self._run(action, txn_id, window)
+
+    def drop_index(
+        self, name: str, if_exists: bool = False, *, txn_id: str | None = None, window: int | None = None
+    ) -> Receipt:
+        """Drops an index; its files go when the table is cleaned. :raises IndexNotFound:"""
+        from spark_apps.actions.indexing import DropIndexAction
+
+        return self._run(DropIndexAction(name, if_exists), txn_id, window)
+
+    def verify(self, name: str) -> Any:
+        """Compares an index with a full scan of this version: ``report.ok``, ``report.differences``.
+
+        :raises IndexNotFound:
+        """
+        from spark_apps.actions.verify import verify
+
+        return verify(self.snapshot, name)
+
+    def explain(self, where: str | None = None, columns: Sequence[str] | None = None) -> Any:
+        """How :meth:`read` would answer: index used, files and bytes read and skipped, why not the other
+        indexes."""
+        from spark_apps.query.explain import explain
+
+        return explain(self.snapshot, where, columns)
+
+    def _planned(self, action: Any) -> Any:
+        self._check_writable()
+        self._handle.timeline.refresh()
+        snapshot = self._handle.snapshot()
+        action.validate(snapshot)
+        return action.plan(snapshot)
+
+    # --- layout
+    # -----------------------------------------------------------------------------------------------
 
     def compact(
         self,
@@ -312,7 +407,8 @@ class IndexedTable:
     ) -> Any:
         """Gives the table new bucket rules, and every partition (or those named) the count that they say.
 
-        :param window: epoch of the caller's stop-write window; without it one is opened over the partitions and closed again.
+        :param window: epoch of the caller's stop-write window; without it one is opened over the partitions
+            and closed again.
         :param plan_only: return the :class:`~spark_apps.actions.rescale.RescalePlan` and do nothing.
         :returns: the receipt, or the plan.
         :raises InvalidRule: :raises WindowNotOpen: :raises StopWriteWindowOpen: :raises DrainTimeout:
@@ -320,17 +416,12 @@ class IndexedTable:
         self._check_writable()
         action = Rescale(buckets, bucket_rule, bucket_expressions, partitions)
         if plan_only:
-            return self._plan_rescale(action)
+            return self._planned(action)
         receipt = rescale(self._handle, action, txn_id=txn_id, window=window, drain_seconds=drain_seconds)
         return self._moved_to(receipt)
 
-    def _plan_rescale(self, action: Rescale) -> RescalePlan:
-        self._handle.timeline.refresh()
-        snapshot = self._handle.snapshot()
-        action.validate(snapshot)
-        return action.plan(snapshot)
-
-    # --- time -------------------------------------------------------------------------------------------------
+    # --- time
+    # -------------------------------------------------------------------------------------------------
 
     def restore(self, version: int, *, txn_id: str | None = None, window: int | None = None) -> Receipt:
         """Brings back the rows, bucket counts and indexes of an earlier version, as a new commit.
@@ -348,8 +439,8 @@ class IndexedTable:
         plan_only: bool = False,
         txn_id: str | None = None,
     ) -> Any:
-        """Expires versions that are both older than ``retain_seconds`` and not among the newest ``retain_versions``, and
-        deletes the files that only they needed.
+        """Expires versions that are both older than ``retain_seconds`` and not among the newest
+        ``retain_versions``, and deletes the files that only they needed.
 
         :returns: the receipt, or with ``plan_only`` the :class:`~spark_apps.timeline.cleaning.CleaningPlan`.
         """
@@ -369,7 +460,8 @@ class IndexedTable:
         seconds: float = windows.DEFAULT_SECONDS,
         at_most: float | None = None,
     ) -> Window:
-        """Opens a stop-write window over the table or some partitions; its ``epoch`` goes to the holder's own calls.
+        """Opens a stop-write window over the table or some partitions; its ``epoch`` goes to the holder's own
+        calls.
 
         :raises StopWriteWindowOpen: if one overlaps.
         """
@@ -380,7 +472,8 @@ class IndexedTable:
         """Closes a window by its holder. :raises WindowNotOpen:"""
         return windows.close(self._handle.timeline, epoch)
 
-    # --- inside -----------------------------------------------------------------------------------------------
+    # --- inside
+    # -----------------------------------------------------------------------------------------------
 
     def _run(self, action: Action, txn_id: str | None, window: int | None) -> Receipt:
         self._check_writable()

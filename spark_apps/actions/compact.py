@@ -1,4 +1,5 @@
-"""Compaction of the table's own file groups; that of an index is its handler's (:mod:`spark_apps.indexes.handler`)."""
+"""Compaction of the table's own file groups; that of an index is its handler's
+(:mod:`spark_apps.indexes.handler`)."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from spark_apps.timeline.model import DATA_TREE, Write, group_scope
 
 
 class CompactTable(Action):
-    """Folds deltas: into bases (``full``), or with each other (``quick``). The rows stay the same, writers go on meanwhile.
+    """Folds deltas: into bases (``full``), or with each other (``quick``). The rows stay the same, writers go
+    on meanwhile.
 
     :param partitions: paths; all by default.
     """

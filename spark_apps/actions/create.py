@@ -65,9 +65,12 @@ def define(
         raise InvalidSchema("Every column is a partition column.", hint="Leave at least one for the rows.")
     if merge_by == "ordering" and ordering is None:
         raise InvalidInput("merge_by is 'ordering', and there is no ordering_column.", hint="Name one.")
-    if ordering is not None and isinstance(struct[ordering].dataType, (T.MapType, T.ArrayType, T.StructType, T.BinaryType)):
+    if ordering is not None and isinstance(
+        struct[ordering].dataType, (T.MapType, T.ArrayType, T.StructType, T.BinaryType)
+    ):
+        kind = struct[ordering].dataType.simpleString()
         raise InvalidSchema(
-            f"ordering_column {ordering!r} is of type {struct[ordering].dataType.simpleString()}, which gives no order.",
+            f"ordering_column {ordering!r} is of type {kind}, which gives no order.",
             hint="Use a number, date, timestamp or string.",
         )
     hash_function_named(hash_function)

@@ -1,7 +1,9 @@
-"""Keeps indexes in step with the rows: tells each index kept with the data what a commit changes, and takes its part of it.
+"""Keeps indexes in step with the rows: tells each index kept with the data what a commit changes, and takes
+its part of it.
 
-The old values come from the touched file groups, as columns, by a join with the keys that were just staged; the staged
-files, not the caller's frame, are what is joined, so a batch is never computed again and cannot differ from itself.
+The old values come from the touched file groups, as columns, by a join with the keys that were just staged;
+the staged files, not the caller's frame, are what is joined, so a batch is never computed again and cannot
+differ from itself.
 """
 
 from __future__ import annotations
@@ -48,9 +50,7 @@ def with_staged(
     return merged
 
 
-def changes_of(
-    snapshot: Snapshot, tree: Tree, staged: Sequence[AddFile], columns: Sequence[str]
-) -> Changes:
+def changes_of(snapshot: Snapshot, tree: Tree, staged: Sequence[AddFile], columns: Sequence[str]) -> Changes:
     """What staged deltas do to the rows of their keys: partition columns, record key and ``columns``."""
     names = list(dict.fromkeys([*tree.identity, *columns]))
     files = as_files(snapshot, staged)

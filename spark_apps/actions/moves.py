@@ -1,7 +1,8 @@
 """Where record keys live: asked of the ``record`` index where one is kept, else of the rows.
 
-With a ``record`` index a key is unique in the whole table, so a row whose partition value changes moves: its old partition
-gets a tombstone in the same commit. Without one a key is unique in its partition, and nothing moves.
+With a ``record`` index a key is unique in the whole table, so a row whose partition value changes moves: its
+old partition gets a tombstone in the same commit. Without one a key is unique in its partition, and nothing
+moves.
 """
 
 from __future__ import annotations
@@ -52,10 +53,9 @@ def locate(attempt: Attempt, tree: Tree, keys: DataFrame) -> DataFrame:
     return scanned if found is None else found.unionByName(scanned).distinct()
 
 
-def moved_away(
-    attempt: Attempt, tree: Tree, rows: DataFrame, replaced: Collection[str] = ()
-) -> DataFrame | None:
-    """Tombstones for the old places of rows that change their partition; ``None`` if rows of this table cannot.
+def moved_away(attempt: Attempt, tree: Tree, rows: DataFrame, replaced: Collection[str] = ()) -> DataFrame | None:
+    """Tombstones for the old places of rows that change their partition; ``None`` if rows of this table
+    cannot.
 
     :param rows: the batch, one row a record key.
     :param replaced: partitions all of whose rows go anyway.

@@ -1,7 +1,7 @@
 """Overwrites and drops partitions, and drops the table.
 
-A partition's rows are replaced as a whole, in one commit, with its bucket count kept; so such a commit waits for nothing
-and conflicts with every other write to the partition.
+A partition's rows are replaced as a whole, in one commit, with its bucket count kept; so such a commit waits
+for nothing and conflicts with every other write to the partition.
 """
 
 from __future__ import annotations
@@ -37,9 +37,11 @@ from spark_apps.timeline.model import (
 
 
 class InsertOverwrite(Action):
-    """The rows of some partitions become those of the batch: of the partitions in the batch, or of given ones.
+    """The rows of some partitions become those of the batch: of the partitions in the batch, or of given
+    ones.
 
-    :param partitions: paths; one without rows in the batch becomes empty. A row of another partition is refused.
+    :param partitions: paths; one without rows in the batch becomes empty. A row of another partition is
+        refused.
     """
 
     operation: ClassVar[str] = "insert_overwrite"
@@ -135,7 +137,8 @@ def _replacing(
     replaced: Sequence[str],
     columns: Sequence[str],
 ) -> Changes:
-    """The changes of a commit that removes ``old``, adds ``staged``, and takes moved rows away from elsewhere."""
+    """The changes of a commit that removes ``old``, adds ``staged``, and takes moved rows away from
+    elsewhere."""
     names = list(dict.fromkeys([*tree.identity, *columns]))
     gone: list[DataFrame] = []
     if old:

@@ -1,4 +1,5 @@
-"""Which partitions a write goes to, and with how many buckets: those there are keep their count, rules decide for new ones."""
+"""Which partitions a write goes to, and with how many buckets: those there are keep their count, rules decide
+for new ones."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ class Spread:
 
     @property
     def puts(self) -> list[model.PutPartition]:
-        """The actions that state the count which each partition was written with; the timeline refuses another one."""
+        """The actions that state the count which each partition was written with; the timeline refuses
+        another one."""
         return [model.PutPartition(target.path, target.buckets, target.values) for target in self.targets]
 
     @property
@@ -87,9 +89,7 @@ def canonical(table: model.TableDefinition, path: str) -> str:
 
 def rules_of(state: State) -> HashingConfig:
     """The rules that choose the bucket count of new partitions."""
-    return HashingConfig(
-        tuple((c.instant, BucketRules(c.rule, c.expressions or "", c.default)) for c in state.configs)
-    )
+    return HashingConfig(tuple((c.instant, BucketRules(c.rule, c.expressions or "", c.default)) for c in state.configs))
 
 
 def _types(table: model.TableDefinition) -> list[str]:

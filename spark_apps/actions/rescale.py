@@ -1,7 +1,9 @@
-"""Rescales partitions: new rules choose bucket counts, and the partitions whose count changes are written anew.
+"""Rescales partitions: new rules choose bucket counts, and the partitions whose count changes are written
+anew.
 
-It happens while writing stops, inside a stop-write window: the caller's, or one that is opened over just these partitions
-and closed again. Follows seed ``001_c479261a288d0797.txt`` (partition-level bucket index, offline rescale).
+It happens while writing stops, inside a stop-write window: the caller's, or one that is opened over just
+these partitions and closed again. Follows seed ``001_c479261a288d0797.txt`` (partition-level bucket index,
+offline rescale).
 """
 
 from __future__ import annotations
@@ -39,7 +41,8 @@ from spark_apps.timeline.transactions import find_receipt
 logger = logging.getLogger(__name__)
 
 WINDOW_SECONDS = 900.0
-"""Deadline of a window of our own; signs of life move it on, so a driver that died holds writers up no longer than this."""
+"""Deadline of a window of our own; signs of life move it on, so a driver that died holds writers up no longer
+than this."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +58,8 @@ class PartitionRescale:
 
 @dataclass(frozen=True)
 class RescalePlan:
-    """What a rescale does: ``partitions`` are written anew, ``unchanged`` others keep their count; ``rules_change`` tells
-    whether new partitions will be counted by other rules than now."""
+    """What a rescale does: ``partitions`` are written anew, ``unchanged`` others keep their count;
+    ``rules_change`` tells whether new partitions will be counted by other rules than now."""
 
     partitions: tuple[PartitionRescale, ...]
     unchanged: int
@@ -75,14 +78,20 @@ class RescalePlan:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain types, for JSON and XCom."""
-        return {**asdict(self), "partitions": [asdict(p) for p in self.partitions], "files": self.files, "bytes": self.bytes}
+        return {
+            **asdict(self),
+            "partitions": [asdict(p) for p in self.partitions],
+            "files": self.files,
+            "bytes": self.bytes,
+        }
 
 
 class Rescale(Action):
     """Counts by new rules for all partitions, or for those named.
 
     :param buckets: the count where no rule matches; the present default if not given.
-    :param partitions: paths to which the rescale is confined; the rules hold for all new partitions nevertheless.
+    :param partitions: paths to which the rescale is confined; the rules hold for all new partitions
+        nevertheless.
     """
 
     operation: ClassVar[str] = "rescale"
@@ -101,13 +110,17 @@ class Rescale(Action):
 
     def validate(self, snapshot: Snapshot) -> None:
         if not snapshot.table.bucketed:
-            raise InvalidInput("The table has no bucket layout.", hint="Only a table made with buckets can be rescaled.")
+            raise InvalidInput(
+                "The table has no bucket layout.", hint="Only a table made with buckets can be rescaled."
+            )
         self._rules(rules_of(snapshot.state))
         if self.partitions is not None:
             self.partitions = [canonical(snapshot.table, path) for path in self.partitions]
 
     def _rules(self, now: HashingConfig) -> BucketRules:
-        return BucketRules(self.rule, self.expressions or "", now.newest.default if self.buckets is None else self.buckets)
+        return BucketRules(
+            self.rule, self.expressions or "", now.newest.default if self.buckets is None else self.buckets
+        )
 
     def plan(self, snapshot: Snapshot) -> RescalePlan:
         """Which partitions would be written anew, with what counts, files and bytes. Nothing is changed."""
@@ -136,10 +149,14 @@ class Rescale(Action):
         plan = self.plan(attempt.snapshot)
         if not plan.partitions and not plan.rules_change:
             return None
-        work = Work(metrics={"partitions": len(plan.partitions), "bytes_before": plan.bytes, "files_before": plan.files})
+        work = Work(
+            metrics={"partitions": len(plan.partitions), "bytes_before": plan.bytes, "files_before": plan.files}
+        )
         if plan.rules_change:
             instant = attempt.transaction.timeline.next_instant()
-            config = self._config(rules_of(attempt.snapshot.state), self._rules(rules_of(attempt.snapshot.state)), instant)
+            config = self._config(
+                rules_of(attempt.snapshot.state), self._rules(rules_of(attempt.snapshot.state)), instant
+            )
             rules = config.newest
             path = f"_index/hashing/config/{instant}.hashing_config"
             attempt.snapshot.store.put(path, config.to_json().encode())
@@ -175,7 +192,8 @@ class Rescale(Action):
 def _still_covering(snapshot: Snapshot, paths: set[str]) -> list[str]:
     """Trees of the indexes that tell of the rewritten rows what they told before: all, and by key.
 
-    An index that lagged in one of the partitions is left out, so all their groups lag from now on: more than before, never less.
+    An index that lagged in one of the partitions is left out, so all their groups lag from now on: more than
+    before, never less.
     """
     from spark_apps.indexes.registry import find
 
@@ -197,8 +215,9 @@ def rescale(
     """Runs a rescale inside the window of epoch ``window``, or inside one of its own.
 
     :param drain_seconds: how long a window of its own waits for writers from before it.
-    :raises WindowNotOpen: if ``window`` is not open. :raises StopWriteWindowOpen: if it holds only other partitions, or
-        somebody else holds these. :raises DrainTimeout: if writers from before are still at work.
+    :raises WindowNotOpen: if ``window`` is not open. :raises StopWriteWindowOpen: if it holds only other
+        partitions, or somebody else holds these. :raises DrainTimeout: if writers from before are still at
+        work.
     """
     handle.timeline.refresh()
     snapshot = handle.snapshot()
@@ -222,8 +241,8 @@ def _check_holds(timeline: Timeline, epoch: int, paths: list[str]) -> None:
     outside = [path for path in paths if not window.covers(partition_scope(path))]
     if outside:
         raise StopWriteWindowOpen(
-            f"The window of epoch {epoch} is over {window.scope_text}; the rescale would write {len(outside)} partitions "
-            f"outside of it, such as {outside[0]!r}.",
+            f"The window of epoch {epoch} is over {window.scope_text}; the rescale would write "
+            f"{len(outside)} partitions outside of it, such as {outside[0]!r}.",
             hint="Open a window over all partitions that the plan lists, or name the partitions to rescale.",
         )
 

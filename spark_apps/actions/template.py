@@ -1,8 +1,8 @@
 """The template of every action: validate, begin, op, commit.
 
-An action says what it is, checks its arguments, and stages files; this module claims the attempt, shows signs of life
-while Spark works, publishes everything in one commit, and ends the attempt if anything fails. An action with nothing to
-do commits nothing and says so in its receipt.
+An action says what it is, checks its arguments, and stages files; this module claims the attempt, shows signs
+of life while Spark works, publishes everything in one commit, and ends the attempt if anything fails. An
+action with nothing to do commits nothing and says so in its receipt.
 """
 
 from __future__ import annotations
@@ -65,7 +65,8 @@ class Work:
 
 @dataclass(frozen=True)
 class Attempt:
-    """What :meth:`Action.work` is given: the snapshot it starts from, where to stage, and how to tell of progress."""
+    """What :meth:`Action.work` is given: the snapshot it starts from, where to stage, and how to tell of
+    progress."""
 
     snapshot: Snapshot
     transaction: Transaction
@@ -97,7 +98,8 @@ class Action(ABC):
     """A version older than the newest whose files it needs."""
 
     def validate(self, snapshot: Snapshot) -> None:
-        """Checks the arguments against the newest version known. :raises InvalidInput: (or its kin) before anything is done."""
+        """Checks the arguments against the newest version known. :raises InvalidInput: (or its kin) before
+        anything is done."""
         return None
 
     @abstractmethod
@@ -116,13 +118,15 @@ def run(
 ) -> Receipt:
     """Runs an action as one transaction.
 
-    :param txn_id: names the intent: if it has its commit already, that commit's receipt is returned and nothing is done.
+    :param txn_id: names the intent: if it has its commit already, that commit's receipt is returned and
+        nothing is done.
     :param window: epoch of the stop-write window that the caller holds.
     :param inputs: what the request records of the inputs, for people.
     :param renew_seconds: keep the window open by signs of life, each time for so long; for its owner only.
     :returns: the receipt; its ``version`` is ``None`` if there was nothing to do.
     :raises CommitRefused: for each reason of that branch; nothing was changed.
-    :raises CommitStateUnknown: if it is unknown whether the commit landed; try again under the same ``txn_id``.
+    :raises CommitStateUnknown: if it is unknown whether the commit landed; try again under the same
+        ``txn_id``.
     """
     started = time.monotonic()
     handle.timeline.refresh()
@@ -181,7 +185,8 @@ def _end(transaction: Transaction, cause: BaseException) -> None:
     try:
         transaction.abort(reason[:500])
     except LakeIndexError as error:
-        # The failure itself is what the caller must hear of; the attempt will be taken for dead by its silence.
+        # The failure itself is what the caller must hear of; the attempt will be taken for dead by its
+        # silence.
         logger.warning("Attempt %s of %s was not ended: %s", transaction.attempt, transaction.txn_id, error)
 
 
@@ -222,7 +227,8 @@ class Pulse:
                 self._transaction.heartbeat(*self._now)
                 self._renew()
             except LakeIndexError as error:
-                # A beat may be lost; only a long silence counts, and a window that has ended refuses the commit itself.
+                # A beat may be lost; only a long silence counts, and a window that has ended refuses the
+                # commit itself.
                 logger.warning("A sign of life could not be given: %s", error)
 
     def _renew(self) -> None:

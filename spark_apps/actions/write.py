@@ -1,7 +1,10 @@
-"""Writes rows: upsert, insert, delete. The overwriting of partitions is in :mod:`spark_apps.actions.overwrite`.
+"""Writes rows: upsert, insert, delete. The overwriting of partitions is in
+:mod:`spark_apps.actions.overwrite`.
 
-All three stage deltas (rows or tombstones) into the file groups that the batch's keys belong to, and touch no other. With
-``copy_on_write`` the touched groups are then written anew from what they held and the staged deltas, in the same commit.
+All three stage deltas (rows or tombstones) into the file groups that the batch's keys belong to, and touch no
+other. With
+``copy_on_write`` the touched groups are then written anew from what they held and the staged deltas, in the
+same commit.
 """
 
 from __future__ import annotations
@@ -13,7 +16,15 @@ from typing import Any, ClassVar
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
-from spark_apps.actions.maintenance import changes_of, kept, maintain, rows_of_staged, touched_groups, wanted_columns, with_staged
+from spark_apps.actions.maintenance import (
+    changes_of,
+    kept,
+    maintain,
+    rows_of_staged,
+    touched_groups,
+    wanted_columns,
+    with_staged,
+)
 from spark_apps.actions.moves import locate, moved_away, tombstones, unique_index
 from spark_apps.actions.partitions import Spread, existing, spread
 from spark_apps.actions.template import Action, Attempt, Work
@@ -73,7 +84,8 @@ class Upsert(_WriteRows):
         rows = conform(self.rows, tree.schema)
         if not tree.partition_by or unique_index(attempt.snapshot.state) is None:
             return self._stage(attempt, tree, rows)
-        # Keys are unique in the table, so the batch is reduced over all partitions, and old places are given up.
+        # Keys are unique in the table, so the batch is reduced over all partitions, and old places are given
+        # up.
         rows = one_a_key(rows, tree, tree.key).persist()
         try:
             attempt.phase("find the keys")
@@ -96,7 +108,9 @@ class Upsert(_WriteRows):
         if leaving is not None:
             attempt.phase("write the tombstones of moved rows")
             here = existing(attempt.snapshot)
-            gone = stage_rows(attempt.snapshot.store, tree, leaving, attempt.folder("left"), here.targets, unknown="drop")
+            gone = stage_rows(
+                attempt.snapshot.store, tree, leaving, attempt.folder("left"), here.targets, unknown="drop"
+            )
             groups = attempt.snapshot.groups()
             gone = [action for action in gone if (action.partition, action.group) in groups]
             paths = {target.path for target in targets.targets}
@@ -106,7 +120,8 @@ class Upsert(_WriteRows):
 
 
 class Insert(Upsert):
-    """New rows; keys that the table holds (with a ``record`` index in any partition, else in theirs) are refused."""
+    """New rows; keys that the table holds (with a ``record`` index in any partition, else in theirs) are
+    refused."""
 
     operation: ClassVar[str] = "insert"
 
@@ -137,8 +152,8 @@ def _refuse(found: DataFrame, tree: Tree) -> None:
 class Delete(_WriteRows):
     """Tombstones for rows given by key, or for those that a SQL predicate matches.
 
-    Rows are named by their record key; where the batch has the partition columns too, and no ``record`` index makes keys
-    unique in the whole table, only in those partitions.
+    Rows are named by their record key; where the batch has the partition columns too, and no ``record`` index
+    makes keys unique in the whole table, only in those partitions.
     """
 
     operation: ClassVar[str] = "delete"

@@ -1,8 +1,8 @@
 """The interface of an index kind: what its code is asked, what it is given, and what it hands back.
 
-A handler decides what is to be done and stages files; the framework (:mod:`spark_apps.actions`) begins the transaction
-and commits what the handler returns, so that no handler can publish half of something. Kinds of third parties use this
-same interface; how a handler is found is told in :mod:`spark_apps.indexes.registry`.
+A handler decides what is to be done and stages files; the framework (:mod:`spark_apps.actions`) begins the
+transaction and commits what the handler returns, so that no handler can publish half of something. Kinds of
+third parties use this same interface; how a handler is found is told in :mod:`spark_apps.indexes.registry`.
 Follows seed ``003_b2126cd8dfebb648.txt`` (pluggable index handlers).
 """
 
@@ -32,8 +32,8 @@ class IndexContext:
 
     :param snapshot: the table at the version that the transaction began from.
     :param definition: the index.
-    :param directory: key of a directory of this attempt where the handler may stage files of this index; a handler that
-        writes more than once puts each write into a folder of its own below it.
+    :param directory: key of a directory of this attempt where the handler may stage files of this index; a
+        handler that writes more than once puts each write into a folder of its own below it.
     """
 
     snapshot: Snapshot
@@ -50,15 +50,17 @@ class Changes:
     """What a data commit does to the rows of the keys that it touches.
 
     Both frames hold the table's partition columns, its record key, and the columns that any index asked for
-    (:meth:`IndexHandler.reads`), one row a key at most. ``before``: the row as the snapshot shows it. ``after``: as the
-    commit will show it. A key deleted is in ``before`` only, a new one in ``after`` only, one whose
-    row did not change in these columns is in both; one moved to another partition is in both, with other partition columns.
-    Both are lazy and can be read more than once; reading ``before`` joins the touched file groups with the batch's keys.
+    (:meth:`IndexHandler.reads`), one row a key at most. ``before``: the row as the snapshot shows it.
+    ``after``: as the commit will show it. A key deleted is in ``before`` only, a new one in ``after`` only,
+    one whose row did not change in these columns is in both; one moved to another partition is in both, with
+    other partition columns. Both are lazy and can be read more than once; reading ``before`` joins the
+    touched file groups with the batch's keys.
 
     :param before: ``None`` where it is known that none of the keys existed.
     :param after: ``None`` where all rows go.
     :param groups: the file groups of the data that the commit writes.
-    :param replaced: partitions all of whose rows go (an overwrite, a dropped partition); ``before`` holds them.
+    :param replaced: partitions all of whose rows go (an overwrite, a dropped partition); ``before`` holds
+        them.
     """
 
     before: DataFrame | None
@@ -75,7 +77,8 @@ class IndexWork:
     :param writes: scopes written: :func:`~spark_apps.timeline.model.shard_scope` of the index's tree.
     :param reads: scopes that must not change until the commit.
     :param metrics: small numbers for the receipt.
-    :param keys_conflict: whether another commit wrote a key of ours into a shard, for indexes whose keys are unique.
+    :param keys_conflict: whether another commit wrote a key of ours into a shard, for indexes whose keys are
+        unique.
     """
 
     actions: tuple[AnyAction, ...] = ()
@@ -103,7 +106,8 @@ class IndexPlan:
 
 @dataclass(frozen=True)
 class CannotPrune:
-    """The index says nothing on this predicate; the rows must be scanned. Never to be taken for an empty answer."""
+    """The index says nothing on this predicate; the rows must be scanned. Never to be taken for an empty
+    answer."""
 
     reason: str
 
@@ -114,8 +118,10 @@ class Candidates:
 
     Everything else that the index covers holds no such row; what it does not cover must be scanned.
 
-    :param groups: file groups of the data that can hold such rows; may be empty, which means that nothing matches.
-    :param keys: for each of these groups the record keys of such rows, where the index tells them and they are few.
+    :param groups: file groups of the data that can hold such rows; may be empty, which means that nothing
+        matches.
+    :param keys: for each of these groups the record keys of such rows, where the index tells them and they
+        are few.
     :param files: index files read to find out, and the bytes read of them.
     """
 
@@ -135,7 +141,8 @@ class IndexHandler(ABC):
     """Whether the index has files in the table's directory. Storage elsewhere can only be deferred."""
 
     by_key: ClassVar[bool] = True
-    """Whether entries name rows by key and partition, so that they stay right when rows go to other files there."""
+    """Whether entries name rows by key and partition, so that they stay right when rows go to other files
+    there."""
 
     @abstractmethod
     def validate(self, table: TableDefinition, definition: IndexDefinition) -> IndexDefinition:
@@ -191,12 +198,13 @@ class IndexHandler(ABC):
         """
 
     def locate(self, context: IndexContext, keys: DataFrame) -> DataFrame | None:
-        """Where records live, for a kind whose keys are unique in the whole table; ``None`` if the kind does not tell.
+        """Where records live, for a kind whose keys are unique in the whole table; ``None`` if the kind does
+        not tell.
 
         :param keys: record keys, each once.
-        :returns: the record key columns and :data:`PARTITION`, for those keys that live in a file group which the index
-            covers; the caller looks for them in the other groups itself. May name a key that was there and is not: the
-            caller only writes tombstones by it.
+        :returns: the record key columns and :data:`PARTITION`, for those keys that live in a file group which
+            the index covers; the caller looks for them in the other groups itself. May name a key that was
+            there and is not: the caller only writes tombstones by it.
         """
         return None
 

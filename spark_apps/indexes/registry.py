@@ -1,7 +1,7 @@
 """Finds the handler of an index kind by its registered name.
 
-A name stands for code that this package brings, or that was registered in this process; what a table's log says is only
-ever looked up here, so metadata alone never makes code load.
+A name stands for code that this package brings, or that was registered in this process; what a table's log
+says is only ever looked up here, so metadata alone never makes code load.
 """
 
 from __future__ import annotations

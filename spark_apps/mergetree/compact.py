@@ -1,7 +1,7 @@
 """Folds the files of file groups into fewer: a whole group into a base, or its deltas alone into one delta.
 
-A folded file takes the highest place of the files it replaces, so deltas that land meanwhile stay on top of it. Deltas
-folded without the base under them keep their tombstones; a base never holds one.
+A folded file takes the highest place of the files it replaces, so deltas that land meanwhile stay on top of
+it. Deltas folded without the base under them keep their tombstones; a base never holds one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from spark_apps.timeline.files import DataFile, GroupKey
 from spark_apps.timeline.model import AddFile, AnyAction, RemoveFile
 
 CompactMode = Literal["quick", "full"]
-"""``full``: every group into one base. ``quick``: only deltas with deltas, so that no base is written again."""
+"""``full``: every group into one base. ``quick``: only deltas with deltas, so that no base is written
+again."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,8 @@ class FoldPlan:
 
 
 def plan_fold(groups: FileGroups, mode: CompactMode = "full") -> FoldPlan:
-    """What a compaction of these groups would fold; a group that is one file without tombstones is left alone."""
+    """What a compaction of these groups would fold; a group that is one file without tombstones is left
+    alone."""
     whole: dict[GroupKey, list[DataFile]] = {}
     deltas: dict[GroupKey, list[DataFile]] = {}
     for key, files in groups.items():
@@ -54,7 +56,8 @@ def plan_fold(groups: FileGroups, mode: CompactMode = "full") -> FoldPlan:
 def fold(
     snapshot: Snapshot, tree: Tree, plan: FoldPlan, directory: str, targets: Sequence[Target]
 ) -> tuple[list[AnyAction], dict[str, Any]]:
-    """Stages the folded files below ``directory``; returns the actions that swap them for their inputs, and metrics.
+    """Stages the folded files below ``directory``; returns the actions that swap them for their inputs, and
+    metrics.
 
     :param targets: the partitions of the groups, with their bucket counts.
     """
@@ -84,4 +87,3 @@ def fold(
         "rows": sum(file.rows - file.tombstones for file in added),
     }
     return [*removed, *added], metrics
-

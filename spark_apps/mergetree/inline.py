@@ -1,4 +1,5 @@
-"""Small tables made on the driver, as DataFrames: only public expressions, no pickled rows, no Python worker."""
+"""Small tables made on the driver, as DataFrames: only public expressions, no pickled rows, no Python
+worker."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from pyspark.sql import functions as F
 
 
 def inline(spark: SparkSession, rows: Iterable[Sequence[Any]], ddl: str) -> DataFrame:
-    """Rows of strings, numbers and nulls as a DataFrame with the columns of ``ddl``, e.g. ``"path string, n int"``."""
+    """Rows of strings, numbers and nulls as a DataFrame with the columns of ``ddl``, e.g. ``"path string, n
+    int"``."""
     names = [part.split()[0] for part in ddl.split(",")]
     text = json.dumps([dict(zip(names, row, strict=True)) for row in rows])
     return spark.range(0, 1, 1, 1).select(F.inline(F.from_json(F.lit(text), f"array<struct<{_struct(ddl)}>>")))

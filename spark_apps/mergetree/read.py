@@ -1,8 +1,9 @@
-"""Reads file groups of a tree, merged: what a key's newest row says, and nothing of keys whose newest word is a tombstone.
+"""Reads file groups of a tree, merged: what a key's newest row says, and nothing of keys whose newest word is
+a tombstone.
 
-Groups that need no merging are scanned as they are. Where deltas lie over a base, the base loses the deltas' keys by an
-anti-join; a window runs over deltas only, and only where a group has several. Files are named one by one, with the
-schema given, so nothing is inferred, listed or merged by Spark itself.
+Groups that need no merging are scanned as they are. Where deltas lie over a base, the base loses the deltas'
+keys by an anti-join; a window runs over deltas only, and only where a group has several. Files are named one
+by one, with the schema given, so nothing is inferred, listed or merged by Spark itself.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ _RANK = "__index_rank"
 _EMPTIED = "__index_emptied"
 
 _BROADCAST_ROWS = 300_000
-"""Up to so many keys are broadcast whatever Spark thinks of their size: it does not know how few rows a footer states."""
+"""Up to so many keys are broadcast whatever Spark thinks of their size: it does not know how few rows a
+footer states."""
 
 # A table's location may hold what Hadoop takes for a pattern.
 _GLOB = re.compile(r"([\[\]{}*?\\])")
@@ -51,10 +53,12 @@ def scan(
 ) -> DataFrame:
     """The rows of file groups, merged.
 
-    :param groups: (partition, group) -> its files in merge order: all of them, or the deltas above some place.
+    :param groups: (partition, group) -> its files in merge order: all of them, or the deltas above some
+        place.
     :param columns: which columns, in this order; all by default.
     :param tombstones: whether keys whose newest word is a tombstone come too, told by
-        :data:`~spark_apps.mergetree.tree.DELETED`. (With ``merge_by`` "ordering" a tombstone may be followed by a row.)
+        :data:`~spark_apps.mergetree.tree.DELETED`. (With ``merge_by`` "ordering" a tombstone may be followed
+            by a row.)
     :raises ObjectNotFound: if a file is gone, naming it.
     """
     wanted = list(tree.columns if columns is None else columns)
@@ -71,9 +75,9 @@ def scan(
         rows = read_files(snapshot, tree, plain, wanted)
         parts.append(rows.withColumn(DELETED, F.lit(None).cast("boolean")) if tombstones else rows)
     if merged:
-        by_ordering = tree.merge_by == "ordering" and tree.ordering is not None
-        needed = list(dict.fromkeys([*wanted, *tree.identity, *([tree.ordering] if by_ordering else [])]))
-        merge = _by_ordering if by_ordering else _by_commit
+        ordering = tree.ordering if tree.merge_by == "ordering" else None
+        needed = list(dict.fromkeys([*wanted, *tree.identity, *([] if ordering is None else [ordering])]))
+        merge = _by_commit if ordering is None else _by_ordering
         parts.extend(
             (rows if tombstones else rows.where(F.col(DELETED).isNull())).select(*map(column, shown))
             for rows in merge(snapshot, tree, merged, needed)
@@ -102,18 +106,19 @@ def read_files(
     except AnalysisException as error:
         if "PATH_NOT_FOUND" not in str(error):
             raise
-        gone = next((path for path in paths if path.removeprefix("file:").lstrip("/") in str(error)), "One of the files")
+        gone = next(
+            (path for path in paths if path.removeprefix("file:").lstrip("/") in str(error)), "One of the files"
+        )
         raise ObjectNotFound(
             f"{gone} of the table {snapshot.store.uri} is gone, though version {snapshot.state.version} needs it.",
             outcome="Nothing was changed.",
-            hint="If that version was expired meanwhile, load the table again; else restore the file or an earlier version.",
+            hint="If that version was expired meanwhile, load the table again; else bring the file back from a backup.",
         ) from error
 
 
-def same_key(
-    left: DataFrame, right: DataFrame, tree: Tree, names: Sequence[str], renamed: str = ""
-) -> Column:
-    """The condition that two frames' key columns are equal, null with null. ``renamed`` prefixes the right ones."""
+def same_key(left: DataFrame, right: DataFrame, tree: Tree, names: Sequence[str], renamed: str = "") -> Column:
+    """The condition that two frames' key columns are equal, null with null. ``renamed`` prefixes the right
+    ones."""
     found = []
     for name in names:
         one, other = left[f"`{name}`"], right[f"`{renamed}{name}`"]
@@ -122,7 +127,13 @@ def same_key(
 
 
 def with_keys(
-    rows: DataFrame, keys: DataFrame, tree: Tree, names: Sequence[str], key_count: int | None = None, *, without: bool = False
+    rows: DataFrame,
+    keys: DataFrame,
+    tree: Tree,
+    names: Sequence[str],
+    key_count: int | None = None,
+    *,
+    without: bool = False,
 ) -> DataFrame:
     """The rows whose key columns ``names`` are (or, ``without``, are not) among ``keys``.
 
@@ -151,7 +162,8 @@ def _by_commit(
     bases = [files[0] for files in regular if files[0].kind == "base"]
     deltas = [[file for file in files if file.kind == "delta"] for files in regular]
     single = [files[0] for files in deltas if len(files) == 1]
-    # A file under a base (entries told late, of an earlier version) cannot be left to the anti-join: all are events.
+    # A file under a base (entries told late, of an earlier version) cannot be left to the anti-join: all are
+    # events.
     irregular = [files for files in groups if not _is_regular(files)]
     several = [files for files in deltas if len(files) > 1] + irregular
     parts = []
@@ -173,10 +185,11 @@ def _by_commit(
 def _by_ordering(
     snapshot: Snapshot, tree: Tree, groups: Sequence[Sequence[DataFile]], needed: Sequence[str]
 ) -> list[DataFrame]:
-    """Events in the order of commits: a tombstone empties a key; a row wins if its ordering is not lower than what is there.
+    """Events in the order of commits: a tombstone empties a key; a row wins if its ordering is not lower than
+    what is there.
 
-    So of the rows behind a key's last tombstone the one with the highest (ordering, place) stands. A row and a tombstone
-    of one place come from a fold of deltas, where the row is the later one.
+    So of the rows behind a key's last tombstone the one with the highest (ordering, place) stands. A row and
+    a tombstone of one place come from a fold of deltas, where the row is the later one.
     """
     assert tree.ordering is not None
     names = _identity(tree, groups)
@@ -208,7 +221,8 @@ def _placed(snapshot: Snapshot, tree: Tree, files: Sequence[DataFile], needed: S
     places = {file.place for file in files}
     if len(places) == 1:
         return rows.withColumn(_PLACE, F.lit(places.pop()).cast("bigint"))
-    # The last folders and the name hold nothing that a URI would escape, and the name holds the write job's own id.
+    # The last folders and the name hold nothing that a URI would escape, and the name holds the write job's
+    # own id.
     tail = F.substring_index(F.col("_metadata.file_path"), "/", -3)
     known = inline(
         snapshot.spark,

@@ -1,13 +1,14 @@
 """Schemas: Spark types as text and back, what a table's columns may be, and whether a batch fits the table.
 
-A batch is taken by column names (case does not matter), never by position. A type is accepted if it is the table's, or
-if every one of its values is a value of the table's type.
+A batch is taken by column names (case does not matter), never by position. A type is accepted if it is the
+table's, or if every one of its values is a value of the table's type.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -108,16 +109,18 @@ def resolve(names: Iterable[str], known: Iterable[str], what: str) -> tuple[str,
 
 
 def check_key_types(schema: T.StructType, names: Sequence[str], what: str) -> None:
-    """Refuses types whose values have no one spelling, order or hash. :raises InvalidSchema: naming the column."""
+    """Refuses types whose values have no one spelling, order or hash. :raises InvalidSchema: naming the
+    column."""
     _check_types(schema, names, what, _KEY_TYPES)
 
 
 def check_partition_types(schema: T.StructType, names: Sequence[str]) -> None:
-    """Refuses types whose text depends on the session, so that a path would. :raises InvalidSchema: naming the column."""
+    """Refuses types whose text depends on the session, so that a path would. :raises InvalidSchema: naming
+    the column."""
     _check_types(schema, names, "partition_by", _PARTITION_TYPES)
 
 
-def _check_types(schema: T.StructType, names: Sequence[str], what: str, allowed: tuple[type, ...]) -> None:
+def _check_types(schema: T.StructType, names: Sequence[str], what: str, allowed: tuple[Any, ...]) -> None:
     for name in names:
         kind = schema[name].dataType
         if not isinstance(kind, allowed) or getattr(kind, "collation", "UTF8_BINARY") != "UTF8_BINARY":
@@ -130,8 +133,8 @@ def _check_types(schema: T.StructType, names: Sequence[str], what: str, allowed:
 def conform(batch: DataFrame, schema: T.StructType, only: Sequence[str] | None = None) -> DataFrame:
     """The batch with the columns of ``schema`` (or ``only`` some of them) in its order and types.
 
-    With ``only``, other columns of the batch are ignored; else they are refused. A null in a column that takes none
-    makes the Spark job fail with :data:`NULL_MARK`.
+    With ``only``, other columns of the batch are ignored; else they are refused. A null in a column that
+    takes none makes the Spark job fail with :data:`NULL_MARK`.
 
     :raises InvalidSchema: naming the columns that are missing, too many, or of another type.
     """
@@ -145,12 +148,13 @@ def conform(batch: DataFrame, schema: T.StructType, only: Sequence[str] | None =
     known = {field.name.lower() for field in schema.fields}
     extra = [field.name for low, field in given.items() if low not in known] if only is None else []
     if missing or extra:
+        columns = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in schema.fields)
         raise InvalidSchema(
             "The batch does not have the table's columns"
             + (f"; it lacks {_listed(missing)}" if missing else "")
             + (f"; the table lacks {_listed(extra)}" if extra else "")
             + ".",
-            hint=f"The table's columns are: {', '.join(f.name + ' ' + f.dataType.simpleString() for f in schema.fields)}.",
+            hint=f"The table's columns are: {columns}.",
         )
     return batch.select(*[_conformed(given[field.name.lower()], field) for field in wanted])
 

@@ -1,7 +1,7 @@
 """What a merge tree is: its columns, the key that rows are merged by, and how a row finds its file group.
 
-The table's own rows are one tree (:func:`data_tree`), each index with storage of its own is another; readers, writers
-and compaction know trees only. A :class:`Snapshot` is what they read from.
+The table's own rows are one tree (:func:`data_tree`), each index with storage of its own is another; readers,
+writers and compaction know trees only. A :class:`Snapshot` is what they read from.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from spark_apps.timeline.state import State
 
 DELETED = "__index_deleted"
-"""Column of delta files: true for a tombstone, null for a row. Null, not false, so that a file's footer counts the
-tombstones, and a base file, which lacks the column, reads as rows."""
+"""Column of delta files: true for a tombstone, null for a row. Null, not false, so that a file's footer
+counts the tombstones, and a base file, which lacks the column, reads as rows."""
 
 FileGroups = Mapping[GroupKey, Sequence[DataFile]]
 """(partition, group) -> its files in merge order."""
@@ -36,14 +36,15 @@ class Tree:
 
     :param name: "data", or :attr:`IndexDefinition.tree <spark_apps.timeline.model.IndexDefinition.tree>`.
     :param schema: columns of a row, without the tombstone's flag.
-    :param key: columns that make a row unique within its partition; files are sorted by them; compared null-safe.
+    :param key: columns that make a row unique within its partition; files are sorted by them; compared
+        null-safe.
     :param partition_by: columns that are the same in all rows of a partition; empty for an index.
     :param hash_fields: columns whose hash, reduced to the partition's count, is the row's group.
-    :param ordering: column that decides among the rows of one key in one batch (and, with ``merge_by`` "ordering",
-        across commits): the highest wins, null is lowest.
+    :param ordering: column that decides among the rows of one key in one batch (and, with ``merge_by``
+        "ordering", across commits): the highest wins, null is lowest.
     :param unique: columns that are written without a dictionary, since their values hardly repeat.
-    :param row_group_bytes: size of row groups, where readers on the driver look single keys up and can skip by nothing
-        finer; Spark's own if ``None``.
+    :param row_group_bytes: size of row groups, where readers on the driver look single keys up and can skip
+        by nothing finer; Spark's own if ``None``.
     """
 
     name: str

@@ -1,8 +1,8 @@
 """Writes rows of a tree: each to its partition and bucket, one a key, sorted, one file a file group.
 
-One shuffle and one sort serve the reduction to one row a key, the layout and the order inside the files. Partitions are
-written under numbers that the driver gave them, so no value ever becomes a path; nothing written here is visible until
-a commit lists it.
+One shuffle and one sort serve the reduction to one row a key, the layout and the order inside the files.
+Partitions are written under numbers that the driver gave them, so no value ever becomes a path; nothing
+written here is visible until a commit lists it.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ def single_target(buckets: int) -> tuple[Target, ...]:
 
 
 def partition_values(rows: DataFrame, tree: Tree) -> list[tuple[str | None, ...]]:
-    """The distinct values (as text) of the partition columns in the rows; one Spark job, none without such columns."""
+    """The distinct values (as text) of the partition columns in the rows; one Spark job, none without such
+    columns."""
     if not tree.partition_by:
         return [()]
     texts = [column(name).cast("string").alias(f"v{n}") for n, name in enumerate(tree.partition_by)]
@@ -84,13 +85,16 @@ def stage_rows(
 ) -> list[AddFile]:
     """Writes rows as files of the tree, not yet visible, and returns the actions that make them so.
 
-    :param rows: the tree's columns; for deltas with tombstones also :data:`~spark_apps.mergetree.tree.DELETED`.
+    :param rows: the tree's columns; for deltas with tombstones also
+        :data:`~spark_apps.mergetree.tree.DELETED`.
     :param directory: key of a directory that does not exist yet.
     :param targets: every partition that a row can belong to.
-    :param one_a_key: whether rows of the same key must be reduced to one: the highest ordering column, then the highest
-        hash over all columns, so that the order of the input does not matter.
-    :param unknown: what becomes of a row of no target: a tombstone for a partition that is not there can be dropped.
-    :param places: place in the merge order by file group, for files that fold others; else the commit's version.
+    :param one_a_key: whether rows of the same key must be reduced to one: the highest ordering column, then
+        the highest hash over all columns, so that the order of the input does not matter.
+    :param unknown: what becomes of a row of no target: a tombstone for a partition that is not there can be
+        dropped.
+    :param places: place in the merge order by file group, for files that fold others; else the commit's
+        version.
     :raises InvalidSchema: for a null in a column that takes none.
     :raises InvalidInput: for a row of a partition that is not among the targets.
     """
@@ -153,7 +157,8 @@ def one_a_key(rows: DataFrame, tree: Tree, key: Sequence[str]) -> DataFrame:
 
 
 def _one_a_key(placed: DataFrame, tree: Tree) -> DataFrame:
-    # The rows of a window lie in one (partition, bucket), by which they are shuffled already, and the window's own sort is
+    # The rows of a window lie in one (partition, bucket), by which they are shuffled already, and the
+    # window's own sort is
     # the order that the files want: neither is done twice.
     window = Window.partitionBy(PART, GROUP, *map(column, tree.key)).orderBy(*_preference(placed, tree))
     return placed.withColumn(_RANK, F.row_number().over(window)).where(F.col(_RANK) == 1)
@@ -172,8 +177,9 @@ def _hashable(rows: DataFrame, name: str) -> Column:
     return column(name)
 
 
-class refused_nulls:  # noqa: N801 - reads as what it does, like contextlib's
-    """Turns the failure of a Spark job over a null, or over a row that came from nowhere, into an error of ours."""
+class refused_nulls:
+    """Turns the failure of a Spark job over a null, or over a row that came from nowhere, into an error of
+    ours."""
 
     def __enter__(self) -> None:
         return None
@@ -207,7 +213,8 @@ def list_staged(
     kind: Literal["base", "delta"],
     places: Mapping[GroupKey, int] | None,
 ) -> list[AddFile]:
-    """The files that a Spark job left in ``directory``, with rows and tombstones counted from their footers."""
+    """The files that a Spark job left in ``directory``, with rows and tombstones counted from their
+    footers."""
     found = []
     for info in store.list(directory):
         folders, _, name = info.key.removeprefix(directory).strip("/").rpartition("/")
