@@ -10,7 +10,7 @@ except ImportError:  # before they moved
 try:
     from airflow.sdk import conf
 except ImportError:  # before Airflow 3.2
-    from airflow.configuration import conf
+    from airflow.configuration import conf  # type: ignore[no-redef]
 
 __all__ = ["AirflowFailException", "AirflowNotFoundException", "AirflowSensorTimeout", "conf", "connection_missing"]
 
