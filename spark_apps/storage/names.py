@@ -19,7 +19,8 @@ RESERVED_PREFIX = "__index_"
 def check_name(kind: str, value: str) -> str:
     """Returns ``value`` if it can name a ``kind`` ("index", "stage", …).
 
-    :raises InvalidName: if it is empty, longer than 128 characters, or holds anything but letters, digits, ``_``, ``-``.
+    :raises InvalidName: if it is empty, longer than 128 characters, or holds anything but letters, digits, ``_``,
+        ``-``.
     """
     if not isinstance(value, str) or not _NAME.match(value):
         raise InvalidName(
@@ -54,7 +55,8 @@ def check_column_name(value: str) -> str:
         )
     if value.lower().startswith(RESERVED_PREFIX):
         raise InvalidName(
-            f"{value!r} cannot be the name of a column: the prefix {RESERVED_PREFIX!r} is kept for the table's own use.",
+            f"{value!r} cannot be the name of a column: the prefix {RESERVED_PREFIX!r} is kept for the table's own "
+            "use.",
             hint="Rename the column.",
         )
     return value

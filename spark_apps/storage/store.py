@@ -106,7 +106,7 @@ class Store:
         """
         self._call("create", key, lambda s: obstore.put(s, key, data, mode="create"))
         if self._local is not None:
-            self._sync(key)
+            self._call("sync", key, lambda _: self._sync(key))
 
     def list(self, prefix: str, after: str | None = None) -> list[ObjectInfo]:
         """All objects below the folder ``prefix``, sorted by key; with ``after`` only the keys behind it."""

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import io
 import logging
-from typing import Any
 
 import msgspec
 import xxhash
 
 from spark_apps.storage.errors import StorageError
 from spark_apps.storage.store import ObjectStore
-from spark_apps.timeline.files import FileSet, Shared
+from spark_apps.timeline import columns
+from spark_apps.timeline.files import FileSet
 from spark_apps.timeline.model import HashingConfig, Struct, TableDefinition
 from spark_apps.timeline.state import IndexEntry, PartitionEntry, State, Window
 
@@ -25,26 +25,15 @@ CHECKPOINTS = "_index/timeline/checkpoints"
 CHECKPOINT_FORMAT = 1
 
 _EVERY_COMMITS = 20
+_EVERY_COMMITS_LARGE = 200
+_LARGE = 10_000
 _KEPT = 3
 _HEADER = b"state"
-_COLUMNS = (
-    "tree",
-    "partition",
-    "group",
-    "path",
-    "kind",
-    "rows",
-    "bytes",
-    "place",
-    "tombstones",
-    "lineage",
-    "extra",
-)
 
 
 class _IndexHeader(Struct, frozen=True):
     entry: IndexEntry
-    lag: tuple[tuple[str, str, int], ...] = ()
+    lag: tuple[tuple[str, str, int, int], ...] = ()
 
 
 class _Header(Struct, frozen=True):
@@ -73,15 +62,17 @@ _PLAIN = (
 
 
 def write_if_due(store: ObjectStore, state: State) -> bool:
-    """Writes a checkpoint every 20 versions, on large tables less often: when a tenth of the files changed.
+    """Writes a checkpoint every 20 versions; of a large table every 200, or earlier when a tenth of its files changed.
 
     A failure is logged and forgotten: the log itself has everything.
     """
     if state.version == 0 or state.version % _EVERY_COMMITS:
         return False
     size, changes = state.file_set.size(), state.file_set.changes()
-    if size > 10_000 and changes < size / 10 and state.version % (_EVERY_COMMITS * 50):
+    if size > _LARGE and changes < size / 10 and state.version % _EVERY_COMMITS_LARGE:
         return False
+    # From here on this process, too, stands on these columns instead of carrying all changes since its own start.
+    state.file_set = FileSet(state.file_set.flattened())
     try:
         write(store, state)
     except StorageError as error:
@@ -114,7 +105,11 @@ def newest(store: ObjectStore, until: int | None = None) -> State | None:
         if xxhash.xxh3_64_hexdigest(body) != parts[1]:
             logger.warning("Checkpoint %s is damaged and passed over.", info.key)
             continue
-        state = decode(body)
+        try:
+            state = decode(body)
+        except (ValueError, KeyError, TypeError) as error:
+            logger.warning("Checkpoint %s cannot be read and is passed over: %s", info.key, error)
+            continue
         if state is not None:
             return state
     return None
@@ -122,29 +117,24 @@ def newest(store: ObjectStore, until: int | None = None) -> State | None:
 
 def encode(state: State) -> bytes:
     """One Parquet file: the files as rows, everything else as JSON in the file's metadata."""
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
     header = _Header(
         CHECKPOINT_FORMAT,
         indexes={
             name: _IndexHeader(
-                msgspec.structs.replace(entry, lag={}), tuple((*group, at) for group, at in entry.lag.items())
+                msgspec.structs.replace(entry, lag={}, dirty={}),
+                tuple((*group, through, entry.dirty.get(group, through)) for group, through in entry.lag.items()),
             )
             for name, entry in state.indexes.items()
         },
         **{name: getattr(state, name) for name in _PLAIN},
     )
-    columns: dict[str, list[Any]] = {name: [] for name in _COLUMNS}
-    for file in state.file_set:
-        for name in _COLUMNS[:-1]:
-            columns[name].append(getattr(file, name))
-        columns["extra"].append(msgspec.json.encode(file.extra) if file.extra else None)
-    strings, numbers = pa.string(), pa.int64()
-    types = [strings] * 5 + [numbers] * 5 + [pa.binary()]
-    schema = pa.schema(list(zip(_COLUMNS, types, strict=True)), metadata={_HEADER: msgspec.json.encode(header)})
+    files = state.file_set.flattened()
     sink = io.BytesIO()
-    pq.write_table(pa.table(columns, schema=schema), sink, compression="zstd")
+    table = files.table.replace_schema_metadata({_HEADER: msgspec.json.encode(header)})
+    # Only what repeats gains from a dictionary; paths differ, and building theirs would cost most of the time.
+    pq.write_table(table, sink, compression="zstd", use_dictionary=list(columns.REPEATED))
     return sink.getvalue()
 
 
@@ -152,7 +142,7 @@ def decode(body: bytes) -> State | None:
     """The state in a checkpoint; ``None`` if it has a format that this code does not know."""
     import pyarrow.parquet as pq
 
-    table = pq.read_table(io.BytesIO(body))
+    table = pq.read_table(io.BytesIO(body), read_dictionary=list(columns.REPEATED))
     raw = (table.schema.metadata or {}).get(_HEADER)
     if raw is None or msgspec.json.decode(raw).get("format") != CHECKPOINT_FORMAT:
         return None
@@ -161,8 +151,12 @@ def decode(body: bytes) -> State | None:
     for name in _PLAIN:
         setattr(state, name, getattr(header, name))
     state.indexes = {
-        name: msgspec.structs.replace(index.entry, lag={(p, g): at for p, g, at in index.lag})
+        name: msgspec.structs.replace(
+            index.entry,
+            lag={(p, g): through for p, g, through, _ in index.lag},
+            dirty={(p, g): dirty for p, g, _, dirty in index.lag},
+        )
         for name, index in header.indexes.items()
     }
-    state.file_set = FileSet(Shared(table))
+    state.file_set = FileSet(columns.Columns(table))
     return state

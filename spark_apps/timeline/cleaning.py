@@ -122,7 +122,7 @@ def _presumed_dead(timeline: Timeline, silent_seconds: float) -> list[tuple[str,
 
 
 def _deletable(timeline: Timeline, below: int) -> tuple[dict[str, int], tuple[str, ...]]:
-    """Files (with sizes) that no version from ``below`` on and no live attempt needs; and the attempts that hold more."""
+    """Files (with sizes) that no version from ``below`` on and no live attempt needs; and attempts that hold more."""
     # The attempts are read after the expiry was committed; see the top of the module.
     live = live_requests(timeline)
     state = timeline.head
@@ -138,7 +138,7 @@ def _deletable(timeline: Timeline, below: int) -> tuple[dict[str, int], tuple[st
 
 
 def _needed(timeline: Timeline, state: State, oldest: int) -> set[str]:
-    needed = {file.path for file in timeline.rebuild(oldest).file_set}
+    needed = set(timeline.rebuild(oldest).file_set.paths())
     for commit in timeline.commits(after=oldest, until=state.version):
         needed.update(action.path for action in commit.actions if isinstance(action, AddFile))
     return needed

@@ -6,11 +6,25 @@ two makes no difference to either, and is refused otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from spark_apps.timeline.model import AnyAction, Commit, PutPartition, Scope, Write, WriteMode
+from spark_apps.storage.errors import InvalidInput
+from spark_apps.timeline.model import (
+    DATA_TREE,
+    AddFile,
+    AnyAction,
+    Commit,
+    DropPartition,
+    PutPartition,
+    RemoveFile,
+    Scope,
+    Write,
+    WriteMode,
+    group_scope,
+    partition_scope,
+)
 
 # Pairs of modes on one scope that leave the same state in either order; the pair's order does not matter.
 _COMMUTE: frozenset[frozenset[WriteMode]] = frozenset(
@@ -70,3 +84,31 @@ def _keys_in_common(mine: Intent, scope: Scope, theirs: Commit) -> bool:
     """Whether two commits wrote one key of a shard of a unique index. The entries of other indexes are not unique, so
     that without ``keys_conflict`` their appends always commute."""
     return scope.kind == "shard" and mine.keys_conflict is not None and mine.keys_conflict(scope, theirs)
+
+
+def check_declared(operation: str, actions: Iterable[AnyAction], writes: Iterable[Write]) -> None:
+    """A commit that changes more than it says could not be told apart from others, nor be kept out by a window.
+
+    :raises InvalidInput: naming the first action outside of what the commit says it writes.
+    """
+    declared = tuple(writes)
+    known: dict[Scope, bool] = {}
+    for action in actions:
+        if isinstance(action, AddFile) and action.tree == DATA_TREE:
+            scope = group_scope(action.partition, action.group)
+        elif isinstance(action, PutPartition | DropPartition):
+            scope = partition_scope(action.path)
+        else:
+            continue
+        if scope not in known:
+            known[scope] = any(write.scope.overlaps(scope) for write in declared)
+        if not known[scope]:
+            raise InvalidInput(
+                f"{operation} changes {scope} and does not say that it writes there.", hint="Declare it in 'writes'."
+            )
+    takes_away = any(isinstance(action, RemoveFile | DropPartition) for action in actions)
+    if takes_away and all(write.mode == "append" for write in declared):
+        raise InvalidInput(
+            f"{operation} takes files away and says only that it appends.",
+            hint="Declare 'replace', or 'fold' where the rows stay the same.",
+        )

@@ -1,11 +1,14 @@
-"""Making a table: version 0 of its log."""
+"""Making a table: version 0 of its log, or a new beginning in the log of a dropped one."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
-from spark_apps.storage.errors import LogVanished, TableExists
+from spark_apps.storage.errors import AlreadyCommitted, LogVanished, TableExists
+from spark_apps.storage.names import check_txn_id
 from spark_apps.storage.store import ObjectStore
+from spark_apps.timeline.conflicts import Intent
 from spark_apps.timeline.log import ROOT, TIMELINE, Timeline, commit_key
 from spark_apps.timeline.model import (
     FORMAT_VERSION,
@@ -17,7 +20,8 @@ from spark_apps.timeline.model import (
     Write,
     table_scope,
 )
-from spark_apps.timeline.publish import new_txn_id
+from spark_apps.timeline.publish import check_not_committed, new_txn_id, publish
+from spark_apps.timeline.state import State
 
 
 def create_table(
@@ -30,32 +34,62 @@ def create_table(
 ) -> tuple[Timeline, Receipt]:
     """Writes version 0. Of several at once one wins; the others get :class:`TableExists`.
 
+    Where a table was dropped, its log goes on: the new table is the next version of it, and its own id tells it apart.
+
     :param actions: what the table begins with: its hashing config, its indexes.
     :param txn_id: names the intent: a retry finds its own version 0.
     :raises TableExists: if there is a table. :raises LogVanished: if there are files of one but no log.
     """
     timeline = timeline or Timeline(store)
-    txn_id = txn_id or new_txn_id("create")
-    if store.head(commit_key(0)) is None and any(
-        not info.key.startswith(f"{TIMELINE}/") for folder in (ROOT, "data") for info in store.list(folder)
-    ):
+    intent = Intent(
+        operation="create",
+        txn_id=check_txn_id(txn_id) if txn_id is not None else new_txn_id("create"),
+        attempt=1,
+        base=-1,
+        actions=(PutTable(definition), *actions),
+        writes=(Write(table_scope(), "replace"),),
+    )
+    if store.head(commit_key(0)) is None:
+        _check_no_leftovers(store)
+        first = Commit(
+            format=FORMAT_VERSION,
+            version=0,
+            instant=timeline.next_instant(),
+            operation=intent.operation,
+            txn_id=intent.txn_id,
+            attempt=intent.attempt,
+            base=intent.base,
+            writes=intent.writes,
+            actions=intent.actions,
+        )
+        landed = timeline.create(first)
+        if landed.txn_id == intent.txn_id:
+            timeline.refresh()
+            return timeline, Receipt.of(landed)
+    return timeline, _again(timeline, intent)
+
+
+def _again(timeline: Timeline, intent: Intent) -> Receipt:
+    """A retry of the first creation, or a table where one was dropped."""
+
+    def dropped(state: State) -> None:
+        if not state.dropped:
+            raise TableExists(
+                f"There is a table at {timeline.store.uri} already.", hint="Load it, or choose another location."
+            )
+
+    try:
+        check_not_committed(timeline.refresh(), intent.txn_id, timeline)
+        dropped(timeline.head)
+        return publish(timeline, replace(intent, base=timeline.head.version), dropped)
+    except AlreadyCommitted as error:
+        return error.receipt
+
+
+def _check_no_leftovers(store: ObjectStore) -> None:
+    found = (info.key for folder in (ROOT, "data") for info in store.list(folder))
+    if any(not key.startswith(f"{TIMELINE}/") for key in found):
         raise LogVanished(
             f"There are files of a table at {store.uri} but its log (_index/timeline) is gone.",
             hint="Put the log back from a backup, or create the table somewhere else.",
         )
-    mine = Commit(
-        format=FORMAT_VERSION,
-        version=0,
-        instant=timeline.next_instant(),
-        operation="create",
-        txn_id=txn_id,
-        attempt=1,
-        base=-1,
-        writes=(Write(table_scope(), "replace"),),
-        actions=(PutTable(definition), *actions),
-    )
-    landed = timeline.create(mine)
-    if landed.txn_id != txn_id:
-        raise TableExists(f"There is a table at {store.uri} already.", hint="Load it, or choose another location.")
-    timeline.refresh()
-    return timeline, Receipt.of(landed)

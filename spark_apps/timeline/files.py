@@ -1,7 +1,8 @@
 """The set of files of a snapshot: a shared, never changed part from a checkpoint, and a small overlay of changes.
 
-Copying a set copies only the overlay, so that a transaction can hold on to its base while the log goes on, whatever
-the size of the table. The shared part is turned into Python objects tree by tree, when first asked for.
+Copying a set copies nothing until one of the two is changed, and then only the overlay, so that a transaction can hold
+on to its base while the log goes on, whatever the size of the table. The shared part stays in Arrow's columns
+(:mod:`spark_apps.timeline.columns`); of it only the files that somebody asks for become Python objects.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
+from spark_apps.timeline.columns import Columns
 from spark_apps.timeline.model import AddFile, Struct
 
 GroupKey = tuple[str, str]
@@ -52,138 +54,114 @@ def merge_order(file: DataFile) -> tuple[int, bool, str]:
 
 
 class _Tree:
-    """Files of one tree by path, with an index by group."""
+    """Files of one tree by path, with the paths of each group."""
 
     __slots__ = ("by_path", "groups")
 
-    def __init__(self, files: Iterable[DataFile] = ()) -> None:
+    def __init__(self) -> None:
         self.by_path: dict[str, DataFile] = {}
-        self.groups: dict[GroupKey, dict[str, None]] = {}
-        for file in files:
-            self.add(file)
+        # Tuples, so that copying the outer dict is enough.
+        self.groups: dict[GroupKey, tuple[str, ...]] = {}
 
     def add(self, file: DataFile) -> None:
+        if file.path not in self.by_path:
+            self.groups[file.group_key] = (*self.groups.get(file.group_key, ()), file.path)
         self.by_path[file.path] = file
-        self.groups.setdefault(file.group_key, {})[file.path] = None
 
     def discard(self, path: str) -> DataFile | None:
         file = self.by_path.pop(path, None)
         if file is not None:
-            members = self.groups[file.group_key]
-            del members[path]
-            if not members:
+            left = tuple(other for other in self.groups[file.group_key] if other != path)
+            if left:
+                self.groups[file.group_key] = left
+            else:
                 del self.groups[file.group_key]
         return file
 
-    def of_group(self, key: GroupKey) -> Iterator[DataFile]:
-        return (self.by_path[path] for path in self.groups.get(key, ()))
+    def select(self, partition: str | None, group: str | None) -> Iterable[DataFile]:
+        if partition is None:
+            return self.by_path.values()
+        keys = [(partition, group)] if group is not None else [key for key in self.groups if key[0] == partition]
+        return [self.by_path[path] for key in keys for path in self.groups.get(key, ())]
 
     def copy(self) -> _Tree:
         other = _Tree()
-        other.by_path = dict(self.by_path)
-        other.groups = {key: dict(paths) for key, paths in self.groups.items()}
+        other.by_path, other.groups = dict(self.by_path), dict(self.groups)
         return other
-
-
-class Shared:
-    """The unchanging part of a file set, as a checkpoint holds it: an Arrow table or nothing."""
-
-    def __init__(self, table: Any = None) -> None:
-        self._table = table
-        self._trees: dict[str, _Tree] = {}
-        self._names: list[str] | None = None
-
-    def __len__(self) -> int:
-        return 0 if self._table is None else self._table.num_rows
-
-    def names(self) -> list[str]:
-        if self._names is None:
-            self._names = [] if self._table is None else self._table.column("tree").unique().to_pylist()
-        return self._names
-
-    def tree(self, name: str) -> _Tree:
-        if name not in self._trees:
-            self._trees[name] = _Tree(self._read(name) if name in self.names() else ())
-        return self._trees[name]
-
-    def _read(self, name: str) -> Iterator[DataFile]:
-        import msgspec
-        import pyarrow.compute as pc
-
-        rows = self._table.filter(pc.equal(self._table.column("tree"), name)).drop_columns(["tree"])
-        for partition, group, path, kind, n, size, place, tombstones, lineage, extra in zip(
-            *(column.to_pylist() for column in rows.columns), strict=True
-        ):
-            yield DataFile(name, partition, group, path, kind, n, size, place, tombstones, lineage,
-                           msgspec.json.decode(extra) if extra else None)  # fmt: skip
 
 
 class FileSet:
     """Live files by tree, partition and group."""
 
-    __slots__ = ("_added", "_removed", "_shared")
+    __slots__ = ("_added", "_borrowed", "_removed", "_shared")
 
-    def __init__(self, shared: Shared | None = None) -> None:
-        self._shared = Shared() if shared is None else shared
+    def __init__(self, shared: Columns | None = None) -> None:
+        self._shared = Columns() if shared is None else shared
         self._added: dict[str, _Tree] = {}
-        self._removed: dict[str, set[str]] = {}
+        self._removed: set[int] = set()
+        self._borrowed = False
 
     def copy(self) -> FileSet:
+        """A set that can be changed while this one stays, and the other way round."""
         other = FileSet(self._shared)
-        other._added = {name: tree.copy() for name, tree in self._added.items()}
-        other._removed = {name: set(paths) for name, paths in self._removed.items()}
+        other._added, other._removed = self._added, self._removed
+        self._borrowed = other._borrowed = True
         return other
+
+    def _own(self) -> None:
+        if self._borrowed:
+            self._added = {name: tree.copy() for name, tree in self._added.items()}
+            self._removed = set(self._removed)
+            self._borrowed = False
 
     def changes(self) -> int:
         """Size of the overlay: what a checkpoint written now would spare the next reader."""
-        return sum(len(tree.by_path) for tree in self._added.values()) + sum(map(len, self._removed.values()))
+        return sum(len(tree.by_path) for tree in self._added.values()) + len(self._removed)
 
     def size(self) -> int:
-        """About the number of live files, without looking at each."""
-        return len(self._shared) + self.changes()
+        """The number of live files, without looking at each."""
+        return len(self._shared) - len(self._removed) + sum(len(tree.by_path) for tree in self._added.values())
 
     def trees(self) -> list[str]:
-        return sorted({*self._shared.names(), *self._added})
+        return sorted({*self._shared.trees(), *(name for name, tree in self._added.items() if tree.by_path)})
 
     def add(self, file: DataFile) -> None:
-        self._removed.get(file.tree, set()).discard(file.path)
+        self._own()
         self._added.setdefault(file.tree, _Tree()).add(file)
 
     def remove(self, tree: str, path: str) -> DataFile | None:
         """Takes a file out; returns it, or ``None`` if it was not there."""
-        shared = self._shared.tree(tree).by_path.get(path)
-        gone = self._removed.setdefault(tree, set())
-        if shared is not None and path not in gone:
-            gone.add(path)
-        else:
-            shared = None
+        self._own()
         added = self._added[tree].discard(path) if tree in self._added else None
-        return added or shared
+        row = self._shared.find(tree, path)
+        if row is None or row in self._removed:
+            return added
+        self._removed.add(row)
+        return added or next(self._read([row]))
 
     def remove_tree(self, tree: str) -> None:
-        for file in list(self.files(tree)):
-            self.remove(tree, file.path)
+        self._own()
+        self._added.pop(tree, None)
+        self._removed.update(self._shared.rows(tree))
 
     def files(self, tree: str, partition: str | None = None, group: str | None = None) -> Iterator[DataFile]:
         """Files of a tree; of one partition, or of one group of it, where given."""
-        gone = self._removed.get(tree, set())
-        for part in (self._shared.tree(tree), self._added.get(tree)):
-            if part is None:
-                continue
-            if partition is not None and group is not None:
-                candidates: Iterable[DataFile] = part.of_group((partition, group))
-            elif partition is not None:
-                keys = [key for key in part.groups if key[0] == partition]
-                candidates = (file for key in keys for file in part.of_group(key))
-            else:
-                candidates = part.by_path.values()
-            is_shared = part is not self._added.get(tree)
-            yield from (file for file in candidates if not (is_shared and file.path in gone))
+        yield from self._read(self._live_rows(tree, partition, group))
+        if tree in self._added:
+            yield from self._added[tree].select(partition, group)
+
+    def paths(self) -> Iterator[str]:
+        """The paths of all files of all trees."""
+        for tree in self.trees():
+            yield from self._shared.paths(self._live_rows(tree))
+            if tree in self._added:
+                yield from self._added[tree].by_path
 
     def has(self, tree: str, path: str) -> bool:
         if tree in self._added and path in self._added[tree].by_path:
             return True
-        return path in self._shared.tree(tree).by_path and path not in self._removed.get(tree, set())
+        row = self._shared.find(tree, path)
+        return row is not None and row not in self._removed
 
     def groups(self, tree: str) -> dict[GroupKey, list[DataFile]]:
         """(partition, group) -> its files in merge order."""
@@ -194,3 +172,17 @@ class FileSet:
 
     def __iter__(self) -> Iterator[DataFile]:
         return (file for tree in self.trees() for file in self.files(tree))
+
+    def flattened(self) -> Columns:
+        """The same files as columns alone, without an overlay: what a checkpoint holds."""
+        if not self.changes() and self._shared.table is not None:
+            return self._shared
+        added = (file for tree in self._added.values() for file in tree.by_path.values())
+        return self._shared.changed(self._removed, added)
+
+    def _live_rows(self, tree: str, partition: str | None = None, group: str | None = None) -> list[int]:
+        rows = self._shared.rows(tree, partition, group)
+        return [row for row in rows if row not in self._removed] if self._removed else rows
+
+    def _read(self, rows: list[int]) -> Iterator[DataFile]:
+        return (DataFile(*values) for values in self._shared.read(rows))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import TypeVar
 
@@ -21,10 +22,10 @@ from spark_apps.storage.errors import (
     NewerFormat,
     ObjectNotFound,
     SnapshotExpired,
-    StorageError,
     TableNotFound,
     VersionNotFound,
 )
+from spark_apps.storage.once import OutcomeUnknown, write_once
 from spark_apps.storage.store import ObjectStore
 from spark_apps.timeline import checkpoints, sidecars
 from spark_apps.timeline.model import FORMAT_VERSION, Commit, FormatOnly, Struct
@@ -35,8 +36,9 @@ logger = logging.getLogger(__name__)
 ROOT = "_index"
 TIMELINE = f"{ROOT}/timeline"
 
-_CREATE_TRIES = 5
-_BACKOFF_SECONDS = 0.05
+_PREFETCH_FROM = 32
+_PREFETCH_THREADS = 16
+_RECENT_KEPT = 1000
 _INSTANT_FORMAT = "%Y%m%d%H%M%S"
 
 T = TypeVar("T", bound=Struct)
@@ -58,6 +60,7 @@ class Timeline:
         self._state = State()
         self._snapshot: State | None = None
         self._recent: dict[int, Commit] = {}
+        self._loaded: State | None = None
         self.sleep: Callable[[float], None] = time.sleep
 
     # --- reading ----------------------------------------------------------------------------------------------
@@ -71,7 +74,7 @@ class Timeline:
         :raises NewerFormat: if a newer version of this package wrote the log.
         """
         timeline = cls(store, clock)
-        timeline._load(None)
+        timeline._load()
         if timeline._state.dropped:
             raise TableNotFound(f"The table at {store.uri} was dropped in version {timeline._state.version}.")
         return timeline
@@ -132,10 +135,15 @@ class Timeline:
 
     def rebuild(self, version: int) -> State:
         """The state of any version up to the newest, folded from the log; its files may have been expired."""
-        timeline = Timeline(self.store, self.clock)
-        timeline._recent = dict(self._recent)
-        timeline._load(version)
-        return timeline._state
+        if version == self._state.version:
+            return self.head
+        base = self._loaded if self._loaded is not None and self._loaded.version <= version else None
+        if base is None:
+            base = checkpoints.newest(self.store, version)
+        state = State() if base is None else base.copy()
+        for commit in self.commits(after=state.version, until=version):
+            state.apply(commit)
+        return state
 
     # --- writing ----------------------------------------------------------------------------------------------
 
@@ -145,45 +153,22 @@ class Timeline:
         :returns: the commit that stands there now: this one, or another's that was first.
         :raises CommitStateUnknown: if the store did not let us find out.
         """
-        key = commit_key(commit.version)
         body = msgspec.json.encode(sidecars.split(self.store, commit))
-        for tried in range(_CREATE_TRIES):
-            try:
-                self.store.create(key, body)
-                return commit
-            except StorageError as error:
-                found = self._read_back(key, commit, error)
-            if found is not None:
-                return commit if found == body else self.decode(found, commit.version)
-            self.sleep(_BACKOFF_SECONDS * 2**tried)
-        raise CommitStateUnknown(
-            f"Version {commit.version} of {self.store.uri} could not be written in {_CREATE_TRIES} tries: the store "
-            "answers with errors and shows no such object.",
-            hint="Try the same transaction again: it finds its commit if there is one.",
-        )
-
-    def _read_back(self, key: str, commit: Commit, cause: StorageError) -> bytes | None:
-        error: StorageError = cause
-        for tried in range(_CREATE_TRIES):
-            try:
-                return self.store.get(key)
-            except ObjectNotFound:
-                return None
-            except StorageError as unreadable:
-                error = unreadable
-                self.sleep(_BACKOFF_SECONDS * 2**tried)
-        raise CommitStateUnknown(
-            f"Version {commit.version} of {self.store.uri} was sent ({cause.message}) and could not be read back "
-            f"({error.message}).",
-            hint="Try the same transaction again once the store answers: it finds its commit if there is one.",
-        ) from error
+        try:
+            found = write_once(self.store, commit_key(commit.version), body, self.sleep)
+        except OutcomeUnknown as error:
+            raise CommitStateUnknown(
+                f"Version {commit.version} by transaction {commit.txn_id}: {error.message}",
+                hint="Try the same transaction again once the store answers: it finds its commit if there is one.",
+            ) from error
+        return commit if found == body else self.decode(found, commit.version)
 
     def advance(self, commit: Commit) -> None:
         """Folds in the next commit, and writes a checkpoint when enough has come together."""
         self._state.apply(commit)
         self._recent[commit.version] = commit
-        if len(self._recent) > 1000:
-            del self._recent[min(self._recent)]
+        while len(self._recent) > _RECENT_KEPT:
+            del self._recent[next(iter(self._recent))]
 
     def checkpoint_if_due(self) -> None:
         """Writes a checkpoint of the newest state once the log behind the last one has grown. Failing is no harm."""
@@ -193,7 +178,8 @@ class Timeline:
         """:raises LogVanished: if the newest version known is gone from the store."""
         if self._state.version >= 0 and self.store.head(commit_key(self._state.version)) is None:
             raise LogVanished(
-                f"Version {self._state.version} of {self.store.uri} was there and is gone: the log was deleted or moved.",
+                f"Version {self._state.version} of {self.store.uri} was there and is gone: the log was deleted or "
+                "moved.",
                 hint="Put the folder _index/timeline back from a backup; do not create the table anew over its files.",
             )
 
@@ -223,24 +209,28 @@ class Timeline:
 
     # --- inside -----------------------------------------------------------------------------------------------
 
-    def _load(self, until: int | None) -> None:
-        """Reads from the newest usable checkpoint (not after ``until``) to the end of the log, or to ``until``."""
-        base = checkpoints.newest(self.store, until)
+    def _load(self) -> None:
+        """Reads from the newest usable checkpoint to the end of the log."""
+        base = checkpoints.newest(self.store)
         if base is not None:
-            self._state = base
-        if until is not None:
-            for commit in self.commits(after=self._state.version, until=until):
-                self._state.apply(commit)
-            return
+            self._state, self._loaded = base, base.copy()
         last = self._last_listed()
         if last < 0 and base is None:
             self._raise_missing()
-        for version in range(self._state.version + 1, last + 1):
-            commit = self.read(version)
-            if commit is None:
-                raise self._hole(version)
-            self.advance(commit)
+        for start in range(self._state.version + 1, last + 1, _RECENT_KEPT):
+            versions = range(start, min(start + _RECENT_KEPT, last + 1))
+            for version, found in zip(versions, self._read_many(versions), strict=True):
+                if found is None:
+                    raise self._hole(version)
+                self.advance(found)
         self._read_on()
+
+    def _read_many(self, versions: range) -> list[Commit | None]:
+        """Many are read at once: one after the other, a far store would take a round trip for each."""
+        if len(versions) < _PREFETCH_FROM:
+            return [self.read(version) for version in versions]
+        with ThreadPoolExecutor(_PREFETCH_THREADS) as pool:
+            return list(pool.map(self.read, versions))
 
     def _read_on(self) -> None:
         while (commit := self.read(self._state.version + 1)) is not None:

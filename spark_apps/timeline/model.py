@@ -113,7 +113,7 @@ class TableDefinition(Struct, frozen=True):
 
 
 class HashingConfig(Struct, frozen=True):
-    """Rules for the bucket count of partitions to come, as of one instant (seed of the partition-level bucket index)."""
+    """Rules for the bucket count of partitions to come, as of one instant (seed: partition-level bucket index)."""
 
     instant: str
     default: int

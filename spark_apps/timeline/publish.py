@@ -1,7 +1,8 @@
 """Publishing a commit: read to the end of the log, check, write the next version, and again if another was first.
 
-Every commit of a table goes through :func:`publish`. Version N is written only after every commit from the intent's base
-to N-1 was read, and none of them is the transaction's own, ends its attempt, conflicts with it, or ends its window.
+Every commit of a table goes through :func:`publish`. Version N is written only after every commit from the intent's
+base to N-1 was read, and none of them is the transaction's own, ends its attempt, conflicts with it, or ends its
+window.
 """
 
 from __future__ import annotations
@@ -18,10 +19,20 @@ from spark_apps.storage.errors import (
     ConcurrentWrite,
     FencedOff,
     StopWriteWindowOpen,
+    TableNotFound,
 )
 from spark_apps.timeline.conflicts import Intent, conflict
 from spark_apps.timeline.log import Timeline, format_instant
-from spark_apps.timeline.model import FORMAT_VERSION, Commit, EndWindow, Receipt
+from spark_apps.timeline.model import (
+    DATA_TREE,
+    FORMAT_VERSION,
+    AddFile,
+    AnyAction,
+    Commit,
+    EndWindow,
+    PutTable,
+    Receipt,
+)
 from spark_apps.timeline.state import State, Window
 
 logger = logging.getLogger(__name__)
@@ -48,6 +59,7 @@ def publish(timeline: Timeline, intent: Intent, guard: Guard | None = None) -> R
         if guard is not None:
             guard(head)
         if not intent.exempt:
+            check_not_dropped(timeline, head, intent)
             check_bucket_counts(head, intent)
             expired = check_windows(head, intent, timeline.clock())
             if expired is not None:
@@ -62,16 +74,16 @@ def publish(timeline: Timeline, intent: Intent, guard: Guard | None = None) -> R
             return Receipt.of(mine)
 
 
-def housekeeping(operation: str, *actions, txn_id: str | None = None, base: int, **rest) -> Intent:  # type: ignore[no-untyped-def]
-    """An intent without files: windows, aborts, expiries. Allowed inside anybody's window; its attempt is drawn by lot."""
+def housekeeping(operation: str, action: AnyAction, *, base: int, txn_id: str | None = None) -> Intent:
+    """An intent without files: a window, an abort, an expiry. Allowed inside anybody's window; its attempt number is
+    drawn by lot."""
     return Intent(
         operation=operation,
         txn_id=txn_id or new_txn_id(operation),
         attempt=secrets.randbits(62),
         base=base,
-        actions=tuple(actions),
+        actions=(action,),
         exempt=True,
-        **rest,
     )
 
 
@@ -122,6 +134,12 @@ def check_not_aborted(state: State, txn_id: str, attempt: int) -> None:
         )
 
 
+def check_not_dropped(timeline: Timeline, state: State, intent: Intent) -> None:
+    """:raises TableNotFound: unless the commit makes the table anew."""
+    if state.dropped and not any(isinstance(action, PutTable) for action in intent.actions):
+        raise TableNotFound(f"The table at {timeline.store.uri} was dropped.", hint="Create it again.")
+
+
 def check_conflict(intent: Intent, commit: Commit) -> None:
     """:raises ConcurrentWrite: naming both sides."""
     scopes = conflict(intent, commit)
@@ -136,18 +154,29 @@ def check_conflict(intent: Intent, commit: Commit) -> None:
 
 def check_bucket_counts(state: State, intent: Intent) -> None:
     """:raises BucketCountMismatch: naming both counts. A commit that replaces the whole partition sets its count."""
-    replaced = {
-        write.scope.partition for write in intent.writes if write.mode == "replace" and write.scope.kind == "partition"
-    }
-    if any(write.mode == "replace" and write.scope.kind == "table" for write in intent.writes):
+    replaced = [write.scope for write in intent.writes if write.mode == "replace"]
+    if any(scope.kind == "table" for scope in replaced):
         return
-    for partition, count in intent.bucket_counts.items():
+    sets = {scope.partition for scope in replaced if scope.kind == "partition"}
+    given = intent.bucket_counts
+    for partition, count in given.items():
         there = state.partitions.get(partition)
-        if there is not None and there.buckets != count and partition not in replaced:
+        if there is not None and there.buckets != count and partition not in sets:
             raise BucketCountMismatch(
-                f"Partition {partition!r} has {there.buckets} buckets; {intent.operation} (transaction {intent.txn_id}) "
-                f"was written with {count}.",
+                f"Partition {partition!r} has {there.buckets} buckets; {intent.operation} (transaction "
+                f"{intent.txn_id}) was written with {count}.",
                 hint="Run it again; to change the count, rescale the partition.",
+            )
+    for action in intent.actions:
+        if not isinstance(action, AddFile) or action.tree != DATA_TREE:
+            continue
+        known = state.partitions.get(action.partition)
+        count = given.get(action.partition, None if known is None else known.buckets)
+        if count is not None and not (action.group.isdigit() and int(action.group) < count):
+            raise BucketCountMismatch(
+                f"Partition {action.partition!r} has {count} buckets; {intent.operation} (transaction {intent.txn_id}) "
+                f"wrote a file of bucket {action.group}.",
+                hint="Run it again.",
             )
 
 
@@ -171,7 +200,8 @@ def check_windows(state: State, intent: Intent, now: float) -> Window | None:
             return window
         raise StopWriteWindowOpen(
             f"{window.holder} holds a stop-write window over {window.scope_text} (epoch {window.epoch}) until "
-            f"{format_instant(window.deadline)} UTC; {intent.operation} (transaction {intent.txn_id}) would write there.",
+            f"{format_instant(window.deadline)} UTC; {intent.operation} (transaction {intent.txn_id}) would write "
+            "there.",
             hint="Wait until the window is closed (StopWriteWindowClosedSensor), then run it again.",
         )
     return None

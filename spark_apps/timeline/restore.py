@@ -1,7 +1,8 @@
 """Restoring an earlier version, as a new commit.
 
-It brings back rows, bucket counts and the state of indexes that existed then and exist now. Newer indexes stay and cover
-nothing; dropped ones stay dropped. Windows, transaction ids, aborts, instants and bucket rules never go back.
+It brings back rows, bucket counts and the state of indexes that existed then and exist now. Newer indexes stay, empty
+and covering nothing; dropped ones stay dropped. Windows, transaction ids, aborts, instants and bucket rules never go
+back.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from spark_apps.timeline.model import (
     DATA_TREE,
     AnyAction,
     DropPartition,
+    PutIndex,
     PutPartition,
     PutTable,
     Receipt,
@@ -23,8 +25,9 @@ from spark_apps.timeline.model import (
     Write,
     table_scope,
 )
+from spark_apps.timeline.publish import new_txn_id
 from spark_apps.timeline.state import NEVER, State
-from spark_apps.timeline.transactions import begin
+from spark_apps.timeline.transactions import begin, find_receipt
 
 
 def restore(timeline: Timeline, version: int, *, txn_id: str | None = None, window: int | None = None) -> Receipt:
@@ -33,13 +36,20 @@ def restore(timeline: Timeline, version: int, *, txn_id: str | None = None, wind
     :param window: epoch of a stop-write window over the whole table, where one is held.
     :raises VersionNotFound: :raises SnapshotExpired: :raises ConcurrentWrite: if somebody commits meanwhile.
     """
-    timeline.refresh()
+    if txn_id is not None:
+        done = find_receipt(timeline, txn_id)  # before looking at the version, which may have been expired since
+        if done is not None:
+            return done
+    head = timeline.refresh()
     timeline.at(version)
+    if version == head.version:
+        return Receipt(None, txn_id or new_txn_id("restore"), "restore", {"restored_version": version})
     try:
         transaction = begin(timeline, operation="restore", txn_id=txn_id, window=window, protect=version)
     except AlreadyCommitted as error:
         return error.receipt
-    then, now = timeline.at(version), transaction.base
+    # Not at(): by now the version may have been expired, while its files are kept for this attempt.
+    then, now = timeline.rebuild(version), transaction.base
     actions = tuple(_changes(now, then))
     metrics = {
         "restored_version": version,
@@ -63,9 +73,13 @@ def _changes(now: State, then: State) -> Iterator[AnyAction]:
     for name, index in now.indexes.items():
         tree, earlier = index.definition.tree, then.indexes.get(name)
         if earlier is not None and earlier.definition.tree == tree:
+            if earlier.definition != index.definition:
+                yield PutIndex(earlier.definition, index.state)
             yield from _file_changes(now, then, tree)
             lag = earlier.lag
         else:
+            # Its entries tell of rows that are no more; a refresh starts from nothing.
+            yield from (RemoveFile(tree, path) for path in sorted(file.path for file in now.files(tree)))
             lag = dict.fromkeys(then.groups(DATA_TREE), NEVER)
         yield SetLag(tree, tuple((*group, through) for group, through in lag.items()))
 

@@ -56,11 +56,17 @@ class PartitionEntry(Struct, frozen=True):
 
 
 class IndexEntry(Struct, frozen=True):
-    """An index as of a version. ``lag`` names the file groups it does not cover: covered through which version."""
+    """An index as of a version.
+
+    ``lag`` names the file groups it does not cover: covered through which version. ``dirty`` tells of each of these the
+    newest version whose change the index was not told of: who covers it through there has covered all, because later
+    changes, if any, brought their own entries.
+    """
 
     definition: IndexDefinition
     state: model.IndexState = "active"
     lag: dict[GroupKey, int] = {}
+    dirty: dict[GroupKey, int] = {}
     created: int = 0
     refreshed: int = 0
 
@@ -159,59 +165,85 @@ class State:
             raise LogDamaged(f"Version {commit.version} follows version {self.version} in the log.")
         self.version, self.instant = commit.version, commit.instant
         self.committed[commit.txn_id] = (commit.version, commit.attempt)
-        touched: set[GroupKey] = set()
-        changed: set[GroupKey] = set()
+        lag_before = {name: entry.lag for name, entry in self.indexes.items() if entry.lag}
+        effect = _Effect()
         for action in commit.actions:
             if type(action) is model.AddFile:
-                self._add(action, commit, touched, changed)
+                self._add(action, commit, effect)
             else:
-                self._rows_changed(changed, commit)
-                _FOLD[type(action)](self, action, commit, touched)
-        self._rows_changed(changed, commit)
-        self._forget_empty_groups(touched)
+                self._rows_changed(effect.changed, commit)
+                _FOLD[type(action)](self, action, commit, effect)
+        if not effect.restored and any(write.mode == "replace" for write in commit.writes):
+            # Rows that went without others in their place: an index that was not told still lists them.
+            effect.changed |= {group for group in effect.cut - effect.filled if self._has_files(group)}
+            self._rows_changed(effect.changed, commit)
+            self._spread_lag(lag_before, effect.moved, commit)
+        self._rows_changed(effect.changed, commit)
+        self._forget_empty_groups(effect.cut)
+
+    def _has_files(self, group: GroupKey) -> bool:
+        return next(self.file_set.files(DATA_TREE, *group), None) is not None
 
     def _forget_empty_groups(self, touched: set[GroupKey]) -> None:
         for name, entry in self.indexes.items():
-            gone = {key for key in touched & entry.lag.keys() if not self.files(DATA_TREE, *key)}
+            gone = {group for group in touched & entry.lag.keys() if not self._has_files(group)}
             if gone:
-                self._set_lag(name, {group: at for group, at in entry.lag.items() if group not in gone})
+                self._set_lag(name, {group: at for group, at in entry.lag.items() if group not in gone}, entry.dirty)
 
     def _rows_changed(self, changed: set[GroupKey], commit: Commit) -> None:
         """Groups whose rows changed lag behind in every index that the commit did not keep in step."""
         for name, entry in self.indexes.items():
             if changed and entry.definition.tree not in commit.maintained:
-                self._set_lag(name, {**dict.fromkeys(changed, commit.version - 1), **entry.lag})
+                lag = {**dict.fromkeys(changed, commit.version - 1), **entry.lag}
+                self._set_lag(name, lag, {**entry.dirty, **dict.fromkeys(changed, commit.version)})
         changed.clear()
 
-    def _set_lag(self, name: str, lag: dict[GroupKey, int]) -> None:
-        self.indexes[name] = replace(self.indexes[name], lag=lag)
+    def _spread_lag(self, before: dict[str, dict[GroupKey, int]], moved: set[GroupKey], commit: Commit) -> None:
+        """Rows moved between the groups of a partition (a rescale): what one group lagged by, all may lag by now."""
+        for name in before.keys() & self.indexes.keys():
+            entry = self.indexes[name]
+            lag, dirty = dict(entry.lag), dict(entry.dirty)
+            for partition in {group[0] for group in moved}:
+                lagging = [group for group in before[name] if group[0] == partition]
+                if not lagging:
+                    continue
+                lowest = min(before[name][group] for group in lagging)
+                newest = max(dirty.get(group, commit.version) for group in lagging)
+                for group in moved:
+                    if group[0] == partition:
+                        lag[group] = min(lag.get(group, lowest), lowest)
+                        dirty[group] = max(dirty.get(group, newest), newest)
+            self._set_lag(name, lag, dirty)
 
-    def _add(self, action: model.AddFile, commit: Commit, touched: set[GroupKey], changed: set[GroupKey]) -> None:
+    def _set_lag(self, name: str, lag: dict[GroupKey, int], dirty: dict[GroupKey, int]) -> None:
+        dirty = {group: dirty[group] for group in lag}
+        self.indexes[name] = replace(self.indexes[name], lag=lag, dirty=dirty)
+
+    def _add(self, action: model.AddFile, commit: Commit, effect: _Effect) -> None:
         if action.tree != DATA_TREE and self.index_of_tree(action.tree) is None:
             return  # of an index that was dropped meanwhile; the file is nobody's and the cleaner takes it
         file = DataFile.of(action, commit.version)
         self.file_set.add(file)
         if action.tree == DATA_TREE:
-            touched.add(file.group_key)
-            if file.place == commit.version:
-                changed.add(file.group_key)
+            effect.filled.add(file.group_key)
+            (effect.changed if file.place == commit.version else effect.moved).add(file.group_key)
 
-    def _remove(self, action: model.RemoveFile, _commit: Commit, touched: set[GroupKey]) -> None:
+    def _remove(self, action: model.RemoveFile, _commit: Commit, effect: _Effect) -> None:
         file = self.file_set.remove(action.tree, action.path)
         if file is not None and action.tree == DATA_TREE:
-            touched.add(file.group_key)
+            effect.cut.add(file.group_key)
 
     def _put_partition(self, action: model.PutPartition, *_: Any) -> None:
         self.partitions[action.path] = PartitionEntry(action.buckets, action.values)
 
-    def _drop_partition(self, action: model.DropPartition, _commit: Commit, touched: set[GroupKey]) -> None:
+    def _drop_partition(self, action: model.DropPartition, _commit: Commit, effect: _Effect) -> None:
         self.partitions.pop(action.path, None)
         for file in self.files(DATA_TREE, action.path):
             self.file_set.remove(DATA_TREE, file.path)
-            touched.add(file.group_key)
+            effect.cut.add(file.group_key)
 
     def _put_table(self, action: model.PutTable, *_: Any) -> None:
-        self.definition = action.definition
+        self.definition, self.dropped = action.definition, False
 
     def _drop_table(self, *_: Any) -> None:
         self.dropped = True
@@ -219,14 +251,19 @@ class State:
         for tree in self.file_set.trees():
             self.file_set.remove_tree(tree)
 
-    def _put_index(self, action: model.PutIndex, commit: Commit, _touched: set[GroupKey]) -> None:
+    def _put_index(self, action: model.PutIndex, commit: Commit, _effect: _Effect) -> None:
         old = self.indexes.get(action.definition.name)
         if old is not None and old.definition.tree == action.definition.tree:
             self.indexes[action.definition.name] = replace(old, definition=action.definition, state=action.state)
             return
-        lag = {} if action.covered else dict.fromkeys(self.groups(DATA_TREE), NEVER)
+        if old is not None:
+            self.file_set.remove_tree(old.definition.tree)
+        dirty: dict[GroupKey, int] = {}
+        if not action.covered:
+            for file in self.file_set.files(DATA_TREE):
+                dirty[file.group_key] = max(file.place, dirty.get(file.group_key, NEVER))
         self.indexes[action.definition.name] = IndexEntry(
-            action.definition, action.state, lag, commit.version, commit.version
+            action.definition, action.state, dict.fromkeys(dirty, NEVER), dirty, commit.version, commit.version
         )
 
     def _drop_index(self, action: model.DropIndex, *_: Any) -> None:
@@ -234,7 +271,7 @@ class State:
         if entry is not None:
             self.file_set.remove_tree(entry.definition.tree)
 
-    def _cover(self, action: model.Cover, commit: Commit, _touched: set[GroupKey]) -> None:
+    def _cover(self, action: model.Cover, commit: Commit, _effect: _Effect) -> None:
         entry = self.index_of_tree(action.tree)
         if entry is None:
             return
@@ -242,15 +279,17 @@ class State:
         for group, through in entry.lag.items():
             if action.partitions is not None and group[0] not in action.partitions:
                 lag[group] = through
-            elif any(file.place > action.through for file in self.files(DATA_TREE, *group)):
+            elif entry.dirty[group] > action.through:
                 lag[group] = max(through, action.through)
         name = entry.definition.name
-        self.indexes[name] = replace(entry, lag=lag, refreshed=commit.version)
+        self._set_lag(name, lag, entry.dirty)
+        self.indexes[name] = replace(self.indexes[name], refreshed=commit.version)
 
-    def _set_lag_action(self, action: model.SetLag, *_: Any) -> None:
+    def _set_lag_action(self, action: model.SetLag, commit: Commit, _effect: _Effect) -> None:
         entry = self.index_of_tree(action.tree)
         if entry is not None:
-            self._set_lag(entry.definition.name, {(p, g): through for p, g, through in action.groups})
+            lag = {(partition, group): through for partition, group, through in action.groups}
+            self._set_lag(entry.definition.name, lag, dict.fromkeys(lag, commit.version))
 
     def _put_config(self, action: model.PutHashingConfig, *_: Any) -> None:
         self.configs.append(action.config)
@@ -260,19 +299,22 @@ class State:
     def _put_meta(self, action: model.HashingMeta, *_: Any) -> None:
         self.meta_paths.append(action.path)
 
-    def _open_window(self, action: model.OpenWindow, commit: Commit, _touched: set[GroupKey]) -> None:
+    def _open_window(self, action: model.OpenWindow, commit: Commit, _effect: _Effect) -> None:
         self.windows[commit.version] = Window(
             commit.version, action.holder, action.deadline, action.last_moment, action.partitions
         )
 
     def _renew_window(self, action: model.RenewWindow, *_: Any) -> None:
-        window = self.windows[action.epoch]
-        self.windows[action.epoch] = replace(window, deadline=action.deadline)
+        window = self.windows.get(action.epoch)
+        if window is not None:
+            # Two renewals may have raced; none shortens the other's, and none passes the last moment.
+            deadline = max(window.deadline, min(action.deadline, window.last_moment))
+            self.windows[action.epoch] = replace(window, deadline=deadline)
 
-    def _close_window(self, action: model.CloseWindow, commit: Commit, _touched: set[GroupKey]) -> None:
+    def _close_window(self, action: model.CloseWindow, commit: Commit, _effect: _Effect) -> None:
         self._end(action.epoch, f"was closed by its holder in version {commit.version}")
 
-    def _end_window(self, action: model.EndWindow, commit: Commit, _touched: set[GroupKey]) -> None:
+    def _end_window(self, action: model.EndWindow, commit: Commit, _effect: _Effect) -> None:
         self._end(
             action.epoch,
             f"passed its deadline and was ended by {action.ended_by} in version {commit.version}",
@@ -286,13 +328,26 @@ class State:
                 del self.ended_windows[old]
 
     def _abort(self, action: model.Abort, *_: Any) -> None:
-        self.aborted.setdefault(action.txn_id, []).append(action.attempt)
+        if not self.is_aborted(action.txn_id, action.attempt):
+            self.aborted.setdefault(action.txn_id, []).append(action.attempt)
 
     def _expire(self, action: model.Expire, *_: Any) -> None:
         self.expired_below = max(self.expired_below, action.below)
 
-    def _restore(self, action: model.Restore, commit: Commit, _touched: set[GroupKey]) -> None:
+    def _restore(self, action: model.Restore, commit: Commit, effect: _Effect) -> None:
+        effect.restored = True
         self.restores.append((commit.version, action.to))
+
+
+class _Effect:
+    """What one commit did to the groups of the table's own rows, gathered while it is folded in."""
+
+    def __init__(self) -> None:
+        self.changed: set[GroupKey] = set()
+        self.moved: set[GroupKey] = set()
+        self.filled: set[GroupKey] = set()
+        self.cut: set[GroupKey] = set()
+        self.restored = False
 
 
 _FOLD: dict[type, Any] = {

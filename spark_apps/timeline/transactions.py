@@ -18,14 +18,13 @@ import xxhash
 
 from spark_apps.storage.errors import (
     AlreadyCommitted,
-    ObjectExists,
     ObjectNotFound,
     StageMismatch,
-    StorageError,
     TransactionNotFound,
 )
 from spark_apps.storage.names import check_name, check_txn_id
-from spark_apps.timeline.conflicts import Intent, KeysConflict
+from spark_apps.storage.once import write_once
+from spark_apps.timeline.conflicts import Intent, KeysConflict, check_declared
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.model import (
     Abort,
@@ -54,8 +53,6 @@ logger = logging.getLogger(__name__)
 TRANSACTIONS = "_index/transactions"
 DATA = "data"
 INDEXES = "_index/indexes"
-
-_CLAIM_TRIES = 5
 
 
 class Transaction:
@@ -163,15 +160,19 @@ class Transaction:
     ) -> Receipt:
         """Publishes the work in one commit: ``actions``, or without them what the stages' manifests list.
 
+        :param reads: what the work relied on; added to what the manifests say.
+        :param writes: what it writes; added likewise. Every file added or removed must lie in one of these.
         :param maintained: trees of the indexes that are in step with the rows after this commit.
         :param keys_conflict: told apart by keys, two appends to one shard of a unique index.
         :raises AlreadyCommitted: :raises CommitRefused: :raises CommitStateUnknown:
         """
         told = dict(metrics or {})
         if actions is None:
-            manifest = self._joined_stages(told)
+            own = StageManifest("", (), tuple(reads), tuple(writes), tuple(maintained), {}, told)
+            manifest = self._joined_stages(own)
         else:
             manifest = StageManifest("", tuple(actions), tuple(reads), tuple(writes), tuple(maintained), {}, told)
+        check_declared(self.requested.operation, manifest.actions, manifest.writes)
         self._check_files(manifest.actions)
         intent = Intent(
             operation=self.requested.operation,
@@ -194,25 +195,27 @@ class Transaction:
 
     def withdraw(self) -> None:
         """Takes back the request of an attempt that found nothing to do. Only for its owner, and instead of a commit:
-        nobody waits for the attempt any longer, and its number may be given out again."""
-        self.timeline.store.delete([info.key for info in self.timeline.store.list(self.folder)])
+        nobody waits for the attempt any longer, and its number may be given out again. What it staged goes with it."""
+        for folder in (f"{DATA}/{self.txn_id}.{self.attempt}", self.folder):
+            self.timeline.store.delete([info.key for info in self.timeline.store.list(folder)])
 
     def _stage_key(self, name: str) -> str:
         return f"{self.folder}/stage-{check_name('stage', name)}.json"
 
-    def _joined_stages(self, metrics: dict[str, Any]) -> StageManifest:
+    def _joined_stages(self, own: StageManifest) -> StageManifest:
         staged = {name: self.staged(name) for name in self.requested.stages}
         for name, (manifest, _) in staged.items():
             for source, made_from in manifest.made_from.items():
                 if source not in staged or staged[source][1] != made_from:
                     raise StageMismatch(
-                        f"Stage {name!r} of transaction {self.txn_id} was made from another try of stage {source!r} than "
-                        "the one that is staged now.",
+                        f"Stage {name!r} of transaction {self.txn_id} was made from another try of stage {source!r} "
+                        "than the one that is staged now.",
                         hint=f"Run the task of stage {name!r} again, then commit.",
                     )
-        manifests = [manifest for manifest, _ in staged.values()]
+        manifests = [*(manifest for manifest, _ in staged.values()), own]
+        metrics: dict[str, Any] = {}
         for manifest in manifests:
-            metrics = {**manifest.metrics, **metrics}
+            metrics.update(manifest.metrics)
         return StageManifest(
             "",
             tuple(action for manifest in manifests for action in manifest.actions),
@@ -235,8 +238,8 @@ class Transaction:
         if wrong:
             path = wrong[0]
             raise StageMismatch(
-                f"{len(wrong)} of {len(expected)} staged files of transaction {self.txn_id} are missing or have another "
-                f"size; the first is {path} ({found.get(path, 'no')} bytes there, {expected[path]} staged).",
+                f"{len(wrong)} of {len(expected)} staged files of transaction {self.txn_id} are missing or have "
+                f"another size; the first is {path} ({found.get(path, 'no')} bytes there, {expected[path]} staged).",
                 hint="Run the transaction again.",
             )
 
@@ -289,7 +292,8 @@ def begin(
         check_not_committed(after, txn_id, timeline)
         if protect is not None:
             timeline.at(protect)  # a cleaner that did not see the request may have expired it
-        if after.expired_below <= base.version:
+        ended = after.is_aborted(txn_id, requested.attempt)  # the number of an attempt that ended while we claimed it
+        if after.expired_below <= base.version and not ended:
             return Transaction(timeline, requested, base)
 
 
@@ -298,10 +302,12 @@ def resume(timeline: Timeline, txn_id: str, attempt: int) -> Transaction:
 
     :raises TransactionNotFound: :raises AttemptAborted: :raises AlreadyCommitted:
     """
+    # First whether it has ended: what an ended attempt left behind may have been tidied away.
+    state = timeline.refresh()
+    check_not_committed(state, check_txn_id(txn_id), timeline)
+    check_not_aborted(state, txn_id, attempt)
     requested = read_requested(timeline, txn_id, attempt)
-    transaction = Transaction(timeline, requested, timeline.rebuild(requested.base))
-    transaction.check_alive()
-    return transaction
+    return Transaction(timeline, requested, timeline.rebuild(requested.base))
 
 
 def abort(timeline: Timeline, txn_id: str, attempt: int, reason: str = "") -> Receipt:
@@ -318,7 +324,9 @@ def abort(timeline: Timeline, txn_id: str, attempt: int, reason: str = "") -> Re
             raise AlreadyCommitted(
                 f"Attempt {attempt} of transaction {txn_id} has committed version {commit.version}; it is not aborted.",
                 Receipt.of(commit),
-                outcome="The commit stands.",
+                outcome="The commit stands."
+                if state.stands(commit.version)
+                else "A later restore took its effect back.",
             )
 
     name = f"abort-{hashlib.sha256(txn_id.encode()).hexdigest()[:24]}.{attempt}"
@@ -420,21 +428,10 @@ def _claim(timeline: Timeline, request: Requested) -> Requested:
     state = timeline.head
     used = [attempt for _, attempt in attempts(timeline, request.txn_id)] + state.aborted.get(request.txn_id, [])
     number = max(used, default=0) + 1
-    failed = 0
     while True:
         mine = msgspec.structs.replace(request, attempt=number)
         body = msgspec.json.encode(mine)
         key = f"{attempt_folder(request.txn_id, number)}/requested.json"
-        try:
-            timeline.store.create(key, body)
+        if write_once(timeline.store, key, body, timeline.sleep) == body:
             return mine
-        except ObjectExists:
-            if timeline.store.get(key) == body:
-                return mine
-            number += 1
-        except StorageError:
-            # The same number again: if the request landed after all, reading it back will show that it is ours.
-            failed += 1
-            if failed == _CLAIM_TRIES:
-                raise
-            timeline.sleep(0.05 * 2**failed)
+        number += 1

@@ -1,7 +1,7 @@
 """Stop-write windows: while one is open, only its holder commits in its scope.
 
-Opening, renewing, closing and ending are commits. The epoch, the version that opened the window, is the holder's fencing
-token: a holder that slept past its deadline and was replaced is refused by its epoch, whatever its clock says.
+Opening, renewing, closing and ending are commits. The epoch, the version that opened the window, is the holder's
+fencing token: a holder that slept past its deadline and was replaced is refused by its epoch, whatever its clock says.
 """
 
 from __future__ import annotations
@@ -152,7 +152,8 @@ def drain(
         if late:
             names = ", ".join(f"{request.txn_id} (attempt {request.attempt}, {request.operation})" for request in left)
             raise DrainTimeout(
-                f"{len(left)} writers from before the window of epoch {epoch} are still at work after {seconds:g} s: {names}.",
+                f"{len(left)} writers from before the window of epoch {epoch} are still at work after {seconds:g} s: "
+                f"{names}.",
                 hint="Wait longer, or drain with then_abort=True, which ends them by a commit.",
             )
         timeline.sleep(poll)
@@ -193,7 +194,8 @@ def _check_open(timeline: Timeline, state: State, epoch: int) -> None:
         how = state.ended_windows.get(epoch, f"version {epoch} opened no window that is remembered")
         open_now = ", ".join(str(known) for known in state.windows) or "none"
         raise WindowNotOpen(
-            f"Epoch {epoch} is not that of an open stop-write window of {timeline.store.uri}: {how}. Open epochs: {open_now}.",
+            f"Epoch {epoch} is not that of an open stop-write window of {timeline.store.uri}: {how}. "
+            f"Open epochs: {open_now}.",
             hint="Use the epoch that opening the window returned.",
         )
 

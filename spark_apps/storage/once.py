@@ -1,0 +1,60 @@
+"""Writing an object exactly once, against stores that answer wrongly about it.
+
+A store may answer an error to a write that landed, and "already exists" to one's own; a request that timed out may land
+later. So no answer but success decides anything: the object is read back, and only its bytes tell whose it is.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from spark_apps.storage.errors import ObjectNotFound, StorageError, StorageUnavailable
+from spark_apps.storage.store import ObjectStore
+
+logger = logging.getLogger(__name__)
+
+_TRIES = 5
+_BACKOFF_SECONDS = 0.05
+
+
+class OutcomeUnknown(StorageUnavailable):
+    """It could not be found out whether the object was written. It may be there, or appear later."""
+
+
+def write_once(store: ObjectStore, key: str, body: bytes, sleep: Callable[[float], None]) -> bytes:
+    """Creates an object and returns the bytes that stand there now: ``body``, or what somebody else wrote first.
+
+    :param sleep: waits so many seconds between two tries.
+    :raises OutcomeUnknown: if the store did not let us find out.
+    """
+    for tried in range(_TRIES):
+        try:
+            store.create(key, body)
+            return body
+        except StorageError as error:
+            logger.info("Creating %s: %s It is read back.", key, error.message)
+            found = _read_back(store, key, error, sleep)
+            cause = error
+        if found is not None:
+            return found
+        sleep(_BACKOFF_SECONDS * 2**tried)
+    raise OutcomeUnknown(
+        f"{store.uri}/{key} could not be written in {_TRIES} tries: the store answers with errors ({cause.message}) "
+        "and shows no such object."
+    )
+
+
+def _read_back(store: ObjectStore, key: str, cause: StorageError, sleep: Callable[[float], None]) -> bytes | None:
+    error: StorageError = cause
+    for tried in range(_TRIES):
+        try:
+            return store.get(key)
+        except ObjectNotFound:
+            return None
+        except StorageError as unreadable:
+            error = unreadable
+            sleep(_BACKOFF_SECONDS * 2**tried)
+    raise OutcomeUnknown(
+        f"{store.uri}/{key} was sent ({cause.message}) and could not be read back ({error.message})."
+    ) from error

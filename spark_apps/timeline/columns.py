@@ -1,0 +1,189 @@
+"""Many files as Arrow columns, looked up by group or by path without turning them into Python objects.
+
+A checkpoint of a million files must load in less than a second, and most readers then look at a few groups. What is
+needed to find them (an order by group, an order by the paths' hashes) is made when first asked for.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+import xxhash
+
+NAMES = (
+    "tree", "partition", "group", "path", "kind", "rows", "bytes", "place", "tombstones", "lineage", "extra",
+)  # fmt: skip
+"""The columns in the order of the fields of :class:`~spark_apps.timeline.files.DataFile`."""
+
+REPEATED = ("tree", "partition", "group", "kind")
+"""Columns whose values repeat, so that they are kept as codes into a dictionary."""
+
+_KEY = "path_hash"
+_FEW = 64
+
+
+def path_hash(path: str) -> int:
+    """The 64-bit hash of a path, signed as Arrow's ``int64`` holds it."""
+    value = xxhash.xxh3_64_intdigest(path.encode())
+    return value - (1 << 64) if value >> 63 else value
+
+
+def schema() -> Any:
+    """The Arrow schema of the columns, the paths' hashes last."""
+    import pyarrow as pa
+
+    types = dict.fromkeys(NAMES, pa.int64()) | {"path": pa.string(), "extra": pa.binary()}
+    types |= dict.fromkeys(REPEATED, pa.dictionary(pa.int32(), pa.string()))
+    return pa.schema([*((name, types[name]) for name in NAMES), (_KEY, pa.int64())])
+
+
+class Columns:
+    """An unchanging list of files; a row is named by its number.
+
+    :param table: an Arrow table of :func:`schema`, or ``None`` for no files.
+    """
+
+    def __init__(self, table: Any = None) -> None:
+        self.table: Any = None if table is None else table.unify_dictionaries().combine_chunks()
+        self._codes: dict[str, dict[str, int]] = {}
+        self._by_group: tuple[memoryview, memoryview] | None = None
+        self._by_path: tuple[memoryview, memoryview] | None = None
+
+    def __len__(self) -> int:
+        return 0 if self.table is None else self.table.num_rows
+
+    def trees(self) -> list[str]:
+        """Names of the trees that have files here."""
+        if not len(self):
+            return []
+        return [name for name in self._code_of("tree") if self.rows_span(name)[0] < self.rows_span(name)[1]]
+
+    def rows(self, tree: str, partition: str | None = None, group: str | None = None) -> list[int]:
+        """Numbers of the rows of a tree, of one partition of it, or of one group."""
+        if not len(self):
+            return []
+        start, end = self.rows_span(tree, partition, group)
+        return self._grouped()[1][start:end].tolist() if start < end else []
+
+    def rows_span(self, tree: str, partition: str | None = None, group: str | None = None) -> tuple[int, int]:
+        """Where the rows stand in the order by group: (first, behind the last)."""
+        partitions, groups = len(self._code_of("partition")), len(self._code_of("group"))
+        low, width = self._code_of("tree").get(tree), partitions * groups
+        if low is not None and partition is not None:
+            code = self._code_of("partition").get(partition)
+            low, width = (None if code is None else low * partitions + code), groups
+            if low is not None and group is not None:
+                code = self._code_of("group").get(group)
+                low, width = (None if code is None else low * groups + code), 1
+        if low is None:
+            return 0, 0
+        keys = self._grouped()[0]
+        return bisect_left(keys, low * width), bisect_left(keys, (low + 1) * width)
+
+    def find(self, tree: str, path: str) -> int | None:
+        """The row of a path in a tree, or ``None``."""
+        if not len(self):
+            return None
+        if self._by_path is None:
+            self._by_path = _ordered(self.table.column(_KEY))
+        keys, order = self._by_path
+        key = path_hash(path)
+        for position in range(bisect_left(keys, key), bisect_right(keys, key)):
+            row = order[position]
+            if self.table["path"][row].as_py() == path and self.table["tree"][row].as_py() == tree:
+                return row
+        return None
+
+    def paths(self, rows: list[int]) -> list[str]:
+        """The paths of some rows."""
+        return self.table["path"].take(_numbers(rows)).to_pylist() if rows else []
+
+    def read(self, rows: list[int]) -> Iterator[list[Any]]:
+        """The values of some rows, in the order of :data:`NAMES`."""
+        if not rows:
+            return
+        if len(rows) <= _FEW:
+            for row in rows:
+                values = [self.table[name][row].as_py() for name in NAMES]
+                values[-1] = _decoded(values[-1])
+                yield values
+            return
+        part = self.table.select(list(NAMES)).take(_numbers(rows))
+        for row_values in zip(*(column.to_pylist() for column in part.columns), strict=True):
+            yield [*row_values[:-1], _decoded(row_values[-1])]
+
+    def changed(self, without: set[int], added: Iterable[Any]) -> Columns:
+        """These files without some rows and with some files (objects with the attributes :data:`NAMES`) added."""
+        import pyarrow as pa
+
+        values: dict[str, list[Any]] = {name: [] for name in (*NAMES, _KEY)}
+        for file in added:
+            for name in NAMES[:-1]:
+                values[name].append(getattr(file, name))
+            values["extra"].append(msgspec.json.encode(file.extra) if file.extra else None)
+            values[_KEY].append(path_hash(file.path))
+        parts = [pa.table(values, schema=schema())]
+        if len(self):
+            kept = self.table
+            if without:
+                mask = bytearray(b"\x01") * len(self)
+                for row in without:
+                    mask[row] = 0
+                import pyarrow.compute as pc
+
+                flags = pa.Array.from_buffers(pa.uint8(), len(self), [None, pa.py_buffer(mask)])
+                kept = kept.filter(pc.equal(flags, 1))
+            parts.insert(0, kept)
+        return Columns(pa.concat_tables(parts))
+
+    # --- inside -----------------------------------------------------------------------------------------------
+
+    def _code_of(self, name: str) -> dict[str, int]:
+        if name not in self._codes:
+            chunk = self.table.column(name).chunk(0)
+            self._codes[name] = {value: code for code, value in enumerate(chunk.dictionary.to_pylist())}
+        return self._codes[name]
+
+    def _grouped(self) -> tuple[memoryview, memoryview]:
+        if self._by_group is None:
+            import pyarrow as pa
+            import pyarrow.compute as pc
+
+            tree, partition, group = (
+                self.table.column(name).chunk(0).indices.cast(pa.int64()) for name in ("tree", "partition", "group")
+            )
+            key = pc.add(pc.multiply(tree, len(self._code_of("partition"))), partition)
+            self._by_group = _ordered(pc.add(pc.multiply(key, len(self._code_of("group"))), group))
+        return self._by_group
+
+
+def _ordered(keys: Any) -> tuple[memoryview, memoryview]:
+    """The keys in ascending order, and the rows they stand in."""
+    import pyarrow.compute as pc
+
+    order = pc.sort_indices(keys)
+    return _view(keys.take(order)), _view(order)
+
+
+def _view(values: Any) -> memoryview:
+    import pyarrow as pa
+
+    if isinstance(values, pa.ChunkedArray):
+        values = values.combine_chunks()
+        values = values.chunk(0) if isinstance(values, pa.ChunkedArray) else values
+    whole = memoryview(values.buffers()[1])
+    numbers = whole.cast("Q") if values.type == pa.uint64() else whole.cast("q")
+    return numbers[values.offset : values.offset + len(values)]
+
+
+def _numbers(rows: list[int]) -> Any:
+    import pyarrow as pa
+
+    return pa.array(rows, pa.int64())
+
+
+def _decoded(extra: bytes | None) -> dict[str, Any] | None:
+    return msgspec.json.decode(extra) if extra else None
