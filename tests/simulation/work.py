@@ -13,6 +13,7 @@ from typing import Any
 from spark_apps.storage.errors import AlreadyCommitted
 from spark_apps.timeline import cleaning, windows
 from spark_apps.timeline.creation import create_table
+from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.model import (
     CONFIG_SCOPE,
     DATA_TREE,
@@ -60,7 +61,8 @@ class World:
         definition = TableDefinition("t", (Field("p", "string"), Field("k", "string"), Field("v", "bigint")), ("k",))
         index = IndexDefinition("by_key", "record", ("k",), "1", shards=SHARDS)
         store = SimulatedStore(self.objects)
-        create_table(store, definition, (PutIndex(index, covered=True),), txn_id="create")
+        timeline = Timeline(store, lambda: self.objects.now)
+        create_table(store, definition, (PutIndex(index, covered=True),), txn_id="create", timeline=timeline)
 
     def name(self, operation: str) -> str:
         self.names += 1
