@@ -1,0 +1,124 @@
+"""An index while it is built: what its rounds have staged, and what a snapshot with it would look like.
+
+The snapshot that a round works on is the log folded up to the newest commit with the unfinished index put in, so that
+the log's own rules say which file groups a round has to look at again; nobody else sees it before the commit.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from msgspec.structs import replace
+
+from spark_apps.actions.template import Attempt
+from spark_apps.indexes.entries import live_rows
+from spark_apps.indexes.handler import IndexContext, IndexHandler, IndexWork
+from spark_apps.mergetree.tree import Snapshot
+from spark_apps.storage.errors import IndexExists, VerificationFailed
+from spark_apps.timeline.files import DataFile
+from spark_apps.timeline.model import DATA_TREE, AddFile, IndexDefinition, RemoveFile, Write
+from spark_apps.timeline.state import NEVER, IndexEntry
+
+logger = logging.getLogger(__name__)
+
+
+class Building:
+    """An index that is being built, or built anew."""
+
+    def __init__(self, attempt: Attempt, handler: IndexHandler, definition: IndexDefinition) -> None:
+        self._attempt = attempt
+        self._handler = handler
+        self._definition = definition
+        self._state = attempt.snapshot.state.copy()
+        # Where it exists already, it is built anew under its own name: what it holds so far does not count.
+        self._state.file_set.remove_tree(definition.tree)
+        lag = dict.fromkeys(self._state.groups(DATA_TREE), NEVER)
+        self._state.indexes[definition.name] = IndexEntry(definition, "creating", lag, dict(lag))
+        self._added: dict[str, AddFile] = {}
+        self.writes: list[Write] = []
+        self.metrics: dict[str, Any] = {}
+
+    @property
+    def added(self) -> list[AddFile]:
+        """The files that make up the index."""
+        return list(self._added.values())
+
+    @property
+    def covered(self) -> int:
+        """The version that the rounds so far cover."""
+        return self._state.version
+
+    @property
+    def snapshot(self) -> Snapshot:
+        return Snapshot(self._attempt.snapshot.spark, self._attempt.snapshot.store, self._state)
+
+    def round(self, number: int) -> None:
+        """Stages what makes the index cover the newest version known: everything first, then what has landed since."""
+        lagging = len(self._state.index(self._definition.name).lag)
+        self._attempt.phase(f"build index {self._definition.name}, round {number}", 0, lagging)
+        folder = self._attempt.index_folder(self._definition.name, f"round-{number}")
+        context = IndexContext(self.snapshot, self._definition, folder)
+        work = self._handler.build(context) if number == 1 else self._handler.refresh(context)
+        self.take(work)
+        self.metrics["rounds"] = number
+        logger.info(
+            "Index %s, round %s: version %s, %s file groups, %s",
+            self._definition.name, number, self.covered, lagging, dict(work.metrics),
+        )  # fmt: skip
+
+    def take(self, work: IndexWork) -> None:
+        """Puts what a handler staged into the snapshot."""
+        for action in work.actions:
+            if isinstance(action, AddFile):
+                self._added[action.path] = action
+                self._state.file_set.add(DataFile.of(action, self._state.version))
+            elif isinstance(action, RemoveFile):
+                self._added.pop(action.path, None)
+                self._state.file_set.remove(action.tree, action.path)
+        self.writes.extend(write for write in work.writes if write not in self.writes)
+        entry = self._state.index(self._definition.name)
+        self._state.indexes[self._definition.name] = replace(entry, lag={}, dirty={})
+
+    def behind(self) -> bool:
+        """Reads on in the log, and tells whether what landed concerns the index.
+
+        :raises IndexExists: if somebody else has made an index of this name meanwhile.
+        """
+        timeline = self._attempt.transaction.timeline
+        timeline.refresh()
+        self._attempt.transaction.check_alive()
+        before = set(self._state.groups(DATA_TREE))
+        for commit in timeline.commits(after=self._state.version):
+            self._state.apply(commit)
+        assert self._state.table  # or it was dropped meanwhile
+        entry = self._state.indexes.get(self._definition.name)
+        if entry is None or entry.definition.tree != self._definition.tree:
+            raise IndexExists(
+                f"Another index {self._definition.name!r} was committed while this one was built.",
+                hint="Choose another name, or drop that one first.",
+            )
+        # The log forgets file groups that are gone; their entries are still to be taken out.
+        lag = {**entry.lag, **dict.fromkeys(before - set(self._state.groups(DATA_TREE)), NEVER)}
+        self._state.indexes[self._definition.name] = replace(entry, lag=lag, dirty=dict(lag))
+        return bool(lag)
+
+    def check_counts(self) -> None:
+        """Compares the number of entries with the number of rows that they should tell of.
+
+        :raises VerificationFailed: with both figures; such an index does not become active.
+        """
+        tree = self._handler.tree(self._state.table, self._definition)
+        if tree is None:
+            return
+        self._compare(live_rows(self.snapshot, tree), live_rows(self.snapshot, self.snapshot.data))
+
+    def _compare(self, entries: int, rows: int) -> None:
+        self.metrics.update(entries=entries, rows=rows)
+        if entries != rows:
+            raise VerificationFailed(
+                f"The index {self._definition.name!r} would hold {entries:,} entries for {rows:,} rows of version "
+                f"{self.covered}; it does not become active.",
+                outcome="Nothing was changed.",
+                hint="Build it again; if the figures differ again, verify the table's files.",
+            )

@@ -1,0 +1,278 @@
+"""Actions on indexes: create, refresh, compact, drop. What an index of some kind holds is its handler's affair.
+
+A build goes on in rounds while writers write: the first covers the version it began from, each further one what has
+landed since, and the commit makes the index active with what the last round covered; what lands still later is scanned
+by queries until the next refresh. Follows seed ``003_b2126cd8dfebb648.txt`` (deferred and atomic rebuild).
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Literal, get_args
+
+from spark_apps.actions.building import Building
+from spark_apps.actions.compact import check_mode
+from spark_apps.actions.partitions import canonical
+from spark_apps.actions.template import Action, Attempt, Work
+from spark_apps.indexes.columns import IncludedColumns
+from spark_apps.indexes.entries import default_shards
+from spark_apps.indexes.handler import IndexContext, IndexPlan, IndexWork
+from spark_apps.indexes.registry import available, find
+from spark_apps.mergetree.compact import CompactMode
+from spark_apps.mergetree.tree import Snapshot
+from spark_apps.storage.errors import IndexExists, InvalidInput
+from spark_apps.storage.names import check_name
+from spark_apps.timeline.model import (
+    DATA_TREE,
+    SCHEMA_SCOPE,
+    Cover,
+    DropIndex,
+    IndexDefinition,
+    PutIndex,
+    Write,
+    definition_scope,
+)
+from spark_apps.timeline.state import State
+
+logger = logging.getLogger(__name__)
+
+RefreshMode = Literal["incremental", "full", "quick"]
+
+ROUNDS = 8
+"""A build goes after its writers this often at most; each round is shorter than the one before."""
+
+
+class CreateIndex(Action):
+    """Builds an index over the rows that are there and makes it active.
+
+    :param included: columns carried beside, for kinds that do.
+    :param deferred: leave the index empty now, and its upkeep to refreshes.
+    :param after_round: called after each round of the build with its number and the version it covers.
+    """
+
+    operation: ClassVar[str] = "create_index"
+
+    def __init__(
+        self,
+        name: str,
+        kind: str,
+        columns: Sequence[str] = (),
+        included: IncludedColumns | None = None,
+        deferred: bool = False,
+        properties: Mapping[str, str] | None = None,
+        if_not_exists: bool = False,
+        comment: str | None = None,
+        *,
+        after_round: Callable[[int, int], None] | None = None,
+    ) -> None:
+        if isinstance(columns, str):
+            raise InvalidInput(f"The columns are the string {columns!r}.", hint="Give a list of names.")
+        self.name = name
+        self.kind = kind
+        self.columns = tuple(columns)
+        self.included = included
+        self.deferred = deferred
+        self.properties = {key: str(value) for key, value in (properties or {}).items()}
+        self.if_not_exists = if_not_exists
+        self.comment = comment
+        self.after_round = after_round
+
+    def validate(self, snapshot: Snapshot) -> None:
+        check_name("index", self.name)
+        if self.name in snapshot.state.indexes and not self.if_not_exists:
+            raise _exists(snapshot.state, self.name)
+        self.definition(snapshot)
+
+    def definition(self, snapshot: Snapshot) -> IndexDefinition:
+        """The definition, completed and checked by the kind's handler."""
+        handler, table = find(self.kind), snapshot.table
+        if not handler.own_storage and not self.deferred:
+            raise InvalidInput(
+                f"An index of kind {self.kind!r} is stored outside of the table, so it cannot be in its commits.",
+                hint="Create it with deferred=True.",
+            )
+        names = [field.name for field in table.fields]
+        rows = sum(file.rows - file.tombstones for file in snapshot.state.files(DATA_TREE))
+        given = IndexDefinition(
+            name=self.name,
+            kind=self.kind,
+            columns=self.columns,
+            index_id=secrets.token_hex(6),
+            included=() if self.included is None else self.included.of(names, self.columns),
+            deferred=self.deferred,
+            shards=default_shards(rows),
+            properties=self.properties,
+            comment=self.comment,
+        )
+        return handler.validate(table, given)
+
+    def plan(self, snapshot: Snapshot) -> IndexPlan:
+        """What the build would read."""
+        definition = self.definition(snapshot)
+        if self.deferred:
+            return IndexPlan(self.name, "deferred", (), 0, 0, "a deferred index is empty until it is refreshed")
+        return find(self.kind).plan(IndexContext(snapshot, definition, ""), "full")
+
+    def work(self, attempt: Attempt) -> Work | None:
+        snapshot = attempt.snapshot
+        if self.name in snapshot.state.indexes:
+            if self.if_not_exists:
+                return None
+            raise _exists(snapshot.state, self.name)
+        definition = self.definition(snapshot)
+        work = Work(
+            reads=[SCHEMA_SCOPE], writes=[Write(definition_scope(self.name), "replace")], metrics={"kind": self.kind}
+        )
+        if self.deferred:
+            work.actions.append(PutIndex(definition))
+            return work
+        building = Building(attempt, find(self.kind), definition)
+        self._rounds(building)
+        building.check_counts()
+        work.actions.extend([PutIndex(definition), *building.added, Cover(definition.tree, building.covered)])
+        work.writes.extend(building.writes)
+        work.metrics.update(building.metrics)
+        return work
+
+    def _rounds(self, building: Building) -> None:
+        for number in range(1, ROUNDS + 1):
+            building.round(number)
+            if self.after_round is not None:
+                self.after_round(number, building.covered)
+            if number == ROUNDS or not building.behind():
+                return
+
+
+class RefreshIndex(Action):
+    """Makes an index cover the table's newest version again.
+
+    :param mode: ``incremental``: only file groups that it does not cover. ``full``: from the rows alone. ``quick``:
+        writes nothing; the log knows already what is not covered, and queries scan that.
+    :param partitions: paths to which it is confined.
+    """
+
+    operation: ClassVar[str] = "refresh_index"
+
+    def __init__(
+        self,
+        name: str,
+        mode: RefreshMode = "incremental",
+        partitions: Iterable[str] | None = None,
+        included: IncludedColumns | None = None,
+        schema: str | None = None,
+    ) -> None:
+        if mode not in get_args(RefreshMode):
+            raise InvalidInput(
+                f"There is no refresh mode {mode!r}.", hint=f"Use one of: {', '.join(get_args(RefreshMode))}."
+            )
+        self.name = name
+        self.mode: RefreshMode = mode
+        self.partitions = None if partitions is None else list(partitions)
+        self.included = included
+        self.schema = schema
+
+    def validate(self, snapshot: Snapshot) -> None:
+        definition = snapshot.state.index(self.name).definition
+        find(definition.kind)
+        if self.included is not None or self.schema is not None:
+            raise InvalidInput(
+                f"The index {self.name!r} of kind {definition.kind!r} has no included columns to change.",
+                hint="Leave 'included' and 'schema' out.",
+            )
+        if self.partitions is not None:
+            self.partitions = [canonical(snapshot.table, path) for path in self.partitions]
+
+    def plan(self, snapshot: Snapshot) -> IndexPlan:
+        """What the refresh would read."""
+        definition = snapshot.state.index(self.name).definition
+        return find(definition.kind).plan(IndexContext(snapshot, definition, ""), self.mode, self.partitions)
+
+    def work(self, attempt: Attempt) -> Work | None:
+        definition = attempt.snapshot.state.index(self.name).definition
+        handler = find(definition.kind)
+        attempt.phase(f"refresh index {self.name}")
+        context = IndexContext(attempt.snapshot, definition, attempt.index_folder(self.name, "refresh"))
+        done = handler.refresh(context, self.mode, self.partitions)
+        if done.empty:
+            return None
+        work = _of(done, {"mode": self.mode})
+        # Two refreshes at once would each write what the other does not know of.
+        work.writes.append(Write(definition_scope(self.name), "fold"))
+        if self.mode == "full" and self.partitions is None:
+            building = Building(attempt, handler, definition)
+            building.take(done)
+            building.check_counts()
+        return work
+
+
+class CompactIndex(Action):
+    """Folds the files of an index."""
+
+    operation: ClassVar[str] = "compact_index"
+
+    def __init__(self, name: str, mode: CompactMode = "quick") -> None:
+        self.name = name
+        self.mode = check_mode(mode)
+
+    def validate(self, snapshot: Snapshot) -> None:
+        find(snapshot.state.index(self.name).definition.kind)
+
+    def work(self, attempt: Attempt) -> Work | None:
+        definition = attempt.snapshot.state.index(self.name).definition
+        attempt.phase(f"compact index {self.name}")
+        context = IndexContext(attempt.snapshot, definition, attempt.index_folder(self.name, "compact"))
+        done = find(definition.kind).compact(context, self.mode)
+        return None if done.empty else _of(done, {"mode": self.mode})
+
+
+class DropIndexAction(Action):
+    """Drops an index. Its files go when the table is cleaned."""
+
+    operation: ClassVar[str] = "drop_index"
+
+    def __init__(self, name: str, if_exists: bool = False) -> None:
+        self.name = name
+        self.if_exists = if_exists
+
+    def validate(self, snapshot: Snapshot) -> None:
+        if not self.if_exists:
+            snapshot.state.index(self.name)
+
+    def work(self, attempt: Attempt) -> Work | None:
+        state = attempt.snapshot.state
+        if self.if_exists and self.name not in state.indexes:
+            return None
+        definition = state.index(self.name).definition
+        # An index whose code is not here can be dropped all the same; what it owns elsewhere stays.
+        handler = available(definition.kind)
+        work = Work(metrics={"kind": definition.kind})
+        if handler is None:
+            logger.warning("The code of index kind %r is not here; only the table's own files go.", definition.kind)
+        else:
+            work = _of(
+                handler.drop(IndexContext(attempt.snapshot, definition, attempt.index_folder(self.name, "drop"))),
+                work.metrics,
+            )
+        work.actions.append(DropIndex(self.name))
+        work.writes.append(Write(definition_scope(self.name), "replace"))
+        return work
+
+
+def _of(done: IndexWork, metrics: Mapping[str, Any]) -> Work:
+    return Work(
+        actions=list(done.actions),
+        reads=list(done.reads),
+        writes=list(done.writes),
+        metrics={**metrics, **done.metrics},
+        keys_conflict=done.keys_conflict,
+    )
+
+
+def _exists(state: State, name: str) -> IndexExists:
+    there = state.indexes[name].definition
+    return IndexExists(
+        f"The table has an index {name!r} already: kind {there.kind!r}, columns ({', '.join(there.columns)}).",
+        hint="Choose another name, drop that one first, or pass if_not_exists=True.",
+    )

@@ -1,0 +1,75 @@
+"""From looked-up keys to the file groups that can hold their rows: on the driver for few keys, by a Spark job for
+many."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from pyspark.errors import PySparkException
+from pyspark.sql.types import StructField, StructType
+
+from spark_apps.indexes.handler import Candidates, IndexContext
+from spark_apps.indexes.locating import Locator, groups_of
+from spark_apps.indexes.lookup import Found, Key, TooMany, damaged, lookup, shards_of
+from spark_apps.mergetree.read import scan, with_keys
+from spark_apps.mergetree.tree import Tree
+from spark_apps.storage.errors import StorageError
+from spark_apps.timeline.files import GroupKey
+
+DIRECT_KEYS = 1000
+"""Up to so many keys are looked up on the driver, more by a Spark job; so many record keys are handed on to readers."""
+
+# In a partition with so many entries a bucket, each bucket will have one: no need to compute which.
+_CROWDED = 20
+
+
+def candidates(context: IndexContext, tree: Tree, keys: Collection[Key]) -> Candidates:
+    """Where the rows can be that the entries with these keys point to.
+
+    :param tree: of the index; the keys are values of its ``hash_fields``.
+    :raises StorageError: if a file of the index is missing or damaged.
+    """
+    if len(keys) <= DIRECT_KEYS:
+        try:
+            return _of_few(context, tree, lookup(context.snapshot, tree, keys, context.definition.shards))
+        except TooMany:
+            pass
+    return _of_many(context, tree, keys)
+
+
+def _of_many(context: IndexContext, tree: Tree, keys: Collection[Key]) -> Candidates:
+    snapshot = context.snapshot
+    shards = shards_of(tree, keys, context.definition.shards)
+    wanted = {key: files for key, files in snapshot.groups(tree.name).items() if key[1] in shards}
+    files = [file for found in wanted.values() for file in found]
+    fields = [StructField(name, tree.field(name).dataType, True) for name in tree.hash_fields]
+    try:
+        given = snapshot.spark.createDataFrame(list(keys), StructType(fields))
+        entries = with_keys(scan(snapshot, tree, wanted), given, tree, tree.hash_fields, len(keys))
+        groups = groups_of(entries, snapshot)
+    except (PySparkException, StorageError) as error:
+        raise damaged(f"of {context.definition.name}", error) from error
+    return Candidates(groups, None, len(files), sum(file.bytes for file in files))
+
+
+def _of_few(context: IndexContext, tree: Tree, found: Found) -> Candidates:
+    locator = Locator(context.snapshot)
+    places = [tree.key.index(name) for name in context.table.record_key]
+    by_partition: dict[str, list[Key]] = {}
+    for key, partition in found.entries:
+        by_partition.setdefault(partition, []).append(tuple(key[place] for place in places))
+    groups: set[GroupKey] = set()
+    keys: dict[GroupKey, set[Key]] | None = {} if len(found.entries) <= DIRECT_KEYS else None
+    for partition, record_keys in by_partition.items():
+        buckets = locator.buckets(partition)
+        if keys is None and len(record_keys) >= _CROWDED * buckets:
+            groups.update((partition, str(bucket)) for bucket in range(buckets))
+            continue
+        for record_key in record_keys:
+            group = locator.group(partition, record_key)
+            if group is not None:
+                groups.add(group)
+                if keys is not None:
+                    keys.setdefault(group, set()).add(record_key)
+    told = None if keys is None else {group: frozenset(those) for group, those in keys.items()}
+    return Candidates(frozenset(groups), told, found.files, found.bytes)

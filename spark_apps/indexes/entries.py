@@ -1,0 +1,391 @@
+"""What ``record`` and ``secondary`` indexes share: entries in a merge tree of their own, that name rows by key and
+partition.
+
+An index is brought up to date by comparing what its entries say of some file groups with what the rows there say, and
+writing the difference; so building, refreshing after any history, and keeping it in a commit are one operation on
+different sets of rows.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import reduce
+from typing import Any, Literal
+
+from msgspec.structs import replace
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StringType, StructField, StructType
+
+from spark_apps.indexes.candidates import candidates
+from spark_apps.indexes.handler import (
+    PARTITION,
+    Candidates,
+    CannotPrune,
+    Changes,
+    IndexContext,
+    IndexHandler,
+    IndexPlan,
+    IndexWork,
+)
+from spark_apps.indexes.locating import marked, with_path
+from spark_apps.indexes.lookup import Key
+from spark_apps.layout.hashing import check_bucket_count, check_hash_types
+from spark_apps.mergetree.compact import fold, plan_fold
+from spark_apps.mergetree.read import scan, with_keys
+from spark_apps.mergetree.schema import check_key_types, column, resolve, struct_type
+from spark_apps.mergetree.tree import DELETED, FileGroups, Snapshot, Tree
+from spark_apps.mergetree.write import single_target, stage_rows
+from spark_apps.storage.errors import InvalidInput
+from spark_apps.timeline.files import DataFile, GroupKey
+from spark_apps.timeline.model import (
+    AddFile,
+    AnyAction,
+    Cover,
+    IndexDefinition,
+    RemoveFile,
+    TableDefinition,
+    Write,
+    WriteMode,
+    shard_scope,
+)
+
+ROWS_A_SHARD = 1_000_000
+_MOST_SHARDS = 256
+_ROW_GROUP_BYTES = 1024 * 1024
+_TAG = "__index_new"
+_MARK = "__index_mark"
+_CHANGED = "__index_changed"
+
+
+class EntryHandler(IndexHandler):
+    """A kind whose entries are rows of a merge tree in one partition, with a shard of the looked-up columns as
+    group."""
+
+    # --- what a kind says -------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def key(self, table: TableDefinition, definition: IndexDefinition) -> tuple[str, ...]:
+        """Columns that tell entries apart, those that are looked up first."""
+
+    def options(self, table: TableDefinition, definition: IndexDefinition) -> dict[str, str]:
+        """The kind's own properties, checked and completed. :raises InvalidInput:"""
+        return {}
+
+    def check_entries(self, context: IndexContext, entries: int) -> None:
+        """Refuses a build that came to so many entries, where fewer than there are rows means something."""
+        return None
+
+    def check_additions(self, context: IndexContext, new: DataFrame, others: DataFrame) -> None:
+        """Refuses entries that contradict each other or ``others``, which stay."""
+        return None
+
+    # --- definition -------------------------------------------------------------------------------------------
+
+    def looks_up(self, table: TableDefinition, definition: IndexDefinition) -> tuple[str, ...]:
+        return definition.columns
+
+    def reads(self, table: TableDefinition, definition: IndexDefinition) -> tuple[str, ...]:
+        return definition.columns
+
+    def validate(self, table: TableDefinition, definition: IndexDefinition) -> IndexDefinition:
+        if definition.included:
+            raise InvalidInput(
+                f"An index of kind {self.kind!r} has no included columns.", hint="Use kind='covering' for those."
+            )
+        schema = struct_type(table.fields)
+        columns = resolve(definition.columns, schema.names, f"The index {definition.name!r}")
+        check_key_types(schema, columns, f"The index {definition.name!r}")
+        check_hash_types([schema[name].dataType.simpleString() for name in columns], definition.hash_function)
+        known = {"shards", *self.options(table, definition)}
+        unknown = sorted(definition.properties.keys() - known)
+        if unknown:
+            raise InvalidInput(
+                f"The index property {unknown[0]!r} is not one of kind {self.kind!r}.",
+                hint=f"Known are: {', '.join(sorted(known))}.",
+            )
+        properties = {**definition.properties, **self.options(table, definition)}
+        shards = definition.shards
+        if "shards" in properties:
+            shards = _number("shards", properties["shards"])
+        check_bucket_count(shards, "The number of shards")
+        properties["shards"] = str(shards)
+        return replace(definition, columns=columns, shards=shards, properties=properties)
+
+    def tree(self, table: TableDefinition, definition: IndexDefinition) -> Tree:
+        schema = struct_type(table.fields)
+        key = self.key(table, definition)
+        required = set(table.record_key)
+        fields = [StructField(name, schema[name].dataType, name not in required) for name in key if name != PARTITION]
+        return Tree(
+            name=definition.tree,
+            schema=StructType([*fields, StructField(PARTITION, StringType(), False)]),
+            key=key,
+            hash_fields=self.looks_up(table, definition),
+            hash_function=definition.hash_function,
+            unique=table.record_key if len(table.record_key) == 1 else (),
+            row_group_bytes=_ROW_GROUP_BYTES,
+        )
+
+    # --- bringing up to date ----------------------------------------------------------------------------------
+
+    def plan(self, context: IndexContext, mode: str = "full", partitions: Sequence[str] | None = None) -> IndexPlan:
+        groups = context.snapshot.groups()
+        if mode == "quick":
+            return IndexPlan(context.definition.name, mode, (), 0, 0, "a quick refresh reads and writes nothing")
+        lagging = None if mode == "full" else context.snapshot.state.index(context.definition.name).lag
+        wanted = [
+            key
+            for key in groups
+            if (lagging is None or key in lagging) and (partitions is None or key[0] in partitions)
+        ]
+        files = [file for key in wanted for file in groups[key]]
+        reason = "all file groups" if mode == "full" else f"{len(wanted)} of {len(groups)} file groups are not covered"
+        return IndexPlan(
+            context.definition.name, mode, tuple(wanted), len(files), sum(file.bytes for file in files), reason
+        )
+
+    def build(self, context: IndexContext) -> IndexWork:
+        tree = self.tree(context.table, context.definition)
+        entries = self._entries_of(context, context.snapshot.groups())
+        version = context.snapshot.state.version
+        added = self._stage(context, tree, entries, "base", version, one_a_key=True)
+        count = sum(action.rows for action in added)
+        self.check_entries(context, count)
+        return _work(tree, [*added, Cover(tree.name, version)], "backdated", {"entries": count})
+
+    def maintain(self, context: IndexContext, changes: Changes) -> IndexWork:
+        tree = self.tree(context.table, context.definition)
+        paths = {partition for partition, _ in changes.groups} | changes.replaced
+        before, after = (
+            None if rows is None else self._from_rows(context, rows, paths) for rows in (changes.before, changes.after)
+        )
+        delta = self._delta(context, tree, before, after)
+        if delta is None:
+            return IndexWork()
+        return _work(tree, self._stage(context, tree, delta, "delta", None), "append")
+
+    def _delta(
+        self, context: IndexContext, tree: Tree, before: DataFrame | None, after: DataFrame | None
+    ) -> DataFrame | None:
+        """What a commit writes into the tree, from the entries of the rows before and after it."""
+        return after if before is None else difference(tree, before, after)
+
+    def refresh(
+        self,
+        context: IndexContext,
+        mode: Literal["incremental", "full", "quick"] = "incremental",
+        partitions: Sequence[str] | None = None,
+    ) -> IndexWork:
+        entry = context.snapshot.state.index(context.definition.name)
+        if mode == "quick":
+            return IndexWork(metrics={"lagging_groups": len(entry.lag)})
+        if mode == "full" and partitions is None:
+            return self._rebuild(context)
+        lag: dict[GroupKey, int | None] = dict(entry.lag)
+        if mode == "full":
+            lag = dict.fromkeys(context.snapshot.groups(), None)
+        if partitions is not None:
+            lag = {group: through for group, through in lag.items() if group[0] in partitions}
+        if not lag:
+            return IndexWork()
+        return self._catch_up(context, lag, partitions)
+
+    def _rebuild(self, context: IndexContext) -> IndexWork:
+        """New bases for all shards, made from the rows alone. What lands meanwhile stays on top of them."""
+        tree = self.tree(context.table, context.definition)
+        built = self.build(context)
+        old = [file for files in context.snapshot.groups(tree.name).values() for file in files]
+        removed = [RemoveFile(tree.name, file.path) for file in old]
+        scopes = [shard_scope(tree.name, str(shard)) for shard in range(context.definition.shards)]
+        return IndexWork(
+            (*removed, *built.actions), tuple(Write(scope, "fold") for scope in scopes), metrics=built.metrics
+        )
+
+    def _catch_up(
+        self, context: IndexContext, lag: Mapping[GroupKey, int | None], partitions: Sequence[str] | None
+    ) -> IndexWork:
+        """Compares the entries of lagging file groups with the rows there, and stages the difference."""
+        snapshot, version = context.snapshot, context.snapshot.state.version
+        tree = self.tree(context.table, context.definition)
+        whole, deltas = _split(snapshot, lag)
+        new, changed = self._rows_of(context, whole, deltas)
+        marks = {**dict.fromkeys(snapshot.groups(), "covered"), **dict.fromkeys(whole, "whole")}
+        marks.update(dict.fromkeys(deltas, "delta"))
+        entries = marked(scan(snapshot, tree, snapshot.groups(tree.name)), snapshot, marks, _MARK)
+        # Null marks are entries of file groups that are gone; they go too.
+        old = entries.where(F.col(_MARK).isNull() | (F.col(_MARK) == "whole"))
+        rest = entries.where(F.col(_MARK).isin("covered", "delta"))
+        if changed is not None:
+            keys = [*context.table.record_key, PARTITION]
+            hit = (F.col(_MARK) == "delta") & F.col(_CHANGED).isNotNull()
+            rest = _left_join(rest, changed.withColumn(_CHANGED, F.lit(True)), keys).persist()
+            old = old.unionByName(rest.where(hit).drop(_CHANGED))
+            rest = rest.where(~hit | hit.isNull())
+        try:
+            self.check_additions(context, new, rest)
+            delta = difference(tree, old.select(*map(column, tree.columns)), new)
+            added = self._stage(context, tree, delta, "delta", version)
+        finally:
+            rest.unpersist()
+        metrics = {"groups": len(lag), "entries": sum(a.rows - a.tombstones for a in added),
+                   "tombstones": sum(a.tombstones for a in added)}  # fmt: skip
+        cover = Cover(tree.name, version, None if partitions is None else tuple(partitions))
+        return _work(tree, [*added, cover], "backdated", metrics)
+
+    def _rows_of(
+        self, context: IndexContext, whole: FileGroups, deltas: Mapping[GroupKey, Sequence[DataFile]]
+    ) -> tuple[DataFrame, DataFrame | None]:
+        """Entries of the rows to compare: of all rows of ``whole``, of the rows changed by ``deltas``; and those
+        changed keys, with the paths of their partitions."""
+        snapshot = context.snapshot
+        new = self._entries_of(context, whole)
+        if not deltas:
+            return new, None
+        data = snapshot.data
+        keys = scan(snapshot, data, deltas, data.identity, tombstones=True).drop(DELETED)
+        if data.merge_by == "ordering":
+            # Whether the delta's row or an older one stands is decided by the whole group.
+            groups = snapshot.groups()
+            rows = scan(snapshot, data, {key: groups[key] for key in deltas}, self._columns(context))
+            changed_rows = with_keys(rows, keys, data, data.identity)
+        else:
+            changed_rows = scan(snapshot, data, deltas, self._columns(context))
+        paths = {partition for partition, _ in deltas}
+        located = with_path(keys, data, paths).select(*map(column, [*context.table.record_key, PARTITION]))
+        return new.unionByName(self._from_rows(context, changed_rows, paths)), located
+
+    # --- entries ----------------------------------------------------------------------------------------------
+
+    def _columns(self, context: IndexContext) -> list[str]:
+        return list(dict.fromkeys([*context.snapshot.data.identity, *self.reads(context.table, context.definition)]))
+
+    def _entries_of(self, context: IndexContext, groups: FileGroups) -> DataFrame:
+        """The entries that the rows of file groups should have."""
+        rows = scan(context.snapshot, context.snapshot.data, groups, self._columns(context))
+        return self._from_rows(context, rows, {partition for partition, _ in groups})
+
+    def _from_rows(self, context: IndexContext, rows: DataFrame, paths: Iterable[str]) -> DataFrame:
+        tree = self.tree(context.table, context.definition)
+        return with_path(rows, context.snapshot.data, paths).select(*map(column, tree.columns))
+
+    def expected(self, context: IndexContext, groups: FileGroups) -> DataFrame:
+        """The entries that an index without fault has of the rows of file groups; for those who verify."""
+        return self._entries_of(context, groups)
+
+    def entries(self, context: IndexContext) -> DataFrame:
+        """The live entries."""
+        tree = self.tree(context.table, context.definition)
+        return scan(context.snapshot, tree, context.snapshot.groups(tree.name))
+
+    def _stage(
+        self,
+        context: IndexContext,
+        tree: Tree,
+        entries: DataFrame,
+        kind: Literal["base", "delta"],
+        place: int | None,
+        *,
+        one_a_key: bool = False,
+    ) -> list[AddFile]:
+        shards = context.definition.shards
+        places = None if place is None else {("", str(shard)): place for shard in range(shards)}
+        return stage_rows(
+            context.snapshot.store, tree, entries, f"{context.directory}/{kind}", single_target(shards),
+            kind=kind, one_a_key=one_a_key, places=places,
+        )  # fmt: skip
+
+    # --- compaction -------------------------------------------------------------------------------------------
+
+    def compact(self, context: IndexContext, mode: Literal["quick", "full"] = "quick") -> IndexWork:
+        tree = self.tree(context.table, context.definition)
+        plan = plan_fold(context.snapshot.groups(tree.name), mode)
+        if not plan.groups:
+            return IndexWork()
+        targets = single_target(context.definition.shards)
+        actions, metrics = fold(context.snapshot, tree, plan, context.directory, targets)
+        writes = tuple(Write(shard_scope(tree.name, group), "fold") for _, group in plan.groups)
+        return IndexWork(tuple(actions), writes, metrics={"mode": mode, **metrics})
+
+    def prune(self, context: IndexContext, keys: Collection[Key]) -> Candidates | CannotPrune:
+        return candidates(context, self.tree(context.table, context.definition), keys)
+
+
+def difference(tree: Tree, old: DataFrame | None, new: DataFrame | None) -> DataFrame:
+    """What turns the entries ``old`` into ``new``: those that are new or point elsewhere, tombstones for those gone."""
+    assert old is not None or new is not None
+    sides = [
+        side.select(*map(column, tree.columns), F.lit(is_new).alias(_TAG))
+        for side, is_new in ((old, False), (new, True))
+        if side is not None
+    ]
+    both = reduce(DataFrame.unionByName, sides)
+    before = F.max(F.when(~F.col(_TAG), F.col(PARTITION))).alias("__index_before")
+    after = F.max(F.when(F.col(_TAG), F.col(PARTITION))).alias("__index_after")
+    said = both.groupBy(*map(column, tree.key)).agg(before, after)
+    said = said.where(~F.col("__index_before").eqNullSafe(F.col("__index_after")))
+    gone = F.col("__index_after").isNull()
+    names = [name for name in tree.columns if name != PARTITION]
+    return said.select(
+        *map(column, names),
+        F.coalesce(F.col("__index_after"), F.col("__index_before")).alias(PARTITION),
+        F.when(gone, True).alias(DELETED),
+    ).select(*map(column, [*tree.columns, DELETED]))
+
+
+def live_rows(snapshot: Snapshot, tree: Tree, groups: FileGroups | None = None) -> int:
+    """How many rows file groups hold, merged: from the log where no merging is needed, else counted."""
+    groups = snapshot.groups(tree.name) if groups is None else groups
+    plain = [files[0] for files in groups.values() if len(files) == 1 and not files[0].tombstones]
+    merged = {key: files for key, files in groups.items() if len(files) != 1 or files[0].tombstones}
+    counted = scan(snapshot, tree, merged, tree.key).count() if merged else 0
+    return sum(file.rows for file in plain) + counted
+
+
+def default_shards(rows: int) -> int:
+    """How many shards an index over so many rows gets."""
+    return max(1, min(_MOST_SHARDS, -(-rows // ROWS_A_SHARD)))
+
+
+def _split(
+    snapshot: Snapshot, lag: Mapping[GroupKey, int | None]
+) -> tuple[dict[GroupKey, list[DataFile]], dict[GroupKey, list[DataFile]]]:
+    """Lagging file groups: those to compare as a whole, and those whose deltas since tell all (with these deltas)."""
+    groups = snapshot.groups()
+    whole: dict[GroupKey, list[DataFile]] = {}
+    deltas: dict[GroupKey, list[DataFile]] = {}
+    for group, through in lag.items():
+        files = groups.get(group, [])
+        since = [] if through is None else [file for file in files if file.place > through]
+        # A base written since, or rows that went without a trace, say nothing of what changed.
+        if through is None or through < 0 or not since or any(file.kind == "base" for file in since):
+            whole[group] = files
+        else:
+            deltas[group] = since
+    return {group: files for group, files in whole.items() if files}, deltas
+
+
+def _left_join(rows: DataFrame, other: DataFrame, names: Sequence[str]) -> DataFrame:
+    right = other.select(*[column(name).alias(f"__index_k_{name}") for name in names], _CHANGED)
+    same = reduce(lambda a, b: a & b, [rows[f"`{name}`"] == right[f"`__index_k_{name}`"] for name in names])
+    return rows.join(right, same, "left").drop(*[f"__index_k_{name}" for name in names])
+
+
+def _work(
+    tree: Tree, actions: Sequence[AnyAction], mode: WriteMode, metrics: Mapping[str, Any] | None = None
+) -> IndexWork:
+    added = [action for action in actions if isinstance(action, AddFile)]
+    told = metrics or {
+        "entries": sum(action.rows - action.tombstones for action in added),
+        "tombstones": sum(action.tombstones for action in added),
+    }
+    writes = dict.fromkeys(Write(shard_scope(tree.name, action.group), mode) for action in added)
+    return IndexWork(tuple(actions), tuple(writes), metrics=told)
+
+
+def _number(name: str, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError as error:
+        raise InvalidInput(f"The index property {name!r} is {text!r}, not a number.", hint="Give a number.") from error

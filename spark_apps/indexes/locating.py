@@ -1,0 +1,102 @@
+"""From rows to the paths of their partitions, and from index entries to the file groups that they point to.
+
+Entries name the partition of a row, not its file; the bucket follows from the record key and the partition's count, so
+neither compaction nor a rescale makes an entry wrong. In Spark for many entries, on the driver for few.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from spark_apps.indexes.handler import PARTITION
+from spark_apps.layout.hashing import bucket_id
+from spark_apps.layout.partitions import parse_partition_path
+from spark_apps.mergetree.buckets import bucket_column
+from spark_apps.mergetree.inline import inline
+from spark_apps.mergetree.schema import column
+from spark_apps.mergetree.tree import Snapshot, Tree
+from spark_apps.timeline.files import GroupKey
+
+BUCKET = "__index_bucket"
+"""Column that holds the bucket an entry points into; null if its partition is gone."""
+
+_COUNT = "__index_count"
+_PATH = "__index_path"
+
+
+def with_path(rows: DataFrame, tree: Tree, paths: Iterable[str]) -> DataFrame:
+    """The rows with :data:`~spark_apps.indexes.handler.PARTITION`, from the table's partition columns.
+
+    :param tree: the table's own.
+    :param paths: all partitions that a row can be of; another one fails the Spark job.
+    """
+    if not tree.partition_by:
+        return rows.withColumn(PARTITION, F.lit(""))
+    names = [f"__index_v{n}" for n in range(len(tree.partition_by))]
+    known = inline(
+        rows.sparkSession,
+        [(path, *parse_partition_path(path).values()) for path in sorted(set(paths))],
+        ", ".join([f"{_PATH} string", *(f"{name} string" for name in names)]),
+    )
+    texts = [rows[f"`{name}`"].cast("string") for name in tree.partition_by]
+    same = reduce(Column.__and__, [text.eqNullSafe(known[name]) for text, name in zip(texts, names, strict=True)])
+    stray = F.raise_error(F.lit("a row of a partition that the commit does not touch")).cast("string")
+    found = rows.join(F.broadcast(known), same, "left")
+    return found.withColumn(PARTITION, F.coalesce(F.col(_PATH), stray)).drop(_PATH, *names)
+
+
+def with_bucket(entries: DataFrame, snapshot: Snapshot) -> DataFrame:
+    """Entries with :data:`BUCKET`, the file group (as text) in which the snapshot keeps their row."""
+    tree = snapshot.data
+    counts = [(path, entry.buckets or 1) for path, entry in sorted(snapshot.state.partitions.items())]
+    known = inline(snapshot.spark, counts, f"{_PATH} string, {_COUNT} int")
+    types = [tree.field(name).dataType.simpleString() for name in tree.hash_fields]
+    # A null count gives no bucket: the hash functions divide by it.
+    bucket = bucket_column(tree.hash_fields, F.col(_COUNT), tree.hash_function, types)
+    joined = entries.join(F.broadcast(known), entries[PARTITION] == known[_PATH], "left")
+    return joined.withColumn(BUCKET, bucket.cast("string")).drop(_PATH, _COUNT)
+
+
+def marked(entries: DataFrame, snapshot: Snapshot, marks: Mapping[GroupKey, str], name: str) -> DataFrame:
+    """Entries with the mark of the file group that they point to in column ``name``; null for groups without one."""
+    located = with_bucket(entries, snapshot)
+    rows = [(partition, group, mark) for (partition, group), mark in sorted(marks.items())]
+    known = inline(snapshot.spark, rows, f"__index_p string, __index_g string, {name} string")
+    here = (located[PARTITION] == known["__index_p"]) & (located[BUCKET] == known["__index_g"])
+    return located.join(F.broadcast(known), here, "left").drop("__index_p", "__index_g", BUCKET)
+
+
+def groups_of(entries: DataFrame, snapshot: Snapshot) -> frozenset[GroupKey]:
+    """The file groups that entries point to. One Spark job."""
+    found = with_bucket(entries, snapshot).where(column(BUCKET).isNotNull()).select(PARTITION, BUCKET).distinct()
+    return frozenset((row[0], row[1]) for row in found.collect())
+
+
+class Locator:
+    """Finds the file group of a record key on the driver."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        table = snapshot.table
+        types = {field.name: field.type for field in table.fields}
+        fields = table.hash_fields or table.record_key
+        self._counts = {path: entry.buckets or 1 for path, entry in snapshot.state.partitions.items()}
+        self._places = [table.record_key.index(name) for name in fields]
+        self._types = [types[name] for name in fields]
+        self._function = table.hash_function
+
+    def buckets(self, partition: str) -> int:
+        """How many buckets a partition has; 0 if there is no such partition."""
+        return self._counts.get(partition, 0)
+
+    def group(self, partition: str, key: Sequence[Any]) -> GroupKey | None:
+        """The file group, or ``None`` if there is no such partition."""
+        count = self._counts.get(partition)
+        if count is None:
+            return None
+        values = [key[place] for place in self._places]
+        return partition, str(bucket_id(values, count, self._function, self._types))

@@ -1,0 +1,249 @@
+"""Looks few keys up in a merge tree on the driver: only the shards, row groups and columns that can hold them are read.
+
+A Spark job costs more than all of this for a handful of keys. Every file is checked against what the log says of it
+(size, rows) and its pages against their checksums, so that a damaged file is found and never taken for an empty answer.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import io
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from spark_apps.indexes.handler import PARTITION
+from spark_apps.layout.hashing import bucket_id
+from spark_apps.layout.types import ColumnType, normalize, parse_type
+from spark_apps.mergetree.tree import DELETED, Snapshot, Tree
+from spark_apps.storage.errors import LakeIndexError, StorageError
+from spark_apps.storage.store import ObjectStore
+from spark_apps.timeline.files import DataFile
+
+_WHOLE_BYTES = 256 * 1024
+"""A file up to this size is fetched in one request."""
+
+_MOST_ROWS = 4_000_000
+"""So many rows, in row groups that can hold the keys, are read on the driver at most."""
+
+Key = tuple[Any, ...]
+
+
+class TooMany(Exception):
+    """The keys may stand in more rows than a driver should read; Spark can."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """The entries of the keys: their whole key columns and partition. ``files`` and ``bytes`` were read for it."""
+
+    entries: list[tuple[Key, str]]
+    files: int
+    bytes: int
+
+
+def shards_of(tree: Tree, keys: Collection[Key], shards: int) -> dict[str, list[Key]]:
+    """Shard -> the keys that it can hold."""
+    types = [tree.field(name).dataType.simpleString() for name in tree.hash_fields]
+    found: dict[str, list[Key]] = {}
+    for key in keys:
+        found.setdefault(str(bucket_id(key, shards, tree.hash_function, types)), []).append(key)
+    return found
+
+
+def lookup(snapshot: Snapshot, tree: Tree, keys: Collection[Key], shards: int) -> Found:
+    """The live entries of a tree whose ``hash_fields`` have one of the given values.
+
+    :raises TooMany: :raises StorageError: if a file is missing or damaged.
+    """
+    groups = snapshot.groups(tree.name)
+    entries: list[tuple[Key, str]] = []
+    files = read = rows = 0
+    for shard, wanted in shards_of(tree, keys, shards).items():
+        newest: dict[Key, str | None] = {}
+        for file in groups.get(("", shard), ()):
+            reader = _Reader(snapshot.store, tree, file, wanted)
+            rows += reader.rows
+            if rows > _MOST_ROWS:
+                raise TooMany
+            newest.update(reader.entries())
+            files, read = files + 1, read + reader.bytes
+        entries.extend((key, partition) for key, partition in newest.items() if partition is not None)
+    return Found(entries, files, read)
+
+
+class _Reader:
+    """One file of a tree, and the row groups of it that can hold some keys."""
+
+    def __init__(self, store: ObjectStore, tree: Tree, file: DataFile, keys: Sequence[Key]) -> None:
+        import pyarrow as pa
+
+        self._tree = tree
+        self._file = file
+        self._keys = frozenset(keys)
+        self._types = [parse_type(tree.field(name).dataType.simpleString()) for name in tree.key]
+        try:
+            self._bytes = _RangeFile(store, file)
+            self._parquet = self._open()
+            self._groups = [n for n in range(self._parquet.num_row_groups) if self._can_hold(n)]
+        except (pa.ArrowException, OSError, StorageError) as error:
+            raise damaged(file.path, error) from error
+
+    def _open(self) -> Any:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        parquet = pq.ParquetFile(
+            pa.PythonFile(self._bytes, mode="r"),
+            pre_buffer=False,
+            page_checksum_verification=True,
+            coerce_int96_timestamp_unit="us",
+        )
+        if parquet.metadata.num_rows != self._file.rows:
+            raise pa.ArrowInvalid(f"it has {parquet.metadata.num_rows} rows, the log says {self._file.rows}")
+        return parquet
+
+    @property
+    def bytes(self) -> int:
+        return self._bytes.fetched
+
+    @property
+    def rows(self) -> int:
+        return sum(self._parquet.metadata.row_group(n).num_rows for n in self._groups)
+
+    def entries(self) -> Iterator[tuple[Key, str | None]]:
+        """(key columns, partition) of the rows with one of the keys; no partition for a tombstone."""
+        import pyarrow as pa
+
+        if not self._groups:
+            return
+        names = list(dict.fromkeys([*self._tree.key, PARTITION]))
+        if self._file.kind == "delta":
+            names.append(DELETED)
+        try:
+            table = self._parquet.read_row_groups(self._groups, columns=names, use_threads=False)
+            rows = self._matching(table.select(names))
+        except (pa.ArrowException, OSError, StorageError) as error:
+            raise damaged(self._file.path, error) from error
+        prefix = len(self._tree.hash_fields)
+        partition = names.index(PARTITION)
+        gone = names.index(DELETED) if DELETED in names else None
+        for row in rows:
+            key = tuple(_value(value, kind) for value, kind in zip(row[: len(self._types)], self._types, strict=True))
+            if key[:prefix] in self._keys:
+                yield key, None if gone is not None and row[gone] else row[partition]
+
+    def _matching(self, table: Any) -> Iterator[tuple[Any, ...]]:
+        """Rows each of whose looked-up columns has some value of the keys: all that are wanted, and few others."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        for place, name in enumerate(self._tree.hash_fields):
+            held = table.column(name)
+            values = pa.array(list({key[place] for key in self._keys}), type=held.type)
+            table = table.filter(pc.is_in(held, value_set=values))
+        return zip(*(table.column(name).to_pylist() for name in table.column_names), strict=True)
+
+    def _can_hold(self, number: int) -> bool:
+        group = self._parquet.metadata.row_group(number)
+        ranges = []
+        for name in self._tree.hash_fields:
+            place = self._parquet.schema_arrow.get_field_index(name)
+            ranges.append(_Range.of(group.column(place).statistics))
+        return any(all(held.can_hold(value) for held, value in zip(ranges, key, strict=True)) for key in self._keys)
+
+
+@dataclass(frozen=True)
+class _Range:
+    """What the statistics of a column chunk say; without them it can hold anything."""
+
+    known: bool
+    low: Any = None
+    high: Any = None
+    nulls: bool = True
+
+    @classmethod
+    def of(cls, statistics: Any) -> _Range:
+        if statistics is None:
+            return cls(False)
+        nulls = not statistics.has_null_count or statistics.null_count > 0
+        if not statistics.has_min_max:
+            return cls(False, nulls=nulls)
+        return cls(True, statistics.min, statistics.max, nulls)
+
+    def can_hold(self, value: Any) -> bool:
+        if value is None:
+            return self.nulls
+        if not self.known:
+            return True
+        try:
+            return bool(self.low <= value <= self.high)
+        except TypeError:  # statistics in another form than the values, as for times without a zone
+            return True
+
+
+def _value(value: Any, kind: ColumnType) -> Any:
+    """A value as Arrow gives it, in the form of the package."""
+    if kind.kind == "timestamp" and isinstance(value, dt.datetime) and value.tzinfo is None:
+        value = value.replace(tzinfo=dt.UTC)  # Spark's older physical type holds UTC and does not say so
+    return normalize(value, kind)
+
+
+def damaged(path: str, error: Exception) -> StorageError:
+    """The error that says that a file of an index cannot be used."""
+    reason = error.message if isinstance(error, LakeIndexError) else str(error).strip().split("\n")[0]
+    return StorageError(
+        f"The index file {path} cannot be read: {reason}.",
+        outcome="The rows are not affected.",
+        hint="Rebuild the index: refresh_index(name, mode='full').",
+    )
+
+
+class _RangeFile(io.RawIOBase):
+    """A file of a store that fetches what is read of it, and counts the bytes."""
+
+    def __init__(self, store: ObjectStore, file: DataFile) -> None:
+        super().__init__()
+        self._store = store
+        self._path = file.path
+        self._size = file.bytes
+        self._position = 0
+        self.fetched = 0
+        self._whole: bytes | None = None
+        if file.bytes <= _WHOLE_BYTES:
+            self._whole = store.get(file.path)
+            self.fetched = len(self._whole)
+            if len(self._whole) != file.bytes:
+                raise OSError(f"it has {len(self._whole)} bytes, the log says {file.bytes}")
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        self._position = start + offset
+        return self._position
+
+    def read(self, size: int = -1) -> bytes:
+        end = self._size if size < 0 else min(self._size, self._position + size)
+        start, self._position = self._position, max(self._position, end)
+        if end <= start:
+            return b""
+        if self._whole is not None:
+            return self._whole[start:end]
+        self.fetched += end - start
+        data = self._store.get_range(self._path, start, end)
+        if len(data) != end - start:
+            raise OSError(f"it ends before byte {end}")
+        return data
+
+    def readinto(self, buffer: Any) -> int:
+        data = self.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)

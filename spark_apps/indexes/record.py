@@ -1,0 +1,145 @@
+"""The ``record`` index: record key -> the partition that its row lives in.
+
+Where it is kept with the data, a record key is unique in the whole table: writers find a key's old place by it, and of
+two that add one key in two partitions at once the second is refused. Follows seed ``002_9514bbbb4d285636.txt``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace as changed
+from typing import Any, ClassVar
+
+from msgspec.structs import replace
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from spark_apps.indexes.entries import EntryHandler, live_rows
+from spark_apps.indexes.handler import PARTITION, Changes, IndexContext, IndexWork
+from spark_apps.indexes.locating import marked
+from spark_apps.mergetree.read import scan, with_keys
+from spark_apps.mergetree.schema import column, resolve, struct_type
+from spark_apps.mergetree.tree import Tree
+from spark_apps.storage.errors import InvalidInput, StorageError, VerificationFailed
+from spark_apps.storage.store import ObjectStore
+from spark_apps.timeline.conflicts import KeysConflict
+from spark_apps.timeline.model import AddFile, Commit, IndexDefinition, Scope, TableDefinition
+
+_EXAMPLES = 3
+_MARK = "__index_mark"
+
+
+class RecordHandler(EntryHandler):
+    """One entry a record key."""
+
+    kind: ClassVar[str] = "record"
+
+    def validate(self, table: TableDefinition, definition: IndexDefinition) -> IndexDefinition:
+        given = resolve(definition.columns, struct_type(table.fields).names, f"The index {definition.name!r}")
+        if given and given != table.record_key:
+            raise InvalidInput(
+                f"A record index is over the record key, ({', '.join(table.record_key)}), not ({', '.join(given)}).",
+                hint="Leave the columns out, or use kind='secondary'.",
+            )
+        return super().validate(table, replace(definition, columns=table.record_key))
+
+    def key(self, table: TableDefinition, definition: IndexDefinition) -> tuple[str, ...]:
+        return table.record_key
+
+    def reads(self, table: TableDefinition, definition: IndexDefinition) -> tuple[str, ...]:
+        return ()
+
+    def maintain(self, context: IndexContext, changes: Changes) -> IndexWork:
+        work = super().maintain(context, changes)
+        added = [action for action in work.actions if isinstance(action, AddFile)]
+        if not added:
+            return work
+        tree = self.tree(context.table, context.definition)
+        return changed(work, keys_conflict=_keys_conflict(context.snapshot.store, tree, added))
+
+    def locate(self, context: IndexContext, keys: DataFrame) -> DataFrame | None:
+        snapshot, tree = context.snapshot, self.tree(context.table, context.definition)
+        entries = scan(snapshot, tree, snapshot.groups(tree.name))
+        found = with_keys(entries, keys, tree, tree.key)
+        lag = snapshot.state.index(context.definition.name).lag
+        if lag:
+            # What an entry says of a file group that is not covered may be out of date; the caller looks there itself.
+            located = marked(found, snapshot, dict.fromkeys(lag, "lags"), _MARK)
+            found = located.where(F.col(_MARK).isNull()).drop(_MARK)
+        return found.select(*map(column, [*tree.key, PARTITION]))
+
+    # --- uniqueness -------------------------------------------------------------------------------------------
+
+    def check_entries(self, context: IndexContext, entries: int) -> None:
+        if not _may_repeat(context.table):
+            return
+        rows = live_rows(context.snapshot, context.snapshot.data)
+        if rows > entries:
+            raw = self.expected(context, context.snapshot.groups())
+            _refuse_repeated(context, raw, f"{rows:,} rows have {entries:,} record keys")
+
+    def check_additions(self, context: IndexContext, new: DataFrame, others: DataFrame) -> None:
+        if not _may_repeat(context.table):
+            return
+        tree = self.tree(context.table, context.definition)
+        names = [*tree.key, PARTITION]
+        both = new.select(*map(column, names)).unionByName(
+            with_keys(others, new, tree, tree.key).select(*map(column, names))
+        )
+        _refuse_repeated(context, both, "some record keys stand in several partitions")
+
+
+def _may_repeat(table: TableDefinition) -> bool:
+    """Whether one record key can stand in two partitions."""
+    return not set(table.partition_by) <= set(table.record_key)
+
+
+def _refuse_repeated(context: IndexContext, entries: DataFrame, what: str) -> None:
+    """:raises VerificationFailed: with examples, if a record key has entries in several partitions."""
+    key = list(context.table.record_key)
+    places = F.sort_array(F.collect_set(PARTITION)).alias(PARTITION)
+    repeated = entries.groupBy(*map(column, key)).agg(places).where(F.size(PARTITION) > 1).limit(_EXAMPLES).collect()
+    if not repeated:
+        return
+    examples = "; ".join(
+        ", ".join(f"{name}={row[name]!r}" for name in key) + " in " + " and ".join(map(repr, row[PARTITION][:3]))
+        for row in repeated
+    )
+    raise VerificationFailed(
+        f"The record index {context.definition.name!r} cannot tell where a key lives: {what}, such as {examples}.",
+        outcome="Nothing was changed.",
+        hint="Delete the rows that should not be there, then try again; or make the partition columns part of the key.",
+    )
+
+
+def _keys_conflict(store: ObjectStore, tree: Tree, mine: Sequence[AddFile]) -> KeysConflict:
+    """Whether another commit wrote a key into a shard that we write too."""
+
+    def conflict(scope: Scope, theirs: Commit) -> bool:
+        other = [a for a in theirs.actions if isinstance(a, AddFile) and a.tree == tree.name and a.group == scope.group]
+        own = [action for action in mine if action.group == scope.group]
+        if not other or not own:
+            return False
+        try:
+            keys = _read_keys(store, tree, own)
+            return keys.join(_read_keys(store, tree, other), list(tree.key), join_type="left semi").num_rows > 0
+        except StorageError:
+            return True  # what cannot be read may hold a key of ours; the caller tries again on the new state
+
+    return conflict
+
+
+def _read_keys(store: ObjectStore, tree: Tree, files: Sequence[AddFile]) -> Any:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        tables = [
+            pq.read_table(
+                pa.BufferReader(store.get(file.path)), columns=list(tree.key), coerce_int96_timestamp_unit="us"
+            )
+            for file in files
+        ]
+    except pa.ArrowException as error:
+        raise StorageError(f"An index file cannot be read: {error}.") from error
+    return pa.concat_tables(tables)

@@ -1,0 +1,86 @@
+"""The ``secondary`` index: values of some columns -> record keys and partitions of the rows that have them.
+
+An entry is (columns…, record key, partition); values need not be unique and may be null. An update leaves a tombstone
+for the old value (``tombstones`` ``eager``), or leaves the old entry to the next full compaction (``lazy``): a
+predicate is always applied to the rows as well, so an entry too many costs a read and no wrong row. Follows seed
+``000_b8721a59d1d42b6a.txt``.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from pyspark.sql import DataFrame
+
+from spark_apps.indexes.entries import EntryHandler
+from spark_apps.indexes.handler import PARTITION, IndexContext, IndexWork
+from spark_apps.mergetree.read import scan, with_keys
+from spark_apps.mergetree.tree import Tree
+from spark_apps.storage.errors import InvalidInput
+from spark_apps.timeline.model import AddFile, IndexDefinition, RemoveFile, TableDefinition, Write, shard_scope
+
+TOMBSTONES = ("eager", "lazy")
+
+
+class SecondaryHandler(EntryHandler):
+    """One entry a row."""
+
+    kind: ClassVar[str] = "secondary"
+
+    def validate(self, table: TableDefinition, definition: IndexDefinition) -> IndexDefinition:
+        if not definition.columns:
+            raise InvalidInput(
+                f"The secondary index {definition.name!r} has no columns.", hint="Name those that queries filter by."
+            )
+        return super().validate(table, definition)
+
+    def options(self, table: TableDefinition, definition: IndexDefinition) -> dict[str, str]:
+        tombstones = definition.properties.get("tombstones", "eager")
+        if tombstones not in TOMBSTONES:
+            raise InvalidInput(
+                f"The index property 'tombstones' is {tombstones!r}.", hint=f"Use one of: {', '.join(TOMBSTONES)}."
+            )
+        return {"tombstones": tombstones}
+
+    def key(self, table: TableDefinition, definition: IndexDefinition) -> tuple[str, ...]:
+        # The partition too: without a record index a record key is unique in its partition only.
+        return tuple(dict.fromkeys([*definition.columns, *table.record_key, PARTITION]))
+
+    def _delta(
+        self, context: IndexContext, tree: Tree, before: DataFrame | None, after: DataFrame | None
+    ) -> DataFrame | None:
+        return after if is_lazy(context.definition) else super()._delta(context, tree, before, after)
+
+    def compact(self, context: IndexContext, mode: Literal["quick", "full"] = "quick") -> IndexWork:
+        if mode == "full" and is_lazy(context.definition):
+            return self._sweep(context)
+        return super().compact(context, mode)
+
+    def _sweep(self, context: IndexContext) -> IndexWork:
+        """New bases without the entries that no row bears out."""
+        snapshot, tree = context.snapshot, self.tree(context.table, context.definition)
+        newest = max((file.place for file in snapshot.state.files(snapshot.data.name)), default=0)
+        groups = {
+            key: files
+            for key, files in snapshot.groups(tree.name).items()
+            if len(files) > 1 or files[0].tombstones or files[0].kind == "delta" or files[0].place < newest
+        }
+        if not groups:
+            return IndexWork()
+        entries = scan(snapshot, tree, groups)
+        kept = with_keys(entries, self.expected(context, snapshot.groups()), tree, tree.key)
+        # The bases tell of this version: what was dropped was judged by its rows, later commits lie on top.
+        added = self._stage(context, tree, kept, "base", snapshot.state.version)
+        old = [file for files in groups.values() for file in files]
+        metrics = {
+            "mode": "full", "groups": len(groups), "files_before": len(old), "files_after": len(added),
+            "entries_before": sum(file.rows - file.tombstones for file in old), "rows": sum(a.rows for a in added),
+        }  # fmt: skip
+        writes = tuple(Write(shard_scope(tree.name, group), "fold") for _, group in groups)
+        actions: list[RemoveFile | AddFile] = [RemoveFile(tree.name, file.path) for file in old]
+        return IndexWork((*actions, *added), writes, metrics=metrics)
+
+
+def is_lazy(definition: IndexDefinition) -> bool:
+    """Whether entries of old values stay until a full compaction."""
+    return definition.properties.get("tombstones") == "lazy"

@@ -1,0 +1,282 @@
+"""Decides which file groups a query must read: by partition values, by the bucket layout, and by indexes.
+
+Every means narrows the file groups down and may be wrong in one direction only: it names too many. What an index does
+not cover is read; an index that cannot be read, or whose code is not here, is left out with a warning. The predicate is
+applied to the rows in any case.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from spark_apps.indexes.handler import CannotPrune, IndexContext
+from spark_apps.indexes.registry import available
+from spark_apps.layout.hashing import bucket_id
+from spark_apps.layout.partitions import value_of
+from spark_apps.layout.types import parse_type
+from spark_apps.mergetree.tree import Snapshot
+from spark_apps.query.predicates import (
+    And,
+    KeySet,
+    NothingMatches,
+    Or,
+    Predicate,
+    columns_of,
+    keys_for,
+    may_match,
+    parse_predicate,
+)
+from spark_apps.query.predicates import CannotPrune as NoKeys
+from spark_apps.storage.errors import StorageError
+from spark_apps.timeline.files import DataFile, GroupKey
+from spark_apps.timeline.state import IndexEntry
+
+logger = logging.getLogger(__name__)
+
+_MOST_BUCKET_KEYS = 10_000
+BUCKETS = "bucket layout"
+"""Stands for the table's own layout where a plan names the indexes it used."""
+
+Key = tuple[Any, ...]
+Narrowed = dict[GroupKey, frozenset[Key] | None]
+"""File groups that can hold matching rows, each with the record keys that these can have (``None``: any)."""
+
+
+@dataclass(frozen=True)
+class IndexUse:
+    """An index that was asked: files read of it, bytes read, and file groups of the data that were left."""
+
+    name: str
+    files: int
+    bytes: int
+    groups: int
+
+
+@dataclass(frozen=True)
+class NotUsed:
+    """Why an index was not used. ``code`` is one of: ``no_keys`` (the predicate does not bound its columns),
+    ``not_active``, ``covers_nothing``, ``unreadable``, ``no_handler``, ``too_many_keys``, ``cannot_prune``."""
+
+    code: str
+    reason: str
+
+
+@dataclass
+class ReadPlan:
+    """Which file groups a query reads.
+
+    :param groups: file groups to read, with the record keys to look for in them where they are known and few.
+    :param nothing_matches: the predicate is false or null for every row whatever.
+    :param partitions: how many partitions are left, by their values alone.
+    """
+
+    snapshot: Snapshot
+    where: str | None
+    predicate: Predicate | None
+    groups: Narrowed
+    nothing_matches: bool = False
+    partitions: int = 0
+    used: list[IndexUse] = field(default_factory=list)
+    not_used: dict[str, NotUsed] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+
+    def files(self) -> dict[GroupKey, list[DataFile]]:
+        """The files to read, by file group."""
+        groups = self.snapshot.groups()
+        return {key: groups[key] for key in self.groups}
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """The columns that the predicate needs."""
+        return frozenset() if self.predicate is None else columns_of(self.predicate)
+
+
+def plan_read(snapshot: Snapshot, where: str | None = None) -> ReadPlan:
+    """The file groups that can hold rows which satisfy a predicate.
+
+    :raises InvalidPredicate: :raises UnknownColumn:
+    """
+    everything: Narrowed = dict.fromkeys(snapshot.groups(), None)
+    if where is None:
+        plan = ReadPlan(snapshot, None, None, everything, partitions=len(snapshot.state.partitions))
+        for name in snapshot.state.indexes:
+            plan.not_used[name] = NotUsed("no_keys", "there is no predicate")
+        return plan
+    conf = snapshot.spark.conf
+    predicate = parse_predicate(
+        where,
+        {field.name: field.type for field in snapshot.table.fields},
+        time_zone=conf.get("spark.sql.session.timeZone", None),
+        case_sensitive=str(conf.get("spark.sql.caseSensitive", "false")).lower() == "true",
+    )
+    plan = ReadPlan(snapshot, where, predicate, everything)
+    if isinstance(keys_for(predicate, snapshot.table.record_key), NothingMatches):
+        plan.groups, plan.nothing_matches = {}, True
+        return plan
+    kept = _matching_partitions(snapshot, predicate)
+    plan.partitions = len(kept)
+    plan.groups = {group: None for group in plan.groups if group[0] in kept}
+    found = _Narrowing(plan, _sources(plan)).narrow(predicate)
+    if found is not None:
+        plan.groups = _both(plan.groups, found)
+    return plan
+
+
+def _matching_partitions(snapshot: Snapshot, predicate: Predicate) -> set[str]:
+    table = snapshot.table
+    types = {field.name: parse_type(field.type) for field in table.fields}
+    kept = set()
+    for path, entry in snapshot.state.partitions.items():
+        values = {
+            name: None if text is None else value_of(text, types[name], name)
+            for name, text in zip(table.partition_by, entry.values, strict=True)
+        }
+        if may_match(predicate, values):
+            kept.add(path)
+    return kept
+
+
+# --- what narrows ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Source:
+    """Something that tells file groups by the values of some columns."""
+
+    name: str
+    columns: tuple[str, ...]
+    narrow: Callable[[Collection[Key]], Narrowed | NotUsed]
+    limit: int = 100_000
+
+
+def _sources(plan: ReadPlan) -> list[_Source]:
+    snapshot = plan.snapshot
+    table = snapshot.table
+    fields = table.hash_fields or table.record_key
+    sources = [_Source(BUCKETS, fields, partial(_by_bucket, plan), _MOST_BUCKET_KEYS)]
+    for name, entry in sorted(snapshot.state.indexes.items()):
+        handler = available(entry.definition.kind)
+        if not entry.active:
+            plan.not_used[name] = NotUsed("not_active", f"its state is {entry.state!r}")
+        elif handler is None:
+            plan.not_used[name] = NotUsed("no_handler", f"the code of kind {entry.definition.kind!r} is not here")
+        elif plan.groups and not any(entry.covers(group) for group in plan.groups):
+            plan.not_used[name] = NotUsed("covers_nothing", "it covers no file group that the query could read")
+        else:
+            columns = handler.looks_up(table, entry.definition)
+            sources.append(_Source(name, columns, partial(_by_index, plan, entry)))
+    return sources
+
+
+def _by_bucket(plan: ReadPlan, keys: Collection[Key]) -> Narrowed:
+    table = plan.snapshot.table
+    types = {field.name: field.type for field in table.fields}
+    kinds = [types[name] for name in table.hash_fields or table.record_key]
+    buckets: dict[int, set[str]] = {}
+    for entry in plan.snapshot.state.partitions.values():
+        count = entry.buckets or 1
+        if count not in buckets:
+            buckets[count] = {str(bucket_id(key, count, table.hash_function, kinds)) for key in keys}
+    partitions = plan.snapshot.state.partitions
+    return {group: None for group in plan.groups if group[1] in buckets[partitions[group[0]].buckets or 1]}
+
+
+def _by_index(plan: ReadPlan, entry: IndexEntry, keys: Collection[Key]) -> Narrowed | NotUsed:
+    definition = entry.definition
+    handler = available(definition.kind)
+    assert handler is not None
+    try:
+        found = handler.prune(IndexContext(plan.snapshot, definition, ""), keys)
+    except StorageError as error:
+        message = f"Index {definition.name!r} is not used, the rows are scanned instead: {error}"
+        logger.warning("%s: %s", plan.snapshot.store.uri, message)
+        plan.warnings.append(message)
+        return NotUsed("unreadable", error.message)
+    if isinstance(found, CannotPrune):
+        return NotUsed("cannot_prune", found.reason)
+    narrowed: Narrowed = {}
+    for group in plan.groups:
+        if not entry.covers(group):
+            narrowed[group] = None
+        elif group in found.groups:
+            narrowed[group] = None if found.keys is None else found.keys.get(group)
+    plan.used.append(IndexUse(definition.name, found.files, found.bytes, len(narrowed)))
+    return narrowed
+
+
+class _Narrowing:
+    """Asks the sources about a predicate and its parts: AND is the intersection of what they say, OR the union."""
+
+    def __init__(self, plan: ReadPlan, sources: Collection[_Source]) -> None:
+        self._plan = plan
+        self._sources = list(sources)
+
+    def narrow(self, node: Predicate) -> Narrowed | None:
+        """The file groups that can hold rows for which ``node`` is true, or ``None`` if nobody can tell."""
+        found: list[Narrowed] = []
+        for source in list(self._sources):
+            keys = keys_for(node, source.columns, source.limit)
+            if isinstance(keys, NothingMatches):
+                return {}
+            if isinstance(keys, NoKeys):
+                self._note(source, keys.reason)
+                continue
+            told = self._ask(source, keys)
+            if told is not None:
+                found.append(told)
+        if isinstance(node, And):
+            parts = [self.narrow(part) for part in node.parts if isinstance(part, Or)]
+            found.extend(part for part in parts if part is not None)
+        elif isinstance(node, Or) and not found:
+            parts = [self.narrow(part) for part in node.parts]
+            known = [part for part in parts if part is not None]
+            if len(known) == len(parts):
+                found.append(_either(known))
+        if not found:
+            return None
+        met = found[0]
+        for other in found[1:]:
+            met = _both(met, other)
+        return met
+
+    def _ask(self, source: _Source, keys: KeySet) -> Narrowed | None:
+        told = source.narrow(keys.keys)
+        if isinstance(told, NotUsed):
+            # It will not answer another question of this query either.
+            self._sources.remove(source)
+            self._plan.not_used[source.name] = told
+            return None
+        self._plan.not_used.pop(source.name, None)
+        if source.name == BUCKETS:
+            self._plan.used = [use for use in self._plan.used if use.name != BUCKETS]
+            self._plan.used.append(IndexUse(BUCKETS, 0, 0, len(told)))
+        return told
+
+    def _note(self, source: _Source, reason: str) -> None:
+        used = {use.name for use in self._plan.used}
+        if source.name not in used and source.name != BUCKETS:
+            code = "too_many_keys" if reason.startswith("more than") else "no_keys"
+            self._plan.not_used.setdefault(source.name, NotUsed(code, reason))
+
+
+def _both(one: Mapping[GroupKey, frozenset[Key] | None], other: Mapping[GroupKey, frozenset[Key] | None]) -> Narrowed:
+    met: Narrowed = {}
+    for group in one.keys() & other.keys():
+        mine, theirs = one[group], other[group]
+        keys = theirs if mine is None else mine if theirs is None else mine & theirs
+        if keys is None or keys:
+            met[group] = keys
+    return dict(sorted(met.items()))
+
+
+def _either(parts: Collection[Narrowed]) -> Narrowed:
+    joined: Narrowed = {}
+    for part in parts:
+        for group, keys in part.items():
+            there = joined.get(group, frozenset())
+            joined[group] = None if keys is None or there is None else there | keys
+    return joined
