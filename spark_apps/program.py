@@ -39,6 +39,7 @@ def main(work: Work) -> None:
     The one command line argument is the path of the pipe (or file) that carries the job.
     """
     logging.basicConfig(stream=sys.stdout, level=logging.INFO, format="%(message)s", force=True)
+    logging.getLogger("py4j").setLevel(logging.WARNING)
     if len(sys.argv) != 2:
         log.error("Usage: %s <path of the job>", sys.argv[0])
         sys.exit(2)
@@ -76,14 +77,14 @@ def watch(lifeline: int, process_group: int | None) -> threading.Thread:
 
 def start_session(job: Job) -> SparkSession:
     """The Spark session of a job. :raises EnvironmentMismatch: if Spark, libraries or versions do not fit."""
-    versions = check_app_environment(job.version)
+    check_app_environment(job.version)
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName(job.app_name or job.program)
     for key, value in job.spark_conf.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
-    log.info("%s: Spark %s, application %s", job.program, versions.code, spark.sparkContext.applicationId)
+    log.info("%s: Spark %s, application %s", job.program, spark.version, spark.sparkContext.applicationId)
     return spark
 
 

@@ -30,7 +30,6 @@ def write_table(spark: SparkSession, job: Job) -> Any:
     for number, batch in enumerate(batches):
         txn_id = None if job.txn_id is None else _txn_id(job.txn_id, number, arguments)
         receipt = _write(spark, table, source, batch, commit_as(job, txn_id))
-        log.info("%s: version %s %s", batch["operation"], receipt.version, receipt.metrics)
         receipts.append(receipt)
     return receipts if arguments.get("several") else receipts[0]
 

@@ -68,6 +68,8 @@ class OpenStopWriteWindowOperator(TableOperator):
             ended = windows.drain(timeline, window.epoch, seconds=self.drain_seconds, then_abort=True)
             self.log.info("Writers are drained; %s attempts were ended by a commit.", ended)
         built: dict[str, Any] = msgspec.to_builtins(windows.find(timeline, window.epoch))
+        # Also under a key of its own, so that `open.output["epoch"]` can be handed on.
+        ti.xcom_push(key="epoch", value=window.epoch)
         return {"partitions": None, **built}
 
 

@@ -36,6 +36,8 @@ from spark_apps.storage.errors import InvalidInput, SparkMissing
 
 # Airflow gives a killed task five seconds; the abort in the timeline has to fit in as well.
 _TERM_SECONDS = 1.0
+# Hundreds of lines of Spark's own would hide the app's in the task's log.
+_QUIET = {"spark.log.level": "WARN", "spark.ui.showConsoleProgress": "false"}
 _AIRFLOW_SECRETS = re.compile(r"AIRFLOW_(CONN|VAR)_|AIRFLOW__")
 
 
@@ -148,7 +150,7 @@ class SparkSubmitRunner:
         command = [binary, "--master", settings.master, "--name", job.app_name or job.program]
         if not settings.master.startswith("local"):
             command += ["--deploy-mode", settings.deploy_mode]
-        for key, value in sorted(settings.open_conf.items()):
+        for key, value in sorted({**_QUIET, **settings.open_conf}.items()):
             command += ["--conf", f"{key}={value}"]
         for name, value in settings.options.items():
             command += [f"--{name}", value]

@@ -30,6 +30,8 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.session.timeZone": "UTC",
+        # Apps that live for seconds gain nothing from the second compiler.
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
     }
     connections = {
         "lake": {
