@@ -29,6 +29,7 @@ LIBRARIES = {
     "msgspec": "msgspec",
     "obstore": "obstore",
     "pyarrow": "pyarrow",
+    "sqlglot": "sqlglot",
     "xxhash": "xxhash",
 }
 

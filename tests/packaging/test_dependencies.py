@@ -58,6 +58,7 @@ BROUGHT_ALONG = {
     "apache-airflow-providers-standard": "apache-airflow",
     "asgiref": "apache-airflow",
     "httpx": "apache-airflow",
+    "jsonschema": "apache-airflow",
     "pendulum": "apache-airflow",
     "py4j": "pyspark",
     "botocore": "moto",
