@@ -48,7 +48,7 @@ model: venv  ## The timeline's model with 10,000 histories
 	HISTORIES=10000 $(PYTEST) tests/timeline/test_model.py --timeout=7200 $(TEST_ARGS)
 
 faults: venv  ## Every call to the store, failed in every way
-	$(PYTEST) tests/faults --timeout=3600 -s $(TEST_ARGS)
+	FAULTS=all $(PYTEST) tests/faults --timeout=3600 $(TEST_ARGS)
 
 clean:  ## Remove caches, builds and what runs leave; .venv stays
 	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis spark-warehouse \

@@ -18,6 +18,7 @@ from spark_apps.timeline.transactions import (
     DATA,
     INDEXES,
     TRANSACTIONS,
+    WITHDRAWN,
     abort,
     attempt_folder,
     attempts,
@@ -31,6 +32,7 @@ logger = logging.getLogger(__name__)
 RETAIN_VERSIONS = 10
 RETAIN_SECONDS = 7 * 86400.0
 PRESUMED_DEAD_SECONDS = 3600.0
+_LATEST_LANDING_SECONDS = 86400.0
 
 
 @dataclass(frozen=True)
@@ -162,4 +164,8 @@ def _tidy_attempts(timeline: Timeline) -> None:
     for name, attempt in attempts(timeline):
         if name not in live and not is_live(state, name, attempt):
             timeline.store.delete([info.key for info in timeline.store.list(attempt_folder(name, attempt))])
+    # A mark keeps a number from being given out again while a deletion may still land late.
+    long_ago = timeline.clock() - _LATEST_LANDING_SECONDS
+    marks = [info for info in timeline.store.list(TRANSACTIONS) if info.key.endswith(f"/{WITHDRAWN}")]
+    timeline.store.delete([info.key for info in marks if info.modified.timestamp() < long_ago])
     logger.debug("Attempts under %s were tidied.", TRANSACTIONS)

@@ -53,6 +53,7 @@ logger = logging.getLogger(__name__)
 TRANSACTIONS = "_index/transactions"
 DATA = "data"
 INDEXES = "_index/indexes"
+WITHDRAWN = "withdrawn.json"
 
 
 class Transaction:
@@ -195,9 +196,15 @@ class Transaction:
 
     def withdraw(self) -> None:
         """Takes back the request of an attempt that found nothing to do. Only for its owner, and instead of a commit:
-        nobody waits for the attempt any longer, and its number may be given out again. What it staged goes with it."""
-        for folder in (f"{DATA}/{self.txn_id}.{self.attempt}", self.folder):
-            self.timeline.store.delete([info.key for info in self.timeline.store.list(folder)])
+        nobody waits for the attempt any longer, and what it staged goes with it.
+
+        A mark stays behind, so that the number is not given out again: a deletion that lands late must not meet the
+        files of another attempt.
+        """
+        self.timeline.store.put(f"{self.folder}/{WITHDRAWN}", b"{}")
+        listed = [info.key for info in self.timeline.store.list(f"{DATA}/{self.txn_id}.{self.attempt}")]
+        listed += [info.key for info in self.timeline.store.list(self.folder) if not info.key.endswith(WITHDRAWN)]
+        self.timeline.store.delete(listed)
 
     def _stage_key(self, name: str) -> str:
         return f"{self.folder}/stage-{check_name('stage', name)}.json"
@@ -426,7 +433,8 @@ def presumed_dead(timeline: Timeline, requested: Requested, silent_seconds: floa
 def _claim(timeline: Timeline, request: Requested) -> Requested:
     """Writes the request under the first free attempt number; numbers of ended attempts are not given out again."""
     state = timeline.head
-    used = [attempt for _, attempt in attempts(timeline, request.txn_id)] + state.aborted.get(request.txn_id, [])
+    listed = timeline.store.list(f"{TRANSACTIONS}/{request.txn_id}")
+    used = [int(info.key.split("/")[3]) for info in listed] + state.aborted.get(request.txn_id, [])
     number = max(used, default=0) + 1
     while True:
         mine = msgspec.structs.replace(request, attempt=number)

@@ -11,7 +11,7 @@ from typing import Any
 from greenlet import GreenletExit, getcurrent, greenlet
 
 from spark_apps.timeline.log import Timeline
-from tests.simulation.store import OK, Objects, SimulatedStore
+from tests.simulation.store import OK, Crash, Objects, SimulatedStore
 
 _MOST_CALLS = 5_000
 
@@ -94,6 +94,8 @@ class Actor:
     def _run(self, operation: Callable[[Actor], Any]) -> None:
         try:
             result = operation(self)
+        except Crash:
+            self.timeline = self._fresh_timeline()
         except Exception as error:  # noqa: BLE001 - what may be raised is judged by the one who is told
             self.finished(self, None, error)
         else:

@@ -17,6 +17,7 @@ EXISTS = "already exists"
 LATE = "landed late"
 CRASH_BEFORE = "crash before"
 CRASH_AFTER = "crash after"
+CRASH_LATE = "crash, landed late"
 
 CHANGING = ("put", "create", "delete")
 
@@ -122,14 +123,14 @@ class SimulatedStore:
             return effect()
         if answer == CRASH_BEFORE:
             raise Crash
-        if answer == LATE and verb in CHANGING:
+        if answer in (LATE, CRASH_LATE) and verb in CHANGING:
             self.objects.on_their_way.append(effect)
         elif answer in (ERROR_AFTER, EXISTS, CRASH_AFTER):
             try:
                 effect()
             except (ObjectExists, ObjectNotFound):
                 pass
-        if answer == CRASH_AFTER:
+        if answer in (CRASH_AFTER, CRASH_LATE):
             raise Crash
         if answer == EXISTS and verb == "create":
             raise ObjectExists(f"{key} exists already, says the store.")

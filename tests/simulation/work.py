@@ -56,13 +56,14 @@ class World:
     effects: dict[str, Callable[[Rows], None]] = field(default_factory=dict)
     names: int = 0
 
+    created: bool = True
+    sleeping: Any = None
+
     def __post_init__(self) -> None:
         self.checker = Checker(self.objects, self.effects)
-        definition = TableDefinition("t", (Field("p", "string"), Field("k", "string"), Field("v", "bigint")), ("k",))
-        index = IndexDefinition("by_key", "record", ("k",), "1", shards=SHARDS)
-        store = SimulatedStore(self.objects)
-        timeline = Timeline(store, lambda: self.objects.now)
-        create_table(store, definition, (PutIndex(index, covered=True),), txn_id="create", timeline=timeline)
+        if self.created:
+            store = SimulatedStore(self.objects)
+            create(store, Timeline(store, lambda: self.objects.now), "create")
 
     def name(self, operation: str) -> str:
         self.names += 1
@@ -73,7 +74,7 @@ class World:
 class Job:
     """One process's hold on the world: what the operations below need of it.
 
-    ``attempt`` is the attempt it runs as, once it has one; ``fact`` notes what the attempt relies on.
+    ``attempt`` is the attempt it runs as, once it has one.
     """
 
     world: World
@@ -93,6 +94,13 @@ class Job:
         path = f"{folder}/{name}.json"
         self.store.put(path, body)
         return path, len(body)
+
+
+def create(store: SimulatedStore, timeline: Timeline, txn: str) -> Receipt:
+    """The table, with an index that covers it."""
+    definition = TableDefinition("t", (Field("p", "string"), Field("k", "string"), Field("v", "bigint")), ("k",))
+    index = IndexDefinition("by_key", "record", ("k",), "1", shards=SHARDS)
+    return create_table(store, definition, (PutIndex(index, covered=True),), txn_id=txn, timeline=timeline)[1]
 
 
 def bucket(key: str, count: int) -> str:

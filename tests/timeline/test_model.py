@@ -31,7 +31,7 @@ from tests.simulation import work
 from tests.simulation.actors import Actor
 from tests.simulation.checker import Violation
 from tests.simulation.reading import check_all
-from tests.simulation.store import ERROR_AFTER, ERROR_BEFORE, EXISTS, LATE
+from tests.simulation.store import CRASH_LATE, ERROR_AFTER, ERROR_BEFORE, EXISTS, LATE
 
 PLANTED_WITHIN = 2000
 HISTORIES = int(os.environ.get("HISTORIES", "300"))
@@ -217,6 +217,11 @@ class Histories(RuleBasedStateMachine):
         self.actors[number].go_on("commit")
         self.actors[number].go_on(1, fault)
         self.actors[number].go_on(calls)
+
+    @rule(number=actors)
+    def crash_with_a_commit_under_way(self, number: int) -> None:
+        self.actors[number].go_on("commit")
+        self.actors[number].go_on(1, CRASH_LATE)
 
     @rule(number=actors)
     def crash(self, number: int) -> None:
