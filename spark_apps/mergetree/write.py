@@ -103,7 +103,10 @@ def stage_rows(
     columns = [*tree.columns, *([DELETED] if kind == "delta" else [])]
     if kind == "delta" and DELETED not in rows.columns:
         rows = rows.withColumn(DELETED, F.lit(None).cast("boolean"))
-    placed = _placed(rows.select(*map(column, columns)), tree, targets, unknown).repartition(PART, GROUP)
+    placed = _placed(rows.select(*map(column, columns)), tree, targets, unknown)
+    # Without partitions PART is a constant: Spark would not see that this shuffle serves the window behind it, and would
+    # shuffle again by more columns, so that a group came out as several files.
+    placed = placed.repartition(*([PART, GROUP] if tree.partition_by else [GROUP]))
     placed = _one_a_key(placed, tree) if one_a_key else placed.sortWithinPartitions(PART, GROUP, *map(column, tree.key))
     options = {**_PARQUET_OPTIONS, **{f"parquet.enable.dictionary#{name}": "false" for name in tree.unique}}
     if tree.row_group_bytes is not None:
