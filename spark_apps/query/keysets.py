@@ -82,7 +82,7 @@ def may_match(predicate: Predicate, values: Mapping[str, Any]) -> bool:
 
     For partitions: a ``False`` means that no row of a partition with these (normalized) values matches.
     """
-    return True in _outcomes(predicate, values)
+    return True in outcomes(predicate, values)
 
 
 # --- key sets -----------------------------------------------------------------------------------------------
@@ -218,7 +218,7 @@ def _compare(value: Any, op: str, literal: Any) -> bool:
 _ALL_OUTCOMES: frozenset[bool | None] = frozenset((True, False, None))
 
 
-def _outcomes(node: Predicate, values: Mapping[str, Any]) -> frozenset[bool | None]:
+def outcomes(node: Predicate, values: Mapping[str, Any]) -> frozenset[bool | None]:
     """The outcomes that a predicate can have for a row of which some values are known."""
     match node:
         case Fixed():
@@ -226,9 +226,9 @@ def _outcomes(node: Predicate, values: Mapping[str, Any]) -> frozenset[bool | No
         case Opaque():
             return _ALL_OUTCOMES
         case Not():
-            return frozenset(None if one is None else not one for one in _outcomes(node.part, values))
+            return frozenset(None if one is None else not one for one in outcomes(node.part, values))
         case And() | Or():
-            return _joined([_outcomes(part, values) for part in node.parts], strong=isinstance(node, Or))
+            return _joined([outcomes(part, values) for part in node.parts], strong=isinstance(node, Or))
     return frozenset((_outcome(node, values[node.column]),)) if node.column in values else _ALL_OUTCOMES
 
 

@@ -1,0 +1,308 @@
+"""What a predicate is taken to mean, which keys it allows, and how mistakes are told. Spark itself is compared with in
+``test_differential.py``.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from decimal import Decimal
+
+import pytest
+
+from spark_apps.query.predicates import (
+    And,
+    CannotPrune,
+    Comparison,
+    In,
+    IsNull,
+    KeySet,
+    Not,
+    NothingMatches,
+    Opaque,
+    Or,
+    columns_of,
+    keys_for,
+    may_match,
+    parse_predicate,
+    reasons,
+)
+from spark_apps.query.tree import NAN
+from spark_apps.storage.errors import InvalidPredicate, UnknownColumn
+
+SCHEMA = {
+    "id": "int",
+    "big": "bigint",
+    "city": "string",
+    "day": "date",
+    "at": "timestamp",
+    "dec": "decimal(10,2)",
+    "f": "float",
+    "d": "double",
+    "flag": "boolean",
+    "place": "struct<lat:double>",
+    "we ird": "int",
+    "a.b": "int",
+    "padded": "char(3)",
+    "folded": "string collate UTF8_LCASE",
+    "list": "array<int>",
+}
+
+
+def parse(sql, **options):
+    return parse_predicate(sql, SCHEMA, **options)
+
+
+def keys(sql, *columns, **options):
+    found = keys_for(parse(sql, **options), columns)
+    if isinstance(found, KeySet):
+        return {key[0] if len(columns) == 1 else key for key in found.keys}
+    return type(found)
+
+
+@pytest.mark.parametrize(
+    ("sql", "column", "found"),
+    [
+        ("id = 5", "id", {5}),
+        ("5 = ID", "id", {5}),
+        ("id IN (1, 2, NULL)", "id", {1, 2}),
+        ("id IS NULL", "id", {None}),
+        ("id <=> NULL OR id <=> 3", "id", {None, 3}),
+        ("id = 1 OR id = 2 OR id IN (2, 3)", "id", {1, 2, 3}),
+        ("id IN (1, 2, 3) AND id IN (2, 3, 4)", "id", {2, 3}),
+        ("id IN (1, 2, 3, 4) AND id BETWEEN 2 AND 3", "id", {2, 3}),
+        ("id IN (1, 2, 3) AND NOT id = 2", "id", {1, 3}),
+        ("id IN (1, 2, 3) AND id NOT IN (1, 2)", "id", {3}),
+        ("NOT (id <> 5 OR city IS NULL)", "id", {5}),
+        ("id = 1 AND upper(city) = 'A'", "id", {1}),
+        ("city = 'a' AND (id = 1 OR id = 2)", "id", {1, 2}),
+        ("city = 'x' OR city = ''", "city", {"x", ""}),
+        ('city = "x"', "city", {"x"}),
+        ("`we ird` = 3", "we ird", {3}),
+        ("`a.b` = 3", "a.b", {3}),
+        ("flag", "flag", {True}),
+        ("NOT flag", "flag", {False}),
+        ("flag IS NOT TRUE", "flag", {False, None}),
+        ("padded IS NULL", "padded", {None}),
+        ("place IS NULL", "place", {None}),
+        ("id = 1 /* not 2 */ -- or 3", "id", {1}),
+    ],
+)
+def test_given_a_predicate_with_finite_keys_then_they_are_found(sql, column, found):
+    assert keys(sql, column) == found
+
+
+@pytest.mark.parametrize(
+    ("sql", "column", "found"),
+    [
+        ("id = '01'", "id", {1}),
+        ("id = 1.0 OR id = 1e0", "id", {1}),
+        ("big = 5L", "big", {5}),
+        ("dec = 1.5 OR dec = 7", "dec", {Decimal("1.50"), Decimal("7.00")}),
+        ("d = -0.0", "d", {0.0}),
+        ("d = CAST('NaN' AS DOUBLE)", "d", {NAN}),
+        ("d = 0.1 OR d = '0.5'", "d", {0.1, 0.5}),
+        ("f = 0.5", "f", {0.5}),
+        ("day = '2024-1-2' OR day = DATE '2024-01-03'", "day", {dt.date(2024, 1, 2), dt.date(2024, 1, 3)}),
+        ("day IN ('2024-01-02')", "day", {dt.date(2024, 1, 2)}),
+        ("at = TIMESTAMP '2024-01-01 00:00:00Z'", "at", {dt.datetime(2024, 1, 1, tzinfo=dt.UTC)}),
+        ("at = '2024-01-01 02:00:00+02:00'", "at", {dt.datetime(2024, 1, 1, tzinfo=dt.UTC)}),
+    ],
+)
+def test_given_a_literal_of_another_type_then_it_is_compared_as_spark_does(sql, column, found):
+    assert keys(sql, column) == found
+
+
+def test_given_a_time_without_a_zone_then_the_session_s_decides_and_without_one_nothing_is_pruned():
+    sql = "at = TIMESTAMP '2024-07-01 00:00:00'"
+    assert keys(sql, "at") is CannotPrune
+    assert keys(sql, "at", time_zone="UTC") == {dt.datetime(2024, 7, 1, tzinfo=dt.UTC)}
+    assert keys(sql, "at", time_zone="America/New_York") == {dt.datetime(2024, 7, 1, 4, tzinfo=dt.UTC)}
+    assert keys(sql, "at", time_zone="Mars/Base") is CannotPrune
+    assert keys(sql, "at", time_zone="PST") is CannotPrune
+
+
+@pytest.mark.parametrize(
+    ("sql", "column"),
+    [
+        ("id = 1 AND id = 2", "id"),
+        ("id = 1.5", "id"),
+        ("id = 3000000000", "id"),
+        ("dec = 1.555", "dec"),
+        ("dec = 100000000", "dec"),
+        ("f = 0.1", "f"),
+        ("id = NULL", "id"),
+        ("NOT id = NULL", "id"),
+        ("id NOT IN (1, NULL)", "id"),
+        ("id IS NULL AND id IS NOT NULL", "id"),
+        ("id IN (1, 2) AND id > 5", "id"),
+        ("false", "id"),
+        ("flag AND NOT flag", "flag"),
+        ("id = 1 AND NULL", "id"),
+    ],
+)
+def test_given_a_predicate_that_no_row_meets_then_nothing_matches(sql, column):
+    assert keys(sql, column) is NothingMatches
+
+
+@pytest.mark.parametrize(
+    ("sql", "column"),
+    [
+        ("id > 5", "id"),
+        ("id <> 5", "id"),
+        ("id IS NOT NULL", "id"),
+        ("id = 1 OR city = 'a'", "id"),
+        ("id = 1 OR upper(city) = 'A'", "id"),
+        ("NOT (id = 1 AND city = 'a')", "id"),
+        ("id = big", "id"),
+        ("id + 1 = 2", "id"),
+        ("CAST(id AS STRING) = '1'", "id"),
+        ("id IN ('01')", "id"),
+        ("id IN (SELECT id FROM other)", "id"),
+        ("city = 1", "city"),
+        ("city LIKE 'a'", "city"),
+        ("city = 'it''s'", "city"),
+        (r"city = 'it\'s'", "city"),
+        ("city = 'a' 'b'", "city"),
+        ("city = r'a'", "city"),
+        ("city = 'a' COLLATE UTF8_LCASE", "city"),
+        ("city = '${name}'", "city"),
+        ('city = "day"', "city"),
+        ("city = 'a' -- \\\n AND true", "city"),
+        ("padded = 'a'", "padded"),
+        ("folded = 'a'", "folded"),
+        ("place.lat = 1", "place"),
+        ("list[0] = 1", "list"),
+        ("big = 1e0", "big"),
+        ("big = 9223372036854775808", "big"),
+        ("dec = '1.005'", "dec"),
+        ("dec = 1e0", "dec"),
+        ("f = '0.5'", "f"),
+        ("d IN ('0.5')", "d"),
+        ("day = 'today'", "day"),
+        ("day = '2024-02-30'", "day"),
+        ("day = TIMESTAMP '2024-01-01 00:00:00'", "day"),
+        ("flag = 'true'", "flag"),
+        ("true", "id"),
+        ("id BETWEEN SYMMETRIC 2 AND 1", "id"),
+    ],
+)
+def test_given_anything_unclear_then_nothing_is_pruned(sql, column):
+    assert keys(sql, column) is CannotPrune
+
+
+def test_given_several_columns_then_keys_are_the_product_in_the_order_asked_for():
+    assert keys("id IN (1, 2) AND city IN ('a', 'b')", "city", "id") == {("a", 1), ("a", 2), ("b", 1), ("b", 2)}
+    assert keys("(id = 1 AND city = 'a') OR (id = 2 AND city = 'b')", "id", "city") == {(1, "a"), (2, "b")}
+    assert keys("(id = 1 OR id = 2) AND (city = 'a' OR id = 2 AND city = 'b')", "id", "city") == {
+        (1, "a"),
+        (2, "a"),
+        (2, "b"),
+    }
+    assert keys("id = 1", "id", "city") is CannotPrune
+
+
+def test_given_more_keys_than_the_limit_then_nothing_is_pruned():
+    predicate = parse("id IN (1, 2, 3) AND city IN ('a', 'b', 'c')")
+    assert isinstance(keys_for(predicate, ["id", "city"], limit=9), KeySet)
+    assert isinstance(keys_for(predicate, ["id", "city"], limit=8), CannotPrune)
+    wide = parse(" AND ".join(f"(id IN ({n}, 1) OR city IN ('{n}', 'a'))" for n in range(60)))
+    assert isinstance(keys_for(wide, ["id", "city"], limit=50), CannotPrune)
+
+
+def test_given_thousands_of_parts_then_they_are_read():
+    assert len(keys(" OR ".join(f"id = {n}" for n in range(3000)), "id")) == 3000
+    pairs = " OR ".join(f"(id = {n} AND city = 'c{n}')" for n in range(2000))
+    assert len(keys(pairs, "id", "city")) == 2000
+    assert keys(" AND ".join(f"id <> {n}" for n in range(3000)) + " AND id IN (5, 4000)", "id") == {4000}
+
+
+def test_given_a_predicate_then_its_tree_says_what_was_understood():
+    assert parse("NOT id BETWEEN 1 AND 2 OR city IN ('a') AND flag") == Or(
+        (
+            Not(And((Comparison("id", ">=", 1), Comparison("id", "<=", 2)))),
+            And((In("city", frozenset({"a"})), Comparison("flag", "=", True))),
+        )
+    )
+    assert parse("city IS NOT NULL") == Not(IsNull("city"))
+    assert parse("day <> '2024-01-01'") == Not(Comparison("day", "=", dt.date(2024, 1, 1)))
+    opaque = parse("upper(city) = 'A' AND id = 1").parts[0]
+    assert isinstance(opaque, Opaque)
+    assert reasons(opaque) == ("UPPER(city) = 'A': its left side is not a plain column",)
+
+
+@pytest.mark.parametrize(
+    ("sql", "columns"),
+    [
+        ("ID = 1 AND City = 'a'", {"id", "city"}),
+        ("id = NULL", {"id"}),
+        ("upper(city) = concat(city, id) OR place.lat > 1", {"city", "id", "place"}),
+        ("exists(list, x -> x > id)", {"list", "id"}),
+        ("id IN (SELECT whatever FROM other WHERE day > 1)", {"id", "day"}),
+        ("current_date > day AND user = 'me'", {"day"}),
+        ("true", set()),
+    ],
+)
+def test_given_a_predicate_then_the_columns_it_needs_are_named_as_in_the_table(sql, columns):
+    assert columns_of(parse(sql)) == columns
+
+
+def test_given_known_values_then_a_row_may_match_or_cannot():
+    predicate = parse("day >= '2024-01-02' AND (id = 1 OR city LIKE 'a%')")
+    assert may_match(predicate, {"day": dt.date(2024, 1, 2)})
+    assert not may_match(predicate, {"day": dt.date(2024, 1, 1)})
+    assert not may_match(predicate, {"day": None})
+    assert may_match(predicate, {"day": dt.date(2024, 1, 3), "id": 2})
+    assert not may_match(parse("d < 5"), {"d": math.nan})
+    assert may_match(parse("d > 5 AND d = CAST('NaN' AS DOUBLE)"), {"d": math.nan})
+
+
+def test_given_case_sensitive_names_then_only_the_exact_name_is_found():
+    assert columns_of(parse_predicate("ID = 1", {"ID": "int", "id": "int"}, case_sensitive=True)) == {"ID"}
+    with pytest.raises(UnknownColumn, match="'ID'"):
+        parse("ID = 1", case_sensitive=True)
+
+
+def test_given_a_name_that_two_columns_share_then_nothing_is_pruned():
+    predicate = parse_predicate("iD = 1", {"ID": "int", "id": "int"})
+    assert isinstance(keys_for(predicate, ["id"]), CannotPrune)
+    assert columns_of(predicate) == {"ID", "id"}
+
+
+@pytest.mark.parametrize(
+    ("sql", "message"),
+    [
+        ("ciity = 1", r"'ciity' \(line 1, column 1 .*Nothing was changed.*'city'"),
+        ("id = 1 OR\n  upper(`Cty`) = 'A'", r"'Cty' \(line 2, column 9 .*'city'"),
+        ("nothing_like_it = 1", "It has: id, big, city"),
+        ("t.id = 1", r"'t\.id'"),
+        ("id = unknown_one", "'unknown_one'"),
+        ("`user` = 'me'", "'user'"),
+    ],
+)
+def test_given_an_unknown_column_then_it_is_named_with_its_place_and_similar_names(sql, message):
+    with pytest.raises(UnknownColumn, match=message):
+        parse(sql)
+
+
+@pytest.mark.parametrize(
+    ("sql", "message"),
+    [
+        ("id = ", "line 1, column 4, near '='"),
+        ("id = 1 AS x", "line 1, column 8, near 'AS'"),
+        ("id =\n 1 1", "line 2, column 4"),
+        ("(id = 1", r"Expecting \)"),
+        ("id = 1; DROP TABLE t", "2 conditions|cannot be read"),
+        ("id = 1 AND city = 'x", "a ' is opened and not closed"),
+        ("/* id = 1", "comment"),
+        ("", "''"),
+        ("  ", "'  '"),
+        ("-- id = 1", "0 conditions"),
+        (None, "None"),
+        ("(" * 3000 + "id = 1" + ")" * 3000, "nested too deeply"),
+        ("NOT " * 3000 + "flag", "nested too deeply"),
+    ],
+)
+def test_given_text_that_is_no_predicate_then_the_error_points_at_the_place(sql, message):
+    with pytest.raises(InvalidPredicate, match=message):
+        parse(sql)
