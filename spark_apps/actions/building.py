@@ -88,7 +88,6 @@ class Building:
         timeline = self._attempt.transaction.timeline
         timeline.refresh()
         self._attempt.transaction.check_alive()
-        before = set(self._state.groups(DATA_TREE))
         for commit in timeline.commits(after=self._state.version):
             self._state.apply(commit)
         assert self._state.table  # or it was dropped meanwhile
@@ -98,10 +97,7 @@ class Building:
                 f"Another index {self._definition.name!r} was committed while this one was built.",
                 hint="Choose another name, or drop that one first.",
             )
-        # The log forgets file groups that are gone; their entries are still to be taken out.
-        lag = {**entry.lag, **dict.fromkeys(before - set(self._state.groups(DATA_TREE)), NEVER)}
-        self._state.indexes[self._definition.name] = replace(entry, lag=lag, dirty=dict(lag))
-        return bool(lag)
+        return bool(entry.lag)
 
     def check_counts(self) -> None:
         """Compares the number of entries with the number of rows that they should tell of.

@@ -173,22 +173,29 @@ class State:
             else:
                 self._rows_changed(effect.changed, commit)
                 _FOLD[type(action)](self, action, commit, effect)
-        if not effect.restored and any(write.mode == "replace" for write in commit.writes):
+        replaces = any(write.mode == "replace" for write in commit.writes)
+        if not effect.restored and replaces:
             # Rows that went without others in their place: an index that was not told still lists them.
             effect.changed |= {group for group in effect.cut - effect.filled if self._has_files(group)}
             self._rows_changed(effect.changed, commit)
             self._spread_lag(lag_before, effect.moved, commit)
         self._rows_changed(effect.changed, commit)
-        self._forget_empty_groups(effect.cut)
+        if not effect.restored:
+            emptied = {group for group in effect.cut if not self._has_files(group)}
+            self._emptied(emptied, commit, replaces)
 
     def _has_files(self, group: GroupKey) -> bool:
         return next(self.file_set.files(DATA_TREE, *group), None) is not None
 
-    def _forget_empty_groups(self, touched: set[GroupKey]) -> None:
+    def _emptied(self, groups: set[GroupKey], commit: Commit, rows_went: bool) -> None:
+        """File groups that are gone. An index that was not told, or did not cover them, still holds entries of their
+        rows; it must not count as covering such a group should it come into being again."""
         for name, entry in self.indexes.items():
-            gone = {group for group in touched & entry.lag.keys() if not self._has_files(group)}
-            if gone:
-                self._set_lag(name, {group: at for group, at in entry.lag.items() if group not in gone}, entry.dirty)
+            told = not rows_went or entry.definition.tree in commit.maintained
+            left = {group for group in groups if group in entry.lag or not told}
+            if left:
+                lag, dirty = dict.fromkeys(left, NEVER), dict.fromkeys(left, commit.version)
+                self._set_lag(name, {**entry.lag, **lag}, {**entry.dirty, **dirty})
 
     def _rows_changed(self, changed: set[GroupKey], commit: Commit) -> None:
         """Groups whose rows changed lag behind in every index that the commit did not keep in step."""
