@@ -109,6 +109,13 @@ def columns_given(arguments: dict[str, Any]) -> dict[str, Any]:
     return {**arguments, "included": IncludedColumns(**arguments["included"])}
 
 
+def planned(job: Job, action: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+    """Runs an action of a table, or where the job asks for a plan only, returns that."""
+    if job.plan_only:
+        return Outcome("plan", plain(action(**arguments, plan_only=True)))
+    return action(**arguments, **commit_as(job))
+
+
 def commit_as(job: Job, txn_id: str | None = None) -> dict[str, Any]:
     """Under which transaction, and in which stop-write window, the action commits."""
     return {"txn_id": txn_id or job.txn_id, "window": job.window}

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from spark_apps.job import Job
-from spark_apps.program import columns_given, commit_as, given, load_table, main
+from spark_apps.program import columns_given, given, load_table, main, planned
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from spark_apps.timeline.model import Receipt
 
-
-def refresh_index(spark: SparkSession, job: Job) -> Receipt:
+def refresh_index(spark: SparkSession, job: Job) -> Any:
     """``IndexedTable.refresh_index`` with the job's arguments."""
-    return load_table(spark, job).refresh_index(**columns_given(given(job)), **commit_as(job))
+    return planned(job, load_table(spark, job).refresh_index, columns_given(given(job)))
 
 
 if __name__ == "__main__":

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from spark_apps.job import Job, Outcome
-from spark_apps.program import commit_as, given, load_table, main, plain
+from spark_apps.job import Job
+from spark_apps.program import given, load_table, main, planned
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -13,10 +13,7 @@ if TYPE_CHECKING:
 
 def rescale_buckets(spark: SparkSession, job: Job) -> Any:
     """``IndexedTable.rescale`` with the job's arguments."""
-    table = load_table(spark, job)
-    if job.plan_only:
-        return Outcome("plan", plain(table.rescale(**given(job), plan_only=True)))
-    return table.rescale(**given(job), **commit_as(job))
+    return planned(job, load_table(spark, job).rescale, given(job))
 
 
 if __name__ == "__main__":

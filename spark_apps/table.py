@@ -227,12 +227,21 @@ class IndexedTable:
     # --- rows
     # -------------------------------------------------------------------------------------------------
 
-    def upsert(self, rows: DataFrame, *, txn_id: str | None = None, window: int | None = None) -> Receipt:
+    def upsert(
+        self,
+        rows: DataFrame,
+        *,
+        deleted: str | None = None,
+        txn_id: str | None = None,
+        window: int | None = None,
+    ) -> Receipt:
         """Rows replace those of their key; new keys are added. Columns are matched by name.
 
+        :param deleted: a boolean column of ``rows`` beside the table's: where it is true, the row of that
+            key is deleted.
         :raises InvalidSchema: if columns are missing, unknown or of another type, or a key is null.
         """
-        return self._run(Upsert(rows), txn_id, window)
+        return self._run(Upsert(rows, deleted), txn_id, window)
 
     def insert(self, rows: DataFrame, *, txn_id: str | None = None, window: int | None = None) -> Receipt:
         """Adds rows of new keys. :raises KeysExist: naming examples of keys that the table holds. :raises

@@ -79,8 +79,9 @@ def _write(
             raise InvalidInput("There is nothing to write.", hint="Give a source or a query.")
         if operation == "insert_overwrite" and batch.get("partitions") is not None:
             return table.insert_overwrite(rows, partitions=batch["partitions"], **commit)
+        if operation == "upsert":
+            return table.upsert(rows, deleted=batch.get("deleted"), **commit)
         return {
-            "upsert": table.upsert,
             "insert": table.insert,
             "delete": table.delete,
             "insert_overwrite": table.insert_overwrite,

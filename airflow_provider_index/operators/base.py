@@ -20,8 +20,10 @@ from airflow_provider_index.identity import transaction_id
 from airflow_provider_index.runners.spark_submit import SparkSubmitRunner
 from spark_apps.job import Job, Outcome, rebuild_error
 from spark_apps.storage.errors import AlreadyCommitted, InvalidInput, JobFailed, LakeIndexError, TableNotFound
+from spark_apps.timeline.conflicts import Intent
 from spark_apps.timeline.log import Timeline
-from spark_apps.timeline.model import Receipt
+from spark_apps.timeline.model import Receipt, Write, table_scope
+from spark_apps.timeline.publish import check_windows
 from spark_apps.timeline.transactions import abort, find_receipt, live_attempts_of
 
 
@@ -82,6 +84,7 @@ class SparkTableOperator(TableOperator):
     """
 
     program: ClassVar[str]
+    can_plan: ClassVar[bool] = False
     template_fields: Sequence[str] = (*TableOperator.template_fields, "spark_conn_id", "conf", "window")
 
     def __init__(
@@ -95,6 +98,8 @@ class SparkTableOperator(TableOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        if plan_only and not self.can_plan:
+            raise InvalidInput(f"{type(self).__name__} makes no plan.", hint="Leave plan_only out.")
         self.spark_conn_id = spark_conn_id
         self.conf = conf
         self.window = window
@@ -150,6 +155,7 @@ class SparkTableOperator(TableOperator):
             self.log.info("Transaction %s has committed already; nothing is written again.", txn_id)
             return self._hand_on(found)
         self._abort_attempts("replaced by a retry")
+        self._check_windows(txn_id)
         outcome = self._run(context, txn_id)
         found = self._receipts(wanted)
         if len(found) == len(wanted):
@@ -223,6 +229,25 @@ class SparkTableOperator(TableOperator):
                     self.log.info("Aborted attempt %s of transaction %s: %s.", attempt, txn_id, reason)
                 except AlreadyCommitted as error:
                     self.log.info("%s", error)
+
+    def _check_windows(self, txn_id: str) -> None:
+        """Finds out before Spark starts what the commit would find out after the work.
+
+        A window over some partitions is left to the commit, which alone knows what was written.
+
+        :raises FencedOff: if the task's own window has ended.
+        :raises StopWriteWindowOpen: if somebody holds a window over the whole table.
+        """
+        timeline = self._timeline()
+        if timeline is None:
+            return
+        whole = {epoch: window for epoch, window in timeline.head.windows.items() if window.partitions is None}
+        epoch = epoch_of(self.window)
+        if epoch is None and not whole:
+            return
+        writes = (Write(table_scope()),) if whole else ()
+        intent = Intent(self.program, txn_id, 0, timeline.head.version, (), writes=writes, epoch=epoch)
+        check_windows(timeline.head, intent, timeline.clock())
 
     def _timeline(self) -> Timeline | None:
         try:

@@ -7,7 +7,7 @@ from typing import Any
 
 from airflow_provider_index.operators.base import IndexOperator, SparkTableOperator
 from spark_apps.job import Outcome
-from spark_apps.storage.errors import InvalidInput, VerificationFailed
+from spark_apps.storage.errors import VerificationFailed
 
 
 class BuildIndexOperator(IndexOperator):
@@ -24,6 +24,7 @@ class BuildIndexOperator(IndexOperator):
     """
 
     program = "build_index"
+    can_plan = True
     template_fields: Sequence[str] = (*IndexOperator.template_fields, "kind", "columns", "included", "properties")
 
     def __init__(
@@ -65,6 +66,7 @@ class IncrementalRefreshOperator(IndexOperator):
     """
 
     program = "refresh_index"
+    can_plan = True
     template_fields: Sequence[str] = (*IndexOperator.template_fields, "mode", "partitions", "included", "schema")
 
     def __init__(
@@ -110,8 +112,6 @@ class VerifyIndexOperator(SparkTableOperator):
 
     def __init__(self, *, index: str | Sequence[str] | None = None, fail: bool = True, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        if self.plan_only:
-            raise InvalidInput("Verifying changes nothing, so there is no plan of it.", hint="Leave plan_only out.")
         self.index = index
         self.fail = fail
 

@@ -24,6 +24,7 @@ class BucketRescaleOperator(SparkTableOperator):
     """
 
     program = "rescale_buckets"
+    can_plan = True
     template_fields: Sequence[str] = (
         *SparkTableOperator.template_fields,
         "buckets",

@@ -12,6 +12,8 @@ from spark_apps.storage.errors import InvalidInput
 
 OPERATIONS = ("upsert", "insert", "delete", "insert_overwrite")
 
+_BATCH = ("operation", "sql", "deleted", "where", "partitions")
+
 
 class WriteTableOperator(SparkTableOperator):
     """Writes what its source gives, in one commit.
@@ -26,6 +28,8 @@ class WriteTableOperator(SparkTableOperator):
     :param options: options of Spark's reader.
     :param schema: the files' schema as DDL; inferred by default.
     :param sql: a query over the view ``source``, and over whatever the Spark session knows.
+    :param deleted: with ``upsert``, a boolean column of the rows beside the table's: where it is true, the
+        row of that key is deleted, in the same commit.
     :param where: with ``delete``, a SQL predicate on the table.
     :param partitions: with ``insert_overwrite``, the partitions to replace, as paths.
     :param create: makes the table first if there is none: what ``IndexedTable.create`` takes, such as
@@ -44,6 +48,7 @@ class WriteTableOperator(SparkTableOperator):
         "options",
         "schema",
         "sql",
+        "deleted",
         "where",
         "partitions",
         "create",
@@ -60,6 +65,7 @@ class WriteTableOperator(SparkTableOperator):
         options: Mapping[str, Any] | None = None,
         schema: str | None = None,
         sql: str | None = None,
+        deleted: str | None = None,
         where: str | None = None,
         partitions: Sequence[str] | None = None,
         create: Mapping[str, Any] | None = None,
@@ -73,6 +79,7 @@ class WriteTableOperator(SparkTableOperator):
         self.options = options
         self.schema = schema
         self.sql = sql
+        self.deleted = deleted
         self.where = where
         self.partitions = partitions
         self.create = create
@@ -82,6 +89,7 @@ class WriteTableOperator(SparkTableOperator):
         shared = {
             "operation": self.operation,
             "sql": self.sql,
+            "deleted": self.deleted,
             "where": self.where,
             "partitions": list(self.partitions) if self.partitions is not None else None,
         }
@@ -119,13 +127,15 @@ class WriteTableOperator(SparkTableOperator):
 
     def _check(self, batch: Mapping[str, Any]) -> None:
         operation = batch["operation"]
-        if unknown := set(batch) - {"operation", "sql", "where", "partitions"}:
+        if unknown := set(batch) - set(_BATCH):
             raise InvalidInput(
                 f"A batch has no {', '.join(map(repr, sorted(unknown)))}.",
-                hint="It takes operation, sql, where and partitions.",
+                hint=f"It takes {', '.join(_BATCH)}.",
             )
         if operation not in OPERATIONS:
             raise InvalidInput(f"{operation!r} is no way to write.", hint=f"Use one of {', '.join(OPERATIONS)}.")
+        if batch["deleted"] is not None and operation != "upsert":
+            raise InvalidInput(f"{operation} takes no 'deleted'.", hint="Give it with the operation 'upsert'.")
         if batch["where"] is not None and operation != "delete":
             raise InvalidInput(
                 f"{operation} takes no predicate.", hint="Give 'where' with the operation 'delete', or filter in 'sql'."

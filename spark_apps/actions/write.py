@@ -15,6 +15,8 @@ from typing import Any, ClassVar
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from spark_apps.actions.maintenance import (
     changes_of,
@@ -30,9 +32,15 @@ from spark_apps.actions.partitions import Spread, existing, spread
 from spark_apps.actions.template import Action, Attempt, Work
 from spark_apps.mergetree.read import scan
 from spark_apps.mergetree.schema import column, conform
-from spark_apps.mergetree.tree import Snapshot, Tree
+from spark_apps.mergetree.tree import DELETED, Snapshot, Tree
 from spark_apps.mergetree.write import one_a_key, partition_values, stage_rows
-from spark_apps.storage.errors import InvalidInput, InvalidPredicate, KeysExist, UnknownColumn
+from spark_apps.storage.errors import (
+    InvalidInput,
+    InvalidPredicate,
+    InvalidSchema,
+    KeysExist,
+    UnknownColumn,
+)
 from spark_apps.timeline.model import AddFile, RemoveFile, Write, group_scope
 
 _EXAMPLES = 3
@@ -70,18 +78,42 @@ class _WriteRows(Action):
 
 
 class Upsert(_WriteRows):
-    """Rows replace those of their key; new keys are added."""
+    """Rows replace those of their key; new keys are added.
+
+    :param deleted: a boolean column of the batch that the table does not have: where it is true, the row of
+        that key is deleted instead.
+    """
 
     operation: ClassVar[str] = "upsert"
 
-    def __init__(self, rows: DataFrame) -> None:
+    def __init__(self, rows: DataFrame, deleted: str | None = None) -> None:
         self.rows = rows
+        self.deleted = deleted
 
     def validate(self, snapshot: Snapshot) -> None:
-        conform(self.rows, snapshot.data.schema)
+        self._conformed(snapshot.data)
+
+    def _conformed(self, tree: Tree) -> DataFrame:
+        if self.deleted is None:
+            return conform(self.rows, tree.schema)
+        if self.deleted not in self.rows.columns or self.deleted in tree.columns:
+            raise UnknownColumn(
+                f"{self.deleted!r} is to tell which rows are deleted, but the batch lacks it or the table has it.",
+                hint="Give a boolean column of the batch alone.",
+            )
+        if not isinstance(self.rows.schema[self.deleted].dataType, T.BooleanType):
+            raise InvalidSchema(
+                f"The column {self.deleted!r}, which is to tell what is deleted, is "
+                f"{self.rows.schema[self.deleted].dataType.simpleString()} and not boolean.",
+                hint="Give a condition, such as withColumn('deleted', col('op') == 'D').",
+            )
+        marked = self.rows.withColumnRenamed(self.deleted, DELETED)
+        with_mark = T.StructType([*tree.schema.fields, T.StructField(DELETED, T.BooleanType())])
+        # Only a true is a tombstone; a false would be one more value to tell apart wherever rows are read.
+        return conform(marked, with_mark).withColumn(DELETED, F.when(F.col(DELETED), F.lit(True)))
 
     def stage(self, attempt: Attempt, tree: Tree) -> tuple[list[AddFile], Spread]:
-        rows = conform(self.rows, tree.schema)
+        rows = self._conformed(tree)
         if not tree.partition_by or unique_index(attempt.snapshot.state) is None:
             return self._stage(attempt, tree, rows)
         # Keys are unique in the table, so the batch is reduced over all partitions, and old places are given
@@ -235,8 +267,6 @@ def check_predicate(snapshot: Snapshot, predicate: str) -> None:
 
     :raises InvalidPredicate: :raises UnknownColumn: naming what Spark said.
     """
-    from pyspark.sql import types as T
-
     if not predicate.strip():
         raise InvalidPredicate("The predicate is empty.", hint="To act on all rows, write 'true'.")
     try:
