@@ -10,7 +10,7 @@ PATHS  := airflow_provider_index spark_apps dags_examples tests benchmarks
 FOUND  := $(wildcard $(PATHS))
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check format bench model faults clean
+.PHONY: help venv demo test check format bench model faults races clean
 
 help:  ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|' 2>/dev/null \
@@ -49,6 +49,9 @@ model: venv  ## The timeline's model with 10,000 histories
 
 faults: venv  ## Every call to the store, failed in every way
 	FAULTS=all $(PYTEST) tests/faults --timeout=3600 $(TEST_ARGS)
+
+races: venv  ## 8 processes x 200 commits on one table, on local disk and on S3
+	RACES=full $(PYTEST) tests/races --timeout=3600 $(TEST_ARGS)
 
 clean:  ## Remove caches, builds and what runs leave; .venv stays
 	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis spark-warehouse \

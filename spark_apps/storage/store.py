@@ -19,9 +19,11 @@ import obstore
 from obstore import exceptions as obstore_errors
 from obstore.store import LocalStore, from_url
 
-from spark_apps.storage.errors import InvalidName, ObjectExists, ObjectNotFound, StorageUnavailable
+from spark_apps.storage.errors import InvalidInput, InvalidName, ObjectExists, ObjectNotFound, StorageUnavailable
 
 _SCHEMES = {"s3", "s3a", "gs", "az", "abfs", "abfss", "adl", "azure", "memory"}
+# Options of the HTTP client, which obstore takes apart from those of the store.
+_CLIENT_OPTIONS = {"allow_http", "allow_invalid_certificates", "connect_timeout", "http1_only", "proxy_url", "timeout"}
 # Spark's Hadoop file systems answer to other schemes than the object stores' own tools.
 _SPARK_SCHEMES = {"s3": "s3a"}
 
@@ -55,7 +57,8 @@ class Store:
     """A folder on local disk, S3, GCS or Azure.
 
     :param uri: a local path, ``file:///…``, ``s3://bucket/…``, ``gs://…``, ``abfss://…`` or ``memory:///``.
-    :param options: ``obstore``'s configuration for that store (region, endpoint, keys …). Never logged.
+    :param options: ``obstore``'s configuration for that store (region, endpoint, keys …) and its HTTP
+        client (``allow_http``, ``timeout`` …). Never logged.
     :raises InvalidName: if the location cannot be understood.
     """
 
@@ -162,7 +165,18 @@ class Store:
             if self._local is not None:
                 self._inner = LocalStore(self._local, mkdir=True)
             else:
-                self._inner = from_url(self.uri, config=cast(Any, self._options or None))
+                client = {key: value for key, value in self._options.items() if key in _CLIENT_OPTIONS}
+                config = {key: value for key, value in self._options.items() if key not in _CLIENT_OPTIONS}
+                try:
+                    self._inner = from_url(
+                        self.uri, config=cast(Any, config or None), client_options=cast(Any, client or None)
+                    )
+                except obstore_errors.UnknownConfigurationKeyError as error:
+                    raise InvalidInput(
+                        f"The storage options of {self.uri} hold a key that its store does not know: "
+                        f"{_first_line(error)}",
+                        hint=f"Use obstore's keys for that store, or one of: {', '.join(sorted(_CLIENT_OPTIONS))}.",
+                    ) from error
         return self._inner
 
 
