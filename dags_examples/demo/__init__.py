@@ -1,0 +1,1 @@
+"""The example DAGs on real flights, run by a real Airflow, checked against the raw data."""

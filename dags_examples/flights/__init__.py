@@ -1,0 +1,2 @@
+"""The life of one table: first load and indexes, daily deliveries, nightly upkeep, a rescale by hand, late
+corrections."""
