@@ -104,9 +104,7 @@ def stage_rows(
     if kind == "delta" and DELETED not in rows.columns:
         rows = rows.withColumn(DELETED, F.lit(None).cast("boolean"))
     placed = _placed(rows.select(*map(column, columns)), tree, targets, unknown)
-    # Without partitions PART is a constant: Spark would not see that this shuffle serves the window behind it, and would
-    # shuffle again by more columns, so that a group came out as several files.
-    placed = placed.repartition(*([PART, GROUP] if tree.partition_by else [GROUP]))
+    placed = placed.withColumns({name: F.col(name) + _opaque_zero() for name in (PART, GROUP)}).repartition(PART, GROUP)
     placed = _one_a_key(placed, tree) if one_a_key else placed.sortWithinPartitions(PART, GROUP, *map(column, tree.key))
     options = {**_PARQUET_OPTIONS, **{f"parquet.enable.dictionary#{name}": "false" for name in tree.unique}}
     if tree.row_group_bytes is not None:
@@ -116,6 +114,13 @@ def stage_rows(
             store.spark_path(directory), mode="overwrite"
         )
     return list_staged(store, tree, directory, targets, kind, places)
+
+
+def _opaque_zero() -> Column:
+    """Zero, which the optimizer cannot see. A partition or bucket that it knows to be constant (no partition columns; a
+    batch of one day) it strikes out of the window's keys, and then shuffles again by the rest of them, which tears file
+    groups apart."""
+    return F.spark_partition_id() * F.lit(0)
 
 
 def _placed(rows: DataFrame, tree: Tree, targets: Sequence[Target], unknown_rows: str) -> DataFrame:
@@ -160,9 +165,8 @@ def one_a_key(rows: DataFrame, tree: Tree, key: Sequence[str]) -> DataFrame:
 
 
 def _one_a_key(placed: DataFrame, tree: Tree) -> DataFrame:
-    # The rows of a window lie in one (partition, bucket), by which they are shuffled already, and the
-    # window's own sort is
-    # the order that the files want: neither is done twice.
+    # The rows of a window lie in one (partition, bucket), by which they are shuffled already, and the window's own
+    # sort is the order that the files want: neither is done twice.
     window = Window.partitionBy(PART, GROUP, *map(column, tree.key)).orderBy(*_preference(placed, tree))
     return placed.withColumn(_RANK, F.row_number().over(window)).where(F.col(_RANK) == 1)
 
