@@ -1,8 +1,7 @@
 """The bucket of a key, computed on the driver exactly as Spark computes it on the rows.
 
 A hash function reduces the values of the hash fields to a bucket below a count. Its twin for Spark stands in
-``spark_apps.mergetree.buckets``; the two must agree for every value, for a row in the wrong bucket is a lost
-row.
+``spark_apps.mergetree.buckets``; the two must agree for every value, for a row in the wrong bucket is a lost row.
 """
 
 from __future__ import annotations
@@ -35,11 +34,9 @@ def bucket_id(
     :param values: the values of the hash fields, in the order of the table's ``hash_fields``.
     :param count: buckets of the partition.
     :param hash_function: ``xxhash64`` is Spark's ``pmod(xxhash64(...), count)``; ``java`` is
-        ``(List.hashCode() & 0x7FFFFFFF) % count`` over the fields as strings, as Hudi's bucket index takes
-        it.
+        ``(List.hashCode() & 0x7FFFFFFF) % count`` over the fields as strings, as Hudi's bucket index takes it.
     :param types: the columns' Spark types. Without them an ``int`` is a bigint and a naive ``datetime`` a
-        timestamp, as Spark infers them; the hash of an int column is another one, so give types where they
-        are known.
+        timestamp, as Spark infers them; the hash of an int column is another one, so give types where they are known.
     :raises InvalidRule: for a count that is not a positive integer or is too large, or an unknown function.
     :raises InvalidSchema: for a value that is not one of its type.
     """
@@ -188,8 +185,7 @@ def _has_java_string(column: ColumnType) -> bool:
 
 
 def java_string(value: Any, column: ColumnType) -> str:
-    """The string whose hash code is taken: Spark's cast to string, and microseconds since 1970 for
-    timestamps.
+    """The string whose hash code is taken: Spark's cast to string, and microseconds since 1970 for timestamps.
 
     Microseconds, because the cast of a timestamp depends on the session's time zone.
     """

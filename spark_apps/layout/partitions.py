@@ -55,8 +55,7 @@ def parse_partition_path(path: str, types: Mapping[str, str] | None = None) -> d
 
     :param path: what ``partition_path`` gave, or a path of Hive's or Spark's.
     :param types: Spark types by column; a column without one stays the string of the path.
-    :raises InvalidInput: when the path is not of the form ``column=value/…``, or a value is not one of its
-        type.
+    :raises InvalidInput: when the path is not of the form ``column=value/…``, or a value is not one of its type.
     """
     values: dict[str, Any] = {}
     for part in path.split("/") if path else ():

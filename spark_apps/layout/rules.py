@@ -248,8 +248,7 @@ def _regex(expression: str) -> Matcher:
     """Regular expressions, searched for anywhere in the canonical partition path (``dt=2024-11-11``,
     escaped).
 
-    RE2 runs in time linear in the path whatever the pattern; what it lacks (look-around, back references) is
-    refused.
+    RE2 runs in time linear in the path whatever the pattern; what it lacks (look-around, back references) is refused.
     """
     import re2
 

@@ -1,5 +1,4 @@
-"""Spark's column types by name, and Python values brought into the one form that hashing and partition paths
-use.
+"""Spark's column types by name, and Python values brought into the one form that hashing and partition paths use.
 
 Knows how a Python value stands for a value of a Spark type; leaves to others what is then done with it.
 """

@@ -1,5 +1,4 @@
-"""The bucket of a row as a Spark column: the twin of ``spark_apps.layout.hashing``, in native expressions
-only.
+"""The bucket of a row as a Spark column: the twin of ``spark_apps.layout.hashing``, in native expressions only.
 
 Both sides must agree for every value; the tests compare them over generated keys of every type.
 """
@@ -80,9 +79,7 @@ def _java(fields: Sequence[Column], types: Sequence[str] | None, count: Column) 
         )
     hashed = F.lit(1).cast("bigint")
     for field, name in zip(fields, types, strict=True):
-        hashed = (hashed * 31 + F.coalesce(_java_hash(_java_string(field, name)), F.lit(0))).bitwiseAND(
-            F.lit(_INT32)
-        )
+        hashed = (hashed * 31 + F.coalesce(_java_hash(_java_string(field, name)), F.lit(0))).bitwiseAND(F.lit(_INT32))
     return hashed.bitwiseAND(F.lit(0x7FFFFFFF)) % count
 
 

@@ -1,8 +1,7 @@
 """What a predicate says about the values of some columns: a finite set of keys, nothing at all, or no bound.
 
 "Cannot prune" and "nothing matches" are different types, so that neither can be taken for an empty set. Key
-sets are supersets: a row that satisfies the predicate has a key in the set; the predicate is still applied to
-the rows.
+sets are supersets: a row that satisfies the predicate has a key in the set; the predicate is still applied to the rows.
 """
 
 from __future__ import annotations

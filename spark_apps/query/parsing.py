@@ -104,8 +104,7 @@ def _read(sql: str) -> tuple[exp.Expr, frozenset[tuple[str, bool]]]:
 
 
 def _unsure_strings(sql: str, tokens: Sequence[Any]) -> Iterator[tuple[str, bool]]:
-    """Literals whose meaning depends on Spark's version or settings, and whether they are plain but for their
-    quotes.
+    """Literals whose meaning depends on Spark's version or settings, and whether they are plain but for their quotes.
 
     Escapes depend on a setting, doubled quotes on the version, and "x" may be set to mean a column.
     """

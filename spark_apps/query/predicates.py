@@ -1,5 +1,4 @@
-"""Predicates, as the rest of the package uses them: parse one, ask which columns it needs and which keys it
-allows.
+"""Predicates, as the rest of the package uses them: parse one, ask which columns it needs and which keys it allows.
 
 The parts: ``parsing`` reads the SQL, ``literals`` decides what a literal means beside a column, ``tree`` is
 what comes out, ``keysets`` what it says about keys.

@@ -1,5 +1,4 @@
-"""The bucket on the driver, against published digests, Java's own definition, and refusals of what cannot be
-hashed.
+"""The bucket on the driver, against published digests, Java's own definition, and refusals of what cannot be hashed.
 
 Equality with Spark itself is tested in ``tests/spark_apps/mergetree/test_buckets.py``.
 """
