@@ -140,9 +140,10 @@ def encode(state: State) -> bytes:
 
 def decode(body: bytes) -> State | None:
     """The state in a checkpoint; ``None`` if it has a format that this code does not know."""
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    table = pq.read_table(io.BytesIO(body), read_dictionary=list(columns.REPEATED))
+    table = pq.read_table(pa.BufferReader(body), read_dictionary=list(columns.REPEATED))
     raw = (table.schema.metadata or {}).get(_HEADER)
     if raw is None or msgspec.json.decode(raw).get("format") != CHECKPOINT_FORMAT:
         return None

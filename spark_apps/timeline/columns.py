@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
-from typing import Any
+from itertools import repeat
+from typing import Any, Literal
 
 import msgspec
 import xxhash
@@ -47,7 +48,8 @@ class Columns:
     """
 
     def __init__(self, table: Any = None) -> None:
-        self.table: Any = None if table is None else table.unify_dictionaries().combine_chunks()
+        # One dictionary for all chunks, so that a code means the same value everywhere.
+        self.table: Any = None if table is None else table.unify_dictionaries()
         self._codes: dict[str, dict[str, int]] = {}
         self._by_group: tuple[memoryview, memoryview] | None = None
         self._by_path: tuple[memoryview, memoryview] | None = None
@@ -111,9 +113,22 @@ class Columns:
                 values[-1] = _decoded(values[-1])
                 yield values
             return
-        part = self.table.select(list(NAMES)).take(_numbers(rows))
-        for row_values in zip(*(column.to_pylist() for column in part.columns), strict=True):
-            yield [*row_values[:-1], _decoded(row_values[-1])]
+        part = self.table.take(_numbers(rows))
+        columns: list[Iterable[Any]] = []
+        for name in NAMES:
+            column = _joined(part.column(name))
+            if name in REPEATED:
+                values = column.dictionary.to_pylist()
+                columns.append([values[code] for code in _view(column.indices)])
+            elif name == "path":
+                columns.append(column.to_pylist())
+            elif name == "extra":
+                empty = column.null_count == len(column)
+                columns.append(repeat(None) if empty else map(_decoded, column.to_pylist()))
+            else:
+                columns.append(_view(column).tolist())
+        for row_values in zip(*columns, strict=False):
+            yield list(row_values)
 
     def changed(self, without: set[int], added: Iterable[Any]) -> Columns:
         """These files without some rows and with some files (objects with the attributes :data:`NAMES`) added."""
@@ -143,8 +158,9 @@ class Columns:
 
     def _code_of(self, name: str) -> dict[str, int]:
         if name not in self._codes:
-            chunk = self.table.column(name).chunk(0)
-            self._codes[name] = {value: code for code, value in enumerate(chunk.dictionary.to_pylist())}
+            chunks = self.table.column(name).chunks
+            values = chunks[0].dictionary.to_pylist() if chunks else []
+            self._codes[name] = {value: code for code, value in enumerate(values)}
         return self._codes[name]
 
     def _grouped(self) -> tuple[memoryview, memoryview]:
@@ -153,7 +169,7 @@ class Columns:
             import pyarrow.compute as pc
 
             tree, partition, group = (
-                self.table.column(name).chunk(0).indices.cast(pa.int64()) for name in ("tree", "partition", "group")
+                _joined(self.table.column(name)).indices.cast(pa.int64()) for name in ("tree", "partition", "group")
             )
             key = pc.add(pc.multiply(tree, len(self._code_of("partition"))), partition)
             self._by_group = _ordered(pc.add(pc.multiply(key, len(self._code_of("group"))), group))
@@ -168,15 +184,23 @@ def _ordered(keys: Any) -> tuple[memoryview, memoryview]:
     return _view(keys.take(order)), _view(order)
 
 
+def _joined(column: Any) -> Any:
+    """A column in one piece."""
+    import pyarrow as pa
+
+    whole = column.combine_chunks()
+    return whole.chunk(0) if isinstance(whole, pa.ChunkedArray) else whole
+
+
 def _view(values: Any) -> memoryview:
+    """Integers without nulls as Python sees them, without copying."""
     import pyarrow as pa
 
     if isinstance(values, pa.ChunkedArray):
-        values = values.combine_chunks()
-        values = values.chunk(0) if isinstance(values, pa.ChunkedArray) else values
-    whole = memoryview(values.buffers()[1])
-    numbers = whole.cast("Q") if values.type == pa.uint64() else whole.cast("q")
-    return numbers[values.offset : values.offset + len(values)]
+        values = _joined(values)
+    codes: dict[Any, Literal["Q", "q", "i"]] = {pa.uint64(): "Q", pa.int64(): "q", pa.int32(): "i"}
+    whole = memoryview(values.buffers()[1]).cast(codes[values.type])
+    return whole[values.offset : values.offset + len(values)]
 
 
 def _numbers(rows: list[int]) -> Any:

@@ -1,7 +1,7 @@
 """A holder of a stop-write window that writes under it until it is refused; run as a program of its own.
 
-``python -m tests.simulation.holding <uri> <seconds>``: prints the epoch, each version that it committed, then the name of
-the error that ended it, and that of the error it gets when it then tries to renew.
+``python -m tests.simulation.holding <uri> <seconds>``: prints the epoch, each version that it committed, then the name
+of the error that ended it, and that of the error it gets when it then tries to renew.
 """
 
 from __future__ import annotations
