@@ -32,6 +32,7 @@ def run(console: Console, arguments: Namespace) -> None:
         SparkSession.builder.master("local[2]")
         .appName("benchmarks")
         .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.memory", "6g")
         .config("spark.log.level", "ERROR")
         .getOrCreate()

@@ -9,12 +9,15 @@ differ from itself.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from spark_apps.actions.template import Attempt, Work
 from spark_apps.indexes.handler import Changes, IndexContext
+from spark_apps.mergetree.cached import cached
 from spark_apps.mergetree.read import read_files, scan, with_keys
 from spark_apps.mergetree.schema import column
 from spark_apps.mergetree.tree import DELETED, Snapshot, Tree
@@ -97,11 +100,10 @@ def maintain(attempt: Attempt, changes: Changes, work: Work) -> None:
     entries = kept(attempt.snapshot.state)
     if not entries:
         return
-    before = changes.before
-    if before is not None and len(entries) > 1:
-        before.persist()
     conflicts: dict[str, KeysConflict] = {}
-    try:
+    with ExitStack() as held:
+        if changes.before is not None and len(entries) > 1:
+            changes = replace(changes, before=held.enter_context(cached(changes.before)))
         for entry in entries:
             definition = entry.definition
             attempt.phase(f"index {definition.name}")
@@ -115,9 +117,6 @@ def maintain(attempt: Attempt, changes: Changes, work: Work) -> None:
             work.metrics.update({f"index.{definition.name}.{name}": value for name, value in part.metrics.items()})
             if part.keys_conflict is not None:
                 conflicts[definition.tree] = part.keys_conflict
-    finally:
-        if before is not None and len(entries) > 1:
-            before.unpersist()
     # The old values were read: nobody may change them until the commit.
     work.reads.extend(group_scope(*group) for group in changes.groups)
     if conflicts:

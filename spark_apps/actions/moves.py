@@ -7,16 +7,18 @@ moves.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from spark_apps.actions.maintenance import kept
+from spark_apps.actions.partitions import NOWHERE, Spread, spread
 from spark_apps.actions.template import Attempt
 from spark_apps.indexes.handler import PARTITION, IndexContext
 from spark_apps.mergetree.inline import inline
-from spark_apps.mergetree.read import scan, with_keys
+from spark_apps.mergetree.read import same_key, scan, with_keys
 from spark_apps.mergetree.schema import column
 from spark_apps.mergetree.tree import DELETED, Snapshot, Tree
 from spark_apps.timeline.state import IndexEntry, State
@@ -53,27 +55,67 @@ def locate(attempt: Attempt, tree: Tree, keys: DataFrame) -> DataFrame:
     return scanned if found is None else found.unionByName(scanned).distinct()
 
 
-def moved_away(attempt: Attempt, tree: Tree, rows: DataFrame, replaced: Collection[str] = ()) -> DataFrame | None:
-    """Tombstones for the old places of rows that change their partition; ``None`` if rows of this table
-    cannot.
+@dataclass(frozen=True)
+class Moves:
+    """What a batch does to the old places of its rows.
+
+    :param rows: the batch, without rows that lose against a newer one in another partition.
+    :param leaving: tombstones for the places that are left; ``None`` if no row moves.
+    :param targets: the partitions of those places.
+    """
+
+    rows: DataFrame
+    leaving: DataFrame | None = None
+    targets: Spread = NOWHERE
+
+
+def moves_of(
+    attempt: Attempt,
+    tree: Tree,
+    rows: DataFrame,
+    hold: Callable[[DataFrame], DataFrame],
+    replaced: Collection[str] = (),
+) -> Moves:
+    """Which rows of a batch leave another partition.
 
     :param rows: the batch, one row a record key.
-    :param replaced: partitions all of whose rows go anyway.
+    :param hold: keeps a frame that is read more than once.
+    :param replaced: partitions all of whose rows go anyway (an overwrite, which ordering does not stop).
     """
-    if not tree.partition_by or unique_index(attempt.snapshot.state) is None or not attempt.snapshot.groups():
-        return None
-    old = locate(attempt, tree, rows)
-    if replaced:
-        known = attempt.snapshot.state.partitions
-        gone = inline(
-            attempt.snapshot.spark,
-            [known[path].values for path in replaced if path in known],
-            ", ".join(f"v{n} string" for n in range(len(tree.partition_by))),
-        )
-        old = old.join(F.broadcast(gone), _same_partition(old, gone, tree), "left_anti")
+    if not attempt.snapshot.groups():
+        return Moves(rows)
+    attempt.phase("find the keys")
     # What stays where it is has its new row in the same file group; only the others need a tombstone.
-    stays = with_keys(old, rows, tree, tree.identity, without=True)
-    return tombstones(stays, tree)
+    elsewhere = hold(with_keys(locate(attempt, tree, rows), rows, tree, tree.identity, without=True))
+    texts = [column(name).cast("string") for name in tree.partition_by]
+    values = [tuple(row) for row in elsewhere.select(*texts).distinct().collect()]
+    targets = spread(attempt.snapshot, values)
+    targets = targets.only({target.path for target in targets.targets} - targets.new - set(replaced))
+    if not targets.targets:
+        return Moves(rows)
+    if tree.merge_by == "ordering" and not replaced:
+        losing = hold(_losing(attempt.snapshot, tree, rows, elsewhere, targets))
+        rows = with_keys(rows, losing, tree, tree.key, without=True)
+        elsewhere = with_keys(elsewhere, losing, tree, tree.key, without=True)
+    return Moves(rows, tombstones(elsewhere, tree), targets)
+
+
+def _losing(snapshot: Snapshot, tree: Tree, rows: DataFrame, elsewhere: DataFrame, targets: Spread) -> DataFrame:
+    """Record keys of the batch whose row in another partition has a higher ordering, null being the
+    lowest."""
+    assert tree.ordering is not None
+    paths = {target.path for target in targets.targets}
+    groups = {key: files for key, files in snapshot.groups().items() if key[0] in paths}
+    there = scan(snapshot, tree, groups, list(dict.fromkeys([*tree.identity, tree.ordering])))
+    there = with_keys(there, elsewhere, tree, tree.identity)
+    # A tombstone of the batch has no ordering: it removes the row, whatever that says.
+    mine = rows.where(F.col(DELETED).isNull()) if DELETED in rows.columns else rows
+    names = {name: f"__index_k_{name}" for name in tree.key}
+    old = there.select(*[column(n).alias(r) for n, r in names.items()], column(tree.ordering).alias("__index_old"))
+    new = column(tree.ordering)
+    higher = F.col("__index_old").isNotNull() & (new.isNull() | (F.col("__index_old") > new))
+    joined = mine.join(old, same_key(mine, old, tree, tree.key, "__index_k_"))
+    return joined.where(higher).select(*map(column, tree.key))
 
 
 def tombstones(keys: DataFrame, tree: Tree) -> DataFrame:
@@ -86,13 +128,6 @@ def tombstones(keys: DataFrame, tree: Tree) -> DataFrame:
         ],
         F.lit(True).alias(DELETED),
     )
-
-
-def _same_partition(rows: DataFrame, values: DataFrame, tree: Tree):  # type: ignore[no-untyped-def]
-    condition = F.lit(True)
-    for n, name in enumerate(tree.partition_by):
-        condition = condition & rows[f"`{name}`"].cast("string").eqNullSafe(values[f"v{n}"])
-    return condition
 
 
 def _partition_columns(snapshot: Snapshot, tree: Tree, located: DataFrame) -> DataFrame:

@@ -7,16 +7,17 @@ for nothing and conflicts with every other write to the partition.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from functools import reduce
 from typing import ClassVar
 
 from pyspark.sql import DataFrame
 
 from spark_apps.actions.maintenance import as_files, changes_of, kept, maintain, wanted_columns
-from spark_apps.actions.moves import moved_away, unique_index
-from spark_apps.actions.partitions import Spread, canonical, existing, path_of, spread
+from spark_apps.actions.moves import moves_of, unique_index
+from spark_apps.actions.partitions import Spread, canonical, path_of, spread
 from spark_apps.actions.template import Action, Attempt, Work
-from spark_apps.actions.write import written
+from spark_apps.actions.write import held_by, stage_leaving, written
 from spark_apps.indexes.handler import Changes
 from spark_apps.mergetree.read import read_files, scan
 from spark_apps.mergetree.schema import column, conform
@@ -63,21 +64,18 @@ class InsertOverwrite(Action):
         snapshot, tree = attempt.snapshot, attempt.snapshot.data
         rows = conform(self.rows, tree.schema)
         unique = bool(tree.partition_by) and unique_index(snapshot.state) is not None
-        if unique:
-            rows = one_a_key(rows, tree, tree.key).persist()
-        try:
+        with ExitStack() as held:
+            if unique:
+                rows = held_by(held, one_a_key(rows, tree, tree.key))
             attempt.phase("find the partitions")
             targets = self._targets(snapshot, partition_values(rows, tree))
             attempt.phase("write the rows")
             staged = stage_rows(snapshot.store, tree, rows, attempt.folder("rows"), targets.targets, kind="base")
-            if self.partitions is not None:
-                replaced = self.partitions
-            else:
-                replaced = sorted({action.partition for action in staged})
-            left = self._left(attempt, tree, rows, replaced) if unique else []
-        finally:
-            if unique:
-                rows.unpersist()
+            replaced = self.partitions or sorted({action.partition for action in staged})
+            left = []
+            if unique and staged:
+                moves = moves_of(attempt, tree, rows, lambda frame: held_by(held, frame), replaced)
+                left = stage_leaving(attempt, tree, moves)
         return self._work(attempt, tree, staged, left, replaced, targets)
 
     def _targets(self, snapshot: Snapshot, values: Sequence[tuple[str | None, ...]]) -> Spread:
@@ -89,17 +87,6 @@ class InsertOverwrite(Action):
                     hint="Take those rows out, or name their partition too.",
                 )
         return spread(snapshot, values)
-
-    def _left(self, attempt: Attempt, tree: Tree, rows: DataFrame, replaced: Sequence[str]) -> list[AddFile]:
-        leaving = moved_away(attempt, tree, rows, replaced)
-        if leaving is None:
-            return []
-        attempt.phase("write the tombstones of moved rows")
-        here = existing(attempt.snapshot).targets
-        store = attempt.snapshot.store
-        staged = stage_rows(store, tree, leaving, attempt.folder("left"), here, unknown="drop")
-        groups = attempt.snapshot.groups()
-        return [action for action in staged if (action.partition, action.group) in groups]
 
     def _work(
         self,

@@ -19,6 +19,7 @@ from spark_apps.indexes.handler import PARTITION, IndexContext
 from spark_apps.indexes.locating import marked
 from spark_apps.indexes.registry import find
 from spark_apps.indexes.secondary import is_lazy
+from spark_apps.mergetree.cached import cached
 from spark_apps.mergetree.schema import column
 from spark_apps.mergetree.tree import Snapshot, Tree
 from spark_apps.storage.errors import InvalidInput, StorageError
@@ -101,8 +102,7 @@ def _compare(context: IndexContext, handler: EntryHandler, tree: Tree) -> Verifi
     marks = {key: "covered" if key in covered else "lags" for key in groups}
     entries = marked(handler.entries(context), snapshot, marks, _MARK)
     rows = handler.expected(context, covered).withColumn(_MARK, F.lit("covered"))
-    both = _paired(tree, rows, entries).persist()
-    try:
+    with cached(_paired(tree, rows, entries)) as both:
         counts = {
             row[0]: (row["n"], row["rows"], row["entries"])
             for row in both.groupBy(_FAULT)
@@ -112,8 +112,6 @@ def _compare(context: IndexContext, handler: EntryHandler, tree: Tree) -> Verifi
         lazy = is_lazy(definition)
         faults = [fault for fault in ("missing", "too many", "wrong partition") if not (lazy and fault == "too many")]
         wrong = both.where(F.col(_FAULT).isin(*faults)).limit(EXAMPLES).collect()
-    finally:
-        both.unpersist()
     count = {fault: n for fault, (n, _, _) in counts.items()}
     too_many = count.get("too many", 0)
     return VerificationReport(

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import Any, ClassVar
 
 from pyspark.errors import PySparkException
@@ -27,9 +28,10 @@ from spark_apps.actions.maintenance import (
     wanted_columns,
     with_staged,
 )
-from spark_apps.actions.moves import locate, moved_away, tombstones, unique_index
+from spark_apps.actions.moves import Moves, locate, moves_of, tombstones, unique_index
 from spark_apps.actions.partitions import Spread, existing, spread
 from spark_apps.actions.template import Action, Attempt, Work
+from spark_apps.mergetree.cached import cached
 from spark_apps.mergetree.read import scan
 from spark_apps.mergetree.schema import column, conform
 from spark_apps.mergetree.tree import DELETED, Snapshot, Tree
@@ -118,37 +120,40 @@ class Upsert(_WriteRows):
             return self._stage(attempt, tree, rows)
         # Keys are unique in the table, so the batch is reduced over all partitions, and old places are given
         # up.
-        rows = one_a_key(rows, tree, tree.key).persist()
-        try:
-            attempt.phase("find the keys")
-            leaving = self.leaving(attempt, tree, rows)
-            return self._stage(attempt, tree, rows, leaving)
-        finally:
-            rows.unpersist()
+        with ExitStack() as held:
+            moves = self.moves(attempt, tree, held_by(held, one_a_key(rows, tree, tree.key)), held)
+            staged, targets = self._stage(attempt, tree, moves.rows)
+            left = stage_leaving(attempt, tree, moves)
+        known = {target.path for target in targets.targets}
+        more = [target for target in moves.targets.targets if target.path not in known]
+        return [*staged, *left], Spread((*targets.targets, *more), targets.new)
 
-    def leaving(self, attempt: Attempt, tree: Tree, rows: DataFrame) -> DataFrame | None:
-        """Tombstones for the places that rows of the batch leave."""
-        return moved_away(attempt, tree, rows)
+    def moves(self, attempt: Attempt, tree: Tree, rows: DataFrame, held: ExitStack) -> Moves:
+        """Which rows of the batch leave another partition."""
+        return moves_of(attempt, tree, rows, lambda frame: held_by(held, frame))
 
-    def _stage(
-        self, attempt: Attempt, tree: Tree, rows: DataFrame, leaving: DataFrame | None = None
-    ) -> tuple[list[AddFile], Spread]:
+    def _stage(self, attempt: Attempt, tree: Tree, rows: DataFrame) -> tuple[list[AddFile], Spread]:
         attempt.phase("find the partitions")
         targets = spread(attempt.snapshot, partition_values(rows, tree))
         attempt.phase("write the rows")
-        staged = stage_rows(attempt.snapshot.store, tree, rows, attempt.folder("rows"), targets.targets)
-        if leaving is not None:
-            attempt.phase("write the tombstones of moved rows")
-            here = existing(attempt.snapshot)
-            gone = stage_rows(
-                attempt.snapshot.store, tree, leaving, attempt.folder("left"), here.targets, unknown="drop"
-            )
-            groups = attempt.snapshot.groups()
-            gone = [action for action in gone if (action.partition, action.group) in groups]
-            paths = {target.path for target in targets.targets}
-            more = [t for t in here.targets if t.path not in paths and any(a.partition == t.path for a in gone)]
-            staged, targets = [*staged, *gone], Spread((*targets.targets, *more), targets.new)
-        return staged, targets
+        return stage_rows(attempt.snapshot.store, tree, rows, attempt.folder("rows"), targets.targets), targets
+
+
+def held_by(held: ExitStack, frame: DataFrame) -> DataFrame:
+    """The frame, kept by Spark until the stack is left."""
+    return held.enter_context(cached(frame))
+
+
+def stage_leaving(attempt: Attempt, tree: Tree, moves: Moves) -> list[AddFile]:
+    """Stages the tombstones for the old places of moved rows, in file groups that are there."""
+    if moves.leaving is None:
+        return []
+    attempt.phase("write the tombstones of moved rows")
+    snapshot = attempt.snapshot
+    targets = moves.targets.targets
+    staged = stage_rows(snapshot.store, tree, moves.leaving, attempt.folder("left"), targets, unknown="drop")
+    groups = snapshot.groups()
+    return [action for action in staged if (action.partition, action.group) in groups]
 
 
 class Insert(Upsert):
@@ -157,9 +162,9 @@ class Insert(Upsert):
 
     operation: ClassVar[str] = "insert"
 
-    def leaving(self, attempt: Attempt, tree: Tree, rows: DataFrame) -> DataFrame | None:
+    def moves(self, attempt: Attempt, tree: Tree, rows: DataFrame, held: ExitStack) -> Moves:
         _refuse(locate(attempt, tree, rows), tree)
-        return None
+        return Moves(rows)
 
     def check(self, attempt: Attempt, tree: Tree, staged: Sequence[AddFile], work: Work) -> None:
         touched = touched_groups(attempt.snapshot, staged)

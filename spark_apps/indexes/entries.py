@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from functools import reduce
 from typing import Any, Literal
 
@@ -32,6 +33,7 @@ from spark_apps.indexes.handler import (
 from spark_apps.indexes.locating import marked, with_path
 from spark_apps.indexes.lookup import Key
 from spark_apps.layout.hashing import check_bucket_count, check_hash_types
+from spark_apps.mergetree.cached import cached
 from spark_apps.mergetree.compact import fold, plan_fold
 from spark_apps.mergetree.read import scan, with_keys
 from spark_apps.mergetree.schema import check_key_types, column, resolve, struct_type
@@ -217,18 +219,16 @@ class EntryHandler(IndexHandler):
         # Null marks are entries of file groups that are gone; they go too.
         old = entries.where(F.col(_MARK).isNull() | (F.col(_MARK) == "whole"))
         rest = entries.where(F.col(_MARK).isin("covered", "delta"))
-        if changed is not None:
-            keys = [*context.table.record_key, PARTITION]
-            hit = (F.col(_MARK) == "delta") & F.col(_CHANGED).isNotNull()
-            rest = _left_join(rest, changed.withColumn(_CHANGED, F.lit(True)), keys).persist()
-            old = old.unionByName(rest.where(hit).drop(_CHANGED))
-            rest = rest.where(~hit | hit.isNull())
-        try:
+        with ExitStack() as held:
+            if changed is not None:
+                keys = [*context.table.record_key, PARTITION]
+                hit = (F.col(_MARK) == "delta") & F.col(_CHANGED).isNotNull()
+                rest = held.enter_context(cached(_left_join(rest, changed.withColumn(_CHANGED, F.lit(True)), keys)))
+                old = old.unionByName(rest.where(hit).drop(_CHANGED))
+                rest = rest.where(~hit | hit.isNull())
             self.check_additions(context, new, rest)
             delta = difference(tree, old.select(*map(column, tree.columns)), new)
             added = self._stage(context, tree, delta, "delta", version)
-        finally:
-            rest.unpersist()
         metrics = {"groups": len(lag), "entries": sum(a.rows - a.tombstones for a in added),
                    "tombstones": sum(a.tombstones for a in added)}  # fmt: skip
         cover = Cover(tree.name, version, None if partitions is None else tuple(partitions))
