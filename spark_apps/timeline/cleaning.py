@@ -10,22 +10,22 @@ import logging
 from dataclasses import dataclass
 
 from spark_apps.storage.errors import AlreadyCommitted
-from spark_apps.timeline.log import Timeline, format_instant
-from spark_apps.timeline.model import AddFile, Expire, Receipt
-from spark_apps.timeline.publish import housekeeping, new_txn_id, publish
-from spark_apps.timeline.state import State
-from spark_apps.timeline.transactions import (
+from spark_apps.timeline.attempts import (
     DATA,
     INDEXES,
     TRANSACTIONS,
     WITHDRAWN,
-    abort,
     attempt_folder,
     attempts,
     is_live,
     live_requests,
     presumed_dead,
 )
+from spark_apps.timeline.log import Timeline, format_instant
+from spark_apps.timeline.model import AddFile, Expire, Receipt
+from spark_apps.timeline.publish import housekeeping, new_txn_id, publish
+from spark_apps.timeline.state import State
+from spark_apps.timeline.transactions import abort
 
 logger = logging.getLogger(__name__)
 

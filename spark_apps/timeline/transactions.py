@@ -20,10 +20,20 @@ from spark_apps.storage.errors import (
     AlreadyCommitted,
     ObjectNotFound,
     StageMismatch,
-    TransactionNotFound,
 )
 from spark_apps.storage.names import check_name, check_txn_id
 from spark_apps.storage.once import write_once
+from spark_apps.timeline.attempts import (
+    DATA,
+    INDEXES,
+    TRANSACTIONS,
+    WITHDRAWN,
+    attempt_folder,
+    live_attempts_of,
+    read_requested,
+)
+from spark_apps.timeline.attempts import live_requests as live_requests
+from spark_apps.timeline.attempts import read_heartbeat as read_heartbeat
 from spark_apps.timeline.conflicts import Intent, KeysConflict, check_declared
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.model import (
@@ -49,11 +59,6 @@ from spark_apps.timeline.publish import (
 from spark_apps.timeline.state import State
 
 logger = logging.getLogger(__name__)
-
-TRANSACTIONS = "_index/transactions"
-DATA = "data"
-INDEXES = "_index/indexes"
-WITHDRAWN = "withdrawn.json"
 
 
 class Transaction:
@@ -357,77 +362,6 @@ def find_receipt(timeline: Timeline, txn_id: str) -> Receipt | None:
     except AlreadyCommitted as error:
         return error.receipt
     return None
-
-
-# --- looking at attempts ------------------------------------------------------------------------------------------
-
-
-def attempt_folder(txn_id: str, attempt: int) -> str:
-    return f"{TRANSACTIONS}/{txn_id}/{attempt:06d}"
-
-
-def read_requested(timeline: Timeline, txn_id: str, attempt: int) -> Requested:
-    """:raises TransactionNotFound:"""
-    try:
-        body = timeline.store.get(f"{attempt_folder(check_txn_id(txn_id), attempt)}/requested.json")
-    except ObjectNotFound as error:
-        raise TransactionNotFound(
-            f"{timeline.store.uri} knows no attempt {attempt} of transaction {txn_id}."
-        ) from error
-    return msgspec.json.decode(body, type=Requested)
-
-
-def read_heartbeat(timeline: Timeline, txn_id: str, attempt: int) -> Heartbeat | None:
-    """The newest sign of life of an attempt, or ``None`` if it left none."""
-    try:
-        return msgspec.json.decode(
-            timeline.store.get(f"{attempt_folder(txn_id, attempt)}/heartbeat.json"), type=Heartbeat
-        )
-    except ObjectNotFound:
-        return None
-
-
-def attempts(timeline: Timeline, txn_id: str | None = None) -> list[tuple[str, int]]:
-    """(txn id, attempt) of all attempts requested and not tidied away, of one transaction or of all."""
-    prefix = TRANSACTIONS if txn_id is None else f"{TRANSACTIONS}/{txn_id}"
-    found = []
-    for info in timeline.store.list(prefix):
-        parts = info.key.removeprefix(f"{TRANSACTIONS}/").split("/")
-        if len(parts) == 3 and parts[2] == "requested.json":
-            found.append((parts[0], int(parts[1])))
-    return found
-
-
-def is_live(state: State, txn_id: str, attempt: int) -> bool:
-    """Whether an attempt may still commit: neither it nor its transaction has ended by a commit."""
-    return txn_id not in state.committed and not state.is_aborted(txn_id, attempt)
-
-
-def live_attempts_of(timeline: Timeline, txn_id: str | None = None) -> list[int]:
-    """The attempts of a transaction that may still commit."""
-    state = timeline.head
-    return [attempt for txn, attempt in attempts(timeline, txn_id) if is_live(state, txn, attempt)]
-
-
-def live_requests(timeline: Timeline) -> list[Requested]:
-    """All attempts of the table that may still commit."""
-    listed = attempts(timeline)
-    state = timeline.refresh()
-    found = []
-    for txn, attempt in listed:
-        if is_live(state, txn, attempt):
-            try:
-                found.append(read_requested(timeline, txn, attempt))
-            except TransactionNotFound:  # it has ended since, and a cleaner tidied it away
-                continue
-    return found
-
-
-def presumed_dead(timeline: Timeline, requested: Requested, silent_seconds: float) -> bool:
-    """Whether an attempt has shown no sign of life for so long. Only :func:`abort` makes it so."""
-    beat = read_heartbeat(timeline, requested.txn_id, requested.attempt)
-    last = requested.requested_at if beat is None else max(beat.at, requested.requested_at)
-    return timeline.clock() - last > silent_seconds
 
 
 def _claim(timeline: Timeline, request: Requested) -> Requested:

@@ -15,11 +15,12 @@ from spark_apps.storage.errors import (
     StopWriteWindowOpen,
     WindowNotOpen,
 )
+from spark_apps.timeline.attempts import live_requests, presumed_dead
 from spark_apps.timeline.log import Timeline, format_instant
 from spark_apps.timeline.model import CloseWindow, OpenWindow, Receipt, RenewWindow, Requested, Scope
 from spark_apps.timeline.publish import end_window, housekeeping, publish
 from spark_apps.timeline.state import State, Window
-from spark_apps.timeline.transactions import abort, live_requests, presumed_dead
+from spark_apps.timeline.transactions import abort
 
 DEFAULT_SECONDS = 3600.0
 DEFAULT_AT_MOST = 6 * 3600.0
