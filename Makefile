@@ -35,7 +35,7 @@ check: venv  ## Formatter, linter, types, import contracts
 	$(BIN)/ruff format --check $(FOUND)
 	$(BIN)/ruff check $(FOUND)
 	$(BIN)/mypy
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-cache
 
 format: venv  ## Bring the code into its format
 	$(BIN)/ruff format $(FOUND)

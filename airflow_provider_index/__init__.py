@@ -10,4 +10,4 @@ from airflow_provider_index.own_apps import check_own_apps
 # First of all: everything below imports spark_apps, and a folder of a user's own may hide it.
 check_own_apps()
 
-from spark_apps import __version__ as __version__  # noqa: E402
+from spark_apps.version import __version__ as __version__  # noqa: E402

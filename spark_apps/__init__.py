@@ -9,13 +9,12 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from spark_apps.version import __version__
+
 if TYPE_CHECKING:
     from spark_apps.indexes.columns import IncludedColumns
     from spark_apps.table import IndexedTable
     from spark_apps.timeline.model import Receipt
-
-# The one place that states the version: the package's metadata and the apps read it here.
-__version__ = "0.1.0"
 
 _HOME_OF = {
     "IncludedColumns": "spark_apps.indexes.columns",

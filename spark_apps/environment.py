@@ -287,7 +287,7 @@ def check_version(expected: str | None) -> None:
     :param expected: the version that submitted the app; ``None`` if it did not say.
     :raises EnvironmentMismatch: the versions differ.
     """
-    from spark_apps import __version__
+    from spark_apps.version import __version__
 
     if expected is not None and expected != __version__:
         raise EnvironmentMismatch(

@@ -29,10 +29,11 @@ import msgspec.structs
 
 from airflow_provider_index.runners.base import JobStatus
 from airflow_provider_index.runners.settings import SparkSettings
-from spark_apps import __version__, environment
+from spark_apps import environment
 from spark_apps.bundle import Bundle, make_bundle
 from spark_apps.job import Job, encode_job, read_outcome
 from spark_apps.storage.errors import InvalidInput, SparkMissing
+from spark_apps.version import __version__
 
 # Airflow gives a killed task five seconds; the abort in the timeline has to fit in as well.
 _TERM_SECONDS = 1.0

@@ -14,7 +14,7 @@ from shutil import copyfile, copytree, ignore_patterns
 
 import pytest
 
-from spark_apps import __version__
+from spark_apps.version import __version__
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("airflow_provider_index", "spark_apps", "dags_examples")

@@ -1,0 +1,3 @@
+"""The version of this package, stated once: its metadata, the provider and the apps read it here."""
+
+__version__ = "0.1.0"
