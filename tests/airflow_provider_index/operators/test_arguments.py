@@ -1,0 +1,130 @@
+"""What operators tell their apps, and what they refuse to tell them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider_index.failures import FINAL, as_airflow_error
+from airflow_provider_index.operators import (
+    BucketRescaleOperator,
+    BuildIndexOperator,
+    CompactTableOperator,
+    VerifyIndexOperator,
+    WriteTableOperator,
+)
+from airflow_provider_index.operators.base import epoch_of
+from spark_apps.storage import errors
+from spark_apps.storage.errors import InvalidInput, LakeIndexError
+
+
+def write(**fields: Any) -> WriteTableOperator:
+    return WriteTableOperator(task_id="t", table="/t", **fields)
+
+
+def test_batches_take_what_they_do_not_say_from_the_operator() -> None:
+    operator = write(source="/files", deleted="gone", batches=[{"sql": "a"}, {"operation": "delete", "deleted": None}])
+
+    first, second = operator.arguments()["batches"]
+    assert (first["operation"], first["sql"], first["deleted"]) == ("upsert", "a", "gone")
+    assert (second["operation"], second["sql"]) == ("delete", None)
+
+
+def test_each_batch_is_a_transaction_of_its_own_and_a_single_write_has_the_tasks() -> None:
+    assert write(sql="a").transactions("x") == ["x"]
+    assert write(batches=[{"sql": "a"}, {"sql": "b"}]).transactions("x") == ["x.000", "x.001"]
+
+
+def test_files_are_read_by_options_that_spark_understands() -> None:
+    source = write(source=["/a", "/b"], format="csv", options={"header": True, "sep": ";"}).arguments()["source"]
+
+    assert source == {
+        "paths": ["/a", "/b"],
+        "format": "csv",
+        "options": {"header": "true", "sep": ";"},
+        "schema": None,
+    }
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"operation": "merge", "sql": "a"}, "'merge' is no way to write"),
+        ({"operation": "upsert"}, "nothing to write"),
+        ({"operation": "upsert", "sql": "a", "where": "id = 1"}, "takes no predicate"),
+        ({"operation": "insert", "sql": "a", "deleted": "gone"}, "takes no 'deleted'"),
+        ({"batches": [{"sql": "a", "table": "other"}]}, "no 'table'"),
+    ],
+)
+def test_a_write_that_makes_no_sense_is_refused(fields: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidInput, match=words):
+        write(**fields).arguments()
+
+
+def test_a_source_that_has_changed_has_another_fingerprint(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("1")
+    operator = write(source=str(tmp_path))
+    before = operator.inputs()
+
+    (tmp_path / "b.csv").write_text("1")
+
+    assert operator.inputs() != before
+
+
+def test_how_a_write_is_run_does_not_make_it_another_transaction() -> None:
+    one = write(sql="a", conf={"spark.a": "1"}, spark_conn_id="x", poll_interval=9)
+
+    assert one.inputs() == write(sql="a").inputs()
+    assert one.inputs() != write(sql="a", rerun="again").inputs()
+
+
+@pytest.mark.parametrize("kind", [CompactTableOperator, VerifyIndexOperator])
+def test_a_plan_is_refused_where_there_is_none(kind: type) -> None:
+    with pytest.raises(InvalidInput, match="makes no plan"):
+        kind(task_id="t", table="/t", plan_only=True)
+
+
+def test_a_plan_commits_nothing() -> None:
+    planning = BuildIndexOperator(task_id="t", table="/t", index="i", kind="record", plan_only=True)
+
+    assert not planning.commits()
+
+
+def test_numbers_that_a_template_made_text_are_numbers() -> None:
+    rescale = BucketRescaleOperator(task_id="t", table="/t", buckets="8", window="12")
+
+    assert rescale.arguments()["buckets"] == 8
+    assert epoch_of(rescale.window) == 12
+
+
+@pytest.mark.parametrize("window", [None, "", "None"])
+def test_no_window_is_no_window(window: str | None) -> None:
+    assert epoch_of(window) is None
+
+
+def test_a_window_that_is_no_number_is_named() -> None:
+    with pytest.raises(InvalidInput, match="'soon' is not the epoch"):
+        epoch_of("soon")
+
+
+def test_every_error_either_ends_the_task_or_may_be_retried_on_purpose() -> None:
+    retried = {
+        kind.__name__
+        for kind in vars(errors).values()
+        if isinstance(kind, type) and issubclass(kind, LakeIndexError) and not issubclass(kind, FINAL)
+    }
+
+    assert retried == {
+        "LakeIndexError", "CommitRefused", "ConcurrentWrite", "StopWriteWindowOpen", "StageMismatch", "WindowError",
+        "DrainTimeout", "_CarriesReceipt", "AlreadyCommitted", "CommitStateUnknown", "StorageError", "ObjectNotFound",
+        "ObjectExists", "StorageUnavailable", "JobFailed",
+    }  # fmt: skip
+
+
+def test_an_error_that_ends_the_task_keeps_its_name_and_words() -> None:
+    error = as_airflow_error(InvalidInput("The name is bad.", hint="Use another."))
+
+    assert type(error).__name__ == "AirflowFailException"
+    assert str(error) == "InvalidInput: The name is bad. Nothing was changed. Use another."
