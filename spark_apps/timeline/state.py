@@ -182,10 +182,17 @@ class State:
         self._rows_changed(effect.changed, commit)
         if not effect.restored:
             emptied = {group for group in effect.cut if not self._has_files(group)}
-            self._emptied(emptied, commit, replaces)
+            moved = {group for group in emptied if replaces and group[0] in {other[0] for other in effect.moved}}
+            self._forget_lag(moved)  # their rows stand in other groups now, and so does what they lagged by
+            self._emptied(emptied - moved, commit, replaces)
 
     def _has_files(self, group: GroupKey) -> bool:
         return next(self.file_set.files(DATA_TREE, *group), None) is not None
+
+    def _forget_lag(self, groups: set[GroupKey]) -> None:
+        for name, entry in self.indexes.items():
+            if groups & entry.lag.keys():
+                self._set_lag(name, {group: at for group, at in entry.lag.items() if group not in groups}, entry.dirty)
 
     def _emptied(self, groups: set[GroupKey], commit: Commit, rows_went: bool) -> None:
         """File groups that are gone. An index that was not told, or did not cover them, still holds entries of their

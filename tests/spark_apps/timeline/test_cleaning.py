@@ -1,0 +1,98 @@
+"""Expiring versions, and deleting only what nothing needs any more."""
+
+from __future__ import annotations
+
+from spark_apps.timeline import cleaning
+from spark_apps.timeline.attempts import attempts
+from spark_apps.timeline.transactions import abort
+from tests.simulation import work
+from tests.simulation.reading import table_of
+from tests.spark_apps.timeline.conftest import A, new_job, upsert
+
+
+def versions(job: work.Job, count: int, seconds: float = 60.0) -> None:
+    for number in range(count):
+        job.world.effects[f"v{number}"] = work.overwriting(A, {"0": number})
+        work.overwrite(job, f"v{number}", A, {"0": number})
+        job.world.objects.now += seconds
+
+
+def data_files(job: work.Job) -> set[str]:
+    return {key.split("/")[1] for key in job.world.objects.bodies if key.startswith("data/")}
+
+
+def test_the_newest_versions_are_kept_whatever_their_age(job: work.Job) -> None:
+    versions(job, 6)
+    receipt = work.clean(job, "clean", 3, 0.0, 1e9)
+    assert receipt.metrics["expired_below"] == 4
+    assert data_files(job) == {"v3.1", "v4.1", "v5.1"}
+    assert table_of(job.store, job.timeline.at(4)) == {(A, "0"): 3}
+
+
+def test_a_version_that_was_the_newest_until_lately_is_kept_by_age(job: work.Job) -> None:
+    versions(job, 6)
+    # v3 (version 4) stopped being the newest two minutes ago, v4 one minute ago.
+    assert cleaning.expiry(job.timeline, 1, 90.0) == 5
+    assert cleaning.expiry(job.timeline, 1, 150.0) == 4
+    assert cleaning.expiry(job.timeline, 1, 1e6) == 0
+
+
+def test_nothing_to_do_commits_nothing(job: work.Job) -> None:
+    receipt = work.clean(job, "clean", 5, 0.0, 1e9)
+    assert not receipt.committed
+    assert receipt.metrics["files_deleted"] == 0
+
+
+def test_a_plan_tells_what_a_cleaning_then_does(job: work.Job) -> None:
+    versions(job, 4)
+    plan = cleaning.plan(job.timeline, retain_versions=2, retain_seconds=0)
+    assert (plan.expire_below, len(plan.files), plan.keeps_for) == (3, 2, ())
+    receipt = work.clean(job, "clean", 2, 0.0, 1e9)
+    assert (receipt.metrics["files_deleted"], receipt.metrics["bytes_deleted"]) == (2, plan.bytes)
+
+
+def test_what_a_live_attempt_needs_or_has_staged_stays_until_it_is_aborted(job: work.Job) -> None:
+    versions(job, 2)
+    reader = new_job(job.world)
+    transaction = reader.begin("upsert", "reader")
+    work.deltas(reader, transaction, "work", A, {"1": 1})
+    versions_after = {"v0.1", "v1.1"}
+    for number in (7, 8):
+        job.world.effects[f"v{number}"] = work.overwriting(A, {"0": number})
+        work.overwrite(job, f"v{number}", A, {"0": number})
+    job.world.objects.now += 60
+    plan = cleaning.plan(job.timeline, retain_versions=1, retain_seconds=0)
+    assert plan.keeps_for == ("reader.1",)
+    work.clean(job, "clean", 1, 0.0, 1e9)
+    assert data_files(job) == versions_after - {"v0.1"} | {"v7.1", "v8.1", "reader.1"}
+    assert table_of(reader.store, transaction.base) == {(A, "0"): 1}
+    abort(job.timeline, "reader", 1)
+    work.clean(job, "again", 1, 0.0, 1e9)
+    assert data_files(job) == {"v8.1"}
+
+
+def test_an_attempt_without_a_sign_of_life_is_aborted_first(job: work.Job, world: work.World) -> None:
+    asleep, awake = new_job(world), new_job(world)
+    asleep.begin("upsert", "asleep")
+    transaction = awake.begin("upsert", "awake")
+    world.objects.now += 500
+    transaction.heartbeat()
+    assert cleaning.plan(job.timeline, presumed_dead_seconds=100).presumed_dead == ("asleep.1",)
+    receipt = work.clean(job, "clean", 1, 0.0, 100.0)
+    assert receipt.metrics["attempts_aborted"] == 1
+    assert job.timeline.head.aborted == {"asleep": [1]}
+    assert attempts(job.timeline) == [("awake", 1)]
+
+
+def test_manifests_of_ended_transactions_are_tidied_away(job: work.Job) -> None:
+    upsert(job, "done", k0=1)
+    assert attempts(job.timeline) == [("done", 1)]
+    work.clean(job, "clean", 1, 0.0, 1e9)
+    assert attempts(job.timeline) == []
+
+
+def test_a_cleaning_tried_again_finds_its_expiry_and_goes_on_deleting(job: work.Job) -> None:
+    versions(job, 4)
+    first = work.clean(job, "clean", 1, 0.0, 1e9)
+    again = work.clean(new_job(job.world), "clean", 1, 0.0, 1e9)
+    assert (again.version, again.metrics["files_deleted"]) == (first.version, 0)

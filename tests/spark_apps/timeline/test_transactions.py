@@ -1,0 +1,254 @@
+"""Attempts, stages, retries, aborts and conflicts."""
+
+from __future__ import annotations
+
+import pytest
+
+from spark_apps.storage.errors import (
+    AlreadyCommitted,
+    AttemptAborted,
+    BucketCountMismatch,
+    CommitStateUnknown,
+    CommitUndone,
+    ConcurrentWrite,
+    InvalidInput,
+    InvalidName,
+    StageMismatch,
+    TransactionNotFound,
+)
+from spark_apps.timeline import attempts
+from spark_apps.timeline.log import commit_key
+from spark_apps.timeline.model import (
+    CONFIG_SCOPE,
+    DATA_TREE,
+    AddFile,
+    HashingConfig,
+    PutHashingConfig,
+    PutPartition,
+    RemoveFile,
+    Write,
+    group_scope,
+    partition_scope,
+    shard_scope,
+)
+from spark_apps.timeline.restore import restore
+from spark_apps.timeline.transactions import abort, begin, find_receipt, resume
+from tests.simulation import work
+from tests.simulation.reading import table_of
+from tests.simulation.store import ERROR_BEFORE, LATE, OK
+from tests.spark_apps.timeline.conftest import A, B, new_job, upsert
+
+
+def test_a_retry_finds_its_commit(job: work.Job) -> None:
+    version = upsert(job, "w", k0=1)
+    with pytest.raises(AlreadyCommitted, match=f"as version {version}") as found:
+        begin(new_job(job.world).timeline, operation="upsert", txn_id="w")
+    assert found.value.receipt == find_receipt(job.timeline, "w")
+    assert find_receipt(job.timeline, "never") is None
+
+
+def test_a_commit_that_was_taken_back_is_not_given_out_as_done(job: work.Job) -> None:
+    upsert(job, "w", k0=1)
+    restore(job.timeline, 0)
+    with pytest.raises(CommitUndone, match="a later restore took its effect back"):
+        find_receipt(job.timeline, "w")
+
+
+def test_an_aborted_attempt_cannot_commit_and_a_new_one_can(job: work.Job) -> None:
+    asleep = job.begin("upsert", "w")
+    abort(new_job(job.world).timeline, "w", 1, "taken for dead")
+    with pytest.raises(AttemptAborted, match="was ended by a commit"):
+        asleep.commit(())
+    with pytest.raises(AttemptAborted):
+        resume(job.timeline, "w", 1)
+    assert upsert(job, "w", k0=1) == 2
+    assert job.attempt == 2
+
+
+def test_the_number_of_an_aborted_attempt_is_not_used_again_after_tidying(job: work.Job, world: work.World) -> None:
+    job.begin("upsert", "w").abort()
+    work.clean(job, "clean", 5, 0.0, 1000.0)
+    assert attempts.attempts(job.timeline, "w") == []
+    assert job.begin("upsert", "w").attempt == 2
+
+
+def test_the_number_of_a_withdrawn_attempt_is_not_used_again(job: work.Job) -> None:
+    work.withdraw(job, job.begin("compact", "c"))
+    assert attempts.live_requests(job.timeline) == []
+    assert job.begin("compact", "c").attempt == 2
+
+
+def test_a_committed_attempt_is_not_aborted(job: work.Job) -> None:
+    upsert(job, "w", k0=1)
+    with pytest.raises(AlreadyCommitted, match=r"it is not aborted\. The commit stands"):
+        abort(job.timeline, "w", 1)
+
+
+def test_aborting_twice_is_one_abort(job: work.Job) -> None:
+    job.begin("upsert", "w")
+    first = abort(job.timeline, "w", 1)
+    assert abort(new_job(job.world).timeline, "w", 1) == first
+
+
+def test_a_fence_ends_the_earlier_attempts(job: work.Job) -> None:
+    asleep = job.begin("upsert", "w")
+    begin(new_job(job.world).timeline, operation="upsert", txn_id="w", fence=True)
+    with pytest.raises(AttemptAborted):
+        asleep.commit(())
+
+
+def test_stages_are_joined_and_a_missing_or_mixed_one_is_refused(job: work.Job) -> None:
+    transaction = job.begin("upsert", "w", stages=("rows", "index"))
+    first = transaction.stage("rows", ())
+    with pytest.raises(StageMismatch, match=r"Stage 'index' .* was not staged"):
+        transaction.commit()
+    transaction.stage("index", (), made_from={"rows": first})
+    transaction.stage("rows", (), metrics={"rows": 3})
+    with pytest.raises(StageMismatch, match="made from another try of stage 'rows'"):
+        transaction.commit()
+    with pytest.raises(StageMismatch, match="has no stage 'other'"):
+        transaction.stage("other", ())
+    again = transaction.stage("rows", ())
+    transaction.stage("index", (), made_from={"rows": again}, metrics={"entries": 2})
+    receipt = resume(new_job(job.world).timeline, "w", 1).commit(metrics={"more": 1})
+    assert receipt.metrics == {"entries": 2, "more": 1}
+
+
+def test_a_damaged_manifest_is_refused(job: work.Job) -> None:
+    transaction = job.begin("upsert", "w", stages=("rows",))
+    transaction.stage("rows", ())
+    job.store.put(f"{transaction.folder}/stage-rows.json", b"{")
+    with pytest.raises(StageMismatch, match="is damaged"):
+        transaction.commit()
+
+
+@pytest.mark.parametrize("damage", ["gone", "truncated"])
+def test_staged_files_that_are_not_as_staged_are_not_committed(job: work.Job, damage: str) -> None:
+    transaction = job.begin("upsert", "w")
+    actions, reads, writes = work.deltas(job, transaction, "work", A, {"0": 1})
+    path = actions[-1].path  # type: ignore[union-attr]
+    if damage == "gone":
+        del job.world.objects.bodies[path]
+    else:
+        job.world.objects.bodies[path] = (b"", 0.0)
+    with pytest.raises(StageMismatch, match=f"the first is {path}"):
+        transaction.commit(actions, reads=reads, writes=writes)
+
+
+def test_an_unknown_attempt_and_a_bad_name_are_told(job: work.Job) -> None:
+    with pytest.raises(TransactionNotFound, match="knows no attempt 3 of transaction w"):
+        resume(job.timeline, "w", 3)
+    for name in ("a/b", "..", "a'b", "a\nb", ""):
+        with pytest.raises(InvalidName, match="Nothing was changed"):
+            begin(job.timeline, operation="upsert", txn_id=name)
+        with pytest.raises(InvalidName):
+            job.begin("upsert", "w", stages=(name,))
+
+
+def test_a_commit_that_changes_more_than_it_says_is_refused(job: work.Job) -> None:
+    upsert(job, "w", k0=1)
+    transaction = job.begin("upsert", "x")
+    file = job.timeline.head.files(DATA_TREE)[0]
+    with pytest.raises(InvalidInput, match="does not say that it writes there"):
+        transaction.commit((AddFile(DATA_TREE, A, "1", "p", "delta", 1, 1),), writes=(Write(group_scope(A, "0")),))
+    with pytest.raises(InvalidInput, match="says only that it appends"):
+        transaction.commit((RemoveFile(DATA_TREE, file.path),), writes=(Write(group_scope(A, "0")),))
+
+
+APPEND, FOLD, BACKDATED, REPLACE = "append", "fold", "backdated", "replace"
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "refused"),
+    [
+        (APPEND, APPEND, False),
+        (APPEND, FOLD, False),
+        (FOLD, APPEND, False),
+        (APPEND, BACKDATED, False),
+        (BACKDATED, APPEND, False),
+        (FOLD, FOLD, True),
+        (FOLD, BACKDATED, True),
+        (BACKDATED, FOLD, True),
+        (REPLACE, APPEND, True),
+        (APPEND, REPLACE, True),
+        (REPLACE, FOLD, True),
+        (REPLACE, REPLACE, True),
+    ],
+)
+def test_two_commits_on_one_scope_commute_or_the_second_is_refused(
+    job: work.Job, mine: str, theirs: str, refused: bool
+) -> None:
+    first, second = job.begin("one", "first"), job.begin("two", "second")
+    first.commit((), writes=(Write(group_scope(A, "0"), theirs),))  # type: ignore[arg-type]
+    writes = (Write(group_scope(A, "0"), mine),)  # type: ignore[arg-type]
+    if not refused:
+        assert second.commit((), writes=writes).version == 2
+        return
+    with pytest.raises(ConcurrentWrite, match=r"two .*needs bucket p=a/0, and one .* has changed bucket p=a/0"):
+        second.commit((), writes=writes)
+
+
+def test_what_was_read_must_not_have_changed_but_may_have_been_folded(job: work.Job) -> None:
+    for txn, mode, refused in (("a", APPEND, True), ("b", FOLD, False), ("c", REPLACE, True)):
+        reader = job.begin("reader", f"{txn}.reader")
+        job.begin("writer", txn).commit((), writes=(Write(group_scope(A, "0"), mode),))  # type: ignore[arg-type]
+        if refused:
+            with pytest.raises(ConcurrentWrite):
+                reader.commit((), reads=(partition_scope(A),))
+        else:
+            reader.commit((), reads=(partition_scope(A),))
+
+
+def test_disjoint_buckets_are_rebased(job: work.Job) -> None:
+    one, two = job.begin("one", "first"), job.begin("two", "second")
+    one.commit((), writes=(Write(group_scope(A, "0"), REPLACE),))
+    assert two.commit((), writes=(Write(group_scope(A, "1"), REPLACE),)).version == 2
+
+
+def test_shards_of_a_unique_index_conflict_only_where_the_keys_do(job: work.Job) -> None:
+    writes = (Write(shard_scope("index/i@1", "0")),)
+    one, two, three = (job.begin("w", f"t{n}") for n in range(3))
+    one.commit((), writes=writes)
+    two.commit((), writes=writes, keys_conflict=lambda _scope, _theirs: False)
+    with pytest.raises(ConcurrentWrite):
+        three.commit((), writes=writes, keys_conflict=lambda _scope, theirs: theirs.txn_id == "t0")
+
+
+def test_a_new_partition_meets_a_new_hashing_config(job: work.Job) -> None:
+    writer = job.begin("upsert", "w")
+    config = PutHashingConfig(HashingConfig("20260101000000000", 8))
+    job.begin("configure", "c").commit((config,), writes=(Write(CONFIG_SCOPE, REPLACE),))
+    actions, reads, writes = work.deltas(job, writer, "work", B, {"0": 1})
+    with pytest.raises(ConcurrentWrite, match="needs config"):
+        writer.commit(actions, reads=reads, writes=writes)
+
+
+def test_two_first_writers_with_different_bucket_counts_cannot_both_get_in(job: work.Job) -> None:
+    one, two = job.begin("upsert", "first"), job.begin("upsert", "second")
+    one.commit((PutPartition(A, 4),), writes=(Write(group_scope(A, "3")),))
+    with pytest.raises(BucketCountMismatch, match=r"has 4 buckets; upsert .* was written with 8"):
+        two.commit((PutPartition(A, 8),), writes=(Write(group_scope(A, "5")),))
+    three = job.begin("upsert", "third")
+    path, size = job.write_file(three.data_folder("work"), "x", {})
+    file = AddFile(DATA_TREE, A, "4", path, "delta", 0, size)
+    with pytest.raises(BucketCountMismatch, match="wrote a file of bucket 4"):
+        three.commit((file,), writes=(Write(group_scope(A, "4")),))
+
+
+def test_a_commit_of_unknown_outcome_says_so_and_is_found_when_it_landed(job: work.Job, world: work.World) -> None:
+    down: list[str] = []
+
+    def gate(verb: str, key: str) -> str:
+        if verb == "create" and key == commit_key(1):
+            down.append(key)
+            return LATE if len(down) == 1 else ERROR_BEFORE
+        return ERROR_BEFORE if down else OK
+
+    job.store.gate = gate
+    with pytest.raises(CommitStateUnknown, match="It is unknown whether the commit landed; all files stay"):
+        upsert(job, "w", k0=1)
+    world.objects.land()
+    other = new_job(world)
+    with pytest.raises(AlreadyCommitted):
+        other.begin("upsert", "w")
+    assert table_of(other.store, other.timeline.refresh()) == {(A, "0"): 1}
