@@ -123,7 +123,8 @@ class FileSet:
         return len(self._shared) - len(self._removed) + sum(len(tree.by_path) for tree in self._added.values())
 
     def trees(self) -> list[str]:
-        return sorted({*self._shared.trees(), *(name for name, tree in self._added.items() if tree.by_path)})
+        shared = (name for name in self._shared.trees() if self._live_rows(name))
+        return sorted({*shared, *(name for name, tree in self._added.items() if tree.by_path)})
 
     def add(self, file: DataFile) -> None:
         self._own()

@@ -1,0 +1,144 @@
+"""The store's few calls on local disk, in memory and on S3, with the errors of our own tree."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from spark_apps.storage.errors import InvalidInput, InvalidName, ObjectExists, ObjectNotFound, StorageUnavailable
+from spark_apps.storage.once import OutcomeUnknown, write_once
+from spark_apps.storage.store import Store
+from tests.simulation.s3 import BUCKET, s3_server
+from tests.simulation.store import ERROR_AFTER, ERROR_BEFORE, EXISTS, LATE, OK, Objects, SimulatedStore
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[dict[str, str]]:
+    with s3_server() as options:
+        yield options
+
+
+@pytest.fixture(params=["local disk", "memory", "S3"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    if request.param == "local disk":
+        return Store(tmp_path / "a folder = with % signs")
+    if request.param == "memory":
+        return Store("memory:///table")
+    return Store(f"s3://{BUCKET}/db/{tmp_path.name}", request.getfixturevalue("s3"))
+
+
+def test_what_was_written_is_read(store: Store) -> None:
+    store.put("a/b", b"one")
+    store.put("a/b", b"another")
+    assert store.get("a/b") == b"another"
+    assert store.get_range("a/b", 2, 5) == b"oth"
+    info = store.head("a/b")
+    assert info is not None
+    assert (info.key, info.size) == ("a/b", 7)
+
+
+def test_of_two_creations_the_first_wins(store: Store) -> None:
+    store.create("a/b", b"one")
+    with pytest.raises(ObjectExists, match="a/b exists already"):
+        store.create("a/b", b"two")
+    assert store.get("a/b") == b"one"
+
+
+def test_what_is_not_there_is_told(store: Store) -> None:
+    assert store.head("nothing") is None
+    assert store.list("nothing") == []
+    store.delete(["nothing"])
+    with pytest.raises(ObjectNotFound, match="nothing does not exist"):
+        store.get("nothing")
+
+
+def test_a_listing_is_sorted_complete_and_of_the_folder_only(store: Store) -> None:
+    keys = [f"a/{number:04d}.json" for number in range(1100)]
+    for key in reversed(keys[:1100:100]):
+        store.put(key, b"")
+    store.put("a2/x", b"")
+    store.put("a/sub/x", b"")
+    assert [info.key for info in store.list("a")] == [*keys[::100], "a/sub/x"]
+    assert [info.key for info in store.list("a", after=keys[500])] == [*keys[600::100], "a/sub/x"]
+    store.delete([keys[0]])
+    assert store.list("a")[0].key == keys[100]
+
+
+def test_a_listing_goes_on_behind_the_first_page(s3: dict[str, str]) -> None:
+    store = Store(f"s3://{BUCKET}/pages", s3)
+    for number in range(1005):
+        store.put(f"a/{number:04d}", b"")
+    assert len(store.list("a")) == 1005
+
+
+def test_a_store_can_be_handed_to_another_process(store: Store) -> None:
+    if store.uri.startswith("memory:"):
+        return
+    store.put("a", b"one")
+    assert pickle.loads(pickle.dumps(store)).get("a") == b"one"
+
+
+@pytest.mark.parametrize(
+    ("uri", "path"),
+    [
+        ("/lake/t", "file:///lake/t/data/dt=1%20a"),
+        ("file:///lake/a%20b", "file:///lake/a b/data/dt=1%20a"),
+        ("s3://bucket/t/", "s3a://bucket/t/data/dt=1%20a"),
+        ("s3a://bucket/t", "s3a://bucket/t/data/dt=1%20a"),
+        ("gs://bucket/t", "gs://bucket/t/data/dt=1%20a"),
+    ],
+)
+def test_spark_finds_the_same_object(uri: str, path: str) -> None:
+    assert Store(uri).spark_path("data/dt=1%20a") == path
+
+
+@pytest.mark.parametrize("uri", ["", "a\nb", "ftp://host/x", "hdfs://host/x", "s3://bucket/../other"])
+def test_a_location_that_cannot_be_is_refused(uri: str) -> None:
+    with pytest.raises(InvalidName, match="Nothing was changed"):
+        Store(uri)
+
+
+def test_an_option_that_the_store_does_not_know_is_named() -> None:
+    with pytest.raises(InvalidInput, match="'nonsense'"):
+        Store("s3://bucket/t", {"nonsense": "1", "region": "us-east-1"}).get("a")
+
+
+def test_secrets_do_not_appear_when_a_store_is_shown() -> None:
+    assert "hush" not in repr(Store("s3://bucket/t", {"secret_access_key": "hush"}))
+
+
+def test_a_store_that_does_not_answer_is_told_from_a_missing_object(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(StorageUnavailable, match="failed to get"):
+        Store(tmp_path / "file").get("below/a/file")
+
+
+# --- writing once -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fault", [OK, ERROR_BEFORE, ERROR_AFTER, EXISTS, LATE])
+def test_an_object_written_once_is_ones_own_whatever_the_store_answers(fault: str) -> None:
+    answers = [fault]
+    objects = Objects()
+    store = SimulatedStore(objects, lambda _verb, _key: answers.pop() if answers else OK)
+    assert write_once(store, "k", b"mine", lambda _: objects.land()) == b"mine"
+    assert objects.bodies["k"][0] == b"mine"
+
+
+@pytest.mark.parametrize("fault", [OK, ERROR_BEFORE, ERROR_AFTER, EXISTS, LATE])
+def test_an_object_that_somebody_else_wrote_first_is_told(fault: str) -> None:
+    answers = [fault]
+    objects = Objects()
+    SimulatedStore(objects).create("k", b"theirs")
+    store = SimulatedStore(objects, lambda _verb, _key: answers.pop() if answers else OK)
+    assert write_once(store, "k", b"mine", lambda _: objects.land()) == b"theirs"
+
+
+@pytest.mark.parametrize("verb", ["create", "get"])
+def test_a_store_that_keeps_failing_leaves_the_outcome_unknown(verb: str) -> None:
+    store = SimulatedStore(Objects(), lambda asked, _key: ERROR_BEFORE if asked in (verb, "create") else OK)
+    with pytest.raises(OutcomeUnknown):
+        write_once(store, "k", b"mine", lambda _: None)

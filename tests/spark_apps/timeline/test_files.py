@@ -1,0 +1,137 @@
+"""Sets of files and checkpoints: the columns of a checkpoint with changes on top answer as a plain set would."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from spark_apps.timeline import checkpoints
+from spark_apps.timeline.files import DataFile, FileSet
+from spark_apps.timeline.log import Timeline
+from spark_apps.timeline.state import State
+from tests.simulation import work
+from tests.simulation.reading import check_all
+from tests.simulation.store import ERROR_BEFORE, OK
+from tests.spark_apps.timeline.conftest import A, upsert
+
+
+def file(number: int, tree: str = "data") -> DataFile:
+    extra = {"columns": [number]} if number % 3 == 0 else None
+    return DataFile(tree, f"p={number % 5}", str(number % 7), f"f{number}", "delta", number, 1, number, extra=extra)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_set_with_columns_and_changes_answers_as_a_plain_one(seed: int) -> None:
+    chance = random.Random(seed)
+    plain: dict[tuple[str, str], DataFile] = {}
+    held = FileSet()
+    for step in range(400):
+        tree = chance.choice(("data", "index/i@1"))
+        if chance.random() < 0.6 or not plain:
+            new = file(step, tree)
+            plain[tree, new.path] = new
+            held.add(new)
+        else:
+            key = chance.choice(sorted(plain))
+            assert held.remove(*key) == plain.pop(key)
+            assert held.remove(*key) is None
+        if chance.random() < 0.03:
+            held = FileSet(held.flattened())
+        if chance.random() < 0.05:
+            copy, before = held.copy(), len(plain)
+            copy.add(file(10_000 + step))
+            copy.remove_tree("index/i@1")
+            assert held.size() == before
+    assert set(held.paths()) == {path for _, path in plain}
+    assert {(item.tree, item.path): item for item in held} == plain
+    assert held.size() == len(plain)
+    for tree in ("data", "index/i@1"):
+        wanted = [item for (name, _), item in plain.items() if name == tree]
+        groups: dict[tuple[str, str], list[DataFile]] = {}
+        for item in sorted(wanted, key=lambda item: item.place):
+            groups.setdefault(item.group_key, []).append(item)
+        assert held.groups(tree) == groups
+        assert set(map(repr, held.files(tree, "p=1"))) == {repr(item) for item in wanted if item.partition == "p=1"}
+        assert {item.path for item in held.files(tree, "p=1", "3")} == {
+            item.path for item in groups.get(("p=1", "3"), [])
+        }
+        assert list(held.files(tree, "p=9", "3")) == []
+        assert all(held.has(tree, item.path) for item in wanted)
+    held.remove_tree("data")
+    assert held.trees() == (["index/i@1"] if any(tree != "data" for tree, _ in plain) else [])
+
+
+def test_a_checkpoint_of_a_state_gives_it_back(job: work.Job) -> None:
+    upsert(job, "one", A, k0=1)
+    upsert(job, "two", A, maintain=False, k1=1)
+    state = job.timeline.refresh()
+    back = checkpoints.decode(checkpoints.encode(state))
+    assert isinstance(back, State)
+    assert sorted(back.file_set, key=repr) == sorted(state.file_set, key=repr)
+    left, right = dict(vars(back)), dict(vars(state))
+    del left["file_set"], right["file_set"]
+    assert left == right
+
+
+def test_a_checkpoint_of_an_empty_table_gives_it_back(job: work.Job) -> None:
+    back = checkpoints.decode(checkpoints.encode(job.timeline.refresh()))
+    assert back is not None
+    assert list(back.file_set) == []
+    assert back.groups("data") == {}
+    assert back.files("data", A, "0") == []
+
+
+@pytest.mark.parametrize("damage", ["truncated", "changed", "gone", "of another format", "not ours", "no Parquet"])
+def test_a_checkpoint_that_cannot_be_used_is_passed_over(job: work.Job, world: work.World, damage: str) -> None:
+    upsert(job, "one", A, k0=1)
+    first = checkpoints.write(job.store, job.timeline.refresh())
+    upsert(job, "two", A, k0=2)
+    key = checkpoints.write(job.store, job.timeline.refresh())
+    body = world.objects.bodies[key][0]
+    if damage == "truncated":
+        world.objects.bodies[key] = (body[:-9], 0.0)
+    elif damage == "changed":
+        world.objects.bodies[key] = (body[:50] + b"x" + body[51:], 0.0)
+    elif damage == "gone":
+        del world.objects.bodies[key]
+        del world.objects.bodies[first]
+    elif damage == "of another format":
+        newer = body.replace(b'"format":1', b'"format":9')
+        assert newer != body
+        put_as(world, newer)
+        del world.objects.bodies[key]
+    elif damage == "no Parquet":
+        put_as(world, b"not Parquet at all")
+    else:
+        world.objects.bodies[f"{checkpoints.CHECKPOINTS}/readme.txt"] = (b"", 0.0)
+    assert Timeline.load(job.store).head.version == 2
+    check_all(world.checker)
+
+
+def put_as(world: work.World, body: bytes) -> None:
+    import xxhash
+
+    name = f"{checkpoints.CHECKPOINTS}/{2:020d}.{xxhash.xxh3_64_hexdigest(body)}.parquet"
+    world.objects.bodies[name] = (body, 0.0)
+
+
+def test_a_checkpoint_that_cannot_be_written_does_no_harm(job: work.Job, world: work.World) -> None:
+    job.store.gate = lambda _verb, key: ERROR_BEFORE if "checkpoints" in key else OK
+    for number in range(21):
+        upsert(job, f"w{number}", A, maintain=False, k0=number)
+    assert not any("checkpoints" in key for key in world.objects.bodies)
+    check_all(world.checker)
+
+
+def test_three_checkpoints_are_kept_and_the_newest_is_used(job: work.Job, world: work.World) -> None:
+    for number in range(5):
+        upsert(job, f"w{number}", A, k0=number)
+        checkpoints.write(job.store, job.timeline.refresh())
+    names = [key.rpartition("/")[2][:20] for key in world.objects.bodies if "checkpoints" in key]
+    assert [int(name) for name in names] == [3, 4, 5]
+    found = checkpoints.newest(job.store)
+    older = checkpoints.newest(job.store, until=4)
+    assert found is not None
+    assert older is not None
+    assert (found.version, older.version) == (5, 4)
