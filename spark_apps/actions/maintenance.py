@@ -28,8 +28,14 @@ from spark_apps.timeline.state import IndexEntry, State
 
 
 def kept(state: State) -> list[IndexEntry]:
-    """The indexes that change in the same commit as the rows."""
-    return [entry for entry in state.indexes.values() if entry.active and not entry.definition.deferred]
+    """The indexes that change in the same commit as the rows. One whose code is not here lags behind instead."""
+    from spark_apps.indexes.registry import available
+
+    return [
+        entry
+        for entry in state.indexes.values()
+        if entry.active and not entry.definition.deferred and available(entry.definition.kind) is not None
+    ]
 
 
 def as_files(snapshot: Snapshot, staged: Iterable[AddFile]) -> list[DataFile]:

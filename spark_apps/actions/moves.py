@@ -7,20 +7,22 @@ moves.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from spark_apps.actions.maintenance import kept
+from spark_apps.actions.maintenance import as_files, kept
 from spark_apps.actions.partitions import NOWHERE, Spread, spread
-from spark_apps.actions.template import Attempt
+from spark_apps.actions.template import Attempt, Work
 from spark_apps.indexes.handler import PARTITION, IndexContext
 from spark_apps.mergetree.inline import inline
-from spark_apps.mergetree.read import same_key, scan, with_keys
+from spark_apps.mergetree.read import read_files, same_key, scan, with_keys
 from spark_apps.mergetree.schema import column
 from spark_apps.mergetree.tree import DELETED, Snapshot, Tree
+from spark_apps.storage.errors import ConcurrentWrite
+from spark_apps.timeline.model import AddFile
 from spark_apps.timeline.state import IndexEntry, State
 
 RECORD_KIND = "record"
@@ -98,6 +100,33 @@ def moves_of(
         rows = with_keys(rows, losing, tree, tree.key, without=True)
         elsewhere = with_keys(elsewhere, losing, tree, tree.key, without=True)
     return Moves(rows, tombstones(elsewhere, tree), targets)
+
+
+def keep_unique(attempt: Attempt, tree: Tree, staged: Sequence[AddFile], work: Work) -> None:
+    """Guards a commit that began before the table got a ``record`` index: its keys must not stand elsewhere.
+
+    Such a commit did not ask the index where its keys live; so they are looked up when it commits.
+    """
+    may_repeat = not set(tree.partition_by) <= set(tree.key)
+    if not may_repeat or unique_index(attempt.snapshot.state) is not None:
+        return
+    files = as_files(attempt.snapshot, [action for action in staged if action.rows > action.tombstones])
+
+    def guard(head: State) -> None:
+        if unique_index(head) is None or not files:
+            return
+        newest = replace(attempt, snapshot=replace(attempt.snapshot, state=head))
+        rows = read_files(attempt.snapshot, tree, files, tree.identity, flag=True).where(F.col(DELETED).isNull())
+        there = locate(newest, tree, rows.select(*map(column, tree.key)).distinct())
+        elsewhere = with_keys(there, rows, tree, tree.identity, without=True).limit(3).collect()
+        if elsewhere:
+            found = "; ".join(", ".join(f"{name}={row[name]!r}" for name in tree.identity) for row in elsewhere)
+            raise ConcurrentWrite(
+                f"A record index was made while this write ran, and its rows have keys of other partitions: {found}.",
+                hint="Run it again: it will move those rows.",
+            )
+
+    work.guard = guard
 
 
 def _losing(snapshot: Snapshot, tree: Tree, rows: DataFrame, elsewhere: DataFrame, targets: Spread) -> DataFrame:

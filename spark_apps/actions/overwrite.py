@@ -14,7 +14,7 @@ from typing import ClassVar
 from pyspark.sql import DataFrame
 
 from spark_apps.actions.maintenance import as_files, changes_of, kept, maintain, wanted_columns
-from spark_apps.actions.moves import moves_of, unique_index
+from spark_apps.actions.moves import keep_unique, moves_of, unique_index
 from spark_apps.actions.partitions import Spread, canonical, path_of, spread
 from spark_apps.actions.template import Action, Attempt, Work
 from spark_apps.actions.write import held_by, stage_leaving, written
@@ -109,6 +109,7 @@ class InsertOverwrite(Action):
         work.actions.extend([*staged, *left])
         work.writes.extend(Write(partition_scope(path), "replace") for path in replaced)
         work.writes.extend(Write(group_scope(a.partition, a.group), "append") for a in left)
+        keep_unique(attempt, tree, staged, work)
         if kept(snapshot.state):
             columns = wanted_columns(snapshot)
             maintain(attempt, _replacing(snapshot, tree, old, staged, left, replaced, columns), work)

@@ -195,13 +195,14 @@ def _still_covering(snapshot: Snapshot, paths: set[str]) -> list[str]:
     An index that lagged in one of the partitions is left out, so all their groups lag from now on: more than
     before, never less.
     """
-    from spark_apps.indexes.registry import find
+    from spark_apps.indexes.registry import available
 
-    return [
-        entry.definition.tree
-        for entry in snapshot.state.indexes.values()
-        if find(entry.definition.kind).by_key and not any(partition in paths for partition, _ in entry.lag)
-    ]
+    covering = []
+    for entry in snapshot.state.indexes.values():
+        handler = available(entry.definition.kind)
+        if handler is not None and handler.by_key and not any(partition in paths for partition, _ in entry.lag):
+            covering.append(entry.definition.tree)
+    return covering
 
 
 def rescale(

@@ -28,7 +28,7 @@ from spark_apps.actions.maintenance import (
     wanted_columns,
     with_staged,
 )
-from spark_apps.actions.moves import Moves, locate, moves_of, tombstones, unique_index
+from spark_apps.actions.moves import Moves, keep_unique, locate, moves_of, tombstones, unique_index
 from spark_apps.actions.partitions import Spread, existing, spread
 from spark_apps.actions.template import Action, Attempt, Work
 from spark_apps.mergetree.cached import cached
@@ -70,6 +70,7 @@ class _WriteRows(Action):
         else:
             work.actions.extend(staged)
             work.writes.extend(Write(group_scope(a.partition, a.group), "append") for a in staged)
+        keep_unique(attempt, tree, staged, work)
         if kept(attempt.snapshot.state):
             maintain(attempt, changes_of(attempt.snapshot, tree, staged, wanted_columns(attempt.snapshot)), work)
         return work
