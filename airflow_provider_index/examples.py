@@ -16,7 +16,7 @@ def example_dags_folder() -> Path:
     """
     spec = find_spec("dags_examples")
     for folder in (spec.submodule_search_locations or ()) if spec else ():
-        return Path(folder)
+        return Path(folder) / "flights"
     raise EnvironmentMismatch(
         "The example DAGs (package dags_examples) are not installed.",
         hint="Reinstall airflow-provider-index: its wheel carries them.",

@@ -230,6 +230,5 @@ def _label(row: dict[str, Any]) -> str:
 def _log_line(entry: Any) -> str:
     if not isinstance(entry, dict):
         return str(entry)
-    extra = entry.get("error_detail")
-    text = str(entry.get("event", ""))
-    return f"{text}\n{extra}" if extra else text
+    errors = (f"{one.get('exc_type')}: {one.get('exc_value')}" for one in entry.get("error_detail") or [])
+    return "\n".join([str(entry.get("event", "")), *errors])

@@ -137,7 +137,7 @@ def rescale_while_somebody_writes(client: AirflowClient, story: Story) -> None:
     [row] = client.task_instances("flights_correction", correction)
     story.tries = row["try_number"]
     lines = client.log("flights_correction", correction, "correct", 1).splitlines()
-    story.refusal = next((line for line in lines if "holds a stop-write window" in line), "")
+    story.refusal = next((line for line in reversed(lines) if "holds a stop-write window" in line), "")
 
 
 @contextlib.contextmanager

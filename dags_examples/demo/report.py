@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -133,15 +135,28 @@ def show(console: Console, found: Findings, refusal: str, tries: int) -> bool:
 
 
 def _session(conf: Mapping[str, str]) -> SparkSession:
-    import os
-
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("JAVA_HOME", str(java_home()))
     builder = SparkSession.builder.master("local[2]").appName("demo").config("spark.log.level", "ERROR")
     for key, value in conf.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    with _without_stderr():
+        return builder.getOrCreate()
+
+
+@contextlib.contextmanager
+def _without_stderr() -> Iterator[None]:
+    """The JVM tells of its start on the standard error that it inherits; the report is to be read, not
+    that."""
+    kept = os.dup(2)
+    with Path(os.devnull).open("wb") as nowhere:
+        os.dup2(nowhere.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
 
 
 def _counted(rows: DataFrame, expected: Expected) -> dict[str, tuple[int, int]]:
