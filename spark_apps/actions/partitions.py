@@ -39,6 +39,9 @@ class Spread:
         return Spread(tuple(t for t in self.targets if t.path in wanted), self.new & wanted)
 
 
+NOWHERE = Spread((), frozenset())
+
+
 def spread(snapshot: Snapshot, values: Sequence[tuple[str | None, ...]]) -> Spread:
     """The partitions with these values of the partition columns (as text)."""
     table, known = snapshot.table, snapshot.state.partitions

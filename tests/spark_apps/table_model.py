@@ -23,6 +23,8 @@ class Model:
     partition_by: list[str]
     ordering: str | None = None
     merge_by: str = "commit"
+    unique: bool = False
+    """Whether a record key is unique in the whole table, so that rows move between partitions."""
     rows: dict[tuple[Row, Row], Row] = field(default_factory=dict)
     versions: dict[int, dict[tuple[Row, Row], Row]] = field(default_factory=dict)
 
@@ -44,21 +46,27 @@ class Model:
 
     def reduced(self, batch: Iterable[Row]) -> dict[tuple[Row, Row], Row]:
         """One row a key: the highest ordering, then the highest hash over all columns."""
-        best: dict[tuple[Row, Row], Row] = {}
+        best: dict[Any, Row] = {}
         for row in batch:
-            at = self.identity(row)
+            at = self.identity(row)[1] if self.unique else self.identity(row)
             if at not in best or (self._order(row), self._hash(row)) > (self._order(best[at]), self._hash(best[at])):
                 best[at] = row
-        return best
+        return {self.identity(row): row for row in best.values()}
+
+    def _there(self, at: tuple[Row, Row]) -> list[tuple[Row, Row]]:
+        """Where the key stands now."""
+        return [other for other in self.rows if other == at or (self.unique and other[1] == at[1])]
 
     def upsert(self, batch: Iterable[Row]) -> None:
         for at, row in self.reduced(batch).items():
-            stays = self.merge_by == "ordering" and at in self.rows and self._order(row) < self._order(self.rows[at])
-            if not stays:
-                self.rows[at] = row
+            there = self._there(at)
+            if self.merge_by == "ordering" and any(self._order(row) < self._order(self.rows[old]) for old in there):
+                continue
+            self.delete_rows(there)
+            self.rows[at] = row
 
     def holds_any(self, batch: Iterable[Row]) -> bool:
-        return any(self.identity(row) in self.rows for row in batch)
+        return any(self._there(self.identity(row)) for row in batch)
 
     def delete_keys(self, keys: Iterable[Row]) -> None:
         gone = set(keys)
@@ -66,7 +74,8 @@ class Model:
 
     def delete_rows(self, identities: Iterable[tuple[Row, Row]]) -> None:
         for at in identities:
-            self.rows.pop(at, None)
+            for there in self._there(at):
+                del self.rows[there]
 
     def delete_where(self, matches: Any) -> None:
         self.rows = {at: row for at, row in self.rows.items() if not matches(dict(zip(self.names, row, strict=True)))}
@@ -75,6 +84,7 @@ class Model:
         reduced = self.reduced(batch)
         replaced = {at[0] for at in reduced} if partitions is None else set(partitions)
         self.rows = {at: row for at, row in self.rows.items() if at[0] not in replaced}
+        self.delete_rows(list(reduced))
         self.rows.update(reduced)
 
     def committed(self, version: int) -> None:

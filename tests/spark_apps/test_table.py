@@ -233,7 +233,8 @@ def test_given_a_session_that_splits_files_then_a_file_group_still_gets_one_file
         table.upsert(spark.sql("select id, 'y' v from range(50)"))
         table.compact()
         assert len(table._state.files(DATA_TREE)) == 2
-        # Constant partition columns and hash fields: what the optimizer folds must not tear groups apart either.
+        # Constant partition columns and hash fields: what the optimizer folds must not tear groups apart
+        # either.
         ddl = "k string, n bigint, p string, v string"
         constant = make(ddl, ["k", "n"], name="constant", hash_fields=["k"], partition_by=["p"])
         constant.upsert(spark.sql("select 'k' k, id n, 'a' p, 'x' v from range(100)"))

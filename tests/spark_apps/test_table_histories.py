@@ -32,6 +32,7 @@ class Shape:
     columns: tuple[tuple[str, str], ...]
     key: tuple[str, ...]
     options: dict[str, Any]
+    record_index: bool = False
 
     @property
     def ddl(self) -> str:
@@ -75,6 +76,20 @@ SHAPES = [
         ("id",),
         {"ordering_column": "ts", "merge_by": "ordering", "write_mode": "copy_on_write", "buckets": 2},
     ),
+    Shape(
+        "keys unique by a record index, merged by commit",
+        (("id", "bigint"), ("p", "string"), ("v", "string"), ("ts", "int")),
+        ("id",),
+        {"partition_by": ["p"], "ordering_column": "ts", "buckets": 2},
+        record_index=True,
+    ),
+    Shape(
+        "keys unique by a record index, merged by ordering",
+        (("id", "bigint"), ("p", "string"), ("v", "string"), ("ts", "int")),
+        ("id",),
+        {"partition_by": ["p"], "ordering_column": "ts", "merge_by": "ordering", "buckets": 2},
+        record_index=True,
+    ),
 ]
 
 _STRINGS = ["", "a", "ä/ö", "x\ny", "%2F", "100%", "emoji 🙂", "=", "'", '"q"', "__HIVE_DEFAULT_PARTITION__"]
@@ -86,10 +101,12 @@ class History:
     def __init__(self, spark: Any, shape: Shape, path: Path, seed: int) -> None:
         self.spark, self.shape, self.random = spark, shape, random.Random(f"{shape.name}/{seed}")
         self.table = IndexedTable.create(spark, path, shape.ddl, list(shape.key), **shape.options)
+        if shape.record_index:
+            self.table.create_index("key", "record")
         definition = self.table.definition
         self.model = Model(
             [name for name, _ in shape.columns], [kind for _, kind in shape.columns], list(shape.key),
-            list(definition.partition_by), definition.ordering_column, definition.merge_by,
+            list(definition.partition_by), definition.ordering_column, definition.merge_by, shape.record_index,
         )  # fmt: skip
         self.model.committed(self.table.version)
 
@@ -206,6 +223,7 @@ def test_a_table_reads_as_the_model_after_every_step_of_a_random_history(
         table = IndexedTable.load(spark, history.table.uri, version=version)
         assert read(table) == history.model.expected(version), version
     check_files(history.table)
+    assert all(history.table.verify(name).ok for name in history.table.indexes)
 
 
 def check_files(table: IndexedTable) -> None:

@@ -1,0 +1,141 @@
+"""Actions that race: another commit lands between the work of one and its own commit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spark_apps import IndexedTable
+from spark_apps.actions.compact import CompactTable
+from spark_apps.actions.overwrite import InsertOverwrite
+from spark_apps.actions.rescale import Rescale
+from spark_apps.actions.template import Action, Attempt, Work, run
+from spark_apps.actions.write import Delete, Insert, Upsert
+from spark_apps.storage import errors
+from spark_apps.timeline.model import DATA_TREE
+
+pytestmark = pytest.mark.spark
+
+DDL = "id bigint, p string, v string"
+
+
+@pytest.fixture
+def table(spark: Any, tmp_path: Path) -> IndexedTable:
+    made = IndexedTable.create(spark, tmp_path / "table", DDL, ["id"], ["p"], buckets=1)
+    made.upsert(batch(spark, range(10), "a", "old"))
+    made.upsert(batch(spark, range(5), "a", "new"))
+    return made
+
+
+def batch(spark: Any, ids: Any, p: str, v: str) -> Any:
+    return spark.createDataFrame([(n, p, v) for n in ids], DDL)
+
+
+def racing(action: Action, meanwhile: Callable[[], Any]) -> Action:
+    """The action, with something else committed after its work and before its commit."""
+
+    class Racing(type(action)):  # type: ignore[misc]
+        def work(self, attempt: Attempt) -> Work | None:
+            work = super().work(attempt)
+            meanwhile()
+            return work
+
+    action.__class__ = Racing
+    return action
+
+
+def go(table: IndexedTable, action: Action, meanwhile: Callable[[IndexedTable], Any]) -> IndexedTable:
+    """Runs the action while ``meanwhile`` happens through another table object; returns the table
+    afterwards."""
+    spark = table._handle.spark
+    other = IndexedTable.load(spark, table.uri)
+    run(table._handle, racing(action, lambda: meanwhile(other)))
+    return IndexedTable.load(spark, table.uri)
+
+
+def values(table: IndexedTable) -> dict[int, str]:
+    return {row.id: row.v for row in table.read().collect()}
+
+
+def test_rows_written_during_a_compaction_stay_on_top_of_it(spark: Any, table: IndexedTable) -> None:
+    def meanwhile(other: IndexedTable) -> None:
+        other.upsert(batch(spark, [1], "a", "newest"))
+        other.delete("id = 2")
+
+    after = go(table, CompactTable("full"), meanwhile)
+
+    expected = {**dict.fromkeys(range(10), "old"), **dict.fromkeys(range(5), "new"), 1: "newest"}
+    del expected[2]
+    assert values(after) == expected
+    base, *deltas = after._state.files(DATA_TREE, "p=a")
+    assert (base.kind, base.place, len(deltas)) == ("base", 2, 2)
+    after.compact()
+    assert values(after) == expected
+
+
+def test_a_compaction_meeting_another_is_refused(table: IndexedTable) -> None:
+    with pytest.raises(errors.ConcurrentWrite, match="Nothing was changed"):
+        go(table, CompactTable("full"), lambda other: other.compact())
+
+
+def test_two_upserts_of_one_key_both_commit_and_the_later_stands(spark: Any, table: IndexedTable) -> None:
+    after = go(
+        table,
+        Upsert(batch(spark, [1], "a", "second")),
+        lambda other: other.upsert(batch(spark, [1], "a", "first")),
+    )
+
+    assert values(after)[1] == "second"
+
+
+def test_two_inserts_of_one_new_key_do_not_both_commit(spark: Any, table: IndexedTable) -> None:
+    rows = batch(spark, [77], "a", "x")
+
+    with pytest.raises(errors.ConcurrentWrite):
+        go(table, Insert(rows), lambda other: other.insert(rows))
+
+
+def test_a_delete_by_predicate_does_not_remove_a_row_that_no_longer_matches(spark: Any, table: IndexedTable) -> None:
+    with pytest.raises(errors.ConcurrentWrite):
+        go(table, Delete("v = 'old'"), lambda other: other.upsert(batch(spark, [7], "a", "changed")))
+
+
+def test_an_overwrite_meeting_rows_of_its_partition_is_refused_and_of_another_is_not(
+    spark: Any, table: IndexedTable
+) -> None:
+    rows = batch(spark, [1], "a", "over")
+
+    with pytest.raises(errors.ConcurrentWrite):
+        go(table, InsertOverwrite(rows), lambda other: other.upsert(batch(spark, [3], "a", "x")))
+    after = go(table, InsertOverwrite(rows), lambda other: other.upsert(batch(spark, [3], "b", "x")))
+
+    assert values(after) == {1: "over", 3: "x"}
+
+
+def test_a_copy_on_write_meeting_another_of_the_same_group_is_refused(spark: Any, tmp_path: Path) -> None:
+    table = IndexedTable.create(spark, tmp_path / "cow", DDL, ["id"], buckets=1, write_mode="copy_on_write")
+    table.upsert(batch(spark, range(3), "a", "old"))
+
+    with pytest.raises(errors.ConcurrentWrite):
+        go(table, Upsert(batch(spark, [1], "a", "x")), lambda other: other.upsert(batch(spark, [2], "a", "y")))
+
+
+def test_a_writer_with_another_bucket_count_is_refused(spark: Any, table: IndexedTable) -> None:
+    with pytest.raises(errors.CommitRefused, match="Nothing was changed"):
+        go(table, Upsert(batch(spark, [1], "a", "x")), lambda other: other.rescale(buckets=3))
+    with pytest.raises(errors.CommitRefused):
+        go(table, Upsert(batch(spark, [1], "new", "x")), lambda other: other.rescale(buckets=4))
+
+    assert IndexedTable.load(spark, table.uri).partitions["p=a"].buckets == 4
+
+
+def test_new_rules_while_a_partition_is_made_by_the_old_ones_are_refused(spark: Any, table: IndexedTable) -> None:
+    with pytest.raises(errors.CommitRefused):
+        go(
+            table,
+            Rescale(buckets=1, expressions="p=z,7"),
+            lambda other: other.rescale(buckets=1, bucket_expressions="p=z,5"),
+        )
