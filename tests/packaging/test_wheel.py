@@ -147,12 +147,19 @@ def test_a_dag_that_imports_everything_is_parsed_without_pyspark_and_pyarrow(ins
     assert done.stdout.splitlines()[-1:] == ["[]"], done.stderr
 
 
-def test_the_example_dags_are_found_and_copied_and_never_overwrite(installed: Installed) -> None:
+def test_the_example_dags_are_found_copied_and_parsed_without_pyspark_and_never_overwrite(
+    installed: Installed,
+) -> None:
     folder = Path(installed.run("-m", "airflow_provider_index", "examples").stdout.strip())
-    assert ROOT not in folder.parents
+    assert installed.python.parent.parent in folder.parents
     copied = installed.run("-m", "airflow_provider_index", "examples", "--copy-to", "dags").stdout.split()
-    assert copied
     assert {Path(name).name for name in copied} == {p.name for p in folder.glob("*.py")} - {"__init__.py"}
+    heavy = installed.prints(
+        "import runpy, sys\n"
+        f"for file in {copied}: runpy.run_path(file)\n"
+        "print(sorted({'pyspark', 'pyarrow'} & set(sys.modules)))"
+    )
+    assert heavy.splitlines()[-1] == "[]"
     again = installed.run("-m", "airflow_provider_index", "examples", "--copy-to", "dags")
     assert again.returncode == 1
     assert "already. Nothing was changed. Name another folder" in again.stderr
