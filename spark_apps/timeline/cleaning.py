@@ -10,13 +10,11 @@ import logging
 from dataclasses import dataclass
 
 from spark_apps.storage.errors import AlreadyCommitted
+from spark_apps.storage.store import ObjectInfo
 from spark_apps.timeline.attempts import (
     DATA,
     INDEXES,
     TRANSACTIONS,
-    WITHDRAWN,
-    attempt_folder,
-    attempts,
     is_live,
     live_requests,
     presumed_dead,
@@ -33,6 +31,8 @@ RETAIN_VERSIONS = 10
 RETAIN_SECONDS = 7 * 86400.0
 PRESUMED_DEAD_SECONDS = 3600.0
 _LATEST_LANDING_SECONDS = 86400.0
+_CONFIGS_KEPT = 5
+_METAS_KEPT = 10
 
 
 @dataclass(frozen=True)
@@ -81,6 +81,7 @@ def clean(
     files, _ = _deletable(timeline, timeline.refresh().expired_below)
     timeline.store.delete(files)
     _tidy_attempts(timeline)
+    _archive_hashing(timeline, timeline.head.expired_below)
     metrics = {"expired_below": timeline.head.expired_below, "files_deleted": len(files),
                "bytes_deleted": sum(files.values()), "attempts_aborted": len(dead)}  # fmt: skip
     return Receipt(receipt.version, txn_id, "clean", metrics, receipt.instant, receipt.attempt)
@@ -155,17 +156,38 @@ def _attempt_ended(state: State, key: str) -> bool:
 
 
 def _tidy_attempts(timeline: Timeline) -> None:
-    """Removes the manifests of transactions of which no attempt can commit any more; their end is in the log.
-
-    The aborted attempts of a transaction that has not committed keep theirs while another one is live.
-    """
+    """Removes what attempts left behind once no attempt of their transaction can commit any more; their end is in the
+    log. Folders without a request (a withdrawn attempt's mark, a late sign of life) go after a day."""
     state = timeline.head
-    live = {name for name, attempt in attempts(timeline) if is_live(state, name, attempt)}
-    for name, attempt in attempts(timeline):
-        if name not in live and not is_live(state, name, attempt):
-            timeline.store.delete([info.key for info in timeline.store.list(attempt_folder(name, attempt))])
-    # A mark keeps a number from being given out again while a deletion may still land late.
+    folders: dict[tuple[str, int], list[ObjectInfo]] = {}
+    for info in timeline.store.list(TRANSACTIONS):
+        parts = info.key.removeprefix(f"{TRANSACTIONS}/").split("/")
+        if len(parts) == 3 and parts[1].isdigit():
+            folders.setdefault((parts[0], int(parts[1])), []).append(info)
+    requested = {
+        attempt for attempt, infos in folders.items() if any(info.key.endswith("/requested.json") for info in infos)
+    }
+    live = {name for name, attempt in requested if is_live(state, name, attempt)}
     long_ago = timeline.clock() - _LATEST_LANDING_SECONDS
-    marks = [info for info in timeline.store.list(TRANSACTIONS) if info.key.endswith(f"/{WITHDRAWN}")]
-    timeline.store.delete([info.key for info in marks if info.modified.timestamp() < long_ago])
-    logger.debug("Attempts under %s were tidied.", TRANSACTIONS)
+    for (name, attempt), infos in folders.items():
+        ended = name not in live and not is_live(state, name, attempt)
+        stray = (name, attempt) not in requested and all(info.modified.timestamp() < long_ago for info in infos)
+        if ended or stray:
+            timeline.store.delete([info.key for info in infos])
+
+
+def _archive_hashing(timeline: Timeline, below: int) -> None:
+    """Moves hashing configs and metas into the archive when newer ones have come (seed: partition-level bucket index).
+    What a version from ``below`` on needs is its newest one, and stays."""
+    oldest, head = timeline.rebuild(below), timeline.head
+    configs = [head.config_paths[config.instant] for config in head.configs if config.instant in head.config_paths]
+    for kept, then, now in (
+        (_CONFIGS_KEPT, list(oldest.config_paths.values()), configs),
+        (_METAS_KEPT, oldest.meta_paths, head.meta_paths),
+    ):
+        needed = {*now[-kept:], *then[-1:], *(path for path in now if path not in then)}
+        for path in now:
+            if path in needed or timeline.store.head(path) is None:
+                continue
+            timeline.store.put(path.replace("_index/hashing/", "_index/hashing/archive/", 1), timeline.store.get(path))
+            timeline.store.delete([path])

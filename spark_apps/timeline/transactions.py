@@ -302,11 +302,14 @@ def begin(
         requested = _claim(timeline, msgspec.structs.replace(request, base=base.version))
         after = timeline.refresh()
         check_not_committed(after, txn_id, timeline)
+        transaction = Transaction(timeline, requested, base)
+        oldest = base.version if protect is None else min(base.version, protect)
+        # The number of an attempt that ended while we claimed it, or a cleaner that did not see the request.
+        if not after.is_aborted(txn_id, requested.attempt) and after.expired_below <= oldest:
+            return transaction
+        transaction.withdraw()
         if protect is not None:
-            timeline.at(protect)  # a cleaner that did not see the request may have expired it
-        ended = after.is_aborted(txn_id, requested.attempt)  # the number of an attempt that ended while we claimed it
-        if after.expired_below <= base.version and not ended:
-            return Transaction(timeline, requested, base)
+            timeline.at(protect)
 
 
 def resume(timeline: Timeline, txn_id: str, attempt: int) -> Transaction:

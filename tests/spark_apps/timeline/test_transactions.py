@@ -13,6 +13,7 @@ from spark_apps.storage.errors import (
     ConcurrentWrite,
     InvalidInput,
     InvalidName,
+    SnapshotExpired,
     StageMismatch,
     TransactionNotFound,
 )
@@ -252,3 +253,47 @@ def test_a_commit_of_unknown_outcome_says_so_and_is_found_when_it_landed(job: wo
     with pytest.raises(AlreadyCommitted):
         other.begin("upsert", "w")
     assert table_of(other.store, other.timeline.refresh()) == {(A, "0"): 1}
+
+
+def test_a_base_that_a_cleaner_expired_before_it_saw_the_request_is_not_relied_on(
+    job: work.Job, world: work.World
+) -> None:
+    for number in range(3):
+        upsert(job, f"w{number}", A, k0=number)
+    world.objects.now += 60
+    cleaner, seen = new_job(world), []
+
+    def gate(verb: str, key: str) -> str:
+        if verb == "create" and key.endswith("requested.json") and not seen:
+            seen.append(key)
+            upsert(cleaner, "meanwhile", B, k0=1)
+            world.objects.now += 60
+            work.clean(cleaner, "clean", 1, 0.0, 1e9)
+        return OK
+
+    late = new_job(world)
+    late.timeline.refresh()
+    late.store.gate = gate
+    transaction = late.begin("upsert", "late")
+    assert seen
+    assert transaction.base.version >= world.checker.head.expired_below
+    assert [request.attempt for request in attempts.live_requests(late.timeline)] == [transaction.attempt] == [2]
+
+
+def test_a_version_to_be_restored_that_a_cleaner_expired_first_is_refused(job: work.Job, world: work.World) -> None:
+    upsert(job, "w", A, k0=1)
+    upsert(job, "x", A, k0=2)
+    world.objects.now += 60
+    cleaner, seen = new_job(world), []
+
+    def gate(verb: str, key: str) -> str:
+        if verb == "create" and key.endswith("requested.json") and not seen:
+            seen.append(key)
+            work.clean(cleaner, "clean", 1, 0.0, 1e9)
+        return OK
+
+    late = new_job(world)
+    late.store.gate = gate
+    with pytest.raises(SnapshotExpired):
+        restore(late.timeline, 1, txn_id="back")
+    assert attempts.live_requests(late.timeline) == []
