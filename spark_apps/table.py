@@ -3,14 +3,13 @@ commit log.
 
 Thin on purpose: every method names an action of :mod:`spark_apps.actions` or a query of
 :mod:`spark_apps.query` and hands on its receipt. A table object shows one version; it moves to the version
-    that its own call committed, and stays where it is while others commit, until it is loaded again.
+that its own call committed, and stays where it is while others commit, until it is loaded again.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -23,12 +22,20 @@ from spark_apps.actions.template import Action, TableHandle, run
 from spark_apps.actions.write import Delete, Insert, Upsert
 from spark_apps.layout.rules import BucketRules
 from spark_apps.mergetree.tree import Snapshot
+from spark_apps.query.describe import (
+    HistoryEntry,
+    IndexInfo,
+    PartitionInfo,
+    history_of,
+    indexes_of,
+    partitions_of,
+)
 from spark_apps.query.reading import read_rows
 from spark_apps.storage.errors import InvalidInput
 from spark_apps.storage.store import Store
 from spark_apps.timeline import cleaning, restore, windows
 from spark_apps.timeline.log import Timeline
-from spark_apps.timeline.model import DATA_TREE, IndexDefinition, Receipt, TableDefinition
+from spark_apps.timeline.model import Receipt, TableDefinition
 from spark_apps.timeline.state import State, Window
 
 if TYPE_CHECKING:
@@ -38,43 +45,6 @@ if TYPE_CHECKING:
     from spark_apps.indexes.columns import IncludedColumns
 
 DEFAULT_BUCKETS = 8
-
-
-@dataclass(frozen=True)
-class PartitionInfo:
-    """A partition: its bucket count and live files. ``rows`` counts what the files hold before merging,
-    without tombstones: after a compaction that is the number of rows, before it an upper bound."""
-
-    buckets: int | None
-    rows: int
-    bytes: int
-    files: int
-
-
-@dataclass(frozen=True)
-class HistoryEntry:
-    """One commit. ``instant`` is ``yyyyMMddHHmmssSSS`` in UTC."""
-
-    version: int
-    instant: str
-    operation: str
-    txn_id: str
-    metrics: dict[str, Any]
-
-
-@dataclass(frozen=True)
-class IndexInfo:
-    """An index as the table's version shows it. ``lagging`` counts the file groups that it does not cover."""
-
-    name: str
-    kind: str
-    columns: tuple[str, ...]
-    included: tuple[str, ...]
-    properties: dict[str, str]
-    state: str
-    deferred: bool
-    lagging: int
-    definition: IndexDefinition
 
 
 class IndexedTable:
@@ -96,8 +66,7 @@ class IndexedTable:
     def __repr__(self) -> str:
         return f"IndexedTable({self.uri!r}, version={self.version})"
 
-    # --- making and finding
-    # -----------------------------------------------------------------------------------
+    # --- making and finding -----------------------------------------------------------------------------------
 
     @classmethod
     def create(
@@ -165,8 +134,7 @@ class IndexedTable:
         assert state.table
         return cls(TableHandle(spark, timeline), state, pinned)
 
-    # --- what it is
-    # -------------------------------------------------------------------------------------------
+    # --- what it is -------------------------------------------------------------------------------------------
 
     @property
     def uri(self) -> str:
@@ -193,39 +161,18 @@ class IndexedTable:
     @property
     def partitions(self) -> dict[str, PartitionInfo]:
         """Partition path ("" without partition columns) -> bucket count and live files."""
-        files: dict[str, list[Any]] = {path: [] for path in self._state.partitions}
-        for file in self._state.files(DATA_TREE):
-            files.setdefault(file.partition, []).append(file)
-        return {
-            path: PartitionInfo(
-                self._state.partitions[path].buckets,
-                sum(file.rows - file.tombstones for file in found),
-                sum(file.bytes for file in found),
-                len(found),
-            )
-            for path, found in sorted(files.items())
-        }
+        return partitions_of(self._state)
 
     @property
     def indexes(self) -> dict[str, IndexInfo]:
         """The indexes that were created by name."""
-        return {
-            name: IndexInfo(
-                name, entry.definition.kind, entry.definition.columns, entry.definition.included,
-                entry.definition.properties, entry.state, entry.definition.deferred, len(entry.lag), entry.definition,
-            )
-            for name, entry in sorted(self._state.indexes.items())
-        }  # fmt: skip
+        return indexes_of(self._state)
 
     def history(self) -> list[HistoryEntry]:
         """All commits up to this version, oldest first."""
-        return [
-            HistoryEntry(c.version, c.instant, c.operation, c.txn_id, dict(c.metrics))
-            for c in self._handle.timeline.commits(until=self.version)
-        ]
+        return history_of(self._handle.timeline, self.version)
 
-    # --- rows
-    # -------------------------------------------------------------------------------------------------
+    # --- rows -------------------------------------------------------------------------------------------------
 
     def upsert(
         self,
@@ -294,8 +241,7 @@ class IndexedTable:
         """
         return read_rows(self.snapshot, where, columns)
 
-    # --- indexes
-    # ----------------------------------------------------------------------------------------------
+    # --- indexes ----------------------------------------------------------------------------------------------
 
     def create_index(
         self,
@@ -378,8 +324,7 @@ class IndexedTable:
         action.validate(snapshot)
         return action.plan(snapshot)
 
-    # --- layout
-    # -----------------------------------------------------------------------------------------------
+    # --- layout -----------------------------------------------------------------------------------------------
 
     def compact(
         self,
@@ -429,8 +374,7 @@ class IndexedTable:
         receipt = rescale(self._handle, action, txn_id=txn_id, window=window, drain_seconds=drain_seconds)
         return self._moved_to(receipt)
 
-    # --- time
-    # -------------------------------------------------------------------------------------------------
+    # --- time -------------------------------------------------------------------------------------------------
 
     def restore(self, version: int, *, txn_id: str | None = None, window: int | None = None) -> Receipt:
         """Brings back the rows, bucket counts and indexes of an earlier version, as a new commit.
@@ -481,8 +425,7 @@ class IndexedTable:
         """Closes a window by its holder. :raises WindowNotOpen:"""
         return windows.close(self._handle.timeline, epoch)
 
-    # --- inside
-    # -----------------------------------------------------------------------------------------------
+    # --- inside -----------------------------------------------------------------------------------------------
 
     def _run(self, action: Action, txn_id: str | None, window: int | None) -> Receipt:
         self._check_writable()

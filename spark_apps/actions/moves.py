@@ -147,6 +147,16 @@ def _losing(snapshot: Snapshot, tree: Tree, rows: DataFrame, elsewhere: DataFram
     return joined.where(higher).select(*map(column, tree.key))
 
 
+def rows_at(snapshot: Snapshot, tree: Tree, places: DataFrame) -> DataFrame:
+    """Of rows named by partition columns and record key, those that are really there: an index may name one
+    that was."""
+    texts = [column(name).cast("string") for name in tree.partition_by]
+    values = [tuple(row) for row in places.select(*texts).distinct().collect()]
+    paths = {target.path for target in spread(snapshot, values).targets}
+    groups = {key: files for key, files in snapshot.groups().items() if key[0] in paths}
+    return with_keys(scan(snapshot, tree, groups, tree.identity), places, tree, tree.identity)
+
+
 def tombstones(keys: DataFrame, tree: Tree) -> DataFrame:
     """Tombstones for rows named by partition columns and record key: all other columns are null."""
     names = set(tree.identity)

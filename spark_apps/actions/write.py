@@ -28,7 +28,7 @@ from spark_apps.actions.maintenance import (
     wanted_columns,
     with_staged,
 )
-from spark_apps.actions.moves import Moves, keep_unique, locate, moves_of, tombstones, unique_index
+from spark_apps.actions.moves import Moves, keep_unique, locate, moves_of, rows_at, tombstones, unique_index
 from spark_apps.actions.partitions import Spread, existing, spread
 from spark_apps.actions.template import Action, Attempt, Work
 from spark_apps.mergetree.cached import cached
@@ -164,7 +164,7 @@ class Insert(Upsert):
     operation: ClassVar[str] = "insert"
 
     def moves(self, attempt: Attempt, tree: Tree, rows: DataFrame, held: ExitStack) -> Moves:
-        _refuse(locate(attempt, tree, rows), tree)
+        _refuse(rows_at(attempt.snapshot, tree, held_by(held, locate(attempt, tree, rows))), tree)
         return Moves(rows)
 
     def check(self, attempt: Attempt, tree: Tree, staged: Sequence[AddFile], work: Work) -> None:

@@ -9,7 +9,9 @@ by one, with the schema given, so nothing is inferred, listed or merged by Spark
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import reduce
 
 from pyspark.errors import AnalysisException
@@ -34,6 +36,9 @@ footer states."""
 
 # A table's location may hold what Hadoop takes for a pattern.
 _GLOB = re.compile(r"([\[\]{}*?\\])")
+
+_LISTING = threading.Lock()
+_LISTING_SETTING = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 
 _READ_OPTIONS = {
     "mergeSchema": "false",
@@ -102,7 +107,8 @@ def read_files(
     paths = [_GLOB.sub(r"\\\1", snapshot.store.spark_path(file.path)) for file in files]
     reader = snapshot.spark.read.schema(_schema(tree, columns, flag)).options(**_READ_OPTIONS)
     try:
-        return reader.parquet(*paths)
+        with _listed_here(snapshot, paths):
+            return reader.parquet(*paths)
     except AnalysisException as error:
         if "PATH_NOT_FOUND" not in str(error):
             raise
@@ -114,6 +120,29 @@ def read_files(
             outcome="Nothing was changed.",
             hint="If that version was expired meanwhile, load the table again; else bring the file back from a backup.",
         ) from error
+
+
+@contextmanager
+def _listed_here(snapshot: Snapshot, paths: Sequence[str]) -> Iterator[None]:
+    """Has Spark look at local files itself while it plans, not in a job with one task a file, which takes far
+    longer.
+
+    On an object store, where every look is a call of many milliseconds, the job is worth its while.
+    """
+    if not paths or not paths[0].startswith("file:"):
+        yield
+        return
+    conf = snapshot.spark.conf
+    with _LISTING:
+        before = conf.get(_LISTING_SETTING, None)
+        conf.set(_LISTING_SETTING, str(len(paths) + 1))
+        try:
+            yield
+        finally:
+            if before is None:
+                conf.unset(_LISTING_SETTING)
+            else:
+                conf.set(_LISTING_SETTING, before)
 
 
 def same_key(left: DataFrame, right: DataFrame, tree: Tree, names: Sequence[str], renamed: str = "") -> Column:
