@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from importlib.util import find_spec
 from pathlib import Path
 
 from spark_apps.storage.errors import EnvironmentMismatch, InvalidInput
@@ -14,13 +13,14 @@ def example_dags_folder() -> Path:
 
     :raises EnvironmentMismatch: they are not installed beside this package.
     """
-    spec = find_spec("dags_examples")
-    for folder in (spec.submodule_search_locations or ()) if spec else ():
-        return Path(folder) / "flights"
-    raise EnvironmentMismatch(
-        "The example DAGs (package dags_examples) are not installed.",
-        hint="Reinstall airflow-provider-index: its wheel carries them.",
-    )
+    try:
+        from dags_examples import folder
+    except ModuleNotFoundError as error:
+        raise EnvironmentMismatch(
+            "The example DAGs (package dags_examples) are not installed.",
+            hint="Reinstall airflow-provider-index: its wheel carries them.",
+        ) from error
+    return folder()
 
 
 def copy_examples(target: Path) -> list[Path]:
