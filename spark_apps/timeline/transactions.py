@@ -317,11 +317,17 @@ def resume(timeline: Timeline, txn_id: str, attempt: int) -> Transaction:
 
     :raises TransactionNotFound: :raises AttemptAborted: :raises AlreadyCommitted:
     """
-    # First whether it has ended: what an ended attempt left behind may have been tidied away.
+    requested = None
+    try:
+        requested = read_requested(timeline, txn_id, attempt)
+    except TransactionNotFound:
+        logger.info("Attempt %s of %s left no request; the log tells whether it has ended.", attempt, txn_id)
+    # After looking for the request: what an ended attempt left behind may be tidied away at any moment.
     state = timeline.refresh()
-    check_not_committed(state, check_txn_id(txn_id), timeline)
+    check_not_committed(state, txn_id, timeline)
     check_not_aborted(state, txn_id, attempt)
-    requested = read_requested(timeline, txn_id, attempt)
+    if requested is None:
+        raise TransactionNotFound(f"{timeline.store.uri} knows no attempt {attempt} of transaction {txn_id}.")
     return Transaction(timeline, requested, timeline.rebuild(requested.base))
 
 
