@@ -20,6 +20,7 @@ from spark_apps.storage.errors import (
     AlreadyCommitted,
     ObjectNotFound,
     StageMismatch,
+    TransactionNotFound,
 )
 from spark_apps.storage.names import check_name, check_txn_id
 from spark_apps.storage.once import write_once
