@@ -79,9 +79,7 @@ def double(rng: random.Random) -> float:
 
 
 def moment(rng: random.Random) -> dt.datetime:
-    seconds = rng.choice(
-        [0, -1, rng.randrange(-(10**9), 4 * 10**9), rng.randrange(-62135596800, 253402300800)]
-    )
+    seconds = rng.choice([0, -1, rng.randrange(-(10**9), 4 * 10**9), rng.randrange(-62135596800, 253402300800)])
     return dt.datetime(1970, 1, 1) + dt.timedelta(seconds=seconds, microseconds=rng.choice([0, 1, 999999]))
 
 
@@ -149,9 +147,7 @@ def test_given_any_value_of_a_type_then_driver_and_spark_agree_on_its_java_bucke
 def test_given_several_fields_and_a_count_per_row_then_driver_and_spark_agree(keys):
     for values, found in keys:
         count = values["n"]
-        assert (
-            bucket_id([values[name] for name in TYPES], count, types=list(TYPES.values())) == found["xx_all"]
-        )
+        assert bucket_id([values[name] for name in TYPES], count, types=list(TYPES.values())) == found["xx_all"]
         java = bucket_id([values[name] for name in JAVA], count, "java", [TYPES[name] for name in JAVA])
         assert java == found["java_all"]
 
