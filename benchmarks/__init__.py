@@ -1,1 +1,1 @@
-"""Measurements, one module a question; ``python -m benchmarks`` runs them. Nothing here is a test: no figure fails a run."""
+"""Measurements, one module a question; ``python -m benchmarks`` runs them. No figure fails a run: none is a test."""

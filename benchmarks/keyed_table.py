@@ -1,7 +1,7 @@
-"""What loading, upserting, looking up, scanning and compacting a keyed table costs, against plain Spark on the same rows.
+"""What loading, upserting, looking up, scanning and compacting a keyed table costs, against plain Spark on its rows.
 
-The rows have a unique 36-character key, spread evenly over 12 partitions of 4 buckets. The floor is what Spark itself needs
-to shuffle the same rows, sort them and write them as Parquet with the same compression.
+The rows have a unique 36-character key, spread evenly over 12 partitions of 4 buckets. The floor is what Spark itself
+needs to shuffle the same rows, sort them and write them as Parquet with the same compression.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class _Bench:
         show(self.console, f"Upsert of {count:,} rows (1 %, spread evenly)", timings, "no index")
 
     def lookup(self) -> None:
-        """Rows by key and by customer: through the indexes, and by Spark alone on the same rows sorted in the same layout."""
+        """Rows by key and by customer: through the indexes, and by Spark alone on the same rows, sorted."""
         table = self._table(self.source)
         self._index(table, ("record", "secondary"))
         plain = str(self.folder / "plain")

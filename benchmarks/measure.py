@@ -1,6 +1,6 @@
 """How things are timed: cases in turn, several times, medians and ratios taken within one run.
 
-A machine's speed drifts from minute to minute, so what is to be compared runs side by side, and the ratio is what counts.
+A machine's speed drifts from minute to minute: what is to be compared runs side by side, and the ratio is what counts.
 """
 
 from __future__ import annotations
