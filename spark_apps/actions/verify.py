@@ -10,10 +10,10 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from spark_apps.indexes.candidates import SPARK_ERRORS
 from spark_apps.indexes.entries import EntryHandler
 from spark_apps.indexes.handler import PARTITION, IndexContext
 from spark_apps.indexes.locating import marked
@@ -90,7 +90,7 @@ def verify(snapshot: Snapshot, name: str) -> VerificationReport:
     tree = handler.tree(snapshot.table, entry.definition)
     try:
         return _compare(context, handler, tree)
-    except (PySparkException, StorageError) as error:
+    except (*SPARK_ERRORS, StorageError) as error:
         return _unreadable(context, tree, error)
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql.types import StructField, StructType
 
 from spark_apps.indexes.handler import Candidates, IndexContext
 from spark_apps.indexes.locating import Locator, groups_of
-from spark_apps.indexes.lookup import Found, Key, TooMany, damaged, lookup, shards_of
+from spark_apps.indexes.lookup import Found, Key, TooMany, check_files, damaged, lookup, shards_of
 from spark_apps.mergetree.read import scan, with_keys
 from spark_apps.mergetree.tree import Tree
 from spark_apps.storage.errors import StorageError
@@ -18,6 +19,9 @@ from spark_apps.timeline.files import GroupKey
 
 DIRECT_KEYS = 1000
 """Up to so many keys are looked up on the driver, more by a Spark job; so many record keys are handed on to readers."""
+
+SPARK_ERRORS = (PySparkException, Py4JError)
+"""What a Spark job that fails raises: errors of the JVM that pyspark has no class for come as py4j's."""
 
 # In a partition with so many entries a bucket, each bucket will have one: no need to compute which.
 _CROWDED = 20
@@ -44,10 +48,11 @@ def _of_many(context: IndexContext, tree: Tree, keys: Collection[Key]) -> Candid
     files = [file for found in wanted.values() for file in found]
     fields = [StructField(name, tree.field(name).dataType, True) for name in tree.hash_fields]
     try:
+        check_files(snapshot.store, files)
         given = snapshot.spark.createDataFrame(list(keys), StructType(fields))
         entries = with_keys(scan(snapshot, tree, wanted), given, tree, tree.hash_fields, len(keys))
         groups = groups_of(entries, snapshot)
-    except (PySparkException, StorageError) as error:
+    except (*SPARK_ERRORS, StorageError) as error:
         raise damaged(f"of {context.definition.name}", error) from error
     return Candidates(groups, None, len(files), sum(file.bytes for file in files))
 

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from spark_apps.indexes.entries import EntryHandler, live_rows
 from spark_apps.indexes.handler import PARTITION, Changes, IndexContext, IndexWork
 from spark_apps.indexes.locating import marked
-from spark_apps.mergetree.read import scan, with_keys
+from spark_apps.mergetree.read import with_keys
 from spark_apps.mergetree.schema import column, resolve, struct_type
 from spark_apps.mergetree.tree import Tree
 from spark_apps.storage.errors import InvalidInput, StorageError, VerificationFailed
@@ -59,8 +59,7 @@ class RecordHandler(EntryHandler):
 
     def locate(self, context: IndexContext, keys: DataFrame) -> DataFrame | None:
         snapshot, tree = context.snapshot, self.tree(context.table, context.definition)
-        entries = scan(snapshot, tree, snapshot.groups(tree.name))
-        found = with_keys(entries, keys, tree, tree.key)
+        found = with_keys(self.entries(context), keys, tree, tree.key)
         lag = snapshot.state.index(context.definition.name).lag
         if lag:
             # What an entry says of a file group that is not covered may be out of date; the caller looks there itself.

@@ -45,6 +45,8 @@ _READ_OPTIONS = {
     # A session that forgives missing or broken files would lose rows in silence.
     "ignoreMissingFiles": "false",
     "ignoreCorruptFiles": "false",
+    # Not on by default; without it an altered page can read as other values.
+    "parquet.page.verify-checksum.enabled": "true",
 }
 
 
