@@ -5,6 +5,8 @@ Their own files tell who they are; whether they have ended, only the log tells.
 
 from __future__ import annotations
 
+import logging
+
 import msgspec
 
 from spark_apps.storage.errors import ObjectNotFound, TransactionNotFound
@@ -12,6 +14,8 @@ from spark_apps.storage.names import check_txn_id
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.model import Heartbeat, Requested
 from spark_apps.timeline.state import State
+
+logger = logging.getLogger(__name__)
 
 TRANSACTIONS = "_index/transactions"
 DATA = "data"
@@ -67,17 +71,16 @@ def live_attempts_of(timeline: Timeline, txn_id: str | None = None) -> list[int]
 
 
 def live_requests(timeline: Timeline) -> list[Requested]:
-    """All attempts of the table that may still commit."""
-    listed = attempts(timeline)
-    state = timeline.refresh()
-    found = []
-    for txn, attempt in listed:
-        if is_live(state, txn, attempt):
-            try:
-                found.append(read_requested(timeline, txn, attempt))
-            except TransactionNotFound:  # it has ended since, and a cleaner tidied it away
-                continue
-    return found
+    """All attempts of the table that may still commit, as of the newest state, to which the timeline is brought."""
+    while True:
+        listed = attempts(timeline)
+        state = timeline.refresh()
+        try:
+            return [read_requested(timeline, txn, attempt) for txn, attempt in listed if is_live(state, txn, attempt)]
+        except TransactionNotFound as error:
+            # It has ended since, and a cleaner tidied it away. So the state is older than its commit, which may need
+            # files that only its request held: look again.
+            logger.info("%s", error.message)
 
 
 def presumed_dead(timeline: Timeline, requested: Requested, silent_seconds: float) -> bool:

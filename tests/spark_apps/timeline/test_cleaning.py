@@ -5,9 +5,11 @@ from __future__ import annotations
 from spark_apps.timeline import cleaning
 from spark_apps.timeline.attempts import attempts
 from spark_apps.timeline.model import CONFIG_SCOPE, HashingConfig, PutHashingConfig, Write
+from spark_apps.timeline.restore import restore
 from spark_apps.timeline.transactions import abort
 from tests.simulation import work
-from tests.simulation.reading import table_of
+from tests.simulation.actors import Actor
+from tests.simulation.reading import check_all, table_of
 from tests.spark_apps.timeline.conftest import A, new_job, upsert
 
 
@@ -135,3 +137,23 @@ def test_five_hashing_configs_are_kept_and_those_that_a_kept_version_needs(job: 
 def configs(world: work.World, folder: str) -> list[str]:
     folder = f"_index/hashing/{folder}/"
     return sorted(key.removeprefix(folder)[:8] for key in world.objects.bodies if key.startswith(folder))
+
+
+def test_what_an_attempt_brought_back_while_the_cleaner_looked_away_stays(job: work.Job, world: work.World) -> None:
+    """The restore is live when the cleaner lists the attempts, and has committed and been tidied away when the cleaner
+    reads its request: what it brought back was needed by no version that the cleaner knew."""
+    versions(job, 3)
+    restorer, cleaner = (Actor(name, world.objects, lambda *_: None) for name in ("restorer", "cleaner"))
+    restorer.start("restore", lambda actor: restore(actor.timeline, 1, txn_id="back"))
+    restorer.go_on("commit")
+    own = work.Job(world, cleaner.store, cleaner.timeline)
+    cleaner.start("clean", lambda _: work.clean(own, "clean", 1, 0.0, 1e9))
+    while world.checker.head.expired_below < 3:
+        cleaner.go_on(1)
+    while cleaner.next_call != ("get", "_index/transactions/back/000001/requested.json"):
+        cleaner.go_on(1)
+    restorer.go_on()
+    work.clean(new_job(world), "tidy", 99, 0.0, 1e9)
+    cleaner.go_on()
+    assert table_of(job.store, job.timeline.refresh()) == {(A, "0"): 0}
+    check_all(world.checker)
