@@ -143,7 +143,11 @@ def test_what_an_attempt_brought_back_while_the_cleaner_looked_away_stays(job: w
     """The restore is live when the cleaner lists the attempts, and has committed and been tidied away when the cleaner
     reads its request: what it brought back was needed by no version that the cleaner knew."""
     versions(job, 3)
-    restorer, cleaner = (Actor(name, world.objects, lambda *_: None) for name in ("restorer", "cleaner"))
+    errors: list[object] = []
+    restorer, cleaner = (
+        Actor(name, world.objects, lambda _actor, _result, error: errors.append(error))
+        for name in ("restorer", "cleaner")
+    )
     restorer.start("restore", lambda actor: restore(actor.timeline, 1, txn_id="back"))
     restorer.go_on("commit")
     own = work.Job(world, cleaner.store, cleaner.timeline)
@@ -155,5 +159,6 @@ def test_what_an_attempt_brought_back_while_the_cleaner_looked_away_stays(job: w
     restorer.go_on()
     work.clean(new_job(world), "tidy", 99, 0.0, 1e9)
     cleaner.go_on()
+    assert errors == [None, None]
     assert table_of(job.store, job.timeline.refresh()) == {(A, "0"): 0}
     check_all(world.checker)
