@@ -16,6 +16,7 @@ from spark_apps.actions.template import Action, Attempt, Work, run
 from spark_apps.actions.write import Delete, Insert, Upsert
 from spark_apps.storage import errors
 from spark_apps.timeline.model import DATA_TREE
+from tests.spark_apps.frames import frame
 
 pytestmark = pytest.mark.spark
 
@@ -31,7 +32,7 @@ def table(spark: Any, tmp_path: Path) -> IndexedTable:
 
 
 def batch(spark: Any, ids: Any, p: str, v: str) -> Any:
-    return spark.createDataFrame([(n, p, v) for n in ids], DDL)
+    return frame(spark, [(n, p, v) for n in ids], DDL)
 
 
 def racing(action: Action, meanwhile: Callable[[], Any]) -> Action:
@@ -70,7 +71,7 @@ def test_rows_written_during_a_compaction_stay_on_top_of_it(spark: Any, table: I
     expected = {**dict.fromkeys(range(10), "old"), **dict.fromkeys(range(5), "new"), 1: "newest"}
     del expected[2]
     assert values(after) == expected
-    base, *deltas = after._state.files(DATA_TREE, "p=a")
+    base, *deltas = after._state.groups(DATA_TREE)["p=a", "0"]
     assert (base.kind, base.place, len(deltas)) == ("base", 2, 2)
     after.compact()
     assert values(after) == expected
@@ -123,13 +124,20 @@ def test_a_copy_on_write_meeting_another_of_the_same_group_is_refused(spark: Any
         go(table, Upsert(batch(spark, [1], "a", "x")), lambda other: other.upsert(batch(spark, [2], "a", "y")))
 
 
-def test_a_writer_with_another_bucket_count_is_refused(spark: Any, table: IndexedTable) -> None:
-    with pytest.raises(errors.CommitRefused, match="Nothing was changed"):
-        go(table, Upsert(batch(spark, [1], "a", "x")), lambda other: other.rescale(buckets=3))
-    with pytest.raises(errors.CommitRefused):
-        go(table, Upsert(batch(spark, [1], "new", "x")), lambda other: other.rescale(buckets=4))
+def rescaled(table: IndexedTable, buckets: int) -> None:
+    """Rescales in a window of the caller's, who does not wait for writers from before it."""
+    window = table.open_window("impatient")
+    table.rescale(buckets=buckets, window=window.epoch)
+    table.close_window(window.epoch)
 
-    assert IndexedTable.load(spark, table.uri).partitions["p=a"].buckets == 4
+
+def test_a_writer_with_another_bucket_count_is_refused(spark: Any, table: IndexedTable) -> None:
+    with pytest.raises(errors.ConcurrentWrite, match="Nothing was changed"):
+        go(table, Upsert(batch(spark, [1], "a", "x")), lambda other: rescaled(other, 3))
+    with pytest.raises(errors.ConcurrentWrite):
+        go(table, Upsert(batch(spark, [1], "new", "x")), lambda other: rescaled(other, 4))
+
+    assert {path: info.buckets for path, info in IndexedTable.load(spark, table.uri).partitions.items()} == {"p=a": 4}
 
 
 def test_new_rules_while_a_partition_is_made_by_the_old_ones_are_refused(spark: Any, table: IndexedTable) -> None:
