@@ -13,6 +13,7 @@ import pytest
 from spark_apps import IndexedTable
 from spark_apps.storage import errors
 from spark_apps.timeline.model import DATA_TREE
+from tests.spark_apps.frames import frame as frame_of
 
 pytestmark = pytest.mark.spark
 
@@ -37,11 +38,10 @@ def rows(table: IndexedTable, *columns: str, where: str | None = None) -> list[t
 
 
 def frame(spark: Any, data: list[tuple[Any, ...]], ddl: str = DDL) -> Any:
-    return spark.createDataFrame(data, ddl)
+    return frame_of(spark, data, ddl)
 
 
-# --- what it promises
-# ---------------------------------------------------------------------------------------------
+# --- what it promises -----------------------------------------------------------------------------------------
 
 
 def test_given_an_empty_table_then_it_reads_as_no_rows_with_the_declared_columns(spark: Any, make: Make) -> None:
@@ -318,8 +318,7 @@ def test_given_a_dropped_table_then_it_is_not_there(spark: Any, make: Make) -> N
         IndexedTable.load(spark, table.uri)
 
 
-# --- bad input
-# ----------------------------------------------------------------------------------------------------
+# --- bad input ------------------------------------------------------------------------------------------------
 
 BAD_BATCHES = [
     ("select 1L id, 'a' dt, 'x' city", errors.InvalidSchema, "'ts'"),

@@ -16,6 +16,7 @@ from spark_apps import IndexedTable
 from spark_apps.layout.hashing import bucket_id
 from spark_apps.storage.errors import KeysExist
 from spark_apps.timeline.model import DATA_TREE
+from tests.spark_apps.frames import frame
 from tests.spark_apps.table_model import Model, Row
 
 pytestmark = pytest.mark.spark
@@ -128,7 +129,7 @@ class History:
     def frame(self, rows: list[Row], names: list[str] | None = None) -> Any:
         wanted = [name for name, _ in self.shape.columns] if names is None else names
         kinds = dict(self.shape.columns)
-        return self.spark.createDataFrame(rows, ", ".join(f"{name} {kinds[name]}" for name in wanted))
+        return frame(self.spark, rows, ", ".join(f"{name} {kinds[name]}" for name in wanted))
 
     def step(self) -> str:
         steps = ["upsert"] * 4 + ["insert", "delete_keys", "delete_rows", "delete_where", "compact", "quick",
