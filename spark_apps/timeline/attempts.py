@@ -49,14 +49,17 @@ def read_heartbeat(timeline: Timeline, txn_id: str, attempt: int) -> Heartbeat |
 
 
 def attempts(timeline: Timeline, txn_id: str | None = None) -> list[tuple[str, int]]:
-    """(txn id, attempt) of all attempts requested and not tidied away, of one transaction or of all."""
+    """(txn id, attempt) of all attempts requested, neither withdrawn nor tidied away; of one transaction or of all."""
     prefix = TRANSACTIONS if txn_id is None else f"{TRANSACTIONS}/{txn_id}"
-    found = []
+    requested: list[tuple[str, int]] = []
+    withdrawn: set[tuple[str, int]] = set()
     for info in timeline.store.list(prefix):
         parts = info.key.removeprefix(f"{TRANSACTIONS}/").split("/")
         if len(parts) == 3 and parts[2] == "requested.json":
-            found.append((parts[0], int(parts[1])))
-    return found
+            requested.append((parts[0], int(parts[1])))
+        elif len(parts) == 3 and parts[2] == WITHDRAWN:
+            withdrawn.add((parts[0], int(parts[1])))
+    return [attempt for attempt in requested if attempt not in withdrawn]
 
 
 def is_live(state: State, txn_id: str, attempt: int) -> bool:

@@ -15,6 +15,7 @@ from spark_apps.timeline.attempts import (
     DATA,
     INDEXES,
     TRANSACTIONS,
+    WITHDRAWN,
     is_live,
     live_requests,
     presumed_dead,
@@ -157,22 +158,23 @@ def _attempt_ended(state: State, key: str) -> bool:
 
 def _tidy_attempts(timeline: Timeline) -> None:
     """Removes what attempts left behind once no attempt of their transaction can commit any more; their end is in the
-    log. Folders without a request (a withdrawn attempt's mark, a late sign of life) go after a day."""
+    log. Withdrawn attempts, and signs of life that came after all, go after a day: no deletion lands so late."""
     state = timeline.head
     folders: dict[tuple[str, int], list[ObjectInfo]] = {}
     for info in timeline.store.list(TRANSACTIONS):
         parts = info.key.removeprefix(f"{TRANSACTIONS}/").split("/")
         if len(parts) == 3 and parts[1].isdigit():
             folders.setdefault((parts[0], int(parts[1])), []).append(info)
-    requested = {
-        attempt for attempt, infos in folders.items() if any(info.key.endswith("/requested.json") for info in infos)
-    }
-    live = {name for name, attempt in requested if is_live(state, name, attempt)}
+    names = {attempt: {info.key.rpartition("/")[2] for info in infos} for attempt, infos in folders.items()}
+    stray = {attempt for attempt, found in names.items() if WITHDRAWN in found or "requested.json" not in found}
+    live = {name for name, attempt in folders.keys() - stray if is_live(state, name, attempt)}
     long_ago = timeline.clock() - _LATEST_LANDING_SECONDS
     for (name, attempt), infos in folders.items():
-        ended = name not in live and not is_live(state, name, attempt)
-        stray = (name, attempt) not in requested and all(info.modified.timestamp() < long_ago for info in infos)
-        if ended or stray:
+        if (name, attempt) in stray:
+            over = all(info.modified.timestamp() < long_ago for info in infos)
+        else:
+            over = name not in live and not is_live(state, name, attempt)
+        if over:
             timeline.store.delete([info.key for info in infos])
 
 

@@ -204,13 +204,12 @@ class Transaction:
         """Takes back the request of an attempt that found nothing to do. Only for its owner, and instead of a commit:
         nobody waits for the attempt any longer, and what it staged goes with it.
 
-        A mark stays behind, so that the number is not given out again: a deletion that lands late must not meet the
-        files of another attempt.
+        Request and mark stay, so that the number is not given out again, not even to somebody who chose it before: a
+        deletion that lands late must not meet the files of another attempt.
         """
         self.timeline.store.put(f"{self.folder}/{WITHDRAWN}", b"{}")
-        listed = [info.key for info in self.timeline.store.list(f"{DATA}/{self.txn_id}.{self.attempt}")]
-        listed += [info.key for info in self.timeline.store.list(self.folder) if not info.key.endswith(WITHDRAWN)]
-        self.timeline.store.delete(listed)
+        staged = self.timeline.store.list(f"{DATA}/{self.txn_id}.{self.attempt}")
+        self.timeline.store.delete([info.key for info in staged])
 
     def _stage_key(self, name: str) -> str:
         return f"{self.folder}/stage-{check_name('stage', name)}.json"

@@ -54,6 +54,7 @@ class Checker:
         self.versions: list[Folded] = []
         self.commits: list[dict[str, Any]] = []
         self.relied: dict[tuple[str, int], int] = {}
+        self.requested: set[str] = set()
         self.withdrawn: set[tuple[str, int]] = set()
         self._parsed: dict[str, dict[str, Any]] = {}
         objects.watchers.append(self)
@@ -63,8 +64,12 @@ class Checker:
     def written(self, key: str, data: bytes) -> None:
         if key.startswith(LOG) and "/checkpoints/" not in key:
             self._committed(key, data)
-        elif key.startswith("_index/transactions/") and key.endswith("requested.json"):
-            self.withdrawn.discard((key.split("/")[2], int(key.split("/")[3])))
+        elif key.endswith("/requested.json"):
+            txn, attempt = key.split("/")[2], int(key.split("/")[3])
+            # Of an attempt that ended by a commit it is no harm: whoever claims it reads the log, and claims another.
+            if key in self.requested and ((txn, attempt) in self.withdrawn or self._live(txn, attempt)):
+                raise Violation(f"{key} was given out twice.")
+            self.requested.add(key)
         elif key.startswith(("data/", "_index/indexes/")) and self.objects.bodies.get(key, (data,))[0] != data:
             raise Violation(f"{key} was overwritten.")
 

@@ -106,7 +106,9 @@ def test_a_withdrawn_attempt_leaves_a_mark_for_a_day(job: work.Job, world: work.
     work.withdraw(job, transaction)
     transaction.heartbeat()  # a late sign of life
     work.clean(job, "clean", 1, 0.0, 1e9)
-    assert transaction_files(world) == {"c/000001/heartbeat.json", "c/000001/withdrawn.json"}
+    left = {"heartbeat.json", "requested.json", "withdrawn.json"}
+    assert transaction_files(world) == {f"c/000001/{name}" for name in left}
+    assert attempts(job.timeline) == []
     world.objects.now += 90_000
     work.clean(job, "again", 1, 0.0, 1e9)
     assert transaction_files(world) == set()

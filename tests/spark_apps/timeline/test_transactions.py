@@ -79,6 +79,21 @@ def test_the_number_of_a_withdrawn_attempt_is_not_used_again(job: work.Job) -> N
     assert job.begin("compact", "c").attempt == 2
 
 
+def test_the_number_of_a_withdrawn_attempt_is_not_used_by_who_chose_it_before(job: work.Job, world: work.World) -> None:
+    seen: list[str] = []
+
+    def gate(verb: str, key: str) -> str:
+        if verb == "create" and key.endswith("requested.json") and not seen:
+            seen.append(key)
+            other = new_job(world)
+            work.withdraw(other, other.begin("compact", "c"))
+        return OK
+
+    late = new_job(world)
+    late.store.gate = gate
+    assert late.begin("compact", "c").attempt == 2
+
+
 def test_a_committed_attempt_is_not_aborted(job: work.Job) -> None:
     upsert(job, "w", k0=1)
     with pytest.raises(AlreadyCommitted, match=r"it is not aborted\. The commit stands"):
