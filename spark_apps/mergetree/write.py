@@ -264,7 +264,7 @@ def count_rows(store: ObjectStore, key: str, size: int, kind: str) -> tuple[int,
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    tail = store.get_range(key, max(0, size - _FOOTER_BYTES), size)
+    tail = store.get_range(key, max(0, size - _FOOTER_BYTES), size) if size else b""
     needed = struct.unpack("<I", tail[-8:-4])[0] + 8 if len(tail) >= 8 else 0
     if needed > len(tail):
         tail = store.get_range(key, max(0, size - needed), size)
@@ -274,7 +274,7 @@ def count_rows(store: ObjectStore, key: str, size: int, kind: str) -> tuple[int,
         if kind == "delta":
             flags = [footer.row_group(n).column(footer.num_columns - 1) for n in range(footer.num_row_groups)]
             live = sum(flag.statistics.null_count for flag in flags)
-    except (pa.ArrowException, AttributeError) as error:
+    except (pa.ArrowException, OSError, AttributeError) as error:
         raise StorageError(
             f"The file {key} that Spark just wrote cannot be read: {error}.",
             outcome="Nothing was changed.",
