@@ -19,6 +19,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.airflow)
             item.add_marker(pytest.mark.slow)
+            # A run of a DAG is a dozen starts of Spark, and a busy machine takes its time over each.
+            item.add_marker(pytest.mark.timeout(900))
 
 
 @pytest.fixture(scope="session")

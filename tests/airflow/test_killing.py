@@ -36,9 +36,9 @@ def wait_until(done: Callable[[], object], seconds: float) -> bool:
 
 def start_and_wait_for_the_attempt(lake: Lake, seconds: int) -> str:
     run_id = lake.client.trigger("killing", {"seconds": seconds})
-    assert wait_until(lambda: (lake.warehouse / "db/killed").exists(), 60)
+    assert wait_until(lambda: (lake.warehouse / "db/killed").exists(), 120)
     assert lake.client.wait_for_task("killing", run_id, "load") == "success"
-    assert wait_until(lambda: any("slow" in one.txn_id for one in live_requests(lake.timeline("db/killed"))), 60)
+    assert wait_until(lambda: any("slow" in one.txn_id for one in live_requests(lake.timeline("db/killed"))), 120)
     assert len(drivers()) >= 1
     return run_id
 
@@ -68,7 +68,7 @@ def test_a_supervisor_killed_by_minus_nine_takes_its_driver_along_and_the_retry_
     supervisor.send_signal(signal.SIGKILL)
 
     assert wait_until(lambda: not drivers(), GONE_WITHIN)
-    report = lake.client.wait("killing", run_id, timeout=120)
+    report = lake.client.wait("killing", run_id, timeout=300)
     assert report.tasks["slow"] == "success"
     timeline = lake.timeline("db/killed")
     assert timeline.head.is_aborted(request.txn_id, request.attempt)

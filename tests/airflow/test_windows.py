@@ -11,7 +11,7 @@ from tests.airflow.lake import Lake
 
 @pytest.fixture(scope="module")
 def run(lake: Lake) -> DagRunReport:
-    return lake.client.run("windows", expect="failed")
+    return lake.client.run("windows", timeout=800, expect="failed")
 
 
 def log(lake: Lake, run: DagRunReport, task: str) -> str:
@@ -33,6 +33,7 @@ def test_the_holder_works_while_others_are_refused_with_holder_scope_and_deadlin
     assert run.tasks["quiet.writer"] == "failed"
     refusal = log(lake, run, "quiet.writer")
     assert "StopWriteWindowOpen" in refusal
+    assert "Submitting" not in refusal, "it is refused before Spark starts"
     assert "windows.quiet.open" in refusal and "the whole table" in refusal and "UTC" in refusal
 
 

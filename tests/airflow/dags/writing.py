@@ -6,7 +6,12 @@ from datetime import timedelta
 
 from airflow.sdk import DAG
 
-from airflow_provider_index.operators import CompactTableOperator, WriteTableOperator
+from airflow_provider_index.operators import (
+    BuildIndexOperator,
+    CompactTableOperator,
+    VerifyIndexOperator,
+    WriteTableOperator,
+)
 
 CREATE = {
     "schema": "id bigint, city string, part string",
@@ -31,6 +36,8 @@ class LosesItsWorker(WriteTableOperator):
 with DAG("writing", default_args={"retry_delay": timedelta(seconds=1)}):
     load = WriteTableOperator(task_id="load", sql=ROWS.format(0, 1000), create=CREATE, **HERE)
     retried = LosesItsWorker(task_id="retried", sql=ROWS.format(900, 1100), retries=2, **HERE)
+    build = BuildIndexOperator(task_id="build", index="by_city", kind="secondary", columns=["city"], **HERE)
+    verify = VerifyIndexOperator(task_id="verify", **HERE)
     several = WriteTableOperator(
         task_id="several",
         batches=[
@@ -42,4 +49,4 @@ with DAG("writing", default_args={"retry_delay": timedelta(seconds=1)}):
     )
     compact = CompactTableOperator(task_id="compact", mode="full", **HERE)
     refused = WriteTableOperator(task_id="refused", operation="insert", sql=ROWS.format(500, 502), retries=5, **HERE)
-    load >> retried >> several >> compact >> refused
+    load >> build >> retried >> several >> compact >> verify >> refused
