@@ -28,7 +28,8 @@ from spark_apps.timeline.state import IndexEntry, State
 
 
 def kept(state: State) -> list[IndexEntry]:
-    """The indexes that change in the same commit as the rows. One whose code is not here lags behind instead."""
+    """The indexes that change in the same commit as the rows. One whose code is not here lags behind
+    instead."""
     from spark_apps.indexes.registry import available
 
     return [
@@ -45,8 +46,7 @@ def as_files(snapshot: Snapshot, staged: Iterable[AddFile]) -> list[DataFile]:
 
 def touched_groups(snapshot: Snapshot, staged: Iterable[AddFile]) -> dict[GroupKey, list[DataFile]]:
     """The file groups of the snapshot that staged files fall into."""
-    groups = snapshot.groups()
-    return {key: groups[key] for key in sorted({(a.partition, a.group) for a in staged}) if key in groups}
+    return snapshot.groups(only=((action.partition, action.group) for action in staged))
 
 
 def with_staged(

@@ -40,7 +40,6 @@ def locate(attempt: Attempt, tree: Tree, keys: DataFrame) -> DataFrame:
     """
     snapshot = attempt.snapshot
     keys = keys.select(*map(column, tree.key))
-    groups = snapshot.groups()
     entry = unique_index(snapshot.state)
     found: DataFrame | None = None
     if entry is not None:
@@ -50,9 +49,9 @@ def locate(attempt: Attempt, tree: Tree, keys: DataFrame) -> DataFrame:
         located = find(entry.definition.kind).locate(context, keys)
         if located is not None:
             found = _partition_columns(snapshot, tree, located)
-            groups = {key: files for key, files in groups.items() if not entry.covers(key)}
-            if not groups:
+            if not entry.lag:
                 return found
+    groups = snapshot.groups(only=None if found is None or entry is None else entry.lag)
     scanned = with_keys(scan(snapshot, tree, groups, tree.identity), keys, tree, tree.key)
     return scanned if found is None else found.unionByName(scanned).distinct()
 
@@ -84,7 +83,7 @@ def moves_of(
     :param hold: keeps a frame that is read more than once.
     :param replaced: partitions all of whose rows go anyway (an overwrite, which ordering does not stop).
     """
-    if not attempt.snapshot.groups():
+    if not attempt.snapshot.state.partitions:
         return Moves(rows)
     attempt.phase("find the keys")
     # What stays where it is has its new row in the same file group; only the others need a tombstone.

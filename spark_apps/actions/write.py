@@ -153,7 +153,7 @@ def stage_leaving(attempt: Attempt, tree: Tree, moves: Moves) -> list[AddFile]:
     snapshot = attempt.snapshot
     targets = moves.targets.targets
     staged = stage_rows(snapshot.store, tree, moves.leaving, attempt.folder("left"), targets, unknown="drop")
-    groups = snapshot.groups()
+    groups = touched_groups(snapshot, staged)
     return [action for action in staged if (action.partition, action.group) in groups]
 
 
@@ -215,7 +215,7 @@ class Delete(_WriteRows):
         staged = stage_rows(
             snapshot.store, tree, tombstones(keys, tree), attempt.folder("rows"), here.targets, unknown="drop"
         )
-        groups = snapshot.groups()
+        groups = touched_groups(snapshot, staged)
         return [action for action in staged if (action.partition, action.group) in groups], here
 
     def check(self, attempt: Attempt, tree: Tree, staged: Sequence[AddFile], work: Work) -> None:

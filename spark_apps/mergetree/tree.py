@@ -6,14 +6,14 @@ writers and compaction know trees only. A :class:`Snapshot` is what they read fr
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from pyspark.sql.types import StructField, StructType
 
 from spark_apps.mergetree.schema import struct_type
-from spark_apps.timeline.files import DataFile, GroupKey
+from spark_apps.timeline.files import DataFile, GroupKey, merge_order
 from spark_apps.timeline.model import DATA_TREE, TableDefinition
 
 if TYPE_CHECKING:
@@ -104,6 +104,10 @@ class Snapshot:
         """The merge tree of the table's own rows."""
         return data_tree(self.state.table)
 
-    def groups(self, tree: str = DATA_TREE) -> dict[GroupKey, list[DataFile]]:
-        """(partition, group) -> live files in merge order."""
-        return self.state.groups(tree)
+    def groups(self, tree: str = DATA_TREE, only: Iterable[GroupKey] | None = None) -> dict[GroupKey, list[DataFile]]:
+        """(partition, group) -> live files in merge order; with ``only``, of those of these groups that have
+        files."""
+        if only is None:
+            return self.state.groups(tree)
+        found = {key: sorted(self.state.files(tree, *key), key=merge_order) for key in sorted(set(only))}
+        return {key: files for key, files in found.items() if files}
