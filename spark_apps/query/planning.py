@@ -231,7 +231,7 @@ class _Narrowing:
         if isinstance(node, And):
             parts = [self.narrow(part) for part in node.parts if isinstance(part, Or)]
             found.extend(part for part in parts if part is not None)
-        elif isinstance(node, Or) and not found:
+        elif isinstance(node, Or) and not found and self._bounded(node):
             parts = [self.narrow(part) for part in node.parts]
             known = [part for part in parts if part is not None]
             if len(known) == len(parts):
@@ -242,6 +242,14 @@ class _Narrowing:
         for other in found[1:]:
             met = _both(met, other)
         return met
+
+    def _bounded(self, node: Predicate) -> bool:
+        """Whether some source can tell of a predicate; asks none, for an answer on half of an OR is of no use."""
+        if any(not isinstance(keys_for(node, source.columns, source.limit), NoKeys) for source in self._sources):
+            return True
+        if isinstance(node, Or):
+            return all(self._bounded(part) for part in node.parts)
+        return isinstance(node, And) and any(self._bounded(part) for part in node.parts if isinstance(part, Or))
 
     def _ask(self, source: _Source, keys: KeySet) -> Narrowed | None:
         told = source.narrow(keys.keys)

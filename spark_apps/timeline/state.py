@@ -185,6 +185,7 @@ class State:
             moved = {group for group in emptied if replaces and group[0] in {other[0] for other in effect.moved}}
             self._forget_lag(moved)  # their rows stand in other groups now, and so does what they lagged by
             self._emptied(emptied - moved, commit, replaces)
+            self._come_again(effect.born - effect.cut, commit)
 
     def _has_files(self, group: GroupKey) -> bool:
         return next(self.file_set.files(DATA_TREE, *group), None) is not None
@@ -202,6 +203,21 @@ class State:
             left = {group for group in groups if group in entry.lag or not told}
             if left:
                 lag, dirty = dict.fromkeys(left, NEVER), dict.fromkeys(left, commit.version)
+                self._set_lag(name, {**entry.lag, **lag}, {**entry.dirty, **dirty})
+
+    def _come_again(self, born: set[GroupKey], commit: Commit) -> None:
+        """File groups of a partition of which the index still lists rows that went. Its buckets may be counted anew, so
+        that those entries point into any of them."""
+        partitions = {partition for partition, _ in born}
+        for name, entry in self.indexes.items():
+            left = {
+                group[0]
+                for group, through in entry.lag.items()
+                if through == NEVER and group[0] in partitions and (group in born or not self._has_files(group))
+            }
+            again = [group for group in born if group[0] in left]
+            if again:
+                lag, dirty = dict.fromkeys(again, NEVER), dict.fromkeys(again, commit.version)
                 self._set_lag(name, {**entry.lag, **lag}, {**entry.dirty, **dirty})
 
     def _rows_changed(self, changed: set[GroupKey], commit: Commit) -> None:
@@ -237,6 +253,8 @@ class State:
         if action.tree != DATA_TREE and self.index_of_tree(action.tree) is None:
             return  # of an index that was dropped meanwhile; the file is nobody's and the cleaner takes it
         file = DataFile.of(action, commit.version)
+        if action.tree == DATA_TREE and not self._has_files(file.group_key):
+            effect.born.add(file.group_key)
         self.file_set.add(file)
         if action.tree == DATA_TREE:
             effect.filled.add(file.group_key)
@@ -360,6 +378,7 @@ class _Effect:
         self.changed: set[GroupKey] = set()
         self.moved: set[GroupKey] = set()
         self.filled: set[GroupKey] = set()
+        self.born: set[GroupKey] = set()
         self.cut: set[GroupKey] = set()
         self.restored = False
 

@@ -1,0 +1,126 @@
+"""What can be said about an index by name: creating, showing, dropping, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spark_apps import IncludedColumns, IndexedTable
+from spark_apps.storage import errors
+from tests.spark_apps.indexes.support import entries, frame
+
+pytestmark = pytest.mark.spark
+
+DDL = "k1 string, k2 int, d date, price decimal(10,2), at timestamp, tags array<string>, x double"
+
+
+@pytest.fixture
+def table(spark: Any, tmp_path: Path) -> IndexedTable:
+    return IndexedTable.create(spark, tmp_path / "table", DDL, ["k1", "k2"], buckets=2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "text"),
+    [
+        ((".x", "secondary", ["d"]), errors.InvalidName, "index"),
+        (("a/b", "secondary", ["d"]), errors.InvalidName, "a/b"),
+        (("i", "secondary", ["nope"]), errors.UnknownColumn, "nope"),
+        (("i", "secondary", ["d", "D"]), errors.InvalidInput, "twice"),
+        (("i", "secondary", []), errors.InvalidInput, "no columns"),
+        (("i", "secondary", "d"), errors.InvalidInput, "list of names"),
+        (("i", "secondary", ["tags"]), errors.InvalidSchema, "tags"),
+        (("i", "secondary", ["x"]), errors.InvalidSchema, "double"),
+        (("i", "record", ["k1"]), errors.InvalidInput, "k1, k2"),
+        (("i", "no such kind", ["d"]), errors.InvalidInput, "record"),
+        (("i", "os.path.Join", ["d"]), errors.InvalidInput, "allow"),
+    ],
+)
+def test_given_a_bad_definition_then_it_is_refused_by_name_and_nothing_is_changed(
+    table: IndexedTable, arguments: tuple[Any, ...], error: type[errors.LakeIndexError], text: str
+) -> None:
+    with pytest.raises(error, match=text) as caught:
+        table.create_index(*arguments)
+    assert "Nothing was changed" in str(caught.value)
+    assert table.indexes == {} and table.version == 0
+
+
+@pytest.mark.parametrize(
+    ("properties", "text"),
+    [({"shards": "0"}, "shards"), ({"shards": "x"}, "shards"), ({"tombstones": "late"}, "eager"), ({"y": "1"}, "'y'")],
+)
+def test_given_bad_properties_then_they_are_named(table: IndexedTable, properties: dict[str, str], text: str) -> None:
+    with pytest.raises(errors.InvalidInput, match=text):
+        table.create_index("i", "secondary", ["d"], properties=properties)
+
+
+def test_given_an_index_then_it_is_shown_cannot_be_made_twice_and_goes_only_when_dropped(
+    spark: Any, table: IndexedTable
+) -> None:
+    table.create_index("by_day", "secondary", ["d", "PRICE"], properties={"shards": "3"}, comment="for reports")
+    shown = table.indexes["by_day"]
+    assert (shown.kind, shown.columns, shown.state, shown.included) == ("secondary", ("d", "price"), "active", ())
+    assert shown.properties == {"shards": "3", "tombstones": "eager"}
+
+    with pytest.raises(errors.IndexExists, match=r"by_day.*secondary"):
+        table.create_index("by_day", "secondary", ["d"])
+    version = table.version
+    assert table.create_index("by_day", "secondary", ["d"], if_not_exists=True).version is None
+    with pytest.raises(errors.InvalidInput, match="included"):
+        table.create_index("i", "secondary", ["d"], included=IncludedColumns(include=["price"]))
+    with pytest.raises(errors.IndexNotFound, match="by_day"):
+        table.drop_index("other")
+    assert table.drop_index("other", if_exists=True).version is None
+    assert IndexedTable.load(spark, table.uri).version == version
+
+    table.drop_index("by_day")
+    assert table.indexes == {} and "by_day" in IndexedTable.load(spark, table.uri, version=version).indexes
+    # A new one of that name starts from nothing.
+    table.create_index("by_day", "secondary", ["d"], deferred=True)
+    assert entries(table, "by_day") == [] and table.indexes["by_day"].deferred
+
+
+def test_given_keys_of_many_types_and_nulls_then_each_is_found_by_its_index(spark: Any, table: IndexedTable) -> None:
+    rows = spark.sql(
+        "select concat('k', id % 3) k1, cast(id as int) k2, "
+        "if(id % 4 = 0, null, date_add(date'2024-01-01', cast(id % 5 as int))) d, "
+        "if(id % 5 = 0, null, cast(id % 6 as decimal(10,2))) price, "
+        "timestamp'2024-01-01 00:00:00' + make_interval(0, 0, 0, 0, 0, 0, id % 7) at, "
+        "array('t') tags, double(id) x from range(120)"
+    )
+    table.create_index("day", "secondary", ["d", "price"])
+    table.create_index("at", "secondary", ["at"])
+    table.create_index("k", "secondary", ["k2"])
+    table.create_index("rec", "record")
+    table.upsert(rows)
+    table.upsert(rows.where("k2 % 10 = 0").withColumn("price", (rows.price + 1).cast("decimal(10,2)")))
+    asked = {
+        "day": "d = date'2024-01-03' AND price = 3",
+        "at": "at = timestamp'2024-01-01 00:00:03'",
+        "k": "k2 IN (7, 8)",
+        "rec": "k1 = 'k1' AND k2 = 7",
+    }
+    everything = table.read().persist()
+    for name, where in {
+        **asked,
+        "day ": "d IS NULL AND price IS NULL",
+        "day  ": "d IS NULL AND price IN (1, 2)",
+    }.items():
+        expected = sorted(map(tuple, everything.where(where).collect()), key=repr)
+        assert expected and sorted(map(tuple, table.read(where).collect()), key=repr) == expected, where
+        assert name.strip() in (table.explain(where).index_used or ""), where
+    everything.unpersist()
+    assert all(table.verify(name).ok for name in ("day", "rec"))
+
+
+def test_given_a_plan_only_build_then_it_says_what_would_be_read_and_changes_nothing(
+    spark: Any, tmp_path: Path
+) -> None:
+    table = IndexedTable.create(spark, tmp_path / "t", "id int, c string", ["id"], buckets=2)
+    table.upsert(frame(spark, [(i, "c") for i in range(20)], "id int, c string"))
+    plan = table.create_index("i", "secondary", ["c"], plan_only=True)
+    files = sum(partition.files for partition in table.partitions.values())
+    assert (plan.index, plan.files, len(plan.groups)) == ("i", files, 2)
+    assert plan.bytes == sum(partition.bytes for partition in table.partitions.values())
+    assert table.indexes == {}
