@@ -28,7 +28,7 @@ from spark_apps.timeline.conflicts import KeysConflict
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.model import AnyAction, Receipt, Scope, Write
 from spark_apps.timeline.publish import Guard
-from spark_apps.timeline.transactions import Transaction, begin
+from spark_apps.timeline.transactions import Transaction, begin, find_receipt
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -130,6 +130,9 @@ def run(
     """
     started = time.monotonic()
     handle.timeline.refresh()
+    done = None if txn_id is None else find_receipt(handle.timeline, txn_id)
+    if done is not None:  # before the arguments are checked: what the first try made would be in a retry's way
+        return done
     action.validate(handle.snapshot())
     try:
         transaction = begin(

@@ -124,3 +124,13 @@ def test_given_a_plan_only_build_then_it_says_what_would_be_read_and_changes_not
     assert (plan.index, plan.files, len(plan.groups)) == ("i", files, 2)
     assert plan.bytes == sum(partition.bytes for partition in table.partitions.values())
     assert table.indexes == {}
+
+
+def test_given_a_retried_creation_or_drop_then_the_first_receipt_and_not_a_complaint_about_its_own_index(
+    table: IndexedTable,
+) -> None:
+    made = table.create_index("i", kind="secondary", columns=["d"], txn_id="make-i")
+    assert table.create_index("i", kind="secondary", columns=["d"], txn_id="make-i") == made
+    dropped = table.drop_index("i", txn_id="drop-i")
+    assert table.drop_index("i", txn_id="drop-i") == dropped
+    assert table.version == dropped.version
