@@ -354,24 +354,25 @@ def _compaction_ordered_by_its_publishing_version(patch: pytest.MonkeyPatch) -> 
     patch.setattr(files.DataFile, "of", late)
 
 
+# Each with the words of the violation that it must be found by: any other failure is another bug.
 PLANTED = (
-    _read_back_skipped,
-    _exists_means_mine,
-    _window_checked_before_the_rebase,
-    _cleaner_blind_to_live_attempts,
-    _cleaner_takes_staged_files,
-    _abort_not_seen,
-    _compaction_ordered_by_its_publishing_version,
+    (_read_back_skipped, "was told that nothing was changed, but it is version"),
+    (_exists_means_mine, "was told version"),
+    (_window_checked_before_the_rebase, "into window"),
+    (_cleaner_blind_to_live_attempts, "was deleted and attempt"),
+    (_cleaner_takes_staged_files, "was deleted and its attempt may still commit"),
+    (_abort_not_seen, "after it was aborted"),
+    (_compaction_ordered_by_its_publishing_version, "the log says"),
 )
 
 
-@pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant.__name__.strip("_"))
+@pytest.mark.parametrize(("plant", "words"), PLANTED, ids=[plant.__name__.strip("_") for plant, _ in PLANTED])
 def test_a_planted_bug_is_found(
-    plant: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    plant: Any, words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plant(monkeypatch)
     Histories.tried = 0
-    with pytest.raises(Violation) as found:
+    with pytest.raises(Violation, match=words) as found:
         run(PLANTED_WITHIN, phases=(Phase.generate,))
     with capsys.disabled():
         name = plant.__name__.strip("_").replace("_", " ")
