@@ -11,7 +11,7 @@ from pyspark.sql.types import StructField, StructType
 
 from spark_apps.indexes.handler import Candidates, IndexContext
 from spark_apps.indexes.locating import Locator, groups_of
-from spark_apps.indexes.lookup import Found, Key, TooMany, check_files, damaged, lookup, shards_of
+from spark_apps.indexes.lookup import Found, Key, TooMany, damaged, lookup, shards_of
 from spark_apps.mergetree.read import scan, with_keys
 from spark_apps.mergetree.tree import Tree
 from spark_apps.storage.errors import StorageError
@@ -48,7 +48,6 @@ def _of_many(context: IndexContext, tree: Tree, keys: Collection[Key]) -> Candid
     files = [file for found in wanted.values() for file in found]
     fields = [StructField(name, tree.field(name).dataType, True) for name in tree.hash_fields]
     try:
-        check_files(snapshot.store, files)
         given = snapshot.spark.createDataFrame(list(keys), StructType(fields))
         entries = with_keys(scan(snapshot, tree, wanted), given, tree, tree.hash_fields, len(keys))
         groups = groups_of(entries, snapshot)

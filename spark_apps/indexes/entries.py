@@ -31,7 +31,7 @@ from spark_apps.indexes.handler import (
     IndexWork,
 )
 from spark_apps.indexes.locating import marked, with_path
-from spark_apps.indexes.lookup import Key, check_files
+from spark_apps.indexes.lookup import Key
 from spark_apps.layout.hashing import check_bucket_count, check_hash_types
 from spark_apps.mergetree.cached import cached
 from spark_apps.mergetree.compact import fold, plan_fold
@@ -277,7 +277,6 @@ class EntryHandler(IndexHandler):
     def entries(self, context: IndexContext) -> DataFrame:
         """The live entries. :raises StorageError: if a file of the index is missing or has another size."""
         tree = self.tree(context.table, context.definition)
-        check_files(context.snapshot.store, context.snapshot.state.files(tree.name))
         return scan(context.snapshot, tree, context.snapshot.groups(tree.name))
 
     def _stage(
@@ -304,7 +303,6 @@ class EntryHandler(IndexHandler):
         plan = plan_fold(context.snapshot.groups(tree.name), mode)
         if not plan.groups:
             return IndexWork()
-        check_files(context.snapshot.store, plan.inputs)
         targets = single_target(context.definition.shards)
         actions, metrics = fold(context.snapshot, tree, plan, context.directory, targets)
         writes = tuple(Write(shard_scope(tree.name, group), "fold") for _, group in plan.groups)

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import io
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,8 +25,6 @@ _WHOLE_BYTES = 256 * 1024
 
 _MOST_ROWS = 4_000_000
 """So many rows, in row groups that can hold the keys, are read on the driver at most."""
-
-_CHECKS = 16
 
 Key = tuple[Any, ...]
 
@@ -190,22 +187,6 @@ def _value(value: Any, kind: ColumnType) -> Any:
     if kind.kind == "timestamp" and isinstance(value, dt.datetime) and value.tzinfo is None:
         value = value.replace(tzinfo=dt.UTC)  # Spark's older physical type holds UTC and does not say so
     return normalize(value, kind)
-
-
-def check_files(store: ObjectStore, files: Iterable[DataFile]) -> None:
-    """Compares the sizes of files with the log, before a Spark job reads them: Spark takes an empty file for no rows.
-
-    :raises StorageError: if one is missing or has another size.
-    """
-
-    def check(file: DataFile) -> None:
-        found = store.head(file.path)
-        size = "no" if found is None else f"{found.size:,}"
-        if found is None or found.size != file.bytes:
-            raise damaged(file.path, ValueError(f"it has {size} bytes, the log says {file.bytes:,}"))
-
-    with ThreadPoolExecutor(_CHECKS) as pool:
-        list(pool.map(check, files))
 
 
 def damaged(path: str, error: Exception) -> StorageError:

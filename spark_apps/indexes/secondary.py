@@ -14,7 +14,6 @@ from pyspark.sql import DataFrame
 
 from spark_apps.indexes.entries import EntryHandler
 from spark_apps.indexes.handler import PARTITION, IndexContext, IndexWork
-from spark_apps.indexes.lookup import check_files
 from spark_apps.mergetree.read import scan, with_keys
 from spark_apps.mergetree.tree import Tree
 from spark_apps.storage.errors import InvalidInput
@@ -68,7 +67,6 @@ class SecondaryHandler(EntryHandler):
         }
         if not groups:
             return IndexWork()
-        check_files(snapshot.store, [file for files in groups.values() for file in files])
         entries = scan(snapshot, tree, groups)
         kept = with_keys(entries, self.expected(context, snapshot.groups()), tree, tree.key)
         # The bases tell of this version: what was dropped was judged by its rows, later commits lie on top.

@@ -14,15 +14,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import reduce
 
-from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from spark_apps.mergetree.inline import inline
+from spark_apps.mergetree.intact import check_intact
 from spark_apps.mergetree.schema import column
 from spark_apps.mergetree.tree import DELETED, FileGroups, Snapshot, Tree
-from spark_apps.storage.errors import ObjectNotFound
 from spark_apps.timeline.files import DataFile
 
 _PLACE = "__index_place"
@@ -104,24 +103,14 @@ def read_files(
 ) -> DataFrame:
     """The rows of files as they lie there, unmerged; with ``flag`` also the column that tells tombstones.
 
-    :raises ObjectNotFound: if a file is gone, naming it.
+    :raises ObjectNotFound: if a file is gone. :raises StorageError: if one has another size than the log says.
     """
+    files = list(files)
+    check_intact(snapshot, tree, files)
     paths = [_GLOB.sub(r"\\\1", snapshot.store.spark_path(file.path)) for file in files]
     reader = snapshot.spark.read.schema(_schema(tree, columns, flag)).options(**_READ_OPTIONS)
-    try:
-        with _listed_here(snapshot, paths):
-            return reader.parquet(*paths)
-    except AnalysisException as error:
-        if "PATH_NOT_FOUND" not in str(error):
-            raise
-        gone = next(
-            (path for path in paths if path.removeprefix("file:").lstrip("/") in str(error)), "One of the files"
-        )
-        raise ObjectNotFound(
-            f"{gone} of the table {snapshot.store.uri} is gone, though version {snapshot.state.version} needs it.",
-            outcome="Nothing was changed.",
-            hint="If that version was expired meanwhile, load the table again; else bring the file back from a backup.",
-        ) from error
+    with _listed_here(snapshot, paths):
+        return reader.parquet(*paths)
 
 
 @contextmanager

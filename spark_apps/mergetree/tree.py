@@ -7,7 +7,7 @@ writers and compaction know trees only. A :class:`Snapshot` is what they read fr
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from pyspark.sql.types import StructField, StructType
@@ -89,11 +89,15 @@ def data_tree(table: TableDefinition) -> Tree:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A table at one version, together with the Spark session and the store to read it with."""
+    """A table at one version, together with the Spark session and the store to read it with.
+
+    ``intact`` holds the paths of files that were found to be as the log says.
+    """
 
     spark: SparkSession
     store: ObjectStore
     state: State
+    intact: set[str] = field(default_factory=set, compare=False, repr=False)
 
     @property
     def table(self) -> TableDefinition:
