@@ -95,20 +95,23 @@ class IndexedTable:
             table.
         :param ordering_column: of two rows with one key in a batch the higher wins; with
             ``merge_by="ordering"`` also of a row there and a later one.
-        :param buckets: bucket count of a new partition that no rule matches.
+        :param buckets: bucket count of a new partition that no rule matches. ``None``: no bucket layout; file groups
+            are found through a ``record`` index, which is made with the table, and each takes some number of rows
+            (the property ``group_rows``, 1,000,000 by default).
         :param bucket_expressions: ``expression,count;…``, matched unanchored against partition paths, first
             match wins.
         :param options: options of the store; see :class:`~spark_apps.storage.store.Store`.
         :raises InvalidInput: :raises TableExists:
         """
-        if buckets is None:
+        rules = None if buckets is None else BucketRules(bucket_rule, bucket_expressions or "", buckets)
+        if rules is None and (bucket_expressions or hash_fields):
             raise InvalidInput(
-                "buckets is None: a table needs a bucket count.", hint="Leave it out for the default, or give a number."
+                "Bucket rules or hash fields were given for a table without buckets.",
+                hint="Give buckets=…, or leave bucket_expressions and hash_fields out.",
             )
-        rules = BucketRules(bucket_rule, bucket_expressions or "", buckets)
         definition = define(
-            schema, record_key, partition_by, ordering_column, merge_by, True, hash_fields, hash_function, write_mode,
-            properties,
+            schema, record_key, partition_by, ordering_column, merge_by, rules is not None, hash_fields, hash_function,
+            write_mode, properties,
         )  # fmt: skip
         handle, _ = create(spark, Store(uri, options), definition, rules, txn_id)
         return cls(handle, handle.timeline.head)

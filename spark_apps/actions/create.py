@@ -8,7 +8,10 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
+from spark_apps.actions.groups import group_rows
+from spark_apps.actions.moves import RECORD_KIND
 from spark_apps.actions.template import TableHandle
+from spark_apps.indexes.registry import find
 from spark_apps.layout.hashing import check_hash_types, hash_function_named
 from spark_apps.layout.rules import BucketRules, HashingConfig
 from spark_apps.mergetree.schema import check_key_types, check_partition_types, resolve, struct_type, table_fields
@@ -16,7 +19,7 @@ from spark_apps.storage.errors import InvalidInput, InvalidSchema
 from spark_apps.storage.store import ObjectStore
 from spark_apps.timeline.creation import create_table
 from spark_apps.timeline.model import HashingConfig as ConfigEntry
-from spark_apps.timeline.model import PutHashingConfig, Receipt, TableDefinition
+from spark_apps.timeline.model import IndexDefinition, PutHashingConfig, PutIndex, Receipt, TableDefinition
 
 FIRST_INSTANT = "0" * 17
 """Instant of the config that a table is made with, as the document names its file."""
@@ -55,6 +58,7 @@ def define(
     struct = struct_type(fields)
     check_key_types(struct, key, "record_key")
     check_partition_types(struct, partitions)
+    group_rows(dict(properties or {}))
     if not set(hashed) <= set(key):
         stray = next(name for name in hashed if name not in key)
         raise InvalidInput(
@@ -91,9 +95,21 @@ def define(
 
 
 def create(
-    spark: SparkSession, store: ObjectStore, definition: TableDefinition, rules: BucketRules, txn_id: str | None = None
+    spark: SparkSession,
+    store: ObjectStore,
+    definition: TableDefinition,
+    rules: BucketRules | None,
+    txn_id: str | None = None,
 ) -> tuple[TableHandle, Receipt]:
-    """Writes version 0. :raises TableExists: if there is a table."""
+    """Writes version 0. Without bucket rules the table is made with the index that finds its file groups.
+
+    :raises TableExists: if there is a table.
+    """
+    if rules is None:
+        given = IndexDefinition(RECORD_KIND, RECORD_KIND, (), secrets.token_hex(6), comment="finds the file groups")
+        index = PutIndex(find(RECORD_KIND).validate(definition, given), covered=True)
+        timeline, receipt = create_table(store, definition, [index], txn_id=txn_id)
+        return TableHandle(spark, timeline), receipt
     path = f"_index/hashing/config/{FIRST_INSTANT}.hashing_config"
     entry = ConfigEntry(FIRST_INSTANT, rules.default, rules.rule, str(rules.expressions) or None)
     timeline, receipt = create_table(store, definition, [PutHashingConfig(entry, path)], txn_id=txn_id)

@@ -14,11 +14,13 @@ from typing import Any, ClassVar, Literal, get_args
 
 from spark_apps.actions.building import Building
 from spark_apps.actions.compact import check_mode
+from spark_apps.actions.moves import RECORD_KIND
 from spark_apps.actions.partitions import canonical
 from spark_apps.actions.template import Action, Attempt, Work
 from spark_apps.indexes.columns import IncludedColumns
 from spark_apps.indexes.entries import default_shards
 from spark_apps.indexes.handler import IndexContext, IndexPlan, IndexWork
+from spark_apps.indexes.record import RecordHandler
 from spark_apps.indexes.registry import available, find
 from spark_apps.mergetree.compact import CompactMode
 from spark_apps.mergetree.tree import Snapshot
@@ -84,6 +86,7 @@ class CreateIndex(Action):
         if self.name in snapshot.state.indexes and not self.if_not_exists:
             raise _exists(snapshot.state, self.name)
         self.definition(snapshot)
+        self._check_only_one(snapshot.state)
 
     def definition(self, snapshot: Snapshot) -> IndexDefinition:
         """The definition, completed and checked by the kind's handler."""
@@ -123,7 +126,10 @@ class CreateIndex(Action):
             raise _exists(snapshot.state, self.name)
         definition = self.definition(snapshot)
         work = Work(
-            reads=[SCHEMA_SCOPE], writes=[Write(definition_scope(self.name), "replace")], metrics={"kind": self.kind}
+            reads=[SCHEMA_SCOPE],
+            writes=[Write(definition_scope(self.name), "replace")],
+            metrics={"kind": self.kind},
+            guard=self._check_only_one,  # of two that are made at once, too
         )
         if self.deferred:
             work.actions.append(PutIndex(definition))
@@ -135,6 +141,17 @@ class CreateIndex(Action):
         work.writes.extend(building.writes)
         work.metrics.update(building.metrics)
         return work
+
+    def _check_only_one(self, state: State) -> None:
+        """:raises IndexExists: if this is a second record index: two would tell the same, at twice the cost."""
+        if not isinstance(find(self.kind), RecordHandler):
+            return
+        for name, entry in state.indexes.items():
+            if name != self.name and isinstance(available(entry.definition.kind), RecordHandler):
+                raise IndexExists(
+                    f"The table has a record index already, {name!r}, and a second one would tell nothing else.",
+                    hint=f"Use {name!r}; for another number of shards drop it first, then create {self.name!r}.",
+                )
 
     def _rounds(self, building: Building) -> None:
         for number in range(1, ROUNDS + 1):
@@ -237,8 +254,14 @@ class DropIndexAction(Action):
         self.if_exists = if_exists
 
     def validate(self, snapshot: Snapshot) -> None:
-        if not self.if_exists:
-            snapshot.state.index(self.name)
+        if self.if_exists and self.name not in snapshot.state.indexes:
+            return
+        kind = snapshot.state.index(self.name).definition.kind
+        if kind == RECORD_KIND and not snapshot.table.bucketed:
+            raise InvalidInput(
+                f"The index {self.name!r} finds the file groups of a table without buckets, so it cannot be dropped.",
+                hint="If it is damaged, rebuild it: refresh_index(name, mode='full').",
+            )
 
     def work(self, attempt: Attempt) -> Work | None:
         state = attempt.snapshot.state

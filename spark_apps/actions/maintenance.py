@@ -61,7 +61,7 @@ def with_staged(
 
 def changes_of(snapshot: Snapshot, tree: Tree, staged: Sequence[AddFile], columns: Sequence[str]) -> Changes:
     """What staged deltas do to the rows of their keys: partition columns, record key and ``columns``."""
-    names = list(dict.fromkeys([*tree.identity, *columns]))
+    names = list(dict.fromkeys([*tree.place, *columns]))
     files = as_files(snapshot, staged)
     touched = touched_groups(snapshot, staged)
     before = rows_of_staged(snapshot, tree, staged, touched, names) if touched else None
@@ -83,9 +83,9 @@ def rows_of_staged(
     columns: Sequence[str],
 ) -> DataFrame:
     """The rows of file groups that have a key of the staged files."""
-    keys = read_files(snapshot, tree, as_files(snapshot, staged), tree.identity)
-    names = list(dict.fromkeys([*tree.identity, *columns]))
-    found = with_keys(scan(snapshot, tree, groups, names), keys, tree, tree.identity, sum(a.rows for a in staged))
+    keys = read_files(snapshot, tree, as_files(snapshot, staged), tree.place)
+    names = list(dict.fromkeys([*tree.place, *columns]))
+    found = with_keys(scan(snapshot, tree, groups, names), keys, tree, tree.place, sum(a.rows for a in staged))
     return found.select(*map(column, columns))
 
 

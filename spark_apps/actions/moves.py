@@ -34,7 +34,8 @@ def unique_index(state: State) -> IndexEntry | None:
 
 
 def locate(attempt: Attempt, tree: Tree, keys: DataFrame) -> DataFrame:
-    """Partition columns and record key of the rows that have one of these record keys, in whatever partition.
+    """Place (:attr:`~spark_apps.mergetree.tree.Tree.place`) of the rows that have one of these record keys, in whatever
+    partition.
 
     :param keys: frame with the record key columns, each key once.
     """
@@ -52,7 +53,7 @@ def locate(attempt: Attempt, tree: Tree, keys: DataFrame) -> DataFrame:
             if not entry.lag:
                 return found
     groups = snapshot.groups(only=None if found is None or entry is None else entry.lag)
-    scanned = with_keys(scan(snapshot, tree, groups, tree.identity), keys, tree, tree.key)
+    scanned = with_keys(scan(snapshot, tree, groups, tree.place), keys, tree, tree.key)
     return scanned if found is None else found.unionByName(scanned).distinct()
 
 
@@ -63,11 +64,13 @@ class Moves:
     :param rows: the batch, without rows that lose against a newer one in another partition.
     :param leaving: tombstones for the places that are left; ``None`` if no row moves.
     :param targets: the partitions of those places.
+    :param places: where keys of the batch live now; ``None`` if they were not looked for.
     """
 
     rows: DataFrame
     leaving: DataFrame | None = None
     targets: Spread = NOWHERE
+    places: DataFrame | None = None
 
 
 def moves_of(
@@ -86,19 +89,24 @@ def moves_of(
     if not attempt.snapshot.state.partitions:
         return Moves(rows)
     attempt.phase("find the keys")
+    places = locate(attempt, tree, rows)
+    if tree.by_id:
+        places = hold(places)
+    if not tree.partition_by:
+        return Moves(rows, places=places)
     # What stays where it is has its new row in the same file group; only the others need a tombstone.
-    elsewhere = hold(with_keys(locate(attempt, tree, rows), rows, tree, tree.identity, without=True))
+    elsewhere = hold(with_keys(places, rows, tree, tree.identity, without=True))
     texts = [column(name).cast("string") for name in tree.partition_by]
     values = [tuple(row) for row in elsewhere.select(*texts).distinct().collect()]
     targets = spread(attempt.snapshot, values)
     targets = targets.only({target.path for target in targets.targets} - targets.new - set(replaced))
     if not targets.targets:
-        return Moves(rows)
+        return Moves(rows, places=places)
     if tree.merge_by == "ordering" and not replaced:
         losing = hold(_losing(attempt.snapshot, tree, rows, elsewhere, targets))
         rows = with_keys(rows, losing, tree, tree.key, without=True)
         elsewhere = with_keys(elsewhere, losing, tree, tree.key, without=True)
-    return Moves(rows, tombstones(elsewhere, tree), targets)
+    return Moves(rows, tombstones(elsewhere, tree), targets, places)
 
 
 def keep_unique(attempt: Attempt, tree: Tree, staged: Sequence[AddFile], work: Work) -> None:
@@ -153,16 +161,15 @@ def rows_at(snapshot: Snapshot, tree: Tree, places: DataFrame) -> DataFrame:
     values = [tuple(row) for row in places.select(*texts).distinct().collect()]
     paths = {target.path for target in spread(snapshot, values).targets}
     groups = {key: files for key, files in snapshot.groups().items() if key[0] in paths}
-    return with_keys(scan(snapshot, tree, groups, tree.identity), places, tree, tree.identity)
+    return with_keys(scan(snapshot, tree, groups, tree.place), places, tree, tree.place)
 
 
 def tombstones(keys: DataFrame, tree: Tree) -> DataFrame:
-    """Tombstones for rows named by partition columns and record key: all other columns are null."""
-    names = set(tree.identity)
+    """Tombstones for rows named by their place: all other columns are null."""
     return keys.select(
         *[
-            column(field.name) if field.name in names else F.lit(None).cast(field.dataType).alias(field.name)
-            for field in tree.schema.fields
+            column(name) if name in tree.place else F.lit(None).cast(tree.field(name).dataType).alias(name)
+            for name in tree.given
         ],
         F.lit(True).alias(DELETED),
     )
@@ -171,7 +178,7 @@ def tombstones(keys: DataFrame, tree: Tree) -> DataFrame:
 def _partition_columns(snapshot: Snapshot, tree: Tree, located: DataFrame) -> DataFrame:
     """Record keys with a partition's path, turned into record keys with the partition's columns."""
     if not tree.partition_by:
-        return located.select(*map(column, tree.identity))
+        return located.select(*map(column, tree.place))
     names = [f"__index_v{n}" for n in range(len(tree.partition_by))]
     known = inline(
         snapshot.spark,
@@ -179,7 +186,7 @@ def _partition_columns(snapshot: Snapshot, tree: Tree, located: DataFrame) -> Da
         ", ".join(["__index_path string", *(f"{name} string" for name in names)]),
     )
     # A record key column may be a partition column too; the partition's own value is the one that counts.
-    own = [column(name) for name in tree.key if name not in tree.partition_by]
+    own = [column(name) for name in tree.place if name not in tree.partition_by]
     joined = located.join(F.broadcast(known), F.col(PARTITION) == F.col("__index_path"))
     values = [F.col(text).cast(tree.field(name).dataType).alias(name)
               for text, name in zip(names, tree.partition_by, strict=True)]  # fmt: skip

@@ -13,6 +13,7 @@ from typing import ClassVar
 
 from pyspark.sql import DataFrame
 
+from spark_apps.actions.groups import with_groups
 from spark_apps.actions.maintenance import as_files, changes_of, kept, maintain, wanted_columns
 from spark_apps.actions.moves import keep_unique, moves_of, unique_index
 from spark_apps.actions.partitions import Spread, canonical, path_of, spread
@@ -63,13 +64,15 @@ class InsertOverwrite(Action):
     def work(self, attempt: Attempt) -> Work | None:
         snapshot, tree = attempt.snapshot, attempt.snapshot.data
         rows = conform(self.rows, tree.schema)
-        unique = bool(tree.partition_by) and unique_index(snapshot.state) is not None
+        unique = tree.by_id or (bool(tree.partition_by) and unique_index(snapshot.state) is not None)
         with ExitStack() as held:
             if unique:
                 rows = held_by(held, one_a_key(rows, tree, tree.key))
             attempt.phase("find the partitions")
             targets = self._targets(snapshot, partition_values(rows, tree))
             attempt.phase("write the rows")
+            if tree.by_id:
+                rows = with_groups(snapshot, tree, rows, None, lambda frame: held_by(held, frame), fresh=True)
             staged = stage_rows(snapshot.store, tree, rows, attempt.folder("rows"), targets.targets, kind="base")
             replaced = self.partitions or sorted({action.partition for action in staged})
             left = []
@@ -127,7 +130,7 @@ def _replacing(
 ) -> Changes:
     """The changes of a commit that removes ``old``, adds ``staged``, and takes moved rows away from
     elsewhere."""
-    names = list(dict.fromkeys([*tree.identity, *columns]))
+    names = list(dict.fromkeys([*tree.place, *columns]))
     gone: list[DataFrame] = []
     if old:
         groups: dict[tuple[str, str], list[DataFile]] = {}

@@ -46,17 +46,16 @@ def spread(snapshot: Snapshot, values: Sequence[tuple[str | None, ...]]) -> Spre
     """The partitions with these values of the partition columns (as text)."""
     table, known = snapshot.table, snapshot.state.partitions
     types = _types(table)
-    config: HashingConfig | None = None
+    config = rules_of(snapshot.state) if table.bucketed else None
     targets, new = [], set()
     for texts in values:
         path = path_of(table, texts, types)
         entry = known.get(path)
         if entry is None:
-            config = config or rules_of(snapshot.state)
             new.add(path)
-            targets.append(Target(path, texts, config.count_for(path)))
+            targets.append(Target(path, texts, None if config is None else config.count_for(path)))
         else:
-            targets.append(Target(path, texts, entry.buckets or 1))
+            targets.append(Target(path, texts, entry.buckets))
     return Spread(tuple(targets), frozenset(new))
 
 
@@ -64,7 +63,7 @@ def existing(snapshot: Snapshot, paths: Iterable[str] | None = None) -> Spread:
     """The partitions that the table has; of those named, the ones that it has."""
     known = snapshot.state.partitions
     wanted = known if paths is None else [path for path in dict.fromkeys(paths) if path in known]
-    return Spread(tuple(Target(path, known[path].values, known[path].buckets or 1) for path in wanted), frozenset())
+    return Spread(tuple(Target(path, known[path].values, known[path].buckets) for path in wanted), frozenset())
 
 
 def path_of(table: model.TableDefinition, texts: Sequence[str | None], types: Sequence[str] | None = None) -> str:

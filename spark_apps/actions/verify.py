@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from spark_apps.indexes.candidates import SPARK_ERRORS
-from spark_apps.indexes.entries import EntryHandler
-from spark_apps.indexes.handler import PARTITION, IndexContext
+from spark_apps.indexes.entries import PLACE, EntryHandler
+from spark_apps.indexes.handler import IndexContext
 from spark_apps.indexes.locating import marked
 from spark_apps.indexes.registry import find
 from spark_apps.indexes.secondary import is_lazy
@@ -131,14 +131,15 @@ def _compare(context: IndexContext, handler: EntryHandler, tree: Tree) -> Verifi
 def _paired(tree: Tree, rows: DataFrame, entries: DataFrame) -> DataFrame:
     """One row a key of an entry: how many rows and entries there are, where they say it lives, and what is wrong."""
     names = [*tree.columns, _MARK]
+    place = F.concat_ws(" group ", *[column(name) for name in PLACE if name in tree.columns])
     both = rows.select(*map(column, names), F.lit(1).alias(_ROW), F.lit(0).alias(_ENTRY)).unionByName(
         entries.select(*map(column, names), F.lit(0).alias(_ROW), F.lit(1).alias(_ENTRY))
     )
     said = both.groupBy(*map(column, tree.key)).agg(
         F.sum(_ROW).alias(_ROW),
         F.sum(_ENTRY).alias(_ENTRY),
-        F.max(F.when(F.col(_ROW) == 1, F.col(PARTITION))).alias("__index_expected"),
-        F.max(F.when(F.col(_ENTRY) == 1, F.col(PARTITION))).alias("__index_said"),
+        F.max(F.when(F.col(_ROW) == 1, place)).alias("__index_expected"),
+        F.max(F.when(F.col(_ENTRY) == 1, place)).alias("__index_said"),
         F.max(F.when(F.col(_ENTRY) == 1, F.coalesce(F.col(_MARK), F.lit("gone")))).alias(_MARK),
     )
     fault = (
@@ -153,7 +154,7 @@ def _paired(tree: Tree, rows: DataFrame, entries: DataFrame) -> DataFrame:
 
 
 def _difference(tree: Tree, row: Any) -> Difference:
-    key = {name: row[name] for name in tree.key if name != PARTITION}
+    key = {name: row[name] for name in tree.key if name not in PLACE}
     return Difference(row[_FAULT], key, row["__index_said"], row["__index_expected"])
 
 

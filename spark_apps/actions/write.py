@@ -14,11 +14,11 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any, ClassVar
 
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from spark_apps.actions.groups import with_groups
 from spark_apps.actions.maintenance import (
     changes_of,
     kept,
@@ -36,13 +36,8 @@ from spark_apps.mergetree.read import scan
 from spark_apps.mergetree.schema import column, conform
 from spark_apps.mergetree.tree import DELETED, Snapshot, Tree
 from spark_apps.mergetree.write import one_a_key, partition_values, stage_rows
-from spark_apps.storage.errors import (
-    InvalidInput,
-    InvalidPredicate,
-    InvalidSchema,
-    KeysExist,
-    UnknownColumn,
-)
+from spark_apps.query.checking import check_predicate
+from spark_apps.storage.errors import InvalidSchema, KeysExist, UnknownColumn
 from spark_apps.timeline.model import AddFile, RemoveFile, Write, group_scope
 
 _EXAMPLES = 3
@@ -117,13 +112,16 @@ class Upsert(_WriteRows):
 
     def stage(self, attempt: Attempt, tree: Tree) -> tuple[list[AddFile], Spread]:
         rows = self._conformed(tree)
-        if not tree.partition_by or unique_index(attempt.snapshot.state) is None:
+        if not tree.by_id and (not tree.partition_by or unique_index(attempt.snapshot.state) is None):
             return self._stage(attempt, tree, rows)
         # Keys are unique in the table, so the batch is reduced over all partitions, and old places are given
         # up.
         with ExitStack() as held:
             moves = self.moves(attempt, tree, held_by(held, one_a_key(rows, tree, tree.key)), held)
-            staged, targets = self._stage(attempt, tree, moves.rows)
+            rows = moves.rows
+            if tree.by_id:
+                rows = with_groups(attempt.snapshot, tree, rows, moves.places, lambda frame: held_by(held, frame))
+            staged, targets = self._stage(attempt, tree, rows)
             left = stage_leaving(attempt, tree, moves)
         known = {target.path for target in targets.targets}
         more = [target for target in moves.targets.targets if target.path not in known]
@@ -226,11 +224,11 @@ class Delete(_WriteRows):
     def _keys(self, attempt: Attempt, tree: Tree) -> DataFrame:
         snapshot = attempt.snapshot
         if isinstance(self.rows, str):
-            matching = scan(snapshot, tree, snapshot.groups()).where(self.rows)
-            return matching.select(*map(column, tree.identity))
+            matching = scan(snapshot, tree, snapshot.groups(), tree.given).where(self.rows)
+            return matching.select(*map(column, tree.place))
         given = {name.lower() for name in self.rows.columns}
         whole = all(name.lower() in given for name in tree.identity)
-        if whole and (not tree.partition_by or unique_index(snapshot.state) is None):
+        if whole and not tree.by_id and (not tree.partition_by or unique_index(snapshot.state) is None):
             return conform(self.rows, tree.schema, only=tree.identity)
         return locate(attempt, tree, conform(self.rows, tree.schema, only=tree.key).distinct())
 
@@ -247,7 +245,7 @@ def _rewrite(attempt: Attempt, tree: Tree, staged: Sequence[AddFile], targets: S
         return
     attempt.phase("write the touched file groups anew")
     over = [action for action in staged if (action.partition, action.group) in touched]
-    rows = scan(snapshot, tree, with_staged(snapshot, touched, over))
+    rows = scan(snapshot, tree, with_staged(snapshot, touched, over), tree.given)
     paths = targets.only(partition for partition, _ in touched).targets
     folder = attempt.folder("rewritten")
     bases = stage_rows(snapshot.store, tree, rows, folder, paths, kind="base", one_a_key=False)
@@ -266,23 +264,3 @@ def written(staged: Sequence[AddFile]) -> dict[str, Any]:
         "bytes": sum(action.bytes for action in staged),
         "partitions": len({action.partition for action in staged}),
     }
-
-
-def check_predicate(snapshot: Snapshot, predicate: str) -> None:
-    """Whether Spark can evaluate a predicate on the table's columns.
-
-    :raises InvalidPredicate: :raises UnknownColumn: naming what Spark said.
-    """
-    if not predicate.strip():
-        raise InvalidPredicate("The predicate is empty.", hint="To act on all rows, write 'true'.")
-    try:
-        checked = snapshot.spark.createDataFrame([], snapshot.data.schema).where(predicate)
-        assert isinstance(checked.schema, T.StructType)
-    except PySparkException as error:
-        message = (error.getMessage() if hasattr(error, "getMessage") else "") or str(error)
-        first = message.strip().splitlines()[0]
-        kind: type[InvalidInput] = UnknownColumn if "UNRESOLVED_COLUMN" in str(error) else InvalidPredicate
-        raise kind(
-            f"The predicate {predicate!r} cannot be used: {first}",
-            hint=f"The table's columns are: {', '.join(snapshot.data.columns)}.",
-        ) from error

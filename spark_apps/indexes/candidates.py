@@ -57,11 +57,13 @@ def _of_many(context: IndexContext, tree: Tree, keys: Collection[Key]) -> Candid
 
 
 def _of_few(context: IndexContext, tree: Tree, found: Found) -> Candidates:
+    if context.snapshot.data.by_id:
+        return _by_id(context, tree, found)
     locator = Locator(context.snapshot)
-    places = [tree.key.index(name) for name in context.table.record_key]
+    columns = [tree.key.index(name) for name in context.table.record_key]
     by_partition: dict[str, list[Key]] = {}
-    for key, partition in found.entries:
-        by_partition.setdefault(partition, []).append(tuple(key[place] for place in places))
+    for key, (partition, _) in found.entries:
+        by_partition.setdefault(partition, []).append(tuple(key[n] for n in columns))
     groups: set[GroupKey] = set()
     keys: dict[GroupKey, set[Key]] | None = {} if len(found.entries) <= DIRECT_KEYS else None
     for partition, record_keys in by_partition.items():
@@ -77,3 +79,15 @@ def _of_few(context: IndexContext, tree: Tree, found: Found) -> Candidates:
                     keys.setdefault(group, set()).add(record_key)
     told = None if keys is None else {group: frozenset(those) for group, those in keys.items()}
     return Candidates(frozenset(groups), told, found.files, found.bytes)
+
+
+def _by_id(context: IndexContext, tree: Tree, found: Found) -> Candidates:
+    columns = [tree.key.index(name) for name in context.table.record_key]
+    keys: dict[GroupKey, set[Key]] = {}
+    for key, (partition, group) in found.entries:
+        assert group is not None
+        keys.setdefault((partition, group), set()).add(tuple(key[n] for n in columns))
+    # Without a record key an entry says that a file holds the value, and no more.
+    told = {group: frozenset(those) for group, those in keys.items()}
+    few = columns and len(found.entries) <= DIRECT_KEYS
+    return Candidates(frozenset(keys), told if few else None, found.files, found.bytes)

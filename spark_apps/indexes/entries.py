@@ -37,7 +37,7 @@ from spark_apps.mergetree.cached import cached
 from spark_apps.mergetree.compact import fold, plan_fold
 from spark_apps.mergetree.read import scan, with_keys
 from spark_apps.mergetree.schema import check_key_types, column, resolve, struct_type
-from spark_apps.mergetree.tree import DELETED, FileGroups, Snapshot, Tree
+from spark_apps.mergetree.tree import DELETED, GROUP_ID, FileGroups, Snapshot, Tree
 from spark_apps.mergetree.write import single_target, stage_rows
 from spark_apps.storage.errors import InvalidInput
 from spark_apps.timeline.files import DataFile, GroupKey
@@ -59,6 +59,11 @@ _ROW_GROUP_BYTES = 1024 * 1024
 _TAG = "__index_new"
 _MARK = "__index_mark"
 _CHANGED = "__index_changed"
+_BEFORE = "__index_before"
+_AFTER = "__index_after"
+
+PLACE = (PARTITION, GROUP_ID)
+"""Columns of entries that say where a row lives; the group only where no hash of the key tells it."""
 
 
 class EntryHandler(IndexHandler):
@@ -119,10 +124,10 @@ class EntryHandler(IndexHandler):
         schema = struct_type(table.fields)
         key = self.key(table, definition)
         required = set(table.record_key)
-        fields = [StructField(name, schema[name].dataType, name not in required) for name in key if name != PARTITION]
+        fields = [StructField(name, schema[name].dataType, name not in required) for name in key if name not in PLACE]
         return Tree(
             name=definition.tree,
-            schema=StructType([*fields, StructField(PARTITION, StringType(), False)]),
+            schema=StructType([*fields, *(StructField(name, StringType(), False) for name in place_columns(table))]),
             key=key,
             hash_fields=self.looks_up(table, definition),
             hash_function=definition.hash_function,
@@ -221,7 +226,7 @@ class EntryHandler(IndexHandler):
         rest = entries.where(F.col(_MARK).isin("covered", "delta"))
         with ExitStack() as held:
             if changed is not None:
-                keys = [*context.table.record_key, PARTITION]
+                keys = [*context.table.record_key, *place_columns(context.table)]
                 hit = (F.col(_MARK) == "delta") & F.col(_CHANGED).isNotNull()
                 rest = held.enter_context(cached(_left_join(rest, changed.withColumn(_CHANGED, F.lit(True)), keys)))
                 old = old.unionByName(rest.where(hit).drop(_CHANGED))
@@ -244,22 +249,23 @@ class EntryHandler(IndexHandler):
         if not deltas:
             return new, None
         data = snapshot.data
-        keys = scan(snapshot, data, deltas, data.identity, tombstones=True).drop(DELETED)
+        keys = scan(snapshot, data, deltas, data.place, tombstones=True).drop(DELETED)
         if data.merge_by == "ordering":
             # Whether the delta's row or an older one stands is decided by the whole group.
             groups = snapshot.groups()
             rows = scan(snapshot, data, {key: groups[key] for key in deltas}, self._columns(context))
-            changed_rows = with_keys(rows, keys, data, data.identity)
+            changed_rows = with_keys(rows, keys, data, data.place)
         else:
             changed_rows = scan(snapshot, data, deltas, self._columns(context))
         paths = {partition for partition, _ in deltas}
-        located = with_path(keys, data, paths).select(*map(column, [*context.table.record_key, PARTITION]))
+        located = with_path(keys, data, paths)
+        located = located.select(*map(column, [*context.table.record_key, *place_columns(context.table)]))
         return new.unionByName(self._from_rows(context, changed_rows, paths)), located
 
     # --- entries ----------------------------------------------------------------------------------------------
 
     def _columns(self, context: IndexContext) -> list[str]:
-        return list(dict.fromkeys([*context.snapshot.data.identity, *self.reads(context.table, context.definition)]))
+        return list(dict.fromkeys([*context.snapshot.data.place, *self.reads(context.table, context.definition)]))
 
     def _entries_of(self, context: IndexContext, groups: FileGroups) -> DataFrame:
         """The entries that the rows of file groups should have."""
@@ -312,6 +318,11 @@ class EntryHandler(IndexHandler):
         return candidates(context, self.tree(context.table, context.definition), keys)
 
 
+def place_columns(table: TableDefinition) -> tuple[str, ...]:
+    """The columns of :data:`PLACE` that entries on a table have."""
+    return (PARTITION,) if table.bucketed else PLACE
+
+
 def difference(tree: Tree, old: DataFrame | None, new: DataFrame | None) -> DataFrame:
     """What turns the entries ``old`` into ``new``: those that are new or point elsewhere, tombstones for those gone."""
     assert old is not None or new is not None
@@ -321,17 +332,18 @@ def difference(tree: Tree, old: DataFrame | None, new: DataFrame | None) -> Data
         if side is not None
     ]
     both = reduce(DataFrame.unionByName, sides)
-    before = F.max(F.when(~F.col(_TAG), F.col(PARTITION))).alias("__index_before")
-    after = F.max(F.when(F.col(_TAG), F.col(PARTITION))).alias("__index_after")
+    # Of a key the place alone can differ; where that is part of the key, nothing can, and one column of it will do.
+    told = [name for name in tree.columns if name not in tree.key] or [PARTITION]
+    place = F.struct(*told)
+    before = F.max(F.when(~F.col(_TAG), place)).alias(_BEFORE)
+    after = F.max(F.when(F.col(_TAG), place)).alias(_AFTER)
     said = both.groupBy(*map(column, tree.key)).agg(before, after)
-    said = said.where(~F.col("__index_before").eqNullSafe(F.col("__index_after")))
-    gone = F.col("__index_after").isNull()
-    names = [name for name in tree.columns if name != PARTITION]
+    said = said.where(~F.col(_BEFORE).eqNullSafe(F.col(_AFTER)))
+    now = F.coalesce(F.col(_AFTER), F.col(_BEFORE))
     return said.select(
-        *map(column, names),
-        F.coalesce(F.col("__index_after"), F.col("__index_before")).alias(PARTITION),
-        F.when(gone, True).alias(DELETED),
-    ).select(*map(column, [*tree.columns, DELETED]))
+        *[now[name].alias(name) if name in told else column(name) for name in tree.columns],
+        F.when(F.col(_AFTER).isNull(), True).alias(DELETED),
+    )
 
 
 def live_rows(snapshot: Snapshot, tree: Tree, groups: FileGroups | None = None) -> int:

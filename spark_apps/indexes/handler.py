@@ -202,7 +202,8 @@ class IndexHandler(ABC):
         not tell.
 
         :param keys: record keys, each once.
-        :returns: the record key columns and :data:`PARTITION`, for those keys that live in a file group which
+        :returns: the record key columns and :data:`PARTITION` (without a bucket layout also the id of the file group,
+            :data:`~spark_apps.mergetree.tree.GROUP_ID`), for those keys that live in a file group which
             the index covers; the caller looks for them in the other groups itself. May name a key that was
             there and is not: the caller only writes tombstones by it.
         """

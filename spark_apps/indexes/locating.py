@@ -19,7 +19,7 @@ from spark_apps.layout.partitions import parse_partition_path
 from spark_apps.mergetree.buckets import bucket_column
 from spark_apps.mergetree.inline import inline
 from spark_apps.mergetree.schema import column
-from spark_apps.mergetree.tree import Snapshot, Tree
+from spark_apps.mergetree.tree import GROUP_ID, Snapshot, Tree
 from spark_apps.timeline.files import GroupKey
 
 BUCKET = "__index_bucket"
@@ -53,6 +53,8 @@ def with_path(rows: DataFrame, tree: Tree, paths: Iterable[str]) -> DataFrame:
 def with_bucket(entries: DataFrame, snapshot: Snapshot) -> DataFrame:
     """Entries with :data:`BUCKET`, the file group (as text) in which the snapshot keeps their row."""
     tree = snapshot.data
+    if tree.by_id:
+        return entries.withColumn(BUCKET, column(GROUP_ID))
     counts = [(path, entry.buckets or 1) for path, entry in sorted(snapshot.state.partitions.items())]
     known = inline(snapshot.spark, counts, f"{_PATH} string, {_COUNT} int")
     types = [tree.field(name).dataType.simpleString() for name in tree.hash_fields]

@@ -15,7 +15,7 @@ from typing import Any
 from spark_apps.indexes.handler import PARTITION
 from spark_apps.layout.hashing import bucket_id
 from spark_apps.layout.types import ColumnType, normalize, parse_type
-from spark_apps.mergetree.tree import DELETED, Snapshot, Tree
+from spark_apps.mergetree.tree import DELETED, GROUP_ID, Snapshot, Tree
 from spark_apps.storage.errors import LakeIndexError, StorageError
 from spark_apps.storage.store import ObjectStore
 from spark_apps.timeline.files import DataFile
@@ -27,6 +27,8 @@ _MOST_ROWS = 4_000_000
 """So many rows, in row groups that can hold the keys, are read on the driver at most."""
 
 Key = tuple[Any, ...]
+Place = tuple[str, str | None]
+"""Partition and, where no hash of the key tells it, file group of a row."""
 
 
 class TooMany(Exception):
@@ -35,9 +37,9 @@ class TooMany(Exception):
 
 @dataclass(frozen=True)
 class Found:
-    """The entries of the keys: their whole key columns and partition. ``files`` and ``bytes`` were read for it."""
+    """The entries of the keys: their whole key columns and place. ``files`` and ``bytes`` were read for it."""
 
-    entries: list[tuple[Key, str]]
+    entries: list[tuple[Key, Place]]
     files: int
     bytes: int
 
@@ -57,10 +59,10 @@ def lookup(snapshot: Snapshot, tree: Tree, keys: Collection[Key], shards: int) -
     :raises TooMany: :raises StorageError: if a file is missing or damaged.
     """
     groups = snapshot.groups(tree.name)
-    entries: list[tuple[Key, str]] = []
+    entries: list[tuple[Key, Place]] = []
     files = read = rows = 0
     for shard, wanted in shards_of(tree, keys, shards).items():
-        newest: dict[Key, str | None] = {}
+        newest: dict[Key, Place | None] = {}
         for file in groups.get(("", shard), ()):
             reader = _Reader(snapshot.store, tree, file, wanted)
             rows += reader.rows
@@ -68,7 +70,7 @@ def lookup(snapshot: Snapshot, tree: Tree, keys: Collection[Key], shards: int) -
                 raise TooMany
             newest.update(reader.entries())
             files, read = files + 1, read + reader.bytes
-        entries.extend((key, partition) for key, partition in newest.items() if partition is not None)
+        entries.extend((key, place) for key, place in newest.items() if place is not None)
     return Found(entries, files, read)
 
 
@@ -111,13 +113,13 @@ class _Reader:
     def rows(self) -> int:
         return sum(self._parquet.metadata.row_group(n).num_rows for n in self._groups)
 
-    def entries(self) -> Iterator[tuple[Key, str | None]]:
-        """(key columns, partition) of the rows with one of the keys; no partition for a tombstone."""
+    def entries(self) -> Iterator[tuple[Key, Place | None]]:
+        """(key columns, place) of the rows with one of the keys; no place for a tombstone."""
         import pyarrow as pa
 
         if not self._groups:
             return
-        names = list(dict.fromkeys([*self._tree.key, PARTITION]))
+        names = list(dict.fromkeys([*self._tree.key, *self._tree.columns]))
         if self._file.kind == "delta":
             names.append(DELETED)
         try:
@@ -127,11 +129,13 @@ class _Reader:
             raise damaged(self._file.path, error) from error
         prefix = len(self._tree.hash_fields)
         partition = names.index(PARTITION)
+        group = names.index(GROUP_ID) if GROUP_ID in names else None
         gone = names.index(DELETED) if DELETED in names else None
         for row in rows:
             key = tuple(_value(value, kind) for value, kind in zip(row[: len(self._types)], self._types, strict=True))
             if key[:prefix] in self._keys:
-                yield key, None if gone is not None and row[gone] else row[partition]
+                place = (row[partition], None if group is None else row[group])
+                yield key, None if gone is not None and row[gone] else place
 
     def _matching(self, table: Any) -> Iterator[tuple[Any, ...]]:
         """Rows each of whose looked-up columns has some value of the keys: all that are wanted, and few others."""

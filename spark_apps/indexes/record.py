@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from spark_apps.indexes.entries import EntryHandler, live_rows
+from spark_apps.indexes.entries import EntryHandler, live_rows, place_columns
 from spark_apps.indexes.handler import PARTITION, Changes, IndexContext, IndexWork
 from spark_apps.indexes.locating import marked
 from spark_apps.mergetree.read import with_keys
@@ -65,7 +65,7 @@ class RecordHandler(EntryHandler):
             # What an entry says of a file group that is not covered may be out of date; the caller looks there itself.
             located = marked(found, snapshot, dict.fromkeys(lag, "lags"), _MARK)
             found = located.where(F.col(_MARK).isNull()).drop(_MARK)
-        return found.select(*map(column, [*tree.key, PARTITION]))
+        return found.select(*map(column, [*tree.key, *place_columns(context.table)]))
 
     # --- uniqueness -------------------------------------------------------------------------------------------
 

@@ -64,7 +64,7 @@ def fold(
     added: list[AddFile] = []
     for name, kind, groups in (("whole", "base", plan.whole), ("deltas", "delta", plan.deltas)):
         if groups:
-            rows = scan(snapshot, tree, groups, tombstones=kind == "delta")
+            rows = scan(snapshot, tree, groups, tree.given, tombstones=kind == "delta")
             places = {key: max(file.place for file in files) for key, files in groups.items()}
             wanted = {key[0] for key in groups}
             added += stage_rows(

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import reduce
+from typing import Any
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
@@ -21,11 +22,12 @@ from pyspark.sql import types as T
 from spark_apps.mergetree.inline import inline
 from spark_apps.mergetree.intact import check_intact
 from spark_apps.mergetree.schema import column
-from spark_apps.mergetree.tree import DELETED, FileGroups, Snapshot, Tree
+from spark_apps.mergetree.tree import DELETED, GROUP_ID, FileGroups, Snapshot, Tree
 from spark_apps.timeline.files import DataFile
 
 _PLACE = "__index_place"
 _FILE = "__index_file"
+_TAIL = "__index_tail"
 _RANK = "__index_rank"
 _EMPTIED = "__index_emptied"
 
@@ -61,7 +63,8 @@ def scan(
 
     :param groups: (partition, group) -> its files in merge order: all of them, or the deltas above some
         place.
-    :param columns: which columns, in this order; all by default.
+    :param columns: which columns, in this order; all by default. With
+        :data:`~spark_apps.mergetree.tree.GROUP_ID` among them rows tell their file group.
     :param tombstones: whether keys whose newest word is a tombstone come too, told by
         :data:`~spark_apps.mergetree.tree.DELETED`. (With ``merge_by`` "ordering" a tombstone may be followed
             by a row.)
@@ -82,7 +85,7 @@ def scan(
         parts.append(rows.withColumn(DELETED, F.lit(None).cast("boolean")) if tombstones else rows)
     if merged:
         ordering = tree.ordering if tree.merge_by == "ordering" else None
-        needed = list(dict.fromkeys([*wanted, *tree.identity, *([] if ordering is None else [ordering])]))
+        needed = list(dict.fromkeys([*wanted, *_identity(tree, merged), *([] if ordering is None else [ordering])]))
         merge = _by_commit if ordering is None else _by_ordering
         parts.extend(
             (rows if tombstones else rows.where(F.col(DELETED).isNull())).select(*map(column, shown))
@@ -99,18 +102,56 @@ def empty(snapshot: Snapshot, tree: Tree, columns: Sequence[str], tombstones: bo
 
 
 def read_files(
-    snapshot: Snapshot, tree: Tree, files: Iterable[DataFile], columns: Sequence[str], *, flag: bool = False
+    snapshot: Snapshot,
+    tree: Tree,
+    files: Iterable[DataFile],
+    columns: Sequence[str],
+    *,
+    flag: bool = False,
+    place: bool = False,
 ) -> DataFrame:
-    """The rows of files as they lie there, unmerged; with ``flag`` also the column that tells tombstones.
+    """The rows of files as they lie there, unmerged.
 
+    :param flag: add the column that tells tombstones.
+    :param place: add the place of a row's file in the merge order.
     :raises ObjectNotFound: if a file is gone. :raises StorageError: if one has another size than the log says.
     """
     files = list(files)
     check_intact(snapshot, tree, files)
     paths = [_GLOB.sub(r"\\\1", snapshot.store.spark_path(file.path)) for file in files]
-    reader = snapshot.spark.read.schema(_schema(tree, columns, flag)).options(**_READ_OPTIONS)
+    stored = [name for name in columns if name in tree.columns]
+    reader = snapshot.spark.read.schema(_schema(tree, stored, flag)).options(**_READ_OPTIONS)
     with _listed_here(snapshot, paths):
-        return reader.parquet(*paths)
+        rows = reader.parquet(*paths)
+    told: dict[str, tuple[str, list[Any]]] = {}
+    if len(stored) < len(columns):
+        told[GROUP_ID] = ("string", [file.group for file in files])
+    if place:
+        told[_PLACE] = ("bigint", [file.place for file in files])
+    if not told:
+        return rows
+    shown = [*columns, *([DELETED] if flag else []), *([_PLACE] if place else [])]
+    return _told(snapshot, rows, files, told).select(*map(column, shown))
+
+
+def _told(
+    snapshot: Snapshot, rows: DataFrame, files: Sequence[DataFile], told: Mapping[str, tuple[str, Sequence[Any]]]
+) -> DataFrame:
+    """Rows of files with columns, each of a type, that say the same of all rows of a file."""
+    differing = {name: said for name, said in told.items() if len(set(said[1])) > 1}
+    if differing:
+        # The last folders and the name hold nothing that a URI would escape, and the name holds the write job's own id.
+        tail = F.substring_index(F.col("_metadata.file_path"), "/", -3)
+        tails = ["/".join(file.path.split("/")[-3:]) for file in files]
+        known = inline(
+            snapshot.spark,
+            list(zip(tails, *(values for _, values in differing.values()), strict=True)),
+            ", ".join([f"{_FILE} string", *(f"{name} {kind}" for name, (kind, _) in differing.items())]),
+        )
+        rows = rows.select(*map(column, rows.columns), tail.alias(_TAIL))
+        rows = rows.join(F.broadcast(known), F.col(_TAIL) == F.col(_FILE)).drop(_TAIL, _FILE)
+    constant = {name: F.lit(values[0]).cast(kind) for name, (kind, values) in told.items() if name not in differing}
+    return rows.withColumns(constant)
 
 
 @contextmanager
@@ -142,7 +183,8 @@ def same_key(left: DataFrame, right: DataFrame, tree: Tree, names: Sequence[str]
     found = []
     for name in names:
         one, other = left[f"`{name}`"], right[f"`{renamed}{name}`"]
-        found.append(one.eqNullSafe(other) if tree.field(name).nullable else one == other)
+        nullable = name in tree.columns and tree.field(name).nullable
+        found.append(one.eqNullSafe(other) if nullable else one == other)
     return reduce(Column.__and__, found)
 
 
@@ -168,7 +210,9 @@ def with_keys(
 
 def _identity(tree: Tree, groups: Sequence[Sequence[DataFile]]) -> tuple[str, ...]:
     """The columns that tell keys apart within these groups: in one partition its columns say nothing."""
-    return tree.identity if len({files[0].partition for files in groups}) > 1 else tree.key
+    names = tree.identity if len({files[0].partition for files in groups}) > 1 else tree.key
+    # A key that was deleted in one group may live on in another.
+    return (*names, GROUP_ID) if tree.by_id and len(groups) > 1 else names
 
 
 def _is_regular(files: Sequence[DataFile]) -> bool:
@@ -196,7 +240,9 @@ def _by_commit(
     if single:
         parts.append(read_files(snapshot, tree, single, needed, flag=True))
     if several:
-        events = _placed(snapshot, tree, [file for files in several for file in files], needed)
+        events = read_files(
+            snapshot, tree, [file for files in several for file in files], needed, flag=True, place=True
+        )
         window = Window.partitionBy(*map(column, _identity(tree, several))).orderBy(F.col(_PLACE).desc())
         parts.append(events.withColumn(_RANK, F.row_number().over(window)).where(F.col(_RANK) == 1))
     return parts
@@ -215,14 +261,15 @@ def _by_ordering(
     names = _identity(tree, groups)
     bases = [file for files in groups for file in files if file.kind == "base"]
     deltas = [file for files in groups for file in files if file.kind == "delta"]
-    events = _placed(snapshot, tree, deltas, needed)
+    events = read_files(snapshot, tree, deltas, needed, flag=True, place=True)
     parts = []
     if bases:
         keys = read_files(snapshot, tree, deltas, names)
         count = sum(file.rows for file in deltas)
         rows = read_files(snapshot, tree, bases, needed, flag=True)
         parts.append(with_keys(rows, keys, tree, names, count, without=True))
-        touched = with_keys(_placed(snapshot, tree, bases, needed), keys, tree, names, count)
+        bases_placed = read_files(snapshot, tree, bases, needed, flag=True, place=True)
+        touched = with_keys(bases_placed, keys, tree, names, count)
         events = events.unionByName(touched)
     key = Window.partitionBy(*map(column, names))
     best = Window.partitionBy(*map(column, names), F.col(DELETED)).orderBy(
@@ -235,24 +282,9 @@ def _by_ordering(
     return parts
 
 
-def _placed(snapshot: Snapshot, tree: Tree, files: Sequence[DataFile], needed: Sequence[str]) -> DataFrame:
-    """Rows of files with the place of their file in the merge order."""
-    rows = read_files(snapshot, tree, files, needed, flag=True)
-    places = {file.place for file in files}
-    if len(places) == 1:
-        return rows.withColumn(_PLACE, F.lit(places.pop()).cast("bigint"))
-    # The last folders and the name hold nothing that a URI would escape, and the name holds the write job's
-    # own id.
-    tail = F.substring_index(F.col("_metadata.file_path"), "/", -3)
-    known = inline(
-        snapshot.spark,
-        [("/".join(file.path.split("/")[-3:]), file.place) for file in files],
-        f"{_FILE} string, {_PLACE} bigint",
-    )
-    rows = rows.select(*map(column, [*needed, DELETED]), tail.alias("__index_tail"))
-    return rows.join(F.broadcast(known), F.col("__index_tail") == F.col(_FILE)).drop("__index_tail", _FILE)
-
-
 def _schema(tree: Tree, columns: Sequence[str], flag: bool) -> T.StructType:
-    fields = [T.StructField(name, tree.field(name).dataType, True) for name in columns]
+    fields = [
+        T.StructField(name, tree.field(name).dataType if name in tree.columns else T.StringType(), True)
+        for name in columns
+    ]
     return T.StructType([*fields, T.StructField(DELETED, T.BooleanType(), True)] if flag else fields)

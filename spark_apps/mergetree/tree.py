@@ -26,6 +26,10 @@ DELETED = "__index_deleted"
 """Column of delta files: true for a tombstone, null for a row. Null, not false, so that a file's footer
 counts the tombstones, and a base file, which lacks the column, reads as rows."""
 
+GROUP_ID = "__index_group"
+"""Column that names a row's file group, where groups are found by their id and not by a hash; readers add it on
+demand, files do not hold it."""
+
 FileGroups = Mapping[GroupKey, Sequence[DataFile]]
 """(partition, group) -> its files in merge order."""
 
@@ -39,7 +43,8 @@ class Tree:
     :param key: columns that make a row unique within its partition; files are sorted by them; compared
         null-safe.
     :param partition_by: columns that are the same in all rows of a partition; empty for an index.
-    :param hash_fields: columns whose hash, reduced to the partition's count, is the row's group.
+    :param hash_fields: columns whose hash, reduced to the partition's count, is the row's group; empty where rows are
+        written with the id of their group (:data:`GROUP_ID`).
     :param ordering: column that decides among the rows of one key in one batch (and, with ``merge_by``
         "ordering", across commits): the highest wins, null is lowest.
     :param unique: columns that are written without a dictionary, since their values hardly repeat.
@@ -57,6 +62,21 @@ class Tree:
     merge_by: Literal["commit", "ordering"] = "commit"
     unique: tuple[str, ...] = ()
     row_group_bytes: int | None = None
+
+    @property
+    def by_id(self) -> bool:
+        """Whether a row's file group is known by its id only."""
+        return not self.hash_fields
+
+    @property
+    def given(self) -> tuple[str, ...]:
+        """The columns that rows must have to be written."""
+        return (*self.columns, GROUP_ID) if self.by_id else self.columns
+
+    @property
+    def place(self) -> tuple[str, ...]:
+        """The columns that name a row's place in the tree beside its key: what a tombstone must say."""
+        return (*self.identity, GROUP_ID) if self.by_id else self.identity
 
     @property
     def identity(self) -> tuple[str, ...]:
@@ -78,7 +98,7 @@ def data_tree(table: TableDefinition) -> Tree:
         name=DATA_TREE,
         schema=struct_type(table.fields),
         key=table.record_key,
-        hash_fields=table.hash_fields or table.record_key,
+        hash_fields=(table.hash_fields or table.record_key) if table.bucketed else (),
         hash_function=table.hash_function,
         partition_by=table.partition_by,
         ordering=table.ordering_column,

@@ -23,7 +23,7 @@ from pyspark.sql import types as T
 from spark_apps.mergetree.buckets import bucket_column
 from spark_apps.mergetree.inline import inline
 from spark_apps.mergetree.schema import NULL_MARK, column
-from spark_apps.mergetree.tree import DELETED, Tree
+from spark_apps.mergetree.tree import DELETED, GROUP_ID, Tree
 from spark_apps.storage.errors import InvalidInput, InvalidSchema, StorageError
 from spark_apps.storage.store import ObjectStore
 from spark_apps.timeline.files import GroupKey
@@ -48,11 +48,12 @@ _PARQUET_OPTIONS = {
 
 @dataclass(frozen=True)
 class Target:
-    """A partition that rows are written into: its path, its columns' values as text, its bucket count."""
+    """A partition that rows are written into: its path, its columns' values as text, its bucket count (``None`` where
+    rows bring the id of their file group)."""
 
     path: str
     values: tuple[str | None, ...]
-    buckets: int
+    buckets: int | None
 
 
 def single_target(buckets: int) -> tuple[Target, ...]:
@@ -86,7 +87,8 @@ def stage_rows(
     """Writes rows as files of the tree, not yet visible, and returns the actions that make them so.
 
     :param rows: the tree's columns; for deltas with tombstones also
-        :data:`~spark_apps.mergetree.tree.DELETED`.
+        :data:`~spark_apps.mergetree.tree.DELETED`, and for a tree without hashed groups
+        :data:`~spark_apps.mergetree.tree.GROUP_ID`.
     :param directory: key of a directory that does not exist yet.
     :param targets: every partition that a row can belong to.
     :param one_a_key: whether rows of the same key must be reduced to one: the highest ordering column, then
@@ -103,8 +105,9 @@ def stage_rows(
     columns = [*tree.columns, *([DELETED] if kind == "delta" else [])]
     if kind == "delta" and DELETED not in rows.columns:
         rows = rows.withColumn(DELETED, F.lit(None).cast("boolean"))
-    placed = _placed(rows.select(*map(column, columns)), tree, targets, unknown)
-    placed = placed.withColumns({name: F.col(name) + _opaque_zero() for name in (PART, GROUP)}).repartition(PART, GROUP)
+    given = list(dict.fromkeys([*columns, *tree.given]))
+    placed = _placed(rows.select(*map(column, given)), tree, targets, unknown)
+    placed = placed.withColumns({PART: _opaque(PART), GROUP: _opaque(GROUP, text=tree.by_id)}).repartition(PART, GROUP)
     placed = _one_a_key(placed, tree) if one_a_key else placed.sortWithinPartitions(PART, GROUP, *map(column, tree.key))
     options = {**_PARQUET_OPTIONS, **{f"parquet.enable.dictionary#{name}": "false" for name in tree.unique}}
     if tree.row_group_bytes is not None:
@@ -116,18 +119,25 @@ def stage_rows(
     return list_staged(store, tree, directory, targets, kind, places)
 
 
-def _opaque_zero() -> Column:
-    """Zero, which the optimizer cannot see. A partition or bucket that it knows to be constant (no partition columns; a
-    batch of one day) it strikes out of the window's keys, and then shuffles again by the rest of them, which tears file
-    groups apart."""
-    return F.spark_partition_id() * F.lit(0)
+def _opaque(name: str, text: bool = False) -> Column:
+    """The column, in a form that the optimizer cannot see through.
+
+    A partition or group that it knows to be constant (no partition columns; a batch of one day) it strikes out of the
+    window's keys, and then shuffles again by the rest of them, which tears file groups apart.
+    """
+    if text:
+        return F.concat(F.col(name), F.substring(F.spark_partition_id().cast("string"), 1, 0))
+    return F.col(name) + F.spark_partition_id() * F.lit(0)
 
 
 def _placed(rows: DataFrame, tree: Tree, targets: Sequence[Target], unknown_rows: str) -> DataFrame:
     """Adds the number of a row's partition and its bucket."""
     types = [tree.field(name).dataType.simpleString() for name in tree.hash_fields]
 
-    def bucket(count: int | Column) -> Column:
+    def bucket(count: int | Column | None) -> Column:
+        if tree.by_id:
+            return F.col(GROUP_ID)
+        assert count is not None
         return bucket_column(tree.hash_fields, count, tree.hash_function, types)
 
     if not tree.partition_by:

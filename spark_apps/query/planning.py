@@ -19,6 +19,7 @@ from spark_apps.layout.hashing import bucket_id
 from spark_apps.layout.partitions import value_of
 from spark_apps.layout.types import parse_type
 from spark_apps.mergetree.tree import Snapshot
+from spark_apps.query.checking import check_predicate
 from spark_apps.query.predicates import (
     And,
     KeySet,
@@ -112,6 +113,7 @@ def plan_read(snapshot: Snapshot, where: str | None = None) -> ReadPlan:
         {field.name: field.type for field in snapshot.table.fields},
         time_zone=conf.get("spark.sql.session.timeZone", None),
         case_sensitive=str(conf.get("spark.sql.caseSensitive", "false")).lower() == "true",
+        ask_spark=partial(check_predicate, snapshot),
     )
     plan = ReadPlan(snapshot, where, predicate, everything)
     if isinstance(keys_for(predicate, snapshot.table.record_key), NothingMatches):
@@ -157,7 +159,7 @@ def _sources(plan: ReadPlan) -> list[_Source]:
     snapshot = plan.snapshot
     table = snapshot.table
     fields = table.hash_fields or table.record_key
-    sources = [_Source(BUCKETS, fields, partial(_by_bucket, plan), _MOST_BUCKET_KEYS)]
+    sources = [_Source(BUCKETS, fields, partial(_by_bucket, plan), _MOST_BUCKET_KEYS)] if table.bucketed else []
     for name, entry in sorted(snapshot.state.indexes.items()):
         handler = available(entry.definition.kind)
         if not entry.active:

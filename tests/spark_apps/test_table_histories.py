@@ -91,6 +91,26 @@ SHAPES = [
         {"partition_by": ["p"], "ordering_column": "ts", "merge_by": "ordering", "buckets": 2},
         record_index=True,
     ),
+    Shape(
+        "without buckets, keys found by the record index",
+        (("id", "bigint"), ("p", "string"), ("v", "string"), ("ts", "int")),
+        ("id",),
+        {"partition_by": ["p"], "ordering_column": "ts", "buckets": None, "properties": {"group_rows": "7"}},
+        record_index=True,
+    ),
+    Shape(
+        "without buckets, merged by ordering, copy on write, unpartitioned",
+        (("id", "bigint"), ("v", "string"), ("ts", "int")),
+        ("id",),
+        {
+            "ordering_column": "ts",
+            "merge_by": "ordering",
+            "write_mode": "copy_on_write",
+            "buckets": None,
+            "properties": {"group_rows": "5"},
+        },
+        record_index=True,
+    ),
 ]
 
 _STRINGS = ["", "a", "ä/ö", "x\ny", "%2F", "100%", "emoji 🙂", "=", "'", '"q"', "__HIVE_DEFAULT_PARTITION__"]
@@ -102,7 +122,7 @@ class History:
     def __init__(self, spark: Any, shape: Shape, path: Path, seed: int) -> None:
         self.spark, self.shape, self.random = spark, shape, random.Random(f"{shape.name}/{seed}")
         self.table = IndexedTable.create(spark, path, shape.ddl, list(shape.key), **shape.options)
-        if shape.record_index:
+        if shape.record_index and "record" not in self.table.indexes:
             self.table.create_index("key", "record")
         definition = self.table.definition
         self.model = Model(
@@ -190,6 +210,8 @@ class History:
         self.model.overwrite(rows)
 
     def rescale(self) -> None:
+        if not self.table.definition.bucketed:
+            return
         self.table.rescale(buckets=self.random.randrange(1, 5), bucket_expressions="p=b%2F,2")
 
     def drop_partition(self) -> None:
@@ -236,7 +258,7 @@ def check_files(table: IndexedTable) -> None:
     for file in table._state.files(DATA_TREE):
         found = pq.ParquetFile(Path(table.uri) / file.path).read().to_pylist()
         buckets = table.partitions[file.partition].buckets
-        assert buckets is not None
+        assert (buckets is not None) == definition.bucketed
         keys = [tuple(row[name] for name in definition.record_key) for row in found]
         assert keys == sorted(keys)
         flags = [row.get("__index_deleted") for row in found]
@@ -245,6 +267,8 @@ def check_files(table: IndexedTable) -> None:
         assert file.kind == "delta" or all("__index_deleted" not in row for row in found)
         hashed = [types[name] for name in definition.hash_fields]
         for row in found:
+            if buckets is None:
+                continue
             values = [row[name] for name in definition.hash_fields]
             assert bucket_id(values, buckets, definition.hash_function, hashed) == int(file.group)
         entry = table._state.partitions[file.partition]

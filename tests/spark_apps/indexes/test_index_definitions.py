@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from spark_apps import IncludedColumns, IndexedTable
+from spark_apps.actions.indexing import CreateIndex
+from spark_apps.actions.template import run
 from spark_apps.storage import errors
 from tests.spark_apps.indexes.support import entries, frame
 
@@ -134,3 +136,51 @@ def test_given_a_retried_creation_or_drop_then_the_first_receipt_and_not_a_compl
     dropped = table.drop_index("i", txn_id="drop-i")
     assert table.drop_index("i", txn_id="drop-i") == dropped
     assert table.version == dropped.version
+
+
+def test_given_a_record_index_then_a_second_one_under_another_name_is_refused(spark: Any, table: IndexedTable) -> None:
+    other = IndexedTable.load(spark, table.uri)
+    table.create_index("rec", "record")
+    for build in (table.create_index, other.create_index):
+        with pytest.raises(errors.IndexExists, match=r"'rec'.*Nothing was changed.*drop it first"):
+            build("again", "record", deferred=True)
+    assert table.create_index("rec", "record", if_not_exists=True).version is None
+    table.drop_index("rec")
+    table.create_index("again", "record")
+    assert set(table.indexes) == {"again"}
+
+
+def test_given_two_record_indexes_made_at_once_then_the_second_is_refused(spark: Any, table: IndexedTable) -> None:
+    other = IndexedTable.load(spark, table.uri)
+
+    def overtake(_round: int, _version: int) -> None:
+        if "first" not in other.indexes:
+            other.create_index("first", "record")
+
+    with pytest.raises(errors.IndexExists, match="'first'"):
+        run(table._handle, CreateIndex("second", "record", after_round=overtake))
+    assert set(IndexedTable.load(spark, table.uri).indexes) == {"first"}
+
+
+def test_without_buckets_a_table_comes_with_the_index_that_finds_its_rows_and_keeps_it(
+    spark: Any, tmp_path: Path
+) -> None:
+    for more in ({"bucket_expressions": "x,2"}, {"hash_fields": ["id"]}, {"properties": {"group_rows": "0"}}):
+        with pytest.raises(errors.InvalidInput, match=r"without buckets|group_rows"):
+            IndexedTable.create(spark, tmp_path / "bad", "id bigint, p string", ["id"], buckets=None, **more)
+    table = IndexedTable.create(
+        spark, tmp_path / "free", "id bigint, p string", ["id"], partition_by=["p"], buckets=None,
+        properties={"group_rows": "10"},
+    )  # fmt: skip
+    assert list(table.indexes) == ["record"]
+
+    for first in range(0, 40, 8):
+        table.upsert(frame(spark, [(n, "a" if n % 2 else "b") for n in range(first, first + 8)], "id bigint, p string"))
+    sizes = [sum(file.rows for file in files) for files in table.snapshot.groups().values()]
+
+    assert sum(sizes) == 40 and max(sizes) <= 10
+    assert table.explain("id = 17").groups_read == 1
+    with pytest.raises(errors.InvalidInput, match="finds the file groups"):
+        table.drop_index("record")
+    with pytest.raises(errors.InvalidInput, match="no bucket layout"):
+        table.rescale(buckets=4)
