@@ -55,7 +55,12 @@ _DIFFERENT = re.compile(r"--[^\n]*\\\r?\n|\$\{")
 
 
 def parse_predicate(
-    sql: str, schema: Mapping[str, str], *, time_zone: str | None = None, case_sensitive: bool = False
+    sql: str,
+    schema: Mapping[str, str],
+    *,
+    time_zone: str | None = None,
+    case_sensitive: bool = False,
+    ask_spark: Callable[[str], None] | None = None,
 ) -> Predicate:
     """Parse a predicate over a table.
 
@@ -63,13 +68,31 @@ def parse_predicate(
     :param schema: the table's columns and their Spark types, as ``dict(df.dtypes)`` gives them.
     :param time_zone: the session's time zone (``spark.sql.session.timeZone``), for times written without one.
     :param case_sensitive: as ``spark.sql.caseSensitive``.
+    :param ask_spark: asked about a text that cannot be read here, and raises one of the errors below if Spark cannot
+        read it either. What only Spark can read, only the rows can decide.
     :raises InvalidPredicate: when the text is not one predicate, with the place.
     :raises UnknownColumn: for a column that the table lacks, with its place and similar names.
     """
     if not isinstance(sql, str) or not sql.strip():
         raise InvalidPredicate(f"The predicate is {sql!r}.", hint="Write what stands after WHERE, like city = 'sfo'.")
     try:
-        columns = _Columns(schema, case_sensitive)
+        return _parsed(sql, _Columns(schema, case_sensitive), time_zone)
+    except (InvalidPredicate, UnknownColumn) as error:
+        if ask_spark is None:
+            raise
+        try:
+            ask_spark(sql)
+        except UnknownColumn:
+            if isinstance(error, UnknownColumn):
+                raise error from None  # it tells the place
+            raise
+        except InvalidPredicate:
+            raise error from None
+        return Opaque(sql, frozenset(schema), "only Spark can read it")
+
+
+def _parsed(sql: str, columns: _Columns, time_zone: str | None) -> Predicate:
+    try:
         node, strings = _read(sql)
         unsure = frozenset(text for text, plain in strings if not plain or columns.find(text))
         reader = _Reader(columns, time_zone, unsure, sql)

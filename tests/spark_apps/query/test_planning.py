@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from spark_apps import IndexedTable
+from spark_apps.storage.errors import InvalidPredicate, UnknownColumn
 from spark_apps.timeline.model import DATA_TREE
 from tests.spark_apps.indexes.support import scanned
 
@@ -115,3 +116,17 @@ def test_given_a_large_index_then_one_key_reads_a_small_part_of_it(spark: Any, t
     assert file.bytes > 8_000_000 and use.bytes < file.bytes / 8
     assert [row[0] for row in table.read(f"id = '{key}'", columns=["v"]).collect()] == [123456]
     assert table.read(f"id = '{key}x'").collect() == []
+
+
+def test_given_sql_that_only_spark_can_read_then_the_rows_are_scanned_and_nonsense_is_refused(
+    table: IndexedTable,
+) -> None:
+    where = "id >>> 9 = 15"
+    assert sorted(row[0] for row in table.read(where, columns=["id"]).collect()) == list(range(7680, 8000))
+    plan = table.explain(where)
+    assert (plan.index_used, plan.files_skipped) == (None, 0)
+    assert plan.not_understood == (f"{where}: only Spark can read it",)
+    with pytest.raises(UnknownColumn, match="nope"):
+        table.read("nope >>> 9 = 15")
+    with pytest.raises(InvalidPredicate, match=r"line 1, column .*Nothing was changed"):
+        table.read("id >>> ")

@@ -306,3 +306,36 @@ def test_given_an_unknown_column_then_it_is_named_with_its_place_and_similar_nam
 def test_given_text_that_is_no_predicate_then_the_error_points_at_the_place(sql, message):
     with pytest.raises(InvalidPredicate, match=message):
         parse(sql)
+
+
+ONLY_SPARKS = "id >>> 2 = 4"
+
+
+def test_given_text_that_only_spark_can_read_then_nothing_is_pruned_and_all_columns_are_needed():
+    asked = []
+    found = parse(ONLY_SPARKS, ask_spark=asked.append)
+
+    assert asked == [ONLY_SPARKS]
+    assert columns_of(found) == set(SCHEMA)
+    assert isinstance(keys_for(found, ("id",)), CannotPrune)
+    assert reasons(found) == (f"{ONLY_SPARKS}: only Spark can read it",)
+
+
+def test_given_text_that_spark_refuses_too_then_the_error_is_ours_which_tells_the_place():
+    def refuse(sql):
+        raise InvalidPredicate(f"Spark: {sql}")
+
+    with pytest.raises(InvalidPredicate, match="line 1, column"):
+        parse("id = ", ask_spark=refuse)
+    with pytest.raises(UnknownColumn, match="nope"):
+        parse("nope = 1", ask_spark=refuse)
+
+
+def test_given_an_unknown_column_in_text_that_only_spark_can_read_then_it_is_named():
+    def refuse(_sql):
+        raise UnknownColumn("The table has no column 'nope'.")
+
+    with pytest.raises(UnknownColumn, match="'nope'"):
+        parse("nope >>> 2 = 4", ask_spark=refuse)
+    with pytest.raises(UnknownColumn, match="column 1 of the predicate"):
+        parse("nope = 1", ask_spark=refuse)
