@@ -7,6 +7,7 @@ the log's own rules say which file groups a round has to look at again; nobody e
 from __future__ import annotations
 
 import logging
+from dataclasses import replace as replaced
 from typing import Any
 
 from msgspec.structs import replace
@@ -51,7 +52,7 @@ class Building:
 
     @property
     def snapshot(self) -> Snapshot:
-        return Snapshot(self._attempt.snapshot.spark, self._attempt.snapshot.store, self._state)
+        return replaced(self._attempt.snapshot, state=self._state)
 
     def round(self, number: int) -> None:
         """Stages what makes the index cover the newest version known: everything first, then what has landed since."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from pyspark.sql.types import StructField, StructType
 
@@ -107,17 +107,30 @@ def data_tree(table: TableDefinition) -> Tree:
     )
 
 
+class ForeignFiles(Protocol):
+    """Access to the files of a registered table, which somebody else writes."""
+
+    def check(self, files: Sequence[DataFile]) -> None:
+        """:raises ObjectNotFound: :raises StorageError: if a file is gone or was rewritten since it was listed."""
+
+    def rows(self, file: DataFile, schema: StructType) -> Any:
+        """The rows of a file that Spark cannot read rightly by itself, as an Arrow table with the columns of
+        ``schema``."""
+
+
 @dataclass(frozen=True)
 class Snapshot:
     """A table at one version, together with the Spark session and the store to read it with.
 
-    ``intact`` holds the paths of files that were found to be as the log says.
+    ``intact`` holds the paths of files that were found to be as the log says; ``foreign`` gives access to the files of
+    a registered source.
     """
 
     spark: SparkSession
     store: ObjectStore
     state: State
     intact: set[str] = field(default_factory=set, compare=False, repr=False)
+    foreign: ForeignFiles | None = field(default=None, compare=False, repr=False)
 
     @property
     def table(self) -> TableDefinition:

@@ -125,7 +125,11 @@ class Store:
                 continue
 
     def spark_path(self, key: str = "") -> str:
-        """The same object (or the root) as a path that Spark's file systems understand."""
+        """The same object (or the root) as a path that Spark's file systems understand. A key with a scheme is one of
+        somebody else's files, wherever it lies."""
+        if "://" in key:
+            scheme, rest = key.split("://", 1)
+            return f"{_SPARK_SCHEMES.get(scheme, scheme)}://{rest}"
         if self._local is not None:
             # Hadoop takes the rest of a path as it stands: quoting it would name another file.
             return "file://" + (str(self._local / key) if key else str(self._local))

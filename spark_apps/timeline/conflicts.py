@@ -28,10 +28,11 @@ from spark_apps.timeline.model import (
 
 # Pairs of modes on one scope that leave the same state in either order; the pair's order does not matter.
 _COMMUTE: frozenset[frozenset[WriteMode]] = frozenset(
-    frozenset(pair) for pair in (("append",), ("append", "fold"), ("append", "backdated"), ("backdated",))
+    frozenset(pair)
+    for pair in (("append",), ("append", "fold"), ("append", "backdated"), ("backdated",), ("observed",))
 )
 # A compaction leaves the rows as they are; so does an index entry that tells of an earlier version.
-_CHANGES_ROWS: frozenset[WriteMode] = frozenset(("append", "replace"))
+_CHANGES_ROWS: frozenset[WriteMode] = frozenset(("append", "replace", "observed"))
 
 KeysConflict = Callable[[Scope, Commit], bool]
 """Asked where two commits appended to one shard of a unique index: whether they wrote a key in common."""

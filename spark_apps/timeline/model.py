@@ -48,12 +48,16 @@ class Scope(Struct, frozen=True):
         return f"{self.kind} {'/'.join(parts)}".strip()
 
 
-WriteMode = Literal["append", "fold", "backdated", "replace"]
+WriteMode = Literal["append", "fold", "backdated", "replace", "observed"]
 """How a commit wrote a scope.
 
 ``append``: new rows or tombstones on top. ``fold``: the same rows in other files. ``backdated``: entries that tell of
-an earlier version (an index build or refresh). ``replace``: rows removed or rewritten.
+an earlier version (an index build or refresh). ``replace``: rows removed or rewritten. ``observed``: files of a
+registered source noted as they were found; two that look at one source write the same of it.
 """
+
+UNKNOWN_ROWS = -1
+"""As the number of rows of a source's file: its format does not tell without reading all of it."""
 
 
 class Write(Struct, frozen=True):
@@ -96,8 +100,23 @@ class Field(Struct, frozen=True):
     nullable: bool = True
 
 
+class SourceDefinition(Struct, frozen=True):
+    """Where the rows of a registered table lie: in files that somebody else writes, and that are only read here.
+
+    ``location`` is absolute, a folder, file or glob; ``options`` are those of the format's reader and hold no secret.
+    ``version`` is what the source called its state when a commit last told of its files (a Delta version, an Iceberg
+    snapshot id); ``None`` for plain files, whose list is their state.
+    """
+
+    format: str
+    location: str
+    options: dict[str, str] = {}
+    version: str | None = None
+
+
 class TableDefinition(Struct, frozen=True):
-    """What a table is; everything but ``fields`` and ``comment`` is fixed when it is made."""
+    """What a table is; everything but ``fields`` and ``comment`` is fixed when it is made. With a ``source`` the rows
+    are somebody else's; its ``fields`` and ``version`` then change as the source's do."""
 
     table_id: str
     fields: tuple[Field, ...]
@@ -110,6 +129,7 @@ class TableDefinition(Struct, frozen=True):
     hash_function: str = "xxhash64"
     bucketed: bool = True
     properties: dict[str, str] = {}
+    source: SourceDefinition | None = None
 
 
 class HashingConfig(Struct, frozen=True):

@@ -173,7 +173,7 @@ class State:
             else:
                 self._rows_changed(effect.changed, commit)
                 _FOLD[type(action)](self, action, commit, effect)
-        replaces = any(write.mode == "replace" for write in commit.writes)
+        replaces = any(write.mode in ("replace", "observed") for write in commit.writes)
         if not effect.restored and replaces:
             # Rows that went without others in their place: an index that was not told still lists them.
             effect.changed |= {group for group in effect.cut - effect.filled if self._has_files(group)}
@@ -253,12 +253,20 @@ class State:
         if action.tree != DATA_TREE and self.index_of_tree(action.tree) is None:
             return  # of an index that was dropped meanwhile; the file is nobody's and the cleaner takes it
         file = DataFile.of(action, commit.version)
+        if self._is_known(file):
+            return
         if action.tree == DATA_TREE and not self._has_files(file.group_key):
             effect.born.add(file.group_key)
         self.file_set.add(file)
         if action.tree == DATA_TREE:
             effect.filled.add(file.group_key)
             (effect.changed if file.place == commit.version else effect.moved).add(file.group_key)
+
+    def _is_known(self, file: DataFile) -> bool:
+        """Whether a file of a source was told of already: two refreshes at once find the same new files."""
+        if file.tree != DATA_TREE or self.definition is None or self.definition.source is None:
+            return False
+        return any(there.path == file.path for there in self.file_set.files(DATA_TREE, *file.group_key))
 
     def _remove(self, action: model.RemoveFile, _commit: Commit, effect: _Effect) -> None:
         file = self.file_set.remove(action.tree, action.path)
