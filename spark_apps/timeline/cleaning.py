@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from spark_apps.storage.errors import AlreadyCommitted
 from spark_apps.storage.store import ObjectInfo
+from spark_apps.timeline import hashing
 from spark_apps.timeline.attempts import (
     DATA,
     INDEXES,
@@ -32,8 +33,6 @@ RETAIN_VERSIONS = 10
 RETAIN_SECONDS = 7 * 86400.0
 PRESUMED_DEAD_SECONDS = 3600.0
 _LATEST_LANDING_SECONDS = 86400.0
-_CONFIGS_KEPT = 5
-_METAS_KEPT = 10
 
 
 @dataclass(frozen=True)
@@ -82,7 +81,7 @@ def clean(
     files, _ = _deletable(timeline, timeline.refresh().expired_below)
     timeline.store.delete(files)
     _tidy_attempts(timeline)
-    _archive_hashing(timeline, timeline.head.expired_below)
+    hashing.tidy(timeline)
     metrics = {"expired_below": timeline.head.expired_below, "files_deleted": len(files),
                "bytes_deleted": sum(files.values()), "attempts_aborted": len(dead)}  # fmt: skip
     return Receipt(receipt.version, txn_id, "clean", metrics, receipt.instant, receipt.attempt)
@@ -176,20 +175,3 @@ def _tidy_attempts(timeline: Timeline) -> None:
             over = name not in live and not is_live(state, name, attempt)
         if over:
             timeline.store.delete([info.key for info in infos])
-
-
-def _archive_hashing(timeline: Timeline, below: int) -> None:
-    """Moves hashing configs and metas into the archive when newer ones have come (seed: partition-level bucket index).
-    What a version from ``below`` on needs is its newest one, and stays."""
-    oldest, head = timeline.rebuild(below), timeline.head
-    configs = [head.config_paths[config.instant] for config in head.configs if config.instant in head.config_paths]
-    for kept, then, now in (
-        (_CONFIGS_KEPT, list(oldest.config_paths.values()), configs),
-        (_METAS_KEPT, oldest.meta_paths, head.meta_paths),
-    ):
-        needed = {*now[-kept:], *then[-1:], *(path for path in now if path not in then)}
-        for path in now:
-            if path in needed or timeline.store.head(path) is None:
-                continue
-            timeline.store.put(path.replace("_index/hashing/", "_index/hashing/archive/", 1), timeline.store.get(path))
-            timeline.store.delete([path])

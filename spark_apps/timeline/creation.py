@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from dataclasses import replace
 
-from spark_apps.storage.errors import AlreadyCommitted, LogVanished, TableExists
+from spark_apps.storage.errors import AlreadyCommitted, LogVanished, StorageError, TableExists
 from spark_apps.storage.names import check_txn_id
 from spark_apps.storage.store import ObjectStore
+from spark_apps.timeline import hashing
 from spark_apps.timeline.conflicts import Intent
-from spark_apps.timeline.log import ROOT, TIMELINE, Timeline, commit_key
+from spark_apps.timeline.log import ROOT, Timeline, commit_key, left_by_a_table
 from spark_apps.timeline.model import (
     FORMAT_VERSION,
     AnyAction,
@@ -22,6 +24,13 @@ from spark_apps.timeline.model import (
 )
 from spark_apps.timeline.publish import check_not_committed, new_txn_id, publish
 from spark_apps.timeline.state import State
+
+logger = logging.getLogger(__name__)
+
+NOTE = f"{ROOT}/README.txt"
+_NOTE = """The folder timeline is the log of the table in the folder above: without it the table is lost.
+The other folders hold its indexes, its unfinished transactions, and copies of its bucket rules and counts.
+"""
 
 
 def create_table(
@@ -62,9 +71,10 @@ def create_table(
             writes=intent.writes,
             actions=intent.actions,
         )
-        landed = timeline.create(first)
+        landed = timeline.create(hashing.with_files(timeline, State(), first))
         if landed.txn_id == intent.txn_id:
             timeline.refresh()
+            _leave_note(store)
             return timeline, Receipt.of(landed)
     return timeline, _again(timeline, intent)
 
@@ -87,9 +97,17 @@ def _again(timeline: Timeline, intent: Intent) -> Receipt:
 
 
 def _check_no_leftovers(store: ObjectStore) -> None:
-    found = (info.key for folder in (ROOT, "data") for info in store.list(folder))
-    if any(not key.startswith(f"{TIMELINE}/") for key in found):
+    if left_by_a_table(store):
         raise LogVanished(
             f"There are files of a table at {store.uri} but its log (_index/timeline) is gone.",
             hint="Put the log back from a backup, or create the table somewhere else.",
         )
+
+
+def _leave_note(store: ObjectStore) -> None:
+    """For people who look into the folder. It also tells a table without rows, whose log was deleted, from a creation
+    that ended before its first commit."""
+    try:
+        store.put(NOTE, _NOTE.encode())
+    except StorageError as error:
+        logger.info("%s was not written: %s", NOTE, error.message)

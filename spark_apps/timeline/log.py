@@ -245,7 +245,7 @@ class Timeline:
         return max(versions, default=-1)
 
     def _raise_missing(self) -> None:
-        if self.store.list("data") or self.store.list(ROOT):
+        if left_by_a_table(self.store):
             raise LogVanished(
                 f"There are files of a table at {self.store.uri} but its log (_index/timeline) is gone.",
                 hint="Put the folder _index/timeline back from a backup; do not create the table anew over its files.",
@@ -273,6 +273,13 @@ class Timeline:
                 raise self._hole(middle)
             low, high = (middle, high) if commit.instant <= instant else (low, middle - 1)
         return low
+
+
+def left_by_a_table(store: ObjectStore) -> bool:
+    """Whether there are files of a table beside its log. A creation that ended before its first commit has left no more
+    than a hashing config."""
+    no_table = (f"{TIMELINE}/0", f"{ROOT}/hashing/config/")
+    return any(not info.key.startswith(no_table) for folder in (ROOT, "data") for info in store.list(folder))
 
 
 def format_instant(seconds: float) -> str:

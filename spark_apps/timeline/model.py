@@ -243,14 +243,22 @@ class Cover(Action, frozen=True, tag="cover"):
 
 
 class PutHashingConfig(Action, frozen=True, tag="hashing_config"):
-    """``path`` names the ``.hashing_config`` file that people read, once there is one."""
+    """New rules. Publishing gives them the instant of the commit, and in ``path`` names the ``.hashing_config`` file
+    that it wrote (:mod:`spark_apps.timeline.hashing`)."""
 
     config: HashingConfig
     path: str | None = None
 
 
+class DropHashingConfig(Action, frozen=True, tag="drop_hashing_config"):
+    """The rules of ``instant`` are taken back. ``path`` as above."""
+
+    instant: str
+    path: str | None = None
+
+
 class HashingMeta(Action, frozen=True, tag="hashing_meta"):
-    """Names the ``.hashing_meta`` file that tells the bucket counts of this version."""
+    """Names the ``.hashing_meta`` file that tells the bucket counts of this version; publishing adds it."""
 
     path: str
 
@@ -321,6 +329,7 @@ AnyAction = (
     | DropIndex
     | Cover
     | PutHashingConfig
+    | DropHashingConfig
     | HashingMeta
     | OpenWindow
     | RenewWindow

@@ -21,15 +21,18 @@ from spark_apps.storage.errors import (
     StopWriteWindowOpen,
     TableNotFound,
 )
+from spark_apps.timeline import hashing
 from spark_apps.timeline.conflicts import Intent, conflict
 from spark_apps.timeline.log import Timeline, format_instant
 from spark_apps.timeline.model import (
+    CONFIG_SCOPE,
     DATA_TREE,
     FORMAT_VERSION,
     AddFile,
     AnyAction,
     Commit,
     EndWindow,
+    PutPartition,
     PutTable,
     Receipt,
 )
@@ -54,6 +57,8 @@ def publish(timeline: Timeline, intent: Intent, guard: Guard | None = None) -> R
         check_not_committed(head, intent.txn_id, timeline)
         check_not_aborted(head, intent.txn_id, intent.attempt)
         for commit in timeline.commits(after=checked):
+            check_new_partitions(intent, commit)
+        for commit in timeline.commits(after=checked):
             check_conflict(intent, commit)
         checked = head.version
         if guard is not None:
@@ -66,11 +71,12 @@ def publish(timeline: Timeline, intent: Intent, guard: Guard | None = None) -> R
                 end_window(timeline, expired, ended_by=intent.txn_id)
                 continue
         timeline.check_not_vanished()
-        mine = _commit(timeline, intent, head)
+        mine = hashing.with_files(timeline, head, _commit(timeline, intent, head))
         landed = timeline.create(mine)
         if landed is mine:
             timeline.advance(mine)
             timeline.checkpoint_if_due()
+            hashing.archive(timeline.store, head, timeline.head)
             return Receipt.of(mine)
 
 
@@ -150,6 +156,26 @@ def check_conflict(intent: Intent, commit: Commit) -> None:
             f"{commit.operation} (transaction {commit.txn_id}) has changed {theirs} in version {commit.version}.",
             hint="Run it again: it will start from the newest version.",
         )
+
+
+def check_new_partitions(intent: Intent, commit: Commit) -> None:
+    """Two writers that would create one partition, and had different rules before their eyes.
+
+    Asked before the scopes are, which would name only the rules that the two disagree about.
+
+    :raises BucketCountMismatch: naming both counts.
+    """
+    if CONFIG_SCOPE not in intent.reads:
+        return
+    mine = intent.bucket_counts
+    for action in commit.actions:
+        if isinstance(action, PutPartition) and mine.get(action.path, action.buckets) != action.buckets:
+            raise BucketCountMismatch(
+                f"{commit.operation} (transaction {commit.txn_id}) has made partition {action.path!r} with "
+                f"{action.buckets} buckets in version {commit.version}; {intent.operation} (transaction "
+                f"{intent.txn_id}) was written with {mine[action.path]}.",
+                hint="Run it again: it will use the count that the partition has now.",
+            )
 
 
 def check_bucket_counts(state: State, intent: Intent) -> None:

@@ -27,6 +27,10 @@ NEVER = -1
 
 _ENDED_WINDOWS_KEPT = 50
 
+CONFIGS_KEPT = 5
+METAS_KEPT = 10
+"""So many hashing files stay where they are written; older ones are archived (seed: partition-level bucket index)."""
+
 
 class Window(Struct, frozen=True):
     """An open stop-write window. ``epoch`` is the version that opened it; times are seconds since 1970 (UTC)."""
@@ -49,10 +53,12 @@ class Window(Struct, frozen=True):
 
 
 class PartitionEntry(Struct, frozen=True):
-    """A partition: its bucket count (``None`` without a bucket layout) and its columns' values as strings."""
+    """A partition: its bucket count (``None`` without a bucket layout), its columns' values as strings, and the
+    instant of the commit that gave it this count."""
 
     buckets: int | None = None
     values: tuple[str | None, ...] = ()
+    since: str = ""
 
 
 class IndexEntry(Struct, frozen=True):
@@ -90,6 +96,7 @@ class State:
         self.indexes: dict[str, IndexEntry] = {}
         self.file_set = FileSet()
         self.configs: list[HashingConfig] = []
+        # The newest hashing files, oldest first: those of configs by their instants.
         self.config_paths: dict[str, str] = {}
         self.meta_paths: list[str] = []
         self.windows: dict[int, Window] = {}
@@ -273,8 +280,10 @@ class State:
         if file is not None and action.tree == DATA_TREE:
             effect.cut.add(file.group_key)
 
-    def _put_partition(self, action: model.PutPartition, *_: Any) -> None:
-        self.partitions[action.path] = PartitionEntry(action.buckets, action.values)
+    def _put_partition(self, action: model.PutPartition, commit: Commit, _effect: _Effect) -> None:
+        there = self.partitions.get(action.path)
+        since = commit.instant if there is None or there.buckets != action.buckets else there.since
+        self.partitions[action.path] = PartitionEntry(action.buckets, action.values, since)
 
     def _drop_partition(self, action: model.DropPartition, _commit: Commit, effect: _Effect) -> None:
         self.partitions.pop(action.path, None)
@@ -287,7 +296,7 @@ class State:
 
     def _drop_table(self, *_: Any) -> None:
         self.dropped = True
-        self.partitions, self.indexes = {}, {}
+        self.partitions, self.indexes, self.configs = {}, {}, []
         for tree in self.file_set.trees():
             self.file_set.remove_tree(tree)
 
@@ -331,13 +340,22 @@ class State:
             lag = {(partition, group): through for partition, group, through in action.groups}
             self._set_lag(entry.definition.name, lag, dict.fromkeys(lag, commit.version))
 
-    def _put_config(self, action: model.PutHashingConfig, *_: Any) -> None:
+    def _put_config(self, action: model.PutHashingConfig, commit: Commit, _effect: _Effect) -> None:
         self.configs.append(action.config)
-        if action.path:
-            self.config_paths[action.config.instant] = action.path
+        self._put_config_path(action.config.instant, action.path)
+
+    def _drop_config(self, action: model.DropHashingConfig, commit: Commit, _effect: _Effect) -> None:
+        self.configs = [config for config in self.configs if config.instant != action.instant]
+        self._put_config_path(commit.instant, action.path)
+
+    def _put_config_path(self, instant: str, path: str | None) -> None:
+        if path:
+            self.config_paths[instant] = path
+            for old in list(self.config_paths)[:-CONFIGS_KEPT]:
+                del self.config_paths[old]
 
     def _put_meta(self, action: model.HashingMeta, *_: Any) -> None:
-        self.meta_paths.append(action.path)
+        self.meta_paths = [*self.meta_paths, action.path][-METAS_KEPT:]
 
     def _open_window(self, action: model.OpenWindow, commit: Commit, _effect: _Effect) -> None:
         self.windows[commit.version] = Window(
@@ -402,6 +420,7 @@ _FOLD: dict[type, Any] = {
     model.Cover: State._cover,
     model.SetLag: State._set_lag_action,
     model.PutHashingConfig: State._put_config,
+    model.DropHashingConfig: State._drop_config,
     model.HashingMeta: State._put_meta,
     model.OpenWindow: State._open_window,
     model.RenewWindow: State._renew_window,

@@ -315,6 +315,10 @@ def check_no_garbage(world: work.World) -> None:
     stored = {key for key in world.objects.bodies if key.startswith(("data/", "_index/indexes/"))}
     kept = range(world.checker.head.expired_below, world.checker.head.version + 1)
     needed |= {path for version in kept for _, path in world.checker.versions[version].files}
+    folders = ("_index/hashing/config/", "_index/hashing/meta/")
+    stored |= {key for key in world.objects.bodies if key.startswith(folders)}
+    head = Timeline.load(SimulatedStore(world.objects)).head
+    needed |= {*head.config_paths.values(), *head.meta_paths}
     if stored != needed:
         raise Violation(f"Left over: {sorted(stored - needed)}; lost: {sorted(needed - stored)}.")
 

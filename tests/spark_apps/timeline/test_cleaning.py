@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from spark_apps.timeline import cleaning
 from spark_apps.timeline.attempts import attempts
-from spark_apps.timeline.model import CONFIG_SCOPE, HashingConfig, PutHashingConfig, Write
 from spark_apps.timeline.restore import restore
 from spark_apps.timeline.transactions import abort
 from tests.simulation import work
@@ -117,28 +116,6 @@ def test_a_withdrawn_attempt_leaves_a_mark_for_a_day(job: work.Job, world: work.
 def transaction_files(world: work.World) -> set[str]:
     folder = "_index/transactions/"
     return {key.removeprefix(folder) for key in world.objects.bodies if key.startswith(folder)}
-
-
-def test_five_hashing_configs_are_kept_and_those_that_a_kept_version_needs(job: work.Job, world: work.World) -> None:
-    for number in range(9):
-        instant = f"2026010{number}000000000"
-        path = f"_index/hashing/config/{instant}.hashing_config"
-        job.store.put(path, b"{}")
-        action = PutHashingConfig(HashingConfig(instant, 8), path)
-        job.begin("rescale", f"c{number}").commit((action,), writes=(Write(CONFIG_SCOPE, "replace"),))
-        world.objects.now += 60
-    work.clean(job, "all", 99, 0.0, 1e9)
-    assert len(configs(world, "config")) == 9
-    work.clean(job, "some", 8, 0.0, 1e9)  # the oldest kept version, 2, needs the second
-    assert configs(world, "archive/config") == ["20260100"]
-    assert len(configs(world, "config")) == 8
-    work.clean(job, "most", 1, 0.0, 1e9)
-    assert configs(world, "config") == ["20260104", "20260105", "20260106", "20260107", "20260108"]
-
-
-def configs(world: work.World, folder: str) -> list[str]:
-    folder = f"_index/hashing/{folder}/"
-    return sorted(key.removeprefix(folder)[:8] for key in world.objects.bodies if key.startswith(folder))
 
 
 def test_what_an_attempt_brought_back_while_the_cleaner_looked_away_stays(job: work.Job, world: work.World) -> None:
