@@ -8,10 +8,7 @@ by one, with the schema given, so nothing is inferred, listed or merged by Spark
 
 from __future__ import annotations
 
-import re
-import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from typing import Any
 
@@ -19,8 +16,10 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from spark_apps.mergetree.foreign import is_foreign, read_foreign
 from spark_apps.mergetree.inline import inline
 from spark_apps.mergetree.intact import check_intact
+from spark_apps.mergetree.opening import READ_OPTIONS, listed_here, literal
 from spark_apps.mergetree.schema import column
 from spark_apps.mergetree.tree import DELETED, GROUP_ID, FileGroups, Snapshot, Tree
 from spark_apps.timeline.files import DataFile
@@ -34,21 +33,6 @@ _EMPTIED = "__index_emptied"
 _BROADCAST_ROWS = 300_000
 """Up to so many keys are broadcast whatever Spark thinks of their size: it does not know how few rows a
 footer states."""
-
-# A table's location may hold what Hadoop takes for a pattern.
-_GLOB = re.compile(r"([\[\]{}*?\\])")
-
-_LISTING = threading.Lock()
-_LISTING_SETTING = "spark.sql.sources.parallelPartitionDiscovery.threshold"
-
-_READ_OPTIONS = {
-    "mergeSchema": "false",
-    # A session that forgives missing or broken files would lose rows in silence.
-    "ignoreMissingFiles": "false",
-    "ignoreCorruptFiles": "false",
-    # Not on by default; without it an altered page can read as other values.
-    "parquet.page.verify-checksum.enabled": "true",
-}
 
 
 def scan(
@@ -117,11 +101,13 @@ def read_files(
     :raises ObjectNotFound: if a file is gone. :raises StorageError: if one has another size than the log says.
     """
     files = list(files)
+    if is_foreign(snapshot, tree):
+        return read_foreign(snapshot, tree, files, columns)
     check_intact(snapshot, tree, files)
-    paths = [_GLOB.sub(r"\\\1", snapshot.store.spark_path(file.path)) for file in files]
+    paths = literal(snapshot.store.spark_path(file.path) for file in files)
     stored = [name for name in columns if name in tree.columns]
-    reader = snapshot.spark.read.schema(_schema(tree, stored, flag)).options(**_READ_OPTIONS)
-    with _listed_here(snapshot, paths):
+    reader = snapshot.spark.read.schema(_schema(tree, stored, flag)).options(**READ_OPTIONS)
+    with listed_here(snapshot.spark, paths):
         rows = reader.parquet(*paths)
     told: dict[str, tuple[str, list[Any]]] = {}
     if len(stored) < len(columns):
@@ -152,29 +138,6 @@ def _told(
         rows = rows.join(F.broadcast(known), F.col(_TAIL) == F.col(_FILE)).drop(_TAIL, _FILE)
     constant = {name: F.lit(values[0]).cast(kind) for name, (kind, values) in told.items() if name not in differing}
     return rows.withColumns(constant)
-
-
-@contextmanager
-def _listed_here(snapshot: Snapshot, paths: Sequence[str]) -> Iterator[None]:
-    """Has Spark look at local files itself while it plans, not in a job with one task a file, which takes far
-    longer.
-
-    On an object store, where every look is a call of many milliseconds, the job is worth its while.
-    """
-    if not paths or not paths[0].startswith("file:"):
-        yield
-        return
-    conf = snapshot.spark.conf
-    with _LISTING:
-        before = conf.get(_LISTING_SETTING, None)
-        conf.set(_LISTING_SETTING, str(len(paths) + 1))
-        try:
-            yield
-        finally:
-            if before is None:
-                conf.unset(_LISTING_SETTING)
-            else:
-                conf.set(_LISTING_SETTING, before)
 
 
 def same_key(left: DataFrame, right: DataFrame, tree: Tree, names: Sequence[str], renamed: str = "") -> Column:

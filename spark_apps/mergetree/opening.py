@@ -1,0 +1,54 @@
+"""How Spark is handed files one by one: paths it takes as they stand, options that forgive nothing, and a short way
+through its planning."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+from pyspark.sql import SparkSession
+
+READ_OPTIONS = {
+    "mergeSchema": "false",
+    # A session that forgives missing or broken files would lose rows in silence.
+    "ignoreMissingFiles": "false",
+    "ignoreCorruptFiles": "false",
+    # Not on by default; without it an altered page can read as other values.
+    "parquet.page.verify-checksum.enabled": "true",
+}
+
+# A location may hold what Hadoop takes for a pattern.
+_GLOB = re.compile(r"([\[\]{}*?\\])")
+
+_LISTING = threading.Lock()
+_LISTING_SETTING = "spark.sql.sources.parallelPartitionDiscovery.threshold"
+
+
+def literal(paths: Iterable[str]) -> list[str]:
+    """Paths in which Hadoop finds no pattern."""
+    return [_GLOB.sub(r"\\\1", path) for path in paths]
+
+
+@contextmanager
+def listed_here(spark: SparkSession, paths: Sequence[str]) -> Iterator[None]:
+    """Has Spark look at local files itself while it plans, not in a job with one task a file, which takes far
+    longer.
+
+    On an object store, where every look is a call of many milliseconds, the job is worth its while.
+    """
+    if not paths or not paths[0].startswith("file:"):
+        yield
+        return
+    conf = spark.conf
+    with _LISTING:
+        before = conf.get(_LISTING_SETTING, None)
+        conf.set(_LISTING_SETTING, str(len(paths) + 1))
+        try:
+            yield
+        finally:
+            if before is None:
+                conf.unset(_LISTING_SETTING)
+            else:
+                conf.set(_LISTING_SETTING, before)
