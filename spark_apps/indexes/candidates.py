@@ -9,9 +9,9 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql.types import StructField, StructType
 
-from spark_apps.indexes.handler import Candidates, IndexContext
+from spark_apps.indexes.handler import Candidates, IndexContext, Key
 from spark_apps.indexes.locating import Locator, groups_of
-from spark_apps.indexes.lookup import Found, Key, TooMany, damaged, lookup, shards_of
+from spark_apps.indexes.lookup import Found, TooMany, damaged, lookup, shards_of
 from spark_apps.mergetree.read import scan, with_keys
 from spark_apps.mergetree.tree import Tree
 from spark_apps.storage.errors import StorageError

@@ -9,7 +9,7 @@ different sets of rows.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import reduce
 from typing import Any, Literal
@@ -29,9 +29,9 @@ from spark_apps.indexes.handler import (
     IndexHandler,
     IndexPlan,
     IndexWork,
+    Question,
 )
 from spark_apps.indexes.locating import marked, with_path
-from spark_apps.indexes.lookup import Key
 from spark_apps.layout.hashing import check_bucket_count, check_hash_types
 from spark_apps.mergetree.cached import cached
 from spark_apps.mergetree.compact import fold, plan_fold
@@ -91,6 +91,7 @@ class EntryHandler(IndexHandler):
     # --- definition -------------------------------------------------------------------------------------------
 
     def looks_up(self, table: TableDefinition, definition: IndexDefinition) -> tuple[str, ...]:
+        """The columns whose values lead to entries, in their order."""
         return definition.columns
 
     def reads(self, table: TableDefinition, definition: IndexDefinition) -> tuple[str, ...]:
@@ -314,7 +315,16 @@ class EntryHandler(IndexHandler):
         writes = tuple(Write(shard_scope(tree.name, group), "fold") for _, group in plan.groups)
         return IndexWork(tuple(actions), writes, metrics={"mode": mode, **metrics})
 
-    def prune(self, context: IndexContext, keys: Collection[Key]) -> Candidates | CannotPrune:
+    # --- answering --------------------------------------------------------------------------------------------
+
+    def can_prune(self, table: TableDefinition, definition: IndexDefinition, question: Question) -> CannotPrune | None:
+        keys = question.keys(self.looks_up(table, definition))
+        return keys if isinstance(keys, CannotPrune) else None
+
+    def prune(self, context: IndexContext, question: Question) -> Candidates | CannotPrune:
+        keys = question.keys(self.looks_up(context.table, context.definition))
+        if isinstance(keys, CannotPrune):
+            return keys
         return candidates(context, self.tree(context.table, context.definition), keys)
 
 

@@ -9,9 +9,9 @@ Follows seed ``003_b2126cd8dfebb648.txt`` (pluggable index handlers).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from spark_apps.mergetree.tree import Snapshot, Tree
 from spark_apps.timeline.conflicts import KeysConflict
@@ -24,6 +24,22 @@ if TYPE_CHECKING:
 
 PARTITION = "__index_partition"
 """Column of index entries that holds the path of a row's partition."""
+
+Key = tuple[Any, ...]
+"""Values of some columns, ``None`` for null, in the form of :func:`spark_apps.layout.types.normalize`."""
+
+
+class Question(Protocol):
+    """The predicate of a query (or a part of it), as a handler may ask it. Its text is for people."""
+
+    columns: frozenset[str]
+    """The table's columns that it names."""
+
+    def keys(self, columns: Sequence[str], limit: int = ...) -> Collection[Key] | CannotPrune:
+        """All values that these columns can have in a row that satisfies it; empty if there is no such row."""
+
+    def may_match(self, values: Mapping[str, Any]) -> bool:
+        """Whether a row with these values can satisfy it; columns not given may hold anything."""
 
 
 @dataclass(frozen=True)
@@ -123,12 +139,32 @@ class Candidates:
     :param keys: for each of these groups the record keys of such rows, where the index tells them and they
         are few.
     :param files: index files read to find out, and the bytes read of them.
+    :param blocks: lineage of a data file -> the numbers of its blocks (row groups, stripes) that can hold such rows,
+        for files of which the index tells that.
     """
 
     groups: frozenset[GroupKey]
-    keys: Mapping[GroupKey, frozenset[tuple[Any, ...]]] | None = None
+    keys: Mapping[GroupKey, frozenset[Key]] | None = None
     files: int = 0
     bytes: int = 0
+    blocks: Mapping[int, frozenset[int]] | None = None
+
+
+@dataclass(frozen=True)
+class Substitute:
+    """Rows that need not be read from the table's files, for the index holds them.
+
+    :param lineages: the data files whose rows the index answers for. What lies over such a file in its group (later
+        deltas) is merged by the reader.
+    :param rows: from columns to a frame of the rows of these files that can satisfy the predicate, perhaps with others
+        of these files; asked for only if the plan takes it.
+    :param files: index files that it would read, and their bytes.
+    """
+
+    lineages: frozenset[int]
+    rows: Callable[[Sequence[str]], DataFrame]
+    files: int
+    bytes: int
 
 
 class IndexHandler(ABC):
@@ -185,17 +221,27 @@ class IndexHandler(ABC):
         """Stages fewer, larger files with the same entries."""
 
     @abstractmethod
-    def looks_up(self, table: TableDefinition, definition: IndexDefinition) -> tuple[str, ...]:
-        """The columns whose values :meth:`prune` takes, in their order."""
+    def can_prune(self, table: TableDefinition, definition: IndexDefinition, question: Question) -> CannotPrune | None:
+        """Why :meth:`prune` would be of no use for a predicate, told without reading anything; ``None`` if it may be
+        of use."""
 
     @abstractmethod
-    def prune(self, context: IndexContext, keys: Collection[tuple[Any, ...]]) -> Candidates | CannotPrune:
-        """Where rows can be that have one of the given values in the columns of :meth:`looks_up`.
+    def prune(self, context: IndexContext, question: Question) -> Candidates | CannotPrune:
+        """Where rows can be that satisfy a predicate.
 
-        :param keys: one value a column (``None`` for null) in each, in the form of
-            :func:`spark_apps.layout.types.normalize`.
         :raises StorageError: if a file of the index is missing or damaged; the caller scans the rows then.
         """
+
+    def substitute(
+        self, context: IndexContext, question: Question, columns: Sequence[str], groups: Collection[GroupKey]
+    ) -> Substitute | CannotPrune:
+        """Rows of file groups out of the index itself, for a kind that holds columns of its own.
+
+        :param columns: what the query needs, the predicate's columns among them.
+        :param groups: the file groups that are left to read.
+        :raises StorageError: if a file of the index is missing or damaged; the rows are read then.
+        """
+        return CannotPrune("it holds no rows")
 
     def locate(self, context: IndexContext, keys: DataFrame) -> DataFrame | None:
         """Where records live, for a kind whose keys are unique in the whole table; ``None`` if the kind does

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from spark_apps.indexes.handler import PARTITION
+from spark_apps.indexes.handler import PARTITION, Key
 from spark_apps.layout.hashing import bucket_id
 from spark_apps.layout.types import ColumnType, normalize, parse_type
 from spark_apps.mergetree.tree import DELETED, GROUP_ID, Snapshot, Tree
@@ -26,7 +26,6 @@ _WHOLE_BYTES = 256 * 1024
 _MOST_ROWS = 4_000_000
 """So many rows, in row groups that can hold the keys, are read on the driver at most."""
 
-Key = tuple[Any, ...]
 Place = tuple[str, str | None]
 """Partition and, where no hash of the key tells it, file group of a row."""
 

@@ -8,12 +8,12 @@ applied to the rows in any case.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any
+from functools import partial, reduce
+from operator import and_, or_
 
-from spark_apps.indexes.handler import CannotPrune, IndexContext
+from spark_apps.indexes.handler import CannotPrune, IndexContext, Key, Question
 from spark_apps.indexes.registry import available
 from spark_apps.layout.hashing import bucket_id
 from spark_apps.layout.partitions import value_of
@@ -22,7 +22,6 @@ from spark_apps.mergetree.tree import Snapshot
 from spark_apps.query.checking import check_predicate
 from spark_apps.query.predicates import (
     And,
-    KeySet,
     NothingMatches,
     Or,
     Predicate,
@@ -31,7 +30,7 @@ from spark_apps.query.predicates import (
     may_match,
     parse_predicate,
 )
-from spark_apps.query.predicates import CannotPrune as NoKeys
+from spark_apps.query.question import PredicateQuestion
 from spark_apps.storage.errors import StorageError
 from spark_apps.timeline.files import DataFile, GroupKey
 from spark_apps.timeline.state import IndexEntry
@@ -42,9 +41,42 @@ _MOST_BUCKET_KEYS = 10_000
 BUCKETS = "bucket layout"
 """Stands for the table's own layout where a plan names the indexes it used."""
 
-Key = tuple[Any, ...]
-Narrowed = dict[GroupKey, frozenset[Key] | None]
-"""File groups that can hold matching rows, each with the record keys that these can have (``None``: any)."""
+Keys = frozenset[Key] | None
+
+
+@dataclass(frozen=True)
+class Narrowed:
+    """What is left of a table to read.
+
+    :param groups: file groups that can hold matching rows, each with the record keys that these can have (``None``:
+        any).
+    :param blocks: lineage of a data file -> the blocks of it that can hold such rows; of files not in it, all.
+    """
+
+    groups: dict[GroupKey, Keys]
+    blocks: dict[int, frozenset[int]] = field(default_factory=dict)
+
+    def __and__(self, other: Narrowed) -> Narrowed:
+        met: dict[GroupKey, Keys] = {}
+        for group in self.groups.keys() & other.groups.keys():
+            mine, theirs = self.groups[group], other.groups[group]
+            keys = theirs if mine is None else mine if theirs is None else mine & theirs
+            if keys is None or keys:
+                met[group] = keys
+        blocks = dict(self.blocks)
+        for lineage, numbers in other.blocks.items():
+            blocks[lineage] = blocks.get(lineage, numbers) & numbers
+        return Narrowed(dict(sorted(met.items())), blocks)
+
+    def __or__(self, other: Narrowed) -> Narrowed:
+        joined = dict(self.groups)
+        for group, keys in other.groups.items():
+            there = joined.get(group, frozenset())
+            joined[group] = None if keys is None or there is None else there | keys
+        blocks = {
+            lineage: self.blocks[lineage] | other.blocks[lineage] for lineage in self.blocks.keys() & other.blocks
+        }
+        return Narrowed(joined, blocks)
 
 
 @dataclass(frozen=True)
@@ -71,6 +103,7 @@ class ReadPlan:
     """Which file groups a query reads.
 
     :param groups: file groups to read, with the record keys to look for in them where they are known and few.
+    :param blocks: the blocks to read of data files (by lineage) of which that is known.
     :param nothing_matches: the predicate is false or null for every row whatever.
     :param partitions: how many partitions are left, by their values alone.
     """
@@ -78,7 +111,8 @@ class ReadPlan:
     snapshot: Snapshot
     where: str | None
     predicate: Predicate | None
-    groups: Narrowed
+    groups: dict[GroupKey, Keys]
+    blocks: dict[int, frozenset[int]] = field(default_factory=dict)
     nothing_matches: bool = False
     partitions: int = 0
     used: list[IndexUse] = field(default_factory=list)
@@ -101,7 +135,7 @@ def plan_read(snapshot: Snapshot, where: str | None = None) -> ReadPlan:
 
     :raises InvalidPredicate: :raises UnknownColumn:
     """
-    everything: Narrowed = dict.fromkeys(snapshot.groups(), None)
+    everything: dict[GroupKey, Keys] = dict.fromkeys(snapshot.groups(), None)
     if where is None:
         plan = ReadPlan(snapshot, None, None, everything, partitions=len(snapshot.state.partitions))
         for name in snapshot.state.indexes:
@@ -124,7 +158,8 @@ def plan_read(snapshot: Snapshot, where: str | None = None) -> ReadPlan:
     plan.groups = {group: None for group in plan.groups if group[0] in kept}
     found = _Narrowing(plan, _sources(plan)).narrow(predicate)
     if found is not None:
-        plan.groups = _both(plan.groups, found)
+        found = Narrowed(plan.groups) & found
+        plan.groups, plan.blocks = found.groups, found.blocks
     return plan
 
 
@@ -150,16 +185,15 @@ class _Source:
     """Something that tells file groups by the values of some columns."""
 
     name: str
-    columns: tuple[str, ...]
-    narrow: Callable[[Collection[Key]], Narrowed | NotUsed]
-    limit: int = 100_000
+    narrow: Callable[[Question], Narrowed | NotUsed]
+    cannot: Callable[[Question], CannotPrune | None]
+    """Why it would be of no use, told without reading anything."""
 
 
 def _sources(plan: ReadPlan) -> list[_Source]:
     snapshot = plan.snapshot
     table = snapshot.table
-    fields = table.hash_fields or table.record_key
-    sources = [_Source(BUCKETS, fields, partial(_by_bucket, plan), _MOST_BUCKET_KEYS)] if table.bucketed else []
+    sources = [_Source(BUCKETS, partial(_by_bucket, plan), partial(_no_bucket, plan))] if table.bucketed else []
     for name, entry in sorted(snapshot.state.indexes.items()):
         handler = available(entry.definition.kind)
         if not entry.active:
@@ -169,12 +203,25 @@ def _sources(plan: ReadPlan) -> list[_Source]:
         elif plan.groups and not any(entry.covers(group) for group in plan.groups):
             plan.not_used[name] = NotUsed("covers_nothing", "it covers no file group that the query could read")
         else:
-            columns = handler.looks_up(table, entry.definition)
-            sources.append(_Source(name, columns, partial(_by_index, plan, entry)))
+            cannot = partial(handler.can_prune, table, entry.definition)
+            sources.append(_Source(name, partial(_by_index, plan, entry), cannot))
     return sources
 
 
-def _by_bucket(plan: ReadPlan, keys: Collection[Key]) -> Narrowed:
+def _bucket_keys(plan: ReadPlan, question: Question) -> Collection[Key] | CannotPrune:
+    table = plan.snapshot.table
+    return question.keys(table.hash_fields or table.record_key, _MOST_BUCKET_KEYS)
+
+
+def _no_bucket(plan: ReadPlan, question: Question) -> CannotPrune | None:
+    keys = _bucket_keys(plan, question)
+    return keys if isinstance(keys, CannotPrune) else None
+
+
+def _by_bucket(plan: ReadPlan, question: Question) -> Narrowed | NotUsed:
+    keys = _bucket_keys(plan, question)
+    if isinstance(keys, CannotPrune):
+        return NotUsed("no_keys", keys.reason)
     table = plan.snapshot.table
     types = {field.name: field.type for field in table.fields}
     kinds = [types[name] for name in table.hash_fields or table.record_key]
@@ -184,15 +231,15 @@ def _by_bucket(plan: ReadPlan, keys: Collection[Key]) -> Narrowed:
         if count not in buckets:
             buckets[count] = {str(bucket_id(key, count, table.hash_function, kinds)) for key in keys}
     partitions = plan.snapshot.state.partitions
-    return {group: None for group in plan.groups if group[1] in buckets[partitions[group[0]].buckets or 1]}
+    return Narrowed({group: None for group in plan.groups if group[1] in buckets[partitions[group[0]].buckets or 1]})
 
 
-def _by_index(plan: ReadPlan, entry: IndexEntry, keys: Collection[Key]) -> Narrowed | NotUsed:
+def _by_index(plan: ReadPlan, entry: IndexEntry, question: Question) -> Narrowed | NotUsed:
     definition = entry.definition
     handler = available(definition.kind)
     assert handler is not None
     try:
-        found = handler.prune(IndexContext(plan.snapshot, definition, ""), keys)
+        found = handler.prune(IndexContext(plan.snapshot, definition, ""), question)
     except StorageError as error:
         message = f"Index {definition.name!r} is not used, the rows are scanned instead: {error}"
         logger.warning("%s: %s", plan.snapshot.store.uri, message)
@@ -200,14 +247,14 @@ def _by_index(plan: ReadPlan, entry: IndexEntry, keys: Collection[Key]) -> Narro
         return NotUsed("unreadable", error.message)
     if isinstance(found, CannotPrune):
         return NotUsed("cannot_prune", found.reason)
-    narrowed: Narrowed = {}
+    groups: dict[GroupKey, Keys] = {}
     for group in plan.groups:
         if not entry.covers(group):
-            narrowed[group] = None
+            groups[group] = None
         elif group in found.groups:
-            narrowed[group] = None if found.keys is None else found.keys.get(group)
-    plan.used.append(IndexUse(definition.name, found.files, found.bytes, len(narrowed)))
-    return narrowed
+            groups[group] = None if found.keys is None else found.keys.get(group)
+    plan.used.append(IndexUse(definition.name, found.files, found.bytes, len(groups)))
+    return Narrowed(groups, dict(found.blocks or {}))
 
 
 class _Narrowing:
@@ -218,16 +265,15 @@ class _Narrowing:
         self._sources = list(sources)
 
     def narrow(self, node: Predicate) -> Narrowed | None:
-        """The file groups that can hold rows for which ``node`` is true, or ``None`` if nobody can tell."""
+        """What can hold rows for which ``node`` is true, or ``None`` if nobody can tell."""
         found: list[Narrowed] = []
+        question = PredicateQuestion(node)
         for source in list(self._sources):
-            keys = keys_for(node, source.columns, source.limit)
-            if isinstance(keys, NothingMatches):
-                return {}
-            if isinstance(keys, NoKeys):
-                self._note(source, keys.reason)
+            cannot = source.cannot(question)
+            if cannot is not None:
+                self._note(source, cannot.reason)
                 continue
-            told = self._ask(source, keys)
+            told = self._ask(source, question)
             if told is not None:
                 found.append(told)
         if isinstance(node, And):
@@ -237,24 +283,20 @@ class _Narrowing:
             parts = [self.narrow(part) for part in node.parts]
             known = [part for part in parts if part is not None]
             if len(known) == len(parts):
-                found.append(_either(known))
-        if not found:
-            return None
-        met = found[0]
-        for other in found[1:]:
-            met = _both(met, other)
-        return met
+                found.append(reduce(or_, known))
+        return reduce(and_, found) if found else None
 
     def _bounded(self, node: Predicate) -> bool:
         """Whether some source can tell of a predicate; asks none, for an answer on half of an OR is of no use."""
-        if any(not isinstance(keys_for(node, source.columns, source.limit), NoKeys) for source in self._sources):
+        question = PredicateQuestion(node)
+        if any(source.cannot(question) is None for source in self._sources):
             return True
         if isinstance(node, Or):
             return all(self._bounded(part) for part in node.parts)
         return isinstance(node, And) and any(self._bounded(part) for part in node.parts if isinstance(part, Or))
 
-    def _ask(self, source: _Source, keys: KeySet) -> Narrowed | None:
-        told = source.narrow(keys.keys)
+    def _ask(self, source: _Source, question: Question) -> Narrowed | None:
+        told = source.narrow(question)
         if isinstance(told, NotUsed):
             # It will not answer another question of this query either.
             self._sources.remove(source)
@@ -263,7 +305,7 @@ class _Narrowing:
         self._plan.not_used.pop(source.name, None)
         if source.name == BUCKETS:
             self._plan.used = [use for use in self._plan.used if use.name != BUCKETS]
-            self._plan.used.append(IndexUse(BUCKETS, 0, 0, len(told)))
+            self._plan.used.append(IndexUse(BUCKETS, 0, 0, len(told.groups)))
         return told
 
     def _note(self, source: _Source, reason: str) -> None:
@@ -271,22 +313,3 @@ class _Narrowing:
         if source.name not in used and source.name != BUCKETS:
             code = "too_many_keys" if reason.startswith("more than") else "no_keys"
             self._plan.not_used.setdefault(source.name, NotUsed(code, reason))
-
-
-def _both(one: Mapping[GroupKey, frozenset[Key] | None], other: Mapping[GroupKey, frozenset[Key] | None]) -> Narrowed:
-    met: Narrowed = {}
-    for group in one.keys() & other.keys():
-        mine, theirs = one[group], other[group]
-        keys = theirs if mine is None else mine if theirs is None else mine & theirs
-        if keys is None or keys:
-            met[group] = keys
-    return dict(sorted(met.items()))
-
-
-def _either(parts: Collection[Narrowed]) -> Narrowed:
-    joined: Narrowed = {}
-    for part in parts:
-        for group, keys in part.items():
-            there = joined.get(group, frozenset())
-            joined[group] = None if keys is None or there is None else there | keys
-    return joined

@@ -6,7 +6,7 @@ what comes out, ``keysets`` what it says about keys.
 
 from __future__ import annotations
 
-from spark_apps.query.keysets import CannotPrune, KeySet, NothingMatches, keys_for, may_match
+from spark_apps.query.keysets import DEFAULT_LIMIT, CannotPrune, KeySet, NothingMatches, keys_for, may_match
 from spark_apps.query.parsing import parse_predicate
 from spark_apps.query.tree import (
     And,
@@ -23,6 +23,7 @@ from spark_apps.query.tree import (
 )
 
 __all__ = [
+    "DEFAULT_LIMIT",
     "And",
     "CannotPrune",
     "Comparison",
