@@ -1,27 +1,27 @@
-"""Which bucket count a new partition gets: rule engines, the rules of one config, and the history of configs.
+"""Which bucket count a new partition gets: the rules of one config, how they are written, the history of configs.
 
-Follows the partition-level bucket index document: rules are tried in their order and the first that matches
-decides, newer configs before older ones, else the default. Existing partitions keep their counts; that is the
-timeline's part.
+Follows the partition-level bucket index document (``seeds/001_c479261a288d0797.txt``): rules are tried in their order
+and the first that matches decides, newer configs before older ones, else the default. What an expression means is the
+engine's part (:mod:`spark_apps.layout.engines`); that existing partitions keep their counts is the timeline's.
 """
 
 from __future__ import annotations
 
 import itertools
-import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from spark_apps.layout.engines import Matcher, check_length, engine_named
 from spark_apps.layout.hashing import check_bucket_count
 from spark_apps.storage.errors import InvalidRule
+from spark_apps.timeline import hashing
+from spark_apps.timeline.model import HashingConfig as ConfigEntry
 
 DEFAULT_ENGINE = "regex"
-_MAX_PATTERN = 10_000
 
-# What an engine makes of one expression: a test of a partition path. It raises InvalidRule for a bad one.
-Matcher = Callable[[str], bool]
-Engine = Callable[[str], Matcher]
+Expressions = str | Sequence[tuple[str, int]]
+"""Rules as a user gives them: the document's string form, or pairs of expression and count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,31 +43,52 @@ class BucketRules:
     :raises InvalidRule: for an unknown engine, an expression that it refuses, or a count that is none.
 
     In the string form the *last* comma of a rule stands before its count, so ``\\d{1,2},8`` needs no escape.
-    Rules are separated by semicolons; ``\\;`` is a semicolon of the expression, and a backslash always takes
-    the character after it along (``\\\\;`` ends a rule with a backslash pair). Backslashes reach the engine
-    as they are: to a regular expression ``\\;`` is a semicolon anyway. Blanks before an expression and around
-    a count do not count, and the last rule may end with a semicolon.
+    Rules are separated by semicolons. ``\\;`` and ``\\,`` are a semicolon and a comma of the expression, in the pairs
+    too; any other backslash reaches the engine as it is, together with the character after it (``\\\\;`` is a
+    backslash pair and then the end of the rule). Blanks before an expression and around a count do not count, and
+    the last rule may end with a semicolon.
     """
 
     rule: str
-    expressions: str | Sequence[tuple[str, int]] | None
+    expressions: Expressions | None
     default: int
     rules: tuple[Rule, ...] = field(init=False, repr=False, compare=False)
     _matchers: tuple[Matcher, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        engine = _engine(self.rule)
+        engine = engine_named(self.rule)
         check_bucket_count(self.default, "The default bucket count")
         if isinstance(self.expressions, str):
             rules = parse_expressions(self.expressions)
         else:
             rules = _structured(self.expressions or ())
             object.__setattr__(self, "expressions", render_expressions(rules))
+        for rule in rules:
+            check_length(rule.expression)
         object.__setattr__(self, "rules", rules)
-        object.__setattr__(self, "_matchers", tuple(engine(rule.expression) for rule in rules))
+        object.__setattr__(self, "_matchers", tuple(engine.compile(rule.expression) for rule in rules))
 
     def __reduce__(self) -> tuple[type[BucketRules], tuple[Any, ...]]:
         return BucketRules, (self.rule, self.expressions, self.default)  # compiled patterns do not travel
+
+    @property
+    def text(self) -> str:
+        """The rules in the string form."""
+        assert isinstance(self.expressions, str)
+        return self.expressions
+
+    def says_as(self, other: BucketRules) -> bool:
+        """Whether two are the same rules, however they were written."""
+        return (self.rule, self.rules, self.default) == (other.rule, other.rules, other.default)
+
+    def check(self, columns: Mapping[str, str]) -> BucketRules:
+        """The rules themselves, if they fit a table with these partition columns (name -> Spark type).
+
+        :raises InvalidRule: naming the rule that does not.
+        """
+        for rule in self.rules:
+            engine_named(self.rule).check(rule.expression, columns)
+        return self
 
     def matched(self, partition_path: str) -> Rule | None:
         """The first rule that matches a partition path, or ``None``."""
@@ -119,37 +140,21 @@ class HashingConfig:
 
     def to_json(self) -> str:
         """The text of the document's ``<instant>.hashing_config`` file: every version under its instant."""
-        versions = {
-            instant: {"expression": rules.expressions, "rule": rules.rule, "default": rules.default}
-            for instant, rules in self.versions
-        }
-        return json.dumps(versions, indent=2, ensure_ascii=False)
+        entries = (ConfigEntry(at, rules.default, rules.rule, rules.text or None) for at, rules in self.versions)
+        return hashing.config_body(entries).decode()
 
     @classmethod
-    def from_json(cls, text: str) -> HashingConfig:
+    def from_json(cls, text: str | bytes) -> HashingConfig:
         """Read such a file.
 
-        :raises InvalidRule: when it is not one.
+        :raises InvalidRule: when it is not one, or holds a rule that cannot be used here.
         """
-        try:
-            found = sorted(json.loads(text).items())
-            return cls(tuple((instant, _from_fields(fields)) for instant, fields in found))
-        except (ValueError, AttributeError, TypeError, KeyError) as error:
-            if isinstance(error, InvalidRule):
-                raise
-            raise InvalidRule(
-                f"This is not a hashing config: {error}.",
-                hint="It is JSON: {instant: {expression, rule, default}}.",
-            ) from error
+        return cls.of(hashing.read_config(text))
 
-
-def _from_fields(fields: dict[str, Any]) -> BucketRules:
-    default = fields["default"]
-    return BucketRules(
-        fields["rule"],
-        fields["expression"],
-        int(default) if isinstance(default, str) and default.isascii() and default.isdigit() else default,
-    )
+    @classmethod
+    def of(cls, entries: Iterable[ConfigEntry]) -> HashingConfig:
+        """The config of the entries that the log holds. :raises InvalidRule: if an engine is not known here."""
+        return cls(tuple((e.instant, BucketRules(e.rule, e.expressions or "", e.default)) for e in entries))
 
 
 # --- the string form ----------------------------------------------------------------------------------------
@@ -160,43 +165,59 @@ def parse_expressions(text: str) -> tuple[Rule, ...]:
 
     :raises InvalidRule: naming the rule that lacks an expression or a count, or whose count is none.
     """
-    parts = list(_split(text))
-    if parts and not parts[-1].strip():
+    parts = _split(text, ";")
+    if not parts[-1].strip():
         parts.pop()
     return tuple(_parse_rule(part, number) for number, part in enumerate(parts, 1))
 
 
 def render_expressions(rules: Iterable[Rule]) -> str:
-    """The string form of rules: semicolons of an expression that are not escaped yet are."""
-    return ";".join("\\;".join(_split(rule.expression)) + f",{rule.count}" for rule in rules)
+    """The string form of rules, from which :func:`parse_expressions` makes the same rules."""
+    return ";".join(
+        "".join("\\;" if token == ";" else token for token in _tokens(rule.expression)) + f",{rule.count}"
+        for rule in rules
+    )
 
 
-def _split(text: str) -> Iterable[str]:
-    """Cut at the semicolons that no backslash precedes; a backslash takes the next character along."""
-    start = position = 0
+def _tokens(text: str) -> Iterator[str]:
+    """Single characters, and a backslash together with the one behind it."""
+    position = 0
     while position < len(text):
-        if text[position] == "\\":
-            position += 1
-        elif text[position] == ";":
-            yield text[start:position]
-            start = position + 1
-        position += 1
-    yield text[start:]
+        token = text[position : position + (2 if text[position] == "\\" else 1)]
+        yield token
+        position += len(token)
+
+
+def _split(text: str, sign: str) -> list[str]:
+    """Cut at the signs that no backslash takes along."""
+    parts = [""]
+    for token in _tokens(text):
+        if token == sign:
+            parts.append("")
+        else:
+            parts[-1] += token
+    return parts
+
+
+def _unescaped(expression: str) -> str:
+    """The expression that the engine is given: escaped commas and semicolons are those signs, all else stays."""
+    return "".join(token[1] if token in ("\\;", "\\,") else token for token in _tokens(expression))
 
 
 def _parse_rule(part: str, number: int) -> Rule:
-    expression, comma, count = part.rpartition(",")
-    expression, count = expression.lstrip(), count.strip()
-    if not comma or not expression:
+    *before, count = _split(part, ",")
+    expression, count = ",".join(before).lstrip(), count.strip()
+    if not expression:
         raise InvalidRule(
             f"Bucket rule {number}, {part!r}, is not of the form expression,count.",
-            hint="Write rules like \\d{4}-11-11,256;-12-,64; a semicolon inside an expression is \\;.",
+            hint="Write rules like \\d{4}-11-11,256;-12-,64; a semicolon inside an expression is \\; and a comma \\,.",
         )
     if not (count.removeprefix("-").isascii() and count.removeprefix("-").isdigit() and len(count) < 20):
         raise InvalidRule(
             f"Bucket rule {number}, {part!r}, ends with {count!r}, not with a bucket count.",
             hint="After the last comma of a rule stands its count, as in \\d{4}-11-11,256.",
         )
+    expression = _unescaped(expression)
     return Rule(expression, check_bucket_count(int(count), f"The count of bucket rule {number}, {part!r},"))
 
 
@@ -214,61 +235,10 @@ def _structured(pairs: Sequence[tuple[str, int]]) -> tuple[Rule, ...]:
                 f"Bucket rule {number}, {pair[0]!r}, begins with a blank or ends in half an escape.",
                 hint="Write a blank that matters as [ ] and a backslash as two.",
             )
-        rules.append(Rule(pair[0], check_bucket_count(pair[1], f"The count of bucket rule {number}")))
+        rules.append(Rule(_unescaped(pair[0]), check_bucket_count(pair[1], f"The count of bucket rule {number}")))
     return tuple(rules)
 
 
 def _pairs_up(expression: str) -> bool:
     """Whether the backslashes at the end are pairs, so that none would take along what follows."""
     return (len(expression) - len(expression.rstrip("\\"))) % 2 == 0
-
-
-# --- engines ------------------------------------------------------------------------------------------------
-
-
-def register_engine(name: str, engine: Engine) -> None:
-    """Add an engine under a new name.
-
-    :raises InvalidRule: when the name is taken: tables persist it.
-    """
-    if _ENGINES.setdefault(name, engine) is not engine:
-        raise InvalidRule(f"The rule engine {name!r} exists already.", hint="Choose another name.")
-
-
-def _engine(name: str) -> Engine:
-    try:
-        return _ENGINES[name]
-    except KeyError:
-        raise InvalidRule(
-            f"There is no rule engine named {name!r}.", hint=f"Known are: {', '.join(sorted(_ENGINES))}."
-        ) from None
-
-
-def _regex(expression: str) -> Matcher:
-    """Regular expressions, searched for anywhere in the canonical partition path (``dt=2024-11-11``,
-    escaped).
-
-    RE2 runs in time linear in the path whatever the pattern; what it lacks (look-around, back references) is refused.
-    """
-    import re2
-
-    if len(expression) > _MAX_PATTERN:
-        raise InvalidRule(
-            f"The pattern of a bucket rule is {len(expression)} characters long, more than {_MAX_PATTERN}.",
-            hint="Write several rules.",
-        )
-    options = re2.Options()
-    options.log_errors = False
-    try:
-        search = re2.compile(expression, options=options).search
-    except (re2.error, UnicodeEncodeError) as error:
-        reason = error.args[0].decode() if error.args and isinstance(error.args[0], bytes) else str(error)
-        raise InvalidRule(
-            f"The pattern {expression!r} of a bucket rule cannot be used: {reason}.",
-            hint="Patterns follow RE2 (github.com/google/re2/wiki/Syntax), which has neither look-around nor back "
-            "references, so that no pattern can run for ever.",
-        ) from error
-    return lambda partition_path: search(partition_path) is not None
-
-
-_ENGINES: dict[str, Engine] = {"regex": _regex}

@@ -258,13 +258,7 @@ def _move(store: ObjectStore, path: str) -> None:
 
 
 def _was_named(timeline: Timeline, instant: str, path: str) -> bool:
-    low, high = 0, timeline.head.version
-    while low < high:
-        middle = (low + high + 1) // 2
-        commit = timeline.read(middle)
-        assert commit is not None
-        low, high = (middle, high) if commit.instant <= instant else (low, middle - 1)
-    commit = timeline.read(low)
+    commit = timeline.read(timeline.newest_by(instant))
     return commit is not None and path in _paths_of(commit.actions)
 
 

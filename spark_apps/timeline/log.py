@@ -259,13 +259,19 @@ class Timeline:
         )
 
     def _version_at(self, instant: str) -> int:
-        low, high = self._state.expired_below, self._state.version
+        low = self._state.expired_below
         first = self.read(low)
         if first is None or first.instant > instant:
             raise VersionNotFound(
                 f"{self.store.uri} has nothing as early as {instant}; its oldest readable version is {low}"
                 f"{f' of {first.instant}' if first else ''} (UTC).",
             )
+        return self.newest_by(instant, low)
+
+    def newest_by(self, instant: str, low: int = 0) -> int:
+        """The newest version, from ``low`` on, whose instant is not after ``instant``; ``low`` if all are. Versions
+        that have expired are found too."""
+        high = self._state.version
         while low < high:
             middle = (low + high + 1) // 2
             commit = self.read(middle)

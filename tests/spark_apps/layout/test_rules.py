@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spark_apps.layout import engines
 from spark_apps.layout.hashing import MAX_BUCKETS
-from spark_apps.layout.rules import BucketRules, HashingConfig, parse_expressions, register_engine
+from spark_apps.layout.rules import BucketRules, HashingConfig, parse_expressions, render_expressions
 from spark_apps.storage.errors import InvalidRule
 
 # The demo of the partition-level bucket index document.
@@ -53,7 +54,10 @@ def test_given_a_pattern_without_anchors_then_it_matches_anywhere_and_anchors_ho
     [
         (r"\d{1,2},8", [(r"\d{1,2}", 8)]),
         (r"a{1,2},8;b{3,4},16", [("a{1,2}", 8), ("b{3,4}", 16)]),
-        (r"a\;b,8", [(r"a\;b", 8)]),
+        (r"a\;b,8", [("a;b", 8)]),
+        (r"a\,b,8", [("a,b", 8)]),
+        (r"\d{1\,2},8", [(r"\d{1,2}", 8)]),
+        (r"a\d\.\\\;,8", [(r"a\d\.\\;", 8)]),
         (r"a\\;b,8", None),
         (r"a\\,4;b,8", [(r"a\\", 4), ("b", 8)]),
         (" a , 8 ;\n b,16; ", [("a ", 8), ("b", 16)]),
@@ -129,20 +133,23 @@ def test_given_a_huge_pattern_then_it_is_refused():
         BucketRules("regex", [("a" * 10_001, 8)], 1)
 
 
-def test_given_an_unknown_engine_then_the_known_ones_are_named():
-    with pytest.raises(InvalidRule, match=r"'glob'.*regex"):
-        BucketRules("glob", "a,8", 1)
+class Anything(engines.RuleEngine):
+    def compile(self, expression):
+        return lambda path: True
 
 
-def test_given_a_registered_engine_then_its_rules_decide_and_its_name_stays_taken():
-    def prefix(expression):
-        return lambda path: path.startswith(expression)
+engines.register("anything", Anything())
 
-    register_engine("prefix", prefix)
-    assert BucketRules("prefix", "dt=2024,8", 1).count_for("dt=2024-11-11") == 8
-    assert BucketRules("prefix", "2024,8", 1).count_for("dt=2024-11-11") == 1
-    with pytest.raises(InvalidRule, match="exists already"):
-        register_engine("prefix", lambda expression: prefix(expression))
+
+@given(st.lists(st.tuples(st.text("\\;,a ", min_size=1, max_size=8), st.integers(1, 9)), max_size=4))
+def test_given_pairs_with_any_signs_then_their_string_form_gives_the_same_rules(pairs):
+    try:
+        rules = BucketRules("anything", pairs, 7)
+    except InvalidRule:
+        return
+    assert parse_expressions(render_expressions(rules.rules)) == rules.rules
+    assert BucketRules("anything", rules.text, 7).says_as(rules)
+    assert [rule.count for rule in rules.rules] == [count for _, count in pairs]
 
 
 def test_given_rules_then_they_compare_hash_and_travel_by_what_was_written():

@@ -1,0 +1,77 @@
+"""Code that a table names and that a user may bring: found by its name, never loaded because a table says so.
+
+A name stands for what this package brings, what an installed package offers under an entry point group, what was
+registered in this process, or a class whose dotted path this process was told to allow.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from typing import Generic, TypeVar
+
+from spark_apps.storage.errors import InvalidRule
+
+T = TypeVar("T")
+
+
+class Plugins(Generic[T]):
+    """What is known under one kind of name.
+
+    :param what: in the words of an error: "rule engine".
+    :param base: the class that every one of them is an instance of.
+    :param group: entry points: name -> class.
+    :param variable: environment variable with dotted paths of classes, separated by commas, that may be loaded.
+    """
+
+    def __init__(self, what: str, base: type[T], group: str, variable: str, built_in: Mapping[str, T]) -> None:
+        self.what, self.base, self.group, self.variable = what, base, group, variable
+        self._built_in = dict(built_in)
+        self._found: dict[str, T] = {}
+        self._allowed: set[str] = set()
+
+    def register(self, name: str, thing: T) -> None:
+        """Makes something known under a new name. :raises InvalidRule: if the name is taken: tables persist it."""
+        if name in self._built_in or self._found.setdefault(name, thing) is not thing:
+            raise InvalidRule(f"The {self.what} {name!r} exists already.", hint="Choose another name.")
+
+    def allow(self, *classes: str) -> None:
+        """Lets the classes of these dotted paths (``package.module.Class``) be loaded in this process."""
+        self._allowed.update(classes)
+
+    def find(self, name: str) -> T:
+        """What has this name. :raises InvalidRule: naming those that are known."""
+        if name in self._built_in:
+            return self._built_in[name]
+        if name not in self._found:
+            self._found[name] = self._load(name)
+        return self._found[name]
+
+    def _load(self, name: str) -> T:
+        offered = {point.name: point for point in entry_points(group=self.group)}
+        if name in offered:
+            return self._instance(name, offered[name])
+        listed = {part.strip() for part in os.environ.get(self.variable, "").split(",")}
+        if "." in name and name in self._allowed | listed:
+            module, _, attribute = name.rpartition(".")
+            return self._instance(name, EntryPoint(name, f"{module}:{attribute}", self.group))
+        hint = f"Known are: {', '.join(sorted({*self._built_in, *self._found, *offered}))}."
+        if "." in name:
+            hint += f" To load that class, list it in the environment variable {self.variable}."
+        raise InvalidRule(f"There is no {self.what} named {name!r} in this process.", hint=hint)
+
+    def _instance(self, name: str, point: EntryPoint) -> T:
+        try:
+            thing = getattr(import_module(point.module), point.attr)()
+        except (ImportError, AttributeError, TypeError) as error:
+            raise InvalidRule(
+                f"The {self.what} {name!r} ({point.value}) cannot be loaded: {error}.",
+                hint="Install the package that brings it, on the cluster too; the class must need no arguments.",
+            ) from error
+        if not isinstance(thing, self.base):
+            raise InvalidRule(
+                f"{point.value} is no {self.what}.", hint=f"Derive it from {self.base.__module__}.{self.base.__name__}."
+            )
+        return thing
