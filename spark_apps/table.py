@@ -25,10 +25,12 @@ from spark_apps.mergetree.tree import Snapshot
 from spark_apps.query.describe import (
     HistoryEntry,
     IndexInfo,
+    IndexStatus,
     PartitionInfo,
     history_of,
     indexes_of,
     partitions_of,
+    status_of,
 )
 from spark_apps.query.reading import read_rows
 from spark_apps.storage.errors import InvalidInput
@@ -171,6 +173,10 @@ class IndexedTable:
         """The indexes that were created by name."""
         return indexes_of(self._state)
 
+    def index_status(self, name: str) -> IndexStatus:
+        """What an index covers, how large it is, and when it was brought up to date. :raises IndexNotFound:"""
+        return status_of(self._handle.timeline, self._state, name)
+
     def history(self) -> list[HistoryEntry]:
         """All commits up to this version, oldest first."""
         return history_of(self._handle.timeline, self.version)
@@ -257,6 +263,9 @@ class IndexedTable:
         properties: Mapping[str, str] | None = None,
         if_not_exists: bool = False,
         comment: str | None = None,
+        partition_by: Sequence[str] | None = None,
+        index_table: str | None = None,
+        location: str | None = None,
         plan_only: bool = False,
         txn_id: str | None = None,
         window: int | None = None,
@@ -265,12 +274,16 @@ class IndexedTable:
 
         :param kind: the registered name of a handler: "record", "secondary", …
         :param deferred: refreshed by a task of its own, instead of in every commit of rows.
+        :param partition_by: partition columns that its entries are kept apart by, for kinds that can; ``()``: by none.
+        :param index_table: a name for what stores it. :param location: where, for kinds stored outside of the table.
         :param plan_only: return the plan of the build and do nothing.
         :raises IndexExists: :raises InvalidInput: :raises UnknownColumn:
         """
+        from spark_apps.actions.altering import IndexPlace
         from spark_apps.actions.indexing import CreateIndex
 
-        action = CreateIndex(name, kind, columns, included, deferred, dict(properties or {}), if_not_exists, comment)
+        place = IndexPlace(partition_by, index_table, location)
+        action = CreateIndex(name, kind, columns, included, deferred, properties, if_not_exists, comment, place=place)
         return self._planned(action) if plan_only else self._run(action, txn_id, window)
 
     def refresh_index(
@@ -303,6 +316,17 @@ class IndexedTable:
         from spark_apps.actions.indexing import DropIndexAction
 
         return self._run(DropIndexAction(name, if_exists), txn_id, window)
+
+    def alter_index(
+        self, name: str, properties: Mapping[str, str], *, txn_id: str | None = None, window: int | None = None
+    ) -> Receipt:
+        """Changes properties of an index that only say what is done from now on.
+
+        :raises IndexNotFound: :raises InvalidInput: if one is unknown, or is fixed while the index stands.
+        """
+        from spark_apps.actions.altering import AlterIndex
+
+        return self._run(AlterIndex(name, properties), txn_id, window)
 
     def verify(self, name: str) -> Any:
         """Compares an index with a full scan of this version: ``report.ok``, ``report.differences``.

@@ -14,10 +14,10 @@ from airflow.sdk.log import mask_secret
 
 from airflow_provider_index.compat import connection_missing
 from airflow_provider_index.runners.settings import SparkSettings, is_secret
-from spark_apps.storage.errors import InvalidInput, InvalidName, LakeIndexError
-from spark_apps.storage.names import check_table_name
+from spark_apps.storage.errors import InvalidInput, LakeIndexError
 from spark_apps.storage.store import Store
 from spark_apps.timeline.log import Timeline
+from spark_apps.timeline.warehouse import Warehouse
 
 DEFAULT_SPARK_CONN_ID = "spark_default"
 
@@ -113,17 +113,8 @@ class TableStoreHook(BaseHook):
 
         :raises InvalidName: if it is none of these; a name cannot lead out of the warehouse.
         """
-        if not isinstance(table, str) or not table.strip():
-            raise InvalidName(f"{table!r} cannot be a table.", hint="Give a URI, an absolute path, or a name.")
-        if "://" in table or table.startswith(("/", "file:")):
-            return Store(table).uri
-        parts = check_table_name(table)
-        if self.warehouse is None:
-            raise InvalidName(
-                f"The table {table!r} is given by name, and the connection {self.table_conn_id!r} names no warehouse.",
-                hint="Fill in the connection's warehouse, or give the table's URI.",
-            )
-        return Store(self.warehouse).below("/".join(parts)).uri
+        whose = f"the connection {self.table_conn_id!r}"
+        return Warehouse(self.warehouse, whose=whose).locate(table)
 
     def store(self, table: str) -> Store:
         """The store of a table's folder."""

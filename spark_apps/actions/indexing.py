@@ -12,6 +12,7 @@ import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Literal, get_args
 
+from spark_apps.actions.altering import IndexPlace
 from spark_apps.actions.building import Building
 from spark_apps.actions.compact import check_mode
 from spark_apps.actions.moves import RECORD_KIND
@@ -51,6 +52,7 @@ class CreateIndex(Action):
 
     :param included: columns carried beside, for kinds that do.
     :param deferred: leave the index empty now, and its upkeep to refreshes.
+    :param place: where it is kept, for kinds that leave that open.
     :param after_round: called after each round of the build with its number and the version it covers.
     """
 
@@ -67,6 +69,7 @@ class CreateIndex(Action):
         if_not_exists: bool = False,
         comment: str | None = None,
         *,
+        place: IndexPlace | None = None,
         after_round: Callable[[int, int], None] | None = None,
     ) -> None:
         if isinstance(columns, str):
@@ -79,6 +82,7 @@ class CreateIndex(Action):
         self.properties = {key: str(value) for key, value in (properties or {}).items()}
         self.if_not_exists = if_not_exists
         self.comment = comment
+        self.place = place or IndexPlace()
         self.after_round = after_round
 
     def validate(self, snapshot: Snapshot) -> None:
@@ -109,7 +113,7 @@ class CreateIndex(Action):
             properties=self.properties,
             comment=self.comment,
         )
-        return handler.validate(table, given)
+        return handler.validate(table, self.place.of(snapshot, given, handler))
 
     def plan(self, snapshot: Snapshot) -> IndexPlan:
         """What the build would read."""

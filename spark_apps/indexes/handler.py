@@ -13,7 +13,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
+from msgspec.structs import replace
+
 from spark_apps.mergetree.tree import Snapshot, Tree
+from spark_apps.storage.errors import InvalidInput
 from spark_apps.timeline.conflicts import KeysConflict
 from spark_apps.timeline.files import GroupKey
 from spark_apps.timeline.model import AnyAction, IndexDefinition, Scope, TableDefinition, Write
@@ -180,12 +183,40 @@ class IndexHandler(ABC):
     """Whether entries name rows by key and partition, so that they stay right when rows go to other files
     there."""
 
+    partitioned: ClassVar[bool] = False
+    """Whether entries can be kept apart by partition columns (:attr:`IndexDefinition.partition_by`)."""
+
+    changeable: ClassVar[frozenset[str]] = frozenset()
+    """Properties that may change while the index stands, for they only say what is done from then on."""
+
     @abstractmethod
     def validate(self, table: TableDefinition, definition: IndexDefinition) -> IndexDefinition:
         """The definition, completed with the kind's defaults.
 
         :raises InvalidInput: (or one of its kin) if such an index cannot be on such a table.
         """
+
+    def alter(
+        self, table: TableDefinition, definition: IndexDefinition, properties: Mapping[str, str]
+    ) -> IndexDefinition:
+        """The definition with some properties changed.
+
+        :raises InvalidInput: if one is not known, cannot have that value, or is fixed while the index stands.
+        """
+        changed = self.validate(table, replace(definition, properties={**definition.properties, **properties}))
+        fixed = sorted(
+            name
+            for name in changed.properties
+            if changed.properties[name] != definition.properties.get(name) and name not in self.changeable
+        )
+        if fixed:
+            raise InvalidInput(
+                f"The property {fixed[0]!r} of the index {definition.name!r} is fixed while the index stands: what it "
+                "holds was made with it.",
+                hint=f"Those that can change: {', '.join(sorted(self.changeable)) or 'none'}. For others drop the "
+                "index and create it anew.",
+            )
+        return replace(definition, properties=changed.properties)
 
     @abstractmethod
     def tree(self, table: TableDefinition, definition: IndexDefinition) -> Tree | None:

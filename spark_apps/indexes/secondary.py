@@ -8,6 +8,7 @@ predicate is always applied to the rows as well, so an entry too many costs a re
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar, Literal
 
 from pyspark.sql import DataFrame
@@ -26,6 +27,7 @@ class SecondaryHandler(EntryHandler):
     """One entry a row."""
 
     kind: ClassVar[str] = "secondary"
+    changeable = frozenset({"tombstones"})
 
     def validate(self, table: TableDefinition, definition: IndexDefinition) -> IndexDefinition:
         if not definition.columns:
@@ -41,6 +43,18 @@ class SecondaryHandler(EntryHandler):
                 f"The index property 'tombstones' is {tombstones!r}.", hint=f"Use one of: {', '.join(TOMBSTONES)}."
             )
         return {"tombstones": tombstones}
+
+    def alter(
+        self, table: TableDefinition, definition: IndexDefinition, properties: Mapping[str, str]
+    ) -> IndexDefinition:
+        changed = super().alter(table, definition, properties)
+        if is_lazy(definition) and not is_lazy(changed):
+            raise InvalidInput(
+                f"The index {definition.name!r} may hold entries of old values, which eager tombstones never come back "
+                "for.",
+                hint="Leave it lazy, or drop the index and create it anew.",
+            )
+        return changed
 
     def key(self, table: TableDefinition, definition: IndexDefinition) -> tuple[str, ...]:
         # The partition too: without a record index a record key is unique in its partition only.

@@ -48,6 +48,57 @@ class IndexInfo:
     definition: IndexDefinition
 
 
+@dataclass(frozen=True)
+class IndexStatus:
+    """How far an index tells of its table, and how large it is.
+
+    ``covered`` and ``lagging`` count data files and their bytes, by file groups: where an index lags behind in a
+    group, all files of the group count as lagging. ``files`` and ``bytes`` are the index's own. ``refreshed`` is the
+    version of the last commit that built or refreshed it, ``None`` if none did; the instants are
+    ``yyyyMMddHHmmssSSS`` in UTC.
+    """
+
+    covered_files: int
+    covered_bytes: int
+    lagging_files: int
+    lagging_bytes: int
+    files: int
+    bytes: int
+    created: int
+    created_at: str | None
+    refreshed: int | None
+    refreshed_at: str | None
+
+
+def status_of(timeline: Timeline, state: State, name: str) -> IndexStatus:
+    """The status of an index. :raises IndexNotFound:"""
+    entry = state.index(name)
+    covered: list[int] = []
+    lagging: list[int] = []
+    for file in state.files(DATA_TREE):
+        (covered if entry.covers(file.group_key) else lagging).append(file.bytes)
+    own = [file.bytes for file in state.files(entry.definition.tree)]
+    # What was created empty was not brought up to date by that.
+    empty = entry.definition.deferred and entry.refreshed == entry.created
+    return IndexStatus(
+        covered_files=len(covered),
+        covered_bytes=sum(covered),
+        lagging_files=len(lagging),
+        lagging_bytes=sum(lagging),
+        files=len(own),
+        bytes=sum(own),
+        created=entry.created,
+        created_at=_instant(timeline, entry.created),
+        refreshed=None if empty else entry.refreshed,
+        refreshed_at=None if empty else _instant(timeline, entry.refreshed),
+    )
+
+
+def _instant(timeline: Timeline, version: int) -> str | None:
+    commit = timeline.read(version)
+    return None if commit is None else commit.instant
+
+
 def partitions_of(state: State) -> dict[str, PartitionInfo]:
     """Partition path -> its bucket count and live files, by path."""
     files: dict[str, list[DataFile]] = {path: [] for path in state.partitions}

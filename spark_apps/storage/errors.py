@@ -8,10 +8,13 @@
     │   ├── InvalidSchema         a batch or definition that does not fit the table
     │   ├── InvalidRule           a bucket rule or bucket count
     │   ├── InvalidPredicate      a SQL predicate that cannot be parsed
-    │   └── UnknownColumn         a column that the table lacks
+    │   ├── InvalidStatement      a SQL statement that cannot be parsed, with its place
+    │   ├── UnknownColumn         a column that the table lacks
+    │   └── UnsupportedSource     a source with something that cannot be honoured, by its name
     ├── NotFound
     │   ├── TableNotFound
     │   ├── IndexNotFound
+    │   ├── PartitionNotFound
     │   ├── VersionNotFound       a version or instant that the log does not hold
     │   ├── SnapshotExpired       it was there, and an expiry commit ended it
     │   └── TransactionNotFound
@@ -89,8 +92,32 @@ class InvalidPredicate(InvalidInput):
     """A SQL predicate that cannot be parsed."""
 
 
+class InvalidStatement(InvalidInput):
+    """A SQL statement that cannot be parsed, or one with a clause that is refused.
+
+    :param line: of the script, from 1. :param column: from 1.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        outcome: str | None = None,
+        hint: str = "",
+        line: int | None = None,
+        column: int | None = None,
+    ) -> None:
+        super().__init__(message, outcome=outcome, hint=hint)
+        self.line = line
+        self.column = column
+
+
 class UnknownColumn(InvalidInput):
     """A column that the table lacks."""
+
+
+class UnsupportedSource(InvalidInput):
+    """A registered source, or one to be, has something that cannot be honoured: rows would be wrong, so none are given."""
 
 
 class NotFound(LakeIndexError, LookupError):
@@ -103,6 +130,10 @@ class TableNotFound(NotFound):
 
 class IndexNotFound(NotFound):
     """The table has no index of that name."""
+
+
+class PartitionNotFound(NotFound):
+    """The table has no such partition."""
 
 
 class VersionNotFound(NotFound):

@@ -116,6 +116,11 @@ class Store:
         infos = self._call("list", prefix, lambda s: self._listing(s, prefix, after))
         return sorted(infos, key=lambda info: info.key)
 
+    def folders(self, prefix: str = "") -> builtins.list[str]:
+        """Names of the folders right below ``prefix``, sorted; what lies inside them is not listed."""
+        found = self._call("list", prefix, lambda s: obstore.list_with_delimiter(s, prefix or None)["common_prefixes"])
+        return sorted(path.rstrip("/").rpartition("/")[2] for path in found)
+
     def delete(self, keys: Iterable[str]) -> None:
         """Deletes objects; one that is gone already is no error."""
         for key in keys:

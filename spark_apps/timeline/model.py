@@ -146,7 +146,8 @@ IndexState = Literal["creating", "active", "disabled"]
 
 class IndexDefinition(Struct, frozen=True):
     """What an index is. ``index_id`` is new with each creation, so that the files of a dropped index cannot become
-    those of a later one with the same name."""
+    those of a later one with the same name. ``partition_by``: the partition columns that entries are kept apart by, if
+    that was said. ``index_table`` is a name for what stores the index; ``location`` is where, outside of the table."""
 
     name: str
     kind: str
@@ -158,6 +159,9 @@ class IndexDefinition(Struct, frozen=True):
     hash_function: str = "xxhash64"
     properties: dict[str, str] = {}
     comment: str | None = None
+    partition_by: tuple[str, ...] | None = None
+    index_table: str | None = None
+    location: str | None = None
 
     @property
     def tree(self) -> str:

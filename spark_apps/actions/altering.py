@@ -1,0 +1,114 @@
+"""What is said of an index beside what it holds: where it is kept and how it is called, and properties that change.
+
+Follows seed ``003_b2126cd8dfebb648.txt``: its clauses ``PARTITIONED BY``, ``IN TABLE`` and ``LOCATION``, and ``ALTER
+INDEX … SET IDXPROPERTIES``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from msgspec.structs import replace
+
+from spark_apps.actions.template import Action, Attempt, Work
+from spark_apps.indexes.handler import IndexHandler
+from spark_apps.indexes.registry import find
+from spark_apps.mergetree.schema import resolve
+from spark_apps.mergetree.tree import Snapshot
+from spark_apps.storage.errors import InvalidInput
+from spark_apps.storage.names import check_table_name
+from spark_apps.storage.store import Store
+from spark_apps.timeline.model import SCHEMA_SCOPE, IndexDefinition, PutIndex, Write, definition_scope
+
+
+@dataclass(frozen=True)
+class IndexPlace:
+    """Where an index is kept, as far as its maker says.
+
+    :param partition_by: partition columns that entries are kept apart by; ``()`` for none, ``None`` as the kind does.
+    :param index_table: a name for what stores the index, unique in its database for those who list it.
+    :param location: URI or path of the storage of a kind that has it outside of the table.
+    """
+
+    partition_by: Sequence[str] | None = None
+    index_table: str | None = None
+    location: str | None = None
+
+    def of(self, snapshot: Snapshot, definition: IndexDefinition, handler: IndexHandler) -> IndexDefinition:
+        """The definition with this place. :raises InvalidInput: if the kind cannot be kept there."""
+        if self.index_table is not None:
+            check_table_name(self.index_table)
+        if not handler.own_storage:
+            if self.index_table is not None:
+                raise InvalidInput(
+                    f"An index of kind {definition.kind!r} is stored outside of the table and has no index table.",
+                    hint="Leave IN TABLE (index_table) out.",
+                )
+        elif self.location is not None:
+            _check_own(snapshot, definition, self.location)
+        return replace(
+            definition,
+            partition_by=self._columns(snapshot, definition, handler),
+            index_table=self.index_table,
+            location=None if handler.own_storage else self.location,
+        )
+
+    def _columns(
+        self, snapshot: Snapshot, definition: IndexDefinition, handler: IndexHandler
+    ) -> tuple[str, ...] | None:
+        if self.partition_by is None:
+            return None
+        found = resolve(self.partition_by, snapshot.table.partition_by, f"PARTITIONED BY of {definition.name!r}")
+        if found and not handler.partitioned:
+            raise InvalidInput(
+                f"Entries of an index of kind {definition.kind!r} are kept together for all partitions, so that one "
+                "lookup reads one place.",
+                hint="Leave PARTITIONED BY out, or leave it empty: PARTITIONED BY ().",
+            )
+        return found
+
+
+def home_of(snapshot: Snapshot, name: str) -> str:
+    """URI of the folder that holds an index's files."""
+    return f"{snapshot.store.uri.rstrip('/')}/_index/indexes/{name}"
+
+
+def _check_own(snapshot: Snapshot, definition: IndexDefinition, location: str) -> None:
+    own = home_of(snapshot, definition.name)
+    if Store(location).uri != own:
+        raise InvalidInput(
+            f"An index of kind {definition.kind!r} is kept with the log of its table, at {own!r}, and not at "
+            f"{location!r}: one commit publishes both, and one cleaning looks after both.",
+            hint="Leave LOCATION out.",
+        )
+
+
+class AlterIndex(Action):
+    """Changes properties of an index that only say what is done from now on; its handler says which they are."""
+
+    operation: ClassVar[str] = "alter_index"
+
+    def __init__(self, name: str, properties: Mapping[str, str]) -> None:
+        self.name = name
+        self.properties = {key: str(value) for key, value in properties.items()}
+
+    def validate(self, snapshot: Snapshot) -> None:
+        self._changed(snapshot)
+
+    def _changed(self, snapshot: Snapshot) -> IndexDefinition:
+        definition = snapshot.state.index(self.name).definition
+        return find(definition.kind).alter(snapshot.table, definition, self.properties)
+
+    def work(self, attempt: Attempt) -> Work | None:
+        entry = attempt.snapshot.state.index(self.name)
+        changed = self._changed(attempt.snapshot)
+        if changed == entry.definition:
+            return None
+        return Work(
+            actions=[PutIndex(changed, state=entry.state)],
+            reads=[SCHEMA_SCOPE],
+            writes=[Write(definition_scope(self.name), "replace")],
+            metrics={"properties": len(self.properties)},
+        )

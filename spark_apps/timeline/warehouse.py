@@ -1,0 +1,77 @@
+"""Where tables are that are called by name: ``db.table`` is the folder ``db/table`` below a warehouse.
+
+There is no catalog to keep in step: a table of a warehouse is a folder with a log, and listing finds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from spark_apps.storage.errors import InvalidName
+from spark_apps.storage.names import check_table_name
+from spark_apps.storage.store import Store
+from spark_apps.timeline.log import commit_key
+
+LOGS_OF_SOURCES = "_indexes"
+"""Folder beside registered sources that holds their logs."""
+
+_DEEPEST = 3
+"""How many folders a name may have when a warehouse is listed: catalog, database, table."""
+
+
+@dataclass(frozen=True)
+class Warehouse:
+    """A folder of tables, and how its store is reached.
+
+    :param root: URI or path; ``None`` where tables are only given by location.
+    :param options: of :class:`~spark_apps.storage.store.Store`; may hold secrets.
+    :param whose: who should have named a root, for errors.
+    """
+
+    root: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    whose: str = "the call"
+
+    def locate(self, table: str) -> str:
+        """The location of a table given by URI, by absolute path, or by name.
+
+        :raises InvalidName: if it is none of these; a name cannot lead out of the warehouse.
+        """
+        if not isinstance(table, str) or not table.strip():
+            raise InvalidName(f"{table!r} cannot be a table.", hint="Give a URI, an absolute path, or a name.")
+        if "://" in table or table.startswith(("/", "file:")):
+            return Store(table).uri
+        parts = check_table_name(table)
+        if self.root is None:
+            raise InvalidName(
+                f"The table {table!r} is given by name, and {self.whose} names no warehouse.",
+                hint="Fill in the connection's warehouse (in a call, warehouse=…), or give the table's URI.",
+            )
+        return Store(self.root).below("/".join(parts)).uri
+
+    def store(self, table: str) -> Store:
+        """The store of a table's folder."""
+        return Store(self.locate(table), self.options)
+
+    def tables(self) -> Iterator[tuple[str, str]]:
+        """Name and location of every table below the root, by its log, dropped ones too.
+
+        Only folders are listed, and none inside a table. Without a root there is nothing to list.
+        """
+        if self.root is not None:
+            yield from self._below(Store(self.root, self.options), ())
+
+    def _below(self, root: Store, parts: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+        for name in root.folders("/".join(parts)):
+            path = "/".join((*parts, name))
+            if name == LOGS_OF_SOURCES:
+                for source in root.folders(path):
+                    yield ".".join((*parts, source)), root.below("/".join((*parts, source))).uri
+            elif name.startswith(("_", ".")):
+                continue
+            elif root.head(f"{path}/{commit_key(0)}") is not None:
+                yield ".".join((*parts, name)), root.below(path).uri
+            elif len(parts) + 1 < _DEEPEST:
+                yield from self._below(root, (*parts, name))
