@@ -32,10 +32,10 @@ def kept(state: State) -> list[IndexEntry]:
     instead."""
     from spark_apps.indexes.registry import available
 
+    active = [entry for entry in state.indexes.values() if entry.active and not entry.definition.deferred]
+    handlers = {entry.definition.kind: available(entry.definition.kind) for entry in active}
     return [
-        entry
-        for entry in state.indexes.values()
-        if entry.active and not entry.definition.deferred and available(entry.definition.kind) is not None
+        entry for entry in active if (handler := handlers[entry.definition.kind]) is not None and handler.maintains
     ]
 
 

@@ -183,6 +183,10 @@ class IndexHandler(ABC):
     """Whether entries name rows by key and partition, so that they stay right when rows go to other files
     there."""
 
+    maintains: ClassVar[bool] = True
+    """Whether the index can change in the commit of a write (:meth:`maintain`). Else it lags behind after one until it
+    is refreshed, deferred or not."""
+
     partitioned: ClassVar[bool] = False
     """Whether entries can be kept apart by partition columns (:attr:`IndexDefinition.partition_by`)."""
 

@@ -7,11 +7,11 @@ on to its base while the log goes on, whatever the size of the table. The shared
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal
 
 from spark_apps.timeline.columns import Columns
-from spark_apps.timeline.model import AddFile, Struct
+from spark_apps.timeline.model import COVERS, AddFile, Struct
 
 GroupKey = tuple[str, str]
 """(partition, group)."""
@@ -51,6 +51,20 @@ class DataFile(Struct, frozen=True):
 def merge_order(file: DataFile) -> tuple[int, bool, str]:
     """Sort key of the files of a group: lowest place first, a base before the deltas of its place."""
     return file.place, file.kind == "delta", file.path
+
+
+def covered_lineages(files: Iterable[DataFile]) -> frozenset[int]:
+    """The data files that an index which addresses files tells of, by lineage; from its own files."""
+    parts = [part for file in files if file.extra for part in file.extra.get(COVERS, ())]
+    return frozenset(lineage for part in parts for lineage in part["lineages"])
+
+
+def lowest_plain(files: Sequence[DataFile]) -> DataFile | None:
+    """The file under all others of a group (given in merge order), if its rows stand where no later one says
+    otherwise: a base, or a delta without tombstones, with nothing but deltas over it."""
+    if not files or files[0].tombstones or not files[0].lineage:
+        return None
+    return files[0] if all(file.kind == "delta" for file in files[1:]) else None
 
 
 class _Tree:

@@ -147,7 +147,9 @@ IndexState = Literal["creating", "active", "disabled"]
 class IndexDefinition(Struct, frozen=True):
     """What an index is. ``index_id`` is new with each creation, so that the files of a dropped index cannot become
     those of a later one with the same name. ``partition_by``: the partition columns that entries are kept apart by, if
-    that was said. ``index_table`` is a name for what stores the index; ``location`` is where, outside of the table."""
+    that was said. ``index_table`` is a name for what stores the index; ``location`` is where, outside of the table.
+    ``addresses``: whether entries name rows by key, or files, which they know by lineage; the latter are not told of
+    the same rows in other files (a compaction) either."""
 
     name: str
     kind: str
@@ -162,6 +164,7 @@ class IndexDefinition(Struct, frozen=True):
     partition_by: tuple[str, ...] | None = None
     index_table: str | None = None
     location: str | None = None
+    addresses: Literal["key", "file"] = "key"
 
     @property
     def tree(self) -> str:
@@ -174,6 +177,11 @@ class IndexDefinition(Struct, frozen=True):
 
 class Action(Struct, frozen=True, tag_field="action"):
     """One change of the state."""
+
+
+COVERS = "covers"
+"""In :attr:`AddFile.extra` of an index that addresses files: which ones it tells of
+(:mod:`spark_apps.indexes.lineage`)."""
 
 
 class AddFile(Action, frozen=True, tag="add"):

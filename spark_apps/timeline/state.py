@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from spark_apps.storage.errors import IndexNotFound, LogDamaged, TableNotFound
 from spark_apps.timeline import model
-from spark_apps.timeline.files import DataFile, FileSet, GroupKey
+from spark_apps.timeline.files import DataFile, FileSet, GroupKey, covered_lineages, lowest_plain, merge_order
 from spark_apps.timeline.model import (
     DATA_TREE,
     Commit,
@@ -66,7 +66,8 @@ class IndexEntry(Struct, frozen=True):
 
     ``lag`` names the file groups it does not cover: covered through which version. ``dirty`` tells of each of these the
     newest version whose change the index was not told of: who covers it through there has covered all, because later
-    changes, if any, brought their own entries.
+    changes, if any, brought their own entries. An index that addresses files lags in a group whenever a file of it is
+    new to the index, whatever its rows.
     """
 
     definition: IndexDefinition
@@ -83,6 +84,11 @@ class IndexEntry(Struct, frozen=True):
     @property
     def active(self) -> bool:
         return self.state == "active"
+
+    @property
+    def by_file(self) -> bool:
+        """Whether entries name files; those of a file that is gone are known to be void."""
+        return self.definition.addresses == "file"
 
 
 class State:
@@ -178,15 +184,15 @@ class State:
             if type(action) is model.AddFile:
                 self._add(action, commit, effect)
             else:
-                self._rows_changed(effect.changed, commit)
+                self._rows_changed(effect, commit)
                 _FOLD[type(action)](self, action, commit, effect)
         replaces = any(write.mode in ("replace", "observed") for write in commit.writes)
         if not effect.restored and replaces:
             # Rows that went without others in their place: an index that was not told still lists them.
             effect.changed |= {group for group in effect.cut - effect.filled if self._has_files(group)}
-            self._rows_changed(effect.changed, commit)
+            self._rows_changed(effect, commit)
             self._spread_lag(lag_before, effect.moved, commit)
-        self._rows_changed(effect.changed, commit)
+        self._rows_changed(effect, commit)
         if not effect.restored:
             emptied = {group for group in effect.cut if not self._has_files(group)}
             moved = {group for group in emptied if replaces and group[0] in {other[0] for other in effect.moved}}
@@ -206,6 +212,9 @@ class State:
         """File groups that are gone. An index that was not told, or did not cover them, still holds entries of their
         rows; it must not count as covering such a group should it come into being again."""
         for name, entry in self.indexes.items():
+            if entry.by_file:
+                self._set_lag(name, {g: at for g, at in entry.lag.items() if g not in groups}, entry.dirty)
+                continue
             told = not rows_went or entry.definition.tree in commit.maintained
             left = {group for group in groups if group in entry.lag or not told}
             if left:
@@ -227,18 +236,23 @@ class State:
                 lag, dirty = dict.fromkeys(again, NEVER), dict.fromkeys(again, commit.version)
                 self._set_lag(name, {**entry.lag, **lag}, {**entry.dirty, **dirty})
 
-    def _rows_changed(self, changed: set[GroupKey], commit: Commit) -> None:
-        """Groups whose rows changed lag behind in every index that the commit did not keep in step."""
+    def _rows_changed(self, effect: _Effect, commit: Commit) -> None:
+        """Groups whose rows changed (of which a file is new) lag behind in every index that the commit did not keep in
+        step."""
         for name, entry in self.indexes.items():
-            if changed and entry.definition.tree not in commit.maintained:
-                lag = {**dict.fromkeys(changed, commit.version - 1), **entry.lag}
-                self._set_lag(name, lag, {**entry.dirty, **dict.fromkeys(changed, commit.version)})
-        changed.clear()
+            groups = effect.changed | effect.arrived if entry.by_file else effect.changed
+            if groups and entry.definition.tree not in commit.maintained:
+                lag = {**dict.fromkeys(groups, commit.version - 1), **entry.lag}
+                self._set_lag(name, lag, {**entry.dirty, **dict.fromkeys(groups, commit.version)})
+        effect.changed.clear()
+        effect.arrived.clear()
 
     def _spread_lag(self, before: dict[str, dict[GroupKey, int]], moved: set[GroupKey], commit: Commit) -> None:
         """Rows moved between the groups of a partition (a rescale): what one group lagged by, all may lag by now."""
         for name in before.keys() & self.indexes.keys():
             entry = self.indexes[name]
+            if entry.by_file:
+                continue
             lag, dirty = dict(entry.lag), dict(entry.dirty)
             for partition in {group[0] for group in moved}:
                 lagging = [group for group in before[name] if group[0] == partition]
@@ -267,6 +281,7 @@ class State:
         self.file_set.add(file)
         if action.tree == DATA_TREE:
             effect.filled.add(file.group_key)
+            effect.arrived.add(file.group_key)
             (effect.changed if file.place == commit.version else effect.moved).add(file.group_key)
 
     def _is_known(self, file: DataFile) -> bool:
@@ -324,15 +339,24 @@ class State:
         entry = self.index_of_tree(action.tree)
         if entry is None:
             return
+        told = frozenset[int]() if not entry.by_file else covered_lineages(self.file_set.files(action.tree))
         lag: dict[GroupKey, int] = {}
         for group, through in entry.lag.items():
             if action.partitions is not None and group[0] not in action.partitions:
                 lag[group] = through
             elif entry.dirty[group] > action.through:
                 lag[group] = max(through, action.through)
+            elif entry.by_file and self._untold(group, told):
+                lag[group] = through
         name = entry.definition.name
         self._set_lag(name, lag, entry.dirty)
         self.indexes[name] = replace(self.indexes[name], refreshed=commit.version)
+
+    def _untold(self, group: GroupKey, told: frozenset[int]) -> bool:
+        """Whether an index that addresses files could tell of a group and does not. The file may have come while the
+        index was built, with rows of before: its place in the merge order then does not show it."""
+        lowest = lowest_plain(sorted(self.file_set.files(DATA_TREE, *group), key=merge_order))
+        return lowest is not None and lowest.lineage not in told
 
     def _set_lag_action(self, action: model.SetLag, commit: Commit, _effect: _Effect) -> None:
         entry = self.index_of_tree(action.tree)
@@ -404,6 +428,7 @@ class _Effect:
         self.changed: set[GroupKey] = set()
         self.moved: set[GroupKey] = set()
         self.filled: set[GroupKey] = set()
+        self.arrived: set[GroupKey] = set()
         self.born: set[GroupKey] = set()
         self.cut: set[GroupKey] = set()
         self.restored = False

@@ -1,0 +1,201 @@
+"""Which data files an index that addresses files tells of, by lineage, and what it says of the columns of each.
+
+That is written down in ``AddFile.extra["covers"]`` of one small file a stage, the carrier, which holds nothing else: it
+comes and goes with the commits that write entries, so that a restored version knows what it knew. Entries of files
+that are gone are void wherever they still lie.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+
+from spark_apps.mergetree.tree import Snapshot
+from spark_apps.mergetree.write import lineage as id_of
+from spark_apps.storage.store import ObjectStore
+from spark_apps.timeline.files import DataFile, GroupKey, lowest_plain
+from spark_apps.timeline.model import COVERS, AddFile
+
+LINEAGE = "__index_lineage"
+"""Column of entries: the lineage of the data file that a row was read from."""
+
+CARRIER_GROUP = "coverage"
+"""File group of the carriers."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Data files whose entries were written together, with the same columns.
+
+    :param stage: what wrote them; entry files name the stages whose entries they can hold.
+    :param columns: the columns that the index holds of these files.
+    :param source: the columns that these files themselves have, where that is known: any other is null in their rows.
+    :param lineages: the files, with their bytes.
+    :param dropped: files that are gone and of whose entries a compaction took some away, not all: neither covered, nor
+        to be indexed again before the rest of them is out.
+    """
+
+    stage: str
+    columns: tuple[str, ...]
+    source: tuple[str, ...] | None
+    lineages: Mapping[int, int]
+    dropped: frozenset[int] = frozenset()
+
+    def to_extra(self) -> dict[str, Any]:
+        extra: dict[str, Any] = {
+            "stage": self.stage,
+            "columns": list(self.columns),
+            "source": None if self.source is None else list(self.source),
+            "lineages": list(self.lineages),
+            "bytes": list(self.lineages.values()),
+        }
+        return extra if not self.dropped else {**extra, "dropped": sorted(self.dropped)}
+
+    @classmethod
+    def of(cls, extra: Mapping[str, Any]) -> Part:
+        lineages = extra["lineages"]
+        sizes = extra.get("bytes") or [0] * len(lineages)
+        source = extra.get("source")
+        return cls(
+            str(extra.get("stage", "")),
+            tuple(extra["columns"]),
+            None if source is None else tuple(source),
+            dict(zip(lineages, sizes, strict=True)),
+            frozenset(extra.get("dropped", ())),
+        )
+
+
+class Coverage:
+    """The data files that an index tells of."""
+
+    def __init__(self, parts: Iterable[Part] = ()) -> None:
+        self.parts = tuple(part for part in parts if part.lineages or part.dropped)
+        self._by_lineage = {lineage: part for part in self.parts for lineage in part.lineages}
+
+    @classmethod
+    def of(cls, files: Iterable[DataFile | AddFile]) -> Coverage:
+        """What the files of an index say, entry files and carriers alike."""
+        return cls(Part.of(part) for file in files if file.extra for part in file.extra.get(COVERS, ()))
+
+    @classmethod
+    def single(
+        cls, stage: str, columns: Iterable[str], source: Sequence[str] | None, files: Iterable[DataFile]
+    ) -> Coverage:
+        """Data files whose entries one stage wrote with the same columns."""
+        sizes = {file.lineage: file.bytes for file in files}
+        return cls([Part(stage, tuple(columns), None if source is None else tuple(source), sizes)])
+
+    def __or__(self, other: Coverage) -> Coverage:
+        return Coverage((*self.parts, *other.parts))
+
+    def __bool__(self) -> bool:
+        return bool(self.parts)
+
+    @property
+    def lineages(self) -> frozenset[int]:
+        """The data files covered."""
+        return frozenset(self._by_lineage)
+
+    @property
+    def dropped(self) -> frozenset[int]:
+        """See :attr:`Part.dropped`."""
+        return frozenset(lineage for part in self.parts for lineage in part.dropped)
+
+    @property
+    def stages(self) -> frozenset[str]:
+        return frozenset(part.stage for part in self.parts)
+
+    def columns(self, lineage: int) -> tuple[str, ...]:
+        """The columns that the index holds of a file that it covers."""
+        return self._by_lineage[lineage].columns
+
+    def bytes(self, lineage: int) -> int:
+        """The size of a data file that it covers, gone or not."""
+        return self._by_lineage[lineage].lineages[lineage]
+
+    def stage(self, lineage: int) -> str:
+        """What wrote the entries of a file."""
+        return self._by_lineage[lineage].stage
+
+    def answers(self, lineage: int, column: str) -> bool:
+        """Whether the index knows the values of a column in a file: it holds them, or the file lacks the column, so
+        that they are null."""
+        part = self._by_lineage.get(lineage)
+        if part is None:
+            return False
+        return _among(column, part.columns) or (part.source is not None and not _among(column, part.source))
+
+    def without(self, lineages: Collection[int]) -> Coverage:
+        """The coverage of the other files; nothing is left to be known of these."""
+        gone = frozenset(lineages)
+        return Coverage(
+            replace(
+                part,
+                lineages={lineage: size for lineage, size in part.lineages.items() if lineage not in gone},
+                dropped=part.dropped - gone,
+            )
+            for part in self.parts
+        )
+
+    def voiding(self, lineages: Collection[int]) -> Coverage:
+        """The coverage of the other files, which remembers that entries of these may still lie somewhere."""
+        gone = frozenset(lineages)
+        return Coverage(
+            replace(
+                part,
+                lineages={lineage: size for lineage, size in part.lineages.items() if lineage not in gone},
+                dropped=part.dropped | (gone & part.lineages.keys()),
+            )
+            for part in self.parts
+        )
+
+    def to_extra(self) -> dict[str, Any]:
+        """For :attr:`AddFile.extra` of a carrier."""
+        return {COVERS: [part.to_extra() for part in self.parts]}
+
+
+def indexable(snapshot: Snapshot) -> dict[GroupKey, DataFile]:
+    """Of each file group the file that an index which addresses files can tell of: the lowest, if it is plain. Of a
+    registered source that is every file."""
+    found = {group: lowest_plain(files) for group, files in snapshot.groups().items()}
+    return {group: file for group, file in found.items() if file is not None}
+
+
+def is_carrier(file: DataFile | AddFile) -> bool:
+    """Whether a file of an index tells what is covered, and holds no entries."""
+    return file.group == CARRIER_GROUP
+
+
+def entry_files(files: Iterable[DataFile]) -> list[DataFile]:
+    """The files of an index that hold entries."""
+    return [file for file in files if not is_carrier(file)]
+
+
+def carriers(files: Iterable[DataFile]) -> list[DataFile]:
+    """The files of an index that tell what it covers."""
+    return [file for file in files if is_carrier(file)]
+
+
+def carrier(store: ObjectStore, tree: str, directory: str, coverage: Coverage, place: int) -> AddFile:
+    """Stages a carrier.
+
+    :param tree: the index's. :param directory: key of a folder of this attempt that holds no other carrier.
+    :param place: the version that the entries tell of.
+    """
+    extra = coverage.to_extra()
+    path = f"{directory}/coverage.json"
+    data = msgspec.json.encode(extra)
+    store.put(path, data)
+    return AddFile(tree, "", CARRIER_GROUP, path, "base", 0, len(data), place, 0, id_of(path), extra)
+
+
+def stage_id(directory: str) -> str:
+    """A short name for what is written into a folder, for :attr:`Part.stage`."""
+    return f"{id_of(directory):016x}"[:12]
+
+
+def _among(name: str, names: Sequence[str]) -> bool:
+    return name in names or name.lower() in {other.lower() for other in names}
