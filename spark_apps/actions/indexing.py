@@ -57,6 +57,7 @@ class CreateIndex(Action):
     """
 
     operation: ClassVar[str] = "create_index"
+    on_sources = "observing"
 
     def __init__(
         self,
@@ -175,6 +176,8 @@ class RefreshIndex(Action):
     """
 
     operation: ClassVar[str] = "refresh_index"
+    on_sources = "observing"
+    commits_observation = True
 
     def __init__(
         self,
@@ -232,6 +235,7 @@ class CompactIndex(Action):
     """Folds the files of an index."""
 
     operation: ClassVar[str] = "compact_index"
+    on_sources = "observing"
 
     def __init__(self, name: str, mode: CompactMode = "quick") -> None:
         self.name = name
@@ -252,6 +256,7 @@ class DropIndexAction(Action):
     """Drops an index. Its files go when the table is cleaned."""
 
     operation: ClassVar[str] = "drop_index"
+    on_sources = "blind"
 
     def __init__(self, name: str, if_exists: bool = False) -> None:
         self.name = name
@@ -261,7 +266,7 @@ class DropIndexAction(Action):
         if self.if_exists and self.name not in snapshot.state.indexes:
             return
         kind = snapshot.state.index(self.name).definition.kind
-        if kind == RECORD_KIND and not snapshot.table.bucketed:
+        if kind == RECORD_KIND and not snapshot.table.bucketed and snapshot.table.source is None:
             raise InvalidInput(
                 f"The index {self.name!r} finds the file groups of a table without buckets, so it cannot be dropped.",
                 hint="If it is damaged, rebuild it: refresh_index(name, mode='full').",

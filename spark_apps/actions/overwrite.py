@@ -187,6 +187,7 @@ class Drop(Action):
     """The table goes, with all its indexes. Its files stay until they are cleaned or deleted by hand."""
 
     operation: ClassVar[str] = "drop_table"
+    on_sources = "blind"
 
     def work(self, attempt: Attempt) -> Work | None:
         return Work(actions=[DropTable()], writes=[Write(table_scope(), "replace")])

@@ -11,16 +11,18 @@ import logging
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from spark_apps.actions.observing import Observation, check_columns, observe
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.storage.errors import (
     AlreadyCommitted,
     AttemptAborted,
     CommitStateUnknown,
+    InvalidInput,
     LakeIndexError,
 )
 from spark_apps.timeline import windows
@@ -28,6 +30,7 @@ from spark_apps.timeline.conflicts import KeysConflict
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.model import AnyAction, Receipt, Scope, Write
 from spark_apps.timeline.publish import Guard
+from spark_apps.timeline.state import State
 from spark_apps.timeline.transactions import Transaction, begin, find_receipt
 
 if TYPE_CHECKING:
@@ -44,10 +47,18 @@ class TableHandle:
 
     spark: SparkSession
     timeline: Timeline
+    source_options: Mapping[str, Any] | None = None
+    """Options of the store that holds the rows of a registered source; never written down."""
 
-    def snapshot(self) -> Snapshot:
-        """The newest version known here."""
-        return Snapshot(self.spark, self.timeline.store, self.timeline.head)
+    def snapshot(self, state: State | None = None) -> Snapshot:
+        """The newest version known here, or the one given; of a registered source with its files as they are now."""
+        snapshot = Snapshot(self.spark, self.timeline.store, self.timeline.head if state is None else state)
+        return snapshot if snapshot.table.source is None else self.observe(snapshot.state).snapshot
+
+    def observe(self, state: State, partitions: Collection[str] | None = None) -> Observation:
+        """The source of a registered table against a version of its log."""
+        snapshot = Snapshot(self.spark, self.timeline.store, state)
+        return observe(snapshot, self.source_options, partitions=partitions)
 
 
 @dataclass
@@ -97,6 +108,16 @@ class Action(ABC):
     protect: int | None = None
     """A version older than the newest whose files it needs."""
 
+    on_sources: ClassVar[Literal["refused", "blind", "observing"]] = "refused"
+    """What becomes of it on a registered source: refused, since it writes rows; done without a look at the source; or
+    done on the source as it is now, telling the log of it in the same commit."""
+
+    commits_observation: ClassVar[bool] = False
+    """Whether it tells the log of a changed source also where it has nothing else to do."""
+
+    partitions: Collection[str] | None = None
+    """The partitions that it is confined to."""
+
     def validate(self, snapshot: Snapshot) -> None:
         """Checks the arguments against the newest version known. :raises InvalidInput: (or its kin) before
         anything is done."""
@@ -133,7 +154,8 @@ def run(
     done = None if txn_id is None else find_receipt(handle.timeline, txn_id)
     if done is not None:  # before the arguments are checked: what the first try made would be in a retry's way
         return done
-    action.validate(handle.snapshot())
+    seen = _look(handle, action, handle.timeline.head)
+    action.validate(seen.snapshot)  # which may say to which partitions it is confined
     try:
         transaction = begin(
             handle.timeline,
@@ -148,17 +170,20 @@ def run(
         return error.receipt
     try:
         with Pulse(transaction, renew_seconds=renew_seconds) as pulse:
-            snapshot = Snapshot(handle.spark, handle.timeline.store, transaction.base)
-            work = action.work(Attempt(snapshot, transaction, pulse))
+            if transaction.base.version != seen.snapshot.state.version or action.partitions is not None:
+                seen = _look(handle, action, transaction.base)
+            work = action.work(Attempt(seen.snapshot, transaction, pulse))
+            if work is None and seen.actions and action.commits_observation:
+                work = Work()
             if work is None:
                 return _nothing_to_do(transaction)
             pulse.phase("commit")
             receipt = transaction.commit(
-                work.actions,
+                seen.beside(work.actions),
                 reads=dict.fromkeys(work.reads),
-                writes=dict.fromkeys(work.writes),
-                maintained=dict.fromkeys(work.maintained),
-                metrics=work.metrics,
+                writes=dict.fromkeys([*work.writes, *seen.writes]),
+                maintained=dict.fromkeys([*work.maintained, *seen.told(work.actions)]),
+                metrics={**work.metrics, **seen.metrics},
                 keys_conflict=work.keys_conflict,
                 guard=work.guard,
             )
@@ -174,6 +199,26 @@ def run(
         action.operation, handle.timeline.store.uri, receipt.version, time.monotonic() - started, receipt.metrics,
     )  # fmt: skip
     return receipt
+
+
+def _look(handle: TableHandle, action: Action, state: State) -> Observation:
+    """What the action works on: the version, and of a registered source what has become of it since.
+
+    :raises InvalidInput: if the action writes rows and they are somebody else's.
+    """
+    snapshot = Snapshot(handle.spark, handle.timeline.store, state)
+    source = snapshot.table.source
+    if source is None or action.on_sources == "blind":
+        return Observation(snapshot)
+    if action.on_sources == "refused":
+        raise InvalidInput(
+            f"{action.operation} cannot be done: the rows of this table are somebody else's, the {source.format} source "
+            f"{source.location}, which is only read here.",
+            hint="Write to the source with what owns it; a refresh of an index then finds what changed.",
+        )
+    found = handle.observe(state, None if action.partitions is None else set(action.partitions))
+    check_columns(found.snapshot.state)
+    return found
 
 
 def _nothing_to_do(transaction: Transaction) -> Receipt:

@@ -1,0 +1,196 @@
+"""Changes of a table's bucket rules: what the table has, and what it would have after an overwrite, an addition or a
+rollback. Nothing is written here; :mod:`spark_apps.actions.rescale` does what a change asks for.
+
+Follows seed ``001_c479261a288d0797.txt``: every change is a config version of its own, the newest one comes first.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+from spark_apps.actions.partitions import rules_of
+from spark_apps.layout.rules import DEFAULT_ENGINE, BucketRules, Expressions, HashingConfig, parse_expressions
+from spark_apps.storage.errors import InvalidInput, InvalidRule
+from spark_apps.timeline import model
+from spark_apps.timeline.log import Timeline
+from spark_apps.timeline.state import PartitionEntry, State
+
+
+@dataclass(frozen=True)
+class RuleVersion:
+    """One config of a table, as the log holds it.
+
+    :param instant: when it came into force: the instant of its commit; zeros for the one the table was made with.
+    :param rule: name of the rule engine.
+    :param expressions: the rules in the document's string form.
+    :param rules: the same as pairs of expression and count, in the order in which they are tried.
+    :param default: the count where no rule of any version matches, if this version is the newest.
+    """
+
+    instant: str
+    rule: str
+    expressions: str
+    rules: tuple[tuple[str, int], ...]
+    default: int
+
+
+def rule_versions(state: State) -> list[RuleVersion]:
+    """The configs in force, newest first, which is the order in which they are asked. Loads no engine."""
+    return [
+        RuleVersion(
+            entry.instant,
+            entry.rule,
+            entry.expressions or "",
+            tuple((rule.expression, rule.count) for rule in parse_expressions(entry.expressions or "")),
+            entry.default,
+        )
+        for entry in reversed(state.configs)
+    ]
+
+
+@dataclass(frozen=True)
+class Change:
+    """What becomes of the rules: the config as it will be, and the actions that make it so (none: it stays)."""
+
+    config: HashingConfig
+    actions: tuple[model.AnyAction, ...]
+    takes_back: str | None = None
+
+
+class RuleChange(ABC):
+    """A change that was asked for."""
+
+    @abstractmethod
+    def applied_to(self, state: State) -> Change:
+        """:raises InvalidRule: (or InvalidInput) if it cannot be made."""
+
+    def target(self, path: str, entry: PartitionEntry, now: HashingConfig, after: HashingConfig) -> int:
+        """The count that a partition of the table gets."""
+        return after.count_for(path)
+
+
+@dataclass(frozen=True)
+class NewRules(RuleChange):
+    """The document's ``overwrite`` and ``add``.
+
+    :param buckets: the default count; the present one if not given.
+    :param expressions: rules that take the place of the newest config's; those of older configs stay below them.
+        ``None`` leaves the newest config's rules as they are.
+    :param add: rules that come before those of the newest config, which stay.
+    """
+
+    buckets: int | None = None
+    rule: str | None = None
+    expressions: Expressions | None = None
+    add: Expressions | None = None
+
+    def applied_to(self, state: State) -> Change:
+        now = rules_of(state)
+        rules = self._rules(now.newest).check(partition_types(state.table))
+        if rules.says_as(now.newest):
+            return Change(now, ())
+        entry = model.HashingConfig("", rules.default, rules.rule, rules.text or None)
+        return Change(now.with_rules("9" * 17, rules), (model.PutHashingConfig(entry),))
+
+    def _rules(self, newest: BucketRules) -> BucketRules:
+        if self.add is not None and self.expressions is not None:
+            raise InvalidInput("Rules to add and rules to put in their place were given.", hint="Give one of the two.")
+        default = newest.default if self.buckets is None else self.buckets
+        if self.add is None and self.expressions is None:
+            if self.rule not in (None, newest.rule):
+                raise InvalidRule(f"The rule engine {self.rule!r} was given without rules.", hint="Give expressions.")
+            return BucketRules(newest.rule, newest.expressions, default)
+        if self.add is None:
+            return BucketRules(self.rule or DEFAULT_ENGINE, self.expressions, default)
+        engine = self.rule or (newest.rule if newest.rules else DEFAULT_ENGINE)
+        added = BucketRules(engine, self.add, default)
+        if not added.rules:
+            raise InvalidRule("There are no rules to add.", hint="Give rules like \\d{4}-11-11,256.")
+        if engine != newest.rule:
+            # The newest config's rules hold below the new ones, whatever their engine.
+            return added
+        pairs = [(rule.expression, rule.count) for rule in (*added.rules, *newest.rules)]
+        return BucketRules(engine, pairs, default)
+
+
+class Rollback(RuleChange):
+    """Takes one change of the rules back.
+
+    A partition that the change gave its count, and nothing later another one, gets the count from before. One that was
+    made, or counted anew, after the change gets what the remaining rules say, if its count came from the rules.
+
+    :param instant: of the config to take back; the newest if not given.
+    """
+
+    def __init__(self, timeline: Timeline, instant: str | None = None) -> None:
+        self._timeline = timeline
+        self._instant = instant
+        self._before: dict[str, PartitionEntry] | None = None
+
+    def applied_to(self, state: State) -> Change:
+        known = [entry.instant for entry in state.configs]
+        if self._instant is None:
+            self._instant = known[-1]
+        if self._instant not in known:
+            raise InvalidRule(
+                f"There is no change of the bucket rules of {self._instant!r} to take back.",
+                hint=f"Changes in force: {', '.join(known[1:]) or 'none'}. table.bucket_rules() shows them.",
+            )
+        if self._instant == known[0]:
+            raise InvalidRule(
+                "The rules that the table was made with cannot be taken back; there is no other change.",
+                hint="Give the table other rules by a rescale.",
+            )
+        remaining = HashingConfig.of(entry for entry in state.configs if entry.instant != self._instant)
+        return Change(remaining, (model.DropHashingConfig(self._instant),), self._instant)
+
+    def target(self, path: str, entry: PartitionEntry, now: HashingConfig, after: HashingConfig) -> int:
+        count = entry.buckets or 1
+        assert self._instant is not None
+        if entry.since < self._instant:
+            return count
+        if entry.since == self._instant:
+            before = self._counts_before().get(path)
+            return count if before is None else before.buckets or 1
+        return after.count_for(path) if now.count_for(path) == count else count
+
+    def _counts_before(self) -> dict[str, PartitionEntry]:
+        if self._before is None:
+            assert self._instant is not None
+            self._before = self._timeline.rebuild(self._timeline.newest_by(self._instant) - 1).partitions
+        return self._before
+
+
+def partition_types(table: model.TableDefinition) -> dict[str, str]:
+    """Partition column -> its Spark type."""
+    types = {field.name: field.type for field in table.fields}
+    return {name: types[name] for name in table.partition_by}
+
+
+def check_agrees(state: State, buckets: int | None, rule: str | None, expressions: Expressions | None) -> None:
+    """Rules belong to the table: refuses those that a writer brings, unless they are the table's.
+
+    The rules that the table was made with are the table's too, so that a task that makes its table where there is none
+    goes on working after a rescale.
+
+    :raises InvalidRule: naming both.
+    """
+    if buckets is None and rule is None and expressions is None:
+        return
+    first, newest = (HashingConfig.of([entry]).newest for entry in (state.configs[0], state.configs[-1]))
+    for known in (first, newest):
+        default = known.default if buckets is None else buckets
+        if BucketRules(rule or DEFAULT_ENGINE, expressions or "", default).says_as(known):
+            return
+        if expressions is None and rule in (None, known.rule) and default == known.default:
+            return
+    raise InvalidRule(
+        f"The table has the bucket rules {_told(newest.rule, newest.text, newest.default)}; the writer brings "
+        f"{_told(rule, expressions, buckets)}.",
+        hint="Rules and counts belong to the table: change them by a rescale, and leave them out here.",
+    )
+
+
+def _told(rule: str | None, expressions: object, default: int | None) -> str:
+    return f"{expressions or 'none'} ({rule or DEFAULT_ENGINE}; {default} buckets where none matches)"
