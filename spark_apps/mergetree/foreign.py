@@ -149,10 +149,13 @@ def _read_through(snapshot: Snapshot, tree: Tree, file: DataFile, columns: Seque
     extra = file.extra or {}
     logger.warning("%s is read through %s: %s", file.path, extra[THROUGH], extra.get(WHY, ""))
     assert snapshot.foreign is not None
-    wanted = [name for name in columns if name != GROUP_ID]
+    told = values_of(snapshot, file)
+    held = [name for name in tree.columns if name not in told]
     # Spark cannot tell how many rows there are without a column.
-    schema = T.StructType([T.StructField(name, tree.field(name).dataType, True) for name in wanted or tree.columns[:1]])
+    wanted = [name for name in columns if name in held] or held[:1]
+    schema = T.StructType([T.StructField(name, tree.field(name).dataType, True) for name in wanted])
     rows = snapshot.spark.createDataFrame(snapshot.foreign.rows(file, schema), schema)
+    rows = rows.withColumns({name: _typed(tree, name, F.lit(text)) for name, text in told.items()})
     if GROUP_ID in columns:
         rows = rows.withColumn(GROUP_ID, F.lit(file.group))
     return rows.select(*map(column, columns))

@@ -1,0 +1,235 @@
+"""Looks at a registered source, and says in actions of the log how it differs from what the log tells of it.
+
+Reading folds that difference in memory, so that files which came since are scanned and files which went are not missed;
+an action on indexes commits it beside its own work. Folded in or committed, it is the same: a change of the rows that no
+index was told of. Files of a source have one place each, a file group of its own, so all that knows what an index covers
+goes on to work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from msgspec.structs import replace as changed
+
+from spark_apps.mergetree.tree import Snapshot
+from spark_apps.sources.counting import counted
+from spark_apps.sources.files import Listing, SourceFile
+from spark_apps.sources.registry import open_source
+from spark_apps.storage.errors import InvalidSchema
+from spark_apps.timeline.log import Timeline
+from spark_apps.timeline.model import (
+    DATA_TREE,
+    FORMAT_VERSION,
+    SCHEMA_SCOPE,
+    AddFile,
+    AnyAction,
+    Commit,
+    Cover,
+    DropPartition,
+    PutIndex,
+    PutPartition,
+    PutTable,
+    RemoveFile,
+    TableDefinition,
+    Write,
+    partition_scope,
+)
+from spark_apps.timeline.state import State
+
+
+@dataclass(frozen=True)
+class Observation:
+    """A source as it was found, against a version of its log.
+
+    :param snapshot: that version with the difference folded in.
+    :param actions: the difference; empty if there is none.
+    """
+
+    snapshot: Snapshot
+    actions: tuple[AnyAction, ...] = ()
+    writes: tuple[Write, ...] = field(default=())
+
+    @property
+    def metrics(self) -> dict[str, int]:
+        """What a receipt says of it."""
+        added = sum(isinstance(action, AddFile) for action in self.actions)
+        removed = sum(isinstance(action, RemoveFile) for action in self.actions)
+        return {"source.files_added": added, "source.files_removed": removed} if self.actions else {}
+
+    def beside(self, actions: Sequence[AnyAction]) -> list[AnyAction]:
+        """The difference among the actions of an index's own work: behind what makes the index, before what says that
+        it covers, so that the files found are among what it was told of or lacks."""
+        made = [action for action in actions if isinstance(action, PutIndex)]
+        return [*made, *self.actions, *(action for action in actions if not isinstance(action, PutIndex))]
+
+    def told(self, actions: Iterable[AnyAction]) -> list[str]:
+        """The trees of indexes that an action's work has told of the files found."""
+        return [action.tree for action in actions if isinstance(action, Cover)] if self.actions else []
+
+
+def observe(
+    snapshot: Snapshot,
+    storage_options: Mapping[str, Any] | None = None,
+    *,
+    source_version: str | int | None = None,
+    partitions: Collection[str] | None = None,
+) -> Observation:
+    """Lists the source of a registered table and compares it with a version of the log.
+
+    :param source_version: of the source's own, for those that have versions.
+    :param partitions: take no notice of changes in others.
+    :raises StorageError: :raises VersionNotFound: :raises UnsupportedSource:
+    """
+    state, table = snapshot.state, snapshot.table
+    assert table.source is not None
+    source = open_source(table, storage_options)
+    listing = source.list(source_version)
+    actions = difference(state, listing, partitions)
+    actions = _counted(table, actions, storage_options)
+    found = replace(snapshot, state=folded_in(state, actions), foreign=source, intact=set())
+    return Observation(found, tuple(actions), _writes(state, actions))
+
+
+def unobserved(snapshot: Snapshot, storage_options: Mapping[str, Any] | None = None) -> Snapshot:
+    """A version of the log as it stands, with access to the files of the source that it tells of."""
+    if snapshot.table.source is None:
+        return snapshot
+    return replace(snapshot, foreign=open_source(snapshot.table, storage_options))
+
+
+def first_actions(
+    table: TableDefinition, listing: Listing, storage_options: Mapping[str, Any] | None
+) -> list[AnyAction]:
+    """What the log of a source begins with, beside its definition."""
+    found: list[AnyAction] = [*_partitions(listing.files, ()), *(file.to_add() for file in listing.files)]
+    return _counted(table, found, storage_options)
+
+
+def difference(state: State, listing: Listing, partitions: Collection[str] | None = None) -> list[AnyAction]:
+    """What turns the files that a state tells of into those of a listing; nothing if they are the same."""
+    gone = {file.path: file for file in state.files(DATA_TREE)}
+    new: list[SourceFile] = []
+    removed: list[AnyAction] = []
+    for file in listing.files:
+        there = gone.pop(file.path, None)
+        if there is not None and there.lineage == file.lineage:
+            continue
+        if partitions is not None and file.partition not in partitions:
+            continue
+        if there is not None:
+            removed.append(RemoveFile(DATA_TREE, there.path))
+        new.append(file)
+    for old in gone.values():
+        if partitions is None or old.partition in partitions:
+            removed.append(RemoveFile(DATA_TREE, old.path))
+    live = {file.partition for file in listing.files}
+    dropped = [path for path in state.partitions if path not in live and (partitions is None or path in partitions)]
+    files: list[AnyAction] = [
+        *removed,
+        *(DropPartition(path) for path in dropped),
+        *_partitions(new, state.partitions),
+        *(file.to_add() for file in new),
+    ]
+    table = _definition(state.table, listing)
+    if not files and table.fields == state.table.fields:
+        return []
+    return [PutTable(table), *files]
+
+
+def folded_in(state: State, actions: Sequence[AnyAction]) -> State:
+    """A state as it would be with the actions committed, under the same version: nobody has committed them."""
+    if not actions:
+        return state
+    writes = (Write(SCHEMA_SCOPE, "observed"),)
+    other = state.copy()
+    other.apply(
+        Commit(
+            FORMAT_VERSION, state.version + 1, state.instant, "observe", "", 0, state.version, writes=writes,
+            actions=tuple(actions),
+        )
+    )  # fmt: skip
+    del other.committed[""]
+    other.version = state.version
+    return other
+
+
+def best_fit(timeline: Timeline, listing: Listing) -> State:
+    """The version of a log whose indexes cover most bytes of the files listed; the newest of equals."""
+    wanted = {file.path: file.lineage for file in listing.files}
+    first = timeline.head.expired_below
+    state = timeline.rebuild(first).copy()
+    best, most = state.copy(), _covered(state, wanted)
+    for commit in timeline.commits(after=first):
+        state.apply(commit)
+        if state.definition is None or state.dropped:
+            continue
+        covered = _covered(state, wanted)
+        if covered >= most:
+            best, most = state.copy(), covered
+    return best
+
+
+def _covered(state: State, wanted: Mapping[str, int]) -> tuple[int, int]:
+    """Bytes of the files wanted that indexes cover, and that the state tells of at all."""
+    if state.definition is None or state.dropped:
+        return (-1, -1)
+    there = [file for file in state.files(DATA_TREE) if wanted.get(file.path) == file.lineage]
+    told = sum(file.bytes for entry in state.indexes.values() if entry.active for file in there
+               if entry.covers(file.group_key))  # fmt: skip
+    return told, sum(file.bytes for file in there)
+
+
+def _definition(table: TableDefinition, listing: Listing) -> TableDefinition:
+    assert table.source is not None
+    return changed(
+        table,
+        source=changed(table.source, version=listing.version),
+        fields=table.fields if listing.fields is None else listing.fields,
+        partition_by=table.partition_by if listing.partition_by is None else listing.partition_by,
+    )
+
+
+def _partitions(files: Iterable[SourceFile], known: Collection[str]) -> list[AnyAction]:
+    found = {file.partition: file.partition_values for file in files if file.partition not in known}
+    return [PutPartition(path, None, values) for path, values in sorted(found.items())]
+
+
+def _counted(
+    table: TableDefinition, actions: Sequence[AnyAction], storage_options: Mapping[str, Any] | None
+) -> list[AnyAction]:
+    assert table.source is not None
+    files = [action for action in actions if isinstance(action, AddFile)]
+    rest = [action for action in actions if not isinstance(action, AddFile)]
+    return [*rest, *counted(table.source.format, files, storage_options)]
+
+
+def _writes(state: State, actions: Sequence[AnyAction]) -> tuple[Write, ...]:
+    """What a commit of the difference declares: each partition that it touches."""
+    removed = {action.path for action in actions if isinstance(action, RemoveFile)}
+    paths = dict.fromkeys(file.partition for file in state.files(DATA_TREE) if file.path in removed) if removed else {}
+    for action in actions:
+        if isinstance(action, AddFile):
+            paths[action.partition] = None
+        elif isinstance(action, PutPartition | DropPartition):
+            paths[action.path] = None
+    writes = [Write(partition_scope(path), "observed") for path in paths]
+    fields = next((action.definition.fields for action in actions if isinstance(action, PutTable)), state.table.fields)
+    if fields != state.table.fields:
+        writes.append(Write(SCHEMA_SCOPE, "observed"))
+    return tuple(writes)
+
+
+def check_columns(state: State) -> None:
+    """:raises InvalidSchema: if an index is over a column that the source has no longer."""
+    names = {field.name for field in state.table.fields}
+    for name, entry in state.indexes.items():
+        gone = [column for column in entry.definition.columns if column not in names]
+        if gone and state.table.source is not None:
+            raise InvalidSchema(
+                f"The source {state.table.source.location} has no column {gone[0]!r} any more, which the index "
+                f"{name!r} is over.",
+                hint=f"Drop the index: drop_index({name!r}).",
+            )

@@ -1,0 +1,58 @@
+"""Rows that come through Arrow: files read on the driver, and brought into the columns that Spark expects."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from spark_apps.storage.errors import StorageError, UnsupportedSource
+from spark_apps.storage.store import Store
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+
+def read_parquet(path: str, options: Mapping[str, Any] | None) -> Any:
+    """A whole Parquet file as an Arrow table. :raises ObjectNotFound: :raises StorageError:"""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    head, _, name = path.rpartition("/")
+    try:
+        return pq.read_table(pa.BufferReader(Store(head.removeprefix("file://"), options).get(name)))
+    except pa.ArrowException as error:
+        raise StorageError(f"The file {path} cannot be read: {error}.", outcome="Nothing was changed.") from error
+
+
+def masked(rows: Any, keep: Sequence[bool]) -> Any:
+    """The rows that a mask keeps; rows behind its end stay."""
+    import pyarrow as pa
+
+    mask = pa.array([*keep, *([True] * (rows.num_rows - len(keep)))], pa.bool_())
+    return rows.filter(mask)
+
+
+def shaped(rows: Any, schema: StructType) -> Any:
+    """Rows with the columns of a Spark schema, in its order; one that is lacking is null in every row.
+
+    :raises UnsupportedSource: if a column cannot be brought into its type.
+    """
+    import pyarrow as pa
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    wanted = to_arrow_schema(schema, timezone="UTC")
+    there = {name.lower(): n for n, name in enumerate(rows.column_names)}
+    columns = []
+    for field in wanted:
+        place = there.get(field.name.lower())
+        if place is None:
+            columns.append(pa.nulls(rows.num_rows, field.type))
+            continue
+        try:
+            columns.append(rows.column(place).cast(field.type))
+        except pa.ArrowException as error:
+            raise UnsupportedSource(
+                f"The column {field.name!r} of type {rows.schema.field(place).type} cannot be read as {field.type}: "
+                f"{error}."
+            ) from error
+    return pa.Table.from_arrays(columns, schema=wanted)

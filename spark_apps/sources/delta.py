@@ -1,0 +1,256 @@
+"""Delta tables as a source: the file list of a version, read by ``deltalake`` from the table's log, without its jars.
+
+Files with deletion vectors, and tables with column mapping or widened types, are not what Spark would take their files
+for: their rows come through ``deltalake``. Reader features that it does not know are refused.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+from spark_apps.layout.partitions import canonical_string, partition_path
+from spark_apps.layout.types import parse_type
+from spark_apps.sources.arrow import masked, read_parquet, shaped
+from spark_apps.sources.files import STATE, Listing, SourceFile, check_distinct
+from spark_apps.sources.locations import locate
+from spark_apps.storage.errors import (
+    EnvironmentMismatch,
+    ObjectNotFound,
+    StorageUnavailable,
+    TableNotFound,
+    UnsupportedSource,
+    VersionNotFound,
+)
+from spark_apps.timeline.files import DataFile
+from spark_apps.timeline.model import UNKNOWN_ROWS, Field, TableDefinition
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+ENGINE = "deltalake"
+# Features that say nothing of how a data file is read.
+_HARMLESS = {"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck", "deletionVectors", "columnMapping"}
+_WHOLE = {"typeWidening": "type widening", "typeWidening-preview": "type widening"}
+_AS_PARTITION = {"tinyint", "smallint", "int", "bigint", "string", "boolean", "date"}
+
+
+class DeltaTable:
+    """A Delta table at its address."""
+
+    def __init__(self, location: str, storage_options: Mapping[str, Any] | None = None) -> None:
+        self._location = locate(location)
+        self._options = {key: str(value) for key, value in (storage_options or {}).items()}
+        self._version: str | None = None
+        self._masks: dict[int, dict[str, Any]] = {}
+
+    @classmethod
+    def of(cls, table: TableDefinition, storage_options: Mapping[str, Any] | None) -> DeltaTable:
+        assert table.source is not None
+        found = cls(table.source.location, storage_options)
+        found._version = table.source.version
+        return found
+
+    # --- listing ----------------------------------------------------------------------------------------------
+
+    def list(self, version: str | int | None = None) -> Listing:
+        """The files of a version, the newest by default.
+
+        :raises VersionNotFound: :raises TableNotFound: :raises UnsupportedSource:
+        """
+        table = self._open(version)
+        number = int(table.version())
+        self._version = str(number)
+        fields, partition_by = self.columns(table)
+        whole = self._not_by_file(table)
+        if whole is not None:
+            file = SourceFile(
+                self._uri(""), max(1, _bytes(table)), state=f"version {number}", through=ENGINE, why=whole
+            )
+            return Listing((file,), str(number), fields, ())
+        files = [self._file(row, partition_by, fields) for row in _added(table)]
+        masks = self._deleted(table)
+        files = [self._without_deleted(file, masks) for file in files]
+        check_distinct(self._location.uri, files)
+        return Listing(tuple(files), str(number), fields, partition_by)
+
+    def columns(self, table: Any = None) -> tuple[tuple[Field, ...], tuple[str, ...]]:
+        """Fields, and those of the partition columns that a path can tell. (Of timestamps, decimals and floats the
+        values are told file by file.)"""
+        from pyspark.sql import types as T
+
+        from spark_apps.mergetree.schema import table_fields
+
+        table = self._open(None) if table is None else table
+        struct = T.StructType.fromJson(json.loads(table.schema().to_json()))
+        fields = table_fields(_plain(struct), ())
+        if self._not_by_file(table) is not None:
+            return fields, ()
+        types = {field.name: field.type for field in fields}
+        names = table.metadata().partition_columns
+        binary = next((name for name in names if types[name] == "binary"), None)
+        if binary is not None:
+            raise UnsupportedSource(
+                f"{self._location.uri} is partitioned by the binary column {binary!r}.", hint="It cannot be registered."
+            )
+        return fields, tuple(name for name in names if types[name] in _AS_PARTITION)
+
+    def _open(self, version: str | int | None) -> Any:
+        try:
+            import deltalake
+            from deltalake import exceptions
+        except ImportError as error:
+            raise EnvironmentMismatch(
+                "Delta tables are read by the package deltalake, which is not installed.",
+                hint="pip install 'airflow-provider-index[lake]'.",
+            ) from error
+        if version is not None and not str(version).isdigit():
+            raise VersionNotFound(f"{version!r} is no version of a Delta table.", hint="Give a number.")
+        number = None if version is None else int(version)
+        try:
+            table = deltalake.DeltaTable(self._uri("").removeprefix("file://"), number, self._options or None)
+        except exceptions.TableNotFoundError as error:
+            raise TableNotFound(
+                f"There is no Delta table at {self._location.uri}.", hint="Check the location."
+            ) from error
+        except (exceptions.DeltaError, OSError, ValueError) as error:
+            text = str(error).splitlines()[0] if str(error) else type(error).__name__
+            if number is not None:
+                raise VersionNotFound(
+                    f"Version {number} of the Delta table {self._location.uri} cannot be loaded: {text}",
+                    hint="Choose a version that its log still holds.",
+                ) from error
+            raise StorageUnavailable(f"The log of {self._location.uri} cannot be read: {text}") from error
+        self._check_features(table)
+        return table
+
+    def _check_features(self, table: Any) -> None:
+        features = set(table.protocol().reader_features or ())
+        unknown = sorted(features - _HARMLESS - _WHOLE.keys())
+        if unknown:
+            raise UnsupportedSource(
+                f"{self._location.uri} uses the Delta reader feature {unknown[0]!r}, which is not honoured here.",
+                hint="Read it with an engine that knows the feature, or drop the feature from the table.",
+            )
+
+    def _not_by_file(self, table: Any) -> str | None:
+        """Why the table has to be read as a whole, or ``None``."""
+        mode = table.metadata().configuration.get("delta.columnMapping.mode", "none")
+        if mode != "none":
+            return f"column mapping ({mode})"
+        return next((_WHOLE[f] for f in table.protocol().reader_features or () if f in _WHOLE), None)
+
+    def _uri(self, key: str) -> str:
+        base = self._location.uri if not self._location.is_local else f"file://{self._location.uri}"
+        return f"{base}/{key}" if key else base
+
+    def _file(self, row: Mapping[str, Any], partition_by: Sequence[str], fields: Sequence[Field]) -> SourceFile:
+        path = unquote(row["path"])
+        if "://" in path or path.startswith("/"):
+            inside = f"{self._uri('')}/", f"{self._location.uri}/"
+            if not path.startswith(inside):
+                raise UnsupportedSource(
+                    f"{self._location.uri} lists {path}, which lies outside of it (a shallow clone).",
+                    hint="Register the table that it was cloned from.",
+                )
+            path = path.removeprefix(inside[0]).removeprefix(inside[1])
+        types = {field.name: field.type for field in fields}
+        # The protocol takes an empty string for a null.
+        given = {name: None if value == "" else value for name, value in (row.get("partition") or {}).items()}
+        values = {name: _utc(value, types[name]) for name, value in given.items()}
+        texts = {name: canonical_string(value, parse_type(types[name])) for name, value in values.items()}
+        modified = row.get("modification_time")
+        rows = row.get("num_records")
+        return SourceFile(
+            path=self._uri(path),
+            bytes=int(row["size_bytes"]),
+            modified=None if modified is None else int(modified) / 1000,
+            rows=UNKNOWN_ROWS if rows is None else int(rows),
+            partition=partition_path(
+                partition_by, [values[name] for name in partition_by], [types[name] for name in partition_by]
+            ),
+            partition_values=tuple(texts[name] for name in partition_by),
+            values={name: text for name, text in texts.items() if name not in partition_by},
+        )
+
+    def _deleted(self, table: Any) -> dict[str, Any]:
+        """Path -> which rows to keep, of files with a deletion vector."""
+        if "deletionVectors" not in (table.protocol().reader_features or ()):
+            return {}
+        number = int(table.version())
+        if number not in self._masks:
+            import pyarrow as pa
+
+            found = pa.table(table.deletion_vectors()).to_pylist()
+            self._masks[number] = {self._as_listed(row["filepath"]): row["selection_vector"] for row in found}
+        return self._masks[number]
+
+    def _as_listed(self, path: str) -> str:
+        """A path of a data file as ``deltalake`` gives it elsewhere, in the form of :attr:`SourceFile.path`."""
+        if path.startswith("file://"):
+            return f"file://{unquote(path.removeprefix('file://'))}"
+        return path if "://" in path else f"file://{path}"
+
+    def _without_deleted(self, file: SourceFile, masks: Mapping[str, Any]) -> SourceFile:
+        mask = masks.get(file.path)
+        if mask is None:
+            return file
+        gone = sum(1 for kept in mask if not kept)
+        rows = file.rows - gone if file.rows >= 0 else UNKNOWN_ROWS
+        return replace(file, rows=rows, state=_digest(mask), through=ENGINE, why="deletion vector")
+
+    # --- rows -------------------------------------------------------------------------------------------------
+
+    def check(self, files: Sequence[DataFile]) -> None:
+        """Data files of Delta are never rewritten; Spark says if one is gone."""
+
+    def rows(self, file: DataFile, schema: StructType) -> Any:
+        """The rows of a file that has a deletion vector, or of the whole table, as Arrow."""
+        import pyarrow as pa
+
+        table = self._open(self._version)
+        if file.path == self._uri(""):
+            return shaped(pa.table(table.scan(columns=list(schema.names))), schema)
+        mask = self._deleted(table).get(file.path)
+        if mask is None or _digest(mask) != (file.extra or {}).get(STATE):
+            raise ObjectNotFound(
+                f"{file.path} has another deletion vector in version {self._version} of the Delta table than when it "
+                "was listed.",
+                outcome="Nothing was changed.",
+                hint="Load the table again, which lists the source anew.",
+            )
+        return shaped(masked(read_parquet(file.path, self._options or None), mask), schema)
+
+
+def _plain(struct: StructType) -> StructType:
+    """The schema without Delta's own metadata of columns."""
+    from pyspark.sql import types as T
+
+    return T.StructType([T.StructField(field.name, field.dataType, field.nullable) for field in struct.fields])
+
+
+def _added(table: Any) -> list[dict[str, Any]]:
+    import pyarrow as pa
+
+    return pa.table(table.get_add_actions(flatten=False)).to_pylist()
+
+
+def _bytes(table: Any) -> int:
+    import pyarrow as pa
+
+    return sum(pa.table(table.get_add_actions(flatten=True)).column("size_bytes").to_pylist())
+
+
+def _utc(value: Any, kind: str) -> Any:
+    if kind == "timestamp" and isinstance(value, dt.datetime) and value.tzinfo is None:
+        return value.replace(tzinfo=dt.UTC)
+    return value
+
+
+def _digest(mask: Sequence[bool]) -> str:
+    return f"deleted {hashlib.blake2b(bytes(mask), digest_size=8).hexdigest()}"

@@ -1,0 +1,139 @@
+"""Lists the files of a folder, local or on an object store, passing over what Spark takes for hidden.
+
+Local folders are read by the operating system: the object store library hides some names there, and a file passed over
+is rows missing from an answer.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from spark_apps.mergetree.foreign import gone_file
+from spark_apps.sources.locations import Location, glob_regex
+from spark_apps.storage.errors import StorageError, StorageUnavailable
+from spark_apps.storage.store import Store
+
+_AT_ONCE = 16
+
+
+@dataclass(frozen=True)
+class Found:
+    """A file: its path below the base ("" if the base is the file), and what the store tells of it."""
+
+    relative: str
+    path: str
+    bytes: int
+    modified: float
+    etag: str | None
+
+
+def list_files(location: Location, options: Mapping[str, Any] | None) -> list[Found]:
+    """All files of a location that are not hidden and not empty, by path.
+
+    :raises StorageUnavailable: if it cannot be listed. A local folder that is gone is an error, not an empty one: a
+        disk that is not mounted looks the same.
+    """
+    found = _local(location.base) if location.is_local else _remote(location.base, options)
+    if location.pattern is not None:
+        matches = glob_regex(location.pattern).match
+        found = (file for file in found if matches(file.relative))
+    # Spark reads no empty files either: there is no footer in them, and no line.
+    return sorted((file for file in found if file.bytes), key=lambda file: file.path)
+
+
+def is_hidden(name: str) -> bool:
+    """Whether Spark passes over a file or folder of this name."""
+    return name.startswith(".") or (name.startswith("_") and "=" not in name) or name.endswith("._COPYING_")
+
+
+def _local(base: str) -> Iterator[Found]:
+    root = Path(base)
+    if root.is_file():
+        yield _stat("", base)
+        return
+    if not root.is_dir():
+        raise StorageUnavailable(
+            f"There is no folder {base}.", outcome="Nothing was changed.", hint="Check the location, or mount its disk."
+        )
+    seen = {os.path.realpath(base)}
+    for folder, names, files in os.walk(base, followlinks=True, onerror=_cannot_list):
+        names[:] = [name for name in names if not is_hidden(name) and _is_new(f"{folder}/{name}", seen)]
+        for name in files:
+            path = f"{folder.rstrip('/')}/{name}"
+            if not is_hidden(name):
+                yield _stat(os.path.relpath(path, base), path)
+
+
+def _is_new(path: str, seen: set[str]) -> bool:
+    """Whether a folder was not listed yet; links can go in circles."""
+    real = os.path.realpath(path)
+    if real in seen:
+        return False
+    seen.add(real)
+    return True
+
+
+def _cannot_list(error: OSError) -> None:
+    raise StorageUnavailable(f"A folder of the source cannot be listed: {error}.", outcome="Nothing was changed.")
+
+
+def _stat(relative: str, path: str) -> Found:
+    try:
+        told = Path(path).stat()
+    except OSError as error:
+        raise StorageUnavailable(
+            f"{path} was listed and cannot be looked at: {error}.", outcome="Nothing was changed.", hint="Try again."
+        ) from error
+    etag = f"{told.st_ino:x}-{told.st_mtime_ns:x}-{told.st_size:x}"
+    return Found(relative, f"file://{path}", told.st_size, told.st_mtime_ns / 1e9, etag)
+
+
+def _remote(base: str, options: Mapping[str, Any] | None) -> Iterator[Found]:
+    store = Store(base, options)
+    nothing = True
+    for info in store.list(""):
+        nothing = False
+        if not any(is_hidden(part) for part in info.key.split("/")):
+            yield Found(info.key, f"{base}/{info.key}", info.size, info.modified.timestamp(), info.etag)
+    if nothing:
+        head, _, name = base.rpartition("/")
+        info = Store(head, options).head(name) if not head.endswith("/") else None
+        if info is not None:
+            yield Found("", base, info.size, info.modified.timestamp(), info.etag)
+
+
+def check_unchanged(
+    location: str, files: Iterable[tuple[str, int, float | None, str | None]], options: Mapping[str, Any] | None
+) -> None:
+    """Looks at files again before they are read.
+
+    :param files: path, bytes, time of change, and etag of each as they were listed.
+    :raises ObjectNotFound: :raises StorageError: naming the first that is gone or another one by now.
+    """
+    files = list(files)
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        now = list(pool.map(lambda file: _look(file[0], options), files))
+    for (path, size, modified, etag), there in zip(files, now, strict=True):
+        if there is None:
+            raise gone_file(path, location)
+        same_time = modified is None or abs(there.modified - modified) < 1e-6
+        if there.bytes != size or not same_time or (etag is not None and there.etag is not None and etag != there.etag):
+            raise StorageError(
+                f"{path} of the source {location} was rewritten after it was listed.",
+                outcome="Nothing was changed.",
+                hint="Load the table again, which lists the source anew.",
+            )
+
+
+def _look(path: str, options: Mapping[str, Any] | None) -> Found | None:
+    if path.startswith("file://"):
+        local = path.removeprefix("file://")
+        return _stat("", local) if Path(local).is_file() else None
+    head, _, name = path.rpartition("/")
+    info = Store(head, options).head(name)
+    return None if info is None else Found("", path, info.size, info.modified.timestamp(), info.etag)

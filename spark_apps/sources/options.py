@@ -1,0 +1,65 @@
+"""What a registration may say of its format: options of Spark's reader, without secrets and without those that would
+change which rows there are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from spark_apps.storage.errors import InvalidInput
+
+FORMATS = ("parquet", "orc", "json", "csv", "delta", "iceberg")
+PLAIN_FORMATS = FORMATS[:4]
+
+RECURSIVE = "recursiveFileLookup"
+MERGE_SCHEMA = "mergeSchema"
+
+_SECRET = re.compile(
+    r"secret|passw|token|credential|access[._-]?key|account[._-]?key|api[._-]?key|private[._-]?key|session[._-]?key"
+    r"|(^|[._-])sas([._-]|$)|(^|[._-])key([._-]?id)?$|signature",
+    re.IGNORECASE,
+)
+_WITH_USER = re.compile(r"://[^/@\s]*:[^/@\s]*@")
+# Spark's own listing is not used, and files or rows that are passed over in silence would be missing from answers.
+_REFUSED = {
+    "pathglobfilter": "Write the location as a glob instead.",
+    "modifiedbefore": "Files are told by the log, not by their time.",
+    "modifiedafter": "Files are told by the log, not by their time.",
+    "basepath": "Partition columns are those below the part of the location without a pattern.",
+    "ignoremissingfiles": "A missing file is an error here.",
+    "ignorecorruptfiles": "A damaged file is an error here.",
+    "path": "Give the location as the first argument.",
+    "paths": "Give the location as the first argument.",
+}
+
+
+def check_options(form: str, options: Mapping[str, object] | None) -> dict[str, str]:
+    """The options as they go into the log.
+
+    :raises InvalidInput: for an unknown format, for an option that looks like a secret, or one that is refused.
+    """
+    if form not in FORMATS:
+        raise InvalidInput(f"There is no source format {form!r}.", hint=f"Use one of: {', '.join(FORMATS)}.")
+    found: dict[str, str] = {}
+    for name, value in (options or {}).items():
+        text = str(value).lower() if isinstance(value, bool) else str(value)
+        if _SECRET.search(name) or _WITH_USER.search(text):
+            raise InvalidInput(
+                f"The option {name!r} looks like a secret, and options are written into the log.",
+                hint="Give it in storage_options, which are never written down, or in the environment.",
+            )
+        if name.lower() in _REFUSED:
+            raise InvalidInput(f"The option {name!r} is not taken for a source.", hint=_REFUSED[name.lower()])
+        if name.lower() == "mode" and text.upper() == "DROPMALFORMED":
+            raise InvalidInput(
+                "The option mode=DROPMALFORMED is not taken for a source: which rows it drops depends on the columns "
+                "that a query reads.",
+                hint="Use mode=PERMISSIVE or FAILFAST.",
+            )
+        found[name] = text
+    return found
+
+
+def is_set(options: Mapping[str, str], name: str) -> bool:
+    """Whether a true-or-false option is true; its name's case does not matter, as in Spark."""
+    return any(key.lower() == name.lower() and value.lower() == "true" for key, value in options.items())

@@ -1,0 +1,122 @@
+"""Opens the source of a registered table, and looks one up that is to be registered."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from spark_apps.mergetree.tree import ForeignFiles
+from spark_apps.sources import catalog, iceberg
+from spark_apps.sources.delta import DeltaTable
+from spark_apps.sources.files import Listing
+from spark_apps.sources.iceberg import IcebergTable
+from spark_apps.sources.inference import columns_of_files
+from spark_apps.sources.locations import Location, locate
+from spark_apps.sources.options import PLAIN_FORMATS, check_options
+from spark_apps.sources.plain import PlainFiles
+from spark_apps.storage.errors import InvalidInput
+from spark_apps.timeline.model import Field, SourceDefinition, TableDefinition
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+
+class Source(ForeignFiles, Protocol):
+    """What a kind of source answers."""
+
+    def list(self, version: str | int | None = None) -> Listing:
+        """Its files now, or as of a version of its own.
+
+        :raises VersionNotFound: :raises UnsupportedSource: :raises StorageError:
+        """
+
+
+@dataclass(frozen=True)
+class Discovery:
+    """A source that is to be registered: where it is, what it is, and its columns."""
+
+    location: Location
+    source: SourceDefinition
+    fields: tuple[Field, ...]
+    partition_by: tuple[str, ...]
+
+
+def open_source(table: TableDefinition, storage_options: Mapping[str, Any] | None = None) -> Source:
+    """The source of a registered table.
+
+    :param storage_options: of the store that holds it; never written down.
+    :raises InvalidInput: if the log names a format that is not known here.
+    """
+    assert table.source is not None
+    form = table.source.format
+    if form == "delta":
+        return DeltaTable.of(table, storage_options)
+    if form == "iceberg":
+        return IcebergTable.of(table, storage_options)
+    if form in PLAIN_FORMATS:
+        return PlainFiles.of(table, storage_options)
+    raise InvalidInput(
+        f"The log names the source format {form!r}, which is not known here.", hint="Install a newer version."
+    )
+
+
+def discover(
+    spark: SparkSession,
+    uri: str,
+    form: str,
+    schema: StructType | str | None,
+    options: Mapping[str, object] | None,
+    storage_options: Mapping[str, Any] | None,
+) -> Discovery:
+    """Looks at a source.
+
+    :param uri: an address, a glob, or for plain files the name of a table in Spark's catalog.
+    :raises InvalidInput: (or one of its kin) if it cannot be registered. :raises TableNotFound:
+    """
+    checked = check_options(form, options)
+    if form in PLAIN_FORMATS:
+        named = catalog.resolve(spark, uri)
+        if named is not None:
+            uri, form, checked = named.location, named.format, check_options(named.format, {**named.options, **checked})
+            schema = named.schema if schema is None else schema
+        location = locate(uri)
+        fields, partition_by = columns_of_files(spark, location, form, schema, checked, storage_options)
+        return Discovery(location, SourceDefinition(form, location.uri, checked), fields, partition_by)
+    if schema is not None:
+        raise InvalidInput(
+            f"A schema was given for a source of format {form!r}, which has its own.", hint="Leave it out."
+        )
+    if form == "delta":
+        _check_unknown(form, checked, ())
+        location = _plain(uri)
+        fields, partition_by = DeltaTable(location.uri, storage_options).columns()
+        return Discovery(location, SourceDefinition(form, location.uri), fields, partition_by)
+    checked = iceberg.name_of_catalog(checked, uri)
+    _check_unknown(form, checked, (iceberg.CATALOG, iceberg.IDENTIFIER))
+    table = IcebergTable("" if iceberg.CATALOG in checked else _plain(uri).uri, checked, storage_options)
+    fields, partition_by = table.columns()
+    return Discovery(table.location, SourceDefinition(form, table.location.uri, checked), fields, partition_by)
+
+
+def looks_like_name(uri: str) -> bool:
+    """Whether an address may be the name of a table in a catalog: dots between plain words, and no slash."""
+    return re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*){0,2}", uri) is not None
+
+
+def _plain(uri: str) -> Location:
+    location = locate(uri)
+    if location.pattern is not None:
+        raise InvalidInput(f"{uri!r} is a glob, and a table has one address.", hint="Give the folder of the table.")
+    return location
+
+
+def _check_unknown(form: str, options: Mapping[str, str], known: Sequence[str]) -> None:
+    stray = [name for name in options if name not in known and not any(name.startswith(f"{k}.") for k in known)]
+    if stray:
+        raise InvalidInput(
+            f"The option {stray[0]!r} is not one of a source of format {form!r}.",
+            hint=f"Known are: {', '.join(known) or 'none'}.",
+        )
