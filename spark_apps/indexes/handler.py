@@ -42,7 +42,8 @@ class Question(Protocol):
         """All values that these columns can have in a row that satisfies it; empty if there is no such row."""
 
     def may_match(self, values: Mapping[str, Any]) -> bool:
-        """Whether a row with these values can satisfy it; columns not given may hold anything."""
+        """Whether a row with these values can satisfy it; columns not given may hold anything. A value may be a
+        :class:`~spark_apps.indexes.ranges.Range`, for all rows whose values lie in it."""
 
 
 @dataclass(frozen=True)
@@ -126,9 +127,10 @@ class IndexPlan:
 @dataclass(frozen=True)
 class CannotPrune:
     """The index says nothing on this predicate; the rows must be scanned. Never to be taken for an empty
-    answer."""
+    answer. ``code`` is a word for ``explain``."""
 
     reason: str
+    code: str = "cannot_prune"
 
 
 @dataclass(frozen=True)

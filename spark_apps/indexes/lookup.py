@@ -6,22 +6,19 @@ A Spark job costs more than all of this for a handful of keys. Every file is che
 
 from __future__ import annotations
 
-import datetime as dt
-import io
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from spark_apps.indexes.handler import PARTITION, Key
+from spark_apps.indexes.ranges import value_of
 from spark_apps.layout.hashing import bucket_id
-from spark_apps.layout.types import ColumnType, normalize, parse_type
+from spark_apps.layout.types import parse_type
 from spark_apps.mergetree.tree import DELETED, GROUP_ID, Snapshot, Tree
 from spark_apps.storage.errors import LakeIndexError, StorageError
+from spark_apps.storage.ranged import RangedFile
 from spark_apps.storage.store import ObjectStore
 from spark_apps.timeline.files import DataFile
-
-_WHOLE_BYTES = 256 * 1024
-"""A file up to this size is fetched in one request."""
 
 _MOST_ROWS = 4_000_000
 """So many rows, in row groups that can hold the keys, are read on the driver at most."""
@@ -84,7 +81,7 @@ class _Reader:
         self._keys = frozenset(keys)
         self._types = [parse_type(tree.field(name).dataType.simpleString()) for name in tree.key]
         try:
-            self._bytes = _RangeFile(store, file)
+            self._bytes = ranged(store, file)
             self._parquet = self._open()
             self._groups = [n for n in range(self._parquet.num_row_groups) if self._can_hold(n)]
         except (pa.ArrowException, OSError, StorageError) as error:
@@ -131,7 +128,7 @@ class _Reader:
         group = names.index(GROUP_ID) if GROUP_ID in names else None
         gone = names.index(DELETED) if DELETED in names else None
         for row in rows:
-            key = tuple(_value(value, kind) for value, kind in zip(row[: len(self._types)], self._types, strict=True))
+            key = tuple(value_of(value, kind) for value, kind in zip(row[: len(self._types)], self._types, strict=True))
             if key[:prefix] in self._keys:
                 place = (row[partition], None if group is None else row[group])
                 yield key, None if gone is not None and row[gone] else place
@@ -185,11 +182,9 @@ class _Range:
             return True
 
 
-def _value(value: Any, kind: ColumnType) -> Any:
-    """A value as Arrow gives it, in the form of the package."""
-    if kind.kind == "timestamp" and isinstance(value, dt.datetime) and value.tzinfo is None:
-        value = value.replace(tzinfo=dt.UTC)  # Spark's older physical type holds UTC and does not say so
-    return normalize(value, kind)
+def ranged(store: ObjectStore, file: DataFile) -> RangedFile:
+    """A file of an index, read by ranges."""
+    return RangedFile(lambda start, end: store.get_range(file.path, start, end), file.bytes)
 
 
 def damaged(path: str, error: Exception) -> StorageError:
@@ -200,53 +195,3 @@ def damaged(path: str, error: Exception) -> StorageError:
         outcome="The rows are not affected.",
         hint="Rebuild the index: refresh_index(name, mode='full').",
     )
-
-
-class _RangeFile(io.RawIOBase):
-    """A file of a store that fetches what is read of it, and counts the bytes."""
-
-    def __init__(self, store: ObjectStore, file: DataFile) -> None:
-        super().__init__()
-        self._store = store
-        self._path = file.path
-        self._size = file.bytes
-        self._position = 0
-        self.fetched = 0
-        self._whole: bytes | None = None
-        if file.bytes <= _WHOLE_BYTES:
-            self._whole = store.get(file.path)
-            self.fetched = len(self._whole)
-            if len(self._whole) != file.bytes:
-                raise OSError(f"it has {len(self._whole)} bytes, the log says {file.bytes}")
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._position
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
-        self._position = start + offset
-        return self._position
-
-    def read(self, size: int = -1) -> bytes:
-        end = self._size if size < 0 else min(self._size, self._position + size)
-        start, self._position = self._position, max(self._position, end)
-        if end <= start:
-            return b""
-        if self._whole is not None:
-            return self._whole[start:end]
-        self.fetched += end - start
-        data = self._store.get_range(self._path, start, end)
-        if len(data) != end - start:
-            raise OSError(f"it ends before byte {end}")
-        return data
-
-    def readinto(self, buffer: Any) -> int:
-        data = self.read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from spark_apps.indexes.ranges import Range
 from spark_apps.query.tree import (
     And,
     Comparison,
@@ -79,7 +80,8 @@ def keys_for(
 def may_match(predicate: Predicate, values: Mapping[str, Any]) -> bool:
     """Whether a row with these values can satisfy the predicate; columns not given may hold anything.
 
-    For partitions: a ``False`` means that no row of a partition with these (normalized) values matches.
+    For partitions: a ``False`` means that no row of a partition with these (normalized) values matches. A value may be
+    a :class:`~spark_apps.indexes.ranges.Range`: then it means that no row with a value in it does.
     """
     return True in outcomes(predicate, values)
 
@@ -228,7 +230,31 @@ def outcomes(node: Predicate, values: Mapping[str, Any]) -> frozenset[bool | Non
             return frozenset(None if one is None else not one for one in outcomes(node.part, values))
         case And() | Or():
             return _joined([outcomes(part, values) for part in node.parts], strong=isinstance(node, Or))
-    return frozenset((_outcome(node, values[node.column]),)) if node.column in values else _ALL_OUTCOMES
+    if node.column not in values:
+        return _ALL_OUTCOMES
+    value = values[node.column]
+    return _within(node, value) if isinstance(value, Range) else frozenset((_outcome(node, value),))
+
+
+def _within(node: Comparison | In | IsNull, held: Range) -> frozenset[bool | None]:
+    """The outcomes for values of a range."""
+    found: set[bool | None] = {_outcome(node, None)} if held.nulls else set()
+    if not held.values:
+        return frozenset(found)
+    match node:
+        case IsNull():
+            found.add(False)
+        case In():
+            within = any(_compare(held.low, "<=", one) and _compare(one, "<=", held.high) for one in node.values)
+            found |= {True, None if node.has_null else False} if within else {_outcome(node, held.low)}
+        case Comparison(op="=" | "<=>"):
+            # One end alone says true only if both do; between two ends that say false a true may lie.
+            ends = {_compare(held.low, "=", node.literal), _compare(held.high, "=", node.literal)}
+            within = _compare(held.low, "<=", node.literal) and _compare(node.literal, "<=", held.high)
+            found |= ends | {within}
+        case _:
+            found |= {_compare(held.low, node.op, node.literal), _compare(held.high, node.op, node.literal)}
+    return frozenset(found)
 
 
 def _joined(parts: list[frozenset[bool | None]], strong: bool) -> frozenset[bool | None]:

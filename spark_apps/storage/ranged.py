@@ -1,0 +1,99 @@
+"""A file that fetches what is read of it and counts the bytes, for readers that want only parts of a file.
+
+It looks like an open file to pyarrow; where the bytes come from (a store, a local disk) is the caller's affair.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from spark_apps.storage.errors import StorageError
+from spark_apps.storage.store import Store
+
+WHOLE_BYTES = 256 * 1024
+"""A file up to this size is fetched in one request."""
+
+
+class RangedFile(io.RawIOBase):
+    """A file read by ranges.
+
+    :param fetch: gives bytes ``start`` to ``end`` (exclusive).
+    :param size: of the whole file, in bytes.
+    :param whole_below: a file up to this size is fetched at once.
+    :raises OSError: if there are fewer bytes than asked for.
+    """
+
+    def __init__(self, fetch: Callable[[int, int], bytes], size: int, whole_below: int = WHOLE_BYTES) -> None:
+        super().__init__()
+        self._fetch = fetch
+        self._size = size
+        self._position = 0
+        self.fetched = 0
+        """Bytes fetched so far."""
+        self._whole: bytes | None = None
+        if size <= whole_below:
+            self._whole = self._get(0, size) if size else b""
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        self._position = start + offset
+        return self._position
+
+    def read(self, size: int = -1) -> bytes:
+        end = self._size if size < 0 else min(self._size, self._position + size)
+        start, self._position = self._position, max(self._position, end)
+        if end <= start:
+            return b""
+        return self._get(start, end) if self._whole is None else self._whole[start:end]
+
+    def readinto(self, buffer: Any) -> int:
+        data = self.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def _get(self, start: int, end: int) -> bytes:
+        data = self._fetch(start, end)
+        self.fetched += len(data)
+        if len(data) != end - start:
+            raise OSError(f"it ends before byte {end}")
+        return data
+
+
+def opened(path: str, size: int, options: Mapping[str, Any] | None = None) -> RangedFile:
+    """A file by its address, on any machine that reaches it.
+
+    :param path: as it stands (nothing quoted): a local path, with or without ``file://``, or a URI of a store.
+    :param options: of that store.
+    :raises OSError: while it is read, if it is gone or shorter.
+    """
+    if path.startswith("file:") or "://" not in path:
+        local = Path("/" + path.removeprefix("file:").lstrip("/"))
+
+        def fetch(start: int, end: int) -> bytes:
+            with local.open("rb") as handle:
+                handle.seek(start)
+                return handle.read(end - start)
+
+        return RangedFile(fetch, size)
+    folder, _, name = path.rpartition("/")
+    store = Store(folder, options)
+
+    def ranged(start: int, end: int) -> bytes:
+        try:
+            return store.get_range(name, start, end)
+        except StorageError as error:
+            raise OSError(error.message) from error
+
+    return RangedFile(ranged, size)

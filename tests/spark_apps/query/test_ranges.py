@@ -1,0 +1,74 @@
+"""What a predicate can say of a range of values, against what it says of each value in it."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import pytest
+
+from spark_apps.indexes.ranges import NOTHING, ONLY_NULLS, Range
+from spark_apps.query.keysets import outcomes
+from spark_apps.query.predicates import may_match, parse_predicate
+from spark_apps.query.tree import Predicate
+
+SCHEMA = {"a": "int", "b": "int"}
+LEAVES = ["a = 3", "a <> 2", "a < 4", "a <= 1", "a > 2", "a >= 5", "a <=> 2", "a in (1, 4)", "a in (2, null)",
+          "a is null", "a is not null", "a between 2 and 4", "a not in (1, 2)", "b = 1", "length(b) = 1"]  # fmt: skip
+RANGES = [
+    *(Range(low, high, nulls) for low, high in itertools.combinations_with_replacement(range(7), 2)
+      for nulls in (True, False)),
+    ONLY_NULLS,
+]  # fmt: skip
+
+
+def parsed(text: str) -> Predicate:
+    return parse_predicate(text, SCHEMA)
+
+
+def values(held: Range) -> list[int | None]:
+    return [*(range(held.low, held.high + 1) if held.values else ()), *([None] if held.nulls else ())]
+
+
+def random_predicate(rng: random.Random, depth: int = 3) -> str:
+    if depth == 0 or rng.random() < 0.3:
+        return rng.choice(LEAVES)
+    parts = [random_predicate(rng, depth - 1) for _ in range(2)]
+    return rng.choice(["({} and {})", "({} or {})", "not ({0})"]).format(*parts)
+
+
+def test_given_any_predicate_and_range_then_no_outcome_of_a_value_in_it_is_missing() -> None:
+    rng = random.Random(7)
+    for _ in range(400):
+        predicate = parsed(random_predicate(rng))
+        for held in rng.sample(RANGES, 12):
+            told = outcomes(predicate, {"a": held})
+            for value in values(held):
+                assert outcomes(predicate, {"a": value}) <= told, (predicate, held, value)
+
+
+@pytest.mark.parametrize("leaf", LEAVES[:13])
+def test_given_a_single_comparison_then_a_range_is_passed_over_wherever_no_value_of_it_matches(leaf: str) -> None:
+    predicate = parsed(leaf)
+    for held in RANGES:
+        some = any(may_match(predicate, {"a": value}) for value in values(held))
+        # Of the values that a list leaves out, only the ends of a range are looked at.
+        if not leaf.startswith("a not in") and leaf != "a <> 2":
+            assert may_match(predicate, {"a": held}) == some, (leaf, held)
+
+
+@pytest.mark.parametrize(
+    ("text", "depends"),
+    [
+        ("a = 1", True),
+        ("a <> 1", True),
+        ("a = 1 and b = 2", True),
+        ("a = 1 or b = 2", False),
+        ("b = 2", False),
+        ("(a = 1 or a = 2) and length(b) = 1", True),
+        ("not (a = 1 and b = 2)", False),
+        ("a is null", True),
+    ],
+)
+def test_given_a_predicate_then_no_value_at_all_shows_whether_it_depends_on_a_column(text: str, depends: bool) -> None:
+    assert may_match(parsed(text), {"a": NOTHING}) is not depends
