@@ -1,9 +1,9 @@
 """Looks at a registered source, and says in actions of the log how it differs from what the log tells of it.
 
-Reading folds that difference in memory, so that files which came since are scanned and files which went are not missed;
-an action on indexes commits it beside its own work. Folded in or committed, it is the same: a change of the rows that no
-index was told of. Files of a source have one place each, a file group of its own, so all that knows what an index covers
-goes on to work.
+Reading folds that difference in memory, so that files which came since are scanned and files which went are not
+missed; an action on indexes commits it beside its own work. Folded in or committed, it is the same: a change of the
+rows that no index was told of. Each file of a source is a file group, so all that knows what an index covers goes on to
+work.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def observe(
     state, table = snapshot.state, snapshot.table
     assert table.source is not None
     source = open_source(table, storage_options)
-    listing = source.list(source_version)
+    listing = source.listing(source_version)
     actions = difference(state, listing, partitions)
     actions = _counted(table, actions, storage_options)
     found = replace(snapshot, state=folded_in(state, actions), foreign=source, intact=set())

@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -115,7 +115,7 @@ class Action(ABC):
     commits_observation: ClassVar[bool] = False
     """Whether it tells the log of a changed source also where it has nothing else to do."""
 
-    partitions: Collection[str] | None = None
+    partitions: Sequence[str] | None = None
     """The partitions that it is confined to."""
 
     def validate(self, snapshot: Snapshot) -> None:
@@ -212,8 +212,8 @@ def _look(handle: TableHandle, action: Action, state: State) -> Observation:
         return Observation(snapshot)
     if action.on_sources == "refused":
         raise InvalidInput(
-            f"{action.operation} cannot be done: the rows of this table are somebody else's, the {source.format} source "
-            f"{source.location}, which is only read here.",
+            f"{action.operation} cannot be done: the rows of this table are somebody else's, in the {source.format} "
+            f"source {source.location}, which is only read here.",
             hint="Write to the source with what owns it; a refresh of an index then finds what changed.",
         )
     found = handle.observe(state, None if action.partitions is None else set(action.partitions))

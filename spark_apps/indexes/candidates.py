@@ -82,12 +82,15 @@ def _of_few(context: IndexContext, tree: Tree, found: Found) -> Candidates:
 
 
 def _by_id(context: IndexContext, tree: Tree, found: Found) -> Candidates:
+    if context.table.source is not None:
+        # There an entry says that a file holds the value, and no more.
+        groups = frozenset((partition, group) for _, (partition, group) in found.entries if group is not None)
+        return Candidates(groups, None, found.files, found.bytes)
     columns = [tree.key.index(name) for name in context.table.record_key]
     keys: dict[GroupKey, set[Key]] = {}
     for key, (partition, group) in found.entries:
         assert group is not None
         keys.setdefault((partition, group), set()).add(tuple(key[n] for n in columns))
-    # Without a record key an entry says that a file holds the value, and no more.
     told = {group: frozenset(those) for group, those in keys.items()}
-    few = columns and len(found.entries) <= DIRECT_KEYS
+    few = len(found.entries) <= DIRECT_KEYS
     return Candidates(frozenset(keys), told if few else None, found.files, found.bytes)

@@ -124,7 +124,7 @@ class EntryHandler(IndexHandler):
     def tree(self, table: TableDefinition, definition: IndexDefinition) -> Tree:
         schema = struct_type(table.fields)
         key = self.key(table, definition)
-        required = set(table.record_key)
+        required = set() if table.source is not None else set(table.record_key)
         fields = [StructField(name, schema[name].dataType, name not in required) for name in key if name not in PLACE]
         return Tree(
             name=definition.tree,
@@ -279,7 +279,8 @@ class EntryHandler(IndexHandler):
 
     def expected(self, context: IndexContext, groups: FileGroups) -> DataFrame:
         """The entries that an index without fault has of the rows of file groups; for those who verify."""
-        return self._entries_of(context, groups)
+        entries = self._entries_of(context, groups)
+        return entries if context.table.source is None else entries.distinct()
 
     def entries(self, context: IndexContext) -> DataFrame:
         """The live entries. :raises StorageError: if a file of the index is missing or has another size."""
@@ -328,6 +329,18 @@ class EntryHandler(IndexHandler):
         return candidates(context, self.tree(context.table, context.definition), keys)
 
 
+def entry_key(table: TableDefinition, columns: Sequence[str]) -> tuple[str, ...]:
+    """The columns that tell apart the entries of an index over ``columns`` of a table.
+
+    Nobody keeps record keys unique in a registered source, so there an entry says that a file holds a value, once, and
+    no more.
+    """
+    if table.source is not None:
+        return tuple(dict.fromkeys([*columns, *PLACE]))
+    # The partition too: without a record index a record key is unique in its partition only.
+    return tuple(dict.fromkeys([*columns, *table.record_key, PARTITION]))
+
+
 def place_columns(table: TableDefinition) -> tuple[str, ...]:
     """The columns of :data:`PLACE` that entries on a table have."""
     return (PARTITION,) if table.bucketed else PLACE
@@ -359,8 +372,11 @@ def difference(tree: Tree, old: DataFrame | None, new: DataFrame | None) -> Data
 def live_rows(snapshot: Snapshot, tree: Tree, groups: FileGroups | None = None) -> int:
     """How many rows file groups hold, merged: from the log where no merging is needed, else counted."""
     groups = snapshot.groups(tree.name) if groups is None else groups
-    plain = [files[0] for files in groups.values() if len(files) == 1 and not files[0].tombstones]
-    merged = {key: files for key, files in groups.items() if len(files) != 1 or files[0].tombstones}
+    plain = [
+        files[0] for files in groups.values() if len(files) == 1 and not files[0].tombstones and files[0].rows >= 0
+    ]
+    known = {file.group_key for file in plain}
+    merged = {key: files for key, files in groups.items() if key not in known}
     counted = scan(snapshot, tree, merged, tree.key).count() if merged else 0
     return sum(file.rows for file in plain) + counted
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from spark_apps.indexes.entries import EntryHandler, live_rows, place_columns
+from spark_apps.indexes.entries import EntryHandler, entry_key, live_rows, place_columns
 from spark_apps.indexes.handler import PARTITION, Changes, IndexContext, IndexWork
 from spark_apps.indexes.locating import marked
 from spark_apps.mergetree.read import with_keys
@@ -41,10 +41,15 @@ class RecordHandler(EntryHandler):
                 f"A record index is over the record key, ({', '.join(table.record_key)}), not ({', '.join(given)}).",
                 hint="Leave the columns out, or use kind='secondary'.",
             )
+        if not table.record_key:
+            raise InvalidInput(
+                f"The record index {definition.name!r} is over the record key, and this source was registered without.",
+                hint="Register it with record_key=[…], or use kind='secondary' with columns.",
+            )
         return super().validate(table, replace(definition, columns=table.record_key))
 
     def key(self, table: TableDefinition, definition: IndexDefinition) -> tuple[str, ...]:
-        return table.record_key
+        return table.record_key if table.source is None else entry_key(table, table.record_key)
 
     def reads(self, table: TableDefinition, definition: IndexDefinition) -> tuple[str, ...]:
         return ()
@@ -89,8 +94,9 @@ class RecordHandler(EntryHandler):
 
 
 def _may_repeat(table: TableDefinition) -> bool:
-    """Whether one record key can stand in two partitions."""
-    return not set(table.partition_by) <= set(table.record_key)
+    """Whether one record key can stand in two partitions, where that would be a fault."""
+    # Of a source an entry is one of a key and a file, so several may stand.
+    return table.source is None and not set(table.partition_by) <= set(table.record_key)
 
 
 def _refuse_repeated(context: IndexContext, entries: DataFrame, what: str) -> None:

@@ -13,8 +13,8 @@ from typing import ClassVar, Literal
 
 from pyspark.sql import DataFrame
 
-from spark_apps.indexes.entries import EntryHandler
-from spark_apps.indexes.handler import PARTITION, IndexContext, IndexWork
+from spark_apps.indexes.entries import EntryHandler, entry_key
+from spark_apps.indexes.handler import IndexContext, IndexWork
 from spark_apps.mergetree.read import scan, with_keys
 from spark_apps.mergetree.tree import Tree
 from spark_apps.storage.errors import InvalidInput
@@ -57,8 +57,7 @@ class SecondaryHandler(EntryHandler):
         return changed
 
     def key(self, table: TableDefinition, definition: IndexDefinition) -> tuple[str, ...]:
-        # The partition too: without a record index a record key is unique in its partition only.
-        return tuple(dict.fromkeys([*definition.columns, *table.record_key, PARTITION]))
+        return entry_key(table, definition.columns)
 
     def _delta(
         self, context: IndexContext, tree: Tree, before: DataFrame | None, after: DataFrame | None

@@ -107,7 +107,7 @@ def partitions_of(state: State) -> dict[str, PartitionInfo]:
     return {
         path: PartitionInfo(
             state.partitions[path].buckets,
-            sum(file.rows - file.tombstones for file in found),
+            sum(max(file.rows, 0) - file.tombstones for file in found),
             sum(file.bytes for file in found),
             len(found),
         )

@@ -58,7 +58,7 @@ class DeltaTable:
 
     # --- listing ----------------------------------------------------------------------------------------------
 
-    def list(self, version: str | int | None = None) -> Listing:
+    def listing(self, version: str | int | None = None) -> Listing:
         """The files of a version, the newest by default.
 
         :raises VersionNotFound: :raises TableNotFound: :raises UnsupportedSource:

@@ -83,7 +83,7 @@ class IcebergTable:
 
     # --- listing ----------------------------------------------------------------------------------------------
 
-    def list(self, version: str | int | None = None) -> Listing:
+    def listing(self, version: str | int | None = None) -> Listing:
         """The data files of a snapshot, the current one by default.
 
         :raises VersionNotFound: :raises TableNotFound: :raises UnsupportedSource:

@@ -102,9 +102,9 @@ def _remote(base: str, options: Mapping[str, Any] | None) -> Iterator[Found]:
             yield Found(info.key, f"{base}/{info.key}", info.size, info.modified.timestamp(), info.etag)
     if nothing:
         head, _, name = base.rpartition("/")
-        info = Store(head, options).head(name) if not head.endswith("/") else None
-        if info is not None:
-            yield Found("", base, info.size, info.modified.timestamp(), info.etag)
+        only = Store(head, options).head(name) if not head.endswith("/") else None
+        if only is not None:
+            yield Found("", base, only.size, only.modified.timestamp(), only.etag)
 
 
 def check_unchanged(

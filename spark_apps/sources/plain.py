@@ -62,7 +62,7 @@ class PlainFiles:
         source = table.source
         return cls(source.location, source.options, table.fields, table.partition_by, storage_options)
 
-    def list(self, version: str | int | None = None) -> Listing:
+    def listing(self, version: str | int | None = None) -> Listing:
         """The files there are now. :raises InvalidInput: if a version is asked for; there are none."""
         if version is not None:
             raise InvalidInput(

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 class Source(ForeignFiles, Protocol):
     """What a kind of source answers."""
 
-    def list(self, version: str | int | None = None) -> Listing:
+    def listing(self, version: str | int | None = None) -> Listing:
         """Its files now, or as of a version of its own.
 
         :raises VersionNotFound: :raises UnsupportedSource: :raises StorageError:
