@@ -18,9 +18,10 @@ from spark_apps.actions.create import create, define
 from spark_apps.actions.overwrite import Drop, DropPartitions, InsertOverwrite
 from spark_apps.actions.partitions import canonical
 from spark_apps.actions.rescale import Rescale, rescale
+from spark_apps.actions.rules import NewRules, Rollback, RuleChange, RuleVersion, rule_versions
 from spark_apps.actions.template import Action, TableHandle, run
 from spark_apps.actions.write import Delete, Insert, Upsert
-from spark_apps.layout.rules import BucketRules
+from spark_apps.layout.rules import BucketRules, Expressions
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.query.describe import (
     HistoryEntry,
@@ -82,7 +83,7 @@ class IndexedTable:
         merge_by: Literal["commit", "ordering"] = "commit",
         buckets: int | None = DEFAULT_BUCKETS,
         bucket_rule: str = "regex",
-        bucket_expressions: str | None = None,
+        bucket_expressions: Expressions | None = None,
         hash_fields: Sequence[str] | None = None,
         hash_function: str = "xxhash64",
         write_mode: Literal["merge_on_read", "copy_on_write"] = "merge_on_read",
@@ -100,8 +101,9 @@ class IndexedTable:
         :param buckets: bucket count of a new partition that no rule matches. ``None``: no bucket layout; file groups
             are found through a ``record`` index, which is made with the table, and each takes some number of rows
             (the property ``group_rows``, 1,000,000 by default).
-        :param bucket_expressions: ``expression,count;…``, matched unanchored against partition paths, first
-            match wins.
+        :param bucket_rule: the engine that reads the rules: "regex" (unanchored, against partition paths),
+            "range" (``2024-11-01 <= dt < 2024-12-01``), or a user's.
+        :param bucket_expressions: ``expression,count;…``, or pairs of expression and count; the first match wins.
         :param options: options of the store; see :class:`~spark_apps.storage.store.Store`.
         :raises InvalidInput: :raises TableExists:
         """
@@ -377,10 +379,11 @@ class IndexedTable:
     def rescale(
         self,
         buckets: int | None = None,
-        bucket_rule: str = "regex",
-        bucket_expressions: str | None = None,
+        bucket_rule: str | None = None,
+        bucket_expressions: Expressions | None = None,
         partitions: Iterable[str] | None = None,
         *,
+        add: Expressions | None = None,
         plan_only: bool = False,
         drain_seconds: float = 600.0,
         txn_id: str | None = None,
@@ -388,14 +391,58 @@ class IndexedTable:
     ) -> Any:
         """Gives the table new bucket rules, and every partition (or those named) the count that they say.
 
+        Only partitions whose count changes are written anew; without any, no window is opened. Without arguments
+        the partitions are brought in line with the rules there are.
+
+        :param buckets: the count where no rule matches; as it is, if not given.
+        :param bucket_rule: name of the rule engine: "regex" (the default), "range", or a user's.
+        :param bucket_expressions: rules as in :meth:`create`, the document's ``overwrite``. They come first; what
+            they do not match, the rules of older configs still decide, as the document says.
+        :param add: the document's ``add``: the same, read by the engine of the newest rules if none is named.
         :param window: epoch of the caller's stop-write window; without it one is opened over the partitions
             and closed again.
         :param plan_only: return the :class:`~spark_apps.actions.rescale.RescalePlan` and do nothing.
         :returns: the receipt, or the plan.
         :raises InvalidRule: :raises WindowNotOpen: :raises StopWriteWindowOpen: :raises DrainTimeout:
         """
+        change = NewRules(buckets, bucket_rule, bucket_expressions, add)
+        return self._rescale(change, partitions, plan_only, drain_seconds, txn_id, window)
+
+    def rollback_rescale(
+        self,
+        instant: str | None = None,
+        *,
+        plan_only: bool = False,
+        drain_seconds: float = 600.0,
+        txn_id: str | None = None,
+        window: int | None = None,
+    ) -> Any:
+        """Takes a change of the bucket rules back, and gives its partitions the counts from before it.
+
+        Rows written since stay. Partitions made since get the counts that the remaining rules say.
+
+        :param instant: of the change, as :meth:`bucket_rules` tells it; the newest if not given.
+        :returns: the receipt; with ``plan_only`` the plan. The other arguments are those of :meth:`rescale`.
+        :raises InvalidRule: if there is no such change, or it is what the table was made with.
+        """
+        change = Rollback(self._handle.timeline, instant)
+        return self._rescale(change, None, plan_only, drain_seconds, txn_id, window)
+
+    def bucket_rules(self) -> list[RuleVersion]:
+        """The bucket rules in force in this version, newest first: that is the order in which they are asked."""
+        return rule_versions(self._state)
+
+    def _rescale(
+        self,
+        change: RuleChange,
+        partitions: Iterable[str] | None,
+        plan_only: bool,
+        drain_seconds: float,
+        txn_id: str | None,
+        window: int | None,
+    ) -> Any:
         self._check_writable()
-        action = Rescale(buckets, bucket_rule, bucket_expressions, partitions)
+        action = Rescale(change, partitions, self._handle.timeline)
         if plan_only:
             return self._planned(action)
         receipt = rescale(self._handle, action, txn_id=txn_id, window=window, drain_seconds=drain_seconds)

@@ -10,19 +10,17 @@ from pyspark.sql import types as T
 
 from spark_apps.actions.groups import group_rows
 from spark_apps.actions.moves import RECORD_KIND
+from spark_apps.actions.rules import partition_types
 from spark_apps.actions.template import TableHandle
 from spark_apps.indexes.registry import find
 from spark_apps.layout.hashing import check_hash_types, hash_function_named
-from spark_apps.layout.rules import BucketRules, HashingConfig
+from spark_apps.layout.rules import BucketRules
 from spark_apps.mergetree.schema import check_key_types, check_partition_types, resolve, struct_type, table_fields
 from spark_apps.storage.errors import InvalidInput, InvalidSchema
 from spark_apps.storage.store import ObjectStore
 from spark_apps.timeline.creation import create_table
 from spark_apps.timeline.model import HashingConfig as ConfigEntry
 from spark_apps.timeline.model import IndexDefinition, PutHashingConfig, PutIndex, Receipt, TableDefinition
-
-FIRST_INSTANT = "0" * 17
-"""Instant of the config that a table is made with, as the document names its file."""
 
 
 def define(
@@ -103,18 +101,16 @@ def create(
 ) -> tuple[TableHandle, Receipt]:
     """Writes version 0. Without bucket rules the table is made with the index that finds its file groups.
 
-    :raises TableExists: if there is a table.
+    :raises TableExists: if there is a table. :raises InvalidRule: if a rule does not fit its partition columns.
     """
     if rules is None:
         given = IndexDefinition(RECORD_KIND, RECORD_KIND, (), secrets.token_hex(6), comment="finds the file groups")
         index = PutIndex(find(RECORD_KIND).validate(definition, given), covered=True)
         timeline, receipt = create_table(store, definition, [index], txn_id=txn_id)
         return TableHandle(spark, timeline), receipt
-    path = f"_index/hashing/config/{FIRST_INSTANT}.hashing_config"
-    entry = ConfigEntry(FIRST_INSTANT, rules.default, rules.rule, str(rules.expressions) or None)
-    timeline, receipt = create_table(store, definition, [PutHashingConfig(entry, path)], txn_id=txn_id)
-    # For people; what counts is in the log.
-    store.put(path, HashingConfig(((FIRST_INSTANT, rules),)).to_json().encode())
+    rules.check(partition_types(definition))
+    config = ConfigEntry("", rules.default, rules.rule, rules.text or None)
+    timeline, receipt = create_table(store, definition, [PutHashingConfig(config)], txn_id=txn_id)
     return TableHandle(spark, timeline), receipt
 
 

@@ -1,23 +1,25 @@
-"""Rescales partitions: new rules choose bucket counts, and the partitions whose count changes are written
-anew.
+"""Rescales partitions: the bucket rules change, and the partitions whose count changes are written anew.
 
 It happens while writing stops, inside a stop-write window: the caller's, or one that is opened over just
 these partitions and closed again. Follows seed ``001_c479261a288d0797.txt`` (partition-level bucket index,
-offline rescale).
+offline rescale); what becomes of the rules is told in :mod:`spark_apps.actions.rules`.
 """
 
 from __future__ import annotations
 
 import hashlib
 import logging
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
+from pyspark.errors import PySparkException
+
 from spark_apps.actions.partitions import canonical, rules_of
+from spark_apps.actions.rules import Change, NewRules, RuleChange
 from spark_apps.actions.template import Action, Attempt, TableHandle, Work, run
-from spark_apps.layout.rules import BucketRules, HashingConfig
 from spark_apps.mergetree.read import scan
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.mergetree.write import Target, stage_rows
@@ -28,14 +30,12 @@ from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.model import (
     CONFIG_SCOPE,
     DATA_TREE,
-    PutHashingConfig,
     PutPartition,
     Receipt,
     RemoveFile,
     Write,
     partition_scope,
 )
-from spark_apps.timeline.model import HashingConfig as ConfigEntry
 from spark_apps.timeline.transactions import find_receipt
 
 logger = logging.getLogger(__name__)
@@ -43,6 +43,13 @@ logger = logging.getLogger(__name__)
 WINDOW_SECONDS = 900.0
 """Deadline of a window of our own; signs of life move it on, so a driver that died holds writers up no longer
 than this."""
+
+BYTES_PER_SECOND = 12e6
+"""What one core rewrites, until a rescale of the table itself has shown its rate: measured on small rows."""
+
+_START_SECONDS = 2.0
+_COMMITS_LOOKED_AT = 50
+_WRITTEN_BYTES = 1_000_000  # a smaller rescale says nothing of the rate
 
 
 @dataclass(frozen=True)
@@ -59,7 +66,12 @@ class PartitionRescale:
 @dataclass(frozen=True)
 class RescalePlan:
     """What a rescale does: ``partitions`` are written anew, ``unchanged`` others keep their count;
-    ``rules_change`` tells whether new partitions will be counted by other rules than now."""
+    ``rules_change`` tells whether new partitions will be counted by other rules than now.
+
+    :param default: of the newest config as it will be; so are ``rule`` and ``expressions``.
+    :param estimated_seconds: from the rate in ``estimated_from``; 0 where nothing is written anew.
+    :param takes_back: instant of the config that a rollback takes back.
+    """
 
     partitions: tuple[PartitionRescale, ...]
     unchanged: int
@@ -67,6 +79,9 @@ class RescalePlan:
     rule: str
     expressions: str
     rules_change: bool
+    estimated_seconds: float = 0.0
+    estimated_from: str = ""
+    takes_back: str | None = None
 
     @property
     def files(self) -> int:
@@ -87,92 +102,100 @@ class RescalePlan:
 
 
 class Rescale(Action):
-    """Counts by new rules for all partitions, or for those named.
+    """Other rules for the table, and the counts that they say for all partitions, or for those named.
 
-    :param buckets: the count where no rule matches; the present default if not given.
+    :param change: what becomes of the rules; the default brings the partitions in line with those there are.
     :param partitions: paths to which the rescale is confined; the rules hold for all new partitions
         nevertheless.
+    :param timeline: to look up how long earlier rescales took.
     """
 
     operation: ClassVar[str] = "rescale"
 
     def __init__(
         self,
-        buckets: int | None = None,
-        rule: str = "regex",
-        expressions: str | None = None,
+        change: RuleChange | None = None,
         partitions: Iterable[str] | None = None,
+        timeline: Timeline | None = None,
     ) -> None:
-        self.buckets = buckets
-        self.rule = rule
-        self.expressions = expressions
+        self.change = change or NewRules()
         self.partitions = None if partitions is None else list(partitions)
+        self.timeline = timeline
 
     def validate(self, snapshot: Snapshot) -> None:
         if not snapshot.table.bucketed:
             raise InvalidInput(
                 "The table has no bucket layout.", hint="Only a table made with buckets can be rescaled."
             )
-        self._rules(rules_of(snapshot.state))
+        self.change.applied_to(snapshot.state)
         if self.partitions is not None:
             self.partitions = [canonical(snapshot.table, path) for path in self.partitions]
 
-    def _rules(self, now: HashingConfig) -> BucketRules:
-        return BucketRules(
-            self.rule, self.expressions or "", now.newest.default if self.buckets is None else self.buckets
-        )
-
     def plan(self, snapshot: Snapshot) -> RescalePlan:
         """Which partitions would be written anew, with what counts, files and bytes. Nothing is changed."""
-        now = rules_of(snapshot.state)
-        rules = self._rules(now)
-        new = self._config(now, rules, "9" * 17)
-        known = snapshot.state.partitions
-        wanted = [path for path in known if self.partitions is None or path in self.partitions]
-        found = []
-        for path in sorted(wanted):
-            count, target = known[path].buckets or 1, new.count_for(path)
+        change = self.change.applied_to(snapshot.state)
+        found = list(self._changed(snapshot, change))
+        wanted = [path for path in snapshot.state.partitions if self.partitions is None or path in self.partitions]
+        newest = change.config.newest
+        seconds, source = self._estimate(snapshot, sum(partition.bytes for partition in found))
+        return RescalePlan(
+            tuple(found), len(wanted) - len(found), newest.default, newest.rule, newest.text, bool(change.actions),
+            seconds, source, change.takes_back,
+        )  # fmt: skip
+
+    def _changed(self, snapshot: Snapshot, change: Change) -> Iterator[PartitionRescale]:
+        known, now = snapshot.state.partitions, rules_of(snapshot.state)
+        for path in sorted(known):
+            if self.partitions is not None and path not in self.partitions:
+                continue
+            count, target = known[path].buckets or 1, self.change.target(path, known[path], now, change.config)
             if count != target:
                 files = snapshot.state.files(DATA_TREE, path)
-                found.append(PartitionRescale(path, count, target, len(files), sum(file.bytes for file in files)))
-        return RescalePlan(
-            tuple(found), len(wanted) - len(found), rules.default, rules.rule, str(rules.expressions), new != now
-        )
+                yield PartitionRescale(path, count, target, len(files), sum(file.bytes for file in files))
 
-    @staticmethod
-    def _config(now: HashingConfig, rules: BucketRules, instant: str) -> HashingConfig:
-        newest = now.newest
-        same = (newest.rule, newest.expressions, newest.default) == (rules.rule, rules.expressions, rules.default)
-        return now if same else now.with_rules(instant, rules)
+    def _estimate(self, snapshot: Snapshot, size: int) -> tuple[float, str]:
+        """Seconds for so many bytes, and what they were estimated from."""
+        if not size:
+            return 0.0, ""
+        for commit in reversed(list(self._recent_commits())):
+            told = commit.metrics
+            if commit.operation == self.operation and told.get("bytes_before", 0) >= _WRITTEN_BYTES:
+                rate = told["bytes_before"] / max(told.get("seconds", 0.0), 0.001)
+                return round(_START_SECONDS + size / rate, 1), f"the rescale in version {commit.version}"
+        cores = _cores(snapshot)
+        return round(_START_SECONDS + size / (BYTES_PER_SECOND * cores), 1), f"{BYTES_PER_SECOND:g} bytes/s on a core"
+
+    def _recent_commits(self) -> Iterator[Any]:
+        if self.timeline is not None:
+            yield from self.timeline.commits(after=max(self.timeline.head.version - _COMMITS_LOOKED_AT, -1))
 
     def work(self, attempt: Attempt) -> Work | None:
-        plan = self.plan(attempt.snapshot)
-        if not plan.partitions and not plan.rules_change:
+        started = time.monotonic()
+        change = self.change.applied_to(attempt.snapshot.state)
+        found = list(self._changed(attempt.snapshot, change))
+        if not found and not change.actions:
             return None
         work = Work(
-            metrics={"partitions": len(plan.partitions), "bytes_before": plan.bytes, "files_before": plan.files}
+            actions=list(change.actions),
+            metrics={
+                "partitions": len(found),
+                "bytes_before": sum(partition.bytes for partition in found),
+                "files_before": sum(partition.files for partition in found),
+            },
         )
-        if plan.rules_change:
-            instant = attempt.transaction.timeline.next_instant()
-            config = self._config(
-                rules_of(attempt.snapshot.state), self._rules(rules_of(attempt.snapshot.state)), instant
-            )
-            rules = config.newest
-            path = f"_index/hashing/config/{instant}.hashing_config"
-            attempt.snapshot.store.put(path, config.to_json().encode())
-            entry = ConfigEntry(instant, rules.default, rules.rule, str(rules.expressions) or None)
-            work.actions.append(PutHashingConfig(entry, path))
+        if change.actions:
             work.writes.append(Write(CONFIG_SCOPE, "replace"))
-        if plan.partitions:
-            self._write(attempt, plan, work)
+        if found:
+            self._write(attempt, found, work)
+            work.metrics["seconds"] = round(time.monotonic() - started, 3)
         return work
 
-    def _write(self, attempt: Attempt, plan: RescalePlan, work: Work) -> None:
+    def _write(self, attempt: Attempt, found: list[PartitionRescale], work: Work) -> None:
         snapshot, tree = attempt.snapshot, attempt.snapshot.data
-        paths = {partition.partition for partition in plan.partitions}
+        paths = {partition.partition for partition in found}
         groups: dict[GroupKey, list[DataFile]] = {k: files for k, files in snapshot.groups().items() if k[0] in paths}
         known = snapshot.state.partitions
-        targets = [Target(p.partition, known[p.partition].values, p.to_buckets) for p in plan.partitions]
+        targets = [Target(p.partition, known[p.partition].values, p.to_buckets) for p in found]
         attempt.phase("write partitions anew", 0, len(targets))
         rows = scan(snapshot, tree, groups)
         folder = attempt.folder("rescaled")
@@ -187,6 +210,13 @@ class Rescale(Action):
             files_after=len(added),
             bytes_after=sum(file.bytes for file in added),
         )
+
+
+def _cores(snapshot: Snapshot) -> int:
+    try:
+        return max(snapshot.spark.sparkContext.defaultParallelism, 1)
+    except PySparkException:  # a session over Spark Connect has no context
+        return 1
 
 
 def _still_covering(snapshot: Snapshot, paths: set[str]) -> list[str]:
@@ -221,11 +251,11 @@ def rescale(
         work.
     """
     handle.timeline.refresh()
+    done = None if txn_id is None else find_receipt(handle.timeline, txn_id)
+    if done is not None:  # before the arguments are checked: a change taken back cannot be taken back again
+        return done
     snapshot = handle.snapshot()
     action.validate(snapshot)
-    done = None if txn_id is None else find_receipt(handle.timeline, txn_id)
-    if done is not None:
-        return done
     paths = [partition.partition for partition in action.plan(snapshot).partitions]
     if window is not None:
         _check_holds(handle.timeline, window, paths)

@@ -74,10 +74,11 @@ class RuleChange(ABC):
 class NewRules(RuleChange):
     """The document's ``overwrite`` and ``add``.
 
+    Either way the new rules come first and those of older configs stay below them, as the document says: what newer
+    rules do not match, older ones still decide. So one change can be taken back without touching another.
+
     :param buckets: the default count; the present one if not given.
-    :param expressions: rules that take the place of the newest config's; those of older configs stay below them.
-        ``None`` leaves the newest config's rules as they are.
-    :param add: rules that come before those of the newest config, which stay.
+    :param expressions: rules of the new config. :param add: the same, of the newest config's engine if none is given.
     """
 
     buckets: int | None = None
@@ -97,21 +98,16 @@ class NewRules(RuleChange):
         if self.add is not None and self.expressions is not None:
             raise InvalidInput("Rules to add and rules to put in their place were given.", hint="Give one of the two.")
         default = newest.default if self.buckets is None else self.buckets
-        if self.add is None and self.expressions is None:
-            if self.rule not in (None, newest.rule):
-                raise InvalidRule(f"The rule engine {self.rule!r} was given without rules.", hint="Give expressions.")
-            return BucketRules(newest.rule, newest.expressions, default)
-        if self.add is None:
-            return BucketRules(self.rule or DEFAULT_ENGINE, self.expressions, default)
-        engine = self.rule or (newest.rule if newest.rules else DEFAULT_ENGINE)
-        added = BucketRules(engine, self.add, default)
-        if not added.rules:
-            raise InvalidRule("There are no rules to add.", hint="Give rules like \\d{4}-11-11,256.")
-        if engine != newest.rule:
-            # The newest config's rules hold below the new ones, whatever their engine.
+        if self.add is not None:
+            added = BucketRules(self.rule or (newest.rule if newest.rules else DEFAULT_ENGINE), self.add, default)
+            if not added.rules:
+                raise InvalidRule("There are no rules to add.", hint="Give rules like \\d{4}-11-11,256.")
             return added
-        pairs = [(rule.expression, rule.count) for rule in (*added.rules, *newest.rules)]
-        return BucketRules(engine, pairs, default)
+        if self.expressions is not None:
+            return BucketRules(self.rule or DEFAULT_ENGINE, self.expressions, default)
+        if self.rule not in (None, newest.rule):
+            raise InvalidRule(f"The rule engine {self.rule!r} was given without rules.", hint="Give expressions.")
+        return newest if default == newest.default else BucketRules(newest.rule, None, default)
 
 
 class Rollback(RuleChange):

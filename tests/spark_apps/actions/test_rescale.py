@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import fastavro
 import pytest
 
 from spark_apps import IndexedTable
 from spark_apps.actions.rescale import Rescale
+from spark_apps.actions.write import Upsert
 from spark_apps.layout.rules import HashingConfig
 from spark_apps.storage import errors
 from spark_apps.timeline.model import DATA_TREE
@@ -17,6 +19,7 @@ from spark_apps.timeline.transactions import begin
 pytestmark = pytest.mark.spark
 
 DDL = "id bigint, dt string, v string"
+DAYS = ("dt=2024-11-10", "dt=2024-11-11", "dt=2024-11-12")
 BUSY = r"dt=\d{4}-11-11"
 
 
@@ -61,11 +64,16 @@ def test_only_partitions_whose_count_changes_are_written_anew_and_rows_stay(spar
     loaded = IndexedTable.load(spark, table.uri)
     assert loaded.history()[-1].operation == "close_window"
     assert loaded._state.windows == {}
-    # New partitions are counted by the new rules, and the file for people says so.
+    # New partitions are counted by the new rules, and the files for people say so.
     table.upsert(spark.sql("select 1L id, '2025-11-11' dt, 'x' v"))
     assert counts(table)["dt=2025-11-11"] == 5
-    text = table._handle.timeline.store.get(table._state.config_paths[table._state.configs[-1].instant]).decode()
-    assert HashingConfig.from_json(text).count_for("dt=2031-11-11") == 5
+    files = {
+        suffix: sorted(Path(table.uri).glob(f"_index/hashing/*/*.hashing_{suffix}")) for suffix in ("config", "meta")
+    }
+    assert HashingConfig.from_json(files["config"][-1].read_text()).count_for("dt=2031-11-11") == 5
+    with files["meta"][-1].open("rb") as opened:
+        (told,) = fastavro.reader(opened)
+    assert {path: info["bucketNumber"] for path, info in told["partitionMeta"].items()} == counts(table)
 
 
 def test_nothing_to_rescale_commits_nothing(table: IndexedTable) -> None:
@@ -73,11 +81,99 @@ def test_nothing_to_rescale_commits_nothing(table: IndexedTable) -> None:
     assert table.version == 1
 
 
-def test_rules_that_change_no_partition_are_kept_for_new_ones(spark: Any, table: IndexedTable) -> None:
-    assert table.rescale(bucket_expressions="dt=2030,7").metrics["partitions"] == 0
+def test_rules_for_partitions_to_come_rewrite_nothing_and_open_no_window(spark: Any, table: IndexedTable) -> None:
+    """So a table made with one plain count becomes partition-level."""
+    files = {file.path for file in table._state.files(DATA_TREE)}
+    window = table.open_window("somebody else", partitions=["dt=2024-11-11"])
 
+    assert table.rescale(add="dt=2030,7").metrics["partitions"] == 0
+
+    assert {file.path for file in table._state.files(DATA_TREE)} == files
+    assert [entry.operation for entry in table.history()][-2:] == ["open_window", "rescale"]
+    table.close_window(window.epoch)
     table.upsert(spark.sql("select 1L id, '2030-01-01' dt, 'x' v"))
-    assert counts(table)["dt=2030-01-01"] == 7
+    assert counts(table) == {**dict.fromkeys(DAYS, 2), "dt=2030-01-01": 7}
+
+
+def test_rules_are_added_before_the_others_overwritten_and_shown(spark: Any, table: IndexedTable) -> None:
+    table.rescale(bucket_expressions=[(r"dt=\d{4}-11-1[1,2;]", 5)])
+    assert counts(table) == dict(zip(DAYS, (2, 5, 5), strict=True))
+    table.rescale(add=[("-11-12", 3)], buckets=4)
+    assert counts(table) == dict(zip(DAYS, (4, 5, 3), strict=True))
+    newest, before, first = table.bucket_rules()
+    assert (newest.expressions, newest.default) == ("-11-12,3", 4)
+    assert (before.expressions, before.default) == (r"dt=\d{4}-11-1[1,2\;],5", 2)
+    assert before.rules == ((r"dt=\d{4}-11-1[1,2;]", 5),)
+    assert (first.rules, first.instant) == ((), "0" * 17)
+
+    plan = table.rescale(1, "range", "2024-11-10 <= dt < 2024-11-12,6", plan_only=True)
+    assert [(p.partition, p.from_buckets, p.to_buckets) for p in plan.partitions] == [(DAYS[0], 4, 6), (DAYS[1], 5, 6)]
+    assert plan.estimated_seconds > 0 and "bytes/s" in plan.estimated_from
+
+
+def test_a_rollback_gives_partitions_the_counts_from_before_and_keeps_rows_written_since(
+    spark: Any, table: IndexedTable
+) -> None:
+    table.rescale(buckets=3, partitions=[DAYS[0]])
+    table.rescale(add=f"{BUSY},5")
+    named = table.bucket_rules()[0].instant
+    table.rescale(add="-11-12,7")
+    table.upsert(spark.sql("select id, '2025-11-11' dt, 'y' v from range(200, 220)"))
+    before = rows(table)
+    assert counts(table) == {**dict(zip(DAYS, (3, 5, 7), strict=True)), "dt=2025-11-11": 5}
+
+    plan = table.rollback_rescale(named, plan_only=True)
+    assert {p.partition: (p.from_buckets, p.to_buckets) for p in plan.partitions} == {
+        DAYS[1]: (5, 2),
+        "dt=2025-11-11": (5, 3),
+    }
+    first = table.rollback_rescale(named, txn_id="back")
+    assert counts(table) == {**dict(zip(DAYS, (3, 2, 7), strict=True)), "dt=2025-11-11": 3}
+    assert table.rollback_rescale(named, txn_id="back") == first
+    with pytest.raises(errors.InvalidRule, match="no change of the bucket rules"):
+        table.rollback_rescale(named)
+    table.rollback_rescale()
+    assert counts(table) == {**dict(zip(DAYS, (3, 2, 3), strict=True)), "dt=2025-11-11": 3}
+    assert rows(table) == before
+    assert [rules.default for rules in table.bucket_rules()] == [3, 2]
+    table.rollback_rescale()
+    with pytest.raises(errors.InvalidRule, match="made with"):
+        table.rollback_rescale()
+
+
+def test_versions_of_their_time_keep_their_counts_and_rules(spark: Any, table: IndexedTable) -> None:
+    before = rows(table)
+    versions = {}
+    for count in (3, 4, 5, 6, 7, 8):
+        versions[table.rescale(buckets=count, partitions=[DAYS[0]]).version] = count
+    assert len(list(Path(table.uri).glob("_index/hashing/archive/config/*"))) == 2
+    for version, count in versions.items():
+        then = IndexedTable.load(spark, table.uri, version=version)
+        assert (counts(then)[DAYS[0]], then.bucket_rules()[0].default) == (count, count)
+    old = IndexedTable.load(spark, table.uri, version=min(versions))
+    assert rows(old) == before
+    assert [row.v for row in old.read(where="id = 3 and dt = '2024-11-10'").collect()] == ["x"]
+
+
+def test_of_two_writers_with_different_rules_for_one_partition_one_hears_both_counts(
+    spark: Any, table: IndexedTable, monkeypatch: Any
+) -> None:
+    slow, quick = (IndexedTable.load(spark, table.uri) for _ in range(2))
+    new = spark.sql("select 1L id, '2030-01-01' dt, 'x' v")
+    work = Upsert.work
+
+    def overtaken(self: Upsert, attempt: Any) -> Any:
+        staged = work(self, attempt)
+        monkeypatch.setattr(Upsert, "work", work)
+        quick.rescale(add="dt=2030,7")
+        quick.upsert(new)
+        return staged
+
+    monkeypatch.setattr(Upsert, "work", overtaken)
+    with pytest.raises(errors.BucketCountMismatch, match=r"with 7 buckets.*with 2\."):
+        slow.upsert(new)
+    assert slow.upsert(new).version is not None
+    assert counts(slow)["dt=2030-01-01"] == 7
 
 
 def test_partitions_named_are_the_only_ones_rescaled(table: IndexedTable) -> None:
@@ -157,6 +253,12 @@ BAD_RULES = [
     ({"bucket_expressions": "no count"}, "no count"),
     ({"bucket_expressions": "a,0"}, "0"),
     ({"bucket_rule": "range", "bucket_expressions": "a,1"}, "range"),
+    ({"bucket_rule": "range", "bucket_expressions": "day < 2024-11-12,4"}, "no partition column"),
+    ({"bucket_rule": "glob", "bucket_expressions": "a,1"}, "glob"),
+    ({"bucket_rule": "range"}, "without rules"),
+    ({"bucket_expressions": [("a", 0)]}, "0"),
+    ({"add": "a,100001"}, "100001"),
+    ({"add": ""}, "no rules to add"),
 ]
 
 
