@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
+from spark_apps.actions import registering
 from spark_apps.actions.compact import CompactTable
 from spark_apps.actions.create import create, define
 from spark_apps.actions.overwrite import Drop, DropPartitions, InsertOverwrite
@@ -22,7 +23,7 @@ from spark_apps.actions.rules import NewRules, Rollback, RuleChange, RuleVersion
 from spark_apps.actions.template import Action, TableHandle, run
 from spark_apps.actions.write import Delete, Insert, Upsert
 from spark_apps.layout.rules import BucketRules, Expressions
-from spark_apps.mergetree.tree import Snapshot
+from spark_apps.mergetree.tree import ForeignFiles, Snapshot
 from spark_apps.query.describe import (
     HistoryEntry,
     IndexInfo,
@@ -33,11 +34,11 @@ from spark_apps.query.describe import (
     partitions_of,
     status_of,
 )
+from spark_apps.query.files import LocatedFile, locate_files
 from spark_apps.query.reading import read_rows
 from spark_apps.storage.errors import InvalidInput
 from spark_apps.storage.store import Store
 from spark_apps.timeline import cleaning, restore, windows
-from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.model import Receipt, TableDefinition
 from spark_apps.timeline.state import State, Window
 
@@ -51,7 +52,7 @@ DEFAULT_BUCKETS = 8
 
 
 class IndexedTable:
-    """A keyed table with its indexes. Made by :meth:`create` or :meth:`load`.
+    """A keyed table, or a registered source, with its indexes. Made by :meth:`create`, :meth:`register`, :meth:`load`.
 
     All writing methods take ``txn_id`` (a retry under the same id gets the first try's receipt and writes
     nothing) and
@@ -61,10 +62,13 @@ class IndexedTable:
     was nothing to do.
     """
 
-    def __init__(self, handle: TableHandle, state: State, pinned: bool = False) -> None:
+    def __init__(
+        self, handle: TableHandle, state: State, pinned: bool = False, foreign: ForeignFiles | None = None
+    ) -> None:
         self._handle = handle
         self._state = state
         self._pinned = pinned
+        self._foreign = foreign
 
     def __repr__(self) -> str:
         return f"IndexedTable({self.uri!r}, version={self.version})"
@@ -121,6 +125,43 @@ class IndexedTable:
         return cls(handle, handle.timeline.head)
 
     @classmethod
+    def register(
+        cls,
+        spark: SparkSession,
+        uri: str | os.PathLike[str],
+        format: str = "parquet",
+        schema: StructType | str | None = None,
+        options: Mapping[str, object] | None = None,
+        index_root: str | os.PathLike[str] | None = None,
+        record_key: Sequence[str] = (),
+        name: str | None = None,
+        *,
+        storage_options: Mapping[str, Any] | None = None,
+        log_options: Mapping[str, Any] | None = None,
+        txn_id: str | None = None,
+    ) -> IndexedTable:
+        """A table over rows that somebody else writes: indexed and read, never written. The source is not touched.
+
+        :param uri: a folder (Hive-style partitions below it), file or glob; the name of a table that Spark's catalog
+            resolves to a folder of plain files; the folder of a Delta or Iceberg table.
+        :param format: "parquet", "orc", "json", "csv", "delta" or "iceberg".
+        :param schema: of plain files; inferred once, by Spark, if not given.
+        :param options: of the format's reader, as Spark names them ("header", "sep", "multiLine", …); for Iceberg
+            "catalog" and "identifier". They go into the log, so none may be a secret.
+        :param index_root: the folder below which the log and the indexes lie, under ``name``; by default ``_indexes``
+            beside the source.
+        :param record_key: columns that name a record, for an index of kind "record". Nobody checks them for uniqueness.
+        :param name: of the log's folder; by default that of the source's own.
+        :param storage_options: of the store that holds the source, ``log_options`` of the one that holds the log where
+            they differ. Never written down.
+        :raises InvalidInput: :raises UnsupportedSource: naming what cannot be honoured. :raises TableExists:
+        """
+        handle = registering.register(
+            spark, uri, format, schema, options, index_root, record_key, name, storage_options, log_options, txn_id
+        )
+        return cls._showing(handle, handle.snapshot())
+
+    @classmethod
     def load(
         cls,
         spark: SparkSession,
@@ -128,18 +169,35 @@ class IndexedTable:
         version: int | None = None,
         as_of: str | datetime | None = None,
         options: Mapping[str, Any] | None = None,
+        *,
+        source_version: str | int | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+        index_root: str | os.PathLike[str] | None = None,
+        name: str | None = None,
     ) -> IndexedTable:
         """The table at its newest version, or as of a version or an instant (UTC unless it says otherwise),
-        read-only.
+        read-only. A registered source is found by its own address too, and shows its files as they are now.
 
+        :param source_version: of a registered Delta or Iceberg table its own version or snapshot id, read-only; the
+            index state whose files fit it best is used.
+        :param storage_options: of the store that holds the source, if not ``options``.
+        :param index_root: and ``name``: as given when the source was registered.
         :raises TableNotFound: :raises LogVanished: :raises NewerFormat: :raises VersionNotFound: :raises
             SnapshotExpired:
         """
-        timeline = Timeline.load(Store(uri, options))
-        pinned = version is not None or as_of is not None
-        state = timeline.at(version, as_of) if pinned else timeline.head
-        assert state.table
-        return cls(TableHandle(spark, timeline), state, pinned)
+        timeline = registering.open_log(spark, uri, options, index_root, name)
+        handle = TableHandle(spark, timeline, options if storage_options is None else storage_options)
+        if source_version is not None:
+            if version is not None or as_of is not None:
+                raise InvalidInput("source_version was given with version or as_of.", hint="Give one of them.")
+            return cls._showing(handle, registering.at_source_version(handle, source_version), pinned=True)
+        if version is not None or as_of is not None:
+            return cls._showing(handle, registering.at_log_version(handle, version, as_of), pinned=True)
+        return cls._showing(handle, handle.snapshot())
+
+    @classmethod
+    def _showing(cls, handle: TableHandle, snapshot: Snapshot, pinned: bool = False) -> IndexedTable:
+        return cls(handle, snapshot.state, pinned, snapshot.foreign)
 
     # --- what it is -------------------------------------------------------------------------------------------
 
@@ -163,7 +221,7 @@ class IndexedTable:
     @property
     def snapshot(self) -> Snapshot:
         """This version, for what works below this class."""
-        return Snapshot(self._handle.spark, self._handle.timeline.store, self._state)
+        return Snapshot(self._handle.spark, self._handle.timeline.store, self._state, foreign=self._foreign)
 
     @property
     def partitions(self) -> dict[str, PartitionInfo]:
@@ -251,6 +309,17 @@ class IndexedTable:
         :raises InvalidPredicate: :raises UnknownColumn:
         """
         return read_rows(self.snapshot, where, columns)
+
+    def locate(self, where: str, count: bool = False) -> list[LocatedFile]:
+        """The files that can hold rows which satisfy a predicate, found by the indexes: which files hold this person.
+
+        Every file that holds such a row is among them. Without ``count`` no rows are read.
+
+        :param count: of a registered source, read these files, count the matching rows of each, and leave out those
+            without.
+        :raises InvalidPredicate: :raises UnknownColumn:
+        """
+        return locate_files(self.snapshot, where, count)
 
     # --- indexes ----------------------------------------------------------------------------------------------
 
@@ -456,6 +525,11 @@ class IndexedTable:
         :raises VersionNotFound: :raises SnapshotExpired:
         """
         self._check_writable()
+        if self.definition.source is not None:
+            raise InvalidInput(
+                "The rows of this table are somebody else's, so none can be brought back.",
+                hint="Restore the source itself; load(…, source_version=…) reads an older version of it.",
+            )
         return self._moved_to(restore.restore(self._handle.timeline, version, txn_id=txn_id, window=window))
 
     def clean(
@@ -510,6 +584,9 @@ class IndexedTable:
             timeline = self._handle.timeline
             timeline.refresh()
             self._state = timeline.head if timeline.head.version == receipt.version else timeline.at(receipt.version)
+            if self._foreign is not None and not self._state.dropped:
+                shown = self._handle.snapshot(self._state)
+                self._state, self._foreign = shown.state, shown.foreign
         return receipt
 
     def _check_writable(self) -> None:
