@@ -1,24 +1,77 @@
-"""Which columns an index carries beside those it is looked up by."""
+"""Which columns an index carries beside those it is looked up by, and how they change.
+
+Follows seed ``004_8a2e9edd08a70fb8.txt`` (variable schema for included columns).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+
+from spark_apps.storage.errors import InvalidInput
 
 
 @dataclass(frozen=True)
 class IncludedColumns:
-    """Columns to include and columns to leave out, by name.
+    """Columns to include and columns to leave out, by name (case does not matter).
 
-    In ``create_index`` an ``exclude`` alone means all columns but these. In ``refresh_index``: what to add, what to
-    remove.
+    In ``create_index``, against the table's columns: ``include=[…]`` these (``include=[]`` none); ``exclude=[…]`` all
+    but these (``exclude=[]``, given as such, all); nothing at all: none. With both, ``include`` tells the columns,
+    and ``exclude`` can only keep partition columns out. In ``refresh_index``: what to add, what to remove.
+
+    :raises InvalidInput: if a column is in both, or a list is a string.
     """
 
-    include: Sequence[str] = ()
-    exclude: Sequence[str] = ()
+    include: Sequence[str] | None = None
+    exclude: Sequence[str] | None = None
+
+    def __post_init__(self) -> None:
+        for name, given in (("include", self.include), ("exclude", self.exclude)):
+            if isinstance(given, str):
+                raise InvalidInput(f"{name!r} is the string {given!r}.", hint="Give a list of names.")
+        both = among(self.added, self.removed)
+        if both:
+            raise InvalidInput(
+                f"The column {both[0]!r} is both to be included and to be excluded.", hint="Name it once."
+            )
+
+    @property
+    def added(self) -> tuple[str, ...]:
+        return tuple(self.include or ())
+
+    @property
+    def removed(self) -> tuple[str, ...]:
+        return tuple(self.exclude or ())
 
     def of(self, columns: Sequence[str], indexed: Sequence[str]) -> tuple[str, ...]:
-        """The included columns of a new index: of the table's ``columns``, without the ``indexed`` ones."""
-        without = {name.lower() for name in (*self.exclude, *indexed)}
-        wanted = self.include or (columns if self.exclude else ())
-        return tuple(dict.fromkeys(name for name in wanted if name.lower() not in without))
+        """The included columns of a new index on a table with these columns.
+
+        :raises InvalidInput: if an indexed column is to be included or excluded, or the table lacks one.
+        """
+        refuse_indexed((*self.added, *self.removed), indexed)
+        unknown = [name for name in self.removed if not among([name], columns)]
+        if unknown:
+            raise InvalidInput(
+                f"The column {unknown[0]!r} is to be excluded, and the table lacks it.",
+                hint=f"Its columns are: {', '.join(columns)}.",
+            )
+        everything = bool(self.exclude) or (self.include is None and self.exclude is not None)
+        if self.added or not everything:
+            return self.added
+        return tuple(name for name in columns if not among([name], (*self.removed, *indexed)))
+
+
+def refuse_indexed(names: Iterable[str], indexed: Sequence[str]) -> None:
+    """:raises InvalidInput: if an indexed column is among the names."""
+    wrong = among(names, indexed)
+    if wrong:
+        raise InvalidInput(
+            f"The column {wrong[0]!r} is an indexed column; these are always held and never change.",
+            hint="Leave it out of include and exclude; for other indexed columns create another index.",
+        )
+
+
+def among(names: Iterable[str], known: Iterable[str]) -> list[str]:
+    """Those of some names that are among others, whatever their case."""
+    there = {name.lower() for name in known}
+    return [name for name in names if isinstance(name, str) and name.lower() in there]

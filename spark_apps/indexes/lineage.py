@@ -7,12 +7,13 @@ that are gone are void wherever they still lie.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
 
+from spark_apps.indexes.columns import among
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.mergetree.write import lineage as id_of
 from spark_apps.storage.store import ObjectStore
@@ -32,7 +33,7 @@ class Part:
 
     :param stage: what wrote them; entry files name the stages whose entries they can hold.
     :param columns: the columns that the index holds of these files.
-    :param source: the columns that these files themselves have, where that is known: any other is null in their rows.
+    :param lacks: columns that these files were found to lack (or to hold no value in): they are null in their rows.
     :param lineages: the files, with their bytes.
     :param dropped: files that are gone and of whose entries a compaction took some away, not all: neither covered, nor
         to be indexed again before the rest of them is out.
@@ -40,7 +41,7 @@ class Part:
 
     stage: str
     columns: tuple[str, ...]
-    source: tuple[str, ...] | None
+    lacks: tuple[str, ...]
     lineages: Mapping[int, int]
     dropped: frozenset[int] = frozenset()
 
@@ -48,7 +49,7 @@ class Part:
         extra: dict[str, Any] = {
             "stage": self.stage,
             "columns": list(self.columns),
-            "source": None if self.source is None else list(self.source),
+            "lacks": list(self.lacks),
             "lineages": list(self.lineages),
             "bytes": list(self.lineages.values()),
         }
@@ -58,11 +59,10 @@ class Part:
     def of(cls, extra: Mapping[str, Any]) -> Part:
         lineages = extra["lineages"]
         sizes = extra.get("bytes") or [0] * len(lineages)
-        source = extra.get("source")
         return cls(
             str(extra.get("stage", "")),
             tuple(extra["columns"]),
-            None if source is None else tuple(source),
+            tuple(extra.get("lacks", ())),
             dict(zip(lineages, sizes, strict=True)),
             frozenset(extra.get("dropped", ())),
         )
@@ -82,11 +82,11 @@ class Coverage:
 
     @classmethod
     def single(
-        cls, stage: str, columns: Iterable[str], source: Sequence[str] | None, files: Iterable[DataFile]
+        cls, stage: str, columns: Iterable[str], lacks: Iterable[str] | None, files: Iterable[DataFile]
     ) -> Coverage:
-        """Data files whose entries one stage wrote with the same columns."""
+        """Data files whose entries one stage wrote with the same columns, and which lack the same others."""
         sizes = {file.lineage: file.bytes for file in files}
-        return cls([Part(stage, tuple(columns), None if source is None else tuple(source), sizes)])
+        return cls([Part(stage, tuple(columns), tuple(lacks or ()), sizes)])
 
     def __or__(self, other: Coverage) -> Coverage:
         return Coverage((*self.parts, *other.parts))
@@ -124,9 +124,7 @@ class Coverage:
         """Whether the index knows the values of a column in a file: it holds them, or the file lacks the column, so
         that they are null."""
         part = self._by_lineage.get(lineage)
-        if part is None:
-            return False
-        return _among(column, part.columns) or (part.source is not None and not _among(column, part.source))
+        return part is not None and bool(among([column], (*part.columns, *part.lacks)))
 
     def without(self, lineages: Collection[int]) -> Coverage:
         """The coverage of the other files; nothing is left to be known of these."""
@@ -195,7 +193,3 @@ def carrier(store: ObjectStore, tree: str, directory: str, coverage: Coverage, p
 def stage_id(directory: str) -> str:
     """A short name for what is written into a folder, for :attr:`Part.stage`."""
     return f"{id_of(directory):016x}"[:12]
-
-
-def _among(name: str, names: Sequence[str]) -> bool:
-    return name in names or name.lower() in {other.lower() for other in names}

@@ -77,7 +77,7 @@ def _covering(store: Store, *lineages: int, place: int = 1) -> AddFile:
 
 
 def test_given_coverage_written_to_a_carrier_then_it_reads_back(tmp_path: Path) -> None:
-    first = Coverage.single("s1", ["c0", "C1"], ["c0", "c1"], [_file(1, 10), _file(2, 20)])
+    first = Coverage.single("s1", ["c0", "C1"], ["c3"], [_file(1, 10), _file(2, 20)])
     second = Coverage.single("s2", ["c0"], None, [_file(3)])
     action = carrier(Store(tmp_path), "index/i@1", "a/b", first.voiding([2]) | second, 7)
     [known] = carriers([DataFile.of(action, 9)])
@@ -94,7 +94,7 @@ def test_given_coverage_written_to_a_carrier_then_it_reads_back(tmp_path: Path) 
 def test_an_index_answers_for_what_it_holds_and_for_what_the_file_lacks(
     lineage: int, column: str, answered: bool
 ) -> None:
-    held = Coverage.single("s1", ["c0", "C1"], ["c0", "c1", "c2"], [_file(1)])
+    held = Coverage.single("s1", ["c0", "C1"], ["c3"], [_file(1)])
     unknown = Coverage.single("s2", ["c0"], None, [_file(3)])
     assert (held | unknown).answers(lineage, column) is answered
 
