@@ -135,7 +135,7 @@ def _deletable(timeline: Timeline, below: int) -> tuple[dict[str, int], tuple[st
     found: dict[str, int] = {}
     for prefix in (DATA, INDEXES):
         for info in timeline.store.list(prefix):
-            if info.key not in needed and _attempt_ended(state, info.key):
+            if _checked_by(info.key) not in needed and _attempt_ended(state, info.key):
                 found[info.key] = info.size
     return found, tuple(f"{request.txn_id}.{request.attempt}" for request in held)
 
@@ -145,6 +145,12 @@ def _needed(timeline: Timeline, state: State, oldest: int) -> set[str]:
     for commit in timeline.commits(after=oldest, until=state.version):
         needed.update(action.path for action in commit.actions if isinstance(action, AddFile))
     return needed
+
+
+def _checked_by(key: str) -> str:
+    """The file that a checksum file of Hadoop's (``.<name>.crc``, on local disk) stands beside; else the key itself."""
+    folder, _, name = key.rpartition("/")
+    return f"{folder}/{name[1:-4]}" if name.startswith(".") and name.endswith(".crc") else key
 
 
 def _attempt_ended(state: State, key: str) -> bool:

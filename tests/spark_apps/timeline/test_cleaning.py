@@ -141,3 +141,14 @@ def test_what_an_attempt_brought_back_while_the_cleaner_looked_away_stays(job: w
     assert errors == [None, None]
     assert table_of(job.store, job.timeline.refresh()) == {(A, "0"): 0}
     check_all(world.checker)
+
+
+def test_the_checksum_beside_a_file_stays_as_long_as_the_file(job: work.Job) -> None:
+    versions(job, 3)
+    for key in [key for key in job.world.objects.bodies if key.startswith("data/")]:
+        folder, _, name = key.rpartition("/")
+        job.store.put(f"{folder}/.{name}.crc", b"crc")
+    work.clean(job, "clean", 1, 0.0, 1e9)
+    kept = sorted(key.rpartition("/")[2] for key in job.world.objects.bodies if key.startswith("data/v2.1/"))
+    assert data_files(job) == {"v2.1"}
+    assert len(kept) == 2 and kept[0] == f".{kept[1]}.crc"
