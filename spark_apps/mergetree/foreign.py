@@ -125,7 +125,7 @@ def _attached(
     """Rows with columns that say the same of all rows of a file."""
     names = {name: f"__index_v{n}" for n, name in enumerate(values) if len(set(values[name])) > 1}
     if names:
-        uris = [_uri(snapshot.store.spark_path(file.path)) for file in files]
+        uris = [uri_of(snapshot.store.spark_path(file.path)) for file in files]
         told = zip(uris, *(values[name] for name in names), strict=True)
         # Hadoop writes local paths with one slash or with three.
         both = [(form, *row[1:]) for row in told for form in dict.fromkeys([row[0], row[0].replace("://", ":", 1)])]
@@ -137,11 +137,11 @@ def _attached(
         seen = F.col(_URI).isNotNull()
         rows = rows.withColumns(
             {
-                name: F.when(seen, _typed(tree, name, F.col(short))).otherwise(stray.cast(_type(tree, name)))
+                name: F.when(seen, typed(tree, name, F.col(short))).otherwise(stray.cast(_type(tree, name)))
                 for name, short in names.items()
             }
         ).drop(_FILE, _URI, *names.values())
-    same = {name: _typed(tree, name, F.lit(found[0])) for name, found in values.items() if name not in names}
+    same = {name: typed(tree, name, F.lit(found[0])) for name, found in values.items() if name not in names}
     return rows.withColumns(same)
 
 
@@ -155,7 +155,7 @@ def _read_through(snapshot: Snapshot, tree: Tree, file: DataFile, columns: Seque
     wanted = [name for name in columns if name in held] or held[:1]
     schema = T.StructType([T.StructField(name, tree.field(name).dataType, True) for name in wanted])
     rows = snapshot.spark.createDataFrame(snapshot.foreign.rows(file, schema), schema)
-    rows = rows.withColumns({name: _typed(tree, name, F.lit(text)) for name, text in told.items()})
+    rows = rows.withColumns({name: typed(tree, name, F.lit(text)) for name, text in told.items()})
     if GROUP_ID in columns:
         rows = rows.withColumn(GROUP_ID, F.lit(file.group))
     return rows.select(*map(column, columns))
@@ -165,7 +165,7 @@ def _type(tree: Tree, name: str) -> T.DataType:
     return T.StringType() if name == GROUP_ID else tree.field(name).dataType
 
 
-def _typed(tree: Tree, name: str, text: Column) -> Column:
+def typed(tree: Tree, name: str, text: Column) -> Column:
     kind = _type(tree, name)
     if isinstance(kind, T.TimestampType):
         # The log's text of it is in UTC, whatever the session's time zone.
@@ -173,7 +173,7 @@ def _typed(tree: Tree, name: str, text: Column) -> Column:
     return text.cast("string").cast(kind)
 
 
-def _uri(path: str) -> str:
+def uri_of(path: str) -> str:
     """A path as Spark shows it in ``_metadata.file_path``: quoted as ``java.net.URI`` does."""
     scheme, rest = path.split("://", 1)
     return f"{scheme}://" + "".join(_quoted(char) for char in rest)
