@@ -14,11 +14,13 @@ from spark_apps.indexes.handler import PARTITION, Key
 from spark_apps.indexes.ranges import value_of
 from spark_apps.layout.hashing import bucket_id
 from spark_apps.layout.types import parse_type
+from spark_apps.mergetree.footers import check_footer
 from spark_apps.mergetree.tree import DELETED, GROUP_ID, Snapshot, Tree
 from spark_apps.storage.errors import LakeIndexError, StorageError
 from spark_apps.storage.ranged import RangedFile
 from spark_apps.storage.store import ObjectStore
 from spark_apps.timeline.files import DataFile
+from spark_apps.timeline.model import AddFile
 
 _MOST_ROWS = 4_000_000
 """So many rows, in row groups that can hold the keys, are read on the driver at most."""
@@ -91,6 +93,7 @@ class _Reader:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
+        check_footer(self._bytes, self._file.extra)
         parquet = pq.ParquetFile(
             pa.PythonFile(self._bytes, mode="r"),
             pre_buffer=False,
@@ -182,7 +185,7 @@ class _Range:
             return True
 
 
-def ranged(store: ObjectStore, file: DataFile) -> RangedFile:
+def ranged(store: ObjectStore, file: DataFile | AddFile) -> RangedFile:
     """A file of an index, read by ranges."""
     return RangedFile(lambda start, end: store.get_range(file.path, start, end), file.bytes)
 

@@ -17,6 +17,8 @@ from pyspark.sql import functions as F
 from spark_apps.indexes.entries import EntryHandler, entry_key, live_rows, place_columns
 from spark_apps.indexes.handler import PARTITION, Changes, IndexContext, IndexWork
 from spark_apps.indexes.locating import marked
+from spark_apps.indexes.lookup import damaged, ranged
+from spark_apps.mergetree.footers import check_footer
 from spark_apps.mergetree.read import with_keys
 from spark_apps.mergetree.schema import column, resolve, struct_type
 from spark_apps.mergetree.tree import Tree
@@ -138,13 +140,13 @@ def _read_keys(store: ObjectStore, tree: Tree, files: Sequence[AddFile]) -> Any:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    try:
-        tables = [
-            pq.read_table(
-                pa.BufferReader(store.get(file.path)), columns=list(tree.key), coerce_int96_timestamp_unit="us"
-            )
-            for file in files
-        ]
-    except pa.ArrowException as error:
-        raise StorageError(f"An index file cannot be read: {error}.") from error
+    tables = []
+    for file in files:
+        try:
+            opened = ranged(store, file)
+            check_footer(opened, file.extra)
+            source = pa.PythonFile(opened, mode="r")
+            tables.append(pq.read_table(source, columns=list(tree.key), coerce_int96_timestamp_unit="us"))
+        except (pa.ArrowException, OSError) as error:
+            raise damaged(file.path, error) from error
     return pa.concat_tables(tables)

@@ -8,7 +8,6 @@ written here is visible until a commit lists it.
 from __future__ import annotations
 
 import hashlib
-import struct
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -21,13 +20,14 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from spark_apps.mergetree.buckets import bucket_column
+from spark_apps.mergetree.footers import FOOTER, digest_of, fetch_footer
 from spark_apps.mergetree.inline import inline
 from spark_apps.mergetree.schema import NULL_MARK, column
 from spark_apps.mergetree.tree import DELETED, GROUP_ID, Tree
 from spark_apps.storage.errors import InvalidInput, InvalidSchema, StorageError
 from spark_apps.storage.store import ObjectStore
 from spark_apps.timeline.files import GroupKey
-from spark_apps.timeline.model import AddFile
+from spark_apps.timeline.model import DATA_TREE, AddFile
 
 PART = "__index_part"
 GROUP = "__index_bucket"
@@ -36,7 +36,6 @@ _COUNT = "__index_count"
 _UNKNOWN_PARTITION = "[row of an unknown partition]"
 
 _CASE_LIMIT = 16  # above it a broadcast join finds a row's partition faster than a chain of comparisons
-_FOOTER_BYTES = 64 * 1024
 _FOOTER_THREADS = 8
 # Small pages, so that the page index leads one key to a few KiB instead of a whole column chunk.
 _PARQUET_OPTIONS = {
@@ -246,12 +245,17 @@ def list_staged(
             hint="The hash function behaves differently here than where the table was written: compare the versions.",
         )
     with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
-        counts = list(pool.map(lambda item: count_rows(store, item[2].key, item[2].size, kind), found))
-    actions = [
-        AddFile(tree.name, partition, group, info.key, kind, rows, info.size,
-                None if places is None else places[partition, group], tombstones, lineage(info.key))
-        for (partition, group, info), (rows, tombstones) in zip(found, counts, strict=True)
-    ]  # fmt: skip
+        footers = list(pool.map(lambda item: fetch_footer(store, item[2].key, item[2].size), found))
+    actions = []
+    for (partition, group, info), footer in zip(found, footers, strict=True):
+        rows, tombstones = _counted(info.key, footer, kind)
+        place = None if places is None else places[partition, group]
+        # Of the rows' files there are too many to keep more of each in the log; Spark reads them, not the driver.
+        extra = None if tree.name == DATA_TREE else {FOOTER: digest_of(footer)}
+        actions.append(
+            AddFile(tree.name, partition, group, info.key, kind, rows, info.size, place, tombstones,
+                    lineage(info.key), extra)
+        )  # fmt: skip
     if len({(action.partition, action.group) for action in actions}) < len(actions):
         raise StorageError(
             f"Spark wrote more than one file for a file group below {directory}.",
@@ -271,18 +275,18 @@ def count_rows(store: ObjectStore, key: str, size: int, kind: str) -> tuple[int,
 
     :raises StorageError: if the footer cannot be read: the file is damaged.
     """
+    return _counted(key, fetch_footer(store, key, size), kind)
+
+
+def _counted(key: str, footer: bytes, kind: str) -> tuple[int, int]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    tail = store.get_range(key, max(0, size - _FOOTER_BYTES), size) if size else b""
-    needed = struct.unpack("<I", tail[-8:-4])[0] + 8 if len(tail) >= 8 else 0
-    if needed > len(tail):
-        tail = store.get_range(key, max(0, size - needed), size)
     try:
-        footer = pq.read_metadata(pa.BufferReader(tail))
-        live = footer.num_rows
+        read = pq.read_metadata(pa.BufferReader(footer))
+        live = read.num_rows
         if kind == "delta":
-            flags = [footer.row_group(n).column(footer.num_columns - 1) for n in range(footer.num_row_groups)]
+            flags = [read.row_group(n).column(read.num_columns - 1) for n in range(read.num_row_groups)]
             live = sum(flag.statistics.null_count for flag in flags)
     except (pa.ArrowException, OSError, AttributeError) as error:
         raise StorageError(
@@ -290,4 +294,4 @@ def count_rows(store: ObjectStore, key: str, size: int, kind: str) -> tuple[int,
             outcome="Nothing was changed.",
             hint="Try again; if it happens again, the storage damages files.",
         ) from error
-    return footer.num_rows, footer.num_rows - live
+    return read.num_rows, read.num_rows - live

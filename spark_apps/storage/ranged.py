@@ -33,6 +33,7 @@ class RangedFile(io.RawIOBase):
         self._position = 0
         self.fetched = 0
         """Bytes fetched so far."""
+        self._tail = b""
         self._whole: bytes | None = None
         if size <= whole_below:
             self._whole = self._get(0, size) if size else b""
@@ -56,12 +57,25 @@ class RangedFile(io.RawIOBase):
         start, self._position = self._position, max(self._position, end)
         if end <= start:
             return b""
-        return self._get(start, end) if self._whole is None else self._whole[start:end]
+        return self._read(start, end)
+
+    def tail(self, size: int) -> bytes:
+        """The last ``size`` bytes, or all there are; they are kept for the reads to come."""
+        size = min(size, self._size)
+        if len(self._tail) < size:
+            self._tail = self._read(self._size - size, self._size)
+        return self._tail[-size:] if size else b""
 
     def readinto(self, buffer: Any) -> int:
         data = self.read(len(buffer))
         buffer[: len(data)] = data
         return len(data)
+
+    def _read(self, start: int, end: int) -> bytes:
+        if self._whole is not None:
+            return self._whole[start:end]
+        kept = self._size - len(self._tail)
+        return self._tail[start - kept : end - kept] if start >= kept else self._get(start, end)
 
     def _get(self, start: int, end: int) -> bytes:
         data = self._fetch(start, end)

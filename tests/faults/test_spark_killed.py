@@ -249,7 +249,7 @@ def clean(timeline: Timeline, path: Path) -> None:
         str(file.relative_to(path))
         for folder in ("data", "_index/indexes")
         for file in (path / folder).rglob("*")
-        if file.is_file()
+        if file.is_file() and not file.name.endswith(".crc")  # the checksums of files that stay
     }
     state = timeline.refresh()
     trees = [DATA_TREE, *(entry.definition.tree for entry in state.indexes.values())]
