@@ -37,7 +37,7 @@ class LocatedFile:
 
 
 def locate_files(snapshot: Snapshot, where: str, count: bool = False) -> list[LocatedFile]:
-    """The files that can hold rows which satisfy a predicate; every file that holds one is among them.
+    """The files that can hold rows which satisfy a predicate, by path; every file that holds one is among them.
 
     :param count: read these files and count; those without a match are left out.
     :raises InvalidPredicate: :raises UnknownColumn: :raises InvalidInput: for counting by file where rows of several
@@ -61,7 +61,7 @@ def locate_files(snapshot: Snapshot, where: str, count: bool = False) -> list[Lo
             else {row[0]: row[1] for row in rows.groupBy(column(GROUP_ID)).agg(F.count("*")).collect()}
         )
         matches = {key: groups[key[1]] for key in plan.groups if key[1] in groups}
-    return [
+    found = [
         LocatedFile(
             path=file.path,
             partition=file.partition,
@@ -70,7 +70,8 @@ def locate_files(snapshot: Snapshot, where: str, count: bool = False) -> list[Lo
             indexed=any(entry.covers(key) for entry in used),
             matches=None if matches is None else matches[key],
         )
-        for key, files in sorted(plan.files().items())
+        for key, files in plan.files().items()
         for file in files
         if matches is None or key in matches
     ]
+    return sorted(found, key=lambda file: file.path)
