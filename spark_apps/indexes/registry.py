@@ -24,6 +24,8 @@ ALLOWED = "AIRFLOW_PROVIDER_INDEX_HANDLERS"
 _BUILT_IN = {
     "record": "spark_apps.indexes.record:RecordHandler",
     "secondary": "spark_apps.indexes.secondary:SecondaryHandler",
+    "compact": "spark_apps.indexes.compact:CompactHandler",
+    "covering": "spark_apps.indexes.covering:CoveringHandler",
 }
 _found: dict[str, IndexHandler] = {}
 _allowed: set[str] = set()
