@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from spark_apps.version import __version__
 
 if TYPE_CHECKING:
+    from spark_apps import sql
     from spark_apps.indexes.columns import IncludedColumns
     from spark_apps.table import IndexedTable
     from spark_apps.timeline.model import Receipt
@@ -22,11 +23,13 @@ _HOME_OF = {
     "Receipt": "spark_apps.timeline.model",
 }
 
-__all__ = ["IncludedColumns", "IndexedTable", "Receipt", "__version__"]
+__all__ = ["IncludedColumns", "IndexedTable", "Receipt", "__version__", "sql"]
 
 
 def __getattr__(name: str) -> Any:
     """Import a public name where it lives, at first use."""
+    if name == "sql":
+        return import_module("spark_apps.sql")
     home = _HOME_OF.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(__all__)}")
@@ -36,4 +39,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOME_OF})
+    return sorted({*globals(), *_HOME_OF, "sql"})

@@ -12,7 +12,9 @@ from typing import Any
 from spark_apps.storage.errors import InvalidName
 from spark_apps.storage.names import check_table_name
 from spark_apps.storage.store import Store
-from spark_apps.timeline.log import commit_key
+from spark_apps.timeline.log import Timeline, commit_key
+from spark_apps.timeline.model import Receipt
+from spark_apps.timeline.transactions import find_receipt
 
 LOGS_OF_SOURCES = "_indexes"
 """Folder beside registered sources that holds their logs."""
@@ -54,6 +56,23 @@ class Warehouse:
     def store(self, table: str) -> Store:
         """The store of a table's folder."""
         return Store(self.locate(table), self.options)
+
+    def log_of(self, location: str) -> Store | None:
+        """The store of the log of a table at a location, dropped or not; a registered source's stands beside it."""
+        above, _, name = location.rstrip("/").rpartition("/")
+        parent = Store(above or "/", self.options)
+        for path in (name, f"{LOGS_OF_SOURCES}/{name}"):
+            if parent.head(f"{path}/{commit_key(0)}") is not None:
+                return parent.below(path)
+        return None
+
+    def receipt(self, location: str, txn_id: str) -> Receipt | None:
+        """The receipt of a transaction of the table at a location, also where the table was dropped since.
+
+        :raises CommitUndone: if a restore took its effect back.
+        """
+        log = self.log_of(location)
+        return None if log is None else find_receipt(Timeline(log), txn_id)
 
     def tables(self) -> Iterator[tuple[str, str]]:
         """Name and location of every table below the root, by its log, dropped ones too.

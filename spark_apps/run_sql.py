@@ -1,0 +1,30 @@
+"""Program: runs a script of index statements; its table is the warehouse that the names in it are below."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spark_apps.job import Job, Outcome
+from spark_apps.program import main
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def run_sql(spark: SparkSession, job: Job) -> Outcome:
+    """The answers to all statements, each with its receipt where it can commit."""
+    from spark_apps.sql import run
+
+    results = run(
+        spark,
+        job.arguments["sql"],
+        warehouse=job.table or None,
+        options=job.storage_options,
+        txn_id=job.txn_id,
+        window=job.window,
+    )
+    return Outcome("report", [result.to_dict() for result in results])
+
+
+if __name__ == "__main__":
+    main(run_sql)

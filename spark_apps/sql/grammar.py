@@ -1,0 +1,132 @@
+"""The grammar of the statements, in the words of ``lark``, and what its terminals are called when one is missing.
+
+A word is a keyword only where the grammar expects it, so that columns may be called ``comment`` or ``date``.
+"""
+
+from __future__ import annotations
+
+import re
+
+_RULES = r"""
+script: statement? (";" statement?)*
+
+statement: create_table | drop_table | drop_partition
+         | create_index | drop_index | rebuild_index | set_index_properties | refresh_index
+         | show_indexes | describe_index
+         | call
+
+// --- tables
+create_table: CREATE TABLE if_not_exists? table "(" column_text ")" table_clause*
+?table_clause: USING name                                       -> table_using
+             | PARTITIONED BY names                             -> partitioned_by
+             | CLUSTERED BY names INTO NUMBER BUCKETS           -> clustered_by
+             | (TBLPROPERTIES | OPTIONS | WITH) properties      -> table_options
+             | LOCATION text                                    -> location
+             | COMMENT text                                     -> comment
+drop_table: DROP TABLE if_exists? table PURGE?
+drop_partition: ALTER TABLE table DROP if_exists? partition ("," partition)* PURGE?
+
+// --- indexes
+create_index: CREATE INDEX if_not_exists? name ON TABLE? table names? index_clause*
+?index_clause: USING kind names?                                -> using
+             | AS text                                          -> as_handler
+             | WITH DEFERRED REBUILD                            -> deferred
+             | PARTITIONED BY names                             -> partitioned_by
+             | INCLUDE names                                    -> include
+             | EXCLUDE names                                    -> exclude
+             | (IDXPROPERTIES | OPTIONS) properties             -> idxproperties
+             | IN TABLE table                                   -> in_table
+             | ROW | STORED_BY                                  // refused as soon as they are read
+             | STORED AS file_format                            -> stored_as
+             | LOCATION text                                    -> location
+             | TBLPROPERTIES properties                         -> tblproperties
+             | COMMENT text                                     -> comment
+file_format: (NAME | _text)+
+kind: name | SINGLE_QUOTED | RAW_QUOTED
+drop_index: DROP INDEX if_exists? name on_table?
+on_table: ON TABLE? table
+rebuild_index: ALTER INDEX name ON TABLE? table partition? REBUILD
+set_index_properties: ALTER INDEX name ON TABLE? table partition? SET (IDXPROPERTIES | OPTIONS) properties
+refresh_index: REFRESH INDEX name ON TABLE? table refresh_clause*
+?refresh_clause: (FULL | INCREMENTAL | QUICK)                   -> mode
+               | partition
+               | INCLUDE names                                  -> include
+               | EXCLUDE names                                  -> exclude
+               | SCHEMA "(" column_text ")"                     -> schema
+show_indexes: SHOW FORMATTED? (INDEX | INDEXES) (ON | FROM | IN) TABLE? table ((FROM | IN) name)?
+describe_index: (DESCRIBE | DESC) (FORMATTED | EXTENDED)? INDEX name ON TABLE? table
+
+// --- procedures
+call: CALL dotted "(" (argument ("," argument)*)? ")"
+argument: (ARGUMENT "=>")? literal
+
+// --- parts
+if_exists: IF EXISTS
+if_not_exists: IF NOT EXISTS
+table: table_part ("." table_part)*
+table_part: NAME | BACKTICKED | _text
+name: NAME | BACKTICKED | DOUBLE_QUOTED
+names: "(" (name ("," name)*)? ")"
+dotted: name ("." name)*
+partition: PARTITION "(" partition_value ("," partition_value)* ")"
+partition_value: name "=" partition_literal
+?partition_literal: literal | (DATE | TIMESTAMP) text           -> typed_text
+properties: "(" property ("," property)* ")"
+property: property_key "="? literal
+property_key: dotted | SINGLE_QUOTED | RAW_QUOTED
+text: _text
+_text: SINGLE_QUOTED | DOUBLE_QUOTED | RAW_QUOTED
+literal: _text | NUMBER | TRUE | FALSE | NULL
+
+// The text of a column list is found by its parentheses and read by Spark.
+column_text: column_item+
+column_item: NAME | BACKTICKED | _text | NUMBER | COLUMN_SIGN | "," | "(" column_item* ")"
+
+COLUMN_SIGN: /[<>:]/
+ARGUMENT: /[^\W\d][\w-]*(?=\s*=>)/
+NAME: /[^\W\d][\w$]*/
+BACKTICKED: /`(?:[^`]|``)+`/
+SINGLE_QUOTED: /'(?:[^'\\]|''|\\[\s\S])*'/
+DOUBLE_QUOTED: /"(?:[^"\\]|""|\\[\s\S])*"/
+RAW_QUOTED.3: /r'[^']*'|r"[^"]*"/i
+NUMBER: /[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:e[+-]?\d+)?(?!\w)/i
+STORED_BY.3: /stored\s+by(?![\w$])/i
+COMMENTS: /--[^\n]*|\/\*[\s\S]*?\*\//
+WHITE: /\s+/
+%ignore COMMENTS
+%ignore WHITE
+"""
+
+_NOT_KEYWORDS = {"COLUMN_SIGN", "ARGUMENT", "NAME", "BACKTICKED", "SINGLE_QUOTED", "DOUBLE_QUOTED", "RAW_QUOTED",
+                 "NUMBER", "STORED_BY", "COMMENTS", "WHITE"}  # fmt: skip
+KEYWORDS = frozenset(re.findall(r"\b[A-Z][A-Z_]+\b", re.sub(r"//.*|/.*/i?$", "", _RULES, flags=re.M))) - _NOT_KEYWORDS
+
+GRAMMAR = _RULES + "\n".join(f"{word}.2: /{word.lower()}(?![\\w$])/i" for word in sorted(KEYWORDS))
+
+_CALLED = {
+    "NAME": "a name",
+    "BACKTICKED": "a name",
+    "SINGLE_QUOTED": "a quoted text",
+    "DOUBLE_QUOTED": "a quoted text",
+    "RAW_QUOTED": "a quoted text",
+    "NUMBER": "a number",
+    "ARGUMENT": "name => value",
+    "STORED_BY": "STORED BY",
+    "LPAR": "'('",
+    "RPAR": "')'",
+    "COMMA": "','",
+    "SEMICOLON": "';'",
+    "EQUAL": "'='",
+    "DOT": "'.'",
+    "__ANON_0": "'=>'",
+    "$END": "the end",
+}
+
+
+def called(terminals: set[str]) -> list[str]:
+    """What people call these terminals: keywords as they are, in the order of the alphabet, then the others."""
+    if "COLUMN_SIGN" in terminals:  # inside a column list nearly anything may come
+        return ["the columns and their types", *(_CALLED[name] for name in ("RPAR",) if name in terminals)]
+    keywords = sorted(name for name in terminals if name in KEYWORDS)
+    others = [_CALLED[name] for name in _CALLED if name in terminals]
+    return [*keywords, *dict.fromkeys(others)]

@@ -1,0 +1,407 @@
+"""From the tree of a script to its statements: quotes are taken off, clauses that exclude each other are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from lark import Token, Transformer, v_args
+from lark.tree import Meta
+
+from spark_apps.sql import statements as s
+from spark_apps.sql.calls import read_call
+from spark_apps.sql.places import At, Refused
+from spark_apps.sql.quoting import as_text, literal_of, unquoted, without_comments
+from spark_apps.sql.table_options import TableOptions, count_of, read_options
+
+KINDS = {
+    "secondary_index": "secondary",
+    "record_index": "record",
+    "record_level_index": "record",
+    "covering_index": "covering",
+    "compact_index": "compact",
+    "org.apache.hadoop.hive.ql.index.compact.compactindexhandler": "compact",
+}
+"""Other names of kinds, in the documents; any case."""
+
+_OWN_KINDS = ("record", "secondary", "compact", "covering")
+_MODES = ("incremental", "full", "quick")
+
+
+@dataclass(frozen=True)
+class Clause:
+    """A clause: what it is about, what it says, and the token that it begins with."""
+
+    about: str
+    value: Any
+    token: Token
+
+
+@dataclass(frozen=True)
+class Flag:
+    """``IF EXISTS`` or ``IF NOT EXISTS``."""
+
+    token: Token
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The text of a column list."""
+
+    text: str
+
+
+Pairs = list[tuple[At[str], At[str]]]
+
+
+def _clause(about: str) -> Any:
+    """A method that reads a clause whose last part is what it says."""
+
+    def clause(self: Reader, children: list[Any]) -> Clause:
+        return Clause(about, children[-1], children[0])
+
+    return clause
+
+
+class Reader(Transformer[Token, tuple[s.Statement, ...]]):
+    """Makes the statements of a script from its tree."""
+
+    def __init__(self, script: str) -> None:
+        super().__init__(visit_tokens=False)
+        self._script = script
+
+    def script(self, children: list[Any]) -> tuple[s.Statement, ...]:
+        return tuple(
+            replace(child, source=replace(child.source, number=number)) for number, child in enumerate(children, 1)
+        )
+
+    @v_args(meta=True)
+    def statement(self, meta: Meta, children: list[Any]) -> s.Statement:
+        text = self._script[meta.start_pos : meta.end_pos]
+        return replace(children[0], source=s.Source(1, meta.line, meta.column, text))
+
+    # --- parts ------------------------------------------------------------------------------------------------
+
+    def name(self, children: list[Token]) -> At[str]:
+        return At(unquoted(children[0]), children[0])
+
+    text = table_part = name
+
+    def names(self, children: list[At[str]]) -> list[At[str]]:
+        _once(children, "The column")
+        return children
+
+    def dotted(self, children: list[At[str]]) -> At[str]:
+        return At(".".join(child.value for child in children), children[0].token)
+
+    def table(self, children: list[At[str]]) -> At[str]:
+        return At(_table(children), children[0].token)
+
+    def kind(self, children: list[Any]) -> At[str]:
+        [child] = children
+        return child if isinstance(child, At) else At(unquoted(child), child)
+
+    def literal(self, children: list[Token]) -> At[s.Value]:
+        [token] = children
+        return At(literal_of(token), token)
+
+    def typed_text(self, children: list[Any]) -> At[s.Value]:
+        return At(children[1].value, children[1].token)
+
+    def property_key(self, children: list[Any]) -> At[str]:
+        return self.kind(children)
+
+    def property(self, children: list[At[Any]]) -> tuple[At[str], At[str]]:
+        key, value = children
+        if value.value is None:
+            raise Refused(value.token, f"The property {key.value!r} cannot be NULL.", "Leave it out.")
+        return key, At(as_text(value), value.token)
+
+    def properties(self, children: Pairs) -> Pairs:
+        _once([key for key, _ in children], "The property")
+        return children
+
+    def partition_value(self, children: list[At[Any]]) -> tuple[At[str], s.Value]:
+        return children[0], children[1].value
+
+    def partition(self, children: list[Any]) -> At[s.PartitionSpec]:
+        token, *values = children
+        _once([key for key, _ in values], "The partition column")
+        return At(tuple((key.value, value) for key, value in values), token)
+
+    def if_exists(self, children: list[Token]) -> Flag:
+        return Flag(children[0])
+
+    if_not_exists = if_exists
+
+    def on_table(self, children: list[Any]) -> At[str]:
+        table: At[str] = children[-1]
+        return table
+
+    @v_args(meta=True)
+    def column_text(self, meta: Meta, _children: list[Any]) -> Columns:
+        return Columns(without_comments(self._script[meta.start_pos : meta.end_pos]))
+
+    # --- clauses ----------------------------------------------------------------------------------------------
+
+    def using(self, children: list[Any]) -> Clause:
+        return Clause("kind", (children[1], children[2] if len(children) > 2 else None), children[0])
+
+    def as_handler(self, children: list[Any]) -> Clause:
+        return Clause("kind", (children[1], None), children[0])
+
+    def deferred(self, children: list[Any]) -> Clause:
+        return Clause("WITH DEFERRED REBUILD", True, children[0])
+
+    def stored_as(self, children: list[Any]) -> Clause:
+        words = [token for token in children[2].children if isinstance(token, Token)]
+        if len(words) != 1 or unquoted(words[0]).lower() != "parquet":
+            raise Refused(words[0], "Index files are Parquet.", "Write STORED AS PARQUET, or leave the clause out.")
+        return Clause("STORED AS", "parquet", children[0])
+
+    def tblproperties(self, children: list[Any]) -> Clause:
+        raise Refused(
+            children[0],
+            "TBLPROPERTIES cannot be given: an index has no table of its own that could have properties.",
+            "Give the properties of the index: IDXPROPERTIES (…).",
+        )
+
+    def table_using(self, children: list[Any]) -> Clause:
+        return Clause("USING", children[1], children[0])
+
+    def clustered_by(self, children: list[Any]) -> Clause:
+        columns, count = children[2], children[4]
+        return Clause("CLUSTERED BY", (columns, At(str(count), count)), children[0])
+
+    partitioned_by = _clause("PARTITIONED BY")
+    include, exclude = _clause("INCLUDE"), _clause("EXCLUDE")
+    idxproperties, in_table = _clause("IDXPROPERTIES"), _clause("IN TABLE")
+    location, comment = _clause("LOCATION"), _clause("COMMENT")
+    mode, schema = _clause("mode"), _clause("SCHEMA")
+
+    def table_options(self, children: list[Any]) -> Clause:
+        return Clause(str(children[0]).upper(), children[1], children[0])
+
+    # --- tables -----------------------------------------------------------------------------------------------
+
+    def create_table(self, children: list[Any]) -> s.CreateTable:
+        begin, [table] = children[0], _ats(children)
+        [columns] = [child for child in children if isinstance(child, Columns)]
+        clauses = _clauses(children)
+        options = TableOptions()
+        for about in ("TBLPROPERTIES", "OPTIONS", "WITH"):
+            if about in clauses:
+                read_options(clauses[about].value, options)
+        _check_format(clauses.get("USING"), options, begin)
+        if "CLUSTERED BY" in clauses:
+            fields, count = clauses["CLUSTERED BY"].value
+            token = clauses["CLUSTERED BY"].token
+            options.put("hash_fields", tuple(at.value for at in fields), At("", token))
+            options.put("buckets", count_of(count), At("", token))
+        if "record_key" not in options.arguments:
+            raise Refused(begin, "The table has no record key.", "Add TBLPROPERTIES (primaryKey = 'id').")
+        location = _value(clauses, "LOCATION")
+        if location is not None and options.location not in (None, location):
+            raise Refused(clauses["LOCATION"].token, f"The location is given twice, also as {options.location!r}.")
+        return s.CreateTable(
+            table=table.value,
+            columns=columns.text,
+            partition_by=_values(clauses, "PARTITIONED BY") or (),
+            arguments=tuple(options.arguments.items()),
+            properties=tuple(options.properties.items()),
+            location=location or options.location,
+            comment=_value(clauses, "COMMENT"),
+            if_not_exists=_flagged(children),
+        )
+
+    def drop_table(self, children: list[Any]) -> s.DropTable:
+        _no_purge(children)
+        [table] = _ats(children)
+        return s.DropTable(table.value, _flagged(children))
+
+    def drop_partition(self, children: list[Any]) -> s.DropPartition:
+        _no_purge(children)
+        table, *partitions = _ats(children)
+        return s.DropPartition(table.value, tuple(at.value for at in partitions), _flagged(children))
+
+    # --- indexes ----------------------------------------------------------------------------------------------
+
+    def create_index(self, children: list[Any]) -> s.CreateIndex:
+        name, table = _ats(children)
+        columns: list[At[str]] | None = next((child for child in children if isinstance(child, list)), None)
+        clauses = _clauses(children)
+        kind: At[str] | None = None
+        if "kind" in clauses:
+            kind, inner = clauses["kind"].value
+            if inner is not None and columns is not None:
+                raise Refused(clauses["kind"].token, "The columns are given twice, before and after USING.")
+            columns = columns if inner is None else inner
+        if {"INCLUDE", "EXCLUDE"} <= clauses.keys():
+            raise Refused(
+                clauses["EXCLUDE"].token,
+                "An index has either columns that it includes or columns that it leaves out.",
+                "Keep one of INCLUDE and EXCLUDE.",
+            )
+        return s.CreateIndex(
+            index=name.value,
+            table=table.value,
+            kind="secondary" if kind is None else _kind(kind),
+            columns=tuple(at.value for at in columns or ()),
+            include=_values(clauses, "INCLUDE") or (),
+            exclude=_values(clauses, "EXCLUDE") or (),
+            deferred="WITH DEFERRED REBUILD" in clauses,
+            properties=_texts(clauses.get("IDXPROPERTIES")),
+            index_table=_value(clauses, "IN TABLE"),
+            partition_by=_values(clauses, "PARTITIONED BY"),
+            location=_value(clauses, "LOCATION"),
+            comment=_value(clauses, "COMMENT"),
+            if_not_exists=_flagged(children),
+        )
+
+    def drop_index(self, children: list[Any]) -> s.DropIndex:
+        name, *table = _ats(children)
+        return s.DropIndex(name.value, table[0].value if table else None, _flagged(children))
+
+    def rebuild_index(self, children: list[Any]) -> s.RebuildIndex:
+        name, table, *partition = _ats(children)
+        return s.RebuildIndex(name.value, table.value, partition[0].value if partition else None)
+
+    def set_index_properties(self, children: list[Any]) -> s.SetIndexProperties:
+        name, table, *partition = _ats(children)
+        if partition:
+            raise Refused(partition[0].token, "Properties belong to the whole index.", "Leave PARTITION out.")
+        return s.SetIndexProperties(name.value, table.value, _pairs(children[-1]))
+
+    def refresh_index(self, children: list[Any]) -> s.RefreshIndex:
+        name, table, *partition = _ats(children)
+        if len(partition) > 1:
+            raise Refused(
+                partition[1].token, "One PARTITION can be given.", "Refresh the others by statements of theirs."
+            )
+        clauses = _clauses(children)
+        mode = str(clauses["mode"].value).lower() if "mode" in clauses else "incremental"
+        assert mode in _MODES
+        return s.RefreshIndex(
+            index=name.value,
+            table=table.value,
+            mode=mode,  # type: ignore[arg-type]
+            partition=partition[0].value if partition else None,
+            include=_values(clauses, "INCLUDE") or (),
+            exclude=_values(clauses, "EXCLUDE") or (),
+            schema=clauses["SCHEMA"].value.text if "SCHEMA" in clauses else None,
+        )
+
+    def show_indexes(self, children: list[Any]) -> s.ShowIndexes:
+        table, *database = _ats(children)
+        name = f"{database[0].value}.{table.value}" if database else table.value
+        return s.ShowIndexes(name, _has(children, "FORMATTED"))
+
+    def describe_index(self, children: list[Any]) -> s.DescribeIndex:
+        name, table = _ats(children)
+        return s.DescribeIndex(name.value, table.value, _has(children, "FORMATTED") or _has(children, "EXTENDED"))
+
+    # --- procedures -------------------------------------------------------------------------------------------
+
+    def argument(self, children: list[Any]) -> tuple[Token | None, At[s.Value]]:
+        return (children[0], children[1]) if len(children) > 1 else (None, children[0])
+
+    def call(self, children: list[Any]) -> s.Statement:
+        procedure, *arguments = children[1:]
+        return read_call(procedure, arguments)
+
+
+# --- what was said ----------------------------------------------------------------------------------------------
+
+
+def _table(parts: Sequence[At[str]]) -> str:
+    """``db.table`` as it is; of `` indexed.`path` `` the path."""
+    located = [part for part in parts if "/" in part.value]
+    if not located:
+        return ".".join(part.value for part in parts)
+    if len(parts) == 1:
+        return parts[0].value
+    if len(parts) != 2 or located != [parts[1]] or parts[0].value.lower() != "indexed":
+        raise Refused(parts[0].token, "A table is named by db.table, by `path`, or by indexed.`path`.")
+    return parts[1].value
+
+
+def _kind(at: At[str]) -> str:
+    lowered = at.value.lower()
+    if lowered in ("bucket", "bucket_index"):
+        raise Refused(
+            at.token,
+            "Buckets are the layout of the table itself, not an index of it.",
+            "Give a count when the table is made, or CALL partition_bucket_index_manager(…).",
+        )
+    return KINDS.get(lowered, lowered if lowered in _OWN_KINDS else at.value)
+
+
+def _check_format(using: Clause | None, options: TableOptions, begin: Token) -> None:
+    found = using.value.value if using is not None else options.format
+    if found is None:
+        raise Refused(begin, "The statement does not say USING indexed.", "Other tables are made by Spark itself.")
+    if found.lower() != "indexed" or (options.format or "indexed").lower() != "indexed":
+        raise Refused(
+            using.value.token if using is not None else begin,
+            f"Tables of the format {found!r} are not made here.",
+            "Write USING indexed.",
+        )
+
+
+# --- the children of a rule -------------------------------------------------------------------------------------
+
+
+def _ats(children: Iterable[Any]) -> list[At[Any]]:
+    return [child for child in children if isinstance(child, At)]
+
+
+def _has(children: Iterable[Any], keyword: str) -> bool:
+    return any(isinstance(child, Token) and child.type == keyword for child in children)
+
+
+def _flagged(children: Iterable[Any]) -> bool:
+    return any(isinstance(child, Flag) for child in children)
+
+
+def _clauses(children: Iterable[Any]) -> dict[str, Clause]:
+    found: dict[str, Clause] = {}
+    for child in children:
+        if isinstance(child, Clause) and found.setdefault(child.about, child) is not child:
+            what = "The kind of the index" if child.about == "kind" else child.about
+            raise Refused(child.token, f"{what} is given twice.", "Keep one.")
+    return found
+
+
+def _value(clauses: dict[str, Clause], about: str) -> str | None:
+    return clauses[about].value.value if about in clauses else None
+
+
+def _values(clauses: dict[str, Clause], about: str) -> tuple[str, ...] | None:
+    return tuple(at.value for at in clauses[about].value) if about in clauses else None
+
+
+def _pairs(pairs: Pairs) -> tuple[tuple[str, str], ...]:
+    return tuple((key.value, value.value) for key, value in pairs)
+
+
+def _texts(clause: Clause | None) -> tuple[tuple[str, str], ...]:
+    return () if clause is None else _pairs(clause.value)
+
+
+def _once(names: Iterable[At[str]], what: str) -> None:
+    seen: set[str] = set()
+    for at in names:
+        if at.value.lower() in seen:
+            raise Refused(at.token, f"{what} {at.value!r} is given twice.", "Keep one.")
+        seen.add(at.value.lower())
+
+
+def _no_purge(children: Iterable[Any]) -> None:
+    for child in children:
+        if isinstance(child, Token) and child.type == "PURGE":
+            raise Refused(
+                child,
+                "PURGE cannot be had: files stay as long as a version that can be read needs them.",
+                "Leave it out, and let the table be cleaned.",
+            )

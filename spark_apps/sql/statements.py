@@ -1,0 +1,196 @@
+"""What a statement says, as plain values: no Spark, no table, no position but the one it began at.
+
+Names of tables stand as they were written (``db.table``, a path or a URI); what they stand for, and whether they exist,
+is found out when a statement is run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+Value = str | int | float | bool | None
+"""A literal."""
+
+PartitionSpec = tuple[tuple[str, Value], ...]
+"""``PARTITION (dt = '2024-11-11', …)``: some of the partition columns with their values."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a statement stands in its script: its number from 1, its first line and column from 1, its text."""
+
+    number: int = 1
+    line: int = 1
+    column: int = 1
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class Statement:
+    """One statement. ``words`` are those it is known by."""
+
+    words: ClassVar[str] = ""
+    source: Source = field(default_factory=Source, compare=False, repr=False, kw_only=True)
+
+    @property
+    def commits(self) -> bool:
+        """Whether it can change a table."""
+        return not isinstance(self, ShowIndexes | DescribeIndex)
+
+
+@dataclass(frozen=True)
+class CreateTable(Statement):
+    """``CREATE TABLE [IF NOT EXISTS] t (columns) USING indexed …``.
+
+    :param columns: the text between the parentheses, for Spark's own parser of column lists.
+    :param arguments: what ``IndexedTable.create`` takes beside the schema, from the options.
+    """
+
+    words: ClassVar[str] = "CREATE TABLE"
+    table: str
+    columns: str
+    partition_by: tuple[str, ...] = ()
+    arguments: tuple[tuple[str, object], ...] = ()
+    properties: tuple[tuple[str, str], ...] = ()
+    location: str | None = None
+    comment: str | None = None
+    if_not_exists: bool = False
+
+
+@dataclass(frozen=True)
+class DropTable(Statement):
+    """``DROP TABLE [IF EXISTS] t``."""
+
+    words: ClassVar[str] = "DROP TABLE"
+    table: str
+    if_exists: bool = False
+
+
+@dataclass(frozen=True)
+class DropPartition(Statement):
+    """``ALTER TABLE t DROP [IF EXISTS] PARTITION (…), …``."""
+
+    words: ClassVar[str] = "ALTER TABLE … DROP PARTITION"
+    table: str
+    partitions: tuple[PartitionSpec, ...]
+    if_exists: bool = False
+
+
+@dataclass(frozen=True)
+class CreateIndex(Statement):
+    """``CREATE INDEX [IF NOT EXISTS] x ON t …``.
+
+    :param include: columns to carry beside the indexed ones; :param exclude: all but these.
+    :param partition_by: ``None`` where nothing was said, ``()`` for an index that spans all partitions.
+    """
+
+    words: ClassVar[str] = "CREATE INDEX"
+    index: str
+    table: str
+    kind: str
+    columns: tuple[str, ...] = ()
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    deferred: bool = False
+    properties: tuple[tuple[str, str], ...] = ()
+    index_table: str | None = None
+    partition_by: tuple[str, ...] | None = None
+    location: str | None = None
+    comment: str | None = None
+    if_not_exists: bool = False
+
+
+@dataclass(frozen=True)
+class DropIndex(Statement):
+    """``DROP INDEX [IF EXISTS] x [ON t]``; without a table where one table of the warehouse has such an index."""
+
+    words: ClassVar[str] = "DROP INDEX"
+    index: str
+    table: str | None = None
+    if_exists: bool = False
+
+
+@dataclass(frozen=True)
+class RebuildIndex(Statement):
+    """``ALTER INDEX x ON t [PARTITION (…)] REBUILD``: from the rows alone, in one commit."""
+
+    words: ClassVar[str] = "ALTER INDEX … REBUILD"
+    index: str
+    table: str
+    partition: PartitionSpec | None = None
+
+
+@dataclass(frozen=True)
+class SetIndexProperties(Statement):
+    """``ALTER INDEX x ON t SET IDXPROPERTIES (…)``."""
+
+    words: ClassVar[str] = "ALTER INDEX … SET IDXPROPERTIES"
+    index: str
+    table: str
+    properties: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class RefreshIndex(Statement):
+    """``REFRESH INDEX x ON t [mode] [PARTITION (…)] [INCLUDE (…)] [EXCLUDE (…)] [SCHEMA (…)]``."""
+
+    words: ClassVar[str] = "REFRESH INDEX"
+    index: str
+    table: str
+    mode: Literal["incremental", "full", "quick"] = "incremental"
+    partition: PartitionSpec | None = None
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    schema: str | None = None
+
+
+@dataclass(frozen=True)
+class ShowIndexes(Statement):
+    """``SHOW [FORMATTED] INDEXES ON t``."""
+
+    words: ClassVar[str] = "SHOW INDEXES"
+    table: str
+    formatted: bool = False
+
+
+@dataclass(frozen=True)
+class DescribeIndex(Statement):
+    """``DESCRIBE [FORMATTED] INDEX x ON t``."""
+
+    words: ClassVar[str] = "DESCRIBE INDEX"
+    index: str
+    table: str
+    formatted: bool = False
+
+
+NEWEST = "newest"
+"""As the argument of a rollback: the last change of the rules, whatever its instant."""
+
+
+@dataclass(frozen=True)
+class ManageBuckets(Statement):
+    """``CALL partition_bucket_index_manager(table => …, …)``: one of overwrite, add, rollback, show_config.
+
+    :param dry_run: of overwrite and add, true unless told otherwise, as the document has it.
+    :param rule: the engine's name; ``None``: the one in force.
+    """
+
+    words: ClassVar[str] = "CALL partition_bucket_index_manager"
+    table: str
+    operation: Literal["overwrite", "add", "rollback", "show_config"]
+    argument: str = ""
+    bucket_number: int | None = None
+    dry_run: bool = True
+    rule: str | None = None
+    options: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def commits(self) -> bool:
+        """Whether it changes the table."""
+        return self.operation != "show_config" and not self.dry_run
+
+
+def transaction_of(txn_id: str, statement: Statement) -> str:
+    """The transaction under which a statement of a script commits."""
+    return f"{txn_id}.{statement.source.number:03d}"

@@ -1,0 +1,134 @@
+"""What is refused, where the error points, and what it says was expected. No Spark."""
+
+from __future__ import annotations
+
+import pytest
+
+from spark_apps.sql import parse
+from spark_apps.storage.errors import InvalidStatement
+
+
+def refused(text: str) -> InvalidStatement:
+    with pytest.raises(InvalidStatement) as caught:
+        parse(text)
+    assert caught.value.outcome == "Nothing was changed."
+    return caught.value
+
+
+def test_an_error_shows_its_line_a_caret_and_what_was_expected() -> None:
+    error = refused("DROP INDEX a ON t;\n\nCREATE INDEX x\n    IN t (c);\nDROP TABLE t")
+
+    assert (error.line, error.column) == (4, 5)
+    assert "Line 4, column 5: expected ON, found 'IN'." in error.message
+    assert error.message.splitlines()[1:3] == ["      IN t (c);", "      ^^"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("CREATE INDEX x ON t (a", "expected ')' or ',', the script ends here"),
+        ("CREATE", "expected INDEX or TABLE, the script ends here"),
+        ("CREATE VIEW v", "expected INDEX or TABLE, found 'VIEW'"),
+        ("ALTER INDEX x ON t DISABLE", "expected PARTITION, REBUILD, SET or '.', found 'DISABLE'"),
+        ("ALTER TABLE t ADD COLUMN c int", "expected DROP or '.', found 'ADD'"),
+        ("CREATE INDEX x ON t (a) WITH REBUILD", "expected DEFERRED, found 'REBUILD'"),
+        ("CREATE TABLE t () USING indexed", "expected the columns and their types, found ')'"),
+        ("CALL partition_bucket_index_manager(table => t)", "expected FALSE, NULL, TRUE, a quoted text or a number"),
+        ("SELECT * FROM t", "expected ALTER, CALL, CREATE, DESC, DESCRIBE, DROP, REFRESH, SHOW"),
+        ("DROP INDEX a DROP INDEX b", "expected ON, ';' or the end, found 'DROP'"),
+        ("", "holds no statement"),
+        ("-- nothing\n;", "holds no statement"),
+    ],
+)
+def test_what_was_expected_is_said_in_the_users_words(text: str, expected: str) -> None:
+    assert expected in refused(text).message
+
+
+@pytest.mark.parametrize(("text", "column"), [("DROP INDEX 'x", 12), ("DROP TABLE `x", 12), ("DROP TABLE t /* x", 14)])
+def test_what_is_opened_and_never_closed_is_pointed_at(text: str, column: int) -> None:
+    error = refused(text)
+    assert "is not closed" in error.message or "found" in error.message
+    assert error.column == column
+
+
+def test_a_hyphen_in_a_name_is_explained() -> None:
+    assert "back-ticks" in refused("DROP TABLE my-table").hint
+
+
+@pytest.mark.parametrize(
+    ("clause", "words", "at"),
+    [
+        ("ROW FORMAT DELIMITED FIELDS TERMINATED BY ','", "ROW FORMAT cannot be given", "ROW"),
+        ("STORED BY 'com.acme.Handler' WITH SERDEPROPERTIES ('a'='b')", "STORED BY cannot be given", "STORED BY"),
+        ("STORED AS RCFILE", "Index files are Parquet", "RCFILE"),
+        ("STORED AS INPUTFORMAT 'a' OUTPUTFORMAT 'b'", "Index files are Parquet", "INPUTFORMAT"),
+        ("TBLPROPERTIES ('a' = 'b')", "TBLPROPERTIES cannot be given", "TBLPROPERTIES"),
+        ("COMMENT 'a' COMMENT 'b'", "COMMENT is given twice", "COMMENT 'b'"),
+        ("USING secondary AS 'compact'", "kind of the index is given twice", "AS"),
+        ("USING secondary (b)", "columns are given twice", "USING"),
+        ("INCLUDE (b) EXCLUDE (c)", "either columns that it includes or", "EXCLUDE"),
+        ("USING bucket", "layout of the table itself", "bucket"),
+        ("IDXPROPERTIES ('a' = 'b', 'A' = 'c')", "'A' is given twice", "'A'"),
+        ("IDXPROPERTIES ('a' = NULL)", "cannot be NULL", "NULL"),
+        ("PARTITIONED BY (dt, DT)", "'DT' is given twice", "DT"),
+    ],
+)
+def test_a_clause_of_hive_that_is_not_honoured_is_refused_at_its_place(clause: str, words: str, at: str) -> None:
+    text = f"CREATE INDEX x ON t (a) {clause}"
+
+    error = refused(text)
+
+    assert words in error.message
+    assert error.column == text.rindex(at) + 1
+    assert error.hint or "twice" in error.message
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ("primarykeys = 'id'", "no table option 'primarykeys'"),
+        ("primaryKey = 'id', hoodie.index.type = 'SIMPLE'", "by their bucket or by the record index"),
+        ("primaryKey = 'id', index.type = 'RECORD_INDEX', buckets = 4", "buckets is given twice"),
+        ("primaryKey = 'id', hoodie.bucket.index.engine = 'CONSISTENT_HASHING'", "only 'SIMPLE' can be had"),
+        ("primaryKey = 'id', hoodie.bucket.index.max.num.buckets = 4", "no table option"),
+        ("primaryKey = 'id', record_key = 'n'", "record_key is given twice"),
+        ("primaryKey = 'id', type = 'log'", "not one of mor, cow"),
+        ("primaryKey = 'id,'", "not a list of columns"),
+        ("primaryKey = 'id', buckets = 'x'", "not a bucket count"),
+        ("preCombineField = 'ts'", "no record key"),
+        ("primaryKey = 'id', preCombineField = 'ts,n'", "by one column only"),
+        ("primaryKey = 'id', connector = 'hudi'", "format"),
+    ],
+)
+def test_a_table_option_that_is_not_known_or_not_possible_is_refused(options: str, words: str) -> None:
+    assert words in refused(f"CREATE TABLE t (id int) USING indexed TBLPROPERTIES ({options})").message
+
+
+def test_a_near_miss_of_an_option_is_suggested() -> None:
+    assert "'primarykey'" in refused("CREATE TABLE t (id int) USING indexed OPTIONS (primarykeys 'id')").hint
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("CREATE TABLE t (id int) TBLPROPERTIES (primaryKey = 'id')", "USING indexed"),
+        ("CREATE TABLE t (id int) USING hudi TBLPROPERTIES (primaryKey = 'id')", "'hudi' are not made here"),
+        ("DROP TABLE t PURGE", "PURGE cannot be had"),
+        ("ALTER TABLE t DROP PARTITION (dt = '1') PURGE", "PURGE cannot be had"),
+        ("ALTER INDEX x ON t PARTITION (dt = '1') SET IDXPROPERTIES ('a' = 'b')", "belong to the whole index"),
+        ("DROP TABLE delta.`/lake/t`", r"named by db.table, by `path`, or by indexed.`path`"),
+        ("ALTER TABLE t DROP PARTITION (dt = '1', DT = '2')", "'DT' is given twice"),
+        ("REFRESH INDEX x ON t FULL QUICK", "mode is given twice"),
+    ],
+)
+def test_other_statements_are_refused_with_their_reason(text: str, words: str) -> None:
+    assert words in refused(text).message
+
+
+def test_a_mistake_anywhere_keeps_the_whole_script_from_running() -> None:
+    assert refused("DROP INDEX a ON t; DROP INDEX b ON t; DROP INDX c").line == 1
+
+
+def test_no_secret_of_a_script_stands_in_an_error() -> None:
+    error = refused("CREATE TABLE t (id int) USING indexed OPTIONS ('fs.s3a.secret.key' 'hunter2', ! 'a' = 'b')")
+    assert "hunter2" not in str(error)
