@@ -12,6 +12,7 @@ from airflow_provider_index.operators.indexes import (
     VerifyIndexOperator,
 )
 from airflow_provider_index.operators.rescale import BucketRescaleOperator
+from airflow_provider_index.operators.sql import IndexSQLOperator
 from airflow_provider_index.operators.windows import CloseStopWriteWindowOperator, OpenStopWriteWindowOperator
 from airflow_provider_index.operators.write import WriteTableOperator
 
@@ -24,6 +25,7 @@ __all__ = [
     "CompactTableOperator",
     "DropIndexOperator",
     "IncrementalRefreshOperator",
+    "IndexSQLOperator",
     "OpenStopWriteWindowOperator",
     "RefreshIndexOperator",
     "RestoreTableOperator",

@@ -70,7 +70,11 @@ class TableOperator(BaseOperator):
 
     def inputs(self) -> dict[str, Any]:
         """What the transaction's id depends on, as JSON types."""
-        return {"table": self.hook.locate(self.table), "rerun": self.rerun}
+        return {"table": self.location(), "rerun": self.rerun}
+
+    def location(self) -> str:
+        """Where the app finds what it works on."""
+        return self.hook.locate(self.table)
 
 
 class SparkTableOperator(TableOperator):
@@ -147,7 +151,7 @@ class SparkTableOperator(TableOperator):
     def work(self, context: Mapping[str, Any]) -> Any:
         if not self.commits():
             outcome = self._run(context, None)
-            return self.finish(_answered(outcome))
+            return self.finish(outcome_of(outcome))
         self._txn_id = txn_id = transaction_id(context, self.inputs)
         wanted = self.transactions(txn_id)
         found = self._receipts(wanted)
@@ -160,7 +164,7 @@ class SparkTableOperator(TableOperator):
         found = self._receipts(wanted)
         if len(found) == len(wanted):
             return self._hand_on(found)
-        answered = _answered(outcome)
+        answered = outcome_of(outcome)
         # What there was nothing to do for has no commit; everything else the app speaks of must be in the
         # log.
         told = answered.value if answered.kind == "receipts" else [answered.value]
@@ -187,7 +191,7 @@ class SparkTableOperator(TableOperator):
         ti = context["ti"]
         job = Job(
             program=self.program,
-            table=self.hook.locate(self.table),
+            table=self.location(),
             arguments=self.arguments(),
             storage_options=self.hook.storage_options,
             txn_id=txn_id,
@@ -220,9 +224,12 @@ class SparkTableOperator(TableOperator):
     def _abort_attempts(self, reason: str) -> None:
         """Ends by commits what earlier tries, or this one, left unfinished."""
         timeline = self._timeline() if self._txn_id is not None else None
-        if timeline is None or self._txn_id is None:
-            return
-        for txn_id in self.transactions(self._txn_id):
+        if timeline is not None and self._txn_id is not None:
+            self.abort_in(timeline, self.transactions(self._txn_id), reason)
+
+    def abort_in(self, timeline: Timeline, txn_ids: list[str], reason: str) -> None:
+        """Ends unfinished attempts of these transactions in one table."""
+        for txn_id in txn_ids:
             for attempt in live_attempts_of(timeline, txn_id):
                 try:
                     abort(timeline, txn_id, attempt, reason)
@@ -239,8 +246,11 @@ class SparkTableOperator(TableOperator):
         :raises StopWriteWindowOpen: if somebody holds a window over the whole table.
         """
         timeline = self._timeline()
-        if timeline is None:
-            return
+        if timeline is not None:
+            self.check_windows_in(timeline, txn_id)
+
+    def check_windows_in(self, timeline: Timeline, txn_id: str) -> None:
+        """The same for one table, whose log was read."""
         whole = {epoch: window for epoch, window in timeline.head.windows.items() if window.partitions is None}
         epoch = epoch_of(self.window)
         if epoch is None and not whole:
@@ -290,7 +300,8 @@ def epoch_of(window: int | str | None) -> int | None:
         ) from error
 
 
-def _answered(outcome: Outcome | None) -> Outcome:
+def outcome_of(outcome: Outcome | None) -> Outcome:
+    """What an app answered. :raises LakeIndexError: the app's own error, or :class:`JobFailed` for no answer."""
     if outcome is None:
         raise JobFailed("The app gave no answer.")
     if outcome.error is not None:

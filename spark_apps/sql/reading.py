@@ -86,7 +86,13 @@ class Reader(Transformer[Token, tuple[s.Statement, ...]]):
     def name(self, children: list[Token]) -> At[str]:
         return At(unquoted(children[0]), children[0])
 
-    text = table_part = name
+    text = name
+
+    def table_part(self, children: list[Token]) -> At[str]:
+        at = self.name(children)
+        if not at.value.strip():
+            raise Refused(at.token, "The name of a table is not blank.")
+        return at
 
     def names(self, children: list[At[str]]) -> list[At[str]]:
         _once(children, "The column")

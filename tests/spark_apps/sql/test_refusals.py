@@ -113,6 +113,7 @@ def test_a_near_miss_of_an_option_is_suggested() -> None:
     [
         ("CREATE TABLE t (id int) TBLPROPERTIES (primaryKey = 'id')", "USING indexed"),
         ("CREATE TABLE t (id int) USING hudi TBLPROPERTIES (primaryKey = 'id')", "'hudi' are not made here"),
+        ("DROP TABLE ` `", "not blank"),
         ("DROP TABLE t PURGE", "PURGE cannot be had"),
         ("ALTER TABLE t DROP PARTITION (dt = '1') PURGE", "PURGE cannot be had"),
         ("ALTER INDEX x ON t PARTITION (dt = '1') SET IDXPROPERTIES ('a' = 'b')", "belong to the whole index"),

@@ -1,0 +1,170 @@
+"""The operator that runs index statements: a script of them, each statement a commit of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_index.hooks.table_store import TableStoreHook
+from airflow_provider_index.identity import transaction_id
+from airflow_provider_index.operators.base import SparkTableOperator, outcome_of
+from spark_apps.storage.errors import InvalidInput, InvalidName, JobFailed, TableNotFound
+from spark_apps.timeline.log import Timeline
+from spark_apps.timeline.model import Receipt
+from spark_apps.timeline.warehouse import Warehouse
+
+if TYPE_CHECKING:
+    from spark_apps.sql.statements import Statement
+
+
+class IndexSQLOperator(SparkTableOperator):
+    """Runs a script of index statements by one app: ``CREATE INDEX … ; REFRESH INDEX …``. docs/sql.md tells them all.
+
+    The script is read before Spark is started; a mistake in it fails the task at once, at its place. A retry goes on
+    behind the last statement that landed. Names of tables are below the warehouse of the connection.
+
+    :param sql: the statements, separated by ``;``, or the name of a ``.sql`` file.
+    :param window: epoch of a stop-write window; all statements must be on the table that it is over.
+
+    Returns a list with an answer a statement: ``statement``, ``table``, ``location``, ``receipt`` (``None`` for what
+    only reads), ``columns`` and ``rows``.
+    """
+
+    program = "run_sql"
+    template_fields: Sequence[str] = (
+        "sql",
+        *(name for name in SparkTableOperator.template_fields if name != "table"),
+    )
+    template_ext: Sequence[str] = (".sql",)
+    template_fields_renderers = {"sql": "sql"}
+
+    def __init__(self, *, sql: str, table_conn_id: str = TableStoreHook.default_conn_name, **kwargs: Any) -> None:
+        if "table" in kwargs:
+            raise InvalidInput("IndexSQLOperator takes no table.", hint="Name the tables in the statements.")
+        super().__init__(table="", table_conn_id=table_conn_id, **kwargs)
+        self.sql = sql
+
+    # --- what the app is told ---------------------------------------------------------------------------------
+
+    def arguments(self) -> dict[str, Any]:
+        return {"sql": self.sql}
+
+    def location(self) -> str:
+        return self.hook.warehouse or ""
+
+    def statements(self) -> list[Statement]:
+        """The script as it was read. :raises InvalidStatement: with the place of the mistake."""
+        from spark_apps.sql.parsing import parse
+
+        if not isinstance(self.sql, str):
+            raise InvalidInput(f"sql is {type(self.sql).__name__}, not text.", hint="Give statements separated by ';'.")
+        return list(parse(self.sql))
+
+    # --- the work ---------------------------------------------------------------------------------------------
+
+    def work(self, context: Mapping[str, Any]) -> Any:
+        statements = self.statements()
+        if not any(statement.commits for statement in statements):
+            return self._finish(outcome_of(self._run(context, None)).value)
+        self._txn_id = txn_id = transaction_id(context, self.inputs)
+        done = self._committed(statements, txn_id)
+        if len(done) == len(statements):
+            self.log.info("All %s statements have committed already; nothing is done again.", len(done))
+            return self._finish([done[statement.source.number] for statement in statements])
+        self._abort_attempts("replaced by a retry")
+        self._check_windows(txn_id)
+        told = outcome_of(self._run(context, txn_id)).value
+        self._check(told)
+        return self._finish(told)
+
+    def _committed(self, statements: list[Statement], txn_id: str) -> dict[int, dict[str, Any]]:
+        """Number of a statement -> its answer, for those that have their commit."""
+        from spark_apps.sql.statements import transaction_of
+
+        found = {}
+        for statement in statements:
+            if not statement.commits:
+                continue
+            for location in self._places(statement):
+                receipt = self._warehouse.receipt(location, transaction_of(txn_id, statement))
+                if receipt is not None:
+                    found[statement.source.number] = _answer(statement, location, receipt)
+                    break
+        return found
+
+    def _check(self, told: list[dict[str, Any]]) -> None:
+        """Holds what the app said against the logs: a commit counts if it stands there."""
+        for answer in told:
+            receipt = answer["receipt"]
+            if receipt is None or receipt["version"] is None:
+                continue
+            if self._warehouse.receipt(answer["location"], receipt["txn_id"]) is None:
+                raise JobFailed(
+                    f"The app {self.program} speaks of version {receipt['version']} of {answer['location']}, and the "
+                    f"log there holds no commit of transaction {receipt['txn_id']}.",
+                    hint="See the app's lines above; a retry goes on behind the last statement that landed.",
+                )
+
+    def _finish(self, answers: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        for number, answer in enumerate(answers, 1):
+            receipt = answer["receipt"]
+            if receipt is None:
+                self.log.info("%s. %s: %s rows", number, answer["statement"], len(answer["rows"]))
+            else:
+                self.log.info(
+                    "%s. %s: version %s %s", number, answer["statement"], receipt["version"], receipt.get("metrics", {})
+                )
+        return answers
+
+    # --- the tables that the statements name ------------------------------------------------------------------
+
+    @property
+    def _warehouse(self) -> Warehouse:
+        whose = f"the connection {self.table_conn_id!r}"
+        return Warehouse(self.hook.warehouse, self.hook.storage_options, whose)
+
+    def _places(self, statement: Statement) -> list[str]:
+        """Where the log of a statement's table may be, as far as that can be told without Spark's catalog."""
+        table = getattr(statement, "table", None)
+        if table is None:
+            return [location for _name, location in self._warehouse.tables()]
+        try:
+            return [self._warehouse.locate(table)]
+        except InvalidName:
+            if self.hook.warehouse is not None:
+                raise
+            return []  # perhaps a name that Spark's catalog knows; the app finds out
+
+    def _timelines(self) -> Iterator[tuple[Statement, Timeline]]:
+        for statement in self.statements():
+            for location in self._places(statement) if statement.commits else ():
+                log = self._warehouse.log_of(location)
+                if log is None:
+                    continue
+                try:
+                    yield statement, Timeline.load(log)
+                except TableNotFound:  # dropped
+                    continue
+
+    def _abort_attempts(self, reason: str) -> None:
+        from spark_apps.sql.statements import transaction_of
+
+        if self._txn_id is None:
+            return
+        for statement, timeline in self._timelines():
+            self.abort_in(timeline, [transaction_of(self._txn_id, statement)], reason)
+
+    def _check_windows(self, txn_id: str) -> None:
+        for _statement, timeline in self._timelines():
+            self.check_windows_in(timeline, txn_id)
+
+
+def _answer(statement: Statement, location: str, receipt: Receipt) -> dict[str, Any]:
+    return {
+        "statement": statement.words,
+        "table": getattr(statement, "table", None),
+        "location": location,
+        "receipt": receipt.to_dict(),
+        "columns": [],
+        "rows": [],
+    }

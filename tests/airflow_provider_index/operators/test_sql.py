@@ -1,0 +1,77 @@
+"""What the SQL operator tells its app, what it refuses before Spark starts, and what it does not do twice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from airflow_provider_index.identity import transaction_id
+from airflow_provider_index.operators import IndexSQLOperator
+from spark_apps.storage.errors import InvalidInput, InvalidStatement
+from spark_apps.storage.store import Store
+from spark_apps.timeline.creation import create_table
+from spark_apps.timeline.model import Field, TableDefinition
+from spark_apps.timeline.transactions import begin
+
+
+def operator(sql: str, **fields: Any) -> IndexSQLOperator:
+    return IndexSQLOperator(task_id="t", sql=sql, **fields)
+
+
+def context() -> dict[str, Any]:
+    return {"ti": SimpleNamespace(dag_id="d", run_id="r", task_id="t", map_index=-1, max_tries=0)}
+
+
+def test_the_script_goes_to_the_app_and_makes_the_transaction() -> None:
+    one = operator("DROP TABLE `/t`")
+
+    assert one.arguments() == {"sql": "DROP TABLE `/t`"}
+    assert one.location() == ""
+    assert one.inputs() != operator("DROP TABLE `/u`").inputs()
+    assert one.inputs() == operator("DROP TABLE `/t`", conf={"spark.a": "1"}).inputs()
+
+
+def test_the_script_is_a_template_and_may_be_a_file() -> None:
+    assert "sql" in IndexSQLOperator.template_fields and "table" not in IndexSQLOperator.template_fields
+    assert IndexSQLOperator.template_ext == (".sql",)
+
+
+def test_a_mistake_fails_before_spark_is_asked_for() -> None:
+    with pytest.raises(InvalidStatement, match="Line 2, column 1"):
+        operator("SHOW INDEXES ON t;\nDELETE FROM t").work(context())
+
+
+def test_a_table_belongs_into_the_statements() -> None:
+    with pytest.raises(InvalidInput, match="takes no table"):
+        operator("DROP TABLE t", table="t")
+
+
+def test_a_script_that_is_no_text_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="sql is list"):
+        operator(["DROP TABLE t"]).work(context())  # type: ignore[arg-type]
+
+
+def test_what_has_committed_already_is_handed_on_without_spark(tmp_path: Path) -> None:
+    script = f"CREATE TABLE `{tmp_path}/t` (id int) USING indexed TBLPROPERTIES (primaryKey = 'id')"
+    task = operator(script)
+    definition = TableDefinition("x", (Field("id", "int"),), ("id",))
+    create_table(Store(tmp_path / "t"), definition, txn_id=f"{transaction_id(context(), task.inputs)}.001")
+
+    [answer] = task.work(context())
+
+    assert (answer["statement"], answer["location"]) == ("CREATE TABLE", f"{tmp_path}/t")
+    assert (answer["receipt"]["version"], answer["receipt"]["operation"]) == (0, "create")
+
+
+def test_an_attempt_that_was_left_behind_is_aborted_before_the_next(tmp_path: Path) -> None:
+    timeline, _ = create_table(Store(tmp_path / "t"), TableDefinition("x", (Field("id", "int"),), ("id",)))
+    task = operator(f"DROP INDEX x ON `{tmp_path}/t`")
+    left = begin(timeline, operation="drop_index", txn_id=f"{transaction_id(context(), task.inputs)}.001")
+
+    with pytest.raises(InvalidInput, match="where Spark is"):  # this Airflow has no Spark connection
+        task.work(context())
+
+    assert timeline.refresh().is_aborted(left.txn_id, left.attempt)
