@@ -25,6 +25,7 @@ OLDEST_JAVA = 17
 
 # What the apps import beside pyspark: distribution -> the module it must provide.
 LIBRARIES = {
+    "fastavro": "fastavro",
     "google-re2": "re2",
     "msgspec": "msgspec",
     "obstore": "obstore",

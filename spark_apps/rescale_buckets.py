@@ -1,4 +1,5 @@
-"""Program: gives partitions the bucket counts that the rules say, or tells which it would change."""
+"""Program: gives partitions the bucket counts that the rules say, takes a change of the rules back, or tells what
+either would change."""
 
 from __future__ import annotations
 
@@ -12,8 +13,12 @@ if TYPE_CHECKING:
 
 
 def rescale_buckets(spark: SparkSession, job: Job) -> Any:
-    """``IndexedTable.rescale`` with the job's arguments."""
-    return planned(job, load_table(spark, job).rescale, given(job))
+    """``IndexedTable.rescale`` with the job's arguments, or ``rollback_rescale`` where there is one to take back."""
+    table, arguments = load_table(spark, job), given(job)
+    if "rollback" not in arguments:
+        return planned(job, table.rescale, arguments)
+    instant = arguments["rollback"]
+    return planned(job, table.rollback_rescale, {} if instant is True else {"instant": instant})
 
 
 if __name__ == "__main__":

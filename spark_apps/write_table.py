@@ -43,7 +43,7 @@ def _open(spark: SparkSession, job: Job) -> IndexedTable:
 
     create = job.arguments.get("create")
     try:
-        return load_table(spark, job)
+        return _agreeing(load_table(spark, job), create)
     except TableNotFound:
         if create is None:
             raise
@@ -51,8 +51,16 @@ def _open(spark: SparkSession, job: Job) -> IndexedTable:
         table = IndexedTable.create(spark, job.table, **create, options=job.storage_options)
     except TableExists:
         # Another task was first; its table is as good as ours.
-        return load_table(spark, job)
+        return _agreeing(load_table(spark, job), create)
     log.info("created %s", job.table)
+    return table
+
+
+def _agreeing(table: IndexedTable, create: Mapping[str, Any] | None) -> IndexedTable:
+    """A table that is there, unless the job would have made it with other bucket rules or another hash."""
+    from spark_apps.actions.rules import check_agrees
+
+    check_agrees(table.snapshot.state, create or {})
     return table
 
 

@@ -6,21 +6,29 @@ from collections.abc import Sequence
 from typing import Any
 
 from airflow_provider_index.operators.base import SparkTableOperator
+from spark_apps.storage.errors import InvalidInput
+
+Expressions = str | Sequence[Sequence[Any]]
+"""Rules: the string form ``expression,count;…``, or pairs of expression and count."""
 
 
 class BucketRescaleOperator(SparkTableOperator):
-    """Gives every partition the bucket count that the rules say, and keeps the rules for partitions to come.
+    """Changes the bucket rules of a table, and gives every partition the bucket count that they say.
 
     Partitions that have their count already are left alone. Without ``window`` the app opens a stop-write
-    window of its own and closes it; with one it works inside it.
+    window of its own over those that it writes anew, and closes it; with one it works inside it. Without ``buckets``,
+    ``bucket_expressions``, ``add`` and ``rollback`` the partitions are brought in line with the rules there are.
 
-    :param buckets: the count where no expression matches.
-    :param bucket_rule: how the expressions are read: ``regex``.
-    :param bucket_expressions: ``pattern,count`` pairs joined by ``;``; the first that matches a partition's
-        path wins.
+    :param buckets: the count where no rule matches; as it is, if not given.
+    :param bucket_rule: how the expressions are read: ``regex`` (the default), ``range``, or a user's engine.
+    :param bucket_expressions: the new rules, which come before all older ones: ``pattern,count;…``, or pairs of
+        pattern and count; the first that matches a partition's path wins.
+    :param add: the same, read by the engine of the table's newest rules if none is named.
+    :param rollback: take a change of the rules back: the instant of the change, or ``True`` for the newest.
+    :param partitions: paths to which the rescale is confined.
 
-    With ``plan_only`` it returns the partitions with counts from and to, files and bytes, and changes
-    nothing.
+    With ``plan_only`` it returns the partitions with counts from and to, files, bytes and an estimate of the time, and
+    changes nothing.
     """
 
     program = "rescale_buckets"
@@ -30,24 +38,62 @@ class BucketRescaleOperator(SparkTableOperator):
         "buckets",
         "bucket_rule",
         "bucket_expressions",
+        "add",
+        "rollback",
+        "partitions",
     )
 
     def __init__(
         self,
         *,
-        buckets: int | str,
-        bucket_rule: str = "regex",
-        bucket_expressions: str | None = None,
+        buckets: int | str | None = None,
+        bucket_rule: str | None = None,
+        bucket_expressions: Expressions | None = None,
+        add: Expressions | None = None,
+        rollback: bool | str = False,
+        partitions: Sequence[str] | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.buckets = buckets
         self.bucket_rule = bucket_rule
         self.bucket_expressions = bucket_expressions
+        self.add = add
+        self.rollback = rollback
+        self.partitions = partitions
 
     def arguments(self) -> dict[str, Any]:
-        return {
-            "buckets": int(self.buckets),
-            "bucket_rule": self.bucket_rule,
-            "bucket_expressions": self.bucket_expressions or None,
+        given = {
+            "buckets": int(self.buckets) if self.buckets not in (None, "") else None,
+            "bucket_rule": self.bucket_rule or None,
+            "bucket_expressions": _rules(self.bucket_expressions),
+            "add": _rules(self.add),
+            "partitions": None if self.partitions is None else list(self.partitions),
         }
+        taken_back = _rollback(self.rollback)
+        if taken_back is None:
+            return given
+        beside = [name for name, value in given.items() if value is not None]
+        if beside:
+            raise InvalidInput(
+                f"A rollback was asked for, and {', '.join(beside)} beside it.",
+                hint="A rollback takes back one change of the rules; make other changes in a task of their own.",
+            )
+        return {"rollback": taken_back}
+
+
+def _rules(given: Expressions | None) -> str | list[list[Any]] | None:
+    """As JSON: pairs become lists. A template that renders to nothing is nothing."""
+    if given is None or isinstance(given, str):
+        return given or None
+    return [list(pair) for pair in given]
+
+
+def _rollback(given: bool | str) -> bool | str | None:
+    """What to take back, also where a template made text of it."""
+    if isinstance(given, bool):
+        return given or None
+    text = given.strip()
+    if text.lower() in ("", "none", "false"):
+        return None
+    return True if text.lower() == "true" else text

@@ -13,8 +13,9 @@ from spark_apps.actions.moves import RECORD_KIND
 from spark_apps.actions.rules import partition_types
 from spark_apps.actions.template import TableHandle
 from spark_apps.indexes.registry import find
-from spark_apps.layout.hashing import check_hash_types, hash_function_named
+from spark_apps.layout.hashing import check_hash
 from spark_apps.layout.rules import BucketRules
+from spark_apps.mergetree.buckets import check_own_function
 from spark_apps.mergetree.schema import check_key_types, check_partition_types, resolve, struct_type, table_fields
 from spark_apps.storage.errors import InvalidInput, InvalidSchema
 from spark_apps.storage.store import ObjectStore
@@ -75,8 +76,7 @@ def define(
             f"ordering_column {ordering!r} is of type {kind}, which gives no order.",
             hint="Use a number, date, timestamp or string.",
         )
-    hash_function_named(hash_function)
-    check_hash_types([struct[name].dataType.simpleString() for name in hashed], hash_function)
+    check_hash({name: struct[name].dataType.simpleString() for name in hashed}, hash_function)
     return TableDefinition(
         table_id=secrets.token_hex(8),
         fields=fields,
@@ -109,6 +109,8 @@ def create(
         timeline, receipt = create_table(store, definition, [index], txn_id=txn_id)
         return TableHandle(spark, timeline), receipt
     rules.check(partition_types(definition))
+    types = {field.name: field.type for field in definition.fields}
+    check_own_function(spark, {name: types[name] for name in definition.hash_fields}, definition.hash_function)
     config = ConfigEntry("", rules.default, rules.rule, rules.text or None)
     timeline, receipt = create_table(store, definition, [PutHashingConfig(config)], txn_id=txn_id)
     return TableHandle(spark, timeline), receipt

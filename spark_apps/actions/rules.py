@@ -7,7 +7,9 @@ Follows seed ``001_c479261a288d0797.txt``: every change is a config version of i
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from spark_apps.actions.partitions import rules_of
 from spark_apps.layout.rules import DEFAULT_ENGINE, BucketRules, Expressions, HashingConfig, parse_expressions
@@ -164,29 +166,46 @@ def partition_types(table: model.TableDefinition) -> dict[str, str]:
     return {name: types[name] for name in table.partition_by}
 
 
-def check_agrees(state: State, buckets: int | None, rule: str | None, expressions: Expressions | None) -> None:
-    """Rules belong to the table: refuses those that a writer brings, unless they are the table's.
+def check_agrees(state: State, given: Mapping[str, Any]) -> None:
+    """Rules, counts and hash belong to the table: refuses those that a writer brings, unless they are the table's.
 
     The rules that the table was made with are the table's too, so that a task that makes its table where there is none
     goes on working after a rescale.
 
+    :param given: arguments of ``IndexedTable.create``; those left out agree.
     :raises InvalidRule: naming both.
     """
-    if buckets is None and rule is None and expressions is None:
-        return
-    first, newest = (HashingConfig.of([entry]).newest for entry in (state.configs[0], state.configs[-1]))
-    for known in (first, newest):
-        default = known.default if buckets is None else buckets
-        if BucketRules(rule or DEFAULT_ENGINE, expressions or "", default).says_as(known):
-            return
-        if expressions is None and rule in (None, known.rule) and default == known.default:
-            return
-    raise InvalidRule(
-        f"The table has the bucket rules {_told(newest.rule, newest.text, newest.default)}; the writer brings "
-        f"{_told(rule, expressions, buckets)}.",
-        hint="Rules and counts belong to the table: change them by a rescale, and leave them out here.",
-    )
+    table = state.table
+    for name, there in (("hash_function", table.hash_function), ("hash_fields", table.hash_fields or table.record_key)):
+        brought = given.get(name)
+        if brought is not None and _plain(brought) != _plain(there):
+            raise InvalidRule(
+                f"The table has the {name} {_plain(there)!r}; the writer brings {_plain(brought)!r}.",
+                hint="It is fixed when a table is made, since rows are found by it: leave it out here.",
+            )
+    if table.bucketed and not _rules_agree(state, given):
+        newest = state.configs[-1]
+        told = f"{given.get('bucket_expressions') or 'none'} ({given.get('bucket_rule') or DEFAULT_ENGINE})"
+        raise InvalidRule(
+            f"The table has the bucket rules {newest.expressions or 'none'} ({newest.rule}) and {newest.default} "
+            f"buckets where none matches; the writer brings {told} and {given.get('buckets', 'no')} buckets.",
+            hint="Rules and counts belong to the table: change them by a rescale, and leave them out here.",
+        )
 
 
-def _told(rule: str | None, expressions: object, default: int | None) -> str:
-    return f"{expressions or 'none'} ({rule or DEFAULT_ENGINE}; {default} buckets where none matches)"
+def _plain(value: str | Iterable[str]) -> str | list[str]:
+    return value if isinstance(value, str) else list(value)
+
+
+def _rules_agree(state: State, given: Mapping[str, Any]) -> bool:
+    expressions, engine, count = (given.get(name) for name in ("bucket_expressions", "bucket_rule", "buckets"))
+    for entry in (state.configs[0], state.configs[-1]):
+        known = HashingConfig.of([entry]).newest
+        default = known.default if count is None else count
+        if expressions is None and engine is None:
+            agrees = default == known.default
+        else:
+            agrees = BucketRules(engine or DEFAULT_ENGINE, expressions, default).says_as(known)
+        if agrees:
+            return True
+    return False

@@ -65,18 +65,17 @@ def _of_few(context: IndexContext, tree: Tree, found: Found) -> Candidates:
     for key, (partition, _) in found.entries:
         by_partition.setdefault(partition, []).append(tuple(key[n] for n in columns))
     groups: set[GroupKey] = set()
-    keys: dict[GroupKey, set[Key]] | None = {} if len(found.entries) <= DIRECT_KEYS else None
+    few = len(found.entries) <= DIRECT_KEYS and locator.known
+    keys: dict[GroupKey, set[Key]] | None = {} if few else None
     for partition, record_keys in by_partition.items():
-        buckets = locator.buckets(partition)
-        if keys is None and len(record_keys) >= _CROWDED * buckets:
-            groups.update((partition, str(bucket)) for bucket in range(buckets))
+        crowded = keys is None and len(record_keys) >= _CROWDED * locator.buckets(partition)
+        if crowded or not locator.known:
+            groups.update(locator.all_groups(partition))
             continue
-        for record_key in record_keys:
-            group = locator.group(partition, record_key)
-            if group is not None:
-                groups.add(group)
-                if keys is not None:
-                    keys.setdefault(group, set()).add(record_key)
+        for record_key, group in zip(record_keys, locator.groups(partition, record_keys), strict=False):
+            groups.add(group)
+            if keys is not None:
+                keys.setdefault(group, set()).add(record_key)
     told = None if keys is None else {group: frozenset(those) for group, those in keys.items()}
     return Candidates(frozenset(groups), told, found.files, found.bytes)
 

@@ -14,9 +14,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from spark_apps.indexes.handler import PARTITION
-from spark_apps.layout.hashing import bucket_id
+from spark_apps.layout.hashing import is_known
 from spark_apps.layout.partitions import parse_partition_path
-from spark_apps.mergetree.buckets import bucket_column
+from spark_apps.mergetree.buckets import bucket_column, buckets_of
 from spark_apps.mergetree.inline import inline
 from spark_apps.mergetree.schema import column
 from spark_apps.mergetree.tree import GROUP_ID, Snapshot, Tree
@@ -75,30 +75,41 @@ def marked(entries: DataFrame, snapshot: Snapshot, marks: Mapping[GroupKey, str]
 
 def groups_of(entries: DataFrame, snapshot: Snapshot) -> frozenset[GroupKey]:
     """The file groups that entries point to. One Spark job."""
+    locator = Locator(snapshot)
+    if not snapshot.data.by_id and not locator.known:
+        partitions = entries.select(PARTITION).distinct().collect()
+        return frozenset(group for row in partitions for group in locator.all_groups(row[0]))
     found = with_bucket(entries, snapshot).where(column(BUCKET).isNotNull()).select(PARTITION, BUCKET).distinct()
     return frozenset((row[0], row[1]) for row in found.collect())
 
 
 class Locator:
-    """Finds the file group of a record key on the driver."""
+    """Finds the file groups of record keys on the driver. ``known`` tells whether it can: whether the code of the
+    table's hash function is here."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         table = snapshot.table
         types = {field.name: field.type for field in table.fields}
         fields = table.hash_fields or table.record_key
+        self.known = is_known(table.hash_function)
+        self._spark = snapshot.spark
         self._counts = {path: entry.buckets or 1 for path, entry in snapshot.state.partitions.items()}
         self._places = [table.record_key.index(name) for name in fields]
-        self._types = [types[name] for name in fields]
+        self._fields = {name: types[name] for name in fields}
         self._function = table.hash_function
 
     def buckets(self, partition: str) -> int:
         """How many buckets a partition has; 0 if there is no such partition."""
         return self._counts.get(partition, 0)
 
-    def group(self, partition: str, key: Sequence[Any]) -> GroupKey | None:
-        """The file group, or ``None`` if there is no such partition."""
+    def all_groups(self, partition: str) -> list[GroupKey]:
+        """Every file group of a partition."""
+        return [(partition, str(bucket)) for bucket in range(self.buckets(partition))]
+
+    def groups(self, partition: str, keys: Sequence[Sequence[Any]]) -> list[GroupKey]:
+        """The file group of each key; none at all if there is no such partition."""
         count = self._counts.get(partition)
         if count is None:
-            return None
-        values = [key[place] for place in self._places]
-        return partition, str(bucket_id(values, count, self._function, self._types))
+            return []
+        values = [[key[place] for place in self._places] for key in keys]
+        return [(partition, str(b)) for b in buckets_of(self._spark, self._fields, values, count, self._function)]

@@ -2,15 +2,18 @@
 
 A hash function reduces the values of the hash fields to a bucket below a count. Its twin for Spark stands in
 ``spark_apps.mergetree.buckets``; the two must agree for every value, for a row in the wrong bucket is a lost row.
+``xxhash64`` and ``java`` are built in; a user's is a SQL expression (``sql:…``), which only Spark computes, or a class.
 """
 
 from __future__ import annotations
 
 import decimal
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from spark_apps.layout import sql_hash
+from spark_apps.layout.hash_functions import FUNCTIONS, HashFunction
 from spark_apps.layout.types import ColumnType, column_types, days, micros, normalize, unscaled
 from spark_apps.storage.errors import InvalidInput, InvalidRule, InvalidSchema
 
@@ -34,10 +37,12 @@ def bucket_id(
     :param values: the values of the hash fields, in the order of the table's ``hash_fields``.
     :param count: buckets of the partition.
     :param hash_function: ``xxhash64`` is Spark's ``pmod(xxhash64(...), count)``; ``java`` is
-        ``(List.hashCode() & 0x7FFFFFFF) % count`` over the fields as strings, as Hudi's bucket index takes it.
+        ``(List.hashCode() & 0x7FFFFFFF) % count`` over the fields as strings, as Hudi's bucket index takes it; a
+        user's class by its name, if it has a twin on the driver.
     :param types: the columns' Spark types. Without them an ``int`` is a bigint and a naive ``datetime`` a
         timestamp, as Spark infers them; the hash of an int column is another one, so give types where they are known.
-    :raises InvalidRule: for a count that is not a positive integer or is too large, or an unknown function.
+    :raises InvalidRule: for a count that is not a positive integer or is too large, for an unknown function, or one
+        that only Spark computes (:func:`on_driver`).
     :raises InvalidSchema: for a value that is not one of its type.
     """
     if isinstance(values, (str, bytes)) or not isinstance(values, Sequence):
@@ -50,7 +55,13 @@ def bucket_id(
     check_bucket_count(count)
     columns = column_types(values, types)
     normalized = [normalize(value, column) for value, column in zip(values, columns, strict=True)]
-    return hash_function_named(hash_function)(normalized, columns, count)
+    function = _driver_function(hash_function)
+    if function is None:
+        raise InvalidRule(
+            f"The hash function {hash_function!r} is computed by Spark only.",
+            hint="Ask spark_apps.mergetree.buckets.buckets_of().",
+        )
+    return function(normalized, columns, count)
 
 
 def check_bucket_count(count: object, what: str = "The bucket count") -> int:
@@ -68,26 +79,49 @@ def check_bucket_count(count: object, what: str = "The bucket count") -> int:
     return count
 
 
-def hash_function_named(name: str) -> BucketFunction:
-    """The function on the driver that has this name.
+def on_driver(hash_function: str) -> bool:
+    """Whether :func:`bucket_id` can compute the function. :raises InvalidRule: if there is none of that name."""
+    return _driver_function(hash_function) is not None
 
-    :raises InvalidRule: when there is none.
-    """
+
+def is_known(hash_function: str) -> bool:
+    """Whether this process has the code of a function; without it rows can be read, but none found by its bucket."""
     try:
+        _driver_function(hash_function)
+    except InvalidRule:
+        return False
+    return True
+
+
+def _driver_function(name: str) -> BucketFunction | None:
+    if name in _FUNCTIONS:
         return _FUNCTIONS[name]
-    except KeyError:
-        raise InvalidRule(
-            f"There is no hash function named {name!r}.", hint=f"Known are: {', '.join(sorted(_FUNCTIONS))}."
-        ) from None
+    if name.startswith(sql_hash.PREFIX):
+        return None
+    function = FUNCTIONS.find(name)
+    return _checked(name, function) if function.on_driver else None
 
 
-def register_hash_function(name: str, function: BucketFunction) -> None:
-    """Add a function under a new name; its twin for Spark goes to ``spark_apps.mergetree.buckets``.
+def _checked(name: str, function: HashFunction) -> BucketFunction:
+    def bucket(values: Sequence[Any], columns: Sequence[ColumnType], count: int) -> int:
+        found = function.bucket(values, [column.text for column in columns], count)
+        if not isinstance(found, int) or not 0 <= found < count:
+            raise InvalidRule(f"The hash function {name!r} gave the bucket {found!r} of {count}.", hint="Mend it.")
+        return found
 
-    :raises InvalidRule: when the name is taken: what a name stands for is fixed, tables persist it.
+    return bucket
+
+
+def check_hash(fields: Mapping[str, str], hash_function: str) -> None:
+    """Refuse a function that is not known, or that cannot place these fields (name -> Spark type).
+
+    :raises InvalidRule: :raises InvalidSchema:
     """
-    if _FUNCTIONS.setdefault(name, function) is not function:
-        raise InvalidRule(f"The hash function {name!r} exists already.", hint="Choose another name.")
+    if hash_function.startswith(sql_hash.PREFIX):
+        sql_hash.check(hash_function, fields)
+    elif hash_function not in _FUNCTIONS:
+        FUNCTIONS.find(hash_function)
+    check_hash_types(list(fields.values()), hash_function)
 
 
 def check_hash_types(types: Sequence[str], hash_function: str) -> None:

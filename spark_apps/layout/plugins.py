@@ -7,7 +7,7 @@ registered in this process, or a class whose dotted path this process was told t
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import Generic, TypeVar
@@ -24,17 +24,27 @@ class Plugins(Generic[T]):
     :param base: the class that every one of them is an instance of.
     :param group: entry points: name -> class.
     :param variable: environment variable with dotted paths of classes, separated by commas, that may be loaded.
+    :param reserved: names that stand for something else already; told among the known ones.
     """
 
-    def __init__(self, what: str, base: type[T], group: str, variable: str, built_in: Mapping[str, T]) -> None:
+    def __init__(
+        self,
+        what: str,
+        base: type[T],
+        group: str,
+        variable: str,
+        built_in: Mapping[str, T],
+        reserved: Collection[str] = (),
+    ) -> None:
         self.what, self.base, self.group, self.variable = what, base, group, variable
         self._built_in = dict(built_in)
+        self._reserved = frozenset(reserved)
         self._found: dict[str, T] = {}
         self._allowed: set[str] = set()
 
     def register(self, name: str, thing: T) -> None:
         """Makes something known under a new name. :raises InvalidRule: if the name is taken: tables persist it."""
-        if name in self._built_in or self._found.setdefault(name, thing) is not thing:
+        if name in self._built_in or name in self._reserved or self._found.setdefault(name, thing) is not thing:
             raise InvalidRule(f"The {self.what} {name!r} exists already.", hint="Choose another name.")
 
     def allow(self, *classes: str) -> None:
@@ -57,7 +67,7 @@ class Plugins(Generic[T]):
         if "." in name and name in self._allowed | listed:
             module, _, attribute = name.rpartition(".")
             return self._instance(name, EntryPoint(name, f"{module}:{attribute}", self.group))
-        hint = f"Known are: {', '.join(sorted({*self._built_in, *self._found, *offered}))}."
+        hint = f"Known are: {', '.join(sorted({*self._built_in, *self._reserved, *self._found, *offered}))}."
         if "." in name:
             hint += f" To load that class, list it in the environment variable {self.variable}."
         raise InvalidRule(f"There is no {self.what} named {name!r} in this process.", hint=hint)

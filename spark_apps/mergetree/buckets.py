@@ -1,17 +1,25 @@
 """The bucket of a row as a Spark column: the twin of ``spark_apps.layout.hashing``, in native expressions only.
 
-Both sides must agree for every value; the tests compare them over generated keys of every type.
+Both sides must agree for every value; the tests compare them over generated keys of every type. A user's function is
+tried on some values when a table is made with it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import datetime as dt
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
 
-from pyspark.sql import Column
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
-from spark_apps.layout.hashing import DEFAULT_HASH, check_bucket_count, check_hash_types
+from spark_apps.layout import sql_hash
+from spark_apps.layout.hash_functions import FUNCTIONS
+from spark_apps.layout.hashing import DEFAULT_HASH, bucket_id, check_bucket_count, check_hash_types, on_driver
 from spark_apps.layout.types import parse_type
+from spark_apps.mergetree.schema import parse_type as spark_type
 from spark_apps.storage.errors import InvalidInput, InvalidRule
 
 # From the fields, their types if known, and the count (bigint) to a bucket.
@@ -30,7 +38,7 @@ def bucket_column(
 
     :param hash_fields: names (taken literally, a dot is part of the name) or columns, in the table's order.
     :param count: one count, or a column that holds the count of each row's partition.
-    :param hash_function: ``xxhash64``, ``java`` or a registered one.
+    :param hash_function: ``xxhash64``, ``java``, ``sql:…`` (over fields given by name), or a user's class.
     :param types: the table's types of the fields; they are cast to them first. ``java`` needs them, for the
         string of a value depends on its type.
     :raises InvalidRule: for a bad count or an unknown function.
@@ -42,24 +50,104 @@ def bucket_column(
     if types is not None:
         check_hash_types(types, hash_function)
         fields = [field.cast(name) for field, name in zip(fields, types, strict=True)]
-    number = count if isinstance(count, Column) else F.lit(check_bucket_count(count))
-    try:
-        expression = _EXPRESSIONS[hash_function]
-    except KeyError:
-        raise InvalidRule(
-            f"There is no hash function named {hash_function!r} for Spark.",
-            hint=f"Known are: {', '.join(sorted(_EXPRESSIONS))}.",
-        ) from None
-    return expression(fields, types, number.cast("bigint")).cast("int")
+    number = (count if isinstance(count, Column) else F.lit(check_bucket_count(count))).cast("bigint")
+    if hash_function in _EXPRESSIONS:
+        return _EXPRESSIONS[hash_function](fields, types, number).cast("int")
+    if hash_function.startswith(sql_hash.PREFIX):
+        return _sql(hash_fields, types, hash_function, number).cast("int")
+    found = FUNCTIONS.find(hash_function).column(fields, list(types or []), number).cast("int")
+    stray = F.raise_error(F.lit(f"the hash function {hash_function} gave no bucket below the count")).cast("int")
+    return F.when(number.isNull() | ((found >= 0) & (found < number)), found).otherwise(stray)
 
 
-def register_bucket_expression(name: str, expression: BucketExpression) -> None:
-    """Add the Spark twin of a function registered with ``hashing.register_hash_function``.
+def _sql(fields: Sequence[str | Column], types: Sequence[str] | None, function: str, count: Column) -> Column:
+    """A SQL expression gives any integer, which is reduced as xxhash64 is; null counts as 0."""
+    names = [field for field in fields if isinstance(field, str)]
+    if types is None or len(names) < len(fields):
+        raise InvalidInput("A SQL hash function needs its fields by name, and their types.", hint="Give both.")
+    columns = {name: f"cast({quoted(name)} as {kind})" for name, kind in zip(names, types, strict=True)}
+    hashed = F.expr(sql_hash.rendered(function, columns)).cast("bigint")
+    return F.pmod(F.coalesce(hashed, F.lit(0).cast("bigint")), count)
 
-    :raises InvalidRule: when the name is taken.
+
+def buckets_of(
+    spark: SparkSession,
+    fields: Mapping[str, str],
+    keys: Collection[Sequence[Any]],
+    count: int,
+    hash_function: str = DEFAULT_HASH,
+) -> list[int]:
+    """The buckets of keys, in their order: on the driver where the function has a twin there, else by a Spark job.
+
+    :param fields: hash field -> its Spark type; a key has a value for each.
     """
-    if _EXPRESSIONS.setdefault(name, expression) is not expression:
-        raise InvalidRule(f"The hash function {name!r} exists already.", hint="Choose another name.")
+    if on_driver(hash_function):
+        return [bucket_id(key, count, hash_function, list(fields.values())) for key in keys]
+    return _by_spark(spark, fields, keys, count, hash_function)
+
+
+def _by_spark(
+    spark: SparkSession, fields: Mapping[str, str], keys: Collection[Sequence[Any]], count: int, function: str
+) -> list[int]:
+    order = "__index_order"
+    schema = T.StructType([T.StructField(name, spark_type(kind)) for name, kind in fields.items()])
+    schema = schema.add(order, T.IntegerType())
+    rows = spark.createDataFrame([(*key, number) for number, key in enumerate(keys)], schema)
+    bucket = bucket_column(list(fields), count, function, list(fields.values()))
+    return [row[1] for row in sorted(rows.select(order, bucket).collect())]
+
+
+_SAMPLES: dict[str, tuple[Any, ...]] = {
+    "string": ("", "a", "k1", "0", "-17", "9" * 19, "2024-02-29", "é", "\U0001f600", " x ", "A" * 40),
+    "binary": (b"", b"a", bytes(range(256))),
+    "boolean": (True, False),
+    "date": (dt.date(1970, 1, 1), dt.date(2024, 2, 29), dt.date(1, 1, 1), dt.date(9999, 12, 31)),
+    **dict.fromkeys(("tinyint", "smallint", "int", "bigint"), (0, 1, -1, 17, 100, 127, -128)),
+}
+_SAMPLE_COUNT = 97
+
+
+def check_own_function(spark: SparkSession, fields: Mapping[str, str], hash_function: str) -> None:
+    """Tries a user's function on some values, twice: it must give an integer, the same each time, in range, and on the
+    driver what Spark gives. Built-in functions are not tried.
+
+    :raises InvalidRule: telling what it gave.
+    """
+    if hash_function in _EXPRESSIONS:
+        return
+    values = [_SAMPLES.get(parse_type(kind).kind, (None,)) for kind in fields.values()]
+    longest = max(len(column) for column in values)
+    keys = [tuple(column[n % len(column)] for column in values) for n in range(longest)]
+    try:
+        _check_integer(spark, fields, hash_function)
+        found, again = (_by_spark(spark, fields, keys, _SAMPLE_COUNT, hash_function) for _ in range(2))
+    except PySparkException as error:
+        raise InvalidRule(
+            f"The hash function {hash_function!r} cannot be computed: {str(error).splitlines()[0]}",
+            hint="It is tried on values such as '', 'a', 0 and -1: use try_cast where a value may not fit.",
+        ) from error
+    told = buckets_of(spark, fields, keys, _SAMPLE_COUNT, hash_function) if on_driver(hash_function) else found
+    for key, first, second, here in zip(keys, found, again, told, strict=True):
+        if not first == second == here:
+            raise InvalidRule(
+                f"The hash function {hash_function!r} gives {key!r} the buckets {first} and {second} in Spark and "
+                f"{here} on the driver, of {_SAMPLE_COUNT}.",
+                hint="A hash function must give the same bucket always and everywhere.",
+            )
+
+
+def _check_integer(spark: SparkSession, fields: Mapping[str, str], hash_function: str) -> None:
+    if not hash_function.startswith(sql_hash.PREFIX):
+        return
+    schema = T.StructType([T.StructField(name, spark_type(kind)) for name, kind in fields.items()])
+    columns = {name: quoted(name) for name in fields}
+    hashed = spark.createDataFrame([], schema).select(F.expr(sql_hash.rendered(hash_function, columns)))
+    kind = hashed.schema[0].dataType
+    if not isinstance(kind, T.IntegralType):
+        raise InvalidRule(
+            f"The hash function {hash_function!r} gives a {kind.simpleString()}, not an integer.",
+            hint="Wrap it in a hash, such as crc32(…), or cast it to bigint.",
+        )
 
 
 def quoted(name: str) -> str:

@@ -15,9 +15,10 @@ from operator import and_, or_
 
 from spark_apps.indexes.handler import CannotPrune, IndexContext, Key, Question
 from spark_apps.indexes.registry import available
-from spark_apps.layout.hashing import bucket_id
+from spark_apps.layout.hashing import is_known
 from spark_apps.layout.partitions import value_of
 from spark_apps.layout.types import parse_type
+from spark_apps.mergetree.buckets import buckets_of
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.query.checking import check_predicate
 from spark_apps.query.predicates import (
@@ -223,13 +224,16 @@ def _by_bucket(plan: ReadPlan, question: Question) -> Narrowed | NotUsed:
     if isinstance(keys, CannotPrune):
         return NotUsed("no_keys", keys.reason)
     table = plan.snapshot.table
+    if not is_known(table.hash_function):
+        return NotUsed("no_handler", f"the code of hash function {table.hash_function!r} is not here")
     types = {field.name: field.type for field in table.fields}
-    kinds = [types[name] for name in table.hash_fields or table.record_key]
+    fields = {name: types[name] for name in table.hash_fields or table.record_key}
     buckets: dict[int, set[str]] = {}
     for entry in plan.snapshot.state.partitions.values():
         count = entry.buckets or 1
         if count not in buckets:
-            buckets[count] = {str(bucket_id(key, count, table.hash_function, kinds)) for key in keys}
+            found = buckets_of(plan.snapshot.spark, fields, list(keys), count, table.hash_function)
+            buckets[count] = {str(bucket) for bucket in found}
     partitions = plan.snapshot.state.partitions
     return Narrowed({group: None for group in plan.groups if group[1] in buckets[partitions[group[0]].buckets or 1]})
 

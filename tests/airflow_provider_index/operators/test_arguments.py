@@ -99,6 +99,25 @@ def test_numbers_that_a_template_made_text_are_numbers() -> None:
     assert epoch_of(rescale.window) == 12
 
 
+def test_rules_of_a_rescale_are_told_as_text_or_as_pairs() -> None:
+    def told(**fields: Any) -> dict[str, Any]:
+        arguments = BucketRescaleOperator(task_id="t", table="/t", **fields).arguments()
+        return {name: value for name, value in arguments.items() if value is not None}
+
+    assert told() == {}
+    assert told(buckets="", bucket_expressions="", rollback="None") == {}
+    assert told(bucket_expressions=[(r"\d{1,2}", 8)], bucket_rule="regex", partitions=("dt=1",)) == {
+        "bucket_rule": "regex",
+        "bucket_expressions": [[r"\d{1,2}", 8]],
+        "partitions": ["dt=1"],
+    }
+    assert told(add="2024-11-01 <= dt,8", bucket_rule="range")["add"] == "2024-11-01 <= dt,8"
+    assert told(rollback=True) == told(rollback="True") == {"rollback": True}
+    assert told(rollback="20261121170000000") == {"rollback": "20261121170000000"}
+    with pytest.raises(InvalidInput, match="buckets, add beside it"):
+        told(rollback=True, buckets=8, add="a,8")
+
+
 @pytest.mark.parametrize("window", [None, "", "None"])
 def test_no_window_is_no_window(window: str | None) -> None:
     assert epoch_of(window) is None

@@ -12,7 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_apps.layout.hashing import MAX_BUCKETS, bucket_id, register_hash_function, spark_xxhash64
+from spark_apps.layout import hash_functions, sql_hash
+from spark_apps.layout.hash_functions import HashFunction
+from spark_apps.layout.hashing import MAX_BUCKETS, bucket_id, check_hash, on_driver, spark_xxhash64
 from spark_apps.layout.types import parse_type
 from spark_apps.storage.errors import InvalidInput, InvalidRule, InvalidSchema
 
@@ -99,7 +101,7 @@ def test_given_a_count_that_is_none_then_it_is_refused_by_name(count):
 
 
 def test_given_an_unknown_function_then_the_known_ones_are_named():
-    with pytest.raises(InvalidRule, match=r"murmur.*java, xxhash64"):
+    with pytest.raises(InvalidRule, match=r"murmur.*java, sql:<expression>.*xxhash64"):
         bucket_id(["k"], 8, "murmur")
 
 
@@ -146,11 +148,102 @@ def test_given_a_type_without_one_java_string_then_java_refuses_it(value, type_n
         bucket_id([value], 8, "java", [type_name])
 
 
-def test_given_a_registered_function_then_it_is_used_and_its_name_stays_taken():
-    def first_letter(values, columns, count):
+class FirstLetter(HashFunction):
+    """A function of a user's, with a twin on the driver."""
+
+    def column(self, fields, types, count):
+        from pyspark.sql import functions as F
+
+        return F.ascii(fields[0]) % count
+
+    def bucket(self, values, types, count):
         return ord(values[0][0]) % count
 
-    register_hash_function("first_letter", first_letter)
+
+class Elsewhere(HashFunction):
+    """One without a twin."""
+
+    def column(self, fields, types, count):
+        raise NotImplementedError
+
+
+def test_given_a_registered_function_then_it_is_used_and_its_name_stays_taken():
+    hash_functions.register("first_letter", FirstLetter())
+    hash_functions.register("elsewhere", Elsewhere())
     assert bucket_id(["apple"], 26, "first_letter") == ord("a") % 26
-    with pytest.raises(InvalidRule, match="exists already"):
-        register_hash_function("first_letter", lambda values, columns, count: 0)
+    assert on_driver("first_letter") and not on_driver("elsewhere")
+    with pytest.raises(InvalidRule, match="computed by Spark only"):
+        bucket_id(["apple"], 26, "elsewhere")
+    for name in ("first_letter", "java", "xxhash64"):
+        with pytest.raises(InvalidRule, match="exists already"):
+            hash_functions.register(name, FirstLetter())
+
+
+def test_given_a_function_that_gives_no_bucket_then_it_is_refused():
+    class Wild(FirstLetter):
+        def bucket(self, values, types, count):
+            return count
+
+    hash_functions.register("wild", Wild())
+    with pytest.raises(InvalidRule, match="bucket 8 of 8"):
+        bucket_id(["a"], 8, "wild")
+
+
+# --- a SQL expression -----------------------------------------------------------------------------------------------
+
+FIELDS = {"id": "string", "part of": "int"}
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "crc32(cast(id as binary))",
+        "conv(substring(md5(id), 1, 15), 16, 10) % 1000 * `part of`",
+        "CASE WHEN ID IS NULL THEN 0 WHEN `Part Of` < 10 THEN 1 ELSE length(concat(id, 'x', '')) END",
+        "pmod(hash(id, `part of`), 64) + (`part of` & 1)",
+    ],
+)
+def test_given_an_expression_of_its_arguments_alone_then_it_is_taken(expression):
+    check_hash(FIELDS, f"sql:{expression}")
+    assert not on_driver(f"sql:{expression}")
+
+
+def test_given_an_expression_then_fields_are_replaced_and_nothing_else():
+    rendered = sql_hash.rendered("sql:concat(id, 'id', `ID`) || ID", {"id": "cast(`id` as string)"})
+    field = "(cast(`id` as string))"
+    assert rendered == f"concat({field}, 'id', {field}) || {field}"
+
+
+@pytest.mark.parametrize(
+    ("expression", "said"),
+    [
+        ("rand()", "'rand'"),
+        ("uuid()", "'uuid'"),
+        ("unix_timestamp() + length(id)", "unix_timestamp"),
+        ("my_function(id)", "my_function"),
+        ("java_method('java.util.UUID', 'randomUUID')", "java_method"),
+        ("length(upper(id))", "'upper'"),
+        ("(select max(n) from t)", "'select' is not a hash field|'max'"),
+        ("length(name)", "'name' is not a hash field"),
+        ("current_date", "'current_date' is not a hash field"),
+        ("length(id) -- more", "'-- more'"),
+        ("length(id) /* more */", "not allowed"),
+        ("length(id) / 2", "not allowed"),
+        ("length(id); drop table t", "not allowed"),
+        (r"length(concat(id, '\x41'))", "not allowed"),
+        ("length(concat(id, 'a''b'))", "not allowed"),
+        ('length(concat(id, "x"))', "not allowed"),
+        ("length('constant')", "names no hash field"),
+        ("", "names no hash field"),
+        ("length(id)" + " + 1" * 1000, "longer"),
+    ],
+)
+def test_given_an_expression_that_may_mean_something_else_tomorrow_then_it_is_refused(expression, said):
+    with pytest.raises(InvalidRule, match=said):
+        check_hash(FIELDS, f"sql:{expression}")
+
+
+@pytest.mark.parametrize("kind", ["timestamp", "timestamp_ntz", "double", "decimal(10,2)", "array<int>"])
+def test_given_a_field_whose_text_depends_on_the_session_then_no_expression_is_taken_over_it(kind):
+    with pytest.raises(InvalidRule, match="depends on the session"):
+        check_hash({"id": kind}, "sql:hash(id)")

@@ -5,13 +5,16 @@ from __future__ import annotations
 import datetime as dt
 import random
 import struct
+import zlib
 from decimal import Decimal
 
 import pytest
 from pyspark.sql import functions as F
 
+from spark_apps.layout import hash_functions
+from spark_apps.layout.hash_functions import HashFunction
 from spark_apps.layout.hashing import bucket_id
-from spark_apps.mergetree.buckets import bucket_column
+from spark_apps.mergetree.buckets import bucket_column, buckets_of, check_own_function
 from spark_apps.storage.errors import InvalidInput, InvalidRule, InvalidSchema
 
 pytestmark = pytest.mark.spark
@@ -192,3 +195,71 @@ def test_given_fields_that_cannot_be_placed_then_they_are_refused(spark):
         bucket_column(["s"], 8, "murmur")
     with pytest.raises(InvalidInput, match="hash fields"):
         bucket_column([], 8)
+
+
+# --- functions of a user's ------------------------------------------------------------------------------------------
+
+
+class Length(HashFunction):
+    def column(self, fields, types, count):
+        return F.length(fields[0]) % count
+
+    def bucket(self, values, types, count):
+        return len(values[0]) % count
+
+
+class LengthInBytes(Length):
+    """Its twin counts something else."""
+
+    def bucket(self, values, types, count):
+        return len(values[0].encode()) % count
+
+
+class TooHigh(HashFunction):
+    def column(self, fields, types, count):
+        return count
+
+
+for name, function in {"length": Length(), "bytes": LengthInBytes(), "too_high": TooHigh()}.items():
+    hash_functions.register(f"test_buckets.{name}", function)
+
+
+def test_given_a_sql_expression_then_keys_get_the_bucket_that_rows_get(spark):
+    function = "sql:crc32(cast(id as binary)) - 3 * `N`"
+    fields = {"id": "string", "n": "int"}
+    keys = [("a", 1), ("b", -1), (None, 5), ("c", None), ("", 2**29)]
+    found = buckets_of(spark, fields, keys, 64, function)
+    for (text, number), bucket in zip(keys, found, strict=True):
+        known = text is not None and number is not None
+        assert bucket == ((zlib.crc32(text.encode()) - 3 * number) % 64 if known else 0)
+    # Columns of another width are cast to the table's types first.
+    wide = spark.createDataFrame(keys, "id string, n bigint")
+    rows = wide.select(bucket_column(["id", "n"], F.lit(64), function, list(fields.values()))).collect()
+    assert [row[0] for row in rows] == found
+
+
+def test_given_a_class_then_rows_and_keys_get_its_buckets(spark):
+    frame = spark.createDataFrame([("a",), ("abc",), ("\U0001f600",)], "id string")
+    rows = frame.select(bucket_column(["id"], 2, "test_buckets.length", ["string"])).collect()
+    assert [row[0] for row in rows] == buckets_of(spark, {"id": "string"}, frame.collect(), 2, "test_buckets.length")
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        ("sql:id", "gives a string, not an integer"),
+        ("sql:length(id) * 1.5", "gives a decimal.*not an integer"),
+        ("sql:length(id", "cannot be computed"),
+        ("sql:length(id, 5)", "cannot be computed"),
+        ("test_buckets.bytes", r"buckets 1 and 1 in Spark and 2 on the driver|'é'"),
+        ("test_buckets.too_high", "cannot be computed.*no bucket below the count"),
+    ],
+)
+def test_given_a_function_that_gives_no_stable_bucket_then_it_is_refused_when_a_table_is_made(spark, function, said):
+    with pytest.raises(InvalidRule, match=said):
+        check_own_function(spark, {"id": "string"}, function)
+
+
+def test_given_functions_that_hold_then_they_are_taken(spark):
+    check_own_function(spark, {"id": "string"}, "test_buckets.length")
+    check_own_function(spark, {"id": "string", "n": "int", "d": "date", "b": "boolean"}, "sql:hash(id, n, d, b)")

@@ -1,0 +1,67 @@
+"""Hash functions that a user brings as a class, and how one is found by the name that a table persists.
+
+A class is offered under the entry point group :data:`GROUP` or allowed by its dotted path (:func:`allow`, or the
+environment variable :data:`ALLOWED`); a table that names one never makes its code load by itself. The built-in ones
+stand in :mod:`spark_apps.layout.hashing`, SQL expressions in :mod:`spark_apps.layout.sql_hash`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+from spark_apps.layout.plugins import Plugins
+
+GROUP = "airflow_provider_index.hash_functions"
+"""Entry points: name of the function -> class derived from :class:`HashFunction`."""
+
+ALLOWED = "AIRFLOW_PROVIDER_INDEX_HASH_FUNCTIONS"
+"""Environment variable: dotted paths of hash function classes, separated by commas, that may be loaded."""
+
+
+class HashFunction(ABC):
+    """From the values of the hash fields to a bucket. It must give the same for ever: rows are found by it.
+
+    Import pyspark inside :meth:`column` only, so that the driver's side works without Spark.
+    """
+
+    @abstractmethod
+    def column(self, fields: Sequence[Any], types: Sequence[str], count: Any) -> Any:
+        """The bucket of each row as a Spark Column, an integer from 0 to ``count`` - 1.
+
+        :param fields: Columns of the table's types. :param types: these, as Spark prints them.
+        :param count: a bigint Column; where it is null, the bucket must be null.
+        """
+
+    def bucket(self, values: Sequence[Any], types: Sequence[str], count: int) -> int:
+        """The same for one key on the driver, if there is such a twin; without it Spark is asked.
+
+        :param values: normalized by type: see :func:`spark_apps.layout.types.normalize`.
+        """
+        raise NotImplementedError
+
+    @property
+    def on_driver(self) -> bool:
+        """Whether :meth:`bucket` is there."""
+        return type(self).bucket is not HashFunction.bucket
+
+
+FUNCTIONS: Plugins[HashFunction] = Plugins(
+    "hash function",
+    HashFunction,  # type: ignore[type-abstract]
+    GROUP,
+    ALLOWED,
+    {},
+    reserved=("java", "xxhash64", "sql:<expression>"),
+)
+
+
+def register(name: str, function: HashFunction) -> None:
+    """Makes a function known in this process. :raises InvalidRule: if the name is taken: tables persist it."""
+    FUNCTIONS.register(name, function)
+
+
+def allow(*classes: str) -> None:
+    """Lets functions named by these dotted class paths (``package.module.Class``) be loaded in this process."""
+    FUNCTIONS.allow(*classes)
