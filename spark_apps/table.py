@@ -22,6 +22,7 @@ from spark_apps.actions.rescale import Rescale, rescale
 from spark_apps.actions.rules import NewRules, Rollback, RuleChange, RuleVersion, rule_versions
 from spark_apps.actions.template import Action, TableHandle, run
 from spark_apps.actions.write import Delete, Insert, Upsert
+from spark_apps.face.columns import ColumnsFace
 from spark_apps.layout.rules import BucketRules, Expressions
 from spark_apps.mergetree.tree import ForeignFiles, Snapshot
 from spark_apps.query.describe import (
@@ -47,11 +48,12 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from spark_apps.indexes.columns import IncludedColumns
+    from spark_apps.indexes.verification import VerificationReport
 
 DEFAULT_BUCKETS = 8
 
 
-class IndexedTable:
+class IndexedTable(ColumnsFace):
     """A keyed table, or a registered source, with its indexes. Made by :meth:`create`, :meth:`register`, :meth:`load`.
 
     All writing methods take ``txn_id`` (a retry under the same id gets the first try's receipt and writes
@@ -399,14 +401,24 @@ class IndexedTable:
 
         return self._run(AlterIndex(name, properties), txn_id, window)
 
-    def verify(self, name: str) -> Any:
+    def verify(
+        self, name: str, *, repair: bool = False, txn_id: str | None = None, window: int | None = None
+    ) -> VerificationReport:
         """Compares an index with a full scan of this version: ``report.ok``, ``report.differences``.
 
-        :raises IndexNotFound:
+        :param repair: rebuild the index in one commit if it is wrong (``report.repaired``).
+        :raises IndexNotFound: :raises InvalidInput: if its kind cannot be compared.
         """
+        from spark_apps.actions.verify import repair as mend
         from spark_apps.actions.verify import verify
 
-        return verify(self.snapshot, name)
+        report = verify(self.snapshot, name)
+        if repair:
+            self._check_writable()
+            report, receipt = mend(self._handle, name, report, txn_id=txn_id, window=window)
+            if receipt is not None:
+                self._moved_to(receipt)
+        return report
 
     def explain(self, where: str | None = None, columns: Sequence[str] | None = None) -> Any:
         """How :meth:`read` would answer: index used, files and bytes read and skipped, why not the other

@@ -7,9 +7,11 @@ by queries until the next refresh. Follows seed ``003_b2126cd8dfebb648.txt`` (de
 
 from __future__ import annotations
 
+import json
 import logging
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Literal, get_args
 
 from spark_apps.actions.altering import IndexPlace
@@ -18,7 +20,7 @@ from spark_apps.actions.compact import check_mode
 from spark_apps.actions.moves import RECORD_KIND
 from spark_apps.actions.partitions import canonical
 from spark_apps.actions.template import Action, Attempt, Work
-from spark_apps.indexes.columns import IncludedColumns
+from spark_apps.indexes.columns import EXCLUDED, IncludedColumns, among
 from spark_apps.indexes.entries import default_shards
 from spark_apps.indexes.handler import IndexContext, IndexPlan, IndexWork
 from spark_apps.indexes.record import RecordHandler
@@ -27,6 +29,7 @@ from spark_apps.mergetree.compact import CompactMode
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.storage.errors import IndexExists, InvalidInput
 from spark_apps.storage.names import check_name
+from spark_apps.timeline.files import DataFile
 from spark_apps.timeline.model import (
     DATA_TREE,
     SCHEMA_SCOPE,
@@ -34,6 +37,8 @@ from spark_apps.timeline.model import (
     DropIndex,
     IndexDefinition,
     PutIndex,
+    PutTable,
+    TableDefinition,
     Write,
     definition_scope,
 )
@@ -42,6 +47,8 @@ from spark_apps.timeline.state import State
 logger = logging.getLogger(__name__)
 
 RefreshMode = Literal["incremental", "full", "quick"]
+
+_ROW_BYTES = 100
 
 ROUNDS = 8
 """A build goes after its writers this often at most; each round is shorter than the one before."""
@@ -102,7 +109,7 @@ class CreateIndex(Action):
                 hint="Create it with deferred=True.",
             )
         names = [field.name for field in table.fields]
-        rows = sum(file.rows - file.tombstones for file in snapshot.state.files(DATA_TREE))
+        rows = sum(_rows_of(file) for file in snapshot.state.files(DATA_TREE))
         given = IndexDefinition(
             name=self.name,
             kind=self.kind,
@@ -111,10 +118,15 @@ class CreateIndex(Action):
             included=() if self.included is None else self.included.of(names, self.columns),
             deferred=self.deferred,
             shards=default_shards(rows),
-            properties=self.properties,
+            properties=self._properties(table),
             comment=self.comment,
         )
         return handler.validate(table, self.place.of(snapshot, given, handler))
+
+    def _properties(self, table: TableDefinition) -> dict[str, str]:
+        """The properties given, and which partition columns an index that would hold them is to do without."""
+        left_out = [] if self.included is None else among(table.partition_by, self.included.removed)
+        return {**self.properties, EXCLUDED: json.dumps(left_out)} if left_out else self.properties
 
     def plan(self, snapshot: Snapshot) -> IndexPlan:
         """What the build would read."""
@@ -198,30 +210,39 @@ class RefreshIndex(Action):
         self.schema = schema
 
     def validate(self, snapshot: Snapshot) -> None:
-        definition = snapshot.state.index(self.name).definition
-        find(definition.kind)
-        if self.included is not None or self.schema is not None:
-            raise InvalidInput(
-                f"The index {self.name!r} of kind {definition.kind!r} has no included columns to change.",
-                hint="Leave 'included' and 'schema' out.",
-            )
+        self._context(snapshot, "")
         if self.partitions is not None:
             self.partitions = [canonical(snapshot.table, path) for path in self.partitions]
 
     def plan(self, snapshot: Snapshot) -> IndexPlan:
         """What the refresh would read."""
+        context = self._context(snapshot, "")
+        return find(context.definition.kind).plan(context, self.mode, self.partitions)
+
+    def _context(self, snapshot: Snapshot, directory: str) -> IndexContext:
+        """What the handler is given: the definition with its columns changed, the table with columns it learned of."""
         definition = snapshot.state.index(self.name).definition
-        return find(definition.kind).plan(IndexContext(snapshot, definition, ""), self.mode, self.partitions)
+        handler = find(definition.kind)
+        if self.included is None and self.schema is None:
+            return IndexContext(snapshot, definition, directory)
+        definition, table = handler.evolve(snapshot.table, definition, self.mode, self.included, self.schema)
+        if table != snapshot.table:
+            state = snapshot.state.copy()
+            state.definition = table
+            snapshot = replace(snapshot, state=state)
+        return IndexContext(snapshot, definition, directory)
 
     def work(self, attempt: Attempt) -> Work | None:
-        definition = attempt.snapshot.state.index(self.name).definition
-        handler = find(definition.kind)
         attempt.phase(f"refresh index {self.name}")
-        context = IndexContext(attempt.snapshot, definition, attempt.index_folder(self.name, "refresh"))
+        context = self._context(attempt.snapshot, attempt.index_folder(self.name, "refresh"))
+        handler, definition = find(context.definition.kind), context.definition
         done = handler.refresh(context, self.mode, self.partitions)
         if done.empty:
             return None
         work = _of(done, {"mode": self.mode})
+        if context.table != attempt.snapshot.table:
+            work.actions.insert(0, PutTable(context.table))
+            work.writes.append(Write(SCHEMA_SCOPE, "replace"))
         # Two refreshes at once would each write what the other does not know of.
         work.writes.append(Write(definition_scope(self.name), "fold"))
         if self.mode == "full" and self.partitions is None:
@@ -290,6 +311,11 @@ class DropIndexAction(Action):
         work.actions.append(DropIndex(self.name))
         work.writes.append(Write(definition_scope(self.name), "replace"))
         return work
+
+
+def _rows_of(file: DataFile) -> int:
+    """Rows of a file; of a source's, whose format does not tell them, about as many as its bytes let expect."""
+    return file.bytes // _ROW_BYTES if file.rows < 0 else file.rows - file.tombstones
 
 
 def _of(done: IndexWork, metrics: Mapping[str, Any]) -> Work:

@@ -10,6 +10,9 @@ from dataclasses import dataclass
 
 from spark_apps.storage.errors import InvalidInput
 
+EXCLUDED = "excluded"
+"""Index property: JSON list of the partition columns that an index does not hold although it has lineage."""
+
 
 @dataclass(frozen=True)
 class IncludedColumns:

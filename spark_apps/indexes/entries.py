@@ -20,6 +20,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from spark_apps.indexes.candidates import candidates
+from spark_apps.indexes.comparing import compare
 from spark_apps.indexes.handler import (
     PARTITION,
     Candidates,
@@ -32,12 +33,13 @@ from spark_apps.indexes.handler import (
     Question,
 )
 from spark_apps.indexes.locating import marked, with_path
+from spark_apps.indexes.verification import VerificationReport
 from spark_apps.layout.hashing import check_bucket_count, check_hash_types
 from spark_apps.mergetree.cached import cached
 from spark_apps.mergetree.compact import fold, plan_fold
 from spark_apps.mergetree.read import scan, with_keys
 from spark_apps.mergetree.schema import check_key_types, column, resolve, struct_type
-from spark_apps.mergetree.tree import DELETED, GROUP_ID, FileGroups, Snapshot, Tree
+from spark_apps.mergetree.tree import DELETED, GROUP_ID, FileGroups, Snapshot, Tree, stored_names
 from spark_apps.mergetree.write import single_target, stage_rows
 from spark_apps.storage.errors import InvalidInput
 from spark_apps.timeline.files import DataFile, GroupKey
@@ -70,6 +72,8 @@ class EntryHandler(IndexHandler):
     """A kind whose entries are rows of a merge tree in one partition, with a shard of the looked-up columns as
     group."""
 
+    follows_renames = True
+
     # --- what a kind says -------------------------------------------------------------------------------------
 
     @abstractmethod
@@ -79,6 +83,10 @@ class EntryHandler(IndexHandler):
     def options(self, table: TableDefinition, definition: IndexDefinition) -> dict[str, str]:
         """The kind's own properties, checked and completed. :raises InvalidInput:"""
         return {}
+
+    def lingering(self, definition: IndexDefinition) -> bool:
+        """Whether entries of rows that changed may stay until a compaction."""
+        return False
 
     def check_entries(self, context: IndexContext, entries: int) -> None:
         """Refuses a build that came to so many entries, where fewer than there are rows means something."""
@@ -134,6 +142,7 @@ class EntryHandler(IndexHandler):
             hash_function=definition.hash_function,
             unique=table.record_key if len(table.record_key) == 1 else (),
             row_group_bytes=_ROW_GROUP_BYTES,
+            stored_names=stored_names(table.fields),
         )
 
     # --- bringing up to date ----------------------------------------------------------------------------------
@@ -303,6 +312,9 @@ class EntryHandler(IndexHandler):
             context.snapshot.store, tree, entries, f"{context.directory}/{kind}", single_target(shards),
             kind=kind, one_a_key=one_a_key, places=places,
         )  # fmt: skip
+
+    def verify(self, context: IndexContext) -> VerificationReport:
+        return compare(context, self)
 
     # --- compaction -------------------------------------------------------------------------------------------
 

@@ -23,6 +23,10 @@ from spark_apps.timeline.model import AnyAction, IndexDefinition, Scope, TableDe
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+    from spark_apps.indexes.columns import IncludedColumns
+    from spark_apps.indexes.verification import VerificationReport
 
 
 PARTITION = "__index_partition"
@@ -163,7 +167,7 @@ class Substitute:
         deltas) is merged by the reader.
     :param rows: from columns to a frame of the rows of these files that can satisfy the predicate, perhaps with others
         of these files; asked for only if the plan takes it.
-    :param files: index files that it would read, and their bytes.
+    :param files: index files that it would read, and an estimate of the bytes that it would read of them.
     """
 
     lineages: frozenset[int]
@@ -180,6 +184,9 @@ class IndexHandler(ABC):
 
     own_storage: ClassVar[bool] = True
     """Whether the index has files in the table's directory. Storage elsewhere can only be deferred."""
+
+    follows_renames: ClassVar[bool] = False
+    """Whether the index finds its columns in its files, and in the table's, after one was renamed."""
 
     by_key: ClassVar[bool] = True
     """Whether entries name rows by key and partition, so that they stay right when rows go to other files
@@ -223,6 +230,23 @@ class IndexHandler(ABC):
                 "index and create it anew.",
             )
         return replace(definition, properties=changed.properties)
+
+    def evolve(
+        self,
+        table: TableDefinition,
+        definition: IndexDefinition,
+        mode: Literal["incremental", "full", "quick"],
+        included: IncludedColumns | None,
+        schema: str | StructType | None,
+    ) -> tuple[IndexDefinition, TableDefinition]:
+        """The definition with included columns changed, and the table with columns it learned of by ``schema``.
+
+        :raises InvalidInput: (or its kin) if the kind has no included columns, or these cannot change so.
+        """
+        raise InvalidInput(
+            f"The index {definition.name!r} of kind {definition.kind!r} has no included columns to change.",
+            hint="Leave 'included' and 'schema' out.",
+        )
 
     @abstractmethod
     def tree(self, table: TableDefinition, definition: IndexDefinition) -> Tree | None:
@@ -270,10 +294,11 @@ class IndexHandler(ABC):
         """
 
     def substitute(
-        self, context: IndexContext, question: Question, columns: Sequence[str], groups: Collection[GroupKey]
+        self, context: IndexContext, question: Question | None, columns: Sequence[str], groups: Collection[GroupKey]
     ) -> Substitute | CannotPrune:
         """Rows of file groups out of the index itself, for a kind that holds columns of its own.
 
+        :param question: ``None`` if all rows are wanted.
         :param columns: what the query needs, the predicate's columns among them.
         :param groups: the file groups that are left to read.
         :raises StorageError: if a file of the index is missing or damaged; the rows are read then.
@@ -289,6 +314,24 @@ class IndexHandler(ABC):
             :data:`~spark_apps.mergetree.tree.GROUP_ID`), for those keys that live in a file group which
             the index covers; the caller looks for them in the other groups itself. May name a key that was
             there and is not: the caller only writes tombstones by it.
+        """
+        return None
+
+    def verify(self, context: IndexContext) -> VerificationReport:
+        """Compares what the index holds with a full scan of what it covers.
+
+        :raises InvalidInput: if the kind does not tell how.
+        """
+        raise InvalidInput(
+            f"An index of kind {self.kind!r} cannot be compared with the rows.",
+            hint="Refresh it with mode='full'.",
+        )
+
+    def places(self, context: IndexContext, keys: Collection[Key]) -> Mapping[Key, str] | None:
+        """As :meth:`locate`, for few record keys and without Spark: key -> partition. ``None`` if that is not to be had,
+        also where the index does not cover everything.
+
+        :raises StorageError: if a file of the index is missing or damaged.
         """
         return None
 

@@ -59,6 +59,9 @@ class SecondaryHandler(EntryHandler):
     def key(self, table: TableDefinition, definition: IndexDefinition) -> tuple[str, ...]:
         return entry_key(table, definition.columns)
 
+    def lingering(self, definition: IndexDefinition) -> bool:
+        return is_lazy(definition)
+
     def _delta(
         self, context: IndexContext, tree: Tree, before: DataFrame | None, after: DataFrame | None
     ) -> DataFrame | None:

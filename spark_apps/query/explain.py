@@ -9,15 +9,17 @@ from typing import Any
 
 from spark_apps.mergetree.schema import resolve
 from spark_apps.mergetree.tree import Snapshot
-from spark_apps.query.planning import IndexUse, NotUsed, plan_read
+from spark_apps.query.planning import IndexUse, NotUsed
 from spark_apps.query.predicates import reasons
+from spark_apps.query.substituting import plan_rows
 from spark_apps.timeline.model import DATA_TREE
 
 
 @dataclass(frozen=True)
 class Explanation:
     """How :meth:`~spark_apps.table.IndexedTable.read` would answer. Files and bytes are those of the table's rows;
-    within a file that is read, Parquet may skip more.
+    within a file that is read, Parquet may skip more. A file group whose rows an index holds is not read; of one with
+    deltas over such rows these are.
 
     :param nothing_matches: the predicate is false or null whatever the row.
     :param indexes: what was asked, with the files and bytes read of each.
@@ -64,6 +66,8 @@ class Explanation:
             lines.append("  no row can satisfy the predicate")
         for use in self.indexes:
             lines.append(f"  used {use.name}: {use.files} files, {use.bytes:,} bytes, leaves {use.groups} file groups")
+            if use.replaces:
+                lines.append(f"    in place of {use.replaces} files, of which about {use.instead_of:,} bytes were read")
         for name, why in self.not_used.items():
             lines.append(f"  not used {name} ({why.code}): {why.reason}")
         lines.extend(f"  only the rows can tell: {part}" for part in self.not_understood)
@@ -77,9 +81,9 @@ def explain(snapshot: Snapshot, where: str | None = None, columns: Sequence[str]
     :raises InvalidPredicate: :raises UnknownColumn:
     """
     names = snapshot.data.columns if columns is None else resolve(columns, snapshot.data.columns, "columns")
-    plan = plan_read(snapshot, where)
-    there = snapshot.state.files(DATA_TREE)
-    read = [file for files in plan.files().values() for file in files]
+    plan = plan_rows(snapshot, where, names)
+    there, left = snapshot.state.files(DATA_TREE), plan.files()
+    read = [file for files in left.values() for file in files]
     bytes_read, partitions = sum(file.bytes for file in read), len(snapshot.state.partitions)
     partitions_read = len({group[0] for group in plan.groups})
     keys = None if any(k is None for k in plan.groups.values()) else sum(len(k or ()) for k in plan.groups.values())
@@ -90,8 +94,8 @@ def explain(snapshot: Snapshot, where: str | None = None, columns: Sequence[str]
         nothing_matches=plan.nothing_matches,
         partitions_read=partitions_read,
         partitions_skipped=partitions - partitions_read,
-        groups_read=len(plan.groups),
-        groups_skipped=len(snapshot.groups()) - len(plan.groups),
+        groups_read=len(left),
+        groups_skipped=len(snapshot.groups()) - len(left),
         files_read=len(read),
         files_skipped=len(there) - len(read),
         bytes_read=bytes_read,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial, reduce
 from operator import and_, or_
 
-from spark_apps.indexes.handler import CannotPrune, IndexContext, Key, Question
+from spark_apps.indexes.handler import CannotPrune, IndexContext, Key, Question, Substitute
 from spark_apps.indexes.registry import available
 from spark_apps.layout.hashing import is_known
 from spark_apps.layout.partitions import value_of
@@ -82,18 +82,26 @@ class Narrowed:
 
 @dataclass(frozen=True)
 class IndexUse:
-    """An index that was asked: files read of it, bytes read, and file groups of the data that were left."""
+    """An index that was asked: files read of it, bytes read, and file groups of the data that were left.
+
+    :param replaces: data files whose rows are read from the index instead; ``files`` and ``bytes`` are then what the
+        query itself reads of it, by estimate, and ``instead_of`` the bytes that it would read of those files.
+    """
 
     name: str
     files: int
     bytes: int
     groups: int
+    replaces: int = 0
+    instead_of: int = 0
 
 
 @dataclass(frozen=True)
 class NotUsed:
     """Why an index was not used. ``code`` is one of: ``no_keys`` (the predicate does not bound its columns),
-    ``not_active``, ``covers_nothing``, ``unreadable``, ``no_handler``, ``too_many_keys``, ``cannot_prune``."""
+    ``not_active``, ``covers_nothing``, ``unreadable``, ``no_handler``, ``too_many_keys``, ``cannot_prune``; of an index
+    that holds rows also: ``lacks_columns``, ``too_much_appended``, ``too_much_deleted``, ``merged_rows``,
+    ``no_lineage``, ``costs_more``, ``nothing_left``."""
 
     code: str
     reason: str
@@ -105,6 +113,7 @@ class ReadPlan:
 
     :param groups: file groups to read, with the record keys to look for in them where they are known and few.
     :param blocks: the blocks to read of data files (by lineage) of which that is known.
+    :param substitutes: rows that come from indexes in place of files; no two stand for one file.
     :param nothing_matches: the predicate is false or null for every row whatever.
     :param partitions: how many partitions are left, by their values alone.
     """
@@ -114,6 +123,7 @@ class ReadPlan:
     predicate: Predicate | None
     groups: dict[GroupKey, Keys]
     blocks: dict[int, frozenset[int]] = field(default_factory=dict)
+    substitutes: list[Substitute] = field(default_factory=list)
     nothing_matches: bool = False
     partitions: int = 0
     used: list[IndexUse] = field(default_factory=list)
@@ -121,9 +131,15 @@ class ReadPlan:
     warnings: list[str] = field(default_factory=list)
 
     def files(self) -> dict[GroupKey, list[DataFile]]:
-        """The files to read, by file group."""
-        groups = self.snapshot.groups()
-        return {key: groups[key] for key in self.groups}
+        """The files to read, by file group. Where an index holds the rows of a file, those over it are left."""
+        groups, replaced = self.snapshot.groups(), self.replaced
+        left = {key: [file for file in groups[key] if file.lineage not in replaced] for key in self.groups}
+        return {key: files for key, files in left.items() if files}
+
+    @property
+    def replaced(self) -> frozenset[int]:
+        """The data files whose rows come from an index, by lineage."""
+        return frozenset[int]().union(*(found.lineages for found in self.substitutes))
 
     @property
     def columns(self) -> frozenset[str]:
@@ -201,7 +217,7 @@ def _sources(plan: ReadPlan) -> list[_Source]:
             plan.not_used[name] = NotUsed("not_active", f"its state is {entry.state!r}")
         elif handler is None:
             plan.not_used[name] = NotUsed("no_handler", f"the code of kind {entry.definition.kind!r} is not here")
-        elif plan.groups and not any(entry.covers(group) for group in plan.groups):
+        elif not entry.by_file and plan.groups and not any(entry.covers(group) for group in plan.groups):
             plan.not_used[name] = NotUsed("covers_nothing", "it covers no file group that the query could read")
         else:
             cannot = partial(handler.can_prune, table, entry.definition)
@@ -245,10 +261,7 @@ def _by_index(plan: ReadPlan, entry: IndexEntry, question: Question) -> Narrowed
     try:
         found = handler.prune(IndexContext(plan.snapshot, definition, ""), question)
     except StorageError as error:
-        message = f"Index {definition.name!r} is not used, the rows are scanned instead: {error}"
-        logger.warning("%s: %s", plan.snapshot.store.uri, message)
-        plan.warnings.append(message)
-        return NotUsed("unreadable", error.message)
+        return unreadable(plan, definition.name, error)
     if isinstance(found, CannotPrune):
         return NotUsed("cannot_prune", found.reason)
     groups: dict[GroupKey, Keys] = {}
@@ -259,6 +272,14 @@ def _by_index(plan: ReadPlan, entry: IndexEntry, question: Question) -> Narrowed
             groups[group] = None if found.keys is None else found.keys.get(group)
     plan.used.append(IndexUse(definition.name, found.files, found.bytes, len(groups)))
     return Narrowed(groups, dict(found.blocks or {}))
+
+
+def unreadable(plan: ReadPlan, name: str, error: StorageError) -> NotUsed:
+    """Says that an index is damaged; the rows are scanned."""
+    message = f"Index {name!r} is not used, the rows are scanned instead: {error}"
+    logger.warning("%s: %s", plan.snapshot.store.uri, message)
+    plan.warnings.append(message)
+    return NotUsed("unreadable", error.message)
 
 
 class _Narrowing:

@@ -10,15 +10,19 @@ from collections.abc import Sequence
 from functools import reduce
 from typing import Any
 
+from msgspec.structs import replace as changed
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from spark_apps.indexes.candidates import DIRECT_KEYS
+from spark_apps.indexes.handler import Substitute
+from spark_apps.indexes.lineage import LINEAGE
 from spark_apps.layout.types import parse_type
-from spark_apps.mergetree.read import empty, scan
+from spark_apps.mergetree.read import empty, read_files, scan, with_keys
 from spark_apps.mergetree.schema import column, resolve
-from spark_apps.mergetree.tree import Snapshot
-from spark_apps.query.planning import ReadPlan, plan_read
+from spark_apps.mergetree.tree import GROUP_ID, Snapshot
+from spark_apps.query.planning import ReadPlan
+from spark_apps.query.substituting import plan_rows
 from spark_apps.timeline.files import DataFile, GroupKey
 
 # Literals of other types may be compared in a form that keeps Parquet from using them, or that differs by session.
@@ -32,10 +36,12 @@ def read_rows(snapshot: Snapshot, where: str | None = None, columns: Sequence[st
     """
     tree = snapshot.data
     names = tree.columns if columns is None else resolve(columns, tree.columns, "columns")
-    plan = plan_read(snapshot, where)
+    plan = plan_rows(snapshot, where, names)
     if not plan.groups:
         return empty(snapshot, tree, names)
-    rows = _scan(plan, list(dict.fromkeys([*names, *_needed(plan)])))
+    needed = list(dict.fromkeys([*names, *_needed(plan)]))
+    parts = [*_scans(plan, needed), *(_substituted(plan, found, needed) for found in plan.substitutes)]
+    rows = reduce(DataFrame.unionAll, parts) if parts else empty(snapshot, tree, needed)
     if where is not None:
         rows = rows.where(where)
     return rows.select(*map(column, names))
@@ -46,13 +52,13 @@ def _needed(plan: ReadPlan) -> list[str]:
     return [name for name in plan.snapshot.data.columns if name in plan.columns]
 
 
-def _scan(plan: ReadPlan, names: Sequence[str]) -> DataFrame:
+def _scans(plan: ReadPlan, names: Sequence[str]) -> list[DataFrame]:
     snapshot, tree = plan.snapshot, plan.snapshot.data
     files = plan.files()
     keyed: dict[GroupKey, list[DataFile]] = {}
     keys: set[tuple[Any, ...]] = set()
     for group, wanted in plan.groups.items():
-        if wanted is not None and len(keys) + len(wanted) <= DIRECT_KEYS:
+        if group in files and wanted is not None and len(keys) + len(wanted) <= DIRECT_KEYS:
             keys |= wanted
             keyed[group] = files.pop(group)
     parts = [scan(snapshot, tree, files, names)] if files else []
@@ -60,7 +66,26 @@ def _scan(plan: ReadPlan, names: Sequence[str]) -> DataFrame:
         shown = list(dict.fromkeys([*names, *tree.key]))
         rows = scan(snapshot, tree, keyed, shown).where(_one_of(snapshot, keys))
         parts.append(rows.select(*map(column, names)))
-    return reduce(DataFrame.unionAll, parts)
+    return parts
+
+
+def _substituted(plan: ReadPlan, found: Substitute, names: Sequence[str]) -> DataFrame:
+    """The rows of files that an index holds, without those whose key is told of again in the deltas over their file;
+    what these say is read with the other files."""
+    snapshot, tree = plan.snapshot, plan.snapshot.data
+    groups = snapshot.groups(only=plan.groups)
+    over = {files[0].lineage: files[1:] for files in groups.values() if files[0].lineage in found.lineages}
+    # Keys are unique in their file group only: the file under a delta stands for the group on both sides.
+    deltas = [changed(file, group=str(lineage)) for lineage, files in over.items() for file in files]
+    if not deltas:
+        return found.rows(names).select(*map(column, names))
+    shown = list(dict.fromkeys([*names, *tree.key]))
+    rows = found.rows([*shown, LINEAGE])
+    rows = rows.select(*map(column, shown), F.col(LINEAGE).cast("string").alias(GROUP_ID))
+    keys = read_files(snapshot, tree, deltas, [*tree.key, GROUP_ID])
+    count = sum(file.rows for file in deltas)
+    left = with_keys(rows, keys, tree, [*tree.key, GROUP_ID], count, without=True)
+    return left.select(*map(column, names))
 
 
 def _one_of(snapshot: Snapshot, keys: set[tuple[Any, ...]]) -> Column:

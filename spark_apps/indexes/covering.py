@@ -1,0 +1,101 @@
+"""Covering indexes: some columns of the rows, bucketed and sorted by the indexed ones, read in place of the files.
+
+An index answers for a data file's column only if it holds it or the data file lacks it; rows of files that are gone
+are filtered out by lineage, files that came since are scanned, and what lies over a file in its group is merged.
+Follows seed ``004_8a2e9edd08a70fb8.txt``, whose included columns come and go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from spark_apps.indexes import covering_reading, covering_verification, covering_writing
+from spark_apps.indexes.columns import IncludedColumns
+from spark_apps.indexes.covering_definition import CHANGEABLE, completed, evolved
+from spark_apps.indexes.handler import (
+    Candidates,
+    CannotPrune,
+    Changes,
+    IndexContext,
+    IndexHandler,
+    IndexPlan,
+    IndexWork,
+    Question,
+    Substitute,
+)
+from spark_apps.indexes.verification import VerificationReport
+from spark_apps.timeline.files import GroupKey
+from spark_apps.timeline.model import IndexDefinition, TableDefinition
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+_HOLDS_ROWS = CannotPrune("it holds rows to read in place of the files, it does not point into them")
+
+
+class CoveringHandler(IndexHandler):
+    """Rows of the table with some of its columns."""
+
+    kind: ClassVar[str] = "covering"
+    by_key: ClassVar[bool] = False
+    maintains: ClassVar[bool] = False
+    changeable: ClassVar[frozenset[str]] = CHANGEABLE
+
+    def validate(self, table: TableDefinition, definition: IndexDefinition) -> IndexDefinition:
+        return completed(table, definition)
+
+    def evolve(
+        self,
+        table: TableDefinition,
+        definition: IndexDefinition,
+        mode: Literal["incremental", "full", "quick"],
+        included: IncludedColumns | None,
+        schema: str | StructType | None,
+    ) -> tuple[IndexDefinition, TableDefinition]:
+        return evolved(table, definition, mode, included, schema)
+
+    def tree(self, table: TableDefinition, definition: IndexDefinition) -> None:
+        return None
+
+    def reads(self, table: TableDefinition, definition: IndexDefinition) -> tuple[str, ...]:
+        return ()
+
+    def plan(self, context: IndexContext, mode: str = "full", partitions: Sequence[str] | None = None) -> IndexPlan:
+        return covering_writing.plan(context, mode, partitions)
+
+    def build(self, context: IndexContext) -> IndexWork:
+        return covering_writing.build(context)
+
+    def maintain(self, context: IndexContext, changes: Changes) -> IndexWork:
+        return IndexWork()
+
+    def refresh(
+        self,
+        context: IndexContext,
+        mode: Literal["incremental", "full", "quick"] = "incremental",
+        partitions: Sequence[str] | None = None,
+    ) -> IndexWork:
+        if mode == "quick":
+            lag = context.snapshot.state.index(context.definition.name).lag
+            return IndexWork(metrics={"lagging_groups": len(lag)})
+        if mode == "full" and partitions is None:
+            return covering_writing.rebuild(context)
+        return covering_writing.catch_up(context, partitions, again=mode == "full")
+
+    def compact(self, context: IndexContext, mode: Literal["quick", "full"] = "quick") -> IndexWork:
+        return covering_writing.compact(context, mode)
+
+    def can_prune(self, table: TableDefinition, definition: IndexDefinition, question: Question) -> CannotPrune | None:
+        return _HOLDS_ROWS
+
+    def prune(self, context: IndexContext, question: Question) -> Candidates | CannotPrune:
+        return _HOLDS_ROWS
+
+    def substitute(
+        self, context: IndexContext, question: Question | None, columns: Sequence[str], groups: Collection[GroupKey]
+    ) -> Substitute | CannotPrune:
+        return covering_reading.substitute(context, question, columns, groups)
+
+    def verify(self, context: IndexContext) -> VerificationReport:
+        return covering_verification.verify(context)
