@@ -32,8 +32,9 @@ SPARK_CONF = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "2",
-    # Apps that live for seconds, on a few cores: the second compiler costs more than it gives.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+    # Apps that live for seconds, on a few cores: the second compiler costs more than it gives. Without it Java makes
+    # room for little code, and stops compiling when that is full.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m",
 }
 
 

@@ -9,6 +9,7 @@ differ from itself.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 
@@ -16,7 +17,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from spark_apps.actions.template import Attempt, Work
-from spark_apps.indexes.handler import Changes, IndexContext
+from spark_apps.indexes.handler import Changes, IndexContext, IndexWork
 from spark_apps.mergetree.cached import cached
 from spark_apps.mergetree.read import read_files, scan, with_keys
 from spark_apps.mergetree.schema import column
@@ -26,6 +27,8 @@ from spark_apps.timeline.files import DataFile, GroupKey
 from spark_apps.timeline.model import AddFile, Commit, Scope, group_scope
 from spark_apps.timeline.state import IndexEntry, State
 
+_AT_ONCE = 4
+
 
 def kept(state: State) -> list[IndexEntry]:
     """The indexes that change in the same commit as the rows. One whose code is not here lags behind
@@ -34,9 +37,7 @@ def kept(state: State) -> list[IndexEntry]:
 
     active = [entry for entry in state.indexes.values() if entry.active and not entry.definition.deferred]
     handlers = {entry.definition.kind: available(entry.definition.kind) for entry in active}
-    return [
-        entry for entry in active if (handler := handlers[entry.definition.kind]) is not None and handler.maintains
-    ]
+    return [entry for entry in active if (handler := handlers[entry.definition.kind]) is not None and handler.maintains]
 
 
 def as_files(snapshot: Snapshot, staged: Iterable[AddFile]) -> list[DataFile]:
@@ -107,22 +108,28 @@ def maintain(attempt: Attempt, changes: Changes, work: Work) -> None:
     if not entries:
         return
     conflicts: dict[str, KeysConflict] = {}
+    attempt.phase("indexes " + ", ".join(entry.definition.name for entry in entries))
     with ExitStack() as held:
         if changes.before is not None and len(entries) > 1:
             changes = replace(changes, before=held.enter_context(cached(changes.before)))
-        for entry in entries:
-            definition = entry.definition
-            attempt.phase(f"index {definition.name}")
-            folder = attempt.index_folder(definition.name, "maintain")
-            context = IndexContext(attempt.snapshot, definition, folder)
-            part = find(definition.kind).maintain(context, changes)
-            work.actions.extend(part.actions)
-            work.reads.extend(part.reads)
-            work.writes.extend(part.writes)
-            work.maintained.append(definition.tree)
-            work.metrics.update({f"index.{definition.name}.{name}": value for name, value in part.metrics.items()})
-            if part.keys_conflict is not None:
-                conflicts[definition.tree] = part.keys_conflict
+
+        def part_of(entry: IndexEntry) -> IndexWork:
+            folder = attempt.index_folder(entry.definition.name, "maintain")
+            context = IndexContext(attempt.snapshot, entry.definition, folder)
+            return find(entry.definition.kind).maintain(context, changes)
+
+        # Most of a small job is waiting for Spark to plan it.
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            parts = list(pool.map(part_of, entries))
+    for entry, part in zip(entries, parts, strict=True):
+        definition = entry.definition
+        work.actions.extend(part.actions)
+        work.reads.extend(part.reads)
+        work.writes.extend(part.writes)
+        work.maintained.append(definition.tree)
+        work.metrics.update({f"index.{definition.name}.{name}": value for name, value in part.metrics.items()})
+        if part.keys_conflict is not None:
+            conflicts[definition.tree] = part.keys_conflict
     # The old values were read: nobody may change them until the commit.
     work.reads.extend(group_scope(*group) for group in changes.groups)
     if conflicts:

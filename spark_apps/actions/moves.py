@@ -14,9 +14,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from spark_apps.actions.maintenance import as_files, kept
-from spark_apps.actions.partitions import NOWHERE, Spread, spread
+from spark_apps.actions.partitions import NOWHERE, Spread, path_of, spread
 from spark_apps.actions.template import Attempt, Work
 from spark_apps.indexes.handler import PARTITION, IndexContext
+from spark_apps.indexes.registry import find
+from spark_apps.layout.types import normalize, parse_type
 from spark_apps.mergetree.inline import inline
 from spark_apps.mergetree.read import read_files, same_key, scan, with_keys
 from spark_apps.mergetree.schema import column
@@ -26,6 +28,9 @@ from spark_apps.timeline.model import AddFile
 from spark_apps.timeline.state import IndexEntry, State
 
 RECORD_KIND = "record"
+
+_FEW = 5_000
+"""Up to so many keys are looked up on the driver: reading what can hold them takes less than a Spark job over all."""
 
 
 def unique_index(state: State) -> IndexEntry | None:
@@ -44,8 +49,6 @@ def locate(attempt: Attempt, tree: Tree, keys: DataFrame) -> DataFrame:
     entry = unique_index(snapshot.state)
     found: DataFrame | None = None
     if entry is not None:
-        from spark_apps.indexes.registry import find
-
         context = IndexContext(snapshot, entry.definition, attempt.index_folder(entry.definition.name, "locate"))
         located = find(entry.definition.kind).locate(context, keys)
         if located is not None:
@@ -89,6 +92,8 @@ def moves_of(
     if not attempt.snapshot.state.partitions:
         return Moves(rows)
     attempt.phase("find the keys")
+    if not tree.by_id and _all_stay(attempt, tree, rows):
+        return Moves(rows)
     places = locate(attempt, tree, rows)
     if tree.by_id:
         places = hold(places)
@@ -107,6 +112,24 @@ def moves_of(
         rows = with_keys(rows, losing, tree, tree.key, without=True)
         elsewhere = with_keys(elsewhere, losing, tree, tree.key, without=True)
     return Moves(rows, tombstones(elsewhere, tree), targets, places)
+
+
+def _all_stay(attempt: Attempt, tree: Tree, rows: DataFrame) -> bool:
+    """Whether a batch is so small that the index can be asked on the driver, and no key of it lives elsewhere."""
+    snapshot = attempt.snapshot
+    entry = unique_index(snapshot.state)
+    if entry is None:
+        return False
+    texts = [column(name).cast("string").alias(f"__index_v{n}") for n, name in enumerate(tree.partition_by)]
+    found = rows.select(*map(column, tree.key), *texts).limit(_FEW + 1).collect()
+    if len(found) > _FEW:
+        return False
+    types = [parse_type(tree.field(name).dataType.simpleString()) for name in tree.key]
+    width = len(types)
+    given = {tuple(map(normalize, row[:width], types)): path_of(snapshot.table, row[width:]) for row in found}
+    context = IndexContext(snapshot, entry.definition, "")
+    places = find(entry.definition.kind).places(context, given.keys())
+    return places is not None and all(given[key] == path for key, path in places.items())
 
 
 def keep_unique(attempt: Attempt, tree: Tree, staged: Sequence[AddFile], work: Work) -> None:

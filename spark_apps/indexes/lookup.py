@@ -122,8 +122,9 @@ class _Reader:
         if self._file.kind == "delta":
             names.append(DELETED)
         try:
-            table = self._parquet.read_row_groups(self._groups, columns=names, use_threads=False)
-            rows = self._matching(table.select(names))
+            stored = [self._tree.stored(name) for name in names]
+            table = self._parquet.read_row_groups(self._groups, columns=stored, use_threads=False)
+            rows = self._matching(table.select(stored).rename_columns(names))
         except (pa.ArrowException, OSError, StorageError) as error:
             raise damaged(self._file.path, error) from error
         prefix = len(self._tree.hash_fields)
@@ -151,7 +152,7 @@ class _Reader:
         group = self._parquet.metadata.row_group(number)
         ranges = []
         for name in self._tree.hash_fields:
-            place = self._parquet.schema_arrow.get_field_index(name)
+            place = self._parquet.schema_arrow.get_field_index(self._tree.stored(name))
             ranges.append(_Range.of(group.column(place).statistics))
         return any(all(held.can_hold(value) for held, value in zip(ranges, key, strict=True)) for key in self._keys)
 

@@ -6,7 +6,7 @@ two that add one key in two partitions at once the second is refused. Follows se
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace as changed
 from typing import Any, ClassVar
 
@@ -15,9 +15,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from spark_apps.indexes.entries import EntryHandler, entry_key, live_rows, place_columns
-from spark_apps.indexes.handler import PARTITION, Changes, IndexContext, IndexWork
+from spark_apps.indexes.handler import PARTITION, Changes, IndexContext, IndexWork, Key
 from spark_apps.indexes.locating import marked
-from spark_apps.indexes.lookup import damaged, ranged
+from spark_apps.indexes.lookup import TooMany, damaged, lookup, ranged
 from spark_apps.mergetree.footers import check_footer
 from spark_apps.mergetree.read import with_keys
 from spark_apps.mergetree.schema import column, resolve, struct_type
@@ -74,6 +74,16 @@ class RecordHandler(EntryHandler):
             found = located.where(F.col(_MARK).isNull()).drop(_MARK)
         return found.select(*map(column, [*tree.key, *place_columns(context.table)]))
 
+    def places(self, context: IndexContext, keys: Collection[Key]) -> Mapping[Key, str] | None:
+        snapshot, tree = context.snapshot, self.tree(context.table, context.definition)
+        if snapshot.state.index(context.definition.name).lag:
+            return None
+        try:
+            found = lookup(snapshot, tree, keys, context.definition.shards)
+        except TooMany:
+            return None
+        return {key: partition for key, (partition, _) in found.entries}
+
     # --- uniqueness -------------------------------------------------------------------------------------------
 
     def check_entries(self, context: IndexContext, entries: int) -> None:
@@ -129,7 +139,7 @@ def _keys_conflict(store: ObjectStore, tree: Tree, mine: Sequence[AddFile]) -> K
             return False
         try:
             keys = _read_keys(store, tree, own)
-            return keys.join(_read_keys(store, tree, other), list(tree.key), join_type="left semi").num_rows > 0
+            return keys.join(_read_keys(store, tree, other), keys.column_names, join_type="left semi").num_rows > 0
         except StorageError:
             return True  # what cannot be read may hold a key of ours; the caller tries again on the new state
 
@@ -146,7 +156,7 @@ def _read_keys(store: ObjectStore, tree: Tree, files: Sequence[AddFile]) -> Any:
             opened = ranged(store, file)
             check_footer(opened, file.extra)
             source = pa.PythonFile(opened, mode="r")
-            tables.append(pq.read_table(source, columns=list(tree.key), coerce_int96_timestamp_unit="us"))
+            tables.append(pq.read_table(source, columns=list(map(tree.stored, tree.key)), coerce_int96_timestamp_unit="us"))
         except (pa.ArrowException, OSError) as error:
             raise damaged(file.path, error) from error
     return pa.concat_tables(tables)

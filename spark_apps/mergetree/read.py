@@ -82,7 +82,8 @@ def scan(
 
 def empty(snapshot: Snapshot, tree: Tree, columns: Sequence[str], tombstones: bool = False) -> DataFrame:
     """No rows, with these columns of the tree."""
-    return snapshot.spark.createDataFrame([], _schema(tree, columns, tombstones))
+    named = [column(tree.stored(name)).alias(name) for name in columns] + ([column(DELETED)] if tombstones else [])
+    return snapshot.spark.createDataFrame([], _schema(tree, columns, tombstones)).select(*named)
 
 
 def read_files(
@@ -114,16 +115,21 @@ def read_files(
         told[GROUP_ID] = ("string", [file.group for file in files])
     if place:
         told[_PLACE] = ("bigint", [file.place for file in files])
-    if not told:
+    if not told and not tree.stored_names:
         return rows
+    named = [column(tree.stored(name)).alias(name) for name in stored] + ([column(DELETED)] if flag else [])
     shown = [*columns, *([DELETED] if flag else []), *([_PLACE] if place else [])]
-    return _told(snapshot, rows, files, told).select(*map(column, shown))
+    return _told(snapshot, rows, named, files, told).select(*map(column, shown))
 
 
 def _told(
-    snapshot: Snapshot, rows: DataFrame, files: Sequence[DataFile], told: Mapping[str, tuple[str, Sequence[Any]]]
+    snapshot: Snapshot,
+    rows: DataFrame,
+    named: Sequence[Column],
+    files: Sequence[DataFile],
+    told: Mapping[str, tuple[str, Sequence[Any]]],
 ) -> DataFrame:
-    """Rows of files with columns, each of a type, that say the same of all rows of a file."""
+    """Rows of files with the columns ``named``, and with others, each of a type, that say the same of all its rows."""
     differing = {name: said for name, said in told.items() if len(set(said[1])) > 1}
     if differing:
         # The last folders and the name hold nothing that a URI would escape, and the name holds the write job's own id.
@@ -134,8 +140,10 @@ def _told(
             list(zip(tails, *(values for _, values in differing.values()), strict=True)),
             ", ".join([f"{_FILE} string", *(f"{name} {kind}" for name, (kind, _) in differing.items())]),
         )
-        rows = rows.select(*map(column, rows.columns), tail.alias(_TAIL))
+        rows = rows.select(*named, tail.alias(_TAIL))
         rows = rows.join(F.broadcast(known), F.col(_TAIL) == F.col(_FILE)).drop(_TAIL, _FILE)
+    else:
+        rows = rows.select(*named)
     constant = {name: F.lit(values[0]).cast(kind) for name, (kind, values) in told.items() if name not in differing}
     return rows.withColumns(constant)
 
@@ -247,7 +255,7 @@ def _by_ordering(
 
 def _schema(tree: Tree, columns: Sequence[str], flag: bool) -> T.StructType:
     fields = [
-        T.StructField(name, tree.field(name).dataType if name in tree.columns else T.StringType(), True)
+        T.StructField(tree.stored(name), tree.field(name).dataType if name in tree.columns else T.StringType(), True)
         for name in columns
     ]
     return T.StructType([*fields, T.StructField(DELETED, T.BooleanType(), True)] if flag else fields)

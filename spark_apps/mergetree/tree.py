@@ -14,7 +14,7 @@ from pyspark.sql.types import StructField, StructType
 
 from spark_apps.mergetree.schema import struct_type
 from spark_apps.timeline.files import DataFile, GroupKey, merge_order
-from spark_apps.timeline.model import DATA_TREE, TableDefinition
+from spark_apps.timeline.model import DATA_TREE, Field, TableDefinition
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,6 +48,7 @@ class Tree:
     :param ordering: column that decides among the rows of one key in one batch (and, with ``merge_by``
         "ordering", across commits): the highest wins, null is lowest.
     :param unique: columns that are written without a dictionary, since their values hardly repeat.
+    :param stored_names: column -> its name in files, where that is another.
     :param row_group_bytes: size of row groups, where readers on the driver look single keys up and can skip
         by nothing finer; Spark's own if ``None``.
     """
@@ -62,6 +63,11 @@ class Tree:
     merge_by: Literal["commit", "ordering"] = "commit"
     unique: tuple[str, ...] = ()
     row_group_bytes: int | None = None
+    stored_names: Mapping[str, str] = field(default_factory=dict)
+
+    def stored(self, name: str) -> str:
+        """What a column is called in files."""
+        return self.stored_names.get(name, name)
 
     @property
     def by_id(self) -> bool:
@@ -104,7 +110,13 @@ def data_tree(table: TableDefinition) -> Tree:
         ordering=table.ordering_column,
         merge_by=table.merge_by,
         unique=table.record_key if len(table.record_key) == 1 else (),
+        stored_names=stored_names(table.fields),
     )
+
+
+def stored_names(fields: Iterable[Field]) -> dict[str, str]:
+    """Column -> its name in files, of columns where that is another."""
+    return {field.name: field.stored for field in fields if field.stored is not None}
 
 
 class ForeignFiles(Protocol):

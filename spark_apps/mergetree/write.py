@@ -108,13 +108,15 @@ def stage_rows(
     placed = _placed(rows.select(*map(column, given)), tree, targets, unknown)
     placed = placed.withColumns({PART: _opaque(PART), GROUP: _opaque(GROUP, text=tree.by_id)}).repartition(PART, GROUP)
     placed = _one_a_key(placed, tree) if one_a_key else placed.sortWithinPartitions(PART, GROUP, *map(column, tree.key))
-    options = {**_PARQUET_OPTIONS, **{f"parquet.enable.dictionary#{name}": "false" for name in tree.unique}}
+    options = {
+        **_PARQUET_OPTIONS,
+        **{f"parquet.enable.dictionary#{name}": "false" for name in map(tree.stored, tree.unique)},
+    }
     if tree.row_group_bytes is not None:
         options["parquet.block.size"] = str(tree.row_group_bytes)
     with refused_nulls():
-        placed.select(*map(column, columns), PART, GROUP).write.options(**options).partitionBy(PART, GROUP).parquet(
-            store.spark_path(directory), mode="overwrite"
-        )
+        stored = placed.select(*[column(name).alias(tree.stored(name)) for name in columns], PART, GROUP)
+        stored.write.options(**options).partitionBy(PART, GROUP).parquet(store.spark_path(directory), mode="overwrite")
     return list_staged(store, tree, directory, targets, kind, places)
 
 

@@ -93,11 +93,19 @@ SCHEMA_SCOPE = Scope("schema")
 
 
 class Field(Struct, frozen=True):
-    """A column: ``type`` in Spark's words ("bigint", "decimal(10,2)", "struct<a:int>")."""
+    """A column: ``type`` in Spark's words ("bigint", "decimal(10,2)", "struct<a:int>").
+
+    ``stored`` is its name in files, where that is another: it is what the column was first called, and stays.
+    """
 
     name: str
     type: str
     nullable: bool = True
+    stored: str | None = None
+
+    @property
+    def stored_name(self) -> str:
+        return self.name if self.stored is None else self.stored
 
 
 class SourceDefinition(Struct, frozen=True):
@@ -115,8 +123,12 @@ class SourceDefinition(Struct, frozen=True):
 
 
 class TableDefinition(Struct, frozen=True):
-    """What a table is; everything but ``fields`` and ``comment`` is fixed when it is made. With a ``source`` the rows
-    are somebody else's; its ``fields`` and ``version`` then change as the source's do."""
+    """What a table is. Columns come, go and change their names; all else is fixed when it is made.
+
+    With a ``source`` the rows are somebody else's; its ``fields`` and ``version`` then change as the source's do.
+
+    ``retired`` are names in files of columns that were dropped: no later column may be stored under them.
+    """
 
     table_id: str
     fields: tuple[Field, ...]
@@ -130,6 +142,7 @@ class TableDefinition(Struct, frozen=True):
     bucketed: bool = True
     properties: dict[str, str] = {}
     source: SourceDefinition | None = None
+    retired: tuple[str, ...] = ()
 
 
 class HashingConfig(Struct, frozen=True):

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from msgspec.structs import replace
+
 from spark_apps.storage.errors import AlreadyCommitted
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.model import (
@@ -17,7 +19,6 @@ from spark_apps.timeline.model import (
     DropPartition,
     PutIndex,
     PutPartition,
-    PutTable,
     Receipt,
     RemoveFile,
     Restore,
@@ -62,8 +63,6 @@ def restore(timeline: Timeline, version: int, *, txn_id: str | None = None, wind
 
 
 def _changes(now: State, then: State) -> Iterator[AnyAction]:
-    if now.table != then.table:
-        yield PutTable(then.table)
     for path in now.partitions.keys() - then.partitions.keys():
         yield DropPartition(path)
     for path, entry in then.partitions.items():
@@ -73,8 +72,10 @@ def _changes(now: State, then: State) -> Iterator[AnyAction]:
     for name, index in now.indexes.items():
         tree, earlier = index.definition.tree, then.indexes.get(name)
         if earlier is not None and earlier.definition.tree == tree:
-            if earlier.definition != index.definition:
-                yield PutIndex(earlier.definition, index.state)
+            # Columns keep today's names: the table's schema never goes back.
+            definition = replace(earlier.definition, columns=index.definition.columns)
+            if definition != index.definition:
+                yield PutIndex(definition, index.state)
             yield from _file_changes(now, then, tree)
             lag = earlier.lag
         else:

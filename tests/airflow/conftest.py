@@ -3,12 +3,15 @@ tasks."""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from airflow_provider_index.examples import copy_examples
 from airflow_provider_index.testing import LocalAirflow
+from dags_examples.demo.__main__ import DAGS
 from tests.airflow.lake import SECRET, Lake
 
 HERE = Path(__file__).parent
@@ -26,6 +29,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
     warehouse = tmp_path_factory.mktemp("warehouse")
+    landing = tmp_path_factory.mktemp("landing")
+    dags = tmp_path_factory.mktemp("airflow") / "dags"
+    shutil.copytree(HERE / "dags", dags, ignore=shutil.ignore_patterns("__pycache__"))
+    # As a user has them: copied, with the connections and the Variable that they name.
+    copy_examples(dags)
     local = {
         "spark.ui.enabled": "false",
         "spark.driver.host": "127.0.0.1",
@@ -33,13 +41,15 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.session.timeZone": "UTC",
         # Apps that live for seconds gain nothing from the second compiler.
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m",
+    }
+    tables = {
+        "conn_type": "index_table_store",
+        "extra": {"warehouse": str(warehouse), "spark_conn_id": "spark_here"},
     }
     connections = {
-        "lake": {
-            "conn_type": "index_table_store",
-            "extra": {"warehouse": str(warehouse), "spark_conn_id": "spark_here"},
-        },
+        "lake": tables,
+        "index_table_store_default": tables,
         "spark_here": {
             "conn_type": "spark",
             "host": "local[2]",
@@ -51,6 +61,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
         "scheduler__task_instance_heartbeat_timeout": "20",
         "scheduler__task_instance_heartbeat_timeout_detection_interval": "5",
     }
-    with LocalAirflow(HERE / "dags", connections=connections, config=config) as airflow:
-        airflow.client.wait_for_dags("writing", "windows", "killing", "waiting")
-        yield Lake(airflow, warehouse)
+    variables = {"flights_landing": str(landing)}
+    with LocalAirflow(dags, connections=connections, variables=variables, config=config) as airflow:
+        airflow.client.wait_for_dags("writing", "windows", "killing", "waiting", "upkeep", *DAGS)
+        yield Lake(airflow, warehouse, landing)

@@ -1,0 +1,249 @@
+"""Changes of a table's columns: added, widened, renamed, dropped. No file is written anew.
+
+A column keeps, for its life, the name that it was first stored under; a renamed one is read under its new name, and a
+dropped one is no longer read. A file that lacks a column holds nulls in it. Versions before the change keep the columns
+that they had; a restore brings back rows and not columns.
+"""
+
+from __future__ import annotations
+
+import secrets
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from typing import ClassVar
+
+from msgspec.structs import replace
+from pyspark.sql import types as T
+
+from spark_apps.actions.template import Action, Attempt, Work
+from spark_apps.indexes.registry import available
+from spark_apps.mergetree.schema import parse_type, resolve, struct_type, table_fields
+from spark_apps.mergetree.tree import Snapshot
+from spark_apps.storage.errors import InvalidInput, InvalidSchema
+from spark_apps.storage.names import check_column_name
+from spark_apps.timeline.model import (
+    SCHEMA_SCOPE,
+    Field,
+    IndexDefinition,
+    PutIndex,
+    PutTable,
+    TableDefinition,
+    Write,
+    definition_scope,
+)
+
+_NAMELESS_HASHES = ("xxhash64", "java")
+_INTEGERS = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
+"""Each one's values are values of those behind it."""
+
+
+class ChangeColumns(Action):
+    """What the changes of columns share."""
+
+    operation: ClassVar[str] = "change_columns"
+
+    @abstractmethod
+    def changed(self, snapshot: Snapshot) -> tuple[TableDefinition, list[IndexDefinition]]:
+        """The table's new definition, and those of indexes that change with it.
+
+        :raises InvalidInput: (or its kin) if the change cannot be made, with the reason.
+        """
+
+    @abstractmethod
+    def told(self) -> dict[str, str]:
+        """What the receipt says."""
+
+    def validate(self, snapshot: Snapshot) -> None:
+        if snapshot.table.source is not None:
+            raise InvalidInput(
+                "The columns of a registered table are its source's.", hint="Change them there; a refresh notices it."
+            )
+        self.changed(snapshot)
+
+    def work(self, attempt: Attempt) -> Work | None:
+        table, indexes = self.changed(attempt.snapshot)
+        if table == attempt.snapshot.table:
+            return None
+        actions = [PutTable(table)]
+        puts = [PutIndex(index, attempt.snapshot.state.index(index.name).state) for index in indexes]
+        writes = [Write(SCHEMA_SCOPE, "replace"), *(Write(definition_scope(index.name), "fold") for index in indexes)]
+        return Work(actions=[*actions, *puts], reads=[SCHEMA_SCOPE], writes=writes, metrics=self.told())
+
+
+class AddColumns(ChangeColumns):
+    """New columns at the end; they are null in the rows that are there.
+
+    :param columns: a DDL string as ``"fare double, tip double"``, or a StructType.
+    """
+
+    def __init__(self, columns: T.StructType | str) -> None:
+        self.columns = columns
+
+    def changed(self, snapshot: Snapshot) -> tuple[TableDefinition, list[IndexDefinition]]:
+        table = snapshot.table
+        there = {field.name.lower() for field in table.fields}
+        taken = {name.lower() for name in (*table.retired, *(field.stored_name for field in table.fields))}
+        added = []
+        for field in table_fields(self.columns, ()):
+            if field.name.lower() in there:
+                raise InvalidSchema(f"The table has a column {field.name!r} already.", hint="Choose another name.")
+            if not field.nullable:
+                raise InvalidSchema(
+                    f"The new column {field.name!r} is declared NOT NULL, and the rows that are there have no value.",
+                    hint="Leave NOT NULL out.",
+                )
+            stored = field.name
+            while stored.lower() in taken:
+                stored = f"{field.name}_{secrets.token_hex(3)}"
+            taken.add(stored.lower())
+            added.append(replace(field, stored=None if stored == field.name else stored))
+        return replace(table, fields=(*table.fields, *added)), []
+
+    def told(self) -> dict[str, str]:
+        names = self.columns if isinstance(self.columns, str) else ", ".join(self.columns.names)
+        return {"added": names}
+
+
+class WidenColumn(ChangeColumns):
+    """A column gets a type that holds all values of its present one; files are read as that type."""
+
+    def __init__(self, name: str, type: str) -> None:
+        self.name = name
+        self.type = type
+
+    def changed(self, snapshot: Snapshot) -> tuple[TableDefinition, list[IndexDefinition]]:
+        table = snapshot.table
+        name = _one(table, self.name)
+        wanted = parse_type(self.type)
+        now = struct_type(table.fields)[name].dataType
+        if wanted == now:
+            return table, []
+        _refuse_role(
+            table, name, "widened", ("record key", table.record_key), ("partition columns", table.partition_by)
+        )
+        _refuse_indexed(snapshot, name, "widened")
+        if not _widens(now, wanted):
+            raise InvalidSchema(
+                f"The column {name!r} is {now.simpleString()}; not each of its values is a value of "
+                f"{wanted.simpleString()}.",
+                hint="Integers become longer ones, float becomes double, a decimal gets more digits before its point.",
+            )
+        return _with_field(table, name, lambda field: replace(field, type=wanted.simpleString())), []
+
+    def told(self) -> dict[str, str]:
+        return {"widened": self.name, "type": self.type}
+
+
+class RenameColumn(ChangeColumns):
+    """A column gets another name, in the table and in the indexes over it."""
+
+    def __init__(self, name: str, to: str) -> None:
+        self.name = name
+        self.to = to
+
+    def changed(self, snapshot: Snapshot) -> tuple[TableDefinition, list[IndexDefinition]]:
+        table = snapshot.table
+        name = _one(table, self.name)
+        if name == self.to:
+            return table, []
+        check_column_name(self.to)
+        if any(field.name.lower() == self.to.lower() for field in table.fields if field.name != name):
+            raise InvalidSchema(f"The table has a column {self.to!r} already.", hint="Choose another name.")
+        # The name stands in the paths of partitions, which rules are matched with.
+        _refuse_role(table, name, "renamed", ("partition columns", table.partition_by))
+        if name in table.hash_fields and table.hash_function not in _NAMELESS_HASHES:
+            raise InvalidInput(
+                f"The column {name!r} is hashed by {table.hash_function!r}, which may name it.",
+                hint="Keep its name.",
+            )
+
+        def renamed(names: Sequence[str]) -> tuple[str, ...]:
+            return tuple(self.to if each == name else each for each in names)
+
+        indexes = []
+        for entry in snapshot.state.indexes.values():
+            definition = entry.definition
+            if name not in (*definition.columns, *definition.included):
+                continue
+            handler = available(definition.kind)
+            if handler is None or not handler.follows_renames:
+                raise _indexed(definition, name, "renamed")
+            indexes.append(replace(definition, columns=renamed(definition.columns)))
+        table = _with_field(table, name, lambda field: replace(field, name=self.to, stored=field.stored_name))
+        ordering = self.to if table.ordering_column == name else table.ordering_column
+        return (
+            replace(
+                table,
+                record_key=renamed(table.record_key),
+                hash_fields=renamed(table.hash_fields),
+                ordering_column=ordering,
+            ),
+            indexes,
+        )
+
+    def told(self) -> dict[str, str]:
+        return {"renamed": self.name, "to": self.to}
+
+
+class DropColumn(ChangeColumns):
+    """A column is no longer read; its values stay in the files until they are compacted."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def changed(self, snapshot: Snapshot) -> tuple[TableDefinition, list[IndexDefinition]]:
+        table = snapshot.table
+        name = _one(table, self.name)
+        ordering = () if table.ordering_column is None else (table.ordering_column,)
+        _refuse_role(
+            table, name, "dropped",
+            ("record key", table.record_key), ("partition columns", table.partition_by), ("ordering column", ordering),
+        )  # fmt: skip
+        _refuse_indexed(snapshot, name, "dropped")
+        gone = next(field for field in table.fields if field.name == name)
+        kept = tuple(field for field in table.fields if field.name != name)
+        if {field.name for field in kept} <= set(table.partition_by):
+            raise InvalidSchema("Only partition columns would be left.", hint="Keep at least one column for the rows.")
+        return replace(table, fields=kept, retired=(*table.retired, gone.stored_name)), []
+
+    def told(self) -> dict[str, str]:
+        return {"dropped": self.name}
+
+
+def _one(table: TableDefinition, name: str) -> str:
+    return resolve([name], [field.name for field in table.fields], "The table")[0]
+
+
+def _with_field(table: TableDefinition, name: str, change: Callable[[Field], Field]) -> TableDefinition:
+    fields: list[Field] = [change(field) if field.name == name else field for field in table.fields]
+    return replace(table, fields=tuple(fields))
+
+
+def _refuse_role(table: TableDefinition, name: str, what: str, *roles: tuple[str, Sequence[str]]) -> None:
+    for role, names in roles:
+        if name in names:
+            raise InvalidInput(
+                f"The column {name!r} belongs to the {role}, so it cannot be {what}.",
+                hint="Write the rows into a new table.",
+            )
+
+
+def _refuse_indexed(snapshot: Snapshot, name: str, what: str) -> None:
+    for entry in snapshot.state.indexes.values():
+        if name in (*entry.definition.columns, *entry.definition.included):
+            raise _indexed(entry.definition, name, what)
+
+
+def _indexed(definition: IndexDefinition, name: str, what: str) -> InvalidInput:
+    return InvalidInput(
+        f"The index {definition.name!r} of kind {definition.kind!r} holds the column {name!r}, so it cannot be {what}.",
+        hint="Drop that index first, and create it again after.",
+    )
+
+
+def _widens(now: T.DataType, wanted: T.DataType) -> bool:
+    if isinstance(now, _INTEGERS) and isinstance(wanted, _INTEGERS):
+        return _INTEGERS.index(type(now)) < _INTEGERS.index(type(wanted))
+    if isinstance(now, T.DecimalType) and isinstance(wanted, T.DecimalType):
+        return wanted.scale == now.scale and wanted.precision > now.precision
+    return isinstance(now, T.FloatType) and isinstance(wanted, T.DoubleType)
