@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from spark_apps.indexes.handler import CannotPrune, IndexContext, Substitute
+from spark_apps.indexes.handler import CannotPrune, IndexContext, IndexHandler, Substitute
 from spark_apps.indexes.registry import available
 from spark_apps.indexes.shares import share
 from spark_apps.mergetree.tree import Snapshot
@@ -71,7 +71,7 @@ def _ask(plan: ReadPlan, entry: IndexEntry, needed: Sequence[str], open_to: list
     name, handler = entry.definition.name, available(entry.definition.kind)
     question = None if plan.predicate is None else PredicateQuestion(plan.predicate)
     refused: NotUsed | None = None
-    if handler is not None:
+    if handler is not None and type(handler).substitute is not IndexHandler.substitute:
         left = _left(plan)
         try:
             context = IndexContext(plan.snapshot, entry.definition, "")
@@ -85,10 +85,10 @@ def _ask(plan: ReadPlan, entry: IndexEntry, needed: Sequence[str], open_to: list
                 return offer
             text = f"it would read about {found.bytes:,} bytes, the files that it stands for {offer.instead_of:,}"
             refused = NotUsed("costs_more", text)
-        elif found.code is not None and refused is None:
+        elif refused is None and not left:
+            refused = NotUsed("nothing_left", "other indexes hold all rows that are left to read")
+        elif refused is None:
             refused = NotUsed(found.code, found.reason)
-            if not left:
-                refused = NotUsed("nothing_left", "other indexes hold all rows that are left to read")
     if refused is not None:
         plan.not_used[name] = refused
     open_to.remove(entry)
