@@ -1,59 +1,39 @@
-"""The public face of a table on the lake: rows written and read, indexes made and kept, all through one
-commit log.
+"""The public face of a table on the lake: rows written and read, indexes made and kept, all through one commit log.
 
-Thin on purpose: every method names an action of :mod:`spark_apps.actions` or a query of
-:mod:`spark_apps.query` and hands on its receipt. A table object shows one version; it moves to the version
-that its own call committed, and stays where it is while others commit, until it is loaded again.
+Its parts lie in :mod:`spark_apps.face`, thin on purpose: every method names an action of :mod:`spark_apps.actions` or a
+query of :mod:`spark_apps.query` and hands on its receipt. A table object shows one version; it moves to the version that
+its own call committed, and stays where it is while others commit, until it is loaded again.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from spark_apps.actions import registering
-from spark_apps.actions.compact import CompactTable
 from spark_apps.actions.create import create, define
-from spark_apps.actions.overwrite import Drop, DropPartitions, InsertOverwrite
-from spark_apps.actions.partitions import canonical
-from spark_apps.actions.rescale import Rescale, rescale
-from spark_apps.actions.rules import NewRules, Rollback, RuleChange, RuleVersion, rule_versions
-from spark_apps.actions.template import Action, TableHandle, run
-from spark_apps.actions.write import Delete, Insert, Upsert
+from spark_apps.actions.template import TableHandle
 from spark_apps.face.columns import ColumnsFace
+from spark_apps.face.indexes import IndexesFace
+from spark_apps.face.layout import LayoutFace
+from spark_apps.face.rows import RowsFace
+from spark_apps.face.upkeep import UpkeepFace
 from spark_apps.layout.rules import BucketRules, Expressions
-from spark_apps.mergetree.tree import ForeignFiles, Snapshot
-from spark_apps.query.describe import (
-    HistoryEntry,
-    IndexInfo,
-    IndexStatus,
-    PartitionInfo,
-    history_of,
-    indexes_of,
-    partitions_of,
-    status_of,
-)
-from spark_apps.query.files import LocatedFile, locate_files
-from spark_apps.query.reading import read_rows
+from spark_apps.mergetree.tree import Snapshot
 from spark_apps.storage.errors import InvalidInput
 from spark_apps.storage.store import Store
-from spark_apps.timeline import cleaning, restore, windows
-from spark_apps.timeline.model import Receipt, TableDefinition
-from spark_apps.timeline.state import State, Window
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-    from spark_apps.indexes.columns import IncludedColumns
-    from spark_apps.indexes.verification import VerificationReport
 
 DEFAULT_BUCKETS = 8
 
 
-class IndexedTable(ColumnsFace):
+class IndexedTable(RowsFace, IndexesFace, LayoutFace, UpkeepFace, ColumnsFace):
     """A keyed table, or a registered source, with its indexes. Made by :meth:`create`, :meth:`register`, :meth:`load`.
 
     All writing methods take ``txn_id`` (a retry under the same id gets the first try's receipt and writes
@@ -63,19 +43,6 @@ class IndexedTable(ColumnsFace):
         ``None`` if there
     was nothing to do.
     """
-
-    def __init__(
-        self, handle: TableHandle, state: State, pinned: bool = False, foreign: ForeignFiles | None = None
-    ) -> None:
-        self._handle = handle
-        self._state = state
-        self._pinned = pinned
-        self._foreign = foreign
-
-    def __repr__(self) -> str:
-        return f"IndexedTable({self.uri!r}, version={self.version})"
-
-    # --- making and finding -----------------------------------------------------------------------------------
 
     @classmethod
     def create(
@@ -200,410 +167,3 @@ class IndexedTable(ColumnsFace):
     @classmethod
     def _showing(cls, handle: TableHandle, snapshot: Snapshot, pinned: bool = False) -> IndexedTable:
         return cls(handle, snapshot.state, pinned, snapshot.foreign)
-
-    # --- what it is -------------------------------------------------------------------------------------------
-
-    @property
-    def uri(self) -> str:
-        return self._handle.timeline.store.uri
-
-    @property
-    def version(self) -> int:
-        return self._state.version
-
-    @property
-    def definition(self) -> TableDefinition:
-        return self._state.table
-
-    @property
-    def schema(self) -> StructType:
-        """The Spark schema of the rows."""
-        return self.snapshot.data.schema
-
-    @property
-    def snapshot(self) -> Snapshot:
-        """This version, for what works below this class."""
-        return Snapshot(self._handle.spark, self._handle.timeline.store, self._state, foreign=self._foreign)
-
-    @property
-    def partitions(self) -> dict[str, PartitionInfo]:
-        """Partition path ("" without partition columns) -> bucket count and live files."""
-        return partitions_of(self._state)
-
-    @property
-    def indexes(self) -> dict[str, IndexInfo]:
-        """The indexes that were created by name."""
-        return indexes_of(self._state)
-
-    def index_status(self, name: str) -> IndexStatus:
-        """What an index covers, how large it is, and when it was brought up to date. :raises IndexNotFound:"""
-        return status_of(self._handle.timeline, self._state, name)
-
-    def history(self) -> list[HistoryEntry]:
-        """All commits up to this version, oldest first."""
-        return history_of(self._handle.timeline, self.version)
-
-    # --- rows -------------------------------------------------------------------------------------------------
-
-    def upsert(
-        self,
-        rows: DataFrame,
-        *,
-        deleted: str | None = None,
-        txn_id: str | None = None,
-        window: int | None = None,
-    ) -> Receipt:
-        """Rows replace those of their key; new keys are added. Columns are matched by name.
-
-        :param deleted: a boolean column of ``rows`` beside the table's: where it is true, the row of that
-            key is deleted.
-        :raises InvalidSchema: if columns are missing, unknown or of another type, or a key is null.
-        """
-        return self._run(Upsert(rows, deleted), txn_id, window)
-
-    def insert(self, rows: DataFrame, *, txn_id: str | None = None, window: int | None = None) -> Receipt:
-        """Adds rows of new keys. :raises KeysExist: naming examples of keys that the table holds. :raises
-        InvalidSchema:"""
-        return self._run(Insert(rows), txn_id, window)
-
-    def delete(self, rows: DataFrame | str, *, txn_id: str | None = None, window: int | None = None) -> Receipt:
-        """Deletes rows by their record key (other columns are ignored), or those that a SQL predicate
-        matches.
-
-        A key that is not there is no error. Without a ``record`` index a key is unique in its partition only:
-        where ``rows`` has the partition columns the key is deleted there, else wherever it is found.
-
-        :raises InvalidPredicate: :raises UnknownColumn: :raises InvalidSchema:
-        """
-        return self._run(Delete(rows), txn_id, window)
-
-    def insert_overwrite(
-        self,
-        rows: DataFrame,
-        partitions: Iterable[str] | None = None,
-        *,
-        txn_id: str | None = None,
-        window: int | None = None,
-    ) -> Receipt:
-        """Replaces whole partitions: those that ``rows`` has rows of, or the ones given (which may become
-        empty).
-
-        :raises InvalidInput: if ``rows`` has a row of a partition that is not among those given.
-        """
-        return self._run(InsertOverwrite(rows, partitions), txn_id, window)
-
-    def drop_partition(self, *paths: str, txn_id: str | None = None, window: int | None = None) -> Receipt:
-        """Drops partitions with their rows and bucket counts; one that is not there is passed over.
-
-        :raises InvalidInput: if a path is not one of this table's form.
-        """
-        return self._run(DropPartitions(paths), txn_id, window)
-
-    def drop(self, *, txn_id: str | None = None, window: int | None = None) -> Receipt:
-        """Drops the table and its indexes. Its files and its log stay where they are."""
-        return self._run(Drop(), txn_id, window)
-
-    def read(self, where: str | None = None, columns: Sequence[str] | None = None) -> DataFrame:
-        """The rows of this version, as a DataFrame with the columns in declared order, or those named in
-        their order.
-
-        :param where: a SQL predicate; indexes and bucket layout are used for what they can tell of it.
-        :raises InvalidPredicate: :raises UnknownColumn:
-        """
-        return read_rows(self.snapshot, where, columns)
-
-    def locate(self, where: str, count: bool = False) -> list[LocatedFile]:
-        """The files that can hold rows which satisfy a predicate, found by the indexes: which files hold this person.
-
-        Every file that holds such a row is among them. Without ``count`` no rows are read.
-
-        :param count: of a registered source, read these files, count the matching rows of each, and leave out those
-            without.
-        :raises InvalidPredicate: :raises UnknownColumn:
-        """
-        return locate_files(self.snapshot, where, count)
-
-    # --- indexes ----------------------------------------------------------------------------------------------
-
-    def create_index(
-        self,
-        name: str,
-        kind: str,
-        columns: Sequence[str] = (),
-        *,
-        included: IncludedColumns | None = None,
-        deferred: bool = False,
-        properties: Mapping[str, str] | None = None,
-        if_not_exists: bool = False,
-        comment: str | None = None,
-        partition_by: Sequence[str] | None = None,
-        index_table: str | None = None,
-        location: str | None = None,
-        plan_only: bool = False,
-        txn_id: str | None = None,
-        window: int | None = None,
-    ) -> Any:
-        """Builds an index over the rows that are there, while writers go on, and makes it active.
-
-        :param kind: the registered name of a handler: "record", "secondary", …
-        :param deferred: refreshed by a task of its own, instead of in every commit of rows.
-        :param partition_by: partition columns that its entries are kept apart by, for kinds that can; ``()``: by none.
-        :param index_table: a name for what stores it. :param location: where, for kinds stored outside of the table.
-        :param plan_only: return the plan of the build and do nothing.
-        :raises IndexExists: :raises InvalidInput: :raises UnknownColumn:
-        """
-        from spark_apps.actions.altering import IndexPlace
-        from spark_apps.actions.indexing import CreateIndex
-
-        place = IndexPlace(partition_by, index_table, location)
-        action = CreateIndex(name, kind, columns, included, deferred, properties, if_not_exists, comment, place=place)
-        return self._planned(action) if plan_only else self._run(action, txn_id, window)
-
-    def refresh_index(
-        self,
-        name: str,
-        mode: Literal["incremental", "full", "quick"] = "incremental",
-        partitions: Iterable[str] | None = None,
-        included: IncludedColumns | None = None,
-        schema: str | None = None,
-        *,
-        plan_only: bool = False,
-        txn_id: str | None = None,
-        window: int | None = None,
-    ) -> Any:
-        """Brings an index up to date with this table.
-
-        :param included: columns to include from now on, and columns to leave out.
-        :param schema: types of added columns where the files lack them.
-        :raises IndexNotFound: :raises InvalidInput:
-        """
-        from spark_apps.actions.indexing import RefreshIndex
-
-        action = RefreshIndex(name, mode, partitions, included, schema)
-        return self._planned(action) if plan_only else self._run(action, txn_id, window)
-
-    def drop_index(
-        self, name: str, if_exists: bool = False, *, txn_id: str | None = None, window: int | None = None
-    ) -> Receipt:
-        """Drops an index; its files go when the table is cleaned. :raises IndexNotFound:"""
-        from spark_apps.actions.indexing import DropIndexAction
-
-        return self._run(DropIndexAction(name, if_exists), txn_id, window)
-
-    def alter_index(
-        self, name: str, properties: Mapping[str, str], *, txn_id: str | None = None, window: int | None = None
-    ) -> Receipt:
-        """Changes properties of an index that only say what is done from now on.
-
-        :raises IndexNotFound: :raises InvalidInput: if one is unknown, or is fixed while the index stands.
-        """
-        from spark_apps.actions.altering import AlterIndex
-
-        return self._run(AlterIndex(name, properties), txn_id, window)
-
-    def verify(
-        self, name: str, *, repair: bool = False, txn_id: str | None = None, window: int | None = None
-    ) -> VerificationReport:
-        """Compares an index with a full scan of this version: ``report.ok``, ``report.differences``.
-
-        :param repair: rebuild the index in one commit if it is wrong (``report.repaired``).
-        :raises IndexNotFound: :raises InvalidInput: if its kind cannot be compared.
-        """
-        from spark_apps.actions.verify import repair as mend
-        from spark_apps.actions.verify import verify
-
-        report = verify(self.snapshot, name)
-        if repair:
-            self._check_writable()
-            report, receipt = mend(self._handle, name, report, txn_id=txn_id, window=window)
-            if receipt is not None:
-                self._moved_to(receipt)
-        return report
-
-    def explain(self, where: str | None = None, columns: Sequence[str] | None = None) -> Any:
-        """How :meth:`read` would answer: index used, files and bytes read and skipped, why not the other
-        indexes."""
-        from spark_apps.query.explain import explain
-
-        return explain(self.snapshot, where, columns)
-
-    def _planned(self, action: Any) -> Any:
-        self._check_writable()
-        self._handle.timeline.refresh()
-        snapshot = self._handle.snapshot()
-        action.validate(snapshot)
-        return action.plan(snapshot)
-
-    # --- layout -----------------------------------------------------------------------------------------------
-
-    def compact(
-        self,
-        name: str | None = None,
-        mode: Literal["quick", "full"] = "full",
-        partitions: Iterable[str] | None = None,
-        *,
-        txn_id: str | None = None,
-        window: int | None = None,
-    ) -> Receipt:
-        """Folds files, of the index ``name`` or else of the table's own file groups. The rows stay the same.
-
-        :param mode: ``full``: each group into one base file. ``quick``: only deltas with deltas.
-        :param partitions: confine a compaction of the table to these paths.
-        :raises IndexNotFound: :raises InvalidInput:
-        """
-        if name is None:
-            return self._run(CompactTable(mode, partitions), txn_id, window)
-        from spark_apps.actions.indexing import CompactIndex
-
-        return self._run(CompactIndex(name, mode), txn_id, window)
-
-    def rescale(
-        self,
-        buckets: int | None = None,
-        bucket_rule: str | None = None,
-        bucket_expressions: Expressions | None = None,
-        partitions: Iterable[str] | None = None,
-        *,
-        add: Expressions | None = None,
-        plan_only: bool = False,
-        drain_seconds: float = 600.0,
-        txn_id: str | None = None,
-        window: int | None = None,
-    ) -> Any:
-        """Gives the table new bucket rules, and every partition (or those named) the count that they say.
-
-        Only partitions whose count changes are written anew; without any, no window is opened. Without arguments
-        the partitions are brought in line with the rules there are.
-
-        :param buckets: the count where no rule matches; as it is, if not given.
-        :param bucket_rule: name of the rule engine: "regex" (the default), "range", or a user's.
-        :param bucket_expressions: rules as in :meth:`create`, the document's ``overwrite``. They come first; what
-            they do not match, the rules of older configs still decide, as the document says.
-        :param add: the document's ``add``: the same, read by the engine of the newest rules if none is named.
-        :param window: epoch of the caller's stop-write window; without it one is opened over the partitions
-            and closed again.
-        :param plan_only: return the :class:`~spark_apps.actions.rescale.RescalePlan` and do nothing.
-        :returns: the receipt, or the plan.
-        :raises InvalidRule: :raises WindowNotOpen: :raises StopWriteWindowOpen: :raises DrainTimeout:
-        """
-        change = NewRules(buckets, bucket_rule, bucket_expressions, add)
-        return self._rescale(change, partitions, plan_only, drain_seconds, txn_id, window)
-
-    def rollback_rescale(
-        self,
-        instant: str | None = None,
-        *,
-        plan_only: bool = False,
-        drain_seconds: float = 600.0,
-        txn_id: str | None = None,
-        window: int | None = None,
-    ) -> Any:
-        """Takes a change of the bucket rules back, and gives its partitions the counts from before it.
-
-        Rows written since stay. Partitions made since get the counts that the remaining rules say.
-
-        :param instant: of the change, as :meth:`bucket_rules` tells it; the newest if not given.
-        :returns: the receipt; with ``plan_only`` the plan. The other arguments are those of :meth:`rescale`.
-        :raises InvalidRule: if there is no such change, or it is what the table was made with.
-        """
-        change = Rollback(self._handle.timeline, instant)
-        return self._rescale(change, None, plan_only, drain_seconds, txn_id, window)
-
-    def bucket_rules(self) -> list[RuleVersion]:
-        """The bucket rules in force in this version, newest first: that is the order in which they are asked."""
-        return rule_versions(self._state)
-
-    def _rescale(
-        self,
-        change: RuleChange,
-        partitions: Iterable[str] | None,
-        plan_only: bool,
-        drain_seconds: float,
-        txn_id: str | None,
-        window: int | None,
-    ) -> Any:
-        self._check_writable()
-        action = Rescale(change, partitions, self._handle.timeline)
-        if plan_only:
-            return self._planned(action)
-        receipt = rescale(self._handle, action, txn_id=txn_id, window=window, drain_seconds=drain_seconds)
-        return self._moved_to(receipt)
-
-    # --- time -------------------------------------------------------------------------------------------------
-
-    def restore(self, version: int, *, txn_id: str | None = None, window: int | None = None) -> Receipt:
-        """Brings back the rows, bucket counts and indexes of an earlier version, as a new commit.
-
-        :raises VersionNotFound: :raises SnapshotExpired:
-        """
-        self._check_writable()
-        if self.definition.source is not None:
-            raise InvalidInput(
-                "The rows of this table are somebody else's, so none can be brought back.",
-                hint="Restore the source itself; load(…, source_version=…) reads an older version of it.",
-            )
-        return self._moved_to(restore.restore(self._handle.timeline, version, txn_id=txn_id, window=window))
-
-    def clean(
-        self,
-        retain_versions: int = cleaning.RETAIN_VERSIONS,
-        retain_seconds: float = cleaning.RETAIN_SECONDS,
-        *,
-        plan_only: bool = False,
-        txn_id: str | None = None,
-    ) -> Any:
-        """Expires versions that are both older than ``retain_seconds`` and not among the newest
-        ``retain_versions``, and deletes the files that only they needed.
-
-        :returns: the receipt, or with ``plan_only`` the :class:`~spark_apps.timeline.cleaning.CleaningPlan`.
-        """
-        self._check_writable()
-        timeline = self._handle.timeline
-        if plan_only:
-            return cleaning.plan(timeline, retain_versions=retain_versions, retain_seconds=retain_seconds)
-        receipt = cleaning.clean(
-            timeline, retain_versions=retain_versions, retain_seconds=retain_seconds, txn_id=txn_id
-        )
-        return self._moved_to(receipt)
-
-    def open_window(
-        self,
-        holder: str,
-        partitions: Iterable[str] | None = None,
-        seconds: float = windows.DEFAULT_SECONDS,
-        at_most: float | None = None,
-    ) -> Window:
-        """Opens a stop-write window over the table or some partitions; its ``epoch`` goes to the holder's own
-        calls.
-
-        :raises StopWriteWindowOpen: if one overlaps.
-        """
-        paths = None if partitions is None else [canonical(self.definition, path) for path in partitions]
-        return windows.open_window(self._handle.timeline, holder, partitions=paths, seconds=seconds, at_most=at_most)
-
-    def close_window(self, epoch: int) -> Receipt:
-        """Closes a window by its holder. :raises WindowNotOpen:"""
-        return windows.close(self._handle.timeline, epoch)
-
-    # --- inside -----------------------------------------------------------------------------------------------
-
-    def _run(self, action: Action, txn_id: str | None, window: int | None) -> Receipt:
-        self._check_writable()
-        return self._moved_to(run(self._handle, action, txn_id=txn_id, window=window))
-
-    def _moved_to(self, receipt: Receipt) -> Receipt:
-        if receipt.version is not None and receipt.version > self.version:
-            timeline = self._handle.timeline
-            timeline.refresh()
-            self._state = timeline.head if timeline.head.version == receipt.version else timeline.at(receipt.version)
-            if self._foreign is not None and not self._state.dropped:
-                shown = self._handle.snapshot(self._state)
-                self._state, self._foreign = shown.state, shown.foreign
-        return receipt
-
-    def _check_writable(self) -> None:
-        if self._pinned:
-            raise InvalidInput(
-                f"This table was loaded as of version {self.version}, which can only be read.",
-                hint="Load it without version or as_of to write.",
-            )

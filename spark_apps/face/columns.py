@@ -5,20 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spark_apps.actions.schema import AddColumns, DropColumn, RenameColumn, WidenColumn
+from spark_apps.face.base import Face
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from spark_apps.actions.template import Action
     from spark_apps.timeline.model import Receipt
 
 
-class ColumnsFace:
+class ColumnsFace(Face):
     """Changes of columns. Each is a commit that writes no row; versions before it keep the columns that they had."""
-
-    if TYPE_CHECKING:
-
-        def _run(self, action: Action, txn_id: str | None, window: int | None) -> Receipt: ...
 
     def add_columns(
         self, columns: StructType | str, *, txn_id: str | None = None, window: int | None = None

@@ -1,0 +1,98 @@
+"""Rows written and read: the part of a table's face for its data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from spark_apps.actions.overwrite import Drop, DropPartitions, InsertOverwrite
+from spark_apps.actions.write import Delete, Insert, Upsert
+from spark_apps.face.base import Face
+from spark_apps.query.files import LocatedFile, locate_files
+from spark_apps.query.reading import read_rows
+from spark_apps.timeline.model import Receipt
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+class RowsFace(Face):
+    """Writes rows, each call in one commit with the indexes kept with them, and reads them."""
+
+    def upsert(
+        self,
+        rows: DataFrame,
+        *,
+        deleted: str | None = None,
+        txn_id: str | None = None,
+        window: int | None = None,
+    ) -> Receipt:
+        """Rows replace those of their key; new keys are added. Columns are matched by name.
+
+        :param deleted: a boolean column of ``rows`` beside the table's: where it is true, the row of that
+            key is deleted.
+        :raises InvalidSchema: if columns are missing, unknown or of another type, or a key is null.
+        """
+        return self._run(Upsert(rows, deleted), txn_id, window)
+
+    def insert(self, rows: DataFrame, *, txn_id: str | None = None, window: int | None = None) -> Receipt:
+        """Adds rows of new keys. :raises KeysExist: naming examples of keys that the table holds. :raises
+        InvalidSchema:"""
+        return self._run(Insert(rows), txn_id, window)
+
+    def delete(self, rows: DataFrame | str, *, txn_id: str | None = None, window: int | None = None) -> Receipt:
+        """Deletes rows by their record key (other columns are ignored), or those that a SQL predicate
+        matches.
+
+        A key that is not there is no error. Without a ``record`` index a key is unique in its partition only:
+        where ``rows`` has the partition columns the key is deleted there, else wherever it is found.
+
+        :raises InvalidPredicate: :raises UnknownColumn: :raises InvalidSchema:
+        """
+        return self._run(Delete(rows), txn_id, window)
+
+    def insert_overwrite(
+        self,
+        rows: DataFrame,
+        partitions: Iterable[str] | None = None,
+        *,
+        txn_id: str | None = None,
+        window: int | None = None,
+    ) -> Receipt:
+        """Replaces whole partitions: those that ``rows`` has rows of, or the ones given (which may become
+        empty).
+
+        :raises InvalidInput: if ``rows`` has a row of a partition that is not among those given.
+        """
+        return self._run(InsertOverwrite(rows, partitions), txn_id, window)
+
+    def drop_partition(self, *paths: str, txn_id: str | None = None, window: int | None = None) -> Receipt:
+        """Drops partitions with their rows and bucket counts; one that is not there is passed over.
+
+        :raises InvalidInput: if a path is not one of this table's form.
+        """
+        return self._run(DropPartitions(paths), txn_id, window)
+
+    def drop(self, *, txn_id: str | None = None, window: int | None = None) -> Receipt:
+        """Drops the table and its indexes. Its files and its log stay where they are."""
+        return self._run(Drop(), txn_id, window)
+
+    def read(self, where: str | None = None, columns: Sequence[str] | None = None) -> DataFrame:
+        """The rows of this version, as a DataFrame with the columns in declared order, or those named in
+        their order.
+
+        :param where: a SQL predicate; indexes and bucket layout are used for what they can tell of it.
+        :raises InvalidPredicate: :raises UnknownColumn:
+        """
+        return read_rows(self.snapshot, where, columns)
+
+    def locate(self, where: str, count: bool = False) -> list[LocatedFile]:
+        """The files that can hold rows which satisfy a predicate, found by the indexes: which files hold this person.
+
+        Every file that holds such a row is among them. Without ``count`` no rows are read.
+
+        :param count: of a registered source, read these files, count the matching rows of each, and leave out those
+            without.
+        :raises InvalidPredicate: :raises UnknownColumn:
+        """
+        return locate_files(self.snapshot, where, count)
