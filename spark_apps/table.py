@@ -1,8 +1,8 @@
 """The public face of a table on the lake: rows written and read, indexes made and kept, all through one commit log.
 
 Its parts lie in :mod:`spark_apps.face`, thin on purpose: every method names an action of :mod:`spark_apps.actions` or a
-query of :mod:`spark_apps.query` and hands on its receipt. A table object shows one version; it moves to the version that
-its own call committed, and stays where it is while others commit, until it is loaded again.
+query of :mod:`spark_apps.query` and hands on its receipt. A table object shows one version; it moves to the version
+that its own call committed, and stays where it is while others commit, until it is loaded again.
 """
 
 from __future__ import annotations
