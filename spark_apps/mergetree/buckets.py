@@ -7,6 +7,7 @@ tried on some values when a table is made with it.
 from __future__ import annotations
 
 import datetime as dt
+import decimal
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
@@ -55,9 +56,10 @@ def bucket_column(
         return _EXPRESSIONS[hash_function](fields, types, number).cast("int")
     if hash_function.startswith(sql_hash.PREFIX):
         return _sql(hash_fields, types, hash_function, number).cast("int")
-    found = FUNCTIONS.find(hash_function).column(fields, list(types or []), number).cast("int")
+    found = F.coalesce(FUNCTIONS.find(hash_function).column(fields, list(types or []), number).cast("int"), F.lit(0))
     stray = F.raise_error(F.lit(f"the hash function {hash_function} gave no bucket below the count")).cast("int")
-    return F.when(number.isNull() | ((found >= 0) & (found < number)), found).otherwise(stray)
+    inside = F.when((found >= 0) & (found < number), found).otherwise(stray)
+    return F.when(number.isNotNull(), inside)
 
 
 def _sql(fields: Sequence[str | Column], types: Sequence[str] | None, function: str, count: Column) -> Column:
@@ -81,7 +83,9 @@ def buckets_of(
 
     :param fields: hash field -> its Spark type; a key has a value for each.
     """
-    if on_driver(hash_function):
+    # A class need not know of nulls, which no key of a table has; a predicate may ask for one.
+    nulls = hash_function not in _EXPRESSIONS and any(value is None for key in keys for value in key)
+    if on_driver(hash_function) and not nulls:
         return [bucket_id(key, count, hash_function, list(fields.values())) for key in keys]
     return _by_spark(spark, fields, keys, count, hash_function)
 
@@ -102,6 +106,10 @@ _SAMPLES: dict[str, tuple[Any, ...]] = {
     "binary": (b"", b"a", bytes(range(256))),
     "boolean": (True, False),
     "date": (dt.date(1970, 1, 1), dt.date(2024, 2, 29), dt.date(1, 1, 1), dt.date(9999, 12, 31)),
+    "timestamp": (dt.datetime(1970, 1, 1, tzinfo=dt.UTC), dt.datetime(2024, 2, 29, 23, 59, 59, 999999, tzinfo=dt.UTC)),
+    "timestamp_ntz": (dt.datetime(1970, 1, 1), dt.datetime(2024, 2, 29, 23, 59, 59, 999999)),
+    "decimal": (decimal.Decimal(0),),
+    **dict.fromkeys(("float", "double"), (0.0, 1.5, -2.0)),
     **dict.fromkeys(("tinyint", "smallint", "int", "bigint"), (0, 1, -1, 17, 100, 127, -128)),
 }
 _SAMPLE_COUNT = 97

@@ -56,9 +56,10 @@ def publish(timeline: Timeline, intent: Intent, guard: Guard | None = None) -> R
         head = timeline.refresh()
         check_not_committed(head, intent.txn_id, timeline)
         check_not_aborted(head, intent.txn_id, intent.attempt)
-        for commit in timeline.commits(after=checked):
+        landed_since = list(timeline.commits(after=checked))
+        for commit in landed_since:
             check_new_partitions(intent, commit)
-        for commit in timeline.commits(after=checked):
+        for commit in landed_since:
             check_conflict(intent, commit)
         checked = head.version
         if guard is not None:
@@ -71,12 +72,14 @@ def publish(timeline: Timeline, intent: Intent, guard: Guard | None = None) -> R
                 end_window(timeline, expired, ended_by=intent.txn_id)
                 continue
         timeline.check_not_vanished()
-        mine = hashing.with_files(timeline, head, _commit(timeline, intent, head))
+        bare = _commit(timeline, intent, head)
+        mine = hashing.with_files(timeline, head, bare)
         landed = timeline.create(mine)
         if landed is mine:
             timeline.advance(mine)
             timeline.checkpoint_if_due()
-            hashing.archive(timeline.store, head, timeline.head)
+            if mine is not bare:
+                hashing.archive(timeline.store, head, timeline.head)
             return Receipt.of(mine)
 
 

@@ -11,10 +11,13 @@ import pytest
 from spark_apps import IndexedTable
 from spark_apps.actions.rescale import Rescale
 from spark_apps.actions.write import Upsert
+from spark_apps.job import Job
 from spark_apps.layout.rules import HashingConfig
+from spark_apps.rescale_buckets import rescale_buckets
 from spark_apps.storage import errors
 from spark_apps.timeline.model import DATA_TREE
 from spark_apps.timeline.transactions import begin
+from spark_apps.write_table import write_table
 
 pytestmark = pytest.mark.spark
 
@@ -276,3 +279,27 @@ def test_a_pattern_that_would_backtrack_for_ever_is_refused_or_quick(table: Inde
     except errors.InvalidRule:
         return
     assert plan.partitions == ()
+
+
+def test_the_programs_take_rules_as_json_and_refuse_those_of_a_writer(spark: Any, table: IndexedTable) -> None:
+    def told(arguments: dict[str, Any], **fields: Any) -> Any:
+        return rescale_buckets(spark, Job("rescale_buckets", table.uri, arguments, **fields))
+
+    pairs = [["2024-11-11 <= dt < 2024-11-12", 5]]
+    plan = told({"bucket_rule": "range", "bucket_expressions": pairs, "buckets": None}, plan_only=True).value
+    assert [(p["partition"], p["to_buckets"]) for p in plan["partitions"]] == [(DAYS[1], 5)]
+    assert told({"bucket_rule": "range", "bucket_expressions": pairs}, txn_id="up").metrics["partitions"] == 1
+    changed = IndexedTable.load(spark, table.uri)
+    assert counts(changed) == dict(zip(DAYS, (2, 5, 2), strict=True))
+
+    create = {"schema": DDL, "record_key": ["id"], "partition_by": ["dt"], "buckets": 2}
+    rows_of_one = "select 1L id, '2024-11-11' dt, 'z' v"
+    batches = {"batches": [{"operation": "upsert", "sql": rows_of_one}]}
+    write_table(spark, Job("write_table", table.uri, {**batches, "create": create}))
+    with pytest.raises(errors.InvalidRule, match=r"the writer brings .* and 3 buckets"):
+        write_table(spark, Job("write_table", table.uri, {**batches, "create": {**create, "buckets": 3}}))
+
+    instant = changed.bucket_rules()[0].instant
+    assert told({"rollback": True}, plan_only=True).value["takes_back"] == instant
+    assert told({"rollback": instant}).metrics["partitions"] == 1
+    assert counts(IndexedTable.load(spark, table.uri)) == dict.fromkeys(DAYS, 2)

@@ -262,4 +262,7 @@ def test_given_a_function_that_gives_no_stable_bucket_then_it_is_refused_when_a_
 
 def test_given_functions_that_hold_then_they_are_taken(spark):
     check_own_function(spark, {"id": "string"}, "test_buckets.length")
+    kinds = {"id": "string", "t": "timestamp", "l": "timestamp_ntz", "x": "decimal(2,2)", "y": "double"}
+    check_own_function(spark, kinds, "test_buckets.length")
+    assert buckets_of(spark, {"id": "string"}, [(None,), ("abc",)], 2, "test_buckets.length") == [0, 1]
     check_own_function(spark, {"id": "string", "n": "int", "d": "date", "b": "boolean"}, "sql:hash(id, n, d, b)")
