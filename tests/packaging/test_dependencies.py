@@ -48,7 +48,7 @@ def imported(folder: str) -> dict[str, str]:
 
 REQUIRED = distributions(CONFIG["options"]["install_requires"])
 EXTRAS = {name: distributions(text) for name, text in CONFIG["options.extras_require"].items()}
-DEMO = REQUIRED | EXTRAS["spark"] | EXTRAS["jdk"] | EXTRAS["demo"]
+DEMO = REQUIRED | EXTRAS["spark"] | EXTRAS["jdk"] | EXTRAS["lake"] | EXTRAS["demo"]
 TEST = DEMO | EXTRAS["test"]
 
 # What comes with a declared one, as a part of it or as what it is built on.
@@ -61,6 +61,7 @@ BROUGHT_ALONG = {
     "jsonschema": "apache-airflow",
     "pendulum": "apache-airflow",
     "py4j": "pyspark",
+    "pyroaring": "pyiceberg",
     "botocore": "moto",
     "boto3": "moto",
     "requests": "moto",
@@ -71,7 +72,7 @@ BROUGHT_ALONG = {
     ("folder", "declared"),
     [
         ("airflow_provider_index", REQUIRED),
-        ("spark_apps", REQUIRED | EXTRAS["spark"] | EXTRAS["jdk"]),
+        ("spark_apps", REQUIRED | EXTRAS["spark"] | EXTRAS["jdk"] | EXTRAS["lake"]),
         ("dags_examples", DEMO),
         ("tests", TEST),
         ("benchmarks", TEST),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -51,5 +52,10 @@ def rows_of(frame: DataFrame | Iterable[Sequence[Any]]) -> Counter[tuple[Any, ..
 
 
 def arrow_rows(rows: pa.Table) -> Counter[tuple[Any, ...]]:
-    """Rows of an Arrow table as a multiset."""
-    return Counter(zip(*(column.to_pylist() for column in rows.columns), strict=True)) if rows.num_rows else Counter()
+    """Rows of an Arrow table as a multiset; times as Spark shows them in UTC."""
+    columns = [[_naive(value) for value in column.to_pylist()] for column in rows.columns]
+    return Counter(zip(*columns, strict=True)) if rows.num_rows else Counter()
+
+
+def _naive(value: Any) -> Any:
+    return value.astimezone(dt.UTC).replace(tzinfo=None) if isinstance(value, dt.datetime) and value.tzinfo else value
