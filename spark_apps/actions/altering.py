@@ -89,6 +89,7 @@ class AlterIndex(Action):
     """Changes properties of an index that only say what is done from now on; its handler says which they are."""
 
     operation: ClassVar[str] = "alter_index"
+    on_sources = "blind"
 
     def __init__(self, name: str, properties: Mapping[str, str]) -> None:
         self.name = name
