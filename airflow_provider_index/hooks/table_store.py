@@ -121,8 +121,13 @@ class TableStoreHook(BaseHook):
         return Store(self.locate(table), self.storage_options)
 
     def timeline(self, table: str) -> Timeline:
-        """A table's timeline, read to its end. :raises TableNotFound: :raises LogVanished:"""
-        return Timeline.load(self.store(table))
+        """The timeline of a table, or of the source registered there, read to its end.
+
+        :raises TableNotFound: :raises LogVanished:
+        """
+        location = self.locate(table)
+        log = Warehouse(self.warehouse, self.storage_options).log_of(location)
+        return Timeline.load(log or Store(location, self.storage_options))
 
     def get_conn(self) -> Any:
         """The store of the warehouse."""

@@ -11,6 +11,7 @@ from airflow_provider_index.operators.indexes import (
     RefreshIndexOperator,
     VerifyIndexOperator,
 )
+from airflow_provider_index.operators.register import RegisterTableOperator
 from airflow_provider_index.operators.rescale import BucketRescaleOperator
 from airflow_provider_index.operators.sql import IndexSQLOperator
 from airflow_provider_index.operators.windows import CloseStopWriteWindowOperator, OpenStopWriteWindowOperator
@@ -28,6 +29,7 @@ __all__ = [
     "IndexSQLOperator",
     "OpenStopWriteWindowOperator",
     "RefreshIndexOperator",
+    "RegisterTableOperator",
     "RestoreTableOperator",
     "VerifyIndexOperator",
     "WriteTableOperator",

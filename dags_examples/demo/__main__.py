@@ -24,7 +24,15 @@ from dags_examples.demo.report import inspect, show
 from spark_apps.storage.store import Store
 from spark_apps.timeline.log import Timeline
 
-DAGS = ("flights_initial_load", "flights_december", "flights_nightly", "flights_rescale", "flights_correction")
+DAGS = (
+    "flights_initial_load",
+    "flights_december",
+    "flights_nightly",
+    "flights_rescale",
+    "flights_correction",
+    "flights_sql",
+    "flights_sources",
+)
 SPARK_CONF = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -68,9 +76,10 @@ def main() -> int:
     work = options.work.absolute()
     shutil.rmtree(work, ignore_errors=True)
     story = Story(work / "warehouse")
-    with step(console, "landing the raw flights as files"):
+    with step(console, "landing the raw flights as files, and as a Delta and an Iceberg table"):
         flights = data.raw()
         data.land(flights, work / "landing")
+        data.copy(flights, work / "copies")
     with airflow(work, story) as server:
         with step(console, "starting Airflow"):
             server.start()
@@ -78,7 +87,7 @@ def main() -> int:
         console.print(f"  {server.url} (user {server.username}, password {server.password})")
         run_all(console, server.client, story)
         with step(console, "looking at the table"):
-            findings = inspect(story.location, story.versions, data.expected(flights), SPARK_CONF)
+            findings = inspect(story.location, story.versions, work / "copies", data.expected(flights), SPARK_CONF)
         agreed = show(console, findings, story.refusal, story.tries)
         console.print(f"\n{time.monotonic() - started:.0f} s in all.")
         if options.keep:
@@ -105,7 +114,7 @@ def airflow(work: Path, story: Story) -> Iterator[LocalAirflow]:
                 "extra": {"conf": SPARK_CONF, "driver-memory": "2g"},
             },
         },
-        variables={"flights_landing": str(work / "landing")},
+        variables={"flights_landing": str(work / "landing"), "flights_copies": str(work / "copies")},
     )
     try:
         yield server
@@ -126,6 +135,9 @@ def run_all(console: Console, client: AirflowClient, story: Story) -> None:
     with step(console, "flights_rescale, and flights_correction meanwhile"):
         rescale_while_somebody_writes(client, story)
     story.mark("rescaled")
+    for dag_id in ("flights_sql", "flights_sources"):
+        with step(console, dag_id):
+            client.run(dag_id, timeout=600)
 
 
 def rescale_while_somebody_writes(client: AirflowClient, story: Story) -> None:

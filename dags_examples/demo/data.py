@@ -34,6 +34,7 @@ COLUMNS = {
     "air_time": "Int32",
     "distance": "Int32",
 }
+PLANE = "N375JB"
 KEY = ["time_hour", "carrier", "flight"]
 # What is known of a flight only after it has landed.
 LATE_KNOWN = ["arr_time", "arr_delay", "air_time"]
@@ -41,7 +42,8 @@ LATE_KNOWN = ["arr_time", "arr_delay", "air_time"]
 
 @dataclass(frozen=True)
 class Expected:
-    """What the raw data say of the table after all deliveries."""
+    """What the raw data say of the table after all deliveries; of the plane, with its cancelled flights, as the copies
+    hold them."""
 
     rows: int
     rows_of_december: int
@@ -49,6 +51,7 @@ class Expected:
     sum_of_arr_delay: int
     sum_of_air_time: int
     planes: int
+    flights_of_plane: int
 
 
 def raw() -> pd.DataFrame:
@@ -78,6 +81,7 @@ def expected(frame: pd.DataFrame) -> Expected:
         sum_of_arr_delay=int(left["arr_delay"].sum()),
         sum_of_air_time=int(left["air_time"].sum()),
         planes=int(left["tailnum"].nunique()),
+        flights_of_plane=int((frame["tailnum"] == PLANE).sum()),
     )
 
 
@@ -97,6 +101,25 @@ def land(frame: pd.DataFrame, landing: Path) -> None:
     for day in range(1, 32):
         delivery = _delivery(december, day)
         _write(delivery, landing / "deliveries" / f"delivery=2013-12-{day:02d}" / "flights.parquet")
+
+
+def copy(frame: pd.DataFrame, folder: Path) -> None:
+    """The same flights as a Delta and as an Iceberg table, a commit a month."""
+    import deltalake
+    import pyarrow as pa
+    from pyiceberg.catalog import load_catalog
+
+    folder.mkdir(parents=True, exist_ok=True)
+    catalog = load_catalog("demo", type="sql", uri=f"sqlite:///{folder}/catalog.db", warehouse=f"file://{folder}")
+    catalog.create_namespace("demo")
+    iceberg = None
+    for month in range(1, 13):
+        part = frame[frame["month"] == month].sort_values(KEY)
+        rows = pa.Table.from_pandas(part, preserve_index=False)
+        deltalake.write_deltalake(str(folder / "delta"), rows, mode="append")
+        if iceberg is None:
+            iceberg = catalog.create_table("demo.flights", rows.schema, location=f"file://{folder / 'iceberg'}")
+        iceberg.append(rows)
 
 
 def _delivery(december: pd.DataFrame, day: int) -> pd.DataFrame:

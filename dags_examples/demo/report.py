@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
+from dags_examples.demo import data
 from dags_examples.demo.data import Expected
 from spark_apps import IndexedTable
 from spark_apps.environment import java_home
@@ -25,11 +26,17 @@ from spark_apps.timeline.state import State
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-LOOKUPS = {
-    "one plane": "tailnum = 'N375JB'",
-    "one airport": "dest = 'LEX'",
-    "one flight": "time_hour = TIMESTAMP '2013-12-30T10:00:00Z' AND carrier = 'UA' AND flight = 1102",
+PLANE = f"tailnum = '{data.PLANE}'"
+LOOKUPS: dict[str, tuple[str, list[str] | None]] = {
+    "one plane": (PLANE, None),
+    "one airport": ("dest = 'LEX'", None),
+    "one flight": ("time_hour = TIMESTAMP '2013-12-30T10:00:00Z' AND carrier = 'UA' AND flight = 1102", None),
+    "very late": ("dep_delay > 1000", None),
+    "one route": ("origin = 'JFK' AND dest = 'MVY'", ["arr_delay", "air_time"]),
 }
+"""What is asked, of all columns or of some."""
+
+SOURCES = ("delta", "iceberg")
 RESCALED = r"month=(7|8|10)$"
 _TIMES = 3
 
@@ -52,7 +59,8 @@ class Lookup:
 
 @dataclass(frozen=True)
 class Findings:
-    """Everything that is shown. ``counted`` maps a number's name to (in the table, in the raw data)."""
+    """Everything that is shown. ``counted`` maps a number's name to (in the table, in the raw data), ``sources`` the
+    format of a registered copy to a lookup in it and the rows that the raw data have for that."""
 
     version: int
     operations: dict[str, int]
@@ -60,11 +68,14 @@ class Findings:
     groups: dict[str, dict[str, tuple[int, int]]]
     buckets: dict[str, tuple[int | None, int | None]]
     lookups: list[Lookup]
+    sources: dict[str, tuple[Lookup, int]]
     verdicts: dict[str, Any]
 
 
-def inspect(location: Path, versions: Mapping[str, int], expected: Expected, conf: Mapping[str, str]) -> Findings:
-    """Reads the table in a Spark session of its own."""
+def inspect(
+    location: Path, versions: Mapping[str, int], copies: Path, expected: Expected, conf: Mapping[str, str]
+) -> Findings:
+    """Reads the table, and the registered copies, in a Spark session of its own."""
     spark = _session(conf)
     try:
         table = IndexedTable.load(spark, location)
@@ -80,7 +91,8 @@ def inspect(location: Path, versions: Mapping[str, int], expected: Expected, con
                 for path, entry in sorted(states["compacted"].partitions.items())
                 if entry.buckets != states["rescaled"].partitions[path].buckets
             },
-            lookups=[_look(table, name, where) for name, where in LOOKUPS.items()],
+            lookups=[_look(table, name, where, columns) for name, (where, columns) in LOOKUPS.items()],
+            sources={form: (_look_into(spark, copies / form), expected.flights_of_plane) for form in SOURCES},
             verdicts={name: table.verify(name) for name in table.indexes},
         )
     finally:
@@ -116,6 +128,14 @@ def show(console: Console, found: Findings, refusal: str, tries: int) -> bool:
             one.name, one.where, one.index or "none", str(one.files_read), str(one.files_skipped), str(one.rows),
             f"{one.with_index:.2f}", f"{one.without:.2f}", _mark(verdicts, one.same and one.index is not None),
         )  # fmt: skip
+    console.print(table)
+
+    table = Table("", "where", "index", "files read", "skipped", "rows", "in the raw data", "", title_justify="left",
+                  title="The same flights in tables of others")  # fmt: skip
+    for form, (one, expected) in found.sources.items():
+        good = one.same and one.index is not None and one.rows == expected
+        table.add_row(form, one.where, one.index or "none", str(one.files_read), str(one.files_skipped), str(one.rows),
+                      str(expected), _mark(verdicts, good))  # fmt: skip
     console.print(table)
 
     table = Table("index", "rows", "entries", "missing", "too many", "", title="Indexes against a full scan",
@@ -169,6 +189,7 @@ def _counted(rows: DataFrame, expected: Expected) -> dict[str, tuple[int, int]]:
         "count(DISTINCT tailnum) AS planes",
     ).collect()
     wanted = asdict(expected)
+    del wanted["flights_of_plane"]
     deleted = wanted.pop("cancelled_in_december")
     counted = {name.replace("_", " "): (found[name], wanted[name]) for name in wanted}
     return {**counted, f"cancelled in December, of {deleted:,}": (found["cancelled"], 0)}
@@ -180,11 +201,15 @@ def _groups(state: State) -> dict[str, tuple[int, int]]:
     return {name: (len(state.files(tree)), len(state.groups(tree))) for name, tree in trees.items()}
 
 
-def _look(table: IndexedTable, name: str, where: str) -> Lookup:
-    plan = table.explain(where)
-    with_index, found = _timed(lambda: table.read(where).collect())
+def _look_into(spark: SparkSession, source: Path) -> Lookup:
+    return _look(IndexedTable.load(spark, source), source.name, PLANE)
+
+
+def _look(table: IndexedTable, name: str, where: str, columns: list[str] | None = None) -> Lookup:
+    plan = table.explain(where, columns)
+    with_index, found = _timed(lambda: table.read(where, columns).collect())
     # The predicate outside of read() is not seen by the table: every row is read and then dropped.
-    without, scanned = _timed(lambda: table.read().where(where).collect())
+    without, scanned = _timed(lambda: table.read().where(where).select(*(columns or "*")).collect())
     return Lookup(
         name=name,
         where=where,

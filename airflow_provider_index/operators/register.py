@@ -1,0 +1,66 @@
+"""The operator that registers a source: rows that somebody else writes, to be indexed in place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from airflow_provider_index.operators.base import SparkTableOperator
+from spark_apps.storage.errors import TableNotFound
+from spark_apps.timeline.log import Timeline
+
+
+class RegisterTableOperator(SparkTableOperator):
+    """Registers a folder of files, a Delta or an Iceberg table, which is never written to. Where it is registered
+    already, nothing is done. The other operators then take the same ``table``.
+
+    :param table: where the source lies: URI, absolute path, or name below the connection's warehouse.
+    :param format: "parquet", "orc", "json", "csv", "delta" or "iceberg".
+    :param schema: of plain files, as a DDL string; inferred if not given.
+    :param options: of the format's reader, as Spark names them; no secrets.
+    :param index_root: folder below which log and indexes lie, under ``name``; by default ``_indexes`` beside the source.
+        With one of one's own, the other operators take the log's address ``<index_root>/<name>`` as ``table``.
+    :param record_key: columns that name a record, for an index of kind "record".
+    """
+
+    program = "register_table"
+    template_fields: Sequence[str] = (*SparkTableOperator.template_fields, "schema", "options", "index_root")
+
+    def __init__(
+        self,
+        *,
+        format: str = "parquet",
+        schema: str | None = None,
+        options: Mapping[str, Any] | None = None,
+        index_root: str | None = None,
+        name: str | None = None,
+        record_key: Sequence[str] = (),
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.format = format
+        self.schema = schema
+        self.options = options
+        self.index_root = index_root
+        self.name = name
+        self.record_key = list(record_key)
+
+    def arguments(self) -> dict[str, Any]:
+        return {
+            "format": self.format,
+            "schema": self.schema,
+            "options": self.options,
+            "index_root": self.index_root,
+            "name": self.name,
+            "record_key": self.record_key,
+        }
+
+    def _timeline(self) -> Timeline | None:
+        if self.index_root is None and self.name is None:
+            return super()._timeline()
+        location = self.location().rstrip("/")
+        root = self.index_root or f"{location.rpartition('/')[0]}/_indexes"
+        try:
+            return self.hook.timeline(f"{root.rstrip('/')}/{self.name or location.rpartition('/')[2]}")
+        except TableNotFound:
+            return None
