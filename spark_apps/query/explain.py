@@ -9,6 +9,7 @@ from typing import Any
 
 from spark_apps.mergetree.schema import resolve
 from spark_apps.mergetree.tree import Snapshot
+from spark_apps.query.blocks import choose_blocks, compared
 from spark_apps.query.planning import IndexUse, NotUsed
 from spark_apps.query.predicates import reasons
 from spark_apps.query.substituting import plan_rows
@@ -25,6 +26,9 @@ class Explanation:
     :param indexes: what was asked, with the files and bytes read of each.
     :param not_used: index -> why.
     :param not_understood: parts of the predicate that only the rows can decide.
+    :param blocks_read: blocks (row groups, stripes) that are read of files of which not all are; ``bytes_read`` counts
+        what the columns take in them. ``blocks_skipped``: the others of these files.
+    :param notes: what else there is to say, each beginning with a word for it: ``no_better_than_statistics``.
     """
 
     version: int
@@ -44,6 +48,9 @@ class Explanation:
     not_used: dict[str, NotUsed]
     not_understood: tuple[str, ...]
     warnings: tuple[str, ...]
+    blocks_read: int = 0
+    blocks_skipped: int = 0
+    notes: tuple[str, ...] = ()
 
     @property
     def index_used(self) -> str | None:
@@ -62,6 +69,8 @@ class Explanation:
             f"  files       {self.files_read} read, {self.files_skipped} skipped",
             f"  bytes       {self.bytes_read:,} read, {self.bytes_skipped:,} skipped",
         ]
+        if self.blocks_skipped:
+            lines.append(f"  blocks      {self.blocks_read} read, {self.blocks_skipped} skipped")
         if self.nothing_matches:
             lines.append("  no row can satisfy the predicate")
         for use in self.indexes:
@@ -71,6 +80,7 @@ class Explanation:
         for name, why in self.not_used.items():
             lines.append(f"  not used {name} ({why.code}): {why.reason}")
         lines.extend(f"  only the rows can tell: {part}" for part in self.not_understood)
+        lines.extend(f"  note: {text}" for text in self.notes)
         lines.extend(f"  warning: {text}" for text in self.warnings)
         return "\n".join(lines)
 
@@ -85,6 +95,10 @@ def explain(snapshot: Snapshot, where: str | None = None, columns: Sequence[str]
     there, left = snapshot.state.files(DATA_TREE), plan.files()
     read = [file for files in left.values() for file in files]
     bytes_read, partitions = sum(file.bytes for file in read), len(snapshot.state.partitions)
+    choice = choose_blocks(plan, [name for name in snapshot.data.columns if name in {*names, *plan.columns}])
+    if choice is not None:
+        bytes_read += choice.bytes - sum(one.file.bytes for one in choice.reads)
+    gained = compared(plan)
     partitions_read = len({group[0] for group in plan.groups})
     keys = None if any(k is None for k in plan.groups.values()) else sum(len(k or ()) for k in plan.groups.values())
     return Explanation(
@@ -105,4 +119,7 @@ def explain(snapshot: Snapshot, where: str | None = None, columns: Sequence[str]
         not_used=dict(plan.not_used),
         not_understood=() if plan.predicate is None else reasons(plan.predicate),
         warnings=tuple(plan.warnings),
+        blocks_read=0 if choice is None else choice.blocks,
+        blocks_skipped=0 if choice is None else choice.skipped,
+        notes=() if gained is None else (gained,),
     )

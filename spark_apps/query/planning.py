@@ -263,7 +263,7 @@ def _by_index(plan: ReadPlan, entry: IndexEntry, question: Question) -> Narrowed
     except StorageError as error:
         return unreadable(plan, definition.name, error)
     if isinstance(found, CannotPrune):
-        return NotUsed("cannot_prune", found.reason)
+        return NotUsed(found.code, found.reason)
     groups: dict[GroupKey, Keys] = {}
     for group in plan.groups:
         if not entry.covers(group):

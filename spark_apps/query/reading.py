@@ -18,9 +18,11 @@ from spark_apps.indexes.candidates import DIRECT_KEYS
 from spark_apps.indexes.handler import Substitute
 from spark_apps.indexes.lineage import LINEAGE
 from spark_apps.layout.types import parse_type
+from spark_apps.mergetree.blocks import read_blocks
 from spark_apps.mergetree.read import empty, read_files, scan, with_keys
 from spark_apps.mergetree.schema import column, resolve
 from spark_apps.mergetree.tree import GROUP_ID, Snapshot
+from spark_apps.query.blocks import choose_blocks
 from spark_apps.query.planning import ReadPlan
 from spark_apps.query.substituting import plan_rows
 from spark_apps.timeline.files import DataFile, GroupKey
@@ -61,7 +63,13 @@ def _scans(plan: ReadPlan, names: Sequence[str]) -> list[DataFrame]:
         if group in files and wanted is not None and len(keys) + len(wanted) <= DIRECT_KEYS:
             keys |= wanted
             keyed[group] = files.pop(group)
+    choice = choose_blocks(plan, names)
+    reads = [] if choice is None else [read for read in choice.reads if read.file.group_key in files]
+    for read in reads:
+        del files[read.file.group_key]
     parts = [scan(snapshot, tree, files, names)] if files else []
+    if reads:
+        parts.append(read_blocks(snapshot, tree, reads, names))
     if keyed:
         shown = list(dict.fromkeys([*names, *tree.key]))
         rows = scan(snapshot, tree, keyed, shown).where(_one_of(snapshot, keys))
