@@ -12,6 +12,7 @@ from airflow_provider_index.operators import (
     BucketRescaleOperator,
     BuildIndexOperator,
     CompactTableOperator,
+    RegisterTableOperator,
     VerifyIndexOperator,
     WriteTableOperator,
 )
@@ -116,6 +117,15 @@ def test_rules_of_a_rescale_are_told_as_text_or_as_pairs() -> None:
     assert told(rollback="20261121170000000") == {"rollback": "20261121170000000"}
     with pytest.raises(InvalidInput, match="buckets, add beside it"):
         told(rollback=True, buckets=8, add="a,8")
+
+
+def test_a_source_of_another_address_or_format_is_another_registration() -> None:
+    def register(**fields: Any) -> dict[str, Any]:
+        return RegisterTableOperator(task_id="t", table="/lake/trips", **fields).inputs()
+
+    assert register() == register(format="parquet")
+    assert register() != register(format="delta")
+    assert register(record_key=("id",))["arguments"]["record_key"] == ["id"]
 
 
 @pytest.mark.parametrize("window", [None, "", "None"])
