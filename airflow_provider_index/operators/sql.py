@@ -127,7 +127,7 @@ class IndexSQLOperator(SparkTableOperator):
         """Where the log of a statement's table may be, as far as that can be told without Spark's catalog."""
         table = getattr(statement, "table", None)
         if table is None:
-            return [location for _name, location in self._warehouse.tables()]
+            return [found.location for found in self._warehouse.tables()]
         try:
             return [self._warehouse.locate(table)]
         except InvalidName:

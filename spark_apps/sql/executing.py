@@ -5,9 +5,12 @@ Every function takes the session, the statement and the transaction to commit un
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql.types import StructType
 
 from spark_apps.indexes.columns import IncludedColumns
 from spark_apps.sources import catalog
@@ -28,7 +31,8 @@ from spark_apps.storage.errors import (
 from spark_apps.table import IndexedTable
 from spark_apps.timeline.model import Receipt
 from spark_apps.timeline.publish import new_txn_id
-from spark_apps.timeline.warehouse import Warehouse
+from spark_apps.timeline.state import State
+from spark_apps.timeline.warehouse import FoundTable, Warehouse
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -69,7 +73,7 @@ class Session:
         """Where the log of a table may be; without a table, those of the whole warehouse."""
         if table is not None:
             return [self.locate(table)]
-        return [location for _name, location in self.warehouse.tables()]
+        return [found.location for found in self.warehouse.tables()]
 
     def under(self, txn_id: str | None) -> dict[str, Any]:
         """Under which transaction, and in which window, an action commits."""
@@ -115,7 +119,7 @@ def _nothing(statement: Any, location: str, operation: str, note: str, txn_id: s
 
 def _create_table(session: Session, statement: s.CreateTable, txn_id: str | None) -> Result:
     location = _place(session, statement)
-    properties = dict(statement.properties)
+    properties = {**_column_comments(statement.columns), **dict(statement.properties)}
     if statement.comment is not None:
         properties["comment"] = statement.comment
     txn_id = txn_id or new_txn_id("create")
@@ -137,6 +141,15 @@ def _create_table(session: Session, statement: s.CreateTable, txn_id: str | None
     receipt = session.warehouse.receipt(location, txn_id)
     assert receipt is not None
     return changed(statement, receipt, location)
+
+
+def _column_comments(columns: str) -> dict[str, str]:
+    """``COMMENT`` of columns, as properties of the table: ``comment.<column>``."""
+    try:
+        fields = StructType.fromDDL(columns).fields
+    except PySparkException:
+        return {}  # said in better words where the table is made
+    return {f"comment.{field.name}": field.metadata["comment"] for field in fields if "comment" in field.metadata}
 
 
 def _place(session: Session, statement: s.CreateTable) -> str:
@@ -162,8 +175,8 @@ def _drop_table(session: Session, statement: s.DropTable, txn_id: str | None) ->
     try:
         table = session.load(statement.table)
     except TableNotFound as error:
-        _refuse_index_table(session, statement.table, error)
         if not statement.if_exists:
+            _refuse_index_table(session, statement.table, error)
             raise
         return _nothing(statement, location, "drop_table", "there is no such table", txn_id)
     return changed(statement, table.drop(**session.under(txn_id)), location)
@@ -171,17 +184,22 @@ def _drop_table(session: Session, statement: s.DropTable, txn_id: str | None) ->
 
 def _refuse_index_table(session: Session, name: str, error: TableNotFound) -> None:
     """Dropping what stores an index, as if it were a table, is refused with the statement that does it."""
-    for table_name, location in session.warehouse.tables():
-        try:
-            table = session.load(location)
-        except TableNotFound:
-            continue
-        for index in table.indexes.values():
-            if index.definition.index_table is not None and index.definition.index_table.lower() == name.lower():
+    for found, state in _live(session.warehouse):
+        for entry in state.indexes.values():
+            called = entry.definition.index_table
+            if called is not None and called.lower() == name.lower():
                 raise InvalidInput(
-                    f"{name!r} is the index table of the index {index.name!r} on {table_name!r}.",
-                    hint=f"DROP INDEX `{index.name}` ON {table_name} drops both.",
+                    f"{name!r} is the index table of the index {entry.definition.name!r} on {found.name!r}.",
+                    hint=f"DROP INDEX `{entry.definition.name}` ON {found.name} drops both.",
                 ) from error
+
+
+def _live(warehouse: Warehouse) -> Iterator[tuple[FoundTable, State]]:
+    """The tables of a warehouse that were not dropped, by their logs alone."""
+    for found in warehouse.tables():
+        state = found.state()
+        if state is not None:
+            yield found, state
 
 
 def _drop_partition(session: Session, statement: s.DropPartition, txn_id: str | None) -> Result:
@@ -230,14 +248,11 @@ def _create_index(session: Session, statement: s.CreateIndex, txn_id: str | None
                 hint="Choose another name, drop that one first, or say IF NOT EXISTS.",
             )
         return _nothing(statement, table.uri, "create_index", f"the index exists: {what}", txn_id)
-    included = None
-    if statement.include or statement.exclude:
-        included = IncludedColumns(include=statement.include, exclude=statement.exclude)
     receipt = table.create_index(
         statement.index,
         statement.kind,
         statement.columns,
-        included=included,
+        included=_included(statement),
         deferred=statement.deferred,
         properties=dict(statement.properties),
         if_not_exists=statement.if_not_exists,
@@ -270,22 +285,17 @@ def _owner(session: Session, index: str) -> IndexedTable:
             f"The index {index!r} is named without its table, and no warehouse is known to look for it in.",
             hint=f"Write DROP INDEX {index} ON the table.",
         )
-    owners = []
-    for _name, location in session.warehouse.tables():
-        try:
-            table = session.load(location)
-        except TableNotFound:  # dropped
-            continue
-        if index.lower() in map(str.lower, table.indexes):
-            owners.append(table)
+    owners = [
+        found.location for found, state in _live(session.warehouse) if index.lower() in map(str.lower, state.indexes)
+    ]
     if not owners:
         raise IndexNotFound(f"No table of {session.warehouse.root} has an index {index!r}.", hint="Check the name.")
     if len(owners) > 1:
         raise InvalidInput(
-            f"{len(owners)} tables have an index {index!r}: {', '.join(table.uri for table in owners[:3])}.",
+            f"{len(owners)} tables have an index {index!r}: {', '.join(owners[:3])}.",
             hint=f"Write DROP INDEX {index} ON the one that is meant.",
         )
-    return owners[0]
+    return session.load(owners[0])
 
 
 def _rebuild_index(session: Session, statement: s.RebuildIndex, txn_id: str | None) -> Result:
@@ -293,12 +303,14 @@ def _rebuild_index(session: Session, statement: s.RebuildIndex, txn_id: str | No
 
 
 def _refresh_index(session: Session, statement: s.RefreshIndex, txn_id: str | None) -> Result:
-    more: dict[str, Any] = {}
-    if statement.include or statement.exclude:
-        more["included"] = IncludedColumns(include=statement.include, exclude=statement.exclude)
-    if statement.schema is not None:
-        more["schema"] = statement.schema
+    more = {"included": _included(statement), "schema": statement.schema}
     return _refresh(session, statement, statement.mode, statement.partition, txn_id, **more)
+
+
+def _included(statement: s.CreateIndex | s.RefreshIndex) -> IncludedColumns | None:
+    if statement.include is None and statement.exclude is None:
+        return None
+    return IncludedColumns(statement.include, statement.exclude)
 
 
 def _refresh(

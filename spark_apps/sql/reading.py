@@ -243,19 +243,13 @@ class Reader(Transformer[Token, tuple[s.Statement, ...]]):
             if inner is not None and columns is not None:
                 raise Refused(clauses["kind"].token, "The columns are given twice, before and after USING.")
             columns = columns if inner is None else inner
-        if {"INCLUDE", "EXCLUDE"} <= clauses.keys():
-            raise Refused(
-                clauses["EXCLUDE"].token,
-                "An index has either columns that it includes or columns that it leaves out.",
-                "Keep one of INCLUDE and EXCLUDE.",
-            )
         return s.CreateIndex(
             index=name.value,
             table=table.value,
             kind="secondary" if kind is None else _kind(kind),
             columns=tuple(at.value for at in columns or ()),
-            include=_values(clauses, "INCLUDE") or (),
-            exclude=_values(clauses, "EXCLUDE") or (),
+            include=_values(clauses, "INCLUDE"),
+            exclude=_values(clauses, "EXCLUDE"),
             deferred="WITH DEFERRED REBUILD" in clauses,
             properties=_texts(clauses.get("IDXPROPERTIES")),
             index_table=_value(clauses, "IN TABLE"),
@@ -293,8 +287,8 @@ class Reader(Transformer[Token, tuple[s.Statement, ...]]):
             table=table.value,
             mode=mode,  # type: ignore[arg-type]
             partition=partition[0].value if partition else None,
-            include=_values(clauses, "INCLUDE") or (),
-            exclude=_values(clauses, "EXCLUDE") or (),
+            include=_values(clauses, "INCLUDE"),
+            exclude=_values(clauses, "EXCLUDE"),
             schema=clauses["SCHEMA"].value.text if "SCHEMA" in clauses else None,
         )
 

@@ -81,7 +81,7 @@ class DropPartition(Statement):
 class CreateIndex(Statement):
     """``CREATE INDEX [IF NOT EXISTS] x ON t …``.
 
-    :param include: columns to carry beside the indexed ones; :param exclude: all but these.
+    :param include: columns to carry beside the indexed ones, ``()`` for none; :param exclude: all but these.
     :param partition_by: ``None`` where nothing was said, ``()`` for an index that spans all partitions.
     """
 
@@ -90,8 +90,8 @@ class CreateIndex(Statement):
     table: str
     kind: str
     columns: tuple[str, ...] = ()
-    include: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = ()
+    include: tuple[str, ...] | None = None
+    exclude: tuple[str, ...] | None = None
     deferred: bool = False
     properties: tuple[tuple[str, str], ...] = ()
     index_table: str | None = None
@@ -140,8 +140,8 @@ class RefreshIndex(Statement):
     table: str
     mode: Literal["incremental", "full", "quick"] = "incremental"
     partition: PartitionSpec | None = None
-    include: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = ()
+    include: tuple[str, ...] | None = None
+    exclude: tuple[str, ...] | None = None
     schema: str | None = None
 
 

@@ -14,6 +14,7 @@ from spark_apps.storage.names import check_table_name
 from spark_apps.storage.store import Store
 from spark_apps.timeline.log import Timeline, commit_key
 from spark_apps.timeline.model import Receipt
+from spark_apps.timeline.state import State
 from spark_apps.timeline.transactions import find_receipt
 
 LOGS_OF_SOURCES = "_indexes"
@@ -21,6 +22,20 @@ LOGS_OF_SOURCES = "_indexes"
 
 _DEEPEST = 3
 """How many folders a name may have when a warehouse is listed: catalog, database, table."""
+
+
+@dataclass(frozen=True)
+class FoundTable:
+    """A table of a warehouse: its name, its location, and the store of its log (beside it for a registered source)."""
+
+    name: str
+    location: str
+    log: Store
+
+    def state(self) -> State | None:
+        """The newest state, ``None`` if the table was dropped. :raises LogDamaged: :raises NewerFormat:"""
+        state = Timeline(self.log).refresh()
+        return None if state.dropped or state.definition is None else state
 
 
 @dataclass(frozen=True)
@@ -74,23 +89,24 @@ class Warehouse:
         log = self.log_of(location)
         return None if log is None else find_receipt(Timeline(log), txn_id)
 
-    def tables(self) -> Iterator[tuple[str, str]]:
-        """Name and location of every table below the root, by its log, dropped ones too.
+    def tables(self) -> Iterator[FoundTable]:
+        """Every table below the root, found by its log, dropped ones too.
 
         Only folders are listed, and none inside a table. Without a root there is nothing to list.
         """
         if self.root is not None:
             yield from self._below(Store(self.root, self.options), ())
 
-    def _below(self, root: Store, parts: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    def _below(self, root: Store, parts: tuple[str, ...]) -> Iterator[FoundTable]:
         for name in root.folders("/".join(parts)):
             path = "/".join((*parts, name))
             if name == LOGS_OF_SOURCES:
                 for source in root.folders(path):
-                    yield ".".join((*parts, source)), root.below("/".join((*parts, source))).uri
+                    location = root.below("/".join((*parts, source))).uri
+                    yield FoundTable(".".join((*parts, source)), location, root.below(f"{path}/{source}"))
             elif name.startswith(("_", ".")):
                 continue
             elif root.head(f"{path}/{commit_key(0)}") is not None:
-                yield ".".join((*parts, name)), root.below(path).uri
+                yield FoundTable(".".join((*parts, name)), root.below(path).uri, root.below(path))
             elif len(parts) + 1 < _DEEPEST:
                 yield from self._below(root, (*parts, name))

@@ -66,7 +66,6 @@ def test_a_hyphen_in_a_name_is_explained() -> None:
         ("COMMENT 'a' COMMENT 'b'", "COMMENT is given twice", "COMMENT 'b'"),
         ("USING secondary AS 'compact'", "kind of the index is given twice", "AS"),
         ("USING secondary (b)", "columns are given twice", "USING"),
-        ("INCLUDE (b) EXCLUDE (c)", "either columns that it includes or", "EXCLUDE"),
         ("USING bucket", "layout of the table itself", "bucket"),
         ("IDXPROPERTIES ('a' = 'b', 'A' = 'c')", "'A' is given twice", "'A'"),
         ("IDXPROPERTIES ('a' = NULL)", "cannot be NULL", "NULL"),

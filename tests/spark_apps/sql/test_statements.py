@@ -82,6 +82,9 @@ INDEXES: dict[str, Statement] = {
     "CREATE INDEX c ON t (a) USING secondary OPTIONS (shards 4)": CreateIndex(
         "c", "t", "secondary", ("a",), properties=(("shards", "4"),)
     ),
+    "CREATE INDEX c ON t (a) USING covering INCLUDE (b) EXCLUDE ()": CreateIndex(
+        "c", "t", "covering", ("a",), include=("b",), exclude=()
+    ),
     "REFRESH INDEX x ON t": RefreshIndex("x", "t"),
     "REFRESH INDEX x ON t FULL PARTITION (dt = DATE '2024-11-11')": RefreshIndex(
         "x", "t", "full", (("dt", "2024-11-11"),)
@@ -157,8 +160,8 @@ def test_our_own_options_and_the_layout_clause() -> None:
         """
         CREATE TABLE IF NOT EXISTS db.t (id int NOT NULL, n string) USING indexed
         CLUSTERED BY (id) INTO 4 BUCKETS LOCATION '/lake/t' COMMENT 'rides'
-        TBLPROPERTIES (record_key = 'id', preCombineField = 'n', hoodie.record.merge.mode = EVENT_TIME_ORDERING_,
-                       'team.owner' = 'me')""".replace("EVENT_TIME_ORDERING_", "'EVENT_TIME_ORDERING'")
+        TBLPROPERTIES (record_key = 'id', preCombineField = 'n', hoodie.record.merge.mode = 'EVENT_TIME_ORDERING',
+                       'team.owner' = 'me')"""
     )
 
     assert statement == CreateTable(
