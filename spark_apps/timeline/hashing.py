@@ -13,7 +13,7 @@ import hashlib
 import io
 import json
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -259,8 +259,10 @@ def _move(store: ObjectStore, path: str) -> None:
 
 def _was_named(timeline: Timeline, instant: str, path: str) -> bool:
     commit = timeline.read(timeline.newest_by(instant))
-    return commit is not None and path in _paths_of(commit.actions)
+    return commit is not None and path in paths_of(commit.actions)
 
 
-def _paths_of(actions: Sequence[AnyAction]) -> list[str | None]:
-    return [a.path for a in actions if isinstance(a, PutHashingConfig | DropHashingConfig | HashingMeta)]
+def paths_of(actions: Iterable[AnyAction]) -> list[str]:
+    """The hashing files that a commit with these actions names."""
+    naming = (a.path for a in actions if isinstance(a, PutHashingConfig | DropHashingConfig | HashingMeta))
+    return [path for path in naming if path is not None]

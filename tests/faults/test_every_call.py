@@ -24,7 +24,7 @@ from spark_apps.storage.errors import (
     TableExists,
     WindowNotOpen,
 )
-from spark_apps.timeline import checkpoints, cleaning, creation, log, publish, sidecars
+from spark_apps.timeline import checkpoints, cleaning, creation, hashing, log, publish, sidecars, state
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.transactions import abort, resume
 from tests.simulation import work
@@ -161,6 +161,14 @@ def rescale_in_window(job: work.Job) -> None:
             raise
 
 
+def change_rules(job: work.Job) -> None:
+    for txn, count in (("rules", 3), ("other-rules", 4)):
+        try:
+            work.rescale(job, txn, A, count, rules=True)
+        except AlreadyCommitted:
+            continue
+
+
 def with_a_writer_at_work(world: work.World) -> None:
     some_rows(world)
     effect(world, "sleeper", A, {"1": 77})
@@ -235,6 +243,7 @@ SCENARIOS = (
     Scenario("compact, refresh and compact the index", some_rows, compact_and_refresh, ("c", "r", "ci")),
     Scenario("window with rescale", with_a_writer_at_work, rescale_in_window,
              ("rescale.open", "rescale", "rescale.close")),
+    Scenario("change of rules with archive", some_rows, change_rules, ("rules", "other-rules")),
     Scenario("abort of a sleeping writer", with_a_writer_at_work, abort_the_sleeper, ()),
     Scenario("clean", with_garbage, clean, ()),
     Scenario("restore", some_rows, restore, ("back",)),
@@ -317,10 +326,25 @@ def check_no_garbage(world: work.World) -> None:
     needed |= {path for version in kept for _, path in world.checker.versions[version].files}
     folders = ("_index/hashing/config/", "_index/hashing/meta/")
     stored |= {key for key in world.objects.bodies if key.startswith(folders)}
-    head = Timeline.load(SimulatedStore(world.objects)).head
-    needed |= {*head.config_paths.values(), *head.meta_paths}
+    timeline = Timeline.load(SimulatedStore(world.objects))
+    needed |= {*timeline.head.config_paths.values(), *timeline.head.meta_paths}
     if stored != needed:
         raise Violation(f"Left over: {sorted(stored - needed)}; lost: {sorted(needed - stored)}.")
+    check_hashing(world, timeline)
+
+
+def check_hashing(world: work.World, timeline: Timeline) -> None:
+    """Every hashing file that a commit names is there, or in the archive, and tells what the state of then tells."""
+    for commit in timeline.commits():
+        for path in hashing.paths_of(commit.actions):
+            then = timeline.rebuild(commit.version)
+            body = world.objects.bodies.get(path) or world.objects.bodies.get(hashing.archived(path))
+            if body is None:
+                raise Violation(f"Version {commit.version} names {path}, which is gone.")
+            told = hashing.read_meta(body[0]) if "/meta/" in path else hashing.read_config(body[0])
+            counts = {p: (entry.buckets, entry.since) for p, entry in then.partitions.items()}
+            if told != (counts if "/meta/" in path else tuple(then.configs)):
+                raise Violation(f"{path}, named by version {commit.version}, tells {told}.")
 
 
 def late(points: list[Point]) -> list[Point]:
@@ -337,6 +361,9 @@ def test_every_call_may_fail_in_every_way(
 ) -> None:
     if "sidecar" in scenario.name:
         monkeypatch.setattr(sidecars, "INLINE_ACTIONS", 1)
+    if "archive" in scenario.name:
+        monkeypatch.setattr(state, "CONFIGS_KEPT", 1)
+        monkeypatch.setattr(state, "METAS_KEPT", 1)
     monkeypatch.setattr(checkpoints, "_EVERY_COMMITS", 5)
     tried = 0
     points = list(points_of(scenario))

@@ -22,7 +22,9 @@ from spark_apps.timeline.model import (
     AnyAction,
     Cover,
     Field,
+    HashingConfig,
     IndexDefinition,
+    PutHashingConfig,
     PutIndex,
     PutPartition,
     Receipt,
@@ -101,7 +103,8 @@ def create(store: SimulatedStore, timeline: Timeline, txn: str) -> Receipt:
     """The table, with an index that covers it."""
     definition = TableDefinition("t", (Field("p", "string"), Field("k", "string"), Field("v", "bigint")), ("k",))
     index = IndexDefinition("by_key", "record", ("k",), "1", shards=SHARDS)
-    return create_table(store, definition, (PutIndex(index, covered=True),), txn_id=txn, timeline=timeline)[1]
+    actions = (PutIndex(index, covered=True), PutHashingConfig(HashingConfig("", BUCKETS)))
+    return create_table(store, definition, actions, txn_id=txn, timeline=timeline)[1]
 
 
 def bucket(key: str, count: int) -> str:
@@ -200,8 +203,10 @@ def compact_index(job: Job, txn: str, shard: str) -> Receipt:
     return transaction.commit(actions, writes=(Write(shard_scope(INDEX_TREE, shard), "fold"),))
 
 
-def rescale(job: Job, txn: str, partition: str, count: int, window: int | None = None) -> Receipt:
-    """The same rows in another number of buckets, at the highest place there was."""
+def rescale(
+    job: Job, txn: str, partition: str, count: int, window: int | None = None, *, rules: bool = False
+) -> Receipt:
+    """The same rows in another number of buckets, at the highest place there was; with ``rules`` these change too."""
     transaction = job.begin("rescale", txn, window=window)
     base = transaction.base
     files = base.files(DATA_TREE, partition)
@@ -214,9 +219,11 @@ def rescale(job: Job, txn: str, partition: str, count: int, window: int | None =
     place = max(file.place for file in files)
     actions: list[AnyAction] = [RemoveFile(DATA_TREE, file.path) for file in files]
     actions += [PutPartition(partition, count), *bases(job, transaction, partition, rows, count, place)]
-    return transaction.commit(
-        actions, reads=(partition_scope(partition),), writes=(Write(partition_scope(partition), "replace"),)
-    )
+    writes = [Write(partition_scope(partition), "replace")]
+    if rules:
+        actions.append(PutHashingConfig(HashingConfig("", count)))
+        writes.append(Write(CONFIG_SCOPE, "replace"))
+    return transaction.commit(actions, reads=(partition_scope(partition),), writes=writes)
 
 
 def withdraw(job: Job, transaction: Transaction) -> Receipt:

@@ -36,6 +36,7 @@ from tests.simulation.store import ERROR_AFTER, ERROR_BEFORE, OK, SimulatedStore
 from tests.spark_apps.timeline.conftest import A, B, new_job, upsert
 
 FOLDER = "_index/hashing/"
+FIRST = hashing.FIRST_INSTANT
 
 
 def files(world: work.World, folder: str) -> list[str]:
@@ -124,8 +125,9 @@ def test_configs_hold_all_history_under_the_instants_of_their_commits(job: work.
     one = configure(job, "one", 8, r"\d{1,2},16")
     two = configure(job, "two", 4)
     path = f"_index/hashing/config/{two}.hashing_config"
-    assert list(job.timeline.refresh().config_paths) == [one, two]
+    assert list(job.timeline.refresh().config_paths) == [FIRST, one, two]
     assert config(job, path) == {
+        FIRST: {"expression": "", "rule": "regex", "default": work.BUCKETS},
         one: {"expression": r"\d{1,2},16", "rule": "regex", "default": 8},
         two: {"expression": "", "rule": "regex", "default": 4},
     }
@@ -135,8 +137,8 @@ def test_configs_hold_all_history_under_the_instants_of_their_commits(job: work.
 def test_rules_taken_back_are_gone_from_the_state_and_from_the_next_config(job: work.Job, world: work.World) -> None:
     one, two = configure(job, "one", 8), configure(job, "two", 4)
     back = job.begin("rescale", "back").commit((DropHashingConfig(two),), writes=(Write(CONFIG_SCOPE, "replace"),))
-    assert [entry.instant for entry in Timeline.load(job.store).head.configs] == [one]
-    assert config(job, f"_index/hashing/config/{back.instant}.hashing_config").keys() == {one}
+    assert [entry.instant for entry in Timeline.load(job.store).head.configs] == [FIRST, one]
+    assert config(job, f"_index/hashing/config/{back.instant}.hashing_config").keys() == {FIRST, one}
 
 
 def test_two_writers_with_different_rules_for_one_partition_the_second_hears_both_counts(job: work.Job) -> None:
@@ -210,7 +212,7 @@ def test_older_configs_and_metas_are_archived_and_counts_of_their_time_stay_read
     state = job.timeline.refresh()
     assert files(world, "config") == list(state.config_paths.values())
     assert files(world, "meta") == state.meta_paths
-    assert [len(files(world, name)) for name in ("config", "meta", "archive/config", "archive/meta")] == [5, 10, 9, 4]
+    assert [len(files(world, name)) for name in ("config", "meta", "archive/config", "archive/meta")] == [5, 10, 10, 4]
     for version, number in versions.items():
         then = job.timeline.at(version)
         assert {path: entry.buckets for path, entry in then.partitions.items()} == {
@@ -230,9 +232,9 @@ def test_what_could_not_be_archived_is_archived_by_the_cleaner(job: work.Job, wo
     job.timeline = Timeline.load(job.store, lambda: world.objects.now)
     for number in range(7):
         configure(job, f"c{number}", number + 1)
-    assert len(files(world, "config")) == 7
+    assert len(files(world, "config")) == 8
     work.clean(new_job(world), "clean", 99, 0.0, 1e9)
-    assert (len(files(world, "config")), len(files(world, "archive/config"))) == (5, 2)
+    assert (len(files(world, "config")), len(files(world, "archive/config"))) == (5, 3)
 
 
 # --- creation -------------------------------------------------------------------------------------------------------
