@@ -84,6 +84,7 @@ def describe_error(error: BaseException) -> ErrorDocument:
     trace = "".join(traceback.format_exception(error))[-20_000:]
     if not isinstance(error, LakeIndexError):
         text = str(error).split("\nJVM stacktrace:")[0].strip() or type(error).__name__
+        text = "\n".join([*getattr(error, "__notes__", ()), text])
         return ErrorDocument(type(error).__name__, text[:4000], trace=trace)
     receipt = getattr(error, "receipt", None)
     return ErrorDocument(

@@ -26,7 +26,7 @@ _DEEPEST = 3
 
 @dataclass(frozen=True)
 class FoundTable:
-    """A table of a warehouse: its name, its location, and the store of its log (beside it for a registered source)."""
+    """A table of a warehouse: its name, where it can be loaded from (a registered source by its log), and its log."""
 
     name: str
     location: str
@@ -74,7 +74,11 @@ class Warehouse:
 
     def log_of(self, location: str) -> Store | None:
         """The store of the log of a table at a location, dropped or not; a registered source's stands beside it."""
-        above, _, name = location.rstrip("/").rpartition("/")
+        whole = Store(location, self.options)
+        above, _, name = whole.uri.rstrip("/").rpartition("/")
+        if above.endswith(":/"):  # a whole bucket, which nothing stands beside
+            return whole if whole.head(commit_key(0)) is not None else None
+        # Asked from above: a folder that is not there is not made by looking into it.
         parent = Store(above or "/", self.options)
         for path in (name, f"{LOGS_OF_SOURCES}/{name}"):
             if parent.head(f"{path}/{commit_key(0)}") is not None:
@@ -102,8 +106,8 @@ class Warehouse:
             path = "/".join((*parts, name))
             if name == LOGS_OF_SOURCES:
                 for source in root.folders(path):
-                    location = root.below("/".join((*parts, source))).uri
-                    yield FoundTable(".".join((*parts, source)), location, root.below(f"{path}/{source}"))
+                    log = root.below(f"{path}/{source}")
+                    yield FoundTable(".".join((*parts, source)), log.uri, log)
             elif name.startswith(("_", ".")):
                 continue
             elif root.head(f"{path}/{commit_key(0)}") is not None:
