@@ -19,6 +19,8 @@ class Lake:
 
     airflow: LocalAirflow
     warehouse: Path
+    landing: Path
+    """Folder that raw flights arrive in."""
 
     @property
     def client(self) -> AirflowClient:
