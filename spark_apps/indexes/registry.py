@@ -8,11 +8,8 @@ these, so metadata alone never makes code load.
 
 from __future__ import annotations
 
-import os
-from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
-
 from spark_apps.indexes.handler import IndexHandler
+from spark_apps.layout.plugins import Plugins
 from spark_apps.storage.errors import InvalidInput
 
 GROUP = "airflow_provider_index.index_kinds"
@@ -21,32 +18,35 @@ GROUP = "airflow_provider_index.index_kinds"
 ALLOWED = "AIRFLOW_PROVIDER_INDEX_HANDLERS"
 """Environment variable: dotted paths of handler classes, separated by commas, that may be loaded as kinds."""
 
-_BUILT_IN = {
-    "record": "spark_apps.indexes.record:RecordHandler",
-    "secondary": "spark_apps.indexes.secondary:SecondaryHandler",
-    "compact": "spark_apps.indexes.compact:CompactHandler",
-    "covering": "spark_apps.indexes.covering:CoveringHandler",
-}
-_found: dict[str, IndexHandler] = {}
-_allowed: set[str] = set()
+_KINDS: Plugins[IndexHandler] = Plugins(
+    "index kind",
+    IndexHandler,  # type: ignore[type-abstract]
+    GROUP,
+    ALLOWED,
+    {
+        "record": "spark_apps.indexes.record:RecordHandler",
+        "secondary": "spark_apps.indexes.secondary:SecondaryHandler",
+        "compact": "spark_apps.indexes.compact:CompactHandler",
+        "covering": "spark_apps.indexes.covering:CoveringHandler",
+    },
+    f"{__name__}.allow",
+    error=InvalidInput,
+)
 
 
 def register(handler: IndexHandler) -> None:
     """Makes a handler known under its kind's name. :raises InvalidInput: if the name is taken."""
-    if handler.kind in _BUILT_IN or _found.setdefault(handler.kind, handler) is not handler:
-        raise InvalidInput(f"There is an index kind {handler.kind!r} already.", hint="Choose another name.")
+    _KINDS.register(handler.kind, handler)
 
 
 def allow(*classes: str) -> None:
     """Lets the kinds named by these dotted class paths (``package.module.Class``) be loaded in this process."""
-    _allowed.update(classes)
+    _KINDS.allow(*classes)
 
 
 def find(kind: str) -> IndexHandler:
     """The handler of a kind. :raises InvalidInput: naming the kinds that are known."""
-    if kind not in _found:
-        _found[kind] = _load(kind)
-    return _found[kind]
+    return _KINDS.find(kind)
 
 
 def available(kind: str) -> IndexHandler | None:
@@ -55,36 +55,3 @@ def available(kind: str) -> IndexHandler | None:
         return find(kind)
     except InvalidInput:
         return None
-
-
-def _load(kind: str) -> IndexHandler:
-    if kind in _BUILT_IN:
-        return _instance(kind, EntryPoint(kind, _BUILT_IN[kind], GROUP))
-    offered = {point.name: point for point in entry_points(group=GROUP)}
-    if kind in offered:
-        return _instance(kind, offered[kind])
-    if "." in kind and kind in _allowed | set(_listed(os.environ.get(ALLOWED, ""))):
-        module, _, name = kind.rpartition(".")
-        return _instance(kind, EntryPoint(kind, f"{module}:{name}", GROUP))
-    known = sorted({*_BUILT_IN, *_found, *offered})
-    hint = f"Known are: {', '.join(known)}."
-    if "." in kind:
-        hint += f" To load that class, list it in {ALLOWED}, or pass it to spark_apps.indexes.registry.allow()."
-    raise InvalidInput(f"There is no index kind {kind!r} in this process.", hint=hint)
-
-
-def _listed(text: str) -> list[str]:
-    return [part.strip() for part in text.split(",") if part.strip()]
-
-
-def _instance(kind: str, point: EntryPoint) -> IndexHandler:
-    try:
-        handler = getattr(import_module(point.module), point.attr)()
-    except (ImportError, AttributeError) as error:
-        raise InvalidInput(
-            f"The handler of index kind {kind!r} ({point.value}) cannot be loaded: {error}.",
-            hint="Install the package that brings it, on the cluster too.",
-        ) from error
-    if not isinstance(handler, IndexHandler):
-        raise InvalidInput(f"{point.value} is no IndexHandler.", hint="See spark_apps.indexes.handler.")
-    return handler

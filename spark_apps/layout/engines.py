@@ -243,6 +243,7 @@ _ENGINES: Plugins[RuleEngine] = Plugins(
     GROUP,
     ALLOWED,
     {"regex": RegexEngine(), "range": RangeEngine()},
+    f"{__name__}.allow",
 )
 
 

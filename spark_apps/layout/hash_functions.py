@@ -53,6 +53,7 @@ FUNCTIONS: Plugins[HashFunction] = Plugins(
     GROUP,
     ALLOWED,
     {},
+    f"{__name__}.allow",
     reserved=("java", "xxhash64", "sql:<expression>"),
 )
 

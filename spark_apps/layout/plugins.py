@@ -12,7 +12,7 @@ from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import Generic, TypeVar
 
-from spark_apps.storage.errors import InvalidRule
+from spark_apps.storage.errors import InvalidInput, InvalidRule
 
 T = TypeVar("T")
 
@@ -24,7 +24,10 @@ class Plugins(Generic[T]):
     :param base: the class that every one of them is an instance of.
     :param group: entry points: name -> class.
     :param variable: environment variable with dotted paths of classes, separated by commas, that may be loaded.
+    :param built_in: name -> the thing, or where its class is found: ``module:Class``, loaded when asked for.
+    :param allower: dotted path of the function that calls :meth:`allow`, for the error.
     :param reserved: names that stand for something else already; told among the known ones.
+    :param error: what is raised.
     """
 
     def __init__(
@@ -33,33 +36,39 @@ class Plugins(Generic[T]):
         base: type[T],
         group: str,
         variable: str,
-        built_in: Mapping[str, T],
+        built_in: Mapping[str, T | str],
+        allower: str,
         reserved: Collection[str] = (),
+        error: type[InvalidInput] = InvalidRule,
     ) -> None:
         self.what, self.base, self.group, self.variable = what, base, group, variable
+        self._allower, self._error = allower, error
         self._built_in = dict(built_in)
         self._reserved = frozenset(reserved)
         self._found: dict[str, T] = {}
         self._allowed: set[str] = set()
 
     def register(self, name: str, thing: T) -> None:
-        """Makes something known under a new name. :raises InvalidRule: if the name is taken: tables persist it."""
+        """Makes something known under a new name. :raises InvalidInput: if the name is taken: tables persist it."""
         if name in self._built_in or name in self._reserved or self._found.setdefault(name, thing) is not thing:
-            raise InvalidRule(f"The {self.what} {name!r} exists already.", hint="Choose another name.")
+            raise self._error(f"The {self.what} {name!r} exists already.", hint="Choose another name.")
 
     def allow(self, *classes: str) -> None:
         """Lets the classes of these dotted paths (``package.module.Class``) be loaded in this process."""
         self._allowed.update(classes)
 
     def find(self, name: str) -> T:
-        """What has this name. :raises InvalidRule: naming those that are known."""
-        if name in self._built_in:
-            return self._built_in[name]
+        """What has this name. :raises InvalidInput: naming those that are known."""
         if name not in self._found:
             self._found[name] = self._load(name)
         return self._found[name]
 
     def _load(self, name: str) -> T:
+        built_in = self._built_in.get(name)
+        if isinstance(built_in, str):
+            return self._instance(name, EntryPoint(name, built_in, self.group))
+        if built_in is not None:
+            return built_in
         offered = {point.name: point for point in entry_points(group=self.group)}
         if name in offered:
             return self._instance(name, offered[name])
@@ -69,19 +78,19 @@ class Plugins(Generic[T]):
             return self._instance(name, EntryPoint(name, f"{module}:{attribute}", self.group))
         hint = f"Known are: {', '.join(sorted({*self._built_in, *self._reserved, *self._found, *offered}))}."
         if "." in name:
-            hint += f" To load that class, list it in the environment variable {self.variable}."
-        raise InvalidRule(f"There is no {self.what} named {name!r} in this process.", hint=hint)
+            hint += f" To load that class, list it in {self.variable}, or pass it to {self._allower}()."
+        raise self._error(f"There is no {self.what} named {name!r} in this process.", hint=hint)
 
     def _instance(self, name: str, point: EntryPoint) -> T:
         try:
             thing = getattr(import_module(point.module), point.attr)()
         except (ImportError, AttributeError, TypeError) as error:
-            raise InvalidRule(
+            raise self._error(
                 f"The {self.what} {name!r} ({point.value}) cannot be loaded: {error}.",
                 hint="Install the package that brings it, on the cluster too; the class must need no arguments.",
             ) from error
         if not isinstance(thing, self.base):
-            raise InvalidRule(
+            raise self._error(
                 f"{point.value} is no {self.what}.", hint=f"Derive it from {self.base.__module__}.{self.base.__name__}."
             )
         return thing

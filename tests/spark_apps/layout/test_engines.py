@@ -122,7 +122,7 @@ DOTTED = f"{__name__}.PrefixEngine"
 @pytest.fixture
 def registry():
     built_in = {"regex": engines.RegexEngine()}
-    return plugins.Plugins("rule engine", engines.RuleEngine, engines.GROUP, engines.ALLOWED, built_in)
+    return plugins.Plugins("rule engine", engines.RuleEngine, engines.GROUP, engines.ALLOWED, built_in, "engines.allow")
 
 
 def test_given_an_unknown_engine_then_the_known_ones_are_named():
