@@ -274,7 +274,7 @@ class State:
         if action.tree != DATA_TREE and self.index_of_tree(action.tree) is None:
             return  # of an index that was dropped meanwhile; the file is nobody's and the cleaner takes it
         file = DataFile.of(action, commit.version)
-        if self._is_known(file):
+        if self._is_known(file, effect):
             return
         if action.tree == DATA_TREE and not self._has_files(file.group_key):
             effect.born.add(file.group_key)
@@ -284,11 +284,18 @@ class State:
             effect.arrived.add(file.group_key)
             (effect.changed if file.place == commit.version else effect.moved).add(file.group_key)
 
-    def _is_known(self, file: DataFile) -> bool:
-        """Whether a file of a source was told of already: two refreshes at once find the same new files."""
+    def _is_known(self, file: DataFile, effect: _Effect) -> bool:
+        """Whether a file of a source was told of already: two refreshes at once find the same new files. If they found
+        different ones under one name, the later word counts."""
         if file.tree != DATA_TREE or self.definition is None or self.definition.source is None:
             return False
-        return any(there.path == file.path for there in self.file_set.files(DATA_TREE, *file.group_key))
+        if any(there.path == file.path for there in self.file_set.files(DATA_TREE, *file.group_key)):
+            return True
+        if self.file_set.has(DATA_TREE, file.path):
+            other = self.file_set.remove(DATA_TREE, file.path)
+            assert other is not None
+            effect.cut.add(other.group_key)
+        return False
 
     def _remove(self, action: model.RemoveFile, _commit: Commit, effect: _Effect) -> None:
         file = self.file_set.remove(action.tree, action.path)

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import functions as F
 
 from spark_apps import IncludedColumns, IndexedTable
+from spark_apps.actions.verify import verify
+from spark_apps.indexes.covering_entries import columns_of, stage_entries, stages_of
+from spark_apps.indexes.handler import IndexContext
+from spark_apps.timeline.files import DataFile
 from tests.spark_apps.frames import frame
 from tests.spark_apps.indexes.support import index_files, local
 
@@ -48,7 +54,8 @@ def test_given_writes_since_then_rows_of_the_index_give_way_to_them(spark: Any, 
     told = check()
     assert told.index_used == "cov" and told.files_read == 0 and told.indexes[0].replaces == 2
     assert table.explain(where).not_used["cov"].code == "lacks_columns"
-    changed = [(1, "b", "c3", 9, "new"), (3, "b", "c2", 1, "new"), (400, "b", "c1", 1, "new"), (2, "a", "c1", 7, "")]
+    changed: list[tuple[Any, ...]] = [(1, "b", "c3", 9, "new"), (3, "b", "c2", 1, "new"), (400, "b", "c1", 1, "new")]
+    changed.append((2, "a", "c1", 7, ""))
     table.upsert(frame(spark, changed, DDL))
     expected.update({row[0]: row for row in changed})
     assert table.delete("id IN (8, 15)").committed
@@ -66,3 +73,54 @@ def test_given_writes_since_then_rows_of_the_index_give_way_to_them(spark: Any, 
     assert check().files_read == 0 and not table.indexes["cov"].lagging
     report = table.verify("cov")
     assert report.ok and report.rows == report.entries == len(expected) and not report.stale
+
+
+def test_given_any_damage_of_the_index_then_the_rows_are_scanned_and_verify_repairs_it(
+    spark: Any, tmp_path: Path
+) -> None:
+    table = _kinds(spark, tmp_path / "t")
+    where, columns = "city = 'c1'", ["id", "city", "n"]
+    expected = sorted(((r[0], r[2], r[3]) for r in _rows(range(200)) if r[2] == "c1"), key=repr)
+    [used] = table.explain(where, columns).indexes
+    assert (used.name, used.files) == ("cov", 1)
+    for file in index_files(table, "cov"):
+        whole = local(table, file).read_bytes()
+        for garbled in (None, whole[:-20], whole[:60] + bytes(b ^ 0xFF for b in whole[60:80]) + whole[80:]):
+            if file.group == "coverage":
+                continue
+            local(table, file).unlink() if garbled is None else local(table, file).write_bytes(garbled)
+            assert _read(table, where, columns) == expected
+        local(table, file).write_bytes(whole)
+    assert table.verify("cov").ok
+    spoiled = next(file for file in index_files(table, "cov") if file.rows)
+    _spoil(local(table, spoiled))
+    assert not table.verify("cov").ok
+    version = table.version
+    assert table.verify("cov", repair=True).repaired == version + 1 == table.version
+    assert table.verify("cov").ok and _read(table, where, columns) == expected
+    assert table.verify("cov", repair=True).repaired is None and table.version == version + 1
+
+
+def _spoil(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+
+
+def test_given_entries_that_disagree_with_the_rows_then_verify_says_how(spark: Any, tmp_path: Path) -> None:
+    table = _kinds(spark, tmp_path / "t")
+    files = [file for file in index_files(table, "cov") if file.rows]
+    rows = spark.read.parquet(*[str(local(table, file)) for file in files])
+    wrong = rows.where("id <> 4").withColumn("n", F.expr("IF(id = 6, 77, n)"))
+    wrong = wrong.unionAll(wrong.where("id = 9").withColumn("id", F.lit(9000).cast("bigint")))
+    context = IndexContext(table.snapshot, table.indexes["cov"].definition, "_index/indexes/cov/spoiled")
+    stages = {file.group: stages_of(file) for file in files}
+    spoiled = stage_entries(context, wrong, columns_of(files[0]), "entries", stages)
+    state = table.snapshot.state.copy()
+    for file in files:
+        state.file_set.remove(file.tree, file.path)
+    for action in spoiled:
+        state.file_set.add(DataFile.of(action, state.version))
+    report = verify(replace(table.snapshot, state=state, intact=set()), "cov")
+    assert (report.missing, report.too_many, report.wrong_values) == (1, 1, 1)
+    assert {(d.fault, d.key["id"]) for d in report.differences} == {
+        ("missing", 4), ("too many", 9000), ("wrong values", 6),
+    }  # fmt: skip

@@ -1,0 +1,174 @@
+"""What a state says of an index over a source, held against a model of what the index was told; without Spark.
+
+Several refreshes look at a source that changes all the while, each starts from whatever version and listing it has, and
+they commit in any order that the log allows. Whatever happens, an index must never count as covering a file that it was
+not told of.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_apps.actions.observing import Observation, _writes, difference, folded_in
+from spark_apps.mergetree.tree import Snapshot
+from spark_apps.sources.files import Listing, SourceFile
+from spark_apps.timeline.conflicts import Intent, conflict
+from spark_apps.timeline.model import (
+    DATA_TREE,
+    FORMAT_VERSION,
+    AnyAction,
+    Commit,
+    Cover,
+    Field,
+    IndexDefinition,
+    PutIndex,
+    PutTable,
+    SourceDefinition,
+    TableDefinition,
+    Write,
+    definition_scope,
+    shard_scope,
+)
+from spark_apps.timeline.state import State
+
+TABLE = TableDefinition("t", (Field("a", "int"),), (), ("p",), bucketed=False, source=SourceDefinition("csv", "/s"))
+INDEXES = {name: IndexDefinition(name, "secondary", ("a",), f"id-{name}") for name in ("one", "two")}
+
+# A listing: what stands under each of five names, by a number that says which contents; 0 is no file.
+LISTINGS = st.tuples(*[st.integers(0, 2)] * 5)
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("source"), LISTINGS),
+        st.tuples(st.just("begin"), st.sampled_from(["one", "two"]), st.sampled_from(["refresh", "quick", "in p=0"])),
+        st.tuples(st.just("commit"), st.integers(0, 5)),
+    ),
+    max_size=25,
+)
+
+
+def listing(contents: tuple[int, ...]) -> Listing:
+    files = [
+        SourceFile(f"file:///s/{n}", 10 * n + kind, float(kind), partition=f"p={n % 2}", partition_values=(str(n % 2),))
+        for n, kind in enumerate(contents)
+        if kind
+    ]
+    return Listing(tuple(files))
+
+
+@dataclass
+class Lake:
+    """The log of one source as a list of commits, and what each index really holds."""
+
+    commits: list[Commit] = field(default_factory=list)
+    told: dict[str, set[str]] = field(default_factory=lambda: {name: set() for name in INDEXES})
+
+    def state(self) -> State:
+        state = State()
+        for commit in self.commits:
+            state.apply(commit)
+        return state
+
+    def add(self, base: int, actions: list[AnyAction], writes: list[Write], maintained: list[str]) -> bool:
+        """Commits, unless what landed since the base forbids it."""
+        intent = Intent("x", f"t{len(self.commits)}", 1, base, tuple(actions), writes=tuple(writes))
+        if any(conflict(intent, other) for other in self.commits[base + 1 :]):
+            return False
+        number = len(self.commits)
+        self.commits.append(
+            Commit(
+                FORMAT_VERSION,
+                number,
+                f"{number:017d}",
+                "x",
+                f"t{number}",
+                1,
+                base,
+                (),
+                tuple(writes),
+                None,
+                tuple(maintained),
+                tuple(actions),
+            )
+        )
+        return True
+
+
+class Refresh:
+    """A refresh as the template does it: look, work on the state with the difference folded in, commit both."""
+
+    def __init__(self, lake: Lake, name: str, mode: str, seen: Listing) -> None:
+        self.name, self.mode = name, mode
+        base = lake.state()
+        self.base = base.version
+        only = {"p=0"} if mode == "in p=0" else None
+        found = difference(base, seen, only)
+        folded = folded_in(base, found)
+        self.observation = Observation(Snapshot(None, None, folded), tuple(found), _writes(base, found))  # type: ignore[arg-type]
+        tree = INDEXES[name].tree
+        lag = {group for group in folded.indexes[name].lag if only is None or group[0] in only}
+        live = {file.group_key for file in folded.files(DATA_TREE)}
+        self.adds = {group[1] for group in lag & live}
+        self.drops = {group[1] for group in lag - live}
+        self.own: list[AnyAction] = []
+        if mode != "quick" and lag:
+            self.own = [Cover(tree, self.base, None if only is None else tuple(only))]
+
+    def commit(self, lake: Lake) -> None:
+        if not self.own and not self.observation.actions:
+            return
+        writes = [*self.observation.writes]
+        if self.own:
+            tree = INDEXES[self.name].tree
+            writes += [Write(shard_scope(tree, "0"), "backdated"), Write(definition_scope(self.name), "fold")]
+        if lake.add(self.base, self.observation.beside(self.own), writes, self.observation.told(self.own)) and self.own:
+            lake.told[self.name] = (lake.told[self.name] | self.adds) - self.drops
+
+
+@given(LISTINGS, STEPS)
+def test_an_index_never_counts_as_covering_a_file_that_it_was_not_told_of(
+    first: tuple[int, ...], steps: list[tuple[object, ...]]
+) -> None:
+    lake, now, open_ones, seen = Lake(), first, list[Refresh](), {first}
+    begun = [PutTable(TABLE), *difference(empty_state(), listing(first))]
+    lake.add(-1, begun, [Write(definition_scope("*"), "replace")], [])
+    for name, index in INDEXES.items():
+        files = lake.state().files(DATA_TREE)
+        lake.add(lake.state().version, [PutIndex(index), Cover(index.tree, lake.state().version)], [], [])
+        lake.told[name] = {file.group for file in files}
+    for step in steps:
+        if step[0] == "source":
+            now = step[1]  # type: ignore[assignment]
+            seen.add(now)
+        elif step[0] == "begin":
+            open_ones.append(Refresh(lake, str(step[1]), str(step[2]), listing(now)))
+        elif open_ones:
+            open_ones.pop(int(step[1]) % len(open_ones)).commit(lake)  # type: ignore[call-overload]
+        state = lake.state()
+        for contents in seen:
+            shown = folded_in(state, difference(state, listing(contents)))
+            there = {file.group for file in shown.files(DATA_TREE)}
+            assert there == {str(file.lineage) for file in listing(contents).files}
+            for name in INDEXES:
+                covered = {
+                    group
+                    for partition, group in shown.groups(DATA_TREE)
+                    if shown.indexes[name].covers((partition, group))
+                }
+                assert covered <= lake.told[name]
+    # Left alone, one refresh covers all, and the next finds nothing to do.
+    for name in INDEXES:
+        Refresh(lake, name, "refresh", listing(now)).commit(lake)
+        again = Refresh(lake, name, "refresh", listing(now))
+        assert not again.own and not again.observation.actions
+        assert not again.observation.snapshot.state.indexes[name].lag
+    assert {file.group for file in lake.state().files(DATA_TREE)} == {str(f.lineage) for f in listing(now).files}
+
+
+def empty_state() -> State:
+    """A state that knows its table and nothing else."""
+    state = State()
+    state.apply(Commit(FORMAT_VERSION, 0, "0", "x", "t", 1, -1, actions=(PutTable(TABLE),)))
+    return state
