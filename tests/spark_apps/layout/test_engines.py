@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from importlib.metadata import EntryPoint
+from pathlib import Path
 
 import pytest
 
@@ -166,3 +168,16 @@ def test_given_an_engine_of_an_installed_package_then_it_is_found_by_its_name(re
         registry.find("gone")
     with pytest.raises(InvalidRule, match="is no rule engine"):
         registry.find("no_engine")
+
+
+def test_given_the_engine_of_the_documentation_then_it_does_what_the_page_says():
+    page = (Path(__file__).parents[3] / "docs" / "rescale.md").read_text(encoding="utf-8")
+    (source,) = (
+        block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "class WeekdayEngine" in block
+    )
+    names = {}
+    exec(source, names)
+    engines.register("weekday", names["WeekdayEngine"]())
+    rules = BucketRules("weekday", "sat|sun,64", 8)
+    days = ("2024-11-08", "2024-11-09", "2024-11-10", "2024-11-11", None)
+    assert [rules.count_for(path(dt=day, r="x")) for day in days] == [8, 64, 64, 8, 8]
