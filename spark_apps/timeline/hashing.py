@@ -78,10 +78,10 @@ _META_SCHEMA: dict[str, Any] = {
 
 
 def config_body(configs: Iterable[HashingConfig]) -> bytes:
-    """The bytes of a ``.hashing_config`` file: every config in force under its instant, oldest first."""
+    """The bytes of a ``.hashing_config`` file: every config in force under its instant, the newest first."""
     versions = {
         config.instant: {"expression": config.expressions or "", "rule": config.rule, "default": config.default}
-        for config in configs
+        for config in sorted(configs, key=lambda config: config.instant, reverse=True)
     }
     return json.dumps(versions, indent=2, ensure_ascii=False).encode()
 

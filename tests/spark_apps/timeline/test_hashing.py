@@ -131,6 +131,7 @@ def test_configs_hold_all_history_under_the_instants_of_their_commits(job: work.
         one: {"expression": r"\d{1,2},16", "rule": "regex", "default": 8},
         two: {"expression": "", "rule": "regex", "default": 4},
     }
+    assert list(config(job, path)) == [two, one, FIRST]
     assert hashing.read_config(job.store.get(path)) == tuple(job.timeline.head.configs)
 
 
