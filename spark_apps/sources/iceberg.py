@@ -40,13 +40,12 @@ _METADATA = ".metadata.json"
 _AS_PARTITION = {"tinyint", "smallint", "int", "bigint", "string", "boolean", "date"}
 # The object store's names of what pyiceberg's file access calls otherwise.
 _IO_NAMES = {
-    "aws_access_key_id": "s3.access-key-id",
-    "aws_secret_access_key": "s3.secret-access-key",
-    "aws_session_token": "s3.session-token",
-    "aws_region": "s3.region",
-    "aws_endpoint": "s3.endpoint",
-    "endpoint": "s3.endpoint",
+    "access_key_id": "s3.access-key-id",
+    "secret_access_key": "s3.secret-access-key",
+    "session_token": "s3.session-token",
     "region": "s3.region",
+    "endpoint": "s3.endpoint",
+    "endpoint_url": "s3.endpoint",
 }
 
 
@@ -61,7 +60,8 @@ class IcebergTable:
     ) -> None:
         self._location = locate(location) if location else None
         self._options = dict(options)
-        self._properties = {_IO_NAMES.get(k.lower(), k): str(v) for k, v in (storage_options or {}).items()}
+        given = {key.lower().removeprefix("aws_"): value for key, value in (storage_options or {}).items()}
+        self._properties = {_IO_NAMES.get(name, name): str(value) for name, value in given.items()}
         self._partition_by: tuple[str, ...] | None = None
         self._version: str | None = None
         self._tasks: dict[str, dict[str, Any]] = {}

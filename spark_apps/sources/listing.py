@@ -19,6 +19,7 @@ from spark_apps.storage.errors import StorageError, StorageUnavailable
 from spark_apps.storage.store import Store
 
 _AT_ONCE = 16
+_WORTH_A_LISTING = 64
 
 
 @dataclass(frozen=True)
@@ -108,23 +109,29 @@ def _remote(base: str, options: Mapping[str, Any] | None) -> Iterator[Found]:
 
 
 def check_unchanged(
-    location: str, files: Iterable[tuple[str, int, float | None, str | None]], options: Mapping[str, Any] | None
+    location: Location, files: Iterable[tuple[str, int, float | None, str | None]], options: Mapping[str, Any] | None
 ) -> None:
-    """Looks at files again before they are read.
+    """Looks at files again before they are read: one by one, or by listing the location where they are many and each
+    look is a call over the network.
 
     :param files: path, bytes, time of change, and etag of each as they were listed.
     :raises ObjectNotFound: :raises StorageError: naming the first that is gone or another one by now.
     """
     files = list(files)
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        now = list(pool.map(lambda file: _look(file[0], options), files))
+    now: list[Found | None]
+    if len(files) >= _WORTH_A_LISTING and not location.is_local:
+        listed = {found.path: found for found in list_files(location, options)}
+        now = [listed.get(file[0]) for file in files]
+    else:
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            now = list(pool.map(lambda file: _look(file[0], options), files))
     for (path, size, modified, etag), there in zip(files, now, strict=True):
         if there is None:
-            raise gone_file(path, location)
+            raise gone_file(path, location.uri)
         same_time = modified is None or abs(there.modified - modified) < 1e-6
         if there.bytes != size or not same_time or (etag is not None and there.etag is not None and etag != there.etag):
             raise StorageError(
-                f"{path} of the source {location} was rewritten after it was listed.",
+                f"{path} of the source {location.uri} was rewritten after it was listed.",
                 outcome="Nothing was changed.",
                 hint="Load the table again, which lists the source anew.",
             )

@@ -80,7 +80,7 @@ class PlainFiles:
             (file.path, file.bytes, (file.extra or {}).get("modified"), (file.extra or {}).get("etag"))
             for file in files
         ]
-        check_unchanged(self._location.uri, known, self._storage_options)
+        check_unchanged(self._location, known, self._storage_options)
 
     def rows(self, file: DataFile, schema: StructType) -> Any:
         """Spark reads plain files itself."""
