@@ -170,7 +170,8 @@ def check_new_partitions(intent: Intent, commit: Commit) -> None:
     """
     if CONFIG_SCOPE not in intent.reads:
         return
-    mine = intent.bucket_counts
+    replaced = _replaced_partitions(intent)
+    mine = {path: count for path, count in intent.bucket_counts.items() if path not in replaced}
     for action in commit.actions:
         if isinstance(action, PutPartition) and mine.get(action.path, action.buckets) != action.buckets:
             raise BucketCountMismatch(
@@ -183,10 +184,9 @@ def check_new_partitions(intent: Intent, commit: Commit) -> None:
 
 def check_bucket_counts(state: State, intent: Intent) -> None:
     """:raises BucketCountMismatch: naming both counts. A commit that replaces the whole partition sets its count."""
-    replaced = [write.scope for write in intent.writes if write.mode == "replace"]
-    if any(scope.kind == "table" for scope in replaced):
+    if any(write.mode == "replace" and write.scope.kind == "table" for write in intent.writes):
         return
-    sets = {scope.partition for scope in replaced if scope.kind == "partition"}
+    sets = _replaced_partitions(intent)
     given = intent.bucket_counts
     for partition, count in given.items():
         there = state.partitions.get(partition)
@@ -207,6 +207,12 @@ def check_bucket_counts(state: State, intent: Intent) -> None:
                 f"wrote a file of bucket {action.group}.",
                 hint="Run it again.",
             )
+
+
+def _replaced_partitions(intent: Intent) -> set[str | None]:
+    """The partitions whose count the intent sets anew."""
+    scopes = (write.scope for write in intent.writes if write.mode == "replace")
+    return {scope.partition for scope in scopes if scope.kind == "partition"}
 
 
 def check_windows(state: State, intent: Intent, now: float) -> Window | None:

@@ -9,7 +9,14 @@ from typing import Any
 import fastavro
 import pytest
 
-from spark_apps.storage.errors import BucketCountMismatch, CommitStateUnknown, InvalidRule, LogDamaged, TableNotFound
+from spark_apps.storage.errors import (
+    BucketCountMismatch,
+    CommitStateUnknown,
+    ConcurrentWrite,
+    InvalidRule,
+    LogDamaged,
+    TableNotFound,
+)
 from spark_apps.storage.store import Store
 from spark_apps.timeline import hashing
 from spark_apps.timeline.creation import create_table
@@ -152,6 +159,14 @@ def test_two_writers_with_different_rules_for_one_partition_the_second_hears_bot
         partition(slow, A, 8)
     assert "Run it again" in str(e.value)
     assert counts(job) == {A: 16}
+
+
+def test_a_rescale_that_a_writer_overtook_hears_of_the_writer_and_not_of_counts(job: work.Job) -> None:
+    upsert(job, "one", A, k0=1)
+    slow = job.begin("rescale", "slow")
+    upsert(job, "two", A, k0=2)
+    with pytest.raises(ConcurrentWrite, match=r"two.*has changed"):
+        slow.commit((PutPartition(A, 5),), reads=(CONFIG_SCOPE,), writes=(Write(partition_scope(A), "replace"),))
 
 
 def test_a_commit_that_was_overtaken_names_a_meta_with_the_partitions_of_both(job: work.Job, world: work.World) -> None:
