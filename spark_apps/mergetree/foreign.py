@@ -58,6 +58,9 @@ def read_foreign(snapshot: Snapshot, tree: Tree, files: Iterable[DataFile], colu
         fresh = [file for file in files if file.path not in snapshot.intact]
         snapshot.foreign.check(fresh)
         snapshot.intact.update(file.path for file in fresh)
+    if not files:
+        told = [T.StructField(name, _type(tree, name), True) for name in columns]
+        return snapshot.spark.createDataFrame([], T.StructType(told))
     plain = [file for file in files if THROUGH not in (file.extra or {})]
     parts = [_read(snapshot, tree, plain, columns)] if plain else []
     for file in files:

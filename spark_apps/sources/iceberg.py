@@ -136,9 +136,13 @@ class IcebergTable:
             )
         values = [_plain_value(told[name], types[name]) for name in identity]
         kinds = [types[name] for name in identity]
+        beside = sorted(str(name) for name in told.keys() - set(identity))
         deletes = sorted(str(delete.file_path) for delete in task.delete_files)
         if deletes:
             why = "delete files"
+        elif why is None and beside:
+            # Such a column may stand in the metadata only.
+            why = f"partition column {beside[0]!r}, by which the table was not partitioned when it was registered"
         elif why is None and str(data.file_format).rpartition(".")[2].upper() != "PARQUET":
             why = f"data files of format {str(data.file_format).rpartition('.')[2]}"
         return SourceFile(

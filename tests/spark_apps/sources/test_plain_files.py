@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 import pyarrow.csv
 import pyarrow.orc
 import pytest
@@ -290,6 +291,43 @@ def test_what_writes_rows_is_refused_and_what_cannot_be_registered_is_named(spar
     with pytest.raises(errors.InvalidInput, match="partition columns"):
         IndexedTable.load(spark, table.uri)
     assert table.version == 0
+
+
+def test_keys_that_repeat_or_are_null_are_found_in_every_file_that_holds_them(spark: Any, tmp_path: Path) -> None:
+    source = tmp_path / "loose"
+    ids = {"p=1/a": [1, 1, None], "p=1/b": [2, None], "p=2/c": [1, 3], "p=2/d": [3, 4]}
+    for name, values in ids.items():
+        write(source / f"{name}.parquet", pa.table({"id": pa.array(values, pa.int32())}))
+    table = IndexedTable.register(spark, source, record_key=["id"])
+    table.create_index("by_id", kind="record")
+    assert table.verify("by_id").ok
+    expected = {"id = 1": 3, "id IS NULL": 2, "id IN (2, 3)": 3, "id = 9": 0, "id = 3 AND p = 2": 2}
+    for where, count in expected.items():
+        assert table.read(where).count() == count, where
+        assert [file.path[-9] for file in table.locate(where)] == [
+            name[-1] for name, values in ids.items() if _matches(where, name, values)
+        ], where
+
+    write(source / "p=1" / "e.parquet", pa.table({"id": pa.array([5], pa.int32())}))
+    (source / "p=2" / "c.parquet").unlink()
+    table = IndexedTable.load(spark, source)
+    assert table.refresh_index("by_id", partitions=["p=1"]).metrics["source.files_added"] == 1
+    assert table.explain("id = 5").files_read == 1 and table.indexes["by_id"].lagging == 1
+    assert table.refresh_index("by_id", partitions=["p=1"]).version is None
+    assert table.refresh_index("by_id").metrics["source.files_removed"] == 1
+    assert [file.path[-9] for file in table.locate("id IN (3, 5)")] == ["d", "e"]
+    assert table.refresh_index("by_id", mode="full").committed and table.verify("by_id").ok
+
+    assert table.drop().committed
+    with pytest.raises(errors.TableNotFound):
+        IndexedTable.load(spark, source)
+    again = IndexedTable.register(spark, source)
+    assert again.version > table.version and not again.indexes and again.read("id = 1").count() == 2
+
+
+def _matches(where: str, name: str, values: list[int | None]) -> bool:
+    rows = {"id = 1": [1], "id IS NULL": [None], "id IN (2, 3)": [2, 3], "id = 9": [], "id = 3 AND p = 2": [3]}[where]
+    return bool(set(rows) & set(values)) and ("p = 2" not in where or name.startswith("p=2"))
 
 
 def test_two_refreshes_at_once_tell_of_the_same_new_files_and_neither_is_refused(spark: Any, tmp_path: Path) -> None:
