@@ -61,7 +61,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
         "scheduler__task_instance_heartbeat_timeout": "20",
         "scheduler__task_instance_heartbeat_timeout_detection_interval": "5",
     }
-    variables = {"flights_landing": str(landing)}
+    variables = {"flights_landing": str(landing), "flights_copies": str(landing.with_name("copies"))}
     with LocalAirflow(dags, connections=connections, variables=variables, config=config) as airflow:
         airflow.client.wait_for_dags("writing", "windows", "killing", "waiting", "upkeep", *DAGS)
         yield Lake(airflow, warehouse, landing)
