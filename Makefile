@@ -8,6 +8,8 @@ STAMP  := $(VENV)/.ready
 PYTEST := $(BIN)/python -m pytest
 PATHS  := airflow_provider_index spark_apps dags_examples tests benchmarks
 FOUND  := $(wildcard $(PATHS))
+# Each worker has a Spark of its own, which leaves a core idle half of the time.
+WORKERS ?= 2
 
 .DEFAULT_GOAL := help
 .PHONY: help venv demo test check format bench model faults races clean
@@ -30,7 +32,7 @@ demo: venv  ## The whole main job on real flights, on a real Airflow
 	$(BIN)/python -m dags_examples.demo $(DEMO_ARGS)
 
 test: venv  ## All tests
-	$(PYTEST) $(TEST_ARGS)
+	$(PYTEST) -n $(WORKERS) --dist loadfile $(TEST_ARGS)
 
 check: venv  ## Formatter, linter, types, import contracts
 	$(BIN)/ruff format --check $(FOUND)
