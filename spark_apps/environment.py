@@ -27,6 +27,7 @@ OLDEST_JAVA = 17
 LIBRARIES = {
     "fastavro": "fastavro",
     "google-re2": "re2",
+    "lark": "lark",
     "msgspec": "msgspec",
     "obstore": "obstore",
     "pyarrow": "pyarrow",
