@@ -24,7 +24,7 @@ from spark_apps.storage.errors import (
     TableExists,
     WindowNotOpen,
 )
-from spark_apps.timeline import checkpoints, cleaning, creation, hashing, log, publish, sidecars, state
+from spark_apps.timeline import checkpoints, cleaning, creation, log, publish, sidecars, state
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.transactions import abort, resume
 from tests.simulation import work
@@ -326,25 +326,10 @@ def check_no_garbage(world: work.World) -> None:
     needed |= {path for version in kept for _, path in world.checker.versions[version].files}
     folders = ("_index/hashing/config/", "_index/hashing/meta/")
     stored |= {key for key in world.objects.bodies if key.startswith(folders)}
-    timeline = Timeline.load(SimulatedStore(world.objects))
-    needed |= {*timeline.head.config_paths.values(), *timeline.head.meta_paths}
+    head = Timeline.load(SimulatedStore(world.objects)).head
+    needed |= {*head.config_paths.values(), *head.meta_paths}
     if stored != needed:
         raise Violation(f"Left over: {sorted(stored - needed)}; lost: {sorted(needed - stored)}.")
-    check_hashing(world, timeline)
-
-
-def check_hashing(world: work.World, timeline: Timeline) -> None:
-    """Every hashing file that a commit names is there, or in the archive, and tells what the state of then tells."""
-    for commit in timeline.commits():
-        for path in hashing.paths_of(commit.actions):
-            then = timeline.rebuild(commit.version)
-            body = world.objects.bodies.get(path) or world.objects.bodies.get(hashing.archived(path))
-            if body is None:
-                raise Violation(f"Version {commit.version} names {path}, which is gone.")
-            told = hashing.read_meta(body[0]) if "/meta/" in path else hashing.read_config(body[0])
-            counts = {p: (entry.buckets, entry.since) for p, entry in then.partitions.items()}
-            if told != (counts if "/meta/" in path else tuple(then.configs)):
-                raise Violation(f"{path}, named by version {commit.version}, tells {told}.")
 
 
 def late(points: list[Point]) -> list[Point]:

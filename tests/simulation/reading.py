@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from spark_apps.timeline import hashing
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.model import DATA_TREE
 from spark_apps.timeline.state import State
@@ -42,7 +43,22 @@ def check_all(checker: Checker) -> None:
     folded = State()
     for commit in timeline.commits():
         folded.apply(commit)
+        for path in hashing.paths_of(commit.actions):
+            check_hashing_file(checker, path, folded)
     check_state(checker, store, folded)
+
+
+def check_hashing_file(checker: Checker, path: str, then: State) -> None:
+    """A hashing file that a commit names is there, or in the archive, and tells what the state of then tells."""
+    bodies = checker.objects.bodies
+    found = bodies.get(path) or bodies.get(hashing.archived(path))
+    if found is None:
+        raise Violation(f"Version {then.version} names {path}, which is gone.")
+    counts = {partition: (entry.buckets, entry.since) for partition, entry in then.partitions.items()}
+    is_meta = path.endswith(".hashing_meta")
+    told = hashing.read_meta(found[0]) if is_meta else hashing.read_config(found[0])
+    if told != (counts if is_meta else tuple(then.configs)):
+        raise Violation(f"{path}, named by version {then.version}, tells {told}.")
 
 
 def check_state(checker: Checker, store: SimulatedStore, state: State) -> None:
