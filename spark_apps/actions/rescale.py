@@ -45,7 +45,8 @@ WINDOW_SECONDS = 900.0
 than this."""
 
 BYTES_PER_SECOND = 12e6
-"""What one core rewrites, until a rescale of the table itself has shown its rate: measured on small rows."""
+"""What one core rewrites, until a rescale of the table itself has shown its rate: 13e6 were measured with two cores, 2
+million rows of 50 bytes and a text key."""
 
 _START_SECONDS = 2.0
 _COMMITS_LOOKED_AT = 50
@@ -160,8 +161,8 @@ class Rescale(Action):
         for commit in reversed(list(self._recent_commits())):
             told = commit.metrics
             if commit.operation == self.operation and told.get("bytes_before", 0) >= _WRITTEN_BYTES:
-                rate = told["bytes_before"] / max(told.get("seconds", 0.0), 0.001)
-                return round(_START_SECONDS + size / rate, 1), f"the rescale in version {commit.version}"
+                seconds = told.get("seconds", 0.0) * size / told["bytes_before"]
+                return round(max(seconds, 0.1), 1), f"the rescale in version {commit.version}"
         cores = _cores(snapshot)
         return round(_START_SECONDS + size / (BYTES_PER_SECOND * cores), 1), f"{BYTES_PER_SECOND:g} bytes/s on a core"
 
