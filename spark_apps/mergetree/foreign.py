@@ -8,6 +8,7 @@ its format (:class:`~spark_apps.mergetree.tree.ForeignFiles`).
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 
@@ -67,6 +68,12 @@ def read_foreign(snapshot: Snapshot, tree: Tree, files: Iterable[DataFile], colu
         if THROUGH in (file.extra or {}):
             parts.append(_read_through(snapshot, tree, file, columns))
     return reduce(DataFrame.unionAll, parts)
+
+
+def not_as_it_stands(files: Iterable[DataFile]) -> list[str]:
+    """What is said of files that Spark would not read rightly: how many, through what they are read, and why."""
+    told = Counter((extra[THROUGH], extra.get(WHY, "")) for file in files if THROUGH in (extra := file.extra or {}))
+    return [f"{count:,} files are read through {name}: {why}" for (name, why), count in sorted(told.items())]
 
 
 def values_of(snapshot: Snapshot, file: DataFile) -> dict[str, str | None]:

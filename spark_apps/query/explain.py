@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from spark_apps.mergetree.foreign import not_as_it_stands
 from spark_apps.mergetree.schema import resolve
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.query.blocks import choose_blocks, compared
@@ -121,5 +122,5 @@ def explain(snapshot: Snapshot, where: str | None = None, columns: Sequence[str]
         warnings=tuple(plan.warnings),
         blocks_read=0 if choice is None else choice.blocks,
         blocks_skipped=0 if choice is None else choice.skipped,
-        notes=() if gained is None else (gained,),
+        notes=(*(() if gained is None else (gained,)), *not_as_it_stands(read)),
     )

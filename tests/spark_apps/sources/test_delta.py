@@ -107,6 +107,7 @@ def test_deleted_rows_of_deletion_vectors_stay_deleted_and_only_those_files_leav
     assert rows_of(table.read()) == theirs(source)
     assert "deletion vector" in caplog.text and "2.parquet" not in caplog.text
     assert table.read("id IN (0, 2)").count() == 0
+    assert table.explain().notes == ("1 files are read through deltalake: deletion vector",)
     assert table.refresh_index("by_id").committed
     assert table.verify("by_id").ok
     assert table.explain("id = 2").files_read == 0, "the index has heard of the deletion"
