@@ -22,6 +22,7 @@ from spark_apps.indexes.compact_entries import (
     stage_entries,
     stage_files,
 )
+from spark_apps.indexes.comparing_blocks import compare_blocks
 from spark_apps.indexes.handler import (
     Candidates,
     CannotPrune,
@@ -34,6 +35,7 @@ from spark_apps.indexes.handler import (
 )
 from spark_apps.indexes.lineage import Coverage, carrier, carriers, entry_files, indexable, stage_id
 from spark_apps.indexes.ranges import NOTHING
+from spark_apps.indexes.verification import VerificationReport
 from spark_apps.layout.partitions import parse_partition_path
 from spark_apps.layout.types import parse_type
 from spark_apps.mergetree.read import read_files
@@ -246,6 +248,8 @@ class CompactHandler(IndexHandler):
                 told[members[0].lineage] = group
             else:
                 groups.add(group)  # whatever the log says, of this one nothing is known here
+        if groups and not told:
+            return CannotPrune("it tells of none of the files", "covers_nothing")
         asked = [file for file in entry_files(files) if self._may_hold(context, file, question)]
         found = find_blocks(context, asked, question, int(context.definition.properties[MOST_VALUES]))
         if isinstance(found, CannotPrune):
@@ -257,6 +261,9 @@ class CompactHandler(IndexHandler):
         groups.update(told[lineage] for lineage in live)
         few = {lineage: frozenset(held) for lineage, held in live.items() if len(held) < found.of[lineage]}
         return Candidates(frozenset(groups), None, found.files, found.bytes, few)
+
+    def verify(self, context: IndexContext) -> VerificationReport:
+        return compare_blocks(context)
 
     def _may_hold(self, context: IndexContext, file: DataFile, question: Question) -> bool:
         types = {field.name: field.type for field in context.table.fields}
