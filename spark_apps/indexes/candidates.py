@@ -9,7 +9,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql.types import StructField, StructType
 
-from spark_apps.indexes.handler import Candidates, IndexContext, Key
+from spark_apps.indexes.handler import Candidates, CannotPrune, IndexContext, Key
 from spark_apps.indexes.locating import Locator, groups_of
 from spark_apps.indexes.lookup import Found, TooMany, damaged, lookup, shards_of
 from spark_apps.mergetree.read import scan, with_keys
@@ -27,8 +27,8 @@ SPARK_ERRORS = (PySparkException, Py4JError)
 _CROWDED = 20
 
 
-def candidates(context: IndexContext, tree: Tree, keys: Collection[Key]) -> Candidates:
-    """Where the rows can be that the entries with these keys point to.
+def candidates(context: IndexContext, tree: Tree, keys: Collection[Key]) -> Candidates | CannotPrune:
+    """Where the rows can be that the entries with these keys point to; without a Spark session told for few keys only.
 
     :param tree: of the index; the keys are values of its ``hash_fields``.
     :raises StorageError: if a file of the index is missing or damaged.
@@ -38,6 +38,8 @@ def candidates(context: IndexContext, tree: Tree, keys: Collection[Key]) -> Cand
             return _of_few(context, tree, lookup(context.snapshot, tree, keys, context.definition.shards))
         except TooMany:
             pass
+    if not context.snapshot.has_spark:
+        return CannotPrune(f"{len(keys):,} keys are looked up by a Spark job, and there is no session", "no_session")
     return _of_many(context, tree, keys)
 
 

@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from spark_apps.indexes.handler import PARTITION
-from spark_apps.layout.hashing import is_known
+from spark_apps.layout.hashing import is_known, on_driver
 from spark_apps.layout.partitions import parse_partition_path
 from spark_apps.mergetree.buckets import bucket_column, buckets_of
 from spark_apps.mergetree.inline import inline
@@ -91,7 +91,7 @@ class Locator:
         table = snapshot.table
         types = {field.name: field.type for field in table.fields}
         fields = table.hash_fields or table.record_key
-        self.known = is_known(table.hash_function)
+        self.known = is_known(table.hash_function) and (snapshot.has_spark or on_driver(table.hash_function))
         self._spark = snapshot.spark
         self._counts = {path: entry.buckets or 1 for path, entry in snapshot.state.partitions.items()}
         self._places = [table.record_key.index(name) for name in fields]

@@ -83,11 +83,16 @@ def buckets_of(
 
     :param fields: hash field -> its Spark type; a key has a value for each.
     """
-    # A class need not know of nulls, which no key of a table has; a predicate may ask for one.
-    nulls = hash_function not in _EXPRESSIONS and any(value is None for key in keys for value in key)
-    if on_driver(hash_function) and not nulls:
+    if computable(hash_function, keys):
         return [bucket_id(key, count, hash_function, list(fields.values())) for key in keys]
     return _by_spark(spark, fields, keys, count, hash_function)
+
+
+def computable(hash_function: str, keys: Collection[Sequence[Any]]) -> bool:
+    """Whether :func:`buckets_of` needs no Spark for these keys."""
+    # A class need not know of nulls, which no key of a table has; a predicate may ask for one.
+    nulls = hash_function not in _EXPRESSIONS and any(value is None for key in keys for value in key)
+    return on_driver(hash_function) and not nulls
 
 
 def _by_spark(

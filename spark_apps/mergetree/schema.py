@@ -14,6 +14,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from spark_apps.mergetree.type_text import type_of
 from spark_apps.storage.errors import InvalidInput, InvalidSchema, UnknownColumn
 from spark_apps.storage.names import check_column_name
 from spark_apps.timeline.model import Field
@@ -48,10 +49,8 @@ def parse_type(text: str) -> T.DataType:
 @lru_cache(maxsize=256)
 def struct_type(fields: tuple[Field, ...]) -> T.StructType:
     """The Spark schema of a table's fields."""
-    inner = ", ".join(f"{quote(field.name)}: {field.type}" for field in fields)
-    parsed = parse_type(f"struct<{inner}>")
-    return T.StructType([T.StructField(f.name, f.dataType, own.nullable)
-                         for f, own in zip(parsed.fields, fields, strict=True)])  # fmt: skip
+    types = [type_of(field.type) or parse_type(field.type) for field in fields]
+    return T.StructType([T.StructField(f.name, kind, f.nullable) for f, kind in zip(fields, types, strict=True)])
 
 
 def quote(name: str) -> str:

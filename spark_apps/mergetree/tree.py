@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 from pyspark.sql.types import StructField, StructType
 
 from spark_apps.mergetree.schema import struct_type
+from spark_apps.storage.errors import StorageError
 from spark_apps.timeline.files import DataFile, GroupKey, merge_order
 from spark_apps.timeline.model import DATA_TREE, Field, TableDefinition
 
@@ -130,6 +131,21 @@ class ForeignFiles(Protocol):
         ``schema``."""
 
 
+class NeedsSpark(StorageError):
+    """Something was asked for that only a Spark session can tell, where there is none."""
+
+
+class _NoSpark:
+    """Stands where a Spark session would, in processes that have none; whatever is asked of it is refused."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise NeedsSpark(f"There is no Spark session here, and {name!r} of one was asked for.")
+
+
+NO_SPARK = cast("SparkSession", _NoSpark())
+"""The session of a snapshot that is planned and read without one."""
+
+
 @dataclass(frozen=True)
 class Snapshot:
     """A table at one version, together with the Spark session and the store to read it with.
@@ -143,6 +159,11 @@ class Snapshot:
     state: State
     intact: set[str] = field(default_factory=set, compare=False, repr=False)
     foreign: ForeignFiles | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def has_spark(self) -> bool:
+        """Whether there is a session; without one only what the driver can tell by itself is to be had."""
+        return self.spark is not NO_SPARK
 
     @property
     def table(self) -> TableDefinition:

@@ -18,7 +18,7 @@ from spark_apps.indexes.registry import available
 from spark_apps.layout.hashing import is_known
 from spark_apps.layout.partitions import value_of
 from spark_apps.layout.types import parse_type
-from spark_apps.mergetree.buckets import buckets_of
+from spark_apps.mergetree.buckets import buckets_of, computable
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.query.checking import check_predicate
 from spark_apps.query.predicates import (
@@ -99,9 +99,10 @@ class IndexUse:
 @dataclass(frozen=True)
 class NotUsed:
     """Why an index was not used. ``code`` is one of: ``no_keys`` (the predicate does not bound its columns),
-    ``not_active``, ``covers_nothing``, ``unreadable``, ``no_handler``, ``too_many_keys``, ``cannot_prune``; of an index
-    that holds rows also: ``lacks_columns``, ``too_much_appended``, ``too_much_deleted``, ``merged_rows``,
-    ``no_lineage``, ``costs_more``, ``nothing_left``."""
+    ``not_active``, ``covers_nothing``, ``unreadable``, ``no_handler``, ``too_many_keys``, ``too_many_values``,
+    ``cannot_prune``; of an index that holds rows also: ``lacks_columns``, ``too_much_appended``, ``too_much_deleted``,
+    ``merged_rows``, ``no_lineage``, ``costs_more``, ``nothing_left``; where there is no Spark session
+    ``no_session``."""
 
     code: str
     reason: str
@@ -152,8 +153,8 @@ def plan_read(snapshot: Snapshot, where: str | None = None) -> ReadPlan:
 
     :raises InvalidPredicate: :raises UnknownColumn:
     """
-    everything: dict[GroupKey, Keys] = dict.fromkeys(snapshot.groups(), None)
     if where is None:
+        everything: dict[GroupKey, Keys] = dict.fromkeys(snapshot.groups(), None)
         plan = ReadPlan(snapshot, None, None, everything, partitions=len(snapshot.state.partitions))
         for name in snapshot.state.indexes:
             plan.not_used[name] = NotUsed("no_keys", "there is no predicate")
@@ -166,7 +167,15 @@ def plan_read(snapshot: Snapshot, where: str | None = None) -> ReadPlan:
         case_sensitive=str(conf.get("spark.sql.caseSensitive", "false")).lower() == "true",
         ask_spark=partial(check_predicate, snapshot),
     )
-    plan = ReadPlan(snapshot, where, predicate, everything)
+    return plan_predicate(snapshot, where, predicate)
+
+
+def plan_predicate(snapshot: Snapshot, where: str, predicate: Predicate) -> ReadPlan:
+    """As :func:`plan_read`, for a predicate that was read already; needs no Spark session.
+
+    :param where: the predicate for people.
+    """
+    plan = ReadPlan(snapshot, where, predicate, dict.fromkeys(snapshot.groups(), None))
     if isinstance(keys_for(predicate, snapshot.table.record_key), NothingMatches):
         plan.groups, plan.nothing_matches = {}, True
         return plan
@@ -242,6 +251,8 @@ def _by_bucket(plan: ReadPlan, question: Question) -> Narrowed | NotUsed:
     table = plan.snapshot.table
     if not is_known(table.hash_function):
         return NotUsed("no_handler", f"the code of hash function {table.hash_function!r} is not here")
+    if not plan.snapshot.has_spark and not computable(table.hash_function, keys):
+        return NotUsed("no_session", f"only Spark computes the hash function {table.hash_function!r}")
     types = {field.name: field.type for field in table.fields}
     fields = {name: types[name] for name in table.hash_fields or table.record_key}
     buckets: dict[int, set[str]] = {}
