@@ -65,11 +65,8 @@ def located(
     :param files: of the table's own tree, each to be read alone (no deltas over it).
     :param footers: of those files that have blocks.
     """
-    types = {name: tree.field(name).dataType.simpleString() for name in columns}
     parquet = [footer for footer in footers if footer.format == "parquet"]
-    stripes = [
-        footer for footer in footers if footer.format == "orc" and footer.exact(_stored(snapshot, footer, types))
-    ]
+    stripes = [footer for footer in footers if footer.format == "orc" and readable(snapshot, tree, footer, columns)]
     apart = {footer.file.path for footer in (*parquet, *stripes)}
     whole = [file for file in files if file.path not in apart]
     parts = []
@@ -117,8 +114,9 @@ def _plain(uri: str) -> str:
 
 def readable(snapshot: Snapshot, tree: Tree, footer: BlockFile, columns: Iterable[str]) -> bool:
     """Whether :func:`read_blocks` gives these columns of a file as Spark would."""
-    types = {name: tree.field(name).dataType.simpleString() for name in columns}
-    return footer.exact(_stored(snapshot, footer, types))
+    attached = _attached(snapshot, footer.file)
+    inside = [name for name in columns if name not in attached]
+    return footer.exact({tree.stored(name): tree.field(name).dataType.simpleString() for name in inside})
 
 
 def read_blocks(snapshot: Snapshot, tree: Tree, reads: Sequence[BlockRead], columns: Sequence[str]) -> DataFrame:
@@ -146,7 +144,7 @@ def read_blocks(snapshot: Snapshot, tree: Tree, reads: Sequence[BlockRead], colu
     asked = asked.repartition(wide) if wide > 1 else asked
     fields = [T.StructField(name, tree.field(name).dataType, True) for name in inside]
     fields += [T.StructField(LINEAGE, T.LongType()), T.StructField(BLOCK, T.IntegerType())]
-    types = {name: tree.field(name).dataType.simpleString() for name in inside}
+    types = {name: (tree.stored(name), tree.field(name).dataType.simpleString()) for name in inside}
     rows = asked.mapInArrow(partial(_batches, types, store_options(snapshot)), T.StructType(fields))
     values = {name: _told(tree, name, {lineage: texts[name] for lineage, texts in told.items()}) for name in attached}
     return rows.withColumns(values).select(*map(column, columns))
@@ -154,11 +152,6 @@ def read_blocks(snapshot: Snapshot, tree: Tree, reads: Sequence[BlockRead], colu
 
 def _attached(snapshot: Snapshot, file: DataFile) -> dict[str, str | None]:
     return {} if snapshot.table.source is None else values_of(snapshot, file)
-
-
-def _stored(snapshot: Snapshot, footer: BlockFile, types: Mapping[str, str]) -> dict[str, str]:
-    attached = _attached(snapshot, footer.file)
-    return {name: kind for name, kind in types.items() if name not in attached}
 
 
 def _told(tree: Tree, name: str, texts: Mapping[int, str | None]) -> Column:
@@ -170,7 +163,7 @@ def _told(tree: Tree, name: str, texts: Mapping[int, str | None]) -> Column:
     return typed(tree, name, F.create_map(*pairs)[F.col(LINEAGE)])
 
 
-def _batches(types: Mapping[str, str], options: Mapping[str, Any], asked: Iterable[Any]) -> Iterator[Any]:
+def _batches(types: Mapping[str, tuple[str, str]], options: Mapping[str, Any], asked: Iterable[Any]) -> Iterator[Any]:
     """On an executor: the record batches of the blocks that the rows of ``asked`` name."""
     for batch in asked:
         for one in batch.to_pylist():
@@ -178,16 +171,16 @@ def _batches(types: Mapping[str, str], options: Mapping[str, Any], asked: Iterab
 
 
 def block_batches(
-    one: Mapping[str, Any], types: Mapping[str, str], options: Mapping[str, Any]
+    one: Mapping[str, Any], types: Mapping[str, tuple[str, str]], options: Mapping[str, Any]
 ) -> tuple[Iterator[Any], RangedFile]:
     """The rows of one block, and the file below, which counts the bytes that it fetches.
 
     :param one: ``path``, ``size``, ``lineage``, ``form`` and ``block``.
-    :param types: columns with their Spark types.
+    :param types: column -> its name in the file, and its Spark type.
     """
     file, raw = open_blocks(one["form"], one["path"], one["size"], options)
     names = file.schema.names if one["form"] == "orc" else file.schema_arrow.names
-    wanted = {name: held_as(names, name) for name in types}
+    wanted = {name: held_as(names, stored) for name, (stored, _) in types.items()}
 
     def rows() -> Iterator[Any]:
         import pyarrow as pa
@@ -198,7 +191,7 @@ def block_batches(
             table = pa.Table.from_batches([stripe]) if isinstance(stripe, pa.RecordBatch) else stripe
         else:
             table = file.read_row_group(one["block"], columns=names, use_threads=False)
-        arrays = [_converted(table, wanted[name], arrow_type(parse_type(kind))) for name, kind in types.items()]
+        arrays = [_converted(table, wanted[name], arrow_type(parse_type(kind))) for name, (_, kind) in types.items()]
         arrays.append(pa.chunked_array([pa.repeat(pa.scalar(one["lineage"], pa.int64()), table.num_rows)]))
         arrays.append(pa.chunked_array([pa.repeat(pa.scalar(one["block"], pa.int32()), table.num_rows)]))
         yield from pa.table(arrays, names=[*types, LINEAGE, BLOCK]).to_batches()
