@@ -178,7 +178,6 @@ class Rescale(Action):
             return None
         work = Work(
             actions=list(change.actions),
-            reads=[CONFIG_SCOPE],
             metrics={
                 "partitions": len(found),
                 "bytes_before": sum(partition.bytes for partition in found),

@@ -162,7 +162,8 @@ def check_conflict(intent: Intent, commit: Commit) -> None:
 
 
 def check_new_partitions(intent: Intent, commit: Commit) -> None:
-    """Two writers that would create one partition, and had different rules before their eyes.
+    """Two writers that would create one partition, and had different rules before their eyes. Who creates one reads the
+    rules; a rescale sets counts and does not.
 
     Asked before the scopes are, which would name only the rules that the two disagree about.
 
@@ -170,8 +171,7 @@ def check_new_partitions(intent: Intent, commit: Commit) -> None:
     """
     if CONFIG_SCOPE not in intent.reads:
         return
-    replaced = _replaced_partitions(intent)
-    mine = {path: count for path, count in intent.bucket_counts.items() if path not in replaced}
+    mine = intent.bucket_counts
     for action in commit.actions:
         if isinstance(action, PutPartition) and mine.get(action.path, action.buckets) != action.buckets:
             raise BucketCountMismatch(
@@ -186,7 +186,8 @@ def check_bucket_counts(state: State, intent: Intent) -> None:
     """:raises BucketCountMismatch: naming both counts. A commit that replaces the whole partition sets its count."""
     if any(write.mode == "replace" and write.scope.kind == "table" for write in intent.writes):
         return
-    sets = _replaced_partitions(intent)
+    scopes = (write.scope for write in intent.writes if write.mode == "replace")
+    sets = {scope.partition for scope in scopes if scope.kind == "partition"}
     given = intent.bucket_counts
     for partition, count in given.items():
         there = state.partitions.get(partition)
@@ -207,12 +208,6 @@ def check_bucket_counts(state: State, intent: Intent) -> None:
                 f"wrote a file of bucket {action.group}.",
                 hint="Run it again.",
             )
-
-
-def _replaced_partitions(intent: Intent) -> set[str | None]:
-    """The partitions whose count the intent sets anew."""
-    scopes = (write.scope for write in intent.writes if write.mode == "replace")
-    return {scope.partition for scope in scopes if scope.kind == "partition"}
 
 
 def check_windows(state: State, intent: Intent, now: float) -> Window | None:

@@ -166,7 +166,14 @@ def test_a_rescale_that_a_writer_overtook_hears_of_the_writer_and_not_of_counts(
     slow = job.begin("rescale", "slow")
     upsert(job, "two", A, k0=2)
     with pytest.raises(ConcurrentWrite, match=r"two.*has changed"):
-        slow.commit((PutPartition(A, 5),), reads=(CONFIG_SCOPE,), writes=(Write(partition_scope(A), "replace"),))
+        slow.commit((PutPartition(A, 5),), writes=(Write(partition_scope(A), "replace"),))
+
+
+def test_an_overwrite_that_would_create_a_partition_with_another_count_hears_both(job: work.Job) -> None:
+    slow = job.begin("insert_overwrite", "slow")
+    partition(job.begin("upsert", "quick"), A, 16)
+    with pytest.raises(BucketCountMismatch, match=r"with 16 buckets in version 1; .*slow.* with 8"):
+        slow.commit((PutPartition(A, 8),), reads=(CONFIG_SCOPE,), writes=(Write(partition_scope(A), "replace"),))
 
 
 def test_a_commit_that_was_overtaken_names_a_meta_with_the_partitions_of_both(job: work.Job, world: work.World) -> None:
