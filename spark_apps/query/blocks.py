@@ -72,7 +72,8 @@ def choose_blocks(plan: ReadPlan, names: Sequence[str], worth: int | None = None
             continue
         left = _by_statistics(plan, footer)
         blocks = tuple(sorted(plan.blocks[footer.file.lineage] & left))
-        few, all_of_them = footer.bytes(names, blocks), footer.bytes(names, left)
+        stored = [plan.snapshot.data.stored(name) for name in names]
+        few, all_of_them = footer.bytes(stored, blocks), footer.bytes(stored, left)
         if 2 * few <= all_of_them:
             reads.append(BlockRead(footer, blocks))
             chosen, scanned = chosen + few, scanned + all_of_them
@@ -117,19 +118,14 @@ def _footers(plan: ReadPlan, files: Sequence[DataFile]) -> list[BlockFile]:
 def _by_statistics(plan: ReadPlan, footer: BlockFile) -> frozenset[int]:
     """The blocks that their own min and max do not rule out."""
     assert plan.predicate is not None
-    question, types = (
-        PredicateQuestion(plan.predicate),
-        {f.name: parse_type(f.type) for f in plan.snapshot.table.fields},
-    )
-    kinds = {name: types[name] for name in question.columns}
-    return frozenset(block for block in range(footer.blocks) if question.may_match(_ranges(footer, block, kinds)))
+    question, tree = PredicateQuestion(plan.predicate), plan.snapshot.data
+    kinds = {
+        tree.stored(name): (name, parse_type(tree.field(name).dataType.simpleString())) for name in question.columns
+    }
+    usable = {stored: told for stored, told in kinds.items() if footer.exact({stored: told[1].text})}
+    return frozenset(block for block in range(footer.blocks) if question.may_match(_ranges(footer, block, usable)))
 
 
-def _ranges(footer: BlockFile, block: int, kinds: Mapping[str, ColumnType]) -> dict[str, Range]:
-    found: dict[str, Range] = {}
-    for name, kind in kinds.items():
-        if footer.format == "parquet" and footer.exact({name: kind.text}):
-            held = range_of(footer.statistics(block, name), kind)
-            if held is not None:
-                found[name] = held
-    return found
+def _ranges(footer: BlockFile, block: int, kinds: Mapping[str, tuple[str, ColumnType]]) -> dict[str, Range]:
+    found = {name: range_of(footer.statistics(block, stored), kind) for stored, (name, kind) in kinds.items()}
+    return {name: held for name, held in found.items() if held is not None}
