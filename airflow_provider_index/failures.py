@@ -6,7 +6,6 @@ from airflow_provider_index.compat import AirflowFailException
 from spark_apps.storage.errors import (
     AlreadyExists,
     AttemptAborted,
-    BucketCountMismatch,
     CommitUndone,
     EnvironmentMismatch,
     FencedOff,
@@ -23,7 +22,6 @@ FINAL = (
     InvalidInput,
     NotFound,
     AlreadyExists,
-    BucketCountMismatch,
     FencedOff,
     AttemptAborted,
     WindowNotOpen,

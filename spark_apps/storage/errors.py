@@ -173,7 +173,7 @@ class ConcurrentWrite(CommitRefused):
 
 
 class BucketCountMismatch(CommitRefused):
-    """A writer would put a second bucket count into one partition."""
+    """A writer would put a second bucket count into one partition, which another one made or rescaled meanwhile."""
 
 
 class StopWriteWindowOpen(CommitRefused):
