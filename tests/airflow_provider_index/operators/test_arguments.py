@@ -146,9 +146,9 @@ def test_every_error_either_ends_the_task_or_may_be_retried_on_purpose() -> None
     }
 
     assert retried == {
-        "LakeIndexError", "CommitRefused", "ConcurrentWrite", "BucketCountMismatch", "StopWriteWindowOpen", "StageMismatch",
-        "WindowError", "DrainTimeout", "_CarriesReceipt", "AlreadyCommitted", "CommitStateUnknown", "StorageError", "ObjectNotFound",
-        "ObjectExists", "StorageUnavailable", "JobFailed",
+        "LakeIndexError", "CommitRefused", "ConcurrentWrite", "BucketCountMismatch", "StopWriteWindowOpen",
+        "StageMismatch", "WindowError", "DrainTimeout", "_CarriesReceipt", "AlreadyCommitted", "CommitStateUnknown",
+        "StorageError", "ObjectNotFound", "ObjectExists", "StorageUnavailable", "JobFailed",
     }  # fmt: skip
 
 
