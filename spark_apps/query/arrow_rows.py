@@ -1,0 +1,234 @@
+"""The rows of file groups as Arrow record batches, merged, without Spark: for readers that run where there is none.
+
+Gives what :func:`spark_apps.mergetree.read.scan` gives. One group at a time: of a group with deltas the keys of these
+are held in memory, the base passes through row group by row group. Rows that a predicate rules out by a file's own
+statistics, or by single values, may be left out; whoever asks applies the predicate again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from spark_apps.indexes.ranges import Range, range_of
+from spark_apps.layout.partitions import value_of
+from spark_apps.layout.types import parse_type
+from spark_apps.mergetree.blockfiles import BlockFile, arrow_type, held_as, open_blocks
+from spark_apps.mergetree.tree import DELETED
+from spark_apps.query.arrow_merging import merged
+from spark_apps.query.predicates import KeySet, Predicate, keys_for, may_match
+from spark_apps.storage.errors import StorageError, UnsupportedSource
+from spark_apps.timeline.files import DataFile
+
+_EXACT_KINDS = ("string", "date", "boolean")
+_MOST_VALUES = 10_000
+_BATCH_ROWS = 65_536
+_LEGACY = (b"org.apache.spark.legacyINT96", b"org.apache.spark.legacyDateTime")
+
+
+@dataclass(frozen=True)
+class ArrowFile:
+    """A data file, told so that any machine can read it.
+
+    :param address: as :func:`~spark_apps.storage.ranged.opened` takes it.
+    :param attached: column -> value as text, of columns that the file does not hold.
+    :param blocks: the row groups (stripes) to read, ``None`` for all.
+    """
+
+    file: DataFile
+    address: str
+    form: str
+    attached: Mapping[str, str | None] = field(default_factory=dict)
+    blocks: frozenset[int] | None = None
+
+    @property
+    def delta(self) -> bool:
+        return self.file.kind == "delta"
+
+
+@dataclass(frozen=True)
+class ArrowShape:
+    """What is read of every file, and how files are merged.
+
+    :param columns: wanted columns with their Spark types, in order; :param stored: column -> name in files, where that
+        is another. :param key: the record key; :param types: Spark types of all columns named here.
+    :param ordering: the column that decides across commits, if one does.
+    :param foreign: whether the files are somebody else's, so that not every one can be read here.
+    """
+
+    columns: tuple[str, ...]
+    types: Mapping[str, str]
+    key: tuple[str, ...]
+    ordering: str | None = None
+    stored: Mapping[str, str] = field(default_factory=dict)
+    foreign: bool = False
+    predicate: Predicate | None = None
+
+
+class ArrowRows:
+    """Reads groups of files.
+
+    :param schema: the Arrow schema of the rows: ``shape.columns`` in order, with their types.
+    :param options: of the store that holds the files; may hold secrets.
+    """
+
+    def __init__(self, shape: ArrowShape, schema: Any, options: Mapping[str, Any]) -> None:
+        self._shape = shape
+        self._schema = schema
+        self._options = options
+        self._needed = tuple(dict.fromkeys([*shape.columns, *shape.key, *([shape.ordering] if shape.ordering else [])]))
+        self._points = _points(shape)
+
+    def read(self, files: Sequence[ArrowFile]) -> Iterator[Any]:
+        """The record batches of one file group.
+
+        :param files: in merge order.
+        :raises StorageError: naming a file that is gone or damaged. :raises UnsupportedSource: naming one whose values
+            Arrow would not read as Spark does, and what to use instead.
+        """
+        if len(files) == 1 and not files[0].file.tombstones:
+            tables = self._tables(files[0], self._shape.columns, prune=True)
+        else:
+            tables = merged(
+                files, self._shape.key, self._shape.ordering,
+                lambda file, names, prune: self._tables(file, names, prune=prune), self._needed,
+            )  # fmt: skip
+        for table in tables:
+            yield from self._batches(self._filtered(table))
+
+    def _batches(self, table: Any) -> Iterator[Any]:
+        import pyarrow as pa
+
+        arrays = [
+            table.column(name).cast(kind.type) for name, kind in zip(self._schema.names, self._schema, strict=True)
+        ]
+        whole = pa.Table.from_arrays(arrays, schema=self._schema)
+        yield from (batch for batch in whole.to_batches(max_chunksize=_BATCH_ROWS) if batch.num_rows)
+
+    def _filtered(self, table: Any) -> Any:
+        """Without rows whose single values rule them out."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        for name, values in self._points.items():
+            held = table.column(name)
+            table = table.filter(pc.is_in(held, value_set=pa.array(values, type=held.type)))
+        return table
+
+    # --- one file ---------------------------------------------------------------------------------------------
+
+    def _tables(self, one: ArrowFile, names: Sequence[str], *, prune: bool) -> Iterator[Any]:
+        """The rows of a file as they lie there, a row group at a time; of a delta with the column that tells
+        tombstones.
+
+        :param prune: leave out row groups that hold no row which the predicate can match.
+        """
+        import pyarrow as pa
+
+        path = one.file.path
+        try:
+            reader, _ = open_blocks(one.form, one.address, one.file.bytes, self._options)
+            footer = self._footer(one, reader)
+            self._check(one, footer, names)
+            held = reader.schema.names if one.form == "orc" else reader.schema_arrow.names
+            for block in self._blocks(one, footer) if prune else range(footer.blocks):
+                yield self._table(one, reader, block, held, names)
+        except (pa.ArrowException, OSError) as error:
+            if isinstance(error, FileNotFoundError):
+                what = "is gone"
+            else:
+                what = f"cannot be read: {str(error).strip().splitlines()[0] if str(error).strip() else error!r}"
+            raise StorageError(
+                f"{path} {what}.", hint="Load the table again; if it happens again, bring the file back from a backup."
+            ) from error
+
+    def _footer(self, one: ArrowFile, reader: Any) -> BlockFile:
+        if one.form == "orc":
+            return BlockFile(one.file, one.address, "orc", reader.nstripes, (), reader, reader.schema)
+        metadata = reader.metadata
+        if one.file.rows >= 0 and metadata.num_rows != one.file.rows:
+            raise OSError(f"it has {metadata.num_rows:,} rows, and the log says {one.file.rows:,}")
+        rows = tuple(metadata.row_group(n).num_rows for n in range(metadata.num_row_groups))
+        return BlockFile(one.file, one.address, "parquet", len(rows), rows, metadata, reader.schema_arrow)
+
+    def _check(self, one: ArrowFile, footer: BlockFile, names: Sequence[str]) -> None:
+        """:raises UnsupportedSource: if Spark would read another value."""
+        if self._shape.foreign:
+            types = {self._stored(name): self._shape.types[name] for name in names if name not in one.attached}
+            exact = footer.exact(types)
+        else:
+            exact = not any(mark in (footer.parsed.metadata or {}) for mark in _LEGACY)
+        if not exact:
+            raise UnsupportedSource(
+                f"{one.file.path} holds columns (of {', '.join(names)}) that only Spark's own reader reads rightly.",
+                hint="Use IndexedTable.load(spark, …).read(where), or a view made with create_view.",
+            )
+
+    def _blocks(self, one: ArrowFile, footer: BlockFile) -> Iterator[int]:
+        wanted = range(footer.blocks) if one.blocks is None else sorted(one.blocks)
+        yield from (block for block in wanted if self._can_match(one, footer, block))
+
+    def _can_match(self, one: ArrowFile, footer: BlockFile, block: int) -> bool:
+        predicate = self._shape.predicate
+        if predicate is None or footer.format != "parquet":
+            return True
+        ranges: dict[str, Range] = {}
+        for name, text in self._shape.types.items():
+            if name not in one.attached and footer.exact({self._stored(name): text}):
+                held = range_of(footer.statistics(block, self._stored(name)), parse_type(text))
+                if held is not None:
+                    ranges[name] = held
+        return may_match(predicate, ranges)
+
+    def _table(self, one: ArrowFile, reader: Any, block: int, held: Sequence[str], names: Sequence[str]) -> Any:
+        import pyarrow as pa
+
+        wanted = [*names, DELETED] if one.delta else list(names)
+        found = {name: held_as(held, self._stored(name)) for name in wanted if name not in one.attached}
+        # Without a column nobody could tell how many rows there are.
+        columns = [name for name in dict.fromkeys(found.values()) if name is not None] or list(held[:1])
+        if one.form == "orc":
+            stripe = reader.read_stripe(block, columns=columns)
+            table = pa.Table.from_batches([stripe]) if isinstance(stripe, pa.RecordBatch) else stripe
+        else:
+            table = reader.read_row_group(block, columns=columns, use_threads=False)
+        arrays = [self._array(one, name, found.get(name), table) for name in wanted]
+        return pa.table(arrays, names=wanted)
+
+    def _array(self, one: ArrowFile, name: str, held: str | None, table: Any) -> Any:
+        import pyarrow as pa
+
+        rows = table.num_rows
+        if name == DELETED:
+            kind = pa.bool_()
+        elif name in self._schema.names:
+            kind = self._schema.field(name).type
+        else:
+            kind = arrow_type(parse_type(self._shape.types[name]))
+        if name in one.attached:
+            text = one.attached[name]
+            value = None if text is None else value_of(text, parse_type(self._shape.types[name]), name)
+            return pa.chunked_array([pa.repeat(pa.scalar(value, kind), rows)])
+        if held is None:
+            return pa.chunked_array([pa.nulls(rows, kind)])
+        column = table.column(held)
+        # Spark's older physical type of timestamps holds UTC and does not say so.
+        return column if column.type == kind else column.cast(kind)
+
+    def _stored(self, name: str) -> str:
+        return self._shape.stored.get(name, name)
+
+
+def _points(shape: ArrowShape) -> dict[str, list[Any]]:
+    """The values that columns of plain types must have for the predicate, where these are few."""
+    found: dict[str, list[Any]] = {}
+    if shape.predicate is None:
+        return found
+    for name in shape.columns:
+        kind = parse_type(shape.types[name])
+        if kind.is_integer or kind.kind in _EXACT_KINDS:
+            keys = keys_for(shape.predicate, (name,), _MOST_VALUES)
+            if isinstance(keys, KeySet):
+                found[name] = [key[0] for key in keys.keys]
+    return found
