@@ -57,7 +57,7 @@ def check(function: str, fields: Mapping[str, str]) -> None:
     if unknown:
         raise _refused(function, f"{unknown[0]!r} is not a hash field ({', '.join(fields)}), nor known here")
     if not found:
-        raise _refused(function, "it names no hash field, so all rows would share a bucket")
+        raise _refused(function, "it names no hash field (a name that is a word of SQL too needs backquotes)")
 
 
 def rendered(function: str, columns: Mapping[str, str]) -> str:
