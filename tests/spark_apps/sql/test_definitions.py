@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,14 +43,6 @@ def lake(spark: SparkSession, tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.fixture
-def allowed() -> Iterator[None]:
-    registry.allow(ELSEWHERE)
-    yield
-    registry._allowed.discard(ELSEWHERE)
-    registry._found.pop(ELSEWHERE, None)
-
-
 def ask(spark: SparkSession, lake: Path, text: str) -> Results:
     return run(spark, text, warehouse=str(lake))
 
@@ -90,8 +81,9 @@ def test_an_index_whose_code_is_not_here_is_shown_and_stops_nobody(spark: SparkS
 
 
 def test_only_what_is_stored_elsewhere_has_a_location_and_no_index_table(
-    spark: SparkSession, lake: Path, allowed: None
+    spark: SparkSession, lake: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv(registry.ALLOWED, ELSEWHERE)
     make = f"CREATE INDEX far ON t (city) AS '{ELSEWHERE}' "
 
     with pytest.raises(InvalidInput, match="cannot be in its commits"):

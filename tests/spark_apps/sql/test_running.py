@@ -219,7 +219,7 @@ def test_what_a_kind_cannot_be_is_refused_with_its_reason(desk: Desk) -> None:
     assert "one lookup reads one place" in str(refused(desk, InvalidInput, make + "PARTITIONED BY (dt)"))
     refused(desk, UnknownColumn, make + "PARTITIONED BY (city)")
     assert "kept with the log" in str(refused(desk, InvalidInput, make + "LOCATION '/elsewhere'"))
-    assert "no index kind 'bitmap'" in str(refused(desk, InvalidInput, make + "AS 'bitmap'"))
+    assert "'bitmap' in this process" in str(refused(desk, InvalidInput, make + "AS 'bitmap'"))
     assert "registry.allow" in str(refused(desk, InvalidInput, make + "AS 'com.acme.Handler'"))
     refused(desk, UnknownColumn, "CREATE INDEX x ON db.rides (nowhere)")
     refused(desk, InvalidInput, make + "IDXPROPERTIES ('color' = 'red')")
