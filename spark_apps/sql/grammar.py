@@ -92,7 +92,7 @@ RAW_QUOTED.3: /r'[^']*'|r"[^"]*"/i
 NUMBER: /[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:e[+-]?\d+)?(?!\w)/i
 STORED_BY.3: /stored\s+by(?![\w$])/i
 COMMENTS: /--[^\n]*|\/\*[\s\S]*?\*\//
-WHITE: /\s+/
+WHITE: /[\s\ufeff]+/
 %ignore COMMENTS
 %ignore WHITE
 """

@@ -5,6 +5,7 @@ What a document has and we have not is refused at its place with the reason, nev
 
 from __future__ import annotations
 
+import re
 from functools import cache
 
 from lark import Lark, Token
@@ -27,6 +28,8 @@ _REFUSED_WORDS = {
     ),
 }
 """Keywords that are refused as soon as they are read, whatever follows them."""
+
+_ROWS = re.compile(r"(?i)(select|insert|update|delete|merge|with|truncate|values)\b")
 
 _OPENINGS = {"'": "A quotation", '"': "A quotation", "`": "A quoted name", "/*": "A comment"}
 
@@ -82,6 +85,8 @@ def _expected(error: UnexpectedInput) -> str:
 def _advice(script: str, start: int) -> str:
     if script.startswith("-", start):
         return "A name with a hyphen is written in back-ticks."
+    if _ROWS.match(script, start):
+        return "Rows are read and written by Spark SQL and by the table's own methods; here are its indexes."
     return ""
 
 

@@ -51,6 +51,10 @@ def test_what_is_opened_and_never_closed_is_pointed_at(text: str, column: int) -
     assert error.column == column
 
 
+def test_a_query_is_told_where_it_belongs() -> None:
+    assert "Spark SQL" in refused("DROP INDEX a ON t; SELECT 1").hint
+
+
 def test_a_hyphen_in_a_name_is_explained() -> None:
     assert "back-ticks" in refused("DROP TABLE my-table").hint
 

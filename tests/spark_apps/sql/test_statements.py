@@ -283,6 +283,10 @@ def test_several_statements_with_comments_and_empty_ones_between() -> None:
     assert second.source.text == "SHOW INDEXES ON t"
 
 
+def test_a_file_may_begin_with_a_byte_order_mark_and_have_lines_of_windows() -> None:
+    assert one("\ufeffDROP TABLE t;\r\n-- done\r\n") == DropTable("t")
+
+
 def test_reading_needs_no_spark() -> None:
     code = "import sys; from spark_apps.sql import parse; parse('DROP TABLE t'); print('pyspark' in sys.modules)"
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "False"
