@@ -9,7 +9,6 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
 from spark_apps.actions.groups import group_rows
-from spark_apps.actions.moves import RECORD_KIND
 from spark_apps.actions.rules import partition_types
 from spark_apps.actions.template import TableHandle
 from spark_apps.indexes.registry import find
@@ -22,6 +21,9 @@ from spark_apps.storage.store import ObjectStore
 from spark_apps.timeline.creation import create_table
 from spark_apps.timeline.model import HashingConfig as ConfigEntry
 from spark_apps.timeline.model import IndexDefinition, PutHashingConfig, PutIndex, Receipt, TableDefinition
+
+GROUPS_BY = "record"
+"""The kind of index, and its name, by which a table without buckets finds its file groups."""
 
 
 def define(
@@ -104,8 +106,8 @@ def create(
     :raises TableExists: if there is a table. :raises InvalidRule: if a rule does not fit its partition columns.
     """
     if rules is None:
-        given = IndexDefinition(RECORD_KIND, RECORD_KIND, (), secrets.token_hex(6), comment="finds the file groups")
-        index = PutIndex(find(RECORD_KIND).validate(definition, given), covered=True)
+        given = IndexDefinition(GROUPS_BY, GROUPS_BY, (), secrets.token_hex(6), comment="finds the file groups")
+        index = PutIndex(find(GROUPS_BY).validate(definition, given), covered=True)
         timeline, receipt = create_table(store, definition, [index], txn_id=txn_id)
         return TableHandle(spark, timeline), receipt
     rules.check(partition_types(definition))

@@ -17,13 +17,11 @@ from typing import Any, ClassVar, Literal, get_args
 from spark_apps.actions.altering import IndexPlace
 from spark_apps.actions.building import Building
 from spark_apps.actions.compact import check_mode
-from spark_apps.actions.moves import RECORD_KIND
 from spark_apps.actions.partitions import canonical
 from spark_apps.actions.template import Action, Attempt, Work
 from spark_apps.indexes.columns import EXCLUDED, IncludedColumns, among
 from spark_apps.indexes.entries import default_shards
 from spark_apps.indexes.handler import IndexContext, IndexPlan, IndexWork
-from spark_apps.indexes.record import RecordHandler
 from spark_apps.indexes.registry import available, find
 from spark_apps.mergetree.compact import CompactMode
 from spark_apps.mergetree.tree import Snapshot
@@ -160,11 +158,12 @@ class CreateIndex(Action):
         return work
 
     def _check_only_one(self, state: State) -> None:
-        """:raises IndexExists: if this is a second record index: two would tell the same, at twice the cost."""
-        if not isinstance(find(self.kind), RecordHandler):
+        """:raises IndexExists: if this is a second index of unique keys: two would tell the same, at twice the cost."""
+        if not find(self.kind).unique_keys:
             return
         for name, entry in state.indexes.items():
-            if name != self.name and isinstance(available(entry.definition.kind), RecordHandler):
+            there = available(entry.definition.kind)
+            if name != self.name and there is not None and there.unique_keys:
                 raise IndexExists(
                     f"The table has a record index already, {name!r}, and a second one would tell nothing else.",
                     hint=f"Use {name!r}; for another number of shards drop it first, then create {self.name!r}.",
@@ -286,8 +285,9 @@ class DropIndexAction(Action):
     def validate(self, snapshot: Snapshot) -> None:
         if self.if_exists and self.name not in snapshot.state.indexes:
             return
-        kind = snapshot.state.index(self.name).definition.kind
-        if kind == RECORD_KIND and not snapshot.table.bucketed and snapshot.table.source is None:
+        handler = available(snapshot.state.index(self.name).definition.kind)
+        finds_groups = handler is not None and handler.unique_keys and not snapshot.table.bucketed
+        if finds_groups and snapshot.table.source is None:
             raise InvalidInput(
                 f"The index {self.name!r} finds the file groups of a table without buckets, so it cannot be dropped.",
                 hint="If it is damaged, rebuild it: refresh_index(name, mode='full').",

@@ -136,6 +136,21 @@ def maintain(attempt: Attempt, changes: Changes, work: Work) -> None:
         work.keys_conflict = _by_tree(conflicts)
 
 
+def drop_from_indexes(attempt: Attempt, partitions: Sequence[str], work: Work) -> None:
+    """Adds to ``work`` what goes with dropped partitions of indexes that are not told of single rows."""
+    from spark_apps.indexes.registry import available
+
+    for entry in attempt.snapshot.state.indexes.values():
+        handler = available(entry.definition.kind)
+        if handler is None or handler.maintains:
+            continue
+        context = IndexContext(attempt.snapshot, entry.definition, "")
+        part = handler.drop_partitions(context, partitions)
+        work.actions.extend(part.actions)
+        work.reads.extend(part.reads)
+        work.writes.extend(part.writes)
+
+
 def _by_tree(conflicts: Mapping[str, KeysConflict]) -> KeysConflict:
     def conflict(scope: Scope, theirs: Commit) -> bool:
         own = conflicts.get(scope.name or "")

@@ -27,15 +27,13 @@ from spark_apps.storage.errors import ConcurrentWrite
 from spark_apps.timeline.model import AddFile
 from spark_apps.timeline.state import IndexEntry, State
 
-RECORD_KIND = "record"
-
 _FEW = 5_000
 """Up to so many keys are looked up on the driver: reading what can hold them takes less than a Spark job over all."""
 
 
 def unique_index(state: State) -> IndexEntry | None:
     """The index by which keys are unique in the whole table, if one is kept with the data."""
-    return next((entry for entry in kept(state) if entry.definition.kind == RECORD_KIND), None)
+    return next((entry for entry in kept(state) if find(entry.definition.kind).unique_keys), None)
 
 
 def locate(attempt: Attempt, tree: Tree, keys: DataFrame) -> DataFrame:

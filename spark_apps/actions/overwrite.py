@@ -14,7 +14,14 @@ from typing import ClassVar
 from pyspark.sql import DataFrame
 
 from spark_apps.actions.groups import with_groups
-from spark_apps.actions.maintenance import as_files, changes_of, kept, maintain, wanted_columns
+from spark_apps.actions.maintenance import (
+    as_files,
+    changes_of,
+    drop_from_indexes,
+    kept,
+    maintain,
+    wanted_columns,
+)
 from spark_apps.actions.moves import keep_unique, moves_of, unique_index
 from spark_apps.actions.partitions import Spread, canonical, path_of, spread
 from spark_apps.actions.template import Action, Attempt, Work
@@ -180,6 +187,7 @@ class DropPartitions(Action):
         )
         if old and kept(snapshot.state):
             maintain(attempt, _replacing(snapshot, tree, old, [], [], paths, wanted_columns(snapshot)), work)
+        drop_from_indexes(attempt, paths, work)
         return work
 
 

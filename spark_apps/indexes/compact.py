@@ -100,12 +100,6 @@ class CompactHandler(IndexHandler):
             properties=_properties(definition.properties),
         )  # fmt: skip
 
-    def tree(self, table: TableDefinition, definition: IndexDefinition) -> Tree | None:
-        return None
-
-    def reads(self, table: TableDefinition, definition: IndexDefinition) -> tuple[str, ...]:
-        return ()
-
     # --- bringing up to date ----------------------------------------------------------------------------------
 
     def plan(self, context: IndexContext, mode: str = "full", partitions: Sequence[str] | None = None) -> IndexPlan:
@@ -162,7 +156,8 @@ class CompactHandler(IndexHandler):
         if not context.table.partition_by or context.definition.partition_by != context.table.partition_by:
             return IndexWork()  # entries of files that are gone are passed over, until a compaction
         old = [file for file in entry_files(self._files(context)) if file.partition in partitions]
-        return _work(context, _removed(old), "replace", {"files": len(old)}) if old else IndexWork()
+        # An append: whoever rewrites these entries meanwhile writes what is void, and need not be refused.
+        return _work(context, _removed(old), "append", {"files": len(old)}) if old else IndexWork()
 
     def _index(
         self, context: IndexContext, files: Mapping[GroupKey, DataFile], partitions: Sequence[str] | None

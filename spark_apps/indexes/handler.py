@@ -185,6 +185,11 @@ class IndexHandler(ABC):
     own_storage: ClassVar[bool] = True
     """Whether the index has files in the table's directory. Storage elsewhere can only be deferred."""
 
+    unique_keys: ClassVar[bool] = False
+    """Whether an index that is kept with the data makes record keys unique in the whole table (:meth:`locate` tells
+    where each lives). A table has at most one such index; without buckets it finds its file groups by it and keeps it.
+    """
+
     follows_renames: ClassVar[bool] = False
     """Whether the index finds its columns in its files, and in the table's, after one was renamed."""
 
@@ -252,6 +257,11 @@ class IndexHandler(ABC):
     def tree(self, table: TableDefinition, definition: IndexDefinition) -> Tree | None:
         """The merge tree of the entries, or ``None`` if they are not kept in one."""
 
+    def holds(self, table: TableDefinition, definition: IndexDefinition) -> tuple[str, ...]:
+        """The columns of which the index may hold values, by the names that it knows them under. None of them can be
+        dropped or widened, and none renamed unless the kind :attr:`follows_renames`."""
+        return (*definition.columns, *definition.included)
+
     @abstractmethod
     def reads(self, table: TableDefinition, definition: IndexDefinition) -> tuple[str, ...]:
         """Columns beside partition columns and record key that :meth:`maintain` needs in :class:`Changes`."""
@@ -277,9 +287,9 @@ class IndexHandler(ABC):
     ) -> IndexWork:
         """Stages what makes the index cover the snapshot again."""
 
-    @abstractmethod
     def compact(self, context: IndexContext, mode: Literal["quick", "full"] = "quick") -> IndexWork:
         """Stages fewer, larger files with the same entries."""
+        return IndexWork()
 
     @abstractmethod
     def can_prune(self, table: TableDefinition, definition: IndexDefinition, question: Question) -> CannotPrune | None:
@@ -334,6 +344,11 @@ class IndexHandler(ABC):
         :raises StorageError: if a file of the index is missing or damaged.
         """
         return None
+
+    def drop_partitions(self, context: IndexContext, partitions: Collection[str]) -> IndexWork:
+        """What goes, in the commit that drops these partitions of the table, of an index that is not told of single
+        rows (:attr:`maintains`). What is left over must be void by itself."""
+        return IndexWork()
 
     def drop(self, context: IndexContext) -> IndexWork:
         """What must be removed beside the index's own files, which the framework removes."""

@@ -35,6 +35,7 @@ class RecordHandler(EntryHandler):
     """One entry a record key."""
 
     kind: ClassVar[str] = "record"
+    unique_keys: ClassVar[bool] = True
 
     def validate(self, table: TableDefinition, definition: IndexDefinition) -> IndexDefinition:
         given = resolve(definition.columns, struct_type(table.fields).names, f"The index {definition.name!r}")
@@ -156,7 +157,9 @@ def _read_keys(store: ObjectStore, tree: Tree, files: Sequence[AddFile]) -> Any:
             opened = ranged(store, file)
             check_footer(opened, file.extra)
             source = pa.PythonFile(opened, mode="r")
-            tables.append(pq.read_table(source, columns=list(map(tree.stored, tree.key)), coerce_int96_timestamp_unit="us"))
+            tables.append(
+                pq.read_table(source, columns=list(map(tree.stored, tree.key)), coerce_int96_timestamp_unit="us")
+            )
         except (pa.ArrowException, OSError) as error:
             raise damaged(file.path, error) from error
     return pa.concat_tables(tables)
