@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from lark import Token, Transformer, v_args
@@ -11,6 +11,22 @@ from lark.tree import Meta
 
 from spark_apps.sql import statements as s
 from spark_apps.sql.calls import read_call
+from spark_apps.sql.clauses import (
+    Clause,
+    Columns,
+    Flag,
+    Pairs,
+    ats,
+    clauses_of,
+    flagged,
+    has,
+    names_in,
+    no_purge,
+    once,
+    pairs_in,
+    pairs_of,
+    text_of,
+)
 from spark_apps.sql.places import At, Refused
 from spark_apps.sql.quoting import as_text, literal_of, unquoted, without_comments
 from spark_apps.sql.table_options import TableOptions, count_of, read_options
@@ -27,32 +43,6 @@ KINDS = {
 
 _OWN_KINDS = ("record", "secondary", "compact", "covering")
 _MODES = ("incremental", "full", "quick")
-
-
-@dataclass(frozen=True)
-class Clause:
-    """A clause: what it is about, what it says, and the token that it begins with."""
-
-    about: str
-    value: Any
-    token: Token
-
-
-@dataclass(frozen=True)
-class Flag:
-    """``IF EXISTS`` or ``IF NOT EXISTS``."""
-
-    token: Token
-
-
-@dataclass(frozen=True)
-class Columns:
-    """The text of a column list."""
-
-    text: str
-
-
-Pairs = list[tuple[At[str], At[str]]]
 
 
 def _clause(about: str) -> Any:
@@ -95,7 +85,7 @@ class Reader(Transformer[Token, tuple[s.Statement, ...]]):
         return at
 
     def names(self, children: list[At[str]]) -> list[At[str]]:
-        _once(children, "The column")
+        once(children, "The column")
         return children
 
     def dotted(self, children: list[At[str]]) -> At[str]:
@@ -125,7 +115,7 @@ class Reader(Transformer[Token, tuple[s.Statement, ...]]):
         return key, At(as_text(value), value.token)
 
     def properties(self, children: Pairs) -> Pairs:
-        _once([key for key, _ in children], "The property")
+        once([key for key, _ in children], "The property")
         return children
 
     def partition_value(self, children: list[At[Any]]) -> tuple[At[str], s.Value]:
@@ -133,7 +123,7 @@ class Reader(Transformer[Token, tuple[s.Statement, ...]]):
 
     def partition(self, children: list[Any]) -> At[s.PartitionSpec]:
         token, *values = children
-        _once([key for key, _ in values], "The partition column")
+        once([key for key, _ in values], "The partition column")
         return At(tuple((key.value, value) for key, value in values), token)
 
     def if_exists(self, children: list[Token]) -> Flag:
@@ -192,9 +182,9 @@ class Reader(Transformer[Token, tuple[s.Statement, ...]]):
     # --- tables -----------------------------------------------------------------------------------------------
 
     def create_table(self, children: list[Any]) -> s.CreateTable:
-        begin, [table] = children[0], _ats(children)
+        begin, [table] = children[0], ats(children)
         [columns] = [child for child in children if isinstance(child, Columns)]
-        clauses = _clauses(children)
+        clauses = clauses_of(children)
         options = TableOptions()
         for about in ("TBLPROPERTIES", "OPTIONS", "WITH"):
             if about in clauses:
@@ -207,36 +197,36 @@ class Reader(Transformer[Token, tuple[s.Statement, ...]]):
             options.put("buckets", count_of(count), At("", token))
         if "record_key" not in options.arguments:
             raise Refused(begin, "The table has no record key.", "Add TBLPROPERTIES (primaryKey = 'id').")
-        location = _value(clauses, "LOCATION")
+        location = text_of(clauses, "LOCATION")
         if location is not None and options.location not in (None, location):
             raise Refused(clauses["LOCATION"].token, f"The location is given twice, also as {options.location!r}.")
         return s.CreateTable(
             table=table.value,
             columns=columns.text,
-            partition_by=_values(clauses, "PARTITIONED BY") or (),
+            partition_by=names_in(clauses, "PARTITIONED BY") or (),
             arguments=tuple(options.arguments.items()),
             properties=tuple(options.properties.items()),
             location=location or options.location,
-            comment=_value(clauses, "COMMENT"),
-            if_not_exists=_flagged(children),
+            comment=text_of(clauses, "COMMENT"),
+            if_not_exists=flagged(children),
         )
 
     def drop_table(self, children: list[Any]) -> s.DropTable:
-        _no_purge(children)
-        [table] = _ats(children)
-        return s.DropTable(table.value, _flagged(children))
+        no_purge(children)
+        [table] = ats(children)
+        return s.DropTable(table.value, flagged(children))
 
     def drop_partition(self, children: list[Any]) -> s.DropPartition:
-        _no_purge(children)
-        table, *partitions = _ats(children)
-        return s.DropPartition(table.value, tuple(at.value for at in partitions), _flagged(children))
+        no_purge(children)
+        table, *partitions = ats(children)
+        return s.DropPartition(table.value, tuple(at.value for at in partitions), flagged(children))
 
     # --- indexes ----------------------------------------------------------------------------------------------
 
     def create_index(self, children: list[Any]) -> s.CreateIndex:
-        name, table = _ats(children)
+        name, table = ats(children)
         columns: list[At[str]] | None = next((child for child in children if isinstance(child, list)), None)
-        clauses = _clauses(children)
+        clauses = clauses_of(children)
         kind: At[str] | None = None
         if "kind" in clauses:
             kind, inner = clauses["kind"].value
@@ -248,38 +238,38 @@ class Reader(Transformer[Token, tuple[s.Statement, ...]]):
             table=table.value,
             kind="secondary" if kind is None else _kind(kind),
             columns=tuple(at.value for at in columns or ()),
-            include=_values(clauses, "INCLUDE"),
-            exclude=_values(clauses, "EXCLUDE"),
+            include=names_in(clauses, "INCLUDE"),
+            exclude=names_in(clauses, "EXCLUDE"),
             deferred="WITH DEFERRED REBUILD" in clauses,
-            properties=_texts(clauses.get("IDXPROPERTIES")),
-            index_table=_value(clauses, "IN TABLE"),
-            partition_by=_values(clauses, "PARTITIONED BY"),
-            location=_value(clauses, "LOCATION"),
-            comment=_value(clauses, "COMMENT"),
-            if_not_exists=_flagged(children),
+            properties=pairs_in(clauses.get("IDXPROPERTIES")),
+            index_table=text_of(clauses, "IN TABLE"),
+            partition_by=names_in(clauses, "PARTITIONED BY"),
+            location=text_of(clauses, "LOCATION"),
+            comment=text_of(clauses, "COMMENT"),
+            if_not_exists=flagged(children),
         )
 
     def drop_index(self, children: list[Any]) -> s.DropIndex:
-        name, *table = _ats(children)
-        return s.DropIndex(name.value, table[0].value if table else None, _flagged(children))
+        name, *table = ats(children)
+        return s.DropIndex(name.value, table[0].value if table else None, flagged(children))
 
     def rebuild_index(self, children: list[Any]) -> s.RebuildIndex:
-        name, table, *partition = _ats(children)
+        name, table, *partition = ats(children)
         return s.RebuildIndex(name.value, table.value, partition[0].value if partition else None)
 
     def set_index_properties(self, children: list[Any]) -> s.SetIndexProperties:
-        name, table, *partition = _ats(children)
+        name, table, *partition = ats(children)
         if partition:
             raise Refused(partition[0].token, "Properties belong to the whole index.", "Leave PARTITION out.")
-        return s.SetIndexProperties(name.value, table.value, _pairs(children[-1]))
+        return s.SetIndexProperties(name.value, table.value, pairs_of(children[-1]))
 
     def refresh_index(self, children: list[Any]) -> s.RefreshIndex:
-        name, table, *partition = _ats(children)
+        name, table, *partition = ats(children)
         if len(partition) > 1:
             raise Refused(
                 partition[1].token, "One PARTITION can be given.", "Refresh the others by statements of theirs."
             )
-        clauses = _clauses(children)
+        clauses = clauses_of(children)
         mode = str(clauses["mode"].value).lower() if "mode" in clauses else "incremental"
         assert mode in _MODES
         return s.RefreshIndex(
@@ -287,19 +277,19 @@ class Reader(Transformer[Token, tuple[s.Statement, ...]]):
             table=table.value,
             mode=mode,  # type: ignore[arg-type]
             partition=partition[0].value if partition else None,
-            include=_values(clauses, "INCLUDE"),
-            exclude=_values(clauses, "EXCLUDE"),
+            include=names_in(clauses, "INCLUDE"),
+            exclude=names_in(clauses, "EXCLUDE"),
             schema=clauses["SCHEMA"].value.text if "SCHEMA" in clauses else None,
         )
 
     def show_indexes(self, children: list[Any]) -> s.ShowIndexes:
-        table, *database = _ats(children)
+        table, *database = ats(children)
         name = f"{database[0].value}.{table.value}" if database else table.value
-        return s.ShowIndexes(name, _has(children, "FORMATTED"))
+        return s.ShowIndexes(name, has(children, "FORMATTED"))
 
     def describe_index(self, children: list[Any]) -> s.DescribeIndex:
-        name, table = _ats(children)
-        return s.DescribeIndex(name.value, table.value, _has(children, "FORMATTED") or _has(children, "EXTENDED"))
+        name, table = ats(children)
+        return s.DescribeIndex(name.value, table.value, has(children, "FORMATTED") or has(children, "EXTENDED"))
 
     # --- procedures -------------------------------------------------------------------------------------------
 
@@ -347,61 +337,3 @@ def _check_format(using: Clause | None, options: TableOptions, begin: Token) -> 
             f"Tables of the format {found!r} are not made here.",
             "Write USING indexed.",
         )
-
-
-# --- the children of a rule -------------------------------------------------------------------------------------
-
-
-def _ats(children: Iterable[Any]) -> list[At[Any]]:
-    return [child for child in children if isinstance(child, At)]
-
-
-def _has(children: Iterable[Any], keyword: str) -> bool:
-    return any(isinstance(child, Token) and child.type == keyword for child in children)
-
-
-def _flagged(children: Iterable[Any]) -> bool:
-    return any(isinstance(child, Flag) for child in children)
-
-
-def _clauses(children: Iterable[Any]) -> dict[str, Clause]:
-    found: dict[str, Clause] = {}
-    for child in children:
-        if isinstance(child, Clause) and found.setdefault(child.about, child) is not child:
-            what = "The kind of the index" if child.about == "kind" else child.about
-            raise Refused(child.token, f"{what} is given twice.", "Keep one.")
-    return found
-
-
-def _value(clauses: dict[str, Clause], about: str) -> str | None:
-    return clauses[about].value.value if about in clauses else None
-
-
-def _values(clauses: dict[str, Clause], about: str) -> tuple[str, ...] | None:
-    return tuple(at.value for at in clauses[about].value) if about in clauses else None
-
-
-def _pairs(pairs: Pairs) -> tuple[tuple[str, str], ...]:
-    return tuple((key.value, value.value) for key, value in pairs)
-
-
-def _texts(clause: Clause | None) -> tuple[tuple[str, str], ...]:
-    return () if clause is None else _pairs(clause.value)
-
-
-def _once(names: Iterable[At[str]], what: str) -> None:
-    seen: set[str] = set()
-    for at in names:
-        if at.value.lower() in seen:
-            raise Refused(at.token, f"{what} {at.value!r} is given twice.", "Keep one.")
-        seen.add(at.value.lower())
-
-
-def _no_purge(children: Iterable[Any]) -> None:
-    for child in children:
-        if isinstance(child, Token) and child.type == "PURGE":
-            raise Refused(
-                child,
-                "PURGE cannot be had: files stay as long as a version that can be read needs them.",
-                "Leave it out, and let the table be cleaned.",
-            )
