@@ -13,6 +13,7 @@ from spark_apps.version import __version__
 
 if TYPE_CHECKING:
     from spark_apps import sql
+    from spark_apps.face.views import register_data_source
     from spark_apps.indexes.columns import IncludedColumns
     from spark_apps.table import IndexedTable
     from spark_apps.timeline.model import Receipt
@@ -21,9 +22,10 @@ _HOME_OF = {
     "IncludedColumns": "spark_apps.indexes.columns",
     "IndexedTable": "spark_apps.table",
     "Receipt": "spark_apps.timeline.model",
+    "register_data_source": "spark_apps.face.views",
 }
 
-__all__ = ["IncludedColumns", "IndexedTable", "Receipt", "__version__", "sql"]
+__all__ = ["IncludedColumns", "IndexedTable", "Receipt", "__version__", "register_data_source", "sql"]
 
 
 def __getattr__(name: str) -> Any:

@@ -20,6 +20,7 @@ from spark_apps.face.indexes import IndexesFace
 from spark_apps.face.layout import LayoutFace
 from spark_apps.face.rows import RowsFace
 from spark_apps.face.upkeep import UpkeepFace
+from spark_apps.face.views import ViewsFace
 from spark_apps.layout.rules import BucketRules, Expressions
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.storage.errors import InvalidInput
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 DEFAULT_BUCKETS = 8
 
 
-class IndexedTable(RowsFace, IndexesFace, LayoutFace, UpkeepFace, ColumnsFace):
+class IndexedTable(RowsFace, IndexesFace, LayoutFace, UpkeepFace, ColumnsFace, ViewsFace):
     """A keyed table, or a registered source, with its indexes. Made by :meth:`create`, :meth:`register`, :meth:`load`.
 
     All writing methods take ``txn_id`` (a retry under the same id gets the first try's receipt and writes
