@@ -1,0 +1,81 @@
+"""A kind that another package brings: found by entry point or by its allowed path, and used like the built-in ones."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spark_apps import IndexedTable
+from spark_apps.indexes import registry
+from spark_apps.storage.errors import InvalidInput
+from tests.spark_apps.frames import frame
+from tests.spark_apps.indexes import third_party
+
+PATH = "tests.spark_apps.indexes.third_party.ZoneHandler"
+DDL = "id bigint, p string, n int"
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_found", {})
+    monkeypatch.setattr(registry, "_allowed", set())
+    monkeypatch.delenv(registry.ALLOWED, raising=False)
+
+
+def test_given_the_page_on_handlers_then_its_example_is_the_one_that_is_tested() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "handlers.md").read_text()
+    source = inspect.getsource(third_party)
+    assert source[source.index("class ZoneHandler") :].strip() in page
+
+
+def test_given_an_installed_package_with_an_entry_point_then_its_kind_is_known_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(InvalidInput, match="zone"):
+        registry.find("zone")
+    about = tmp_path / "zones-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: zones\nVersion: 1.0\n")
+    target = PATH.rpartition(".")
+    (about / "entry_points.txt").write_text(f"[{registry.GROUP}]\nzone = {target[0]}:{target[2]}\n")
+    monkeypatch.syspath_prepend(os.fspath(tmp_path))
+    assert isinstance(registry.find("zone"), third_party.ZoneHandler)
+
+
+@pytest.mark.spark
+def test_given_an_allowed_class_then_its_index_is_built_used_left_behind_refreshed_and_dropped(
+    spark: Any, tmp_path: Path
+) -> None:
+    registry.allow(PATH)
+    table = IndexedTable.create(spark, tmp_path / "t", DDL, ["id"], partition_by=["p"], buckets=1)
+    rows = {i: (i, "abcd"[i // 10], None if i % 10 == 3 else i) for i in range(40)}
+    table.upsert(frame(spark, list(rows.values()), DDL))
+    with pytest.raises(InvalidInput, match="one column"):
+        table.create_index("zones", PATH, ["p", "n"])
+    table.create_index("zones", PATH, ["n"])
+
+    def check(where: str, matches: Any, files: int) -> None:
+        found = sorted((tuple(row) for row in table.read(where).collect()), key=repr)
+        assert found == sorted((row for row in rows.values() if matches(row[2])), key=repr), where
+        told = table.explain(where)
+        assert (told.files_read, told.index_used) == (files, "zones")
+
+    check("n BETWEEN 12 AND 24", lambda n: n is not None and 12 <= n <= 24, 2)
+    check("n > 30 AND length(p) = 1", lambda n: n is not None and n > 30, 1)
+    check("n = 1000", lambda n: n == 1000, 0)
+    assert table.explain("n = 12 OR length(p) = 2").not_used["zones"].code == "no_keys"
+
+    rows[50] = (50, "a", 12)
+    table.upsert(frame(spark, [rows[50]], DDL))
+    check("n = 12", lambda n: n == 12, 3)
+    table.compact()
+    assert table.refresh_index("zones").metrics["files"] == 1
+    check("n = 12", lambda n: n == 12, 2)
+    check("n = 25", lambda n: n == 25, 1)
+    assert table.refresh_index("zones").version is None
+    table.drop_index("zones")
+    assert table.indexes == {}
