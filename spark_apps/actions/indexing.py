@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Literal, get_args
 from spark_apps.actions.altering import IndexPlace
 from spark_apps.actions.building import Building
 from spark_apps.actions.compact import check_mode
+from spark_apps.actions.costs import Cost
 from spark_apps.actions.partitions import canonical
 from spark_apps.actions.template import Action, Attempt, Work
 from spark_apps.indexes.columns import EXCLUDED, IncludedColumns, among
@@ -131,7 +132,7 @@ class CreateIndex(Action):
         definition = self.definition(snapshot)
         if self.deferred:
             return IndexPlan(self.name, "deferred", (), 0, 0, "a deferred index is empty until it is refreshed")
-        return find(self.kind).plan(IndexContext(snapshot, definition, ""), "full")
+        return _plan(IndexContext(snapshot, definition, ""), "full", None)
 
     def work(self, attempt: Attempt) -> Work | None:
         snapshot = attempt.snapshot
@@ -149,12 +150,13 @@ class CreateIndex(Action):
         if self.deferred:
             work.actions.append(PutIndex(definition))
             return work
+        cost = Cost(_plan(IndexContext(snapshot, definition, ""), "full", None))
         building = Building(attempt, find(self.kind), definition)
         self._rounds(building)
         building.check_counts()
         work.actions.extend([PutIndex(definition), *building.added, Cover(definition.tree, building.covered)])
         work.writes.extend(building.writes)
-        work.metrics.update(building.metrics)
+        work.metrics.update({**building.metrics, **cost.beside(building.added)})
         return work
 
     def _check_only_one(self, state: State) -> None:
@@ -216,7 +218,7 @@ class RefreshIndex(Action):
     def plan(self, snapshot: Snapshot) -> IndexPlan:
         """What the refresh would read."""
         context = self._context(snapshot, "")
-        return find(context.definition.kind).plan(context, self.mode, self.partitions)
+        return _plan(context, self.mode, self.partitions)
 
     def _context(self, snapshot: Snapshot, directory: str) -> IndexContext:
         """What the handler is given: the definition with its columns changed, the table with columns it learned of."""
@@ -235,10 +237,11 @@ class RefreshIndex(Action):
         attempt.phase(f"refresh index {self.name}")
         context = self._context(attempt.snapshot, attempt.index_folder(self.name, "refresh"))
         handler, definition = find(context.definition.kind), context.definition
+        cost = Cost(_plan(context, self.mode, self.partitions)) if self.mode == "full" else None
         done = handler.refresh(context, self.mode, self.partitions)
         if done.empty:
             return None
-        work = _of(done, {"mode": self.mode})
+        work = _of(done, {"mode": self.mode, **({} if cost is None else cost.beside(done.actions))})
         if context.table != attempt.snapshot.table:
             work.actions.insert(0, PutTable(context.table))
             work.writes.append(Write(SCHEMA_SCOPE, "replace"))
@@ -311,6 +314,12 @@ class DropIndexAction(Action):
         work.actions.append(DropIndex(self.name))
         work.writes.append(Write(definition_scope(self.name), "replace"))
         return work
+
+
+def _plan(context: IndexContext, mode: str, partitions: Sequence[str] | None) -> IndexPlan:
+    """What a build or refresh would do, and what that would cost."""
+    handler = find(context.definition.kind)
+    return handler.priced(context, handler.plan(context, mode, partitions))
 
 
 def _rows_of(file: DataFile) -> int:

@@ -74,6 +74,7 @@ class CompactHandler(IndexHandler):
     kind: ClassVar[str] = "compact"
     by_key: ClassVar[bool] = False
     maintains: ClassVar[bool] = False
+    by_value = True
     partitioned: ClassVar[bool] = True
     changeable: ClassVar[frozenset[str]] = frozenset({MOST_VALUES})
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from dataclasses import replace as changed
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from msgspec.structs import replace
@@ -118,7 +119,12 @@ class IndexWork:
 
 @dataclass(frozen=True)
 class IndexPlan:
-    """What a build or refresh would read and write, for a dry run: files, bytes and why."""
+    """What a build or refresh would read and write, for a dry run.
+
+    :param files: data files that it would read, with all their ``bytes``.
+    :param estimated_bytes: that it would write, and ``estimated_seconds`` that it would take; ``estimate`` says from
+        what. The receipt of the build has both with the truth beside them.
+    """
 
     index: str
     mode: str
@@ -126,6 +132,9 @@ class IndexPlan:
     files: int
     bytes: int
     reason: str = ""
+    estimated_bytes: int = 0
+    estimated_seconds: float = 0.0
+    estimate: str = ""
 
 
 @dataclass(frozen=True)
@@ -204,6 +213,9 @@ class IndexHandler(ABC):
     partitioned: ClassVar[bool] = False
     """Whether entries can be kept apart by partition columns (:attr:`IndexDefinition.partition_by`)."""
 
+    by_value: ClassVar[bool] = False
+    """Whether the index holds a value once a block of rows and not once a row; for estimates."""
+
     changeable: ClassVar[frozenset[str]] = frozenset()
     """Properties that may change while the index stands, for they only say what is done from then on."""
 
@@ -221,11 +233,11 @@ class IndexHandler(ABC):
 
         :raises InvalidInput: if one is not known, cannot have that value, or is fixed while the index stands.
         """
-        changed = self.validate(table, replace(definition, properties={**definition.properties, **properties}))
+        altered = self.validate(table, replace(definition, properties={**definition.properties, **properties}))
         fixed = sorted(
             name
-            for name in changed.properties
-            if changed.properties[name] != definition.properties.get(name) and name not in self.changeable
+            for name in altered.properties
+            if altered.properties[name] != definition.properties.get(name) and name not in self.changeable
         )
         if fixed:
             raise InvalidInput(
@@ -234,7 +246,7 @@ class IndexHandler(ABC):
                 hint=f"Those that can change: {', '.join(sorted(self.changeable)) or 'none'}. For others drop the "
                 "index and create it anew.",
             )
-        return replace(definition, properties=changed.properties)
+        return replace(definition, properties=altered.properties)
 
     def evolve(
         self,
@@ -269,6 +281,22 @@ class IndexHandler(ABC):
     @abstractmethod
     def plan(self, context: IndexContext, mode: str = "full", partitions: Sequence[str] | None = None) -> IndexPlan:
         """What :meth:`build` (mode "full") or :meth:`refresh` would do."""
+
+    def priced(self, context: IndexContext, plan: IndexPlan) -> IndexPlan:
+        """A plan with an estimate of what it would write and how long it would take."""
+        from spark_apps.indexes.estimating import estimate
+
+        table = context.table
+        keys = () if self.by_value or table.source is not None else table.record_key
+        there = {field.name for field in table.fields}
+        columns = [name for name in dict.fromkeys([*self.holds(table, context.definition), *keys]) if name in there]
+        found = estimate(context.snapshot, plan.groups, columns, values=self.by_value)
+        return changed(
+            plan,
+            estimated_bytes=found.bytes,
+            estimated_seconds=found.seconds,
+            estimate=found.text if plan.groups else "",
+        )
 
     @abstractmethod
     def build(self, context: IndexContext) -> IndexWork:
