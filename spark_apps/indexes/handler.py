@@ -265,18 +265,19 @@ class IndexHandler(ABC):
             hint="Leave 'included' and 'schema' out.",
         )
 
-    @abstractmethod
     def tree(self, table: TableDefinition, definition: IndexDefinition) -> Tree | None:
-        """The merge tree of the entries, or ``None`` if they are not kept in one."""
+        """The merge tree of the entries, or ``None`` if they are not kept in one. Of entries in one, a build compares
+        the number with that of the rows."""
+        return None
 
     def holds(self, table: TableDefinition, definition: IndexDefinition) -> tuple[str, ...]:
         """The columns of which the index may hold values, by the names that it knows them under. None of them can be
         dropped or widened, and none renamed unless the kind :attr:`follows_renames`."""
         return (*definition.columns, *definition.included)
 
-    @abstractmethod
     def reads(self, table: TableDefinition, definition: IndexDefinition) -> tuple[str, ...]:
         """Columns beside partition columns and record key that :meth:`maintain` needs in :class:`Changes`."""
+        return ()
 
     @abstractmethod
     def plan(self, context: IndexContext, mode: str = "full", partitions: Sequence[str] | None = None) -> IndexPlan:

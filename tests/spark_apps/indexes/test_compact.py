@@ -201,8 +201,8 @@ def test_given_a_partition_or_the_table_dropped_then_the_index_goes_with_it_even
     assert table.read("city = 'c2-0'").count() == 0 and table.read("n = 3").count() == 12
     table.compact("together")
     assert verify(table.snapshot, "together").ok and verify(table.snapshot, "i").ok
-    monkeypatch.setattr(registry, "_BUILT_IN", {})
-    monkeypatch.setattr(registry, "_found", {})
+    monkeypatch.setattr(registry._KINDS, "_built_in", {})
+    monkeypatch.setattr(registry._KINDS, "_found", {})
     assert table.explain("city = 'c1-0'").not_used["i"].code == "no_handler"
     table.drop_index("together")
     table.drop()
