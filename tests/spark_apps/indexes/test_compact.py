@@ -110,8 +110,8 @@ def test_given_a_deferred_index_then_it_is_there_empty_and_unused_until_it_is_re
     told = table.explain("city = 'c1-0'")
     assert told.index_used is None and told.not_used["i"].code == "covers_nothing"
     table.refresh_index("i", mode="full", partitions=["p=a/q=0"])
-    part = table.explain("city = 'c0-0'")
-    assert part.index_used == "i"
+    part = table.explain("city = 'c1-0'")
+    assert part.index_used == "i" and part.files_read == 3 and table.indexes["i"].lagging == 3
     table.refresh_index("i", mode="full")
     assert table.explain("city = 'c1-0'").files_read == 1 and table.indexes["i"].lagging == 0
 

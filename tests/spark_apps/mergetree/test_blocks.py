@@ -1,0 +1,162 @@
+"""Rows of single blocks, read through Arrow: the values that Spark's own reader gives, or a refusal."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from spark_apps.mergetree.blockfiles import BlockFile, read_footers
+from spark_apps.mergetree.blocks import BLOCK, LINEAGE, BlockRead, located, read_blocks, readable
+from spark_apps.mergetree.tree import Snapshot
+from spark_apps.storage.store import Store
+from spark_apps.timeline.model import (
+    DATA_TREE,
+    AddFile,
+    Commit,
+    Field,
+    PutPartition,
+    PutTable,
+    SourceDefinition,
+    TableDefinition,
+)
+from spark_apps.timeline.state import State
+
+TYPES = {
+    "flag": "boolean", "tiny": "tinyint", "small": "smallint", "whole": "int", "long": "bigint", "single": "float",
+    "both": "double", "money": "decimal(10,2)", "huge": "decimal(38,10)", "text": "string", "raw": "binary",
+    "day": "date", "at": "timestamp", "local": "timestamp_ntz", "lacking": "string",
+}  # fmt: skip
+ROWS: list[dict[str, Any]] = [
+    {
+        "flag": n % 2 == 0, "tiny": n - 4, "small": -n, "whole": n * 10**8, "long": n * 10**17, "single": n / 4,
+        "both": float("nan") if n == 3 else -0.0 if n == 4 else n / 7, "money": Decimal(n).scaleb(-2),
+        "huge": Decimal(10**27 + n).scaleb(-10), "text": "é\U0001f600" * n, "raw": bytes([n, 0, 255]),
+        "day": dt.date(1950 + n, 2, 28), "at": dt.datetime(1960 + n, 6, 1, 3, 4, 5, 678901 + n, dt.UTC),
+        "local": dt.datetime(2024, 10, 27, 2, 30, n, 1000),
+    }
+    for n in range(9)
+] + [{}]  # fmt: skip
+SCHEMA = pa.schema([
+    ("flag", pa.bool_()), ("tiny", pa.int8()), ("small", pa.int16()), ("whole", pa.int32()), ("long", pa.int64()),
+    ("single", pa.float32()), ("both", pa.float64()), ("money", pa.decimal128(10, 2)),
+    ("huge", pa.decimal128(38, 10)), ("TEXT", pa.large_string()), ("raw", pa.binary()), ("day", pa.date32()),
+    ("at", pa.timestamp("us", "UTC")), ("local", pa.timestamp("us")),
+])  # fmt: skip
+
+
+def _written(path: Path, **options: Any) -> None:
+    table = pa.Table.from_pylist([{("TEXT" if k == "text" else k): v for k, v in row.items()} for row in ROWS], SCHEMA)
+    pq.write_table(table, path, row_group_size=4, **options)
+
+
+def _snapshot(spark: Any, root: Path, paths: list[Path], types: dict[str, str]) -> Snapshot:
+    fields = tuple(Field(name, kind) for name, kind in types.items())
+    source = SourceDefinition("parquet", str(root))
+    table = TableDefinition("t", fields, (), bucketed=False, source=source)
+    files = [AddFile(DATA_TREE, "", str(n), f"file://{path}", "base", -1, path.stat().st_size, lineage=n)
+             for n, path in enumerate(paths)]  # fmt: skip
+    state = State()
+    state.apply(
+        Commit(1, 0, "20240101000000000", "register", "x", 1, -1, actions=(PutTable(table), PutPartition(""), *files))
+    )
+    return Snapshot(spark, Store(root / "log"), state)
+
+
+def _footers(snapshot: Snapshot) -> list[BlockFile]:
+    return read_footers(snapshot, sorted(snapshot.state.files(DATA_TREE), key=lambda file: file.lineage))
+
+
+def _sorted(rows: Any) -> list[str]:
+    return sorted(repr(tuple(row)) for row in rows)
+
+
+@pytest.mark.spark
+def test_given_files_of_many_types_and_writers_then_blocks_hold_what_spark_reads(spark: Any, tmp_path: Path) -> None:
+    root = tmp_path / "a %20 b"
+    root.mkdir()
+    paths = [root / "plain.parquet", root / "millis #1.parquet", root / "dictionary.parquet"]
+    _written(paths[0], version="2.6")
+    _written(paths[1], version="1.0", coerce_timestamps="ms", allow_truncated_timestamps=True)
+    _written(paths[2], use_dictionary=True, data_page_version="2.0", compression="zstd")
+    snapshot = _snapshot(spark, root, paths, TYPES)
+    spark.read.schema(snapshot.data.schema).parquet(f"file://{paths[0]}".replace("%", "%")).repartition(1).write.mode(
+        "overwrite"
+    ).parquet(str(root / "spark"))  # timestamps as Spark writes them, INT96
+    paths += list((root / "spark").glob("*.parquet"))
+    snapshot, names = _snapshot(spark, root, paths, TYPES), list(TYPES)
+    tree, footers = snapshot.data, _footers(_snapshot(spark, root, paths, TYPES))
+    assert [footer.blocks for footer in footers] == [3, 3, 3, 1]
+    assert all(readable(snapshot, tree, footer, names) for footer in footers)
+    reads = [BlockRead(footer, tuple(range(footer.blocks))[-2:]) for footer in footers]
+    shown = [*names, LINEAGE, BLOCK]
+    everything = located(snapshot, tree, [f.file for f in footers], footers, names).select(shown).collect()
+    wanted = [row for row in everything if row[BLOCK] in reads[row[LINEAGE]].blocks]
+    assert len(everything) == 40 and len(wanted) == 3 * 6 + 10
+    assert _sorted(read_blocks(snapshot, tree, reads, shown).collect()) == _sorted(wanted)
+    assert {row[BLOCK] for row in everything if row["long"] == 5 * 10**17 and row[LINEAGE] < 3} == {1}
+
+
+@pytest.mark.parametrize(
+    ("stored", "kind", "fits"),
+    [
+        (pa.int32(), "bigint", True),
+        (pa.int64(), "int", False),
+        (pa.uint8(), "smallint", False),
+        (pa.string(), "binary", False),
+        (pa.binary(), "string", False),
+        (pa.decimal128(9, 2), "decimal(10,2)", False),
+        (pa.timestamp("ns"), "timestamp_ntz", False),
+        (pa.timestamp("us"), "timestamp", False),
+        (pa.timestamp("us", "Europe/Rome"), "timestamp", True),
+        (pa.list_(pa.int32()), "array<int>", False),
+        (pa.string(), "char(3)", False),
+        (pa.float32(), "double", False),
+    ],
+)
+def test_given_a_stored_type_then_only_what_needs_no_guess_is_read_block_by_block(
+    tmp_path: Path, stored: pa.DataType, kind: str, fits: bool
+) -> None:
+    footer = _one(tmp_path, pa.table({"c": pa.nulls(3, stored)}))
+    assert footer.exact({"C": kind}) is fits
+
+
+@pytest.mark.parametrize(
+    ("values", "told", "fits"),
+    [
+        ([dt.date(2020, 1, 1), None], {}, True),
+        ([dt.date(1800, 1, 1)], {}, False),
+        ([dt.date(1500, 1, 1)], {b"org.apache.spark.version": b"4.0.1"}, True),
+        ([dt.date(1500, 1, 1)], {b"org.apache.spark.version": b"2.4.8"}, False),
+        (
+            [dt.date(1500, 1, 1)],
+            {b"org.apache.spark.version": b"3.5.0", b"org.apache.spark.legacyDateTime": b""},
+            False,
+        ),
+    ],
+)
+def test_given_old_dates_then_it_counts_who_wrote_them(
+    tmp_path: Path, values: list[Any], told: dict[bytes, bytes], fits: bool
+) -> None:
+    table = pa.table({"c": pa.array(values, pa.date32())})
+    assert _one(tmp_path, table.replace_schema_metadata(told)).exact({"c": "date"}) is fits
+
+
+def test_given_names_that_differ_in_case_only_then_none_is_taken(tmp_path: Path) -> None:
+    footer = _one(tmp_path, pa.table({"c": [1], "C": [2]}))
+    assert footer.exact({"c": "bigint"}) and not _one(tmp_path, pa.table({"cC": [1], "Cc": [2]})).exact(
+        {"cc": "bigint"}
+    )
+
+
+def _one(root: Path, table: pa.Table) -> BlockFile:
+    path = root / "f.parquet"
+    pq.write_table(table, path)
+    snapshot = replace(_snapshot(None, root, [path], {"c": "int"}))
+    return _footers(snapshot)[0]
