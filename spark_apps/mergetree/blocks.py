@@ -39,7 +39,8 @@ _PATH = "__index_path"
 _AT = "__index_at"
 _START = "__index_start"
 _STARTS = "__index_starts"
-_PAIRS = "path string, size bigint, lineage bigint, form string, block int"
+_ASKED = "path string, size bigint, lineage bigint, form string, blocks array<int>"
+_TASKS_A_CORE = 2
 
 
 @dataclass(frozen=True)
@@ -134,14 +135,16 @@ def read_blocks(snapshot: Snapshot, tree: Tree, reads: Sequence[BlockRead], colu
     told = {file.lineage: _attached(snapshot, file) for file in files}
     attached = [name for name in columns if name in next(iter(told.values()))]
     inside = [name for name in columns if name in tree.columns and name not in attached]
-    pairs = [
-        (read.footer.address, read.file.bytes, read.file.lineage, read.footer.format, block)
+    tasks = snapshot.spark.sparkContext.defaultParallelism * _TASKS_A_CORE
+    # Each task opens its file anew, so a file is cut no smaller than it takes to keep all cores busy.
+    step = max(1, -(-sum(len(read.blocks) for read in reads) // tasks))
+    pieces = [
+        (read.footer.address, read.file.bytes, read.file.lineage, read.footer.format, list(read.blocks[n : n + step]))
         for read in reads
-        for block in read.blocks
+        for n in range(0, len(read.blocks), step)
     ]
-    asked = inline(snapshot.spark, pairs, _PAIRS)
-    wide = min(len(pairs), snapshot.spark.sparkContext.defaultParallelism * 4) if len(pairs) > 1 else 1
-    asked = asked.repartition(wide) if wide > 1 else asked
+    asked = inline(snapshot.spark, pieces, _ASKED)
+    asked = asked.repartition(min(len(pieces), 4 * tasks)) if len(pieces) > 1 else asked
     fields = [T.StructField(name, tree.field(name).dataType, True) for name in inside]
     fields += [T.StructField(LINEAGE, T.LongType()), T.StructField(BLOCK, T.IntegerType())]
     types = {name: (tree.stored(name), tree.field(name).dataType.simpleString()) for name in inside}
@@ -164,7 +167,7 @@ def _told(tree: Tree, name: str, texts: Mapping[int, str | None]) -> Column:
 
 
 def _batches(types: Mapping[str, tuple[str, str]], options: Mapping[str, Any], asked: Iterable[Any]) -> Iterator[Any]:
-    """On an executor: the record batches of the blocks that the rows of ``asked`` name."""
+    """On an executor: the record batches of the blocks that the rows of ``asked`` tell."""
     for batch in asked:
         for one in batch.to_pylist():
             yield from block_batches(one, types, options)[0]
@@ -173,30 +176,31 @@ def _batches(types: Mapping[str, tuple[str, str]], options: Mapping[str, Any], a
 def block_batches(
     one: Mapping[str, Any], types: Mapping[str, tuple[str, str]], options: Mapping[str, Any]
 ) -> tuple[Iterator[Any], RangedFile]:
-    """The rows of one block, and the file below, which counts the bytes that it fetches.
+    """The rows of some blocks of a file, and the file below, which counts the bytes that it fetches.
 
-    :param one: ``path``, ``size``, ``lineage``, ``form`` and ``block``.
+    :param one: ``path``, ``size``, ``lineage``, ``form`` and ``blocks``.
     :param types: column -> its name in the file, and its Spark type.
     """
     file, raw = open_blocks(one["form"], one["path"], one["size"], options)
     names = file.schema.names if one["form"] == "orc" else file.schema_arrow.names
     wanted = {name: held_as(names, stored) for name, (stored, _) in types.items()}
 
-    def rows() -> Iterator[Any]:
+    stored = [name for name in dict.fromkeys(wanted.values()) if name is not None]
+
+    def rows(block: int) -> Iterator[Any]:
         import pyarrow as pa
 
-        names = [name for name in dict.fromkeys(wanted.values()) if name is not None]
         if one["form"] == "orc":
-            stripe = file.read_stripe(one["block"], columns=names)
-            table = pa.Table.from_batches([stripe]) if isinstance(stripe, pa.RecordBatch) else stripe
+            # Without a column it would not tell how many rows there are.
+            table = pa.Table.from_batches([file.read_stripe(block, columns=stored or names[:1])])
         else:
-            table = file.read_row_group(one["block"], columns=names, use_threads=False)
+            table = file.read_row_group(block, columns=stored, use_threads=False)
         arrays = [_converted(table, wanted[name], arrow_type(parse_type(kind))) for name, (_, kind) in types.items()]
         arrays.append(pa.chunked_array([pa.repeat(pa.scalar(one["lineage"], pa.int64()), table.num_rows)]))
-        arrays.append(pa.chunked_array([pa.repeat(pa.scalar(one["block"], pa.int32()), table.num_rows)]))
+        arrays.append(pa.chunked_array([pa.repeat(pa.scalar(block, pa.int32()), table.num_rows)]))
         yield from pa.table(arrays, names=[*types, LINEAGE, BLOCK]).to_batches()
 
-    return rows(), raw
+    return (batch for block in one["blocks"] for batch in rows(block)), raw
 
 
 def _converted(table: Any, name: str | None, kind: Any) -> Any:

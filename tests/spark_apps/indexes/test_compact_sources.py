@@ -146,7 +146,7 @@ def _overwrite(path: Path, data: bytes, times: os.stat_result) -> None:
 
 def test_given_a_block_then_the_bytes_fetched_for_it_are_few_beside_those_of_the_file(table: IndexedTable) -> None:
     footer = read_footers(table.snapshot, table.snapshot.state.files("data"))[0]
-    one = {"path": footer.address, "size": footer.file.bytes, "lineage": 1, "form": "parquet", "block": 4}
+    one = {"path": footer.address, "size": footer.file.bytes, "lineage": 1, "form": "parquet", "blocks": [4]}
     rows, raw = block_batches(one, {"id": ("id", "bigint"), "pad": ("pad", "string")}, {})
     assert sum(batch.num_rows for batch in rows) == BLOCK_ROWS
     needed = footer.bytes(["id", "pad"], [4])
