@@ -12,6 +12,7 @@ from rich.console import Console
 QUESTIONS = {
     "timeline": "benchmarks.timeline_cost",
     "table": "benchmarks.keyed_table",
+    "lookup": "benchmarks.lookup_border",
 }
 
 

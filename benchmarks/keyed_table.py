@@ -24,11 +24,11 @@ PARTITIONS, BUCKETS = 12, 4
 SCHEMA = "id string, month int, customer string, amount double, note string"
 
 
-def run(console: Console, arguments: Namespace) -> None:
-    """Prints one table a question."""
+def session() -> SparkSession:
+    """The Spark that is measured."""
     from pyspark.sql import SparkSession
 
-    spark = (
+    return (
         SparkSession.builder.master("local[2]")
         .appName("benchmarks")
         .config("spark.ui.enabled", "false")
@@ -37,6 +37,25 @@ def run(console: Console, arguments: Namespace) -> None:
         .config("spark.log.level", "ERROR")
         .getOrCreate()
     )
+
+
+def generate(spark: SparkSession, rows: int) -> DataFrame:
+    """Rows with unique keys of 36 characters, some 50 to a customer."""
+    from pyspark.sql import functions as F
+
+    digest = F.sha2(F.col("n").cast("string"), 256)
+    return spark.range(rows).withColumnRenamed("id", "n").select(
+        F.substring(digest, 1, 36).alias("id"),
+        (F.col("n") % PARTITIONS).cast("int").alias("month"),
+        F.concat(F.lit("customer-"), F.col("n") % max(rows // 50, 1)).alias("customer"),
+        (F.col("n") * 0.01).alias("amount"),
+        F.substring(digest, 37, 20).alias("note"),
+    )  # fmt: skip
+
+
+def run(console: Console, arguments: Namespace) -> None:
+    """Prints one table a question."""
+    spark = session()
     folder = Path(tempfile.mkdtemp(prefix="benchmarks-"))
     try:
         _Bench(console, spark, folder, arguments.rows, arguments.repeats).all()
@@ -50,7 +69,7 @@ class _Bench:
         self.console, self.spark, self.folder, self.rows, self.repeats = console, spark, folder, rows, repeats
         self.fresh = (str(folder / f"table{n}") for n in itertools.count())
         source = str(folder / "source")
-        self._generate(rows).write.parquet(source)
+        generate(spark, rows).write.parquet(source)
         self.source = spark.read.parquet(source)
 
     def all(self) -> None:
@@ -116,18 +135,6 @@ class _Bench:
         show(self.console, f"Compaction of {self.rows:,} rows with 11 % deltas", [*floor, compaction], "floor")
 
     # --- parts ------------------------------------------------------------------------------------------------
-
-    def _generate(self, rows: int) -> DataFrame:
-        from pyspark.sql import functions as F
-
-        digest = F.sha2(F.col("n").cast("string"), 256)
-        return self.spark.range(rows).withColumnRenamed("id", "n").select(
-            F.substring(digest, 1, 36).alias("id"),
-            (F.col("n") % PARTITIONS).cast("int").alias("month"),
-            F.concat(F.lit("customer-"), F.col("n") % max(rows // 50, 1)).alias("customer"),
-            (F.col("n") * 0.01).alias("amount"),
-            F.substring(digest, 37, 20).alias("note"),
-        )  # fmt: skip
 
     def _batch(self, step: int) -> DataFrame:
         """Every ``step``-th row, changed."""

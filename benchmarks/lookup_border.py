@@ -1,0 +1,114 @@
+"""How many keys are better looked up on the driver, straight from the index files, and how many by a Spark job.
+
+An index of one entry a row, unique 36-character keys in sorted files, keys asked for at random. Once for queries
+(``DIRECT_KEYS``: from keys to file groups), once for writers (``_FEW``: from record keys to partitions). Also what a
+query costs by each way that SQL can take.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from argparse import Namespace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from benchmarks.keyed_table import BUCKETS, SCHEMA, generate, session
+from benchmarks.measure import Case, in_turn, show
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+COUNTS = (1, 10, 100, 1_000, 10_000, 100_000)
+
+
+def run(console: Console, arguments: Namespace) -> None:
+    """Prints one table a question."""
+    spark = session()
+    folder = Path(tempfile.mkdtemp(prefix="benchmarks-"))
+    try:
+        bench = _Bench(console, spark, folder, arguments.rows, arguments.repeats)
+        bench.lookups()
+        bench.ways()
+    finally:
+        spark.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+class _Bench:
+    def __init__(self, console: Console, spark: SparkSession, folder: Path, rows: int, repeats: int) -> None:
+        from spark_apps.table import IndexedTable
+
+        self.console, self.spark, self.rows, self.repeats = console, spark, rows, repeats
+        self.source = generate(spark, rows).persist()
+        self.table = IndexedTable.create(
+            spark, folder / "table", SCHEMA, ["id"], partition_by=["month"], buckets=BUCKETS
+        )
+        self.table.upsert(self.source)
+        for name, kind, columns in (("by_id", "record", ["id"]), ("by_customer", "secondary", ["customer"])):
+            metrics = self.table.create_index(name, kind, columns).metrics
+            told = {key: metrics[key] for key in ("estimated_bytes", "bytes", "estimated_seconds", "seconds")}
+            console.print(f"{kind} over {rows:,} rows: {told}")
+        share = min(1.0, 1.2 * COUNTS[-1] / rows)
+        self.keys = [(row.id,) for row in self.source.sample(fraction=share, seed=7).limit(COUNTS[-1]).collect()]
+
+    def lookups(self) -> None:
+        """Both ways, for ever more keys."""
+        for count in COUNTS:
+            if count <= len(self.keys):
+                keys = self.keys[:count]
+                repeats = self.repeats if count < COUNTS[-1] else max(1, self.repeats // 2)
+                timings = in_turn(self._cases(keys), repeats)
+                show(self.console, f"{count:,} keys among {self.rows:,} entries", timings, "query: Spark")
+
+    def _cases(self, keys: list[tuple[Any, ...]]) -> dict[str, Case]:
+        from spark_apps.indexes import candidates
+        from spark_apps.indexes.handler import IndexContext
+        from spark_apps.indexes.lookup import lookup
+        from spark_apps.indexes.record import RecordHandler
+
+        snapshot, handler = self.table.snapshot, RecordHandler()
+        definition = snapshot.state.index("by_id").definition
+        context, tree = IndexContext(snapshot, definition, ""), handler.tree(snapshot.table, definition)
+        frame = self.spark.createDataFrame(keys, "id string")
+        return {
+            "query: driver": lambda: candidates._of_few(context, tree, lookup(snapshot, tree, keys, definition.shards)),
+            "query: Spark": lambda: candidates._of_many(context, tree, keys),
+            "writer: driver": lambda: handler.places(context, keys),
+            "writer: Spark": lambda: handler.locate(context, frame).count(),
+        }
+
+    def ways(self) -> None:
+        """One query by every way: DataFrame, pruned view, data source with and without filters pushed."""
+        from spark_apps.face.datasource import NAME, PUSHDOWN
+        from spark_apps.face.views import register_data_source
+
+        spark, table = self.spark, self.table
+        where = f"id = '{self.keys[0][0]}'"
+        register_data_source(spark)
+        table.create_view("one", where)
+        table.create_view("everything")
+
+        def loaded(pushed: bool) -> Any:
+            spark.conf.set(PUSHDOWN, str(pushed).lower())
+            return spark.read.format(NAME).load(table.uri)
+
+        cases: dict[str, Case] = {
+            "read(where)": lambda: table.read(where).collect(),
+            "view made with where": lambda: spark.sql("SELECT * FROM one").collect(),
+            "view of all rows": lambda: spark.sql(f"SELECT * FROM everything WHERE {where}").collect(),
+            "data source, pushed": lambda: loaded(True).where(where).collect(),
+            "data source, not pushed": lambda: loaded(False).where(where).collect(),
+        }
+        show(self.console, f"One row of {self.rows:,}", in_turn(cases, self.repeats), "read(where)")
+        cases = {
+            "read()": lambda: table.read().agg({"amount": "sum"}).collect(),
+            "view": lambda: spark.sql("SELECT sum(amount) FROM everything").collect(),
+            "data source": lambda: loaded(True).agg({"amount": "sum"}).collect(),
+            "data source, one column given": lambda: (
+                spark.read.format(NAME).schema("amount double").load(table.uri).agg({"amount": "sum"}).collect()
+            ),
+        }
+        show(self.console, f"The sum of one column of {self.rows:,} rows", in_turn(cases, self.repeats), "read()")
