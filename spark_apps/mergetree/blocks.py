@@ -13,7 +13,7 @@ from functools import partial, reduce
 from itertools import accumulate
 from typing import Any
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
@@ -41,6 +41,7 @@ _START = "__index_start"
 _STARTS = "__index_starts"
 _ASKED = "path string, size bigint, lineage bigint, form string, blocks array<int>"
 _TASKS_A_CORE = 2
+_UNTOLD_CORES = 8
 
 
 @dataclass(frozen=True)
@@ -135,7 +136,7 @@ def read_blocks(snapshot: Snapshot, tree: Tree, reads: Sequence[BlockRead], colu
     told = {file.lineage: _attached(snapshot, file) for file in files}
     attached = [name for name in columns if name in next(iter(told.values()))]
     inside = [name for name in columns if name in tree.columns and name not in attached]
-    tasks = snapshot.spark.sparkContext.defaultParallelism * _TASKS_A_CORE
+    tasks = _cores(snapshot.spark) * _TASKS_A_CORE
     # Each task opens its file anew, so a file is cut no smaller than it takes to keep all cores busy.
     step = max(1, -(-sum(len(read.blocks) for read in reads) // tasks))
     pieces = [
@@ -151,6 +152,13 @@ def read_blocks(snapshot: Snapshot, tree: Tree, reads: Sequence[BlockRead], colu
     rows = asked.mapInArrow(partial(_batches, types, store_options(snapshot)), T.StructType(fields))
     values = {name: _told(tree, name, {lineage: texts[name] for lineage, texts in told.items()}) for name in attached}
     return rows.withColumns(values).select(*map(column, columns))
+
+
+def _cores(spark: SparkSession) -> int:
+    try:
+        return int(spark.sparkContext.defaultParallelism)
+    except AttributeError:
+        return _UNTOLD_CORES  # over Spark Connect nobody says
 
 
 def _attached(snapshot: Snapshot, file: DataFile) -> dict[str, str | None]:
