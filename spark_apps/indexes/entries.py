@@ -21,6 +21,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from spark_apps.indexes.candidates import candidates
 from spark_apps.indexes.comparing import compare
+from spark_apps.indexes.counts import check_counts
 from spark_apps.indexes.handler import (
     PARTITION,
     Candidates,
@@ -290,6 +291,9 @@ class EntryHandler(IndexHandler):
         """The entries that an index without fault has of the rows of file groups; for those who verify."""
         entries = self._entries_of(context, groups)
         return entries if context.table.source is None else entries.distinct()
+
+    def check_built(self, context: IndexContext) -> Mapping[str, Any]:
+        return check_counts(context, self)
 
     def entries(self, context: IndexContext) -> DataFrame:
         """The live entries. :raises StorageError: if a file of the index is missing or has another size."""

@@ -266,8 +266,7 @@ class IndexHandler(ABC):
         )
 
     def tree(self, table: TableDefinition, definition: IndexDefinition) -> Tree | None:
-        """The merge tree of the entries, or ``None`` if they are not kept in one. Of entries in one, a build compares
-        the number with that of the rows."""
+        """The merge tree of the entries, or ``None`` if they are not kept in one."""
         return None
 
     def holds(self, table: TableDefinition, definition: IndexDefinition) -> tuple[str, ...]:
@@ -355,6 +354,15 @@ class IndexHandler(ABC):
             there and is not: the caller only writes tombstones by it.
         """
         return None
+
+    def check_built(self, context: IndexContext) -> Mapping[str, Any]:
+        """Holds a whole build against the rows by numbers, before it is committed: what was read and what was staged.
+
+        :param context: with a snapshot that shows the index as the commit will.
+        :returns: figures for the receipt.
+        :raises VerificationFailed: with both figures; such an index does not become active.
+        """
+        return {}
 
     def verify(self, context: IndexContext) -> VerificationReport:
         """Compares what the index holds with a full scan of what it covers.
