@@ -8,6 +8,7 @@ written here is visible until a commit lists it.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -34,6 +35,8 @@ GROUP = "__index_bucket"
 _RANK = "__index_rank"
 _COUNT = "__index_count"
 _UNKNOWN_PARTITION = "[row of an unknown partition]"
+
+_UNREAD_FILE = re.compile(r"\[FAILED_READ_FILE[^\]]*\][^\n]*? file (\S[^\n]*?)\.(?:\s|$)")
 
 _CASE_LIMIT = 16  # above it a broadcast join finds a row's partition faster than a chain of comparisons
 _FOOTER_THREADS = 8
@@ -196,8 +199,8 @@ def _hashable(rows: DataFrame, name: str) -> Column:
 
 
 class refused_nulls:
-    """Turns the failure of a Spark job over a null, or over a row that came from nowhere, into an error of
-    ours."""
+    """Turns the failure of a Spark job over a null, over a row that came from nowhere, or over a file that cannot be
+    read, into an error of ours."""
 
     def __enter__(self) -> None:
         return None
@@ -216,6 +219,13 @@ class refused_nulls:
             raise InvalidInput(
                 "The batch holds a row of a partition that it did not hold a moment before.",
                 hint="Its source changes while it is read, or is not deterministic: write it to files first.",
+            ) from error
+        if (unread := _UNREAD_FILE.search(text)) is not None:
+            raise StorageError(
+                f"Spark cannot read the file {unread[1]}: it is damaged, or of another format.",
+                outcome="Nothing was changed.",
+                hint="A file of a table comes back from a backup, or with a restore of a version before it; an index "
+                "is built again with refresh_index(name, mode='full').",
             ) from error
 
 

@@ -37,13 +37,15 @@ def flights(lake: Lake) -> pd.DataFrame:
 @pytest.fixture(scope="module")
 def story(lake: Lake, flights: pd.DataFrame) -> Story:
     story = Story(lake.warehouse)
+    sources = lake.client.trigger("flights_sources")  # of tables of their own, so meanwhile
     for dag_id in ("flights_initial_load", "flights_december", "flights_nightly"):
         lake.client.run(dag_id, timeout=600)
         story.mark(dag_id)
     rescale_while_somebody_writes(lake.client, story)
     story.mark("flights_rescale")
-    for dag_id in ("flights_sql", "flights_sources"):
-        lake.client.run(dag_id, timeout=600)
+    lake.client.run("flights_sql", timeout=600)
+    report = lake.client.wait("flights_sources", sources, timeout=600)
+    assert report.state == "success", lake.client.describe(report)
     return story
 
 

@@ -184,3 +184,18 @@ def test_given_a_committed_file_of_rows_damaged_then_reading_and_compaction_are_
     mended = IndexedTable.load(spark, table.uri)
     assert rows_of(mended) == whole
     assert {entry.operation for entry in mended.history()[version + 1 :]} <= {"abort"}
+
+
+def test_given_bytes_altered_in_a_committed_file_of_rows_then_a_compaction_is_refused_and_names_it(
+    spark: Any, table: IndexedTable
+) -> None:
+    table.upsert(batch(spark, 50, 150, "b"))
+    whole, version = rows_of(table), table.version
+    file = table.snapshot.state.files(DATA_TREE)[-1]
+    with damaged(Path(table.uri) / file.path, lambda data: flipped(data, 40), with_checksum=True):
+        harmed = IndexedTable.load(spark, table.uri)
+        with pytest.raises(StorageError, match=rf"{table.uri}/{file.path}: it is damaged.*Nothing was changed"):
+            harmed.compact()
+    mended = IndexedTable.load(spark, table.uri)
+    assert rows_of(mended) == whole
+    assert [entry.operation for entry in mended.history()[version + 1 :]] == ["abort"]
