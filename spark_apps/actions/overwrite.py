@@ -6,6 +6,7 @@ for nothing and conflicts with every other write to the partition.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from functools import reduce
@@ -26,12 +27,13 @@ from spark_apps.actions.moves import keep_unique, moves_of, unique_index
 from spark_apps.actions.partitions import Spread, canonical, path_of, spread
 from spark_apps.actions.template import Action, Attempt, Work
 from spark_apps.actions.write import held_by, stage_leaving, written
-from spark_apps.indexes.handler import Changes
+from spark_apps.indexes.handler import Changes, IndexContext
+from spark_apps.indexes.registry import available
 from spark_apps.mergetree.read import read_files, scan
 from spark_apps.mergetree.schema import column, conform
 from spark_apps.mergetree.tree import Snapshot, Tree
 from spark_apps.mergetree.write import one_a_key, partition_values, stage_rows
-from spark_apps.storage.errors import InvalidInput
+from spark_apps.storage.errors import InvalidInput, LakeIndexError
 from spark_apps.timeline.files import DataFile
 from spark_apps.timeline.model import (
     AddFile,
@@ -43,6 +45,8 @@ from spark_apps.timeline.model import (
     partition_scope,
     table_scope,
 )
+
+logger = logging.getLogger(__name__)
 
 
 class InsertOverwrite(Action):
@@ -198,4 +202,12 @@ class Drop(Action):
     on_sources = "blind"
 
     def work(self, attempt: Attempt) -> Work | None:
+        for name, entry in attempt.snapshot.state.indexes.items():
+            handler = available(entry.definition.kind)
+            try:
+                if handler is not None:
+                    handler.drop(IndexContext(attempt.snapshot, entry.definition, attempt.index_folder(name, "drop")))
+            except LakeIndexError as error:
+                # An index never stops its table from being dropped; all of it that lies with the table goes anyway.
+                logger.warning("What index %s keeps outside of the table was not dropped: %s", name, error)
         return Work(actions=[DropTable()], writes=[Write(table_scope(), "replace")])

@@ -5,13 +5,13 @@ from __future__ import annotations
 import inspect
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from spark_apps import IndexedTable
 from spark_apps.indexes import registry
-from spark_apps.storage.errors import InvalidInput
+from spark_apps.storage.errors import InvalidInput, StorageUnavailable, TableNotFound
 from tests.spark_apps.frames import frame
 from tests.spark_apps.indexes import third_party
 
@@ -44,6 +44,36 @@ def test_given_an_installed_package_with_an_entry_point_then_its_kind_is_known_b
     (about / "entry_points.txt").write_text(f"[{registry.GROUP}]\nzone = {target[0]}:{target[2]}\n")
     monkeypatch.syspath_prepend(os.fspath(tmp_path))
     assert isinstance(registry.find("zone"), third_party.ZoneHandler)
+
+
+class Elsewhere(third_party.ZoneHandler):
+    """Keeps something outside of the table, and cannot get at it any more when it is to go."""
+
+    kind = "tests.spark_apps.indexes.test_third_party.Elsewhere"
+    own_storage = False
+    asked: ClassVar[list[str]] = []
+
+    def drop(self, context: Any) -> Any:
+        self.asked.append(context.definition.location)
+        raise StorageUnavailable("The other store is gone.")
+
+
+@pytest.mark.spark
+def test_given_an_index_kept_elsewhere_then_it_is_deferred_and_never_stops_its_table_from_being_dropped(
+    spark: Any, tmp_path: Path
+) -> None:
+    registry.allow(Elsewhere.kind)
+    table = IndexedTable.create(spark, tmp_path / "t", DDL, ["id"])
+    with pytest.raises(InvalidInput, match="deferred=True"):
+        table.create_index("out", Elsewhere.kind, ["n"])
+    table.create_index("out", Elsewhere.kind, ["n"], deferred=True, location="redis://there/0")
+    assert table.indexes["out"].definition.location == "redis://there/0"
+    with pytest.raises(StorageUnavailable):
+        table.drop_index("out")
+    table.drop()
+    assert Elsewhere.asked == ["redis://there/0"] * 2
+    with pytest.raises(TableNotFound):
+        IndexedTable.load(spark, table.uri)
 
 
 @pytest.mark.spark
