@@ -161,6 +161,11 @@ def test_given_a_question_that_leaves_nearly_everything_then_the_index_says_that
     told = table.explain("v >= -1")
     assert told.index_used is None and told.not_used["by_v"].code == "no_gain"
     assert table.explain("n = 3").not_used["by_v"].code == "no_keys"
+    assert table.explain("v = 3 OR n = 3").not_used["by_v"].code == "no_keys"
+    table.alter_index("by_v", {"most_values": "3"})
+    assert table.explain("v BETWEEN 2 AND 9").not_used["by_v"].code == "too_many_values"
+    assert table.explain("v = 2").index_used == "by_v"
+    table.alter_index("by_v", {"most_values": "200000"})
 
 
 def test_given_values_that_min_and_max_tell_as_well_then_explain_says_so(spark: Any, tmp_path: Path) -> None:
