@@ -114,7 +114,8 @@ def held(table: TableDefinition, definition: IndexDefinition) -> tuple[str, ...]
     if has_lineage(definition):
         left_out = json.loads(definition.properties.get(EXCLUDED, "[]"))
         names += [name for name in table.partition_by if not among([name], left_out)]
-    return tuple(dict.fromkeys([*names, *table.record_key]))
+    key = () if table.source is not None else table.record_key
+    return tuple(dict.fromkeys([*names, *key]))
 
 
 # --- schemas -----------------------------------------------------------------------------------------------------

@@ -54,11 +54,11 @@ def _compared(context: IndexContext, index_files: Sequence[DataFile]) -> Verific
         return _report(context, 0, 0, stale, len(live), {}, [])
     parts = [
         _values(context, rows_of(context.snapshot, [live[lineage] for lineage in lineages], columns), columns, None)
-        for columns, lineages in _by_columns(known, covered).items()
+        for columns, lineages in _by_columns(context, known, covered).items()
     ]
     parts += [
         _values(context, read_entries(context, files, [*columns, *_told(context), GROUP_ID], only=lineages), columns, 1)
-        for columns, lineages in _by_columns(known, covered).items()
+        for columns, lineages in _by_columns(context, known, covered).items()
         if files
     ]
     with cached(_differing(context, reduce(DataFrame.unionByName, parts))) as both:
@@ -69,7 +69,11 @@ def _compared(context: IndexContext, index_files: Sequence[DataFile]) -> Verific
     return _report(context, rows, entries, stale - entries, len(live) - len(covered), counts, examples)
 
 
-def _by_columns(known: Coverage, covered: frozenset[int]) -> dict[tuple[str, ...], list[int]]:
+def _by_columns(context: IndexContext, known: Coverage, covered: frozenset[int]) -> dict[tuple[str, ...], list[int]]:
+    """Columns to compare -> of which files. Without lineage all files are compared at once, in what all entries have."""
+    if not has_lineage(context.definition):
+        common = [name for name in known.parts[0].columns if all(name in part.columns for part in known.parts)]
+        return {tuple(common): sorted(covered)}
     found: dict[tuple[str, ...], list[int]] = {}
     for part in known.parts:
         some = [lineage for lineage in part.lineages if lineage in covered]

@@ -33,7 +33,7 @@ from spark_apps.indexes.lineage import (
     stage_id,
 )
 from spark_apps.mergetree.compact import CompactMode
-from spark_apps.storage.errors import InvalidInput
+from spark_apps.storage.errors import InvalidInput, VerificationFailed
 from spark_apps.timeline.files import DataFile
 from spark_apps.timeline.model import (
     AddFile,
@@ -45,6 +45,9 @@ from spark_apps.timeline.model import (
     definition_scope,
     shard_scope,
 )
+
+_COUNTED = ("parquet", "orc")
+"""Formats of sources whose files tell how many rows Spark makes of them."""
 
 
 def coverage(context: IndexContext) -> Coverage:
@@ -113,6 +116,8 @@ def catch_up(context: IndexContext, partitions: Sequence[str] | None, *, again: 
     if not (new or gone or changed or behind):
         return IndexWork()
     if gone and not has_lineage(context.definition):
+        if context.snapshot.state.index(context.definition.name).state == "creating":
+            return rebuild(context)  # a build, and the table was compacted meanwhile
         raise InvalidInput(
             f"{len(gone)} files that the index {context.definition.name!r} tells of are gone (or to be read again), "
             "and it has no lineage, so that their rows cannot be told from the others.",
@@ -138,11 +143,28 @@ def _index(context: IndexContext, files: Sequence[DataFile]) -> list[AnyAction]:
     columns, stage = held(context.table, context.definition), stage_id(context.directory)
     rows = rows_of(context.snapshot, files, columns)
     stages = {str(bucket): {stage} for bucket in range(context.definition.shards)}
-    added: list[AnyAction] = list(stage_entries(context, rows, columns, "entries", stages))
+    staged = stage_entries(context, rows, columns, "entries", stages)
+    _check_counts(context, files, staged)
+    added: list[AnyAction] = list(staged)
     # Other columns that entries of the index have: of a file that lacks them it can tell all the same.
     others = [name for name in schema_of(context.definition).names if not among([name], columns)]
     told = _parts(stage, columns, files, lacking(context.snapshot, files, others))
     return [*added, _carrier(context, "coverage", told)]
+
+
+def _check_counts(context: IndexContext, files: Sequence[DataFile], staged: Sequence[AddFile]) -> None:
+    """:raises VerificationFailed: if there are not as many entries as rows, where the log tells how many these are."""
+    source = context.table.source
+    if (source is not None and source.format not in _COUNTED) or any(file.rows < 0 for file in files):
+        return
+    entries, rows = _rows(staged), sum(file.rows for file in files)
+    if entries != rows:
+        raise VerificationFailed(
+            f"The index {context.definition.name!r} would hold {entries:,} entries for {rows:,} rows of {len(files)} "
+            "files.",
+            outcome="Nothing was changed.",
+            hint="Try again; if the figures differ again, verify the table's files.",
+        )
 
 
 def _parts(

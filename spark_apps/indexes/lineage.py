@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import msgspec
 
-from spark_apps.indexes.columns import among
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.mergetree.write import lineage as id_of
 from spark_apps.storage.store import ObjectStore
@@ -44,6 +44,11 @@ class Part:
     lacks: tuple[str, ...]
     lineages: Mapping[int, int]
     dropped: frozenset[int] = frozenset()
+
+    @cached_property
+    def known(self) -> frozenset[str]:
+        """The columns whose values it tells, in lower case."""
+        return frozenset(name.lower() for name in (*self.columns, *self.lacks))
 
     def to_extra(self) -> dict[str, Any]:
         extra: dict[str, Any] = {
@@ -124,7 +129,7 @@ class Coverage:
         """Whether the index knows the values of a column in a file: it holds them, or the file lacks the column, so
         that they are null."""
         part = self._by_lineage.get(lineage)
-        return part is not None and bool(among([column], (*part.columns, *part.lacks)))
+        return part is not None and column.lower() in part.known
 
     def without(self, lineages: Collection[int]) -> Coverage:
         """The coverage of the other files; nothing is left to be known of these."""

@@ -33,8 +33,8 @@ def _read(table: IndexedTable, where: str | None = None, columns: list[str] | No
 def _kinds(spark: Any, path: Path, **more: Any) -> IndexedTable:
     table = IndexedTable.create(spark, path, DDL, ["id"], partition_by=["p"], buckets=1, **more)
     table.upsert(frame(spark, _rows(range(200)), DDL))
-    table.create_index("cov", "covering", ["city"], included=IncludedColumns(include=["n"]),
-                       properties={"buckets": "2", "hybrid_appended_ratio": "1", "hybrid_deleted_ratio": "1"})  # fmt: skip
+    properties = {"buckets": "2", "hybrid_appended_ratio": "1", "hybrid_deleted_ratio": "1"}
+    table.create_index("cov", "covering", ["city"], included=IncludedColumns(include=["n"]), properties=properties)
     return table
 
 
