@@ -70,7 +70,7 @@ def _compared(context: IndexContext, index_files: Sequence[DataFile]) -> Verific
 
 
 def _by_columns(context: IndexContext, known: Coverage, covered: frozenset[int]) -> dict[tuple[str, ...], list[int]]:
-    """Columns to compare -> of which files. Without lineage all files are compared at once, in what all entries have."""
+    """Columns to compare -> of which files. Without lineage these are compared at once, in what all entries have."""
     if not has_lineage(context.definition):
         common = [name for name in known.parts[0].columns if all(name in part.columns for part in known.parts)]
         return {tuple(common): sorted(covered)}
