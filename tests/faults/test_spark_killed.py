@@ -121,13 +121,15 @@ class Driver:
         told = "" if moment.call is None else f"{moment.call} {'after' if moment.after else 'before'}"
         self.process.stdin.write(f"{told}\n")
         self.process.stdin.flush()
-        if moment.seconds is not None:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self.process.wait(moment.seconds)
-            self._kill(victim)
-        self.process.wait(60)
-        with contextlib.suppress(ProcessLookupError):  # of its group a JVM may be left
-            os.killpg(self.process.pid, signal.SIGKILL)
+        try:
+            if moment.seconds is not None:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self.process.wait(moment.seconds)
+                self._kill(victim)
+            self.process.wait(300)
+        finally:
+            with contextlib.suppress(ProcessLookupError):  # of its group a JVM may be left
+                os.killpg(self.process.pid, signal.SIGKILL)
         self.process.stdin.close()
         assert self.process.stdout is not None
         self.process.stdout.close()
