@@ -24,8 +24,8 @@ from spark_apps.mergetree.type_text import type_of
 from spark_apps.query.arrow_rows import ArrowFile, ArrowRows, ArrowShape
 from spark_apps.query.filters import predicate_of, text_of
 from spark_apps.query.planning import ReadPlan, plan_predicate, plan_read
-from spark_apps.query.predicates import Predicate
-from spark_apps.storage.errors import InvalidSchema, UnsupportedSource
+from spark_apps.query.predicates import And, Predicate, parse_predicate, reasons
+from spark_apps.storage.errors import InvalidPredicate, InvalidSchema, UnsupportedSource
 from spark_apps.timeline.files import DataFile
 
 logger = logging.getLogger(__name__)
@@ -34,6 +34,9 @@ NAME = "indexed"
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 """Spark's setting for filters of Python data sources; off by default."""
 
+_KEPT_WITH_SCAN = hasattr(DataSourceReader, "pushLimit")
+"""Whether Spark keeps what was pruned with the scan that it was pruned for; limits came to readers with that."""
+
 _PART_BYTES = 32 * 1024 * 1024
 _INSTEAD = "Use IndexedTable.load(spark, …).read(where), or a view made with create_view."
 
@@ -41,7 +44,8 @@ _INSTEAD = "Use IndexedTable.load(spark, …).read(where), or a view made with c
 class IndexedDataSource(DataSource):
     """``spark.read.format("indexed").load(uri)``, or ``USING indexed OPTIONS (path …)`` in SQL.
 
-    Options: ``path`` (an absolute path, a URI, or a name with ``warehouse``), ``version`` or ``as_of``,
+    Options: ``path`` (an absolute path, a URI, or a name with ``warehouse``), ``where`` (a predicate: the frame has no
+    other rows), ``single_use`` (see :meth:`IndexedReader.push`), ``version`` or ``as_of``,
     ``source_version``, ``index_root`` and ``name`` as in :meth:`~spark_apps.table.IndexedTable.load`, and
     ``storage.<key>`` for each key of the storage options. A DataFrame keeps the version that it was made at; of a
     registered source it shows the files at the time of each query.
@@ -59,6 +63,7 @@ class IndexedDataSource(DataSource):
         :raises UnsupportedSource: naming what cannot be read this way. :raises TableNotFound:
         """
         snapshot = self._snapshot()
+        _where(snapshot, Place.of(self.options).where)
         if snapshot.table.source is None:
             self._version = snapshot.state.version
         return T.StructType([T.StructField(field.name, field.dataType, True) for field in snapshot.data.schema])
@@ -66,7 +71,8 @@ class IndexedDataSource(DataSource):
     def reader(self, schema: T.StructType) -> IndexedReader:
         """Reads all columns of ``schema``: Spark does not tell which of them a query needs."""
         snapshot = self._snapshot()
-        return IndexedReader(snapshot, _checked(snapshot, schema))
+        place = Place.of(self.options)
+        return IndexedReader(snapshot, _checked(snapshot, schema), place.where, place.single_use)
 
     def _snapshot(self) -> Snapshot:
         snapshot = open_table(Place.of(self.options), self._version)
@@ -101,11 +107,13 @@ class _Pushing:
 class IndexedReader(DataSourceReader):
     """Plans one query and reads its rows."""
 
-    def __init__(self, snapshot: Snapshot, schema: T.StructType) -> None:
+    def __init__(self, snapshot: Snapshot, schema: T.StructType, where: str | None, single_use: bool) -> None:
         self._snapshot: Snapshot | None = snapshot
         self._schema = schema
-        self._predicate: Predicate | None = None
-        self._text: str | None = None
+        self._single_use = single_use
+        self._exact = _where(snapshot, where)
+        self._predicate, self._text = self._exact, where
+        self._pushed = False
         self._options = store_options(snapshot)
         table = snapshot.table
         self._types = {field.name: field.type for field in table.fields}
@@ -124,15 +132,22 @@ class IndexedReader(DataSourceReader):
         return _Pushing(self)
 
     def push(self, filters: Sequence[Any]) -> Sequence[Any]:
-        """Takes the filters of a query. All are handed back, for Spark to apply to the rows as well."""
-        self._predicate = predicate_of(filters, self._types)
-        self._text = " AND ".join(map(text_of, filters)) or None
+        """Takes the filters of a query. All are handed back, for Spark to apply to the rows as well.
+
+        Up to some version Spark hands the files that were found for one query to all others of the same frame or view,
+        filtered otherwise or not at all; there filters prune only if the frame was loaded for a single use.
+        """
+        self._pushed = True
+        pushed = predicate_of(filters, self._types)
+        if pushed is not None and (self._single_use or _KEPT_WITH_SCAN):
+            self._predicate = pushed if self._exact is None else And((self._exact, pushed))
+            self._text = " AND ".join([*([] if self._text is None else [self._text]), *map(text_of, filters)])
         return filters
 
     def partitions(self) -> list[InputPartition]:
         plan = self.plan()
         if plan.predicate is None:
-            logger.warning(_told(_pushdown()), plan.snapshot.store.uri)
+            logger.warning("%s is read whole: %s", plan.snapshot.store.uri, self._why())
         snapshot = plan.snapshot
         groups = [[_described(snapshot, plan, file) for file in files] for files in plan.files().values()]
         if snapshot.foreign is not None:
@@ -140,11 +155,23 @@ class IndexedReader(DataSourceReader):
         return list(_parts(groups)) or [_Part(())]
 
     def plan(self) -> ReadPlan:
-        """What is read, by the filters that were pushed."""
+        """What is read, by the filters that are known."""
         assert self._snapshot is not None
         if self._predicate is None or self._text is None:
             return plan_read(self._snapshot)
         return plan_predicate(self._snapshot, self._text, self._predicate)
+
+    def _why(self) -> str:
+        """Why nothing is pruned."""
+        if self._pushed:
+            return (
+                "this Spark would hand what is pruned for one query to all queries of the same frame. Load it anew for "
+                "each query with the option single_use=true, or give the option where."
+            )
+        pushdown = _pushdown()
+        if pushdown is False:
+            return f"{PUSHDOWN} is off, so no index is used. Set it to true, or give the option where."
+        return "the query has no filter that Spark pushes down" + ("." if pushdown else f", or {PUSHDOWN} is off.")
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         if not isinstance(partition, _Part):
@@ -156,7 +183,7 @@ class IndexedReader(DataSourceReader):
     def _shape(self) -> ArrowShape:
         return ArrowShape(
             tuple(self._schema.names), self._types, self._key, self._ordering, self._stored, self._foreign,
-            self._predicate,
+            self._predicate, self._exact,
         )  # fmt: skip
 
 
@@ -205,6 +232,22 @@ def _check_readable(snapshot: Snapshot) -> None:
             )
 
 
+def _where(snapshot: Snapshot, where: str | None) -> Predicate | None:
+    """The predicate of the option ``where``.
+
+    :raises InvalidPredicate: if it cannot be decided without Spark. :raises UnknownColumn:
+    """
+    if where is None:
+        return None
+    predicate = parse_predicate(where, {field.name: field.type for field in snapshot.table.fields})
+    unclear = reasons(predicate)
+    if unclear:
+        raise InvalidPredicate(
+            f"The option 'where' is {where!r}, of which only Spark can tell: {'; '.join(unclear[:3])}.", hint=_INSTEAD
+        )
+    return predicate
+
+
 def _checked(snapshot: Snapshot, schema: T.StructType) -> T.StructType:
     """The columns wanted, by the table's own names and types.
 
@@ -248,10 +291,3 @@ def _pushdown() -> bool | None:
         if "enable_pushdown" in frame.f_locals:
             return bool(frame.f_locals["enable_pushdown"])
     return None
-
-
-def _told(pushdown: bool | None) -> str:
-    if pushdown is False:
-        return f"%s is read whole, whatever the query asks for: {PUSHDOWN} is off, so no index is used. Set it to true."
-    whether = "" if pushdown else f", or {PUSHDOWN} is off"
-    return f"%s is read whole: the query has no filter that Spark pushes down{whether}."

@@ -12,12 +12,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from spark_apps.indexes.ranges import Range, range_of
+from spark_apps.indexes.ranges import value_of as value_of_arrow
 from spark_apps.layout.partitions import value_of
 from spark_apps.layout.types import parse_type
 from spark_apps.mergetree.blockfiles import BlockFile, arrow_type, held_as, open_blocks
 from spark_apps.mergetree.tree import DELETED
 from spark_apps.query.arrow_merging import merged
-from spark_apps.query.predicates import KeySet, Predicate, keys_for, may_match
+from spark_apps.query.keysets import outcomes
+from spark_apps.query.predicates import KeySet, Predicate, columns_of, keys_for, may_match
 from spark_apps.storage.errors import StorageError, UnsupportedSource
 from spark_apps.timeline.files import DataFile
 
@@ -55,6 +57,8 @@ class ArrowShape:
         is another. :param key: the record key; :param types: Spark types of all columns named here.
     :param ordering: the column that decides across commits, if one does.
     :param foreign: whether the files are somebody else's, so that not every one can be read here.
+    :param predicate: what the rows are wanted for: others may be left out. :param exact: without these all others are
+        left out; understood in every part.
     """
 
     columns: tuple[str, ...]
@@ -64,6 +68,13 @@ class ArrowShape:
     stored: Mapping[str, str] = field(default_factory=dict)
     foreign: bool = False
     predicate: Predicate | None = None
+    exact: Predicate | None = None
+
+    @property
+    def read(self) -> tuple[str, ...]:
+        """The columns that are read where nothing is merged."""
+        judged = () if self.exact is None else sorted(columns_of(self.exact))
+        return tuple(dict.fromkeys([*self.columns, *judged]))
 
 
 class ArrowRows:
@@ -77,7 +88,7 @@ class ArrowRows:
         self._shape = shape
         self._schema = schema
         self._options = options
-        self._needed = tuple(dict.fromkeys([*shape.columns, *shape.key, *([shape.ordering] if shape.ordering else [])]))
+        self._needed = tuple(dict.fromkeys([*shape.read, *shape.key, *([shape.ordering] if shape.ordering else [])]))
         self._points = _points(shape)
 
     def read(self, files: Sequence[ArrowFile]) -> Iterator[Any]:
@@ -88,7 +99,7 @@ class ArrowRows:
             Arrow would not read as Spark does, and what to use instead.
         """
         if len(files) == 1 and not files[0].file.tombstones:
-            tables = self._tables(files[0], self._shape.columns, prune=True)
+            tables = self._tables(files[0], self._shape.read, prune=True)
         else:
             tables = merged(
                 files, self._shape.key, self._shape.ordering,
@@ -114,7 +125,22 @@ class ArrowRows:
         for name, values in self._points.items():
             held = table.column(name)
             table = table.filter(pc.is_in(held, value_set=pa.array(values, type=held.type)))
-        return table
+        return (
+            table if self._shape.exact is None else table.filter(pa.array(self._satisfying(self._shape.exact, table)))
+        )
+
+    def _satisfying(self, exact: Predicate, table: Any) -> Iterator[bool]:
+        """Of each row whether it satisfies a predicate."""
+        kinds = {name: parse_type(self._shape.types[name]) for name in sorted(columns_of(exact))}
+        known: dict[tuple[Any, ...], bool] = {}
+        columns = [table.column(name).to_pylist() for name in kinds]
+        for row in zip(*columns, strict=True) if columns else [()] * table.num_rows:
+            if row not in known:
+                values = {
+                    name: value_of_arrow(value, kind) for (name, kind), value in zip(kinds.items(), row, strict=True)
+                }
+                known[row] = outcomes(exact, values) == {True}
+            yield known[row]
 
     # --- one file ---------------------------------------------------------------------------------------------
 
@@ -225,7 +251,7 @@ def _points(shape: ArrowShape) -> dict[str, list[Any]]:
     found: dict[str, list[Any]] = {}
     if shape.predicate is None:
         return found
-    for name in shape.columns:
+    for name in shape.read:
         kind = parse_type(shape.types[name])
         if kind.is_integer or kind.kind in _EXACT_KINDS:
             keys = keys_for(shape.predicate, (name,), _MOST_VALUES)
