@@ -109,7 +109,7 @@ def _winners(events: Any, key: Sequence[str], ordering: str) -> Any:
     if is_nan is not None:
         ranks[_NAN] = pc.cast(is_nan, pa.int8())
     by = [(name, "descending") for name in ((_NAN, ordering, _PLACE) if floating else (ordering, _PLACE))]
-    rows = rows.take(pc.sort_indices(pa.table(ranks), sort_keys=by, null_placement="at_end"))
+    rows = rows.take(pc.sort_indices(pa.table(ranks), sort_keys=by))
     first = _numbered(rows.select(list(key))).group_by(list(key), use_threads=False).aggregate([(_ROW, "min")])
     return _taken(rows, first.column(f"{_ROW}_min"))
 

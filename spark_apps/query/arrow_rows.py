@@ -125,9 +125,9 @@ class ArrowRows:
         for name, values in self._points.items():
             held = table.column(name)
             table = table.filter(pc.is_in(held, value_set=pa.array(values, type=held.type)))
-        return (
-            table if self._shape.exact is None else table.filter(pa.array(self._satisfying(self._shape.exact, table)))
-        )
+        if self._shape.exact is None:
+            return table
+        return table.filter(pa.array(self._satisfying(self._shape.exact, table), pa.bool_()))
 
     def _satisfying(self, exact: Predicate, table: Any) -> Iterator[bool]:
         """Of each row whether it satisfies a predicate."""
