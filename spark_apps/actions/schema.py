@@ -163,7 +163,7 @@ class RenameColumn(ChangeColumns):
         indexes = []
         for entry in snapshot.state.indexes.values():
             definition = entry.definition
-            if name not in (*definition.columns, *definition.included):
+            if name not in _held(table, definition):
                 continue
             handler = available(definition.kind)
             if handler is None or not handler.follows_renames:
@@ -230,14 +230,21 @@ def _refuse_role(table: TableDefinition, name: str, what: str, *roles: tuple[str
 
 def _refuse_indexed(snapshot: Snapshot, name: str, what: str) -> None:
     for entry in snapshot.state.indexes.values():
-        if name in (*entry.definition.columns, *entry.definition.included):
+        if name in _held(snapshot.table, entry.definition):
             raise _indexed(entry.definition, name, what)
+
+
+def _held(table: TableDefinition, definition: IndexDefinition) -> tuple[str, ...]:
+    """The columns that an index may hold values of."""
+    handler = available(definition.kind)
+    return (*definition.columns, *definition.included) if handler is None else handler.holds(table, definition)
 
 
 def _indexed(definition: IndexDefinition, name: str, what: str) -> InvalidInput:
     return InvalidInput(
         f"The index {definition.name!r} of kind {definition.kind!r} holds the column {name!r}, so it cannot be {what}.",
-        hint="Drop that index first, and create it again after.",
+        hint="Drop that index first, and create it again after; if only older entries have the column, a full refresh "
+        "rids it of them.",
     )
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from spark_apps.indexes import covering_reading, covering_verification, covering_writing
 from spark_apps.indexes.columns import IncludedColumns
-from spark_apps.indexes.covering_definition import CHANGEABLE, completed, evolved
+from spark_apps.indexes.covering_definition import CHANGEABLE, completed, evolved, held, schema_of
 from spark_apps.indexes.handler import (
     Candidates,
     CannotPrune,
@@ -57,6 +57,10 @@ class CoveringHandler(IndexHandler):
 
     def tree(self, table: TableDefinition, definition: IndexDefinition) -> None:
         return None
+
+    def holds(self, table: TableDefinition, definition: IndexDefinition) -> tuple[str, ...]:
+        # Entries written before a column was left out still have it, and would pass for a new column of its name.
+        return tuple(dict.fromkeys([*held(table, definition), *schema_of(definition).names]))
 
     def reads(self, table: TableDefinition, definition: IndexDefinition) -> tuple[str, ...]:
         return ()

@@ -1,8 +1,8 @@
 """Restoring an earlier version, as a new commit.
 
 It brings back rows, bucket counts and the state of indexes that existed then and exist now. Newer indexes stay, empty
-and covering nothing; dropped ones stay dropped. Windows, transaction ids, aborts, instants and bucket rules never go
-back.
+and covering nothing, as do those that address files if columns have changed since; dropped ones stay dropped. Windows,
+transaction ids, aborts, instants and bucket rules never go back.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from spark_apps.timeline.model import (
     DATA_TREE,
     AnyAction,
     DropPartition,
+    IndexDefinition,
     PutIndex,
     PutPartition,
     Receipt,
@@ -71,7 +72,7 @@ def _changes(now: State, then: State) -> Iterator[AnyAction]:
     yield from _file_changes(now, then, DATA_TREE)
     for name, index in now.indexes.items():
         tree, earlier = index.definition.tree, then.indexes.get(name)
-        if earlier is not None and earlier.definition.tree == tree:
+        if earlier is not None and earlier.definition.tree == tree and _reads_on(index.definition, now, then):
             # Columns keep today's names: the table's schema never goes back.
             definition = replace(earlier.definition, columns=index.definition.columns)
             if definition != index.definition:
@@ -79,10 +80,20 @@ def _changes(now: State, then: State) -> Iterator[AnyAction]:
             yield from _file_changes(now, then, tree)
             lag = earlier.lag
         else:
-            # Its entries tell of rows that are no more; a refresh starts from nothing.
+            # Its entries tell of rows that are no more, or of columns; a refresh starts from nothing.
             yield from (RemoveFile(tree, path) for path in sorted(file.path for file in now.files(tree)))
             lag = dict.fromkeys(then.groups(DATA_TREE), NEVER)
         yield SetLag(tree, tuple((*group, through) for group, through in lag.items()))
+
+
+def _reads_on(definition: IndexDefinition, now: State, then: State) -> bool:
+    """Whether what the files of an index held then can be read today. Those of an index that addresses files know
+    columns by the names of their time, which may be those of other columns by now."""
+    return definition.addresses == "key" or _columns(now) == _columns(then)
+
+
+def _columns(state: State) -> set[tuple[str, str, str]]:
+    return {(field.name, field.stored_name, field.type) for field in state.table.fields}
 
 
 def _file_changes(now: State, then: State, tree: str) -> Iterator[AnyAction]:
