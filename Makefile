@@ -12,7 +12,7 @@ FOUND  := $(wildcard $(PATHS))
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check format bench model faults races clean
+.PHONY: help venv demo test check format bench model faults races differential clean
 
 help:  ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|' 2>/dev/null \
@@ -56,7 +56,10 @@ faults: venv  ## Every call to the store, failed in every way
 races: venv  ## 8 processes x 200 commits on one table, on local disk and on S3
 	RACES=full $(PYTEST) tests/races --timeout=3600 $(TEST_ARGS)
 
+differential: venv  ## 1,000 random histories against other engines (HISTORIES, MINUTES, SEEDS); goes on where it stopped
+	$(BIN)/python -m tests.differential
+
 clean:  ## Remove caches, builds and what runs leave; .venv stays
 	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis spark-warehouse \
-	  metastore_db derby.log .demo
+	  metastore_db derby.log .demo .differential
 	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +

@@ -1,0 +1,89 @@
+"""Puts random questions to a table and to the oracle, and compares the answers."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+
+from spark_apps.indexes import candidates
+from spark_apps.query import blocks, reading
+from spark_apps.storage.errors import LakeIndexError
+from tests.differential.oracle import Oracle, Row, shown, told
+from tests.differential.predicates import Predicate, Predicates
+from tests.differential.tally import Tally
+
+
+class Questions:
+    """Compares tables with raw rows."""
+
+    def __init__(self, spark: Any, rng: random.Random, tally: Tally) -> None:
+        self.spark, self.rng, self.tally = spark, rng, tally
+
+    def everything(self, table: Any, rows: Sequence[Row], told_of: str) -> None:
+        """All rows, without a predicate."""
+        found, expected = told(table.read()), shown(rows)
+        assert found == expected, f"{told_of}: read() differs: {_differ(found, expected)}"
+        self.tally.add("compared", "whole tables")
+
+    def some(
+        self, table: Any, rows: Sequence[Row], names: list[str], types: list[str], told_of: str, count: int
+    ) -> None:
+        """Random predicates over these rows."""
+        favoured = [list(info.columns) for info in table.indexes.values()]
+        favoured += [list(table.definition.record_key)] if table.definition.record_key else []
+        favoured = [columns for columns in favoured if columns and set(columns) <= set(names)]
+        raw = [dict(zip(names, row, strict=True)) for row in rows]
+        drawn = Predicates(self.rng, dict(zip(names, types, strict=True)), raw, favoured)
+        oracle = Oracle(self.spark, rows, drawn.types)
+        for _ in range(count):
+            self._one(table, oracle, drawn.draw(), names, told_of)
+
+    def _one(self, table: Any, oracle: Oracle, predicate: Predicate, names: list[str], told_of: str) -> None:
+        columns = self._columns(table, names)
+        joined = self.rng.random() < 0.15
+        where, context = predicate.spark, f"{told_of}: {predicate.spark!r} of {columns}"
+        matching = oracle.matching(predicate)
+        if matching is None:
+            self.tally.add("compared", "refused by Spark")
+            return
+        with _borders(1 if joined else None, self.rng.random() < 0.5):
+            plan = self.tally.plan(table, where, columns, joined)
+            try:
+                found = told(table.read(where, columns))
+            except (LakeIndexError, PySparkException) as error:
+                raise AssertionError(f"{context}: {error}\n{plan}") from error
+        places = [names.index(name) for name in columns or names]
+        expected = shown([tuple(oracle.rows[row][at] for at in places) for row in matching])
+        assert found == expected, f"{context}: {_differ(found, expected)}\n{plan}"
+        self.tally.add("compared", "predicates with DuckDB" if predicate.duck else "predicates with plain Spark")
+        self.tally.add("compared", "matching rows", len(matching))
+
+    def _columns(self, table: Any, names: list[str]) -> list[str] | None:
+        chance = self.rng.random()
+        covering = [info for info in table.indexes.values() if info.kind == "covering"]
+        if covering and chance < 0.6:
+            info = self.rng.choice(covering)
+            return [name for name in dict.fromkeys([*info.columns, *info.included]) if name in names] or None
+        return self.rng.sample(names, self.rng.randrange(1, len(names) + 1)) if chance < 0.3 else None
+
+
+@contextlib.contextmanager
+def _borders(few: int | None, all_blocks: bool) -> Iterator[None]:
+    """Sometimes takes ways for small tables that are meant for large ones: keys joined, files read block by block."""
+    with pytest.MonkeyPatch.context() as patch:
+        if few is not None:
+            patch.setattr(candidates, "DIRECT_KEYS", few)
+            patch.setattr(reading, "DIRECT_KEYS", few)
+        if all_blocks:
+            patch.setattr(blocks, "WORTH_BYTES", 1)
+        yield
+
+
+def _differ(found: Any, expected: Any) -> str:
+    missing, more = list((expected - found).elements()), list((found - expected).elements())
+    return f"{len(missing)} rows missing, such as {missing[:3]}; {len(more)} too many, such as {more[:3]}"

@@ -1,0 +1,18 @@
+"""One history by its seed: two of three of keyed tables, the third of a source that somebody else writes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tests.differential.keyed import Keyed
+from tests.differential.registered import Registered
+from tests.differential.session import small
+from tests.differential.tally import Tally
+
+
+def history(spark: Any, folder: Path, seed: int, tally: Tally, *, long: bool) -> None:
+    """Runs a history. :raises AssertionError: telling the seed, the table, the steps and what differs."""
+    kind = Registered if seed % 3 == 2 else Keyed
+    with small(spark, compiled=long and seed % 5 == 4):
+        kind(spark, folder / "table", seed, tally, steps=8 if long else 3, questions=3 if long else 2).run()

@@ -1,0 +1,58 @@
+"""What other engines find in raw rows: DuckDB, or plain Spark where DuckDB reads a predicate otherwise than Spark."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import duckdb
+from pyspark.errors import PySparkException
+
+from tests.differential.predicates import Predicate
+from tests.differential.values import arrow
+
+Row = tuple[Any, ...]
+_ROW = "__row"
+
+
+class Oracle:
+    """Rows of no table, asked by their place in the list."""
+
+    def __init__(self, spark: Any, rows: Sequence[Row], types: Mapping[str, str]) -> None:
+        self.spark, self.rows = spark, rows
+        self._raw = arrow([(number, *row) for number, row in enumerate(rows)], {_ROW: "bigint", **types})
+
+    def matching(self, predicate: Predicate) -> list[int] | None:
+        """Places of the rows that satisfy a predicate; ``None`` if plain Spark refuses it on these rows."""
+        if predicate.duck is None:
+            return self._by_spark(predicate.spark)
+        with duckdb.connect() as connection:
+            connection.execute("SET TimeZone = 'UTC'")
+            connection.register("raw", self._raw)
+            found = connection.execute(f"SELECT {_ROW} FROM raw WHERE {predicate.duck}").fetchall()
+        return sorted(number for (number,) in found)
+
+    def _by_spark(self, text: str) -> list[int] | None:
+        try:
+            found = self.spark.createDataFrame(self._raw).where(text).select(_ROW).collect()
+        except PySparkException:
+            return None
+        return sorted(number for (number,) in found)
+
+
+def told(frame: Any) -> Counter[tuple[str, ...]]:
+    """The rows of a DataFrame as a multiset, value by value and bit by bit."""
+    found = frame.toArrow()
+    return shown(zip(*(column.to_pylist() for column in found.columns), strict=True)) if found.num_rows else Counter()
+
+
+def shown(rows: Iterable[Sequence[Any]]) -> Counter[tuple[str, ...]]:
+    """Rows as a multiset, so that NaN equals NaN and -0.0 does not equal 0.0."""
+    return Counter(tuple(map(_text, row)) for row in rows)
+
+
+def _text(value: Any) -> str:
+    if hasattr(value, "tzinfo") and value.tzinfo is not None:
+        return value.isoformat().replace("+00:00", "Z")
+    return repr(bytes(value)) if isinstance(value, (bytes, bytearray, memoryview)) else repr(value)

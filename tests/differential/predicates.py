@@ -1,0 +1,139 @@
+"""Random predicates, as Spark reads them and, where DuckDB surely reads them alike, as DuckDB does."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tests.differential.values import KINDS, Literal, draw, literal
+
+_OPERATORS = ["=", "=", "=", "=", "<>", "!=", "<", "<=", ">", ">=", "<=>"]
+
+
+@dataclass(frozen=True)
+class Predicate:
+    """``duck`` is ``None`` where DuckDB might read it otherwise than Spark: it is then put to plain Spark."""
+
+    spark: str
+    duck: str | None
+
+    def joined(self, word: str, other: Predicate) -> Predicate:
+        duck = None if self.duck is None or other.duck is None else f"({self.duck}) {word} ({other.duck})"
+        return Predicate(f"({self.spark}) {word} ({other.spark})", duck)
+
+    def negated(self) -> Predicate:
+        return Predicate(f"NOT ({self.spark})", None if self.duck is None else f"NOT ({self.duck})")
+
+
+class Predicates:
+    """Draws predicates over columns (name -> type), mostly with values that some row has.
+
+    :param favoured: groups of columns, such as those of an index, that are often compared together.
+    """
+
+    def __init__(
+        self,
+        rng: random.Random,
+        types: Mapping[str, str],
+        rows: Sequence[Mapping[str, Any]],
+        favoured: Sequence[Sequence[str]],
+    ) -> None:
+        self.rng, self.types, self.rows, self.favoured = rng, types, rows, favoured
+
+    def draw(self) -> Predicate:
+        chance = self.rng.random()
+        if chance < 0.5 and self.favoured:
+            return self._point(self.rng.choice(self.favoured))
+        if chance < 0.6:
+            return self._point(self.rng.sample(list(self.types), min(2, len(self.types))))
+        if chance < 0.63:
+            return Predicate(*self.rng.choice([("1 = 1", "1 = 1"), ("false", "false"), ("NULL", "NULL")]))
+        return self._tree(2)
+
+    def portable(self) -> Predicate:
+        """One that DuckDB reads too."""
+        while (found := self.draw()).duck is None:
+            pass
+        return found
+
+    def _tree(self, depth: int) -> Predicate:
+        chance = self.rng.random()
+        if depth == 0 or chance < 0.35:
+            return self._atom(self.rng.choice(list(self.types)))
+        if chance < 0.5:
+            return self._tree(depth - 1).negated()
+        return self._tree(depth - 1).joined(self.rng.choice(["AND", "OR", "and"]), self._tree(depth - 1))
+
+    def _point(self, columns: Sequence[str]) -> Predicate:
+        """What an index over these columns can answer: one value of each, or a few, perhaps with something else."""
+        row = self.rng.choice(self.rows) if self.rows and self.rng.random() < 0.8 else None
+        found: Predicate | None = None
+        for name in columns:
+            value = draw(self.rng, self.types[name]) if row is None else row[name]
+            one = self._is(name, value) if self.rng.random() < 0.6 else self._in(name, value)
+            found = one if found is None else found.joined("AND", one)
+        assert found is not None
+        chance = self.rng.random()
+        if chance < 0.25:
+            return found.joined("AND", self._tree(1))
+        if chance < 0.4:
+            return found.joined("OR", self._point(self.rng.choice(self.favoured or [columns])))
+        return found
+
+    def _name(self, name: str) -> tuple[str, str]:
+        shown = self.rng.choice([name, name.upper(), name.capitalize()])
+        return self.rng.choice([f"`{shown}`", shown] if shown.isidentifier() else [f"`{shown}`"]), f'"{name}"'
+
+    def _is(self, name: str, value: Any) -> Predicate:
+        spark, duck = self._name(name)
+        if value is None:
+            return Predicate(f"{spark} IS NULL", f"{duck} IS NULL")
+        a, b = literal(value, self.types[name])
+        return Predicate(f"{spark} = {a}", f"{duck} = {b}")
+
+    def _in(self, name: str, *values: Any) -> Predicate:
+        spark, duck = self._name(name)
+        more = [self._value(name) for _ in range(self.rng.choice([1, 2, 3, 12]))]
+        return self._listed(spark, duck, "IN", [*(literal(v, self.types[name]) for v in values), *more])
+
+    def _listed(self, spark: str, duck: str, word: str, items: Sequence[Literal]) -> Predicate:
+        known = [b for _, b in items if b is not None]
+        theirs = f"{duck} {word} ({', '.join(known)})" if len(known) == len(items) else None
+        return Predicate(f"{spark} {word} ({', '.join(a for a, _ in items)})", theirs)
+
+    def _value(self, name: str) -> Literal:
+        if self.rows and self.rng.random() < 0.6:
+            return literal(self.rng.choice(self.rows)[name], self.types[name])
+        return literal(draw(self.rng, self.types[name]), self.types[name])
+
+    def _literal(self, name: str) -> Literal:
+        odd = KINDS[self.types[name]].odd
+        return (self.rng.choice(odd), None) if odd and self.rng.random() < 0.3 else self._value(name)
+
+    def _atom(self, name: str) -> Predicate:
+        spark, duck = self._name(name)
+        negated = self.rng.choice(["", "NOT "])
+        chance = self.rng.random()
+        if chance < 0.12:
+            return Predicate(f"{spark} IS {negated}NULL", f"{duck} IS {negated}NULL")
+        if chance < 0.3:
+            items = [self._literal(name) for _ in range(self.rng.choice([1, 2, 4, 12]))]
+            return self._listed(spark, duck, f"{negated}IN", items)
+        if chance < 0.42:
+            (a, b), (c, d) = self._literal(name), self._literal(name)
+            theirs = None if b is None or d is None else f"{duck} {negated}BETWEEN {b} AND {d}"
+            return Predicate(f"{spark} {negated}BETWEEN {a} AND {c}", theirs)
+        if chance < 0.47 and self.types[name] == "string":
+            return Predicate(
+                self.rng.choice([f"{spark} LIKE 'a%'", f"upper({spark}) = 'A'", f"length({spark}) = 1"]), None
+            )
+        if chance < 0.5:
+            return Predicate(f"coalesce({spark}, {self._value(name)[0]}) IS NOT NULL", None)
+        op = self.rng.choice(_OPERATORS)
+        a, b = self._literal(name)
+        theirs = None if b is None else f"{duck} {'IS NOT DISTINCT FROM' if op == '<=>' else op} {b}"
+        if b is not None and self.rng.random() < 0.15 and op in ("=", "<>", "!="):
+            return Predicate(f"{a} {op} {spark}", f"{b} {op} {duck}")
+        return Predicate(f"{spark} {op} {a}", theirs)

@@ -1,0 +1,150 @@
+"""Random histories of a registered source: its owner adds, removes and rewrites files, and indexes are refreshed now
+and then, by processes that sometimes die."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from spark_apps import IncludedColumns, IndexedTable
+from spark_apps.storage import errors
+from tests.differential.asking import Questions
+from tests.differential.crashes import dying_at
+from tests.differential.tally import Tally
+from tests.differential.writers import OWNERS, Owner
+from tests.simulation.store import Crash
+
+
+@dataclass
+class Registered:
+    """One history."""
+
+    spark: Any
+    path: Path
+    seed: int
+    tally: Tally
+    steps: int = 6
+    questions: int = 2
+    done: list[str] = field(default_factory=list)
+
+    def run(self) -> None:
+        self.rng = random.Random(f"source {self.seed}")
+        self.ask = Questions(self.spark, random.Random(f"questions {self.seed}"), self.tally)
+        kind = OWNERS[self.seed // 3 % len(OWNERS)]
+        self.owner: Owner = kind(self.path / "source", self.rng)
+        self.table = IndexedTable.register(self.spark, index_root=self.path / "log", name="t", **self.owner.arguments)
+        self.said = f"seed {self.seed}, {kind.__name__}, partitioned {self.owner.partitioned}"
+        self.owner.change()
+        self.act(self.create_index)
+        self.act(self.create_index)
+        for _ in range(self.steps):
+            if self.rng.random() < 0.5:
+                self.done.append(self.owner.change())
+                self.tally.add("steps", f"source: {self.done[-1]}")
+            else:
+                self.act(self.rng.choice([self.refresh, self.refresh, self.refresh, self.create_index, self.compact,
+                                          self.drop_index]))  # fmt: skip
+            self.load()
+            self.check()
+        self.verify()
+        self.tally.add("histories", "sources")
+        self.tally.add("formats", kind.format)
+
+    @property
+    def told(self) -> str:
+        return f"{self.said}\n{' > '.join(self.done)}"
+
+    def load(self) -> None:
+        self.table = IndexedTable.load(self.spark, self.path / "log" / "t")
+
+    def act(self, what: Any) -> None:
+        """Does something to the indexes; sometimes the process dies of it, and another one goes on."""
+        self.load()
+        call, after = self.rng.choice([*range(1, 20), *range(20, 80, 3)]), self.rng.random() < 0.5
+        try:
+            if self.rng.random() < 0.15:
+                with dying_at(call, after):
+                    what()
+            else:
+                what()
+            self.tally.add("steps", f"source: {what.__name__}")
+        except Crash:
+            self.done[-1] += f" (killed at call {call})"
+            self.tally.add("killed", f"source: {what.__name__}")
+            self.load()
+        except Exception as error:
+            raise AssertionError(f"{self.told}: {type(error).__name__}: {error}") from error
+
+    def create_index(self) -> None:
+        kind = self.rng.choice(["record", "secondary", "compact", "covering", "covering"])
+        if kind == "record" and any(info.kind == "record" for info in self.table.indexes.values()):
+            kind = "compact"
+        name, columns = f"{kind}{len(self.done)}", self.rng.choice([["city"], ["n"], ["day"], ["city", "n"], ["id"]])
+        more: dict[str, Any] = {}
+        if kind == "covering":
+            others = [name for name in self.owner.names if name not in (*columns, "part")]
+            more["included"] = IncludedColumns(include=self.rng.sample(others, self.rng.randrange(3)))
+            more["properties"] = {"buckets": 2, "hybrid_appended_ratio": "1", "hybrid_deleted_ratio": "1",
+                                  "lineage": self.rng.choice(["true", "true", "false"])}  # fmt: skip
+        deferred = self.rng.random() < 0.15
+        self.done.append(f"create {name} {columns} {more}{' deferred' if deferred else ''}")
+        self.table.create_index(name, kind, () if kind == "record" else columns, deferred=deferred, **more)
+
+    def _name(self) -> str | None:
+        return self.rng.choice(sorted(self.table.indexes)) if self.table.indexes else None
+
+    def refresh(self) -> None:
+        name = self._name()
+        if name is None:
+            return self.create_index()
+        info, mode = self.table.indexes[name], self.rng.choice(["incremental", "incremental", "full", "quick"])
+        self.done.append(f"refresh {name} {mode}")
+        more: dict[str, Any] = {}
+        if info.kind == "covering" and mode != "quick" and self.rng.random() < 0.4:
+            others = [one for one in self.owner.names if one not in (*info.columns, *info.included, "part")]
+            include = self.rng.sample(others, min(len(others), self.rng.randrange(2)))
+            exclude = self.rng.sample(info.included, min(len(info.included), self.rng.randrange(2)))
+            more["included"] = IncludedColumns(include=include, exclude=exclude)
+            self.done[-1] += f" {more}"
+        try:
+            self.table.refresh_index(name, mode, **more)
+        except errors.InvalidInput:
+            # Without lineage nobody knows which entries are those of files that are gone.
+            if info.properties.get("lineage") != "false" or mode != "incremental":
+                raise
+            self.tally.add("steps refused", "source: refresh without lineage")
+
+    def compact(self) -> None:
+        name, mode = self._name(), self.rng.choice(["quick", "full"])
+        if name is None:
+            return self.create_index()
+        self.done.append(f"compact {name} {mode}")
+        self.table.compact(name, mode)
+
+    def drop_index(self) -> None:
+        name = self._name()
+        if name is None:
+            return self.create_index()
+        self.done.append(f"drop {name}")
+        self.table.drop_index(name)
+
+    def check(self) -> None:
+        owner = self.owner
+        assert self.table.schema.names == owner.names, self.told
+        self.ask.everything(self.table, owner.rows, self.told)
+        self.ask.some(self.table, owner.rows, owner.names, owner.types, self.told, self.questions)
+        if owner.versions and self.rng.random() < 0.4:
+            version = self.rng.choice(sorted(owner.versions))
+            rows, of_then = owner.versions[version], f"{self.told}, source version {version}"
+            old = IndexedTable.load(self.spark, self.path / "log" / "t", source_version=version)
+            self.ask.everything(old, rows, of_then)
+            self.ask.some(old, rows, owner.names, owner.types, of_then, 1)
+            self.tally.add("compared", "older versions of sources")
+
+    def verify(self) -> None:
+        for name, info in self.table.indexes.items():
+            report = self.table.verify(name)
+            assert report.ok, f"{self.told}: index {name} ({info.kind} over {info.columns}): {report}"
+            self.tally.add("verified", info.kind)

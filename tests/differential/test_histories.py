@@ -1,0 +1,48 @@
+"""About thirty short histories: every answer is that of another engine over the raw rows, every kind of index is really
+used, every way of reading taken.
+
+A history that fails tells its seed: ``SEED=17 make test TEST_ARGS=tests/differential`` runs it alone, and
+``make differential`` many more and longer ones.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.differential.histories import history
+from tests.differential.tally import FORMATS, KINDS, PATHS, Tally
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
+
+SEED = os.environ.get("SEED")
+SEEDS = [int(SEED)] if SEED else list(range(30))
+
+
+@pytest.fixture(scope="module")
+def tally() -> Tally:
+    """What all histories of this run did."""
+    return Tally()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_given_any_history_then_every_answer_is_another_engine_s_over_the_raw_rows(
+    spark: Any, tmp_path: Path, tally: Tally, seed: int
+) -> None:
+    own = Tally()
+    history(spark, tmp_path, seed, own, long=bool(SEED))
+    tally.take(own)
+
+
+@pytest.mark.skipif(SEED is not None, reason="one history alone does not do everything")
+def test_given_all_histories_then_every_kind_was_used_and_every_way_of_reading_taken(tally: Tally) -> None:
+    sys.stdout.write(f"\nseeds {SEEDS[0]} to {SEEDS[-1]}\n{tally}\n")
+    assert not tally.missing("kinds used", KINDS)
+    assert not tally.missing("verified", KINDS)
+    assert not tally.missing("read paths", PATHS)
+    assert not tally.missing("formats", FORMATS)
+    assert not tally.missing("killed", ("before its commit", "after its commit", "tried again"))
