@@ -189,7 +189,7 @@ def evolved(
     struct = struct_type(table.fields)
     added = resolve(changes.added, struct.names, what)
     implied = [name for name in held(table, definition) if among([name], table.partition_by)]
-    removed = resolve(changes.removed, {**dict.fromkeys(definition.included), **dict.fromkeys(implied)}, what)
+    removed = _removed(definition, (*definition.included, *implied), changes, what)
     kept = [name for name in definition.included if name not in removed]
     left_out = [name for name in json.loads(definition.properties.get(EXCLUDED, "[]")) if not among([name], added)]
     left_out += [name for name in removed if among([name], table.partition_by) and name not in left_out]
@@ -199,6 +199,16 @@ def evolved(
         properties={**definition.properties, EXCLUDED: json.dumps(left_out)},
     )
     return with_schema(table, found, anew=mode == "full"), table
+
+
+def _removed(definition: IndexDefinition, there: Sequence[str], changes: IncludedColumns, what: str) -> tuple[str, ...]:
+    stray = [name for name in changes.removed if not among([name], there)]
+    if stray:
+        raise UnknownColumn(
+            f"{what} is to exclude {stray[0]!r}, which the index {definition.name!r} does not include.",
+            hint=f"It includes: {', '.join(dict.fromkeys(there)) or 'none'}.",
+        )
+    return resolve(changes.removed, dict.fromkeys(there), what)
 
 
 def _told(

@@ -124,3 +124,21 @@ def test_given_entries_that_disagree_with_the_rows_then_verify_says_how(spark: A
     assert {(d.fault, d.key["id"]) for d in report.differences} == {
         ("missing", 4), ("too many", 9000), ("wrong values", 6),
     }  # fmt: skip
+
+
+def test_given_rows_that_win_by_an_ordering_column_then_file_groups_with_deltas_are_merged_from_the_files(
+    spark: Any, tmp_path: Path
+) -> None:
+    table = IndexedTable.create(
+        spark, tmp_path / "t", "id bigint, city string, ts int, note string", ["id"], buckets=1,
+        ordering_column="ts", merge_by="ordering",
+    )  # fmt: skip
+    rows = [(i, f"c{i % 3}", 10, f"{i:05d}" * 99) for i in range(90)]
+    table.upsert(frame(spark, rows, "id bigint, city string, ts int, note string"))
+    every = {"hybrid_appended_ratio": "1"}
+    table.create_index("cov", "covering", ["city"], included=IncludedColumns(exclude=["note"]), properties=every)
+    assert table.explain("city = 'c1'", ["id", "city"]).index_used == "cov"
+    late = [(1, "late", 5, ""), (4, "newer", 20, "")]
+    table.upsert(frame(spark, late, "id bigint, city string, ts int, note string"))
+    assert table.explain("city = 'c1'", ["id", "city"]).not_used["cov"].code == "merged_rows"
+    assert {row[0] for row in _read(table, "city = 'c1'", ["id"])} == set(range(1, 90, 3)) - {4}
