@@ -93,7 +93,7 @@ class _Bench:
 
         def loaded(pushed: bool) -> Any:
             spark.conf.set(PUSHDOWN, str(pushed).lower())
-            return spark.read.format(NAME).load(table.uri)
+            return spark.read.format(NAME).option("single_use", "true").load(table.uri)
 
         cases: dict[str, Case] = {
             "read(where)": lambda: table.read(where).collect(),
@@ -101,6 +101,9 @@ class _Bench:
             "view of all rows": lambda: spark.sql(f"SELECT * FROM everything WHERE {where}").collect(),
             "data source, pushed": lambda: loaded(True).where(where).collect(),
             "data source, not pushed": lambda: loaded(False).where(where).collect(),
+            "data source, option where": lambda: (
+                spark.read.format(NAME).option("where", where).load(table.uri).collect()
+            ),
         }
         show(self.console, f"One row of {self.rows:,}", in_turn(cases, self.repeats), "read(where)")
         cases = {
