@@ -18,7 +18,10 @@ from spark_apps.storage.errors import StorageError
 from spark_apps.timeline.files import GroupKey
 
 DIRECT_KEYS = 1000
-"""Up to so many keys are looked up on the driver, more by a Spark job; so many record keys are handed on to readers."""
+"""Up to so many keys are looked up on the driver, more by a Spark job."""
+
+HANDED_KEYS = 1000
+"""So many record keys are handed on to readers, which filter by them."""
 
 SPARK_ERRORS = (PySparkException, Py4JError)
 """What a Spark job that fails raises: errors of the JVM that pyspark has no class for come as py4j's."""
@@ -67,7 +70,7 @@ def _of_few(context: IndexContext, tree: Tree, found: Found) -> Candidates:
     for key, (partition, _) in found.entries:
         by_partition.setdefault(partition, []).append(tuple(key[n] for n in columns))
     groups: set[GroupKey] = set()
-    few = len(found.entries) <= DIRECT_KEYS and locator.known
+    few = len(found.entries) <= HANDED_KEYS and locator.known
     keys: dict[GroupKey, set[Key]] | None = {} if few else None
     for partition, record_keys in by_partition.items():
         crowded = keys is None and len(record_keys) >= _CROWDED * locator.buckets(partition)
@@ -93,5 +96,5 @@ def _by_id(context: IndexContext, tree: Tree, found: Found) -> Candidates:
         assert group is not None
         keys.setdefault((partition, group), set()).add(tuple(key[n] for n in columns))
     told = {group: frozenset(those) for group, those in keys.items()}
-    few = len(found.entries) <= DIRECT_KEYS
+    few = len(found.entries) <= HANDED_KEYS
     return Candidates(frozenset(keys), told if few else None, found.files, found.bytes)

@@ -14,7 +14,7 @@ from msgspec.structs import replace as changed
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from spark_apps.indexes.candidates import DIRECT_KEYS
+from spark_apps.indexes.candidates import HANDED_KEYS
 from spark_apps.indexes.handler import Substitute
 from spark_apps.indexes.lineage import LINEAGE
 from spark_apps.layout.types import parse_type
@@ -60,7 +60,7 @@ def _scans(plan: ReadPlan, names: Sequence[str]) -> list[DataFrame]:
     keyed: dict[GroupKey, list[DataFile]] = {}
     keys: set[tuple[Any, ...]] = set()
     for group, wanted in plan.groups.items():
-        if group in files and wanted is not None and len(keys) + len(wanted) <= DIRECT_KEYS:
+        if group in files and wanted is not None and len(keys) + len(wanted) <= HANDED_KEYS:
             keys |= wanted
             keyed[group] = files.pop(group)
     choice = choose_blocks(plan, names)

@@ -78,7 +78,8 @@ def _borders(few: int | None, all_blocks: bool) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         if few is not None:
             patch.setattr(candidates, "DIRECT_KEYS", few)
-            patch.setattr(reading, "DIRECT_KEYS", few)
+            patch.setattr(candidates, "HANDED_KEYS", few)
+            patch.setattr(reading, "HANDED_KEYS", few)
         if all_blocks:
             patch.setattr(blocks, "WORTH_BYTES", 1)
         yield
