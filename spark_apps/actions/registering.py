@@ -153,9 +153,12 @@ def _of_source(
     if "://" not in log and not Path(log, TIMELINE).is_dir():
         raise missing
     store = Store(log, options)
-    if "://" in log and not store.list(TIMELINE):
-        raise missing
-    timeline = Timeline.load(store)
+    try:
+        timeline = Timeline.load(store)
+    except TableNotFound as error:
+        if not store.list(TIMELINE):
+            raise missing from error
+        raise  # it was dropped
     there = timeline.head.table.source
     if there is None or there.location != source.uri:
         raise InvalidInput(
