@@ -88,7 +88,9 @@ def _told(context: IndexContext) -> list[str]:
 
 def _identity(context: IndexContext) -> list[str]:
     """Columns by which an entry with other values is known to be of the same row."""
-    return list(dict.fromkeys([*(context.table.record_key or context.definition.columns), *_told(context)]))
+    # Of a source nobody keeps the record key unique, and its entries do without.
+    key = context.table.record_key if context.table.source is None else ()
+    return list(dict.fromkeys([*(key or context.definition.columns), *_told(context)]))
 
 
 def _values(context: IndexContext, rows: DataFrame, columns: Sequence[str], entry: int | None) -> DataFrame:
