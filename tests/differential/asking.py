@@ -38,13 +38,36 @@ class Questions:
         favoured += [list(table.definition.record_key)] if table.definition.record_key else []
         favoured = [columns for columns in favoured if columns and set(columns) <= set(names)]
         raw = [dict(zip(names, row, strict=True)) for row in rows]
-        drawn = Predicates(self.rng, dict(zip(names, types, strict=True)), raw, favoured)
-        oracle = Oracle(self.spark, rows, drawn.types)
+        kinds = dict(zip(names, types, strict=True))
+        oracle = Oracle(self.spark, rows, kinds)
         for _ in range(count):
-            self._one(table, oracle, drawn.draw(), names, told_of)
+            held = self._held(table, names)
+            if held is None:
+                columns = self.rng.sample(names, self.rng.randrange(1, len(names) + 1))
+                predicate = Predicates(self.rng, kinds, raw, favoured).draw()
+                self._one(table, oracle, predicate, names, columns if self.rng.random() < 0.3 else None, told_of)
+            else:
+                some = {name: kinds[name] for name in held}
+                self._one(table, oracle, Predicates(self.rng, some, raw, [held[:1]]).draw(), names, held, told_of)
 
-    def _one(self, table: Any, oracle: Oracle, predicate: Predicate, names: list[str], told_of: str) -> None:
-        columns = self._columns(table, names)
+    def _held(self, table: Any, names: list[str]) -> list[str] | None:
+        """The columns of an index that holds rows, so that it can answer alone."""
+        covering = [info for info in table.indexes.values() if info.kind == "covering"]
+        if not covering or self.rng.random() < 0.55:
+            return None
+        info = self.rng.choice(covering)
+        held = [name for name in dict.fromkeys([*info.columns, *info.included]) if name in names]
+        return held or None
+
+    def _one(
+        self,
+        table: Any,
+        oracle: Oracle,
+        predicate: Predicate,
+        names: list[str],
+        columns: list[str] | None,
+        told_of: str,
+    ) -> None:
         joined = self.rng.random() < 0.15
         where, context = predicate.spark, f"{told_of}: {predicate.spark!r} of {columns}"
         matching = oracle.matching(predicate)
@@ -62,14 +85,6 @@ class Questions:
         assert found == expected, f"{context}: {_differ(found, expected)}\n{plan}"
         self.tally.add("compared", "predicates with DuckDB" if predicate.duck else "predicates with plain Spark")
         self.tally.add("compared", "matching rows", len(matching))
-
-    def _columns(self, table: Any, names: list[str]) -> list[str] | None:
-        chance = self.rng.random()
-        covering = [info for info in table.indexes.values() if info.kind == "covering"]
-        if covering and chance < 0.6:
-            info = self.rng.choice(covering)
-            return [name for name in dict.fromkeys([*info.columns, *info.included]) if name in names] or None
-        return self.rng.sample(names, self.rng.randrange(1, len(names) + 1)) if chance < 0.3 else None
 
 
 @contextlib.contextmanager

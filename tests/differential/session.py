@@ -9,7 +9,7 @@ from typing import Any
 _SMALL = {
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.session.timeZone": "UTC",
-    # Tiny queries take far longer to compile than to interpret; of a long run every fifth history compiles them all the same.
+    # Tiny queries take far longer to compile than to interpret; a long run compiles some.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
