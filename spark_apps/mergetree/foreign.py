@@ -45,7 +45,8 @@ _UNQUOTED = frozenset("_-!.~'()*:@&=+$,;/")
 
 def is_foreign(snapshot: Snapshot, tree: Tree) -> bool:
     """Whether the files of a tree are a source's."""
-    return tree.name == DATA_TREE and snapshot.table.source is not None
+    table = snapshot.state.definition
+    return tree.name == DATA_TREE and table is not None and table.source is not None
 
 
 def read_foreign(snapshot: Snapshot, tree: Tree, files: Iterable[DataFile], columns: Sequence[str]) -> DataFrame:

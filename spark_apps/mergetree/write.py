@@ -21,6 +21,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from spark_apps.mergetree.buckets import bucket_column
+from spark_apps.mergetree.counted import CountedRows
 from spark_apps.mergetree.footers import FOOTER, digest_of, fetch_footer
 from spark_apps.mergetree.inline import inline
 from spark_apps.mergetree.schema import NULL_MARK, column
@@ -101,6 +102,7 @@ def stage_rows(
         version.
     :raises InvalidSchema: for a null in a column that takes none.
     :raises InvalidInput: for a row of a partition that is not among the targets.
+    :raises StorageError: if the files found do not hold as many rows as Spark wrote.
     """
     if not targets:
         return []
@@ -117,10 +119,13 @@ def stage_rows(
     }
     if tree.row_group_bytes is not None:
         options["parquet.block.size"] = str(tree.row_group_bytes)
+    counted = CountedRows(placed)
+    stored = counted.frame.select(*[column(name).alias(tree.stored(name)) for name in columns], PART, GROUP)
     with refused_nulls():
-        stored = placed.select(*[column(name).alias(tree.stored(name)) for name in columns], PART, GROUP)
         stored.write.options(**options).partitionBy(PART, GROUP).parquet(store.spark_path(directory), mode="overwrite")
-    return list_staged(store, tree, directory, targets, kind, places)
+    staged = list_staged(store, tree, directory, targets, kind, places)
+    counted.check(sum(action.rows for action in staged), directory)
+    return staged
 
 
 def _opaque(name: str, text: bool = False) -> Column:

@@ -134,3 +134,15 @@ def test_lineages_of_attempts_differ_and_fit_a_signed_long() -> None:
 
     assert len(ids) == 1000
     assert all(0 <= one < 2**63 for one in ids)
+
+
+@pytest.mark.spark
+def test_a_file_that_is_lost_before_it_is_found_is_missed(groups: Groups, monkeypatch: pytest.MonkeyPatch) -> None:
+    def without_one(self: Store, prefix: str, after: str | None = None) -> list[Any]:
+        found = listing(self, prefix, after)
+        return [info for info in found if not info.key.endswith(".parquet")]
+
+    listing = Store.list
+    monkeypatch.setattr(Store, "list", without_one)
+    with pytest.raises(StorageError, match=r"wrote 2 rows .* hold 0.*Nothing was changed.*share"):
+        groups.add(1, [("a", 1), ("b", 1), ("b", 2)])
