@@ -78,6 +78,8 @@ class Keyed:
         self.step(self.create_index())
         if self.rng.random() < 0.7:
             self.step(self.create_index())
+        if self.rng.random() < 0.5:
+            self.step(self.upsert(5))
         for number in range(self.steps):
             drawn = self.rng.choice(self._choices())()
             if drawn is not None:
