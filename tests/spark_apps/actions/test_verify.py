@@ -3,7 +3,7 @@ mends it in one commit."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from spark_apps.indexes.registry import find
 from spark_apps.mergetree.read import read_files
 from spark_apps.timeline.model import AddFile, RemoveFile, Write, definition_scope
 from spark_apps.timeline.transactions import begin
+from tests.differential.session import small
 from tests.spark_apps.frames import frame
 
 pytestmark = pytest.mark.spark
@@ -28,8 +29,15 @@ DDL = "id bigint, p string, city string, n int"
 Rows = dict[int, tuple[Any, ...]]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def interpreted(spark: Any) -> Iterator[None]:
+    """Comparing a few rows takes less than compiling the comparison."""
+    with small(spark, compiled=False):
+        yield
+
+
 @pytest.fixture(scope="module")
-def made(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> IndexedTable:
+def made(interpreted: None, spark: Any, tmp_path_factory: pytest.TempPathFactory) -> IndexedTable:
     """A table with an index of each kind over everything; the lazy one keeps three entries of old values."""
     path: Path = tmp_path_factory.mktemp("verify") / "table"
     table = IndexedTable.create(spark, path, DDL, ["id"], partition_by=["p"], buckets=1)
