@@ -95,10 +95,10 @@ class _Pushing:
     """``pushFilters`` in a form that Spark takes also where filters are not pushed: there it refuses a reader that
     overrides the method, which it tells by ``__func__``."""
 
-    __func__ = getattr(DataSourceReader, "pushFilters", None)
-
     def __init__(self, reader: IndexedReader) -> None:
         self._reader = reader
+        # An attribute of the object, not of the class: that would give a bound method.
+        self.__func__ = getattr(DataSourceReader, "pushFilters", None)
 
     def __call__(self, filters: list[Any]) -> Iterable[Any]:
         return self._reader.push(filters)
