@@ -366,10 +366,10 @@ BAD_TABLES: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"write_mode": "fast"}, errors.InvalidInput, "fast"),
     ({"buckets": 0}, errors.InvalidRule, "0"),
     ({"buckets": -3}, errors.InvalidRule, "-3"),
-    ({"buckets": None}, errors.InvalidInput, "bucket count"),
+    ({"buckets": None, "bucket_expressions": "a,2"}, errors.InvalidInput, "without buckets"),
     ({"bucket_expressions": "([a-z,4"}, errors.InvalidRule, "a-z"),
     ({"bucket_expressions": "dt=1,0"}, errors.InvalidRule, "0"),
-    ({"bucket_rule": "range"}, errors.InvalidRule, "range"),
+    ({"bucket_rule": "guess"}, errors.InvalidRule, "guess"),
     ({"name": "../a\nb"}, errors.InvalidName, "location"),
 ]
 

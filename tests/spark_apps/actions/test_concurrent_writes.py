@@ -12,6 +12,7 @@ from spark_apps import IndexedTable
 from spark_apps.actions.compact import CompactTable
 from spark_apps.actions.overwrite import InsertOverwrite
 from spark_apps.actions.rescale import Rescale
+from spark_apps.actions.rules import NewRules
 from spark_apps.actions.template import Action, Attempt, Work, run
 from spark_apps.actions.write import Delete, Insert, Upsert
 from spark_apps.storage import errors
@@ -144,6 +145,6 @@ def test_new_rules_while_a_partition_is_made_by_the_old_ones_are_refused(spark: 
     with pytest.raises(errors.CommitRefused):
         go(
             table,
-            Rescale(buckets=1, expressions="p=z,7"),
+            Rescale(NewRules(buckets=1, expressions="p=z,7")),
             lambda other: other.rescale(buckets=1, bucket_expressions="p=z,5"),
         )

@@ -137,7 +137,7 @@ def test_given_a_build_that_loses_rows_then_the_index_is_refused_with_both_figur
     spark: Any, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = make([(i, "a", "aus", i) for i in range(10)])
-    monkeypatch.setattr(registry, "_found", {})
+    monkeypatch.setattr(registry._KINDS, "_found", {})
     registry.register(Lossy())
 
     with pytest.raises(VerificationFailed, match=r"7 entries for 10 rows.*Nothing was changed"):
