@@ -59,7 +59,7 @@ class _Bench:
         for count in COUNTS:
             if count <= len(self.keys):
                 keys = self.keys[:count]
-                repeats = self.repeats if count < COUNTS[-1] else max(1, self.repeats // 2)
+                repeats = self.repeats if count < 10_000 else max(2, self.repeats // 2)
                 timings = in_turn(self._cases(keys), repeats)
                 show(self.console, f"{count:,} keys among {self.rows:,} entries", timings, "query: Spark")
 
