@@ -19,6 +19,7 @@ from pyspark.sql import types as T
 import spark_apps
 from spark_apps import IndexedTable
 from spark_apps.face.datasource import PUSHDOWN, IndexedDataSource
+from spark_apps.indexes import candidates
 from spark_apps.query.filters import predicate_of
 from spark_apps.query.tree import Opaque
 from spark_apps.storage import errors
@@ -163,6 +164,17 @@ def test_given_a_condition_that_only_spark_can_judge_then_the_option_where_is_re
         loaded(table, where="id LIKE 'k%'").schema()
     with pytest.raises(errors.UnknownColumn, match="no column 'city'"):
         loaded(table, where="city = 'rome'").schema()
+
+
+def test_given_more_keys_than_are_looked_up_without_spark_then_only_the_layout_prunes(
+    table: IndexedTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(candidates, "DIRECT_KEYS", 1)
+    source = loaded(table)
+    reader = source.reader(source.schema())
+    reader.pushFilters([IN(("id",), ("k008", "k010")), EQUAL(("day",), DAYS[0])])
+    plan = reader.plan()
+    assert (plan.not_used["rec"].code, [use.name for use in plan.used]) == ("no_session", ["bucket layout"])
 
 
 def test_given_rows_that_win_by_their_ordering_then_late_ones_do_not_replace_them(spark: Any, tmp_path: Path) -> None:
