@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal
 
 from msgspec.structs import replace
 from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
 
 from spark_apps.indexes.compact_entries import (
     Staged,
@@ -39,7 +40,7 @@ from spark_apps.indexes.verification import VerificationReport
 from spark_apps.layout.partitions import parse_partition_path
 from spark_apps.layout.types import parse_type
 from spark_apps.mergetree.read import read_files
-from spark_apps.mergetree.schema import resolve, struct_type
+from spark_apps.mergetree.schema import check_partition_types, resolve, struct_type
 from spark_apps.mergetree.tree import Tree
 from spark_apps.storage.errors import InvalidInput, InvalidSchema
 from spark_apps.timeline.files import DataFile, GroupKey
@@ -95,7 +96,10 @@ class CompactHandler(IndexHandler):
                     "are not compared one by one.",
                     hint="Use columns of strings, numbers, booleans, dates, timestamps or binaries.",
                 )
-        kept_apart = table.partition_by if definition.partition_by is None else definition.partition_by
+        kept_apart = definition.partition_by
+        if kept_apart is None:
+            kept_apart = table.partition_by if _plain_text(schema, table.partition_by) else ()
+        check_partition_types(schema, kept_apart)
         return replace(
             definition, columns=columns, addresses="file", partition_by=kept_apart, shards=1,
             properties=_properties(definition.properties),
@@ -264,6 +268,15 @@ class CompactHandler(IndexHandler):
     def _may_hold(self, context: IndexContext, file: DataFile, question: Question) -> bool:
         types = {field.name: field.type for field in context.table.fields}
         return question.may_match(parse_partition_path(file.partition, types))
+
+
+def _plain_text(schema: StructType, names: Sequence[str]) -> bool:
+    """Whether values of these columns are written in one way, so that entries can be kept apart by them."""
+    try:
+        check_partition_types(schema, names)
+    except InvalidSchema:
+        return False
+    return True
 
 
 def _properties(given: Mapping[str, str]) -> dict[str, str]:
