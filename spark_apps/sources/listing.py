@@ -115,9 +115,9 @@ def check_unchanged(
     look is a call over the network.
 
     :param files: path, bytes, time of change, and etag of each as they were listed.
-    :raises ObjectNotFound: :raises StorageError: naming the first that is gone or another one by now.
+    :raises ObjectNotFound: :raises StorageError: naming the first, by path, that is gone or another one by now.
     """
-    files = list(files)
+    files = sorted(files, key=lambda file: file[0])
     now: list[Found | None]
     if len(files) >= _WORTH_A_LISTING and not location.is_local:
         listed = {found.path: found for found in list_files(location, options)}
