@@ -375,8 +375,8 @@ class IndexHandler(ABC):
         )
 
     def places(self, context: IndexContext, keys: Collection[Key]) -> Mapping[Key, str] | None:
-        """As :meth:`locate`, for few record keys and without Spark: key -> partition. ``None`` if that is not to be had,
-        also where the index does not cover everything.
+        """As :meth:`locate`, for few record keys and without Spark: key -> partition. ``None`` if that is not to be
+        had, also where the index does not cover everything.
 
         :raises StorageError: if a file of the index is missing or damaged.
         """
