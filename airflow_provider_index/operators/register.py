@@ -18,8 +18,8 @@ class RegisterTableOperator(SparkTableOperator):
     :param format: "parquet", "orc", "json", "csv", "delta" or "iceberg".
     :param schema: of plain files, as a DDL string; inferred if not given.
     :param options: of the format's reader, as Spark names them; no secrets.
-    :param index_root: folder below which log and indexes lie, under ``name``; by default ``_indexes`` beside the source.
-        With one of one's own, the other operators take the log's address ``<index_root>/<name>`` as ``table``.
+    :param index_root: folder below which log and indexes lie, under ``name``; by default ``_indexes`` beside the
+        source. With one of one's own, the other operators take the log's address ``<index_root>/<name>`` as ``table``.
     :param record_key: columns that name a record, for an index of kind "record".
     """
 
