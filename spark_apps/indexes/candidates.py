@@ -17,7 +17,10 @@ from spark_apps.mergetree.tree import Tree
 from spark_apps.storage.errors import StorageError
 from spark_apps.timeline.files import GroupKey
 
-DIRECT_KEYS = 1000
+# Measured on local disk with 2 cores, keys at random among 1,000,000 entries, driver against Spark job, medians: 1 key
+# 0.01 s against 0.9, 100 keys 0.2 against 0.7, 1,000 keys 0.15 against 0.7, 10,000 keys 0.23 against 0.8, 100,000 keys
+# 1.2 against 1.8. From there on the driver works for a second alone, and the more so the larger the index.
+DIRECT_KEYS = 10_000
 """Up to so many keys are looked up on the driver, more by a Spark job."""
 
 HANDED_KEYS = 1000
