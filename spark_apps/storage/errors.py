@@ -117,7 +117,7 @@ class UnknownColumn(InvalidInput):
 
 
 class UnsupportedSource(InvalidInput):
-    """A registered source, or one to be, has something that cannot be honoured: rows would be wrong, so none are given."""
+    """A registered source has something that cannot be honoured: rows would be wrong, so none are given."""
 
 
 class NotFound(LakeIndexError, LookupError):
