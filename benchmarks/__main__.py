@@ -13,6 +13,7 @@ QUESTIONS = {
     "timeline": "benchmarks.timeline_cost",
     "table": "benchmarks.keyed_table",
     "lookup": "benchmarks.lookup_border",
+    "ways": "benchmarks.ways_to_read",
 }
 
 

@@ -7,7 +7,9 @@ needs to shuffle the same rows, sort them and write them as Parquet with the sam
 from __future__ import annotations
 
 import itertools
+import os
 import shutil
+import sys
 import tempfile
 from argparse import Namespace
 from pathlib import Path
@@ -28,6 +30,7 @@ def session() -> SparkSession:
     """The Spark that is measured."""
     from pyspark.sql import SparkSession
 
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # its workers need what this process has
     return (
         SparkSession.builder.master("local[2]")
         .appName("benchmarks")

@@ -1,8 +1,8 @@
 """How many keys are better looked up on the driver, straight from the index files, and how many by a Spark job.
 
 An index of one entry a row, unique 36-character keys in sorted files, keys asked for at random. Once for queries
-(``DIRECT_KEYS``: from keys to file groups), once for writers (``_FEW``: from record keys to partitions). Also what a
-query costs by each way that SQL can take.
+(``DIRECT_KEYS``: from keys to file groups), once for writers (``_FEW``: from record keys to partitions). Also what was
+estimated for the indexes, beside the truth.
 """
 
 from __future__ import annotations
@@ -29,9 +29,7 @@ def run(console: Console, arguments: Namespace) -> None:
     spark = session()
     folder = Path(tempfile.mkdtemp(prefix="benchmarks-"))
     try:
-        bench = _Bench(console, spark, folder, arguments.rows, arguments.repeats)
-        bench.lookups()
-        bench.ways()
+        _Bench(console, spark, folder, arguments.rows, arguments.repeats).lookups()
     finally:
         spark.stop()
         shutil.rmtree(folder, ignore_errors=True)
@@ -79,39 +77,3 @@ class _Bench:
             "writer: driver": lambda: handler.places(context, keys),
             "writer: Spark": lambda: handler.locate(context, frame).count(),
         }
-
-    def ways(self) -> None:
-        """One query by every way: DataFrame, pruned view, data source with and without filters pushed."""
-        from spark_apps.face.datasource import NAME, PUSHDOWN
-        from spark_apps.face.views import register_data_source
-
-        spark, table = self.spark, self.table
-        where = f"id = '{self.keys[0][0]}'"
-        register_data_source(spark)
-        table.create_view("one", where)
-        table.create_view("everything")
-
-        def loaded(pushed: bool) -> Any:
-            spark.conf.set(PUSHDOWN, str(pushed).lower())
-            return spark.read.format(NAME).option("single_use", "true").load(table.uri)
-
-        cases: dict[str, Case] = {
-            "read(where)": lambda: table.read(where).collect(),
-            "view made with where": lambda: spark.sql("SELECT * FROM one").collect(),
-            "view of all rows": lambda: spark.sql(f"SELECT * FROM everything WHERE {where}").collect(),
-            "data source, pushed": lambda: loaded(True).where(where).collect(),
-            "data source, not pushed": lambda: loaded(False).where(where).collect(),
-            "data source, option where": lambda: (
-                spark.read.format(NAME).option("where", where).load(table.uri).collect()
-            ),
-        }
-        show(self.console, f"One row of {self.rows:,}", in_turn(cases, self.repeats), "read(where)")
-        cases = {
-            "read()": lambda: table.read().agg({"amount": "sum"}).collect(),
-            "view": lambda: spark.sql("SELECT sum(amount) FROM everything").collect(),
-            "data source": lambda: loaded(True).agg({"amount": "sum"}).collect(),
-            "data source, one column given": lambda: (
-                spark.read.format(NAME).schema("amount double").load(table.uri).agg({"amount": "sum"}).collect()
-            ),
-        }
-        show(self.console, f"The sum of one column of {self.rows:,} rows", in_turn(cases, self.repeats), "read()")

@@ -1,0 +1,69 @@
+"""What a query costs by each way that SQL can take: a DataFrame, a view, and the Python data source.
+
+The table has unique 36-character keys, 48 file groups and a record index. Once a single row, once the sum of a column.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from argparse import Namespace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from benchmarks.keyed_table import BUCKETS, SCHEMA, generate, session
+from benchmarks.measure import Case, in_turn, show
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def run(console: Console, arguments: Namespace) -> None:
+    """Prints one table a question."""
+    spark = session()
+    folder = Path(tempfile.mkdtemp(prefix="benchmarks-"))
+    try:
+        compare(console, spark, folder, arguments.rows, arguments.repeats)
+    finally:
+        spark.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def compare(console: Console, spark: SparkSession, folder: Path, rows: int, repeats: int) -> None:
+    """The same two questions by every way."""
+    from spark_apps.face.datasource import NAME, PUSHDOWN
+    from spark_apps.face.views import register_data_source
+    from spark_apps.table import IndexedTable
+
+    table = IndexedTable.create(spark, folder / "table", SCHEMA, ["id"], partition_by=["month"], buckets=BUCKETS)
+    table.upsert(generate(spark, rows))
+    table.create_index("by_id", "record")
+    [key] = table.read(columns=["id"]).limit(1).collect()
+    where = f"id = '{key.id}'"
+    register_data_source(spark)
+    table.create_view("one", where)
+    table.create_view("everything")
+
+    def loaded(pushed: bool = False, **options: str) -> Any:
+        spark.conf.set(PUSHDOWN, str(pushed).lower())
+        return spark.read.format(NAME).options(**options).load(table.uri)
+
+    cases: dict[str, Case] = {
+        "read(where)": lambda: table.read(where).collect(),
+        "view made with where": lambda: spark.sql("SELECT * FROM one").collect(),
+        "view of all rows": lambda: spark.sql(f"SELECT * FROM everything WHERE {where}").collect(),
+        "data source, option where": lambda: loaded(where=where).collect(),
+        "data source, single use, pushed": lambda: loaded(True, single_use="true").where(where).collect(),
+        "data source, nothing pruned": lambda: loaded().where(where).collect(),
+    }
+    show(console, f"One row of {rows:,}", in_turn(cases, repeats), "read(where)")
+    some = spark.read.format(NAME).schema("amount double")
+    cases = {
+        "read()": lambda: table.read().agg({"amount": "sum"}).collect(),
+        "view": lambda: spark.sql("SELECT sum(amount) FROM everything").collect(),
+        "data source": lambda: loaded().agg({"amount": "sum"}).collect(),
+        "data source, that column alone": lambda: some.load(table.uri).agg({"amount": "sum"}).collect(),
+    }
+    show(console, f"The sum of one column of {rows:,} rows", in_turn(cases, repeats), "read()")
