@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import orc
 
 from spark_apps.mergetree.tree import DELETED
 from spark_apps.query.arrow_rows import ArrowFile, ArrowRows, ArrowShape
@@ -146,3 +147,17 @@ def test_given_columns_that_the_file_lacks_or_has_otherwise_then_they_are_null_c
     schema = pa.schema([("k", pa.string()), ("n", pa.int64()), ("day", pa.date32()), ("more", pa.list_(pa.string()))])
     form = ArrowShape(tuple(types), types, ("k",), stored={"n": "old"})
     assert read([file], form, schema) == ["{'k': 'a', 'n': 7, 'day': datetime.date(2024, 2, 29), 'more': None}"]
+
+
+def test_given_stripes_of_orc_then_those_wanted_are_read_and_times_are_left_to_spark(tmp_path: Path) -> None:
+    orc.write_table(pa.table({"k": [f"k{n}" for n in range(5)], "v": pa.array(range(5), pa.int32())}), tmp_path / "f")
+    size = (tmp_path / "f").stat().st_size
+    file = ArrowFile(DataFile("data", "", "7", "f", "base", -1, size, 0), str(tmp_path / "f"), "orc")
+    schema = pa.schema([("v", pa.int32()), ("k", pa.string())])
+    form = ArrowShape(("v", "k"), {"k": "string", "v": "int"}, (), foreign=True)
+    assert read([file], form, schema)[3:] == ["{'v': 3, 'k': 'k3'}", "{'v': 4, 'k': 'k4'}"]
+    none = ArrowFile(file.file, file.address, "orc", blocks=frozenset())
+    assert read([none], form, schema) == []
+    timed = ArrowShape(("v",), {"v": "date"}, (), foreign=True)
+    with pytest.raises(UnsupportedSource):
+        read([file], timed, pa.schema([("v", pa.date32())]))
