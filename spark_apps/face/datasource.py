@@ -47,9 +47,8 @@ class IndexedDataSource(DataSource):
     Options: ``path`` (an absolute path, a URI, or a name with ``warehouse``), ``where`` (a predicate: the frame has no
     other rows), ``single_use`` (see :meth:`IndexedReader.push`), ``version`` or ``as_of``,
     ``source_version``, ``index_root`` and ``name`` as in :meth:`~spark_apps.table.IndexedTable.load`, and
-    ``storage.<key>`` for each key of the storage options. A DataFrame
-    keeps the version that it was made at; that of a registered source shows the files that there were when Spark
-    planned its reading.
+    ``storage.<key>`` for each key of the storage options. A DataFrame keeps the version that it was made at; that of a
+    registered source shows the files that there were when Spark planned its reading.
     """
 
     _version: int | None = None

@@ -25,12 +25,15 @@ from spark_apps.timeline.model import AddFile
 _MOST_ROWS = 4_000_000
 """So many rows, in row groups that can hold the keys, are read on the driver at most."""
 
+_MOST_FOUND = 100_000
+"""So many entries become Python objects at most: a second's work, by which time Spark has them too."""
+
 Place = tuple[str, str | None]
 """Partition and, where no hash of the key tells it, file group of a row."""
 
 
 class TooMany(Exception):
-    """The keys may stand in more rows than a driver should read; Spark can."""
+    """The keys stand in more rows, or may, than a driver should read; Spark can."""
 
 
 @dataclass(frozen=True)
@@ -146,6 +149,8 @@ class _Reader:
             held = table.column(name)
             values = pa.array(list({key[place] for key in self._keys}), type=held.type)
             table = table.filter(pc.is_in(held, value_set=values))
+        if table.num_rows > _MOST_FOUND:
+            raise TooMany
         return zip(*(table.column(name).to_pylist() for name in table.column_names), strict=True)
 
     def _can_hold(self, number: int) -> bool:
