@@ -70,6 +70,8 @@ def lookup(snapshot: Snapshot, tree: Tree, keys: Collection[Key], shards: int) -
             if rows > _MOST_ROWS:
                 raise TooMany
             newest.update(reader.entries())
+            if len(entries) + len(newest) > _MOST_FOUND:
+                raise TooMany
             files, read = files + 1, read + reader.bytes
         entries.extend((key, place) for key, place in newest.items() if place is not None)
     return Found(entries, files, read)
