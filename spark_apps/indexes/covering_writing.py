@@ -239,7 +239,7 @@ def compact(context: IndexContext, mode: CompactMode) -> IndexWork:
     }  # fmt: skip
     merged_paths = {file.path for file in merged}
     others = [file for file in entry_files(files) if file.path not in merged_paths]
-    left = _left_of(known, gone, others)
+    left = coverage_left(known, gone, others)
     old = carriers(files)
     if len(old) > 1 or left.parts != Coverage.of(old).parts:
         merged += old
@@ -272,7 +272,7 @@ def _ordered(context: IndexContext, columns: Collection[str]) -> tuple[str, ...]
     return tuple(name for name in schema_of(context.definition).names if name in columns)
 
 
-def _left_of(known: Coverage, gone: Collection[int], others: Sequence[DataFile]) -> Coverage:
+def coverage_left(known: Coverage, gone: Collection[int], others: Sequence[DataFile]) -> Coverage:
     """The coverage after a compaction that dropped rows, while ``others`` were left as they are."""
     there = frozenset(stage for file in others for stage in stages_of(file))
     out = {

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from spark_apps.indexes.covering_writing import coverage_left
 from spark_apps.indexes.lineage import Coverage, carrier, carriers
 from spark_apps.storage.store import Store
 from spark_apps.timeline.files import DataFile
@@ -125,3 +126,12 @@ def test_given_a_compaction_during_the_build_then_the_index_is_not_taken_to_tell
     log.commit(RemoveFile(DATA_TREE, "f1"), RemoveFile(DATA_TREE, "f2"), _add(3, place=2), mode="fold")
     log.commit(PutIndex(BY_FILE), built, Cover(BY_FILE.tree, 2))
     assert GROUP in log.state.index("files").lag
+
+
+def test_given_a_compaction_that_drops_rows_of_gone_files_then_those_that_lie_elsewhere_are_remembered() -> None:
+    known = Coverage.single("s1", ["c0"], None, [_file(1), _file(2)]) | Coverage.single("s2", ["c0"], None, [_file(3)])
+    untouched = DataFile("index/i@1", "", "1", "e", "base", 9, 9, 1, 0, 9, {"columns": ["c0"], "stages": ["s1"]})
+    left = coverage_left(known, [2, 3], [untouched])
+    assert left.lineages == {1}
+    assert left.dropped == {2}, "entries of 2 can lie in the file that was not merged; of 3 there are none any more"
+    assert not coverage_left(left, [], []).dropped
