@@ -1,8 +1,8 @@
 """Restoring an earlier version, as a new commit.
 
 It brings back rows, bucket counts and the state of indexes that existed then and exist now. Newer indexes stay, empty
-and covering nothing, as do those that address files if columns have changed since; dropped ones stay dropped. Windows,
-transaction ids, aborts, instants and bucket rules never go back.
+and covering nothing, as do those that address files if columns have gone or changed since; dropped ones stay dropped.
+Windows, transaction ids, aborts, instants and bucket rules never go back.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def _changes(now: State, then: State) -> Iterator[AnyAction]:
 def _reads_on(definition: IndexDefinition, now: State, then: State) -> bool:
     """Whether what the files of an index held then can be read today. Those of an index that addresses files know
     columns by the names of their time, which may be those of other columns by now."""
-    return definition.addresses == "key" or _columns(now) == _columns(then)
+    return definition.addresses == "key" or _columns(then) <= _columns(now)
 
 
 def _columns(state: State) -> set[tuple[str, str, str]]:
