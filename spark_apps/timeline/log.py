@@ -7,6 +7,7 @@ is read back, because a store may answer an error to a write that landed, and "a
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -39,6 +40,7 @@ TIMELINE = f"{ROOT}/timeline"
 _PREFETCH_FROM = 32
 _PREFETCH_THREADS = 16
 _RECENT_KEPT = 1000
+_OF_AN_ATTEMPT = re.compile(r"data/[A-Za-z0-9._-]+\.\d+/")
 _INSTANT_FORMAT = "%Y%m%d%H%M%S"
 
 T = TypeVar("T", bound=Struct)
@@ -283,9 +285,11 @@ class Timeline:
 
 def left_by_a_table(store: ObjectStore) -> bool:
     """Whether there are files of a table beside its log. A creation that ended before its first commit has left no more
-    than a hashing config."""
+    than a hashing config; other systems have a folder ``data`` too, without folders of attempts in it."""
     no_table = (f"{TIMELINE}/0", f"{ROOT}/hashing/config/")
-    return any(not info.key.startswith(no_table) for folder in (ROOT, "data") for info in store.list(folder))
+    return any(not info.key.startswith(no_table) for info in store.list(ROOT)) or any(
+        _OF_AN_ATTEMPT.match(info.key) for info in store.list("data")
+    )
 
 
 def format_instant(seconds: float) -> str:

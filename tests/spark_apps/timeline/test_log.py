@@ -164,3 +164,11 @@ def test_a_long_log_is_read_whole(job: work.Job) -> None:
     for info in job.store.list(checkpoints.CHECKPOINTS):
         job.store.delete([info.key])
     assert table_of(job.store, Timeline.load(new_job(job.world).store).head) == {(A, "0"): 44}
+
+
+def test_files_of_another_system_are_not_taken_for_a_table_whose_log_has_vanished(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    for key in ("data/00000-0-87154177.parquet", "data/price=1.5/00000-1.parquet", "metadata/v1.metadata.json"):
+        store.put(key, b"iceberg's")
+    with pytest.raises(TableNotFound):
+        Timeline.load(store)
