@@ -6,6 +6,7 @@ row groups and pages, since files are sorted by key.
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Sequence
 from functools import reduce
 from typing import Any
@@ -103,5 +104,10 @@ def _one_of(snapshot: Snapshot, keys: set[tuple[Any, ...]]) -> Column:
     for place, name in enumerate(tree.key):
         kind = parse_type(tree.field(name).dataType.simpleString())
         if kind.is_integer or kind.kind in _FILTERED:
-            passed = passed & column(name).isin(*sorted({key[place] for key in keys}))
+            passed = passed & column(name).isin(*map(_literal, sorted({key[place] for key in keys})))
     return passed
+
+
+def _literal(value: Any) -> Any:
+    # A day before the year 1000 comes to the JVM without its zeros, which then does not take it for one.
+    return F.lit(value.isoformat()).cast("date") if isinstance(value, dt.date) else value
