@@ -175,3 +175,15 @@ def test_given_files_appended_removed_and_rewritten_then_queries_and_refreshes_f
     assert steps.table.refresh_index("plain", "full").committed
     assert steps.uses(["c0", "c2"]) == 4
     steps.same_rows(["c0", "c2"])
+
+    folder.remove("f0")
+    table = _load(spark, folder)
+    table.alter_index("same", {"small_bytes": "1"})
+    assert not table.compact("same", "quick").committed
+    table.alter_index("same", {"small_bytes": "100000"})
+    receipt = table.compact("same", "quick")
+    assert (receipt.metrics["files_before"], receipt.metrics["files_after"], receipt.metrics["rows"]) == (4, 2, 30)
+    report = table.verify("same")
+    assert report.ok and (report.rows, report.entries, report.stale) == (30, 30, 0)
+    assert not table.refresh_index("same").committed and steps.uses(["c0", "c1"]) == 3
+    steps.same_rows(["c0", "c1"])
