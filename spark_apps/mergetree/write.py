@@ -115,7 +115,7 @@ def stage_rows(
     placed = _one_a_key(placed, tree) if one_a_key else placed.sortWithinPartitions(PART, GROUP, *map(column, tree.key))
     options = {
         **_PARQUET_OPTIONS,
-        **{f"parquet.enable.dictionary#{name}": "false" for name in map(tree.stored, tree.unique)},
+        **{f"parquet.enable.dictionary#{name}": "false" for name in map(tree.stored, _without_dictionary(tree))},
     }
     if tree.row_group_bytes is not None:
         options["parquet.block.size"] = str(tree.row_group_bytes)
@@ -126,6 +126,13 @@ def stage_rows(
     staged = list_staged(store, tree, directory, targets, kind, places)
     counted.check(sum(action.rows for action in staged), directory)
     return staged
+
+
+def _without_dictionary(tree: Tree) -> list[str]:
+    """Columns that are written plain: those whose values seldom repeat; and floating ones, for Parquet's reader looks
+    0.0 up in a dictionary bit by bit, does not find the -0.0 that equals it, and passes over the row group."""
+    floating = [name for name in tree.columns if isinstance(tree.field(name).dataType, (T.FloatType, T.DoubleType))]
+    return list(dict.fromkeys([*tree.unique, *floating]))
 
 
 def _opaque(name: str, text: bool = False) -> Column:
