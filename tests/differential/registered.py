@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from spark_apps.storage import errors
 from tests.differential.asking import Questions
 from tests.differential.crashes import dying_at
 from tests.differential.tally import Tally
-from tests.differential.writers import OWNERS, Owner
+from tests.differential.writers import OWNERS, Owner, Plain
 from tests.simulation.store import Crash
 
 
@@ -37,7 +38,7 @@ class Registered:
         self.table = IndexedTable.register(self.spark, index_root=self.path / "log", name="t", **self.owner.arguments)
         self.said = f"seed {self.seed}, {kind.__name__}, partitioned {self.owner.partitioned}"
         self.owner.change()
-        self.act(self.create_index)
+        self.act(partial(self.create_index, "compact", ["city"]) if kind is Plain else self.create_index)
         self.act(self.create_index)
         for _ in range(self.steps):
             if self.rng.random() < 0.5:
@@ -62,6 +63,7 @@ class Registered:
     def act(self, what: Any) -> None:
         """Does something to the indexes; sometimes the process dies of it, and another one goes on."""
         self.load()
+        name = getattr(what, "func", what).__name__
         call, after = self.rng.choice([*range(1, 20), *range(20, 80, 3)]), self.rng.random() < 0.5
         try:
             if self.rng.random() < 0.15:
@@ -69,19 +71,20 @@ class Registered:
                     what()
             else:
                 what()
-            self.tally.add("steps", f"source: {what.__name__}")
+            self.tally.add("steps", f"source: {name}")
         except Crash:
             self.done[-1] += f" (killed at call {call})"
-            self.tally.add("killed", f"source: {what.__name__}")
+            self.tally.add("killed", f"source: {name}")
             self.load()
         except Exception as error:
             raise AssertionError(f"{self.told}: {type(error).__name__}: {error}") from error
 
-    def create_index(self) -> None:
-        kind = self.rng.choice(["record", "secondary", "compact", "covering", "covering"])
+    def create_index(self, kind: str | None = None, columns: list[str] | None = None) -> None:
+        kind = kind or self.rng.choice(["record", "secondary", "compact", "covering", "covering"])
         if kind == "record" and any(info.kind == "record" for info in self.table.indexes.values()):
             kind = "compact"
-        name, columns = f"{kind}{len(self.done)}", self.rng.choice([["city"], ["n"], ["day"], ["city", "n"], ["id"]])
+        columns = columns or self.rng.choice([["city"], ["n"], ["day"], ["city", "n"], ["id"]])
+        name = f"{kind}{len(self.done)}"
         more: dict[str, Any] = {}
         if kind == "covering":
             others = [name for name in self.owner.names if name not in (*columns, "part")]
