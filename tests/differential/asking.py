@@ -50,6 +50,15 @@ class Questions:
                 some = {name: kinds[name] for name in held}
                 self._one(table, oracle, Predicates(self.rng, some, raw, [held[:1]]).draw(), names, held, told_of)
 
+    def about(
+        self, table: Any, rows: Sequence[Row], names: list[str], types: list[str], told_of: str, name: str
+    ) -> None:
+        """One value of one column, its rows read block by block where an index tells of blocks."""
+        kinds = dict(zip(names, types, strict=True))
+        value = self.rng.choice(rows)[names.index(name)]
+        predicate = Predicates(self.rng, kinds, [], []).one(name, value)
+        self._one(table, Oracle(self.spark, rows, kinds), predicate, names, None, told_of, all_blocks=True)
+
     def _held(self, table: Any, names: list[str]) -> list[str] | None:
         """The columns of an index that holds rows, so that it can answer alone."""
         covering = [info for info in table.indexes.values() if info.kind == "covering"]
@@ -67,6 +76,7 @@ class Questions:
         names: list[str],
         columns: list[str] | None,
         told_of: str,
+        all_blocks: bool = False,
     ) -> None:
         joined = self.rng.random() < 0.15
         where, context = predicate.spark, f"{told_of}: {predicate.spark!r} of {columns}"
@@ -74,7 +84,7 @@ class Questions:
         if matching is None:
             self.tally.add("compared", "refused by Spark")
             return
-        with _borders(1 if joined else None, self.rng.random() < 0.5):
+        with _borders(1 if joined else None, all_blocks or self.rng.random() < 0.5):
             plan = self.tally.plan(table, where, columns, joined)
             try:
                 found = told(table.read(where, columns))

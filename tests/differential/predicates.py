@@ -72,7 +72,7 @@ class Predicates:
         found: Predicate | None = None
         for name in columns:
             value = draw(self.rng, self.types[name]) if row is None else row[name]
-            one = self._is(name, value) if self.rng.random() < 0.6 else self._in(name, value)
+            one = self.one(name, value) if self.rng.random() < 0.6 else self._in(name, value)
             found = one if found is None else found.joined("AND", one)
         assert found is not None
         chance = self.rng.random()
@@ -86,7 +86,8 @@ class Predicates:
         shown = self.rng.choice([name, name.upper(), name.capitalize()])
         return self.rng.choice([f"`{shown}`", shown] if shown.isidentifier() else [f"`{shown}`"]), f'"{name}"'
 
-    def _is(self, name: str, value: Any) -> Predicate:
+    def one(self, name: str, value: Any) -> Predicate:
+        """That a column has a value."""
         spark, duck = self._name(name)
         if value is None:
             return Predicate(f"{spark} IS NULL", f"{duck} IS NULL")

@@ -138,6 +138,8 @@ class Registered:
         assert self.table.schema.names == owner.names, self.told
         self.ask.everything(self.table, owner.rows, self.told)
         self.ask.some(self.table, owner.rows, owner.names, owner.types, self.told, self.questions)
+        if isinstance(owner, Plain):
+            self.ask.about(self.table, owner.rows, owner.names, owner.types, self.told, "city")
         if owner.versions and self.rng.random() < 0.4:
             version = self.rng.choice(sorted(owner.versions))
             rows, of_then = owner.versions[version], f"{self.told}, source version {version}"

@@ -14,6 +14,10 @@ PATHS = (
 )  # fmt: skip
 
 
+RARE = ("blocks alone",)
+"""Ways that the small files of short histories seldom offer; a run counts them and does not insist."""
+
+
 class Tally:
     """Counters by topic."""
 

@@ -65,10 +65,11 @@ class Owner(ABC):
 
     def draw(self, part: str | None) -> list[Row]:
         """Rows of one file: ids close together, a city or two, as files mostly are."""
-        start, cities = self.rng.randrange(60), [self._text() for _ in range(self.rng.choice([1, 2, 8, 8]))]
+        start, many = self.rng.randrange(60), not self.versions and self.rng.random() < 0.5
+        cities = [self._text() for _ in range(24 if many else self.rng.choice([1, 2]))]
         return [
             (start + n, self.rng.choice(cities), *(self._value(kind) for kind in self.types[2:-1]), part)
-            for n in range(self.rng.randrange(1, 40))
+            for n in range(40 if many else self.rng.randrange(1, 20))
         ]
 
     def _value(self, kind: str) -> Any:
@@ -127,7 +128,7 @@ class Plain(Owner):
         self.files[path] = rows
 
     def write(self, path: Path, rows: pa.Table) -> None:
-        pq.write_table(rows, path, row_group_size=self.rng.choice([2, 2, 100]))
+        pq.write_table(rows, path, row_group_size=4)
 
 
 class Orc(Plain):
