@@ -15,6 +15,7 @@ SOURCES = {
     "delta": {},
     # Only its catalog knows which state of an Iceberg table is the newest.
     "iceberg": {
+        "catalog": "demo",
         "identifier": "demo.flights",
         "catalog.type": "sql",
         "catalog.uri": f"sqlite:///{COPIES}/catalog.db",
