@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 _NAME = "Lake table indexes"
-_OPERATORS = ("cleaning", "compaction", "indexes", "rescale", "sql", "windows", "write")
+_OPERATORS = ("cleaning", "compaction", "indexes", "register", "rescale", "sql", "windows", "write")
 
 
 def get_provider_info() -> dict[str, Any]:

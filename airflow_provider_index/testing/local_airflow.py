@@ -186,7 +186,8 @@ class LocalAirflow:
             "core__execution_api_server_url": f"{self.url}/execution/",
             "core__simple_auth_manager_users": f"{self.username}:admin",
             "core__simple_auth_manager_passwords_file": str(self.home / "simple_auth_manager_passwords.json.generated"),
-            "database__sql_alchemy_conn": f"sqlite:///{self.home / 'airflow.db'}",
+            # Five processes share the file; on a busy machine one waits longer than SQLite's five seconds for another.
+            "database__sql_alchemy_conn": f"sqlite:///{self.home / 'airflow.db'}?timeout=60",
             "database__load_default_connections": "False",
             "api__host": "127.0.0.1",
             "api__port": str(self.port),
