@@ -12,7 +12,7 @@ FOUND  := $(wildcard $(PATHS))
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check format bench model faults races differential clean
+.PHONY: help venv demo test check format bench model faults races differential postgresql clean
 
 help:  ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|' 2>/dev/null \
@@ -58,6 +58,9 @@ races: venv  ## 8 processes x 200 commits on one table, on local disk and on S3
 
 differential: venv  ## 1,000 random histories against other engines (HISTORIES, MINUTES, SEEDS); goes on where it stopped
 	$(BIN)/python -m tests.differential
+
+postgresql: venv  ## The tests on a whole Airflow, whose state is in a real PostgreSQL
+	DATABASE=postgresql $(PYTEST) tests/airflow $(TEST_ARGS)
 
 clean:  ## Remove caches, builds and what runs leave; .venv stays
 	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis spark-warehouse \

@@ -12,6 +12,7 @@ import pytest
 from airflow_provider_index.examples import copy_examples
 from airflow_provider_index.testing import LocalAirflow
 from dags_examples.demo.__main__ import DAGS
+from tests.airflow.database import database
 from tests.airflow.lake import SECRET, Lake
 
 HERE = Path(__file__).parent
@@ -62,6 +63,9 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
         "scheduler__task_instance_heartbeat_timeout_detection_interval": "5",
     }
     variables = {"flights_landing": str(landing), "flights_copies": str(landing.with_name("copies"))}
-    with LocalAirflow(dags, connections=connections, variables=variables, config=config) as airflow:
+    with (
+        database() as where,
+        LocalAirflow(dags, connections=connections, variables=variables, config={**config, **where}) as airflow,
+    ):
         airflow.client.wait_for_dags("writing", "windows", "killing", "waiting", "upkeep", *DAGS)
         yield Lake(airflow, warehouse, landing)
