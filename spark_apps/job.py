@@ -38,6 +38,14 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True):
     :param process_group: the group that the app's processes share and nobody else is in; it is ended as a
         whole when the task is gone.
     :param version: version of this package on the side that submits.
+    :param detached: the app outlives the task and reports on storage: signs of life, progress and its end go
+        into the job's folder (:mod:`spark_apps.timeline.jobs`).
+    :param job_id: name of that folder, drawn anew for every submission.
+    :param jobs_at: URI or path of the store below which the folder lies.
+    :param deadline: seconds since 1970 after which the app ends itself.
+    :param scratch: local folder that the app removes when it ends.
+    :param transaction: the transaction of several tasks that the app works for: ``txn_id``, ``attempt``,
+        ``stage`` and the stages it comes ``after``.
     """
 
     program: str
@@ -52,6 +60,12 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True):
     result: str | None = None
     process_group: int | None = None
     version: str | None = None
+    detached: bool = False
+    job_id: str | None = None
+    jobs_at: str | None = None
+    deadline: float | None = None
+    scratch: str | None = None
+    transaction: dict[str, Any] | None = None
     format: int = FORMAT
 
 

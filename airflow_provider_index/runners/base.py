@@ -1,4 +1,4 @@
-"""The protocol between an operator and whatever runs Spark apps: submit, status, cancel.
+"""The protocol between an operator and whatever runs Spark apps: submit, status, cancel, close.
 
 A runner knows processes or a cluster manager; it knows nothing of tables. It never decides whether the work
 was done: the table's timeline does.
@@ -19,7 +19,8 @@ class JobStatus:
     :param running: whether it may still do something.
     :param detail: one line for the log: an exit status, a cluster manager's word, the last line the app
         wrote.
-    :param outcome: what the app answered, once it has ended and if it could.
+    :param outcome: what the app answered, once it has ended and if the runner is who heard it. The answer of
+        a detached app lies in its job folder, where the operator reads it.
     """
 
     running: bool
@@ -28,19 +29,38 @@ class JobStatus:
 
 
 class Runner(Protocol):
-    """Runs apps. ``submit`` returns a handle, plain text, by which the other two find the app again."""
+    """Runs apps. ``submit`` returns a handle by which the other calls find the app again.
+
+    One runner serves one app at a time. A handle is plain text without secrets; of a detached runner it is good
+    in another process, and for ``cancel`` and ``status`` a new runner made from the same connection is enough.
+    """
+
+    detached: bool
+    """Whether the app outlives the process that submitted it, and so reports on storage: then the job carries
+    ``job_id`` and ``jobs_at``, and the app looks there whether it is still wanted."""
+
+    start_seconds: float
+    """For how long after ``submit`` a detached app may leave no sign of life: queues, images, machines."""
 
     def submit(self, job: Job) -> str:
-        """Starts the app of ``job.program`` and returns at once.
+        """Starts the app of ``job.program`` and returns as soon as it is on its way.
+
+        The job may hold credentials: it stands on no command line and in no file that outlives the hand-over.
 
         :raises SparkMissing: there is nothing to run it with.
+        :raises JobFailed: it could not be handed over; nothing of it runs.
         """
         ...
 
     def status(self, handle: str) -> JobStatus:
-        """Asks how the app stands; does not wait."""
+        """Asks how the app stands; does not wait. What cannot be told from here counts as running."""
         ...
 
     def cancel(self, handle: str) -> None:
-        """Ends the app and everything it started, within five seconds. No error if it has ended already."""
+        """Ends the app and everything it started, within five seconds, as far as it can be reached from here.
+        No error if it has ended already."""
+        ...
+
+    def close(self) -> None:
+        """Lets go of what ``submit`` took. An attached app ends with it, a detached one runs on."""
         ...

@@ -50,7 +50,12 @@ class SparkSubmitRunner:
     :param bundle: the apps to submit; those of the installed package by default.
     """
 
-    def __init__(self, settings: SparkSettings, log: Any, bundle: Bundle | None = None) -> None:
+    start_seconds = 60.0
+
+    def __init__(
+        self, settings: SparkSettings, log: Any, bundle: Bundle | None = None, *, detached: bool = False
+    ) -> None:
+        self.detached = detached
         self._settings = settings
         self._log = log
         self._bundle = bundle
