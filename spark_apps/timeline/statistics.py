@@ -1,0 +1,278 @@
+"""What a snapshot says of a table's health, in numbers: sizes, small files, tombstones, and how far indexes lag.
+
+All of it comes from the folded log alone, without Spark and without a look at any data file, so that a page or a
+maintenance plan may ask for many tables. What is to be done about it is decided elsewhere
+(:mod:`airflow_provider_index.maintenance`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from spark_apps.timeline.files import DataFile, GroupKey, covered_lineages
+from spark_apps.timeline.log import Timeline
+from spark_apps.timeline.model import DATA_TREE
+from spark_apps.timeline.state import IndexEntry, State
+
+SMALL_BYTES = 32 * 1024 * 1024
+"""A file below this size is counted as small, unless something else is asked for."""
+
+
+@dataclass(frozen=True)
+class TreeStatistics:
+    """Live files of one merge tree: the table's own rows, or the entries of an index.
+
+    :param small_files: of a group with more files than one, those below the size asked for: what a compaction can
+        fold away. The one file of a group is never counted, since nothing would make it larger.
+    :param foldable_groups: groups of more than one file, or with tombstones; ``foldable_files`` and
+        ``foldable_bytes`` are theirs.
+    :param rows: in files, tombstones and rows under later ones included; of sources that do not tell, 0.
+    """
+
+    files: int = 0
+    bytes: int = 0
+    rows: int = 0
+    tombstones: int = 0
+    delta_files: int = 0
+    groups: int = 0
+    small_files: int = 0
+    small_bytes: int = 0
+    foldable_groups: int = 0
+    foldable_files: int = 0
+    foldable_bytes: int = 0
+    largest_group: int = 0
+    """Bytes of the group that holds most."""
+
+    @property
+    def tombstone_ratio(self) -> float:
+        """Rows that remove a key, of all rows in files: 0 to 1."""
+        return self.tombstones / self.rows if self.rows else 0.0
+
+    @property
+    def small_share(self) -> float:
+        """Small files of all files: 0 to 1."""
+        return self.small_files / self.files if self.files else 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain types, the two shares included."""
+        return {**asdict(self), "tombstone_ratio": self.tombstone_ratio, "small_share": self.small_share}
+
+
+@dataclass(frozen=True)
+class Lag:
+    """What an index does not tell of yet.
+
+    :param groups: file groups that it does not cover.
+    :param files: data files that a refresh would read. :param bytes: theirs.
+    :param commits: how many commits brought those files, as far as the files still tell: a compaction merges the
+        files of several commits into one. At least 1 where a group is not covered.
+    :param covered_through: the lowest version that some group is covered through; ``None`` if all is covered, -1 if a
+        group is not covered at all.
+    """
+
+    groups: int = 0
+    files: int = 0
+    bytes: int = 0
+    commits: int = 0
+    covered_through: int | None = None
+
+    @property
+    def none(self) -> bool:
+        """Whether the index covers all of the table."""
+        return self.groups == 0
+
+
+@dataclass(frozen=True)
+class IndexStatistics:
+    """One index: what it is, what its files hold, and how far it lags. ``created`` and ``refreshed`` are versions."""
+
+    name: str
+    kind: str
+    state: str
+    deferred: bool
+    addresses: str
+    tree: TreeStatistics
+    lag: Lag
+    created: int
+    refreshed: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain types."""
+        return {**asdict(self), "tree": self.tree.to_dict()}
+
+
+@dataclass(frozen=True)
+class PartitionStatistics:
+    """One partition. ``bucket_bytes`` has an entry a bucket, empty ones included; without a bucket layout one a file
+    group, largest first."""
+
+    path: str
+    buckets: int | None
+    files: int
+    bytes: int
+    rows: int
+    bucket_bytes: tuple[int, ...]
+
+    @property
+    def skew(self) -> float:
+        """Bytes of the fullest bucket over the mean; 1 is even, 0 an empty partition."""
+        return max(self.bucket_bytes) * len(self.bucket_bytes) / self.bytes if self.bytes else 0.0
+
+
+@dataclass(frozen=True)
+class TableStatistics:
+    """A table as of one version."""
+
+    version: int
+    instant: str
+    source: str | None
+    """Format of the registered source whose rows these are; ``None`` for rows of our own."""
+    data: TreeStatistics
+    indexes: Mapping[str, IndexStatistics] = field(default_factory=dict)
+    partitions: int = 0
+
+    @property
+    def index_bytes(self) -> int:
+        """Bytes of all indexes together."""
+        return sum(index.tree.bytes for index in self.indexes.values())
+
+
+def table_statistics(state: State, small_bytes: int = SMALL_BYTES) -> TableStatistics:
+    """The numbers of a whole table. :raises TableNotFound: if it was dropped."""
+    source = state.table.source
+    return TableStatistics(
+        state.version,
+        state.instant,
+        None if source is None else source.format,
+        tree_statistics(state, DATA_TREE, small_bytes),
+        {name: index_statistics(state, name, small_bytes) for name in sorted(state.indexes)},
+        len(state.partitions),
+    )
+
+
+def tree_statistics(state: State, tree: str, small_bytes: int = SMALL_BYTES) -> TreeStatistics:
+    """The numbers of one merge tree, in one pass over its files."""
+    groups: dict[GroupKey, _Sum] = {}
+    for file in state.files(tree):
+        groups.setdefault(file.group_key, _Sum()).add(file, small_bytes)
+    total = _Sum()
+    foldable = [group for group in groups.values() if group.files > 1 or group.tombstones]
+    for group in groups.values():
+        total.join(group)
+    crowded = [group for group in groups.values() if group.files > 1]
+    return TreeStatistics(
+        total.files,
+        total.bytes,
+        total.rows,
+        total.tombstones,
+        total.deltas,
+        len(groups),
+        sum(group.small for group in crowded),
+        sum(group.small_bytes for group in crowded),
+        len(foldable),
+        sum(group.files for group in foldable),
+        sum(group.bytes for group in foldable),
+        max((group.bytes for group in groups.values()), default=0),
+    )
+
+
+def index_statistics(state: State, name: str, small_bytes: int = SMALL_BYTES) -> IndexStatistics:
+    """The numbers of one index. :raises IndexNotFound:"""
+    entry = state.index(name)
+    made = entry.definition
+    return IndexStatistics(
+        name,
+        made.kind,
+        entry.state,
+        made.deferred,
+        made.addresses,
+        tree_statistics(state, made.tree, small_bytes),
+        lag_of(state, entry),
+        entry.created,
+        entry.refreshed,
+    )
+
+
+def lag_of(state: State, entry: IndexEntry) -> Lag:
+    """How far an index is behind the rows of a snapshot."""
+    if not entry.lag:
+        return Lag()
+    told = covered_lineages(state.files(entry.definition.tree)) if entry.by_file else frozenset[int]()
+    files = [
+        file
+        for file in state.files(DATA_TREE)
+        if file.group_key in entry.lag
+        and (file.lineage not in told if entry.by_file else file.place > entry.lag[file.group_key])
+    ]
+    commits = len({file.place for file in files})
+    return Lag(
+        len(entry.lag), len(files), sum(file.bytes for file in files), max(commits, 1), min(entry.lag.values())
+    )  # fmt: skip
+
+
+def partition_statistics(state: State, paths: Iterable[str] | None = None) -> list[PartitionStatistics]:
+    """Sizes of partitions and of their buckets, by path; of all partitions, or of those named that are there."""
+    wanted = None if paths is None else set(paths)
+    sizes: dict[str, dict[str, int]] = {}
+    sums: dict[str, _Sum] = {}
+    for file in state.files(DATA_TREE):
+        if wanted is None or file.partition in wanted:
+            groups = sizes.setdefault(file.partition, {})
+            groups[file.group] = groups.get(file.group, 0) + file.bytes
+            sums.setdefault(file.partition, _Sum()).add(file, 0)
+    found = []
+    for path in sorted(state.partitions.keys() | sums.keys()):
+        if wanted is None or path in wanted:
+            entry, total, groups = state.partitions.get(path), sums.get(path, _Sum()), sizes.get(path, {})
+            count = None if entry is None else entry.buckets
+            if count is None:
+                each = tuple(sorted(groups.values(), reverse=True))
+            else:
+                each = tuple(groups.get(str(bucket), 0) for bucket in range(count))
+            found.append(PartitionStatistics(path, count, total.files, total.bytes, total.rows, each))
+    return found
+
+
+def seconds_of(instant: str) -> float:
+    """An instant of the log (``yyyyMMddHHmmssSSS``, UTC) as seconds since 1970."""
+    moment = datetime.strptime(instant[:14], "%Y%m%d%H%M%S").replace(tzinfo=UTC)
+    return moment.timestamp() + int(instant[14:] or 0) / 1000
+
+
+def age_of_version(timeline: Timeline, version: int) -> float | None:
+    """Seconds since a version was committed; ``None`` if the log does not hold it. Reads one commit at most."""
+    commit = timeline.read(version) if version >= 0 else None
+    return None if commit is None else max(timeline.clock() - seconds_of(commit.instant), 0.0)
+
+
+def age_of_lag(timeline: Timeline, lag: Lag) -> float | None:
+    """Seconds since the first commit that an index does not tell of; ``None`` where all is covered."""
+    if lag.covered_through is None:
+        return None
+    return age_of_version(timeline, lag.covered_through + 1)
+
+
+class _Sum:
+    """Adds files up."""
+
+    __slots__ = ("bytes", "deltas", "files", "rows", "small", "small_bytes", "tombstones")
+
+    def __init__(self) -> None:
+        self.files = self.bytes = self.rows = self.tombstones = self.deltas = self.small = self.small_bytes = 0
+
+    def add(self, file: DataFile, small_below: int) -> None:
+        self.files += 1
+        self.bytes += file.bytes
+        self.rows += max(file.rows, 0)  # a source whose format does not tell has -1
+        self.tombstones += file.tombstones
+        self.deltas += file.kind == "delta"
+        if file.bytes < small_below:
+            self.small += 1
+            self.small_bytes += file.bytes
+
+    def join(self, other: _Sum) -> None:
+        for name in self.__slots__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
