@@ -15,12 +15,11 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
-from pyspark.errors import PySparkException
-
 from spark_apps.actions.partitions import canonical, rules_of
 from spark_apps.actions.rules import Change, NewRules, RuleChange
 from spark_apps.actions.template import Action, Attempt, TableHandle, Work, run
 from spark_apps.mergetree.read import scan
+from spark_apps.mergetree.sessions import cores
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.mergetree.write import Target, stage_rows
 from spark_apps.storage.errors import InvalidInput, LakeIndexError, StopWriteWindowOpen, WindowNotOpen
@@ -163,8 +162,8 @@ class Rescale(Action):
             if commit.operation == self.operation and told.get("bytes_before", 0) >= _WRITTEN_BYTES:
                 seconds = told.get("seconds", 0.0) * size / told["bytes_before"]
                 return round(max(seconds, 0.1), 1), f"the rescale in version {commit.version}"
-        cores = _cores(snapshot)
-        return round(_START_SECONDS + size / (BYTES_PER_SECOND * cores), 1), f"{BYTES_PER_SECOND:g} bytes/s on a core"
+        rate = BYTES_PER_SECOND * cores(snapshot.spark)
+        return round(_START_SECONDS + size / rate, 1), f"{BYTES_PER_SECOND:g} bytes/s on a core"
 
     def _recent_commits(self) -> Iterator[Any]:
         if self.timeline is not None:
@@ -211,13 +210,6 @@ class Rescale(Action):
             files_after=len(added),
             bytes_after=sum(file.bytes for file in added),
         )
-
-
-def _cores(snapshot: Snapshot) -> int:
-    try:
-        return max(snapshot.spark.sparkContext.defaultParallelism, 1)
-    except PySparkException:  # a session over Spark Connect has no context
-        return 1
 
 
 def _still_covering(snapshot: Snapshot, paths: set[str]) -> list[str]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from spark_apps.indexes.shares import share
 from spark_apps.mergetree.blockfiles import BlockFile, open_blocks, read_footers, store_options
+from spark_apps.mergetree.sessions import cores
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.storage.errors import StorageError
 from spark_apps.timeline.files import DataFile, GroupKey
@@ -86,9 +87,9 @@ def estimate(
         read = total * share(snapshot.data.schema, set(columns))
         written = read / 10 if values else read
     written += rows * _PATH_BYTES if not values else 0
-    cores = snapshot.spark.sparkContext.defaultParallelism if snapshot.has_spark else 2
+    at_once = cores(snapshot.spark) if snapshot.has_spark else 2
     speed = _speed(snapshot, footers, stored)
-    seconds = _START_SECONDS + (read / speed + rows * _CORE_SECONDS_A_ROW) / max(1, cores)
+    seconds = _START_SECONDS + (read / speed + rows * _CORE_SECONDS_A_ROW) / at_once
     return Estimate(rows, round(read), round(written), round(seconds, 1), len(footers))
 
 

@@ -13,7 +13,7 @@ from functools import partial, reduce
 from itertools import accumulate
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
@@ -24,6 +24,7 @@ from spark_apps.mergetree.inline import inline
 from spark_apps.mergetree.intact import check_intact
 from spark_apps.mergetree.read import read_files
 from spark_apps.mergetree.schema import column
+from spark_apps.mergetree.sessions import cores, with_columns
 from spark_apps.mergetree.tree import GROUP_ID, Snapshot, Tree
 from spark_apps.storage.ranged import RangedFile
 from spark_apps.timeline.files import DataFile
@@ -41,7 +42,6 @@ _START = "__index_start"
 _STARTS = "__index_starts"
 _ASKED = "path string, size bigint, lineage bigint, form string, blocks array<int>"
 _TASKS_A_CORE = 2
-_UNTOLD_CORES = 8
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def located(
     if whole:
         rows = read_files(snapshot, tree, whole, [*columns, GROUP_ID])
         told = {LINEAGE: column(GROUP_ID).cast("bigint"), BLOCK: F.lit(0)}
-        parts.append(rows.withColumns(told).drop(GROUP_ID))
+        parts.append(with_columns(rows, told).drop(GROUP_ID))
     return reduce(DataFrame.unionByName, parts)
 
 
@@ -136,7 +136,7 @@ def read_blocks(snapshot: Snapshot, tree: Tree, reads: Sequence[BlockRead], colu
     told = {file.lineage: _attached(snapshot, file) for file in files}
     attached = [name for name in columns if name in next(iter(told.values()))]
     inside = [name for name in columns if name in tree.columns and name not in attached]
-    tasks = _cores(snapshot.spark) * _TASKS_A_CORE
+    tasks = cores(snapshot.spark) * _TASKS_A_CORE
     # Each task opens its file anew, so a file is cut no smaller than it takes to keep all cores busy.
     step = max(1, -(-sum(len(read.blocks) for read in reads) // tasks))
     pieces = [
@@ -151,14 +151,7 @@ def read_blocks(snapshot: Snapshot, tree: Tree, reads: Sequence[BlockRead], colu
     types = {name: (tree.stored(name), tree.field(name).dataType.simpleString()) for name in inside}
     rows = asked.mapInArrow(partial(_batches, types, store_options(snapshot)), T.StructType(fields))
     values = {name: _told(tree, name, {lineage: texts[name] for lineage, texts in told.items()}) for name in attached}
-    return rows.withColumns(values).select(*map(column, columns))
-
-
-def _cores(spark: SparkSession) -> int:
-    try:
-        return int(spark.sparkContext.defaultParallelism)
-    except AttributeError:
-        return _UNTOLD_CORES  # over Spark Connect nobody says
+    return with_columns(rows, values).select(*map(column, columns))
 
 
 def _attached(snapshot: Snapshot, file: DataFile) -> dict[str, str | None]:

@@ -20,6 +20,7 @@ from pyspark.sql import types as T
 from spark_apps.mergetree.inline import inline
 from spark_apps.mergetree.opening import READ_OPTIONS, listed_here, literal
 from spark_apps.mergetree.schema import column
+from spark_apps.mergetree.sessions import with_columns
 from spark_apps.mergetree.tree import GROUP_ID, Snapshot, Tree
 from spark_apps.storage.errors import ObjectNotFound
 from spark_apps.timeline.files import DataFile
@@ -153,7 +154,7 @@ def _attached(
             }
         ).drop(_FILE, _URI, *names.values())
     same = {name: typed(tree, name, F.lit(found[0])) for name, found in values.items() if name not in names}
-    return rows.withColumns(same)
+    return with_columns(rows, same)
 
 
 def _read_through(snapshot: Snapshot, tree: Tree, file: DataFile, columns: Sequence[str]) -> DataFrame:
@@ -166,7 +167,7 @@ def _read_through(snapshot: Snapshot, tree: Tree, file: DataFile, columns: Seque
     wanted = [name for name in columns if name in held] or held[:1]
     schema = T.StructType([T.StructField(name, tree.field(name).dataType, True) for name in wanted])
     rows = snapshot.spark.createDataFrame(snapshot.foreign.rows(file, schema), schema)
-    rows = rows.withColumns({name: typed(tree, name, F.lit(text)) for name, text in told.items()})
+    rows = with_columns(rows, {name: typed(tree, name, F.lit(text)) for name, text in told.items()})
     if GROUP_ID in columns:
         rows = rows.withColumn(GROUP_ID, F.lit(file.group))
     return rows.select(*map(column, columns))

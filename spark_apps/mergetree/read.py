@@ -21,6 +21,7 @@ from spark_apps.mergetree.inline import inline
 from spark_apps.mergetree.intact import check_intact
 from spark_apps.mergetree.opening import READ_OPTIONS, listed_here, literal
 from spark_apps.mergetree.schema import column
+from spark_apps.mergetree.sessions import with_columns
 from spark_apps.mergetree.tree import DELETED, GROUP_ID, FileGroups, Snapshot, Tree
 from spark_apps.timeline.files import DataFile
 
@@ -145,7 +146,7 @@ def _told(
     else:
         rows = rows.select(*named)
     constant = {name: F.lit(values[0]).cast(kind) for name, (kind, values) in told.items() if name not in differing}
-    return rows.withColumns(constant)
+    return with_columns(rows, constant)
 
 
 def same_key(left: DataFrame, right: DataFrame, tree: Tree, names: Sequence[str], renamed: str = "") -> Column:
