@@ -11,12 +11,13 @@ from spark_apps.timeline.log import Timeline
 
 
 class RegisterTableOperator(SparkTableOperator):
-    """Registers a folder of files, a Delta or an Iceberg table, which is never written to. Where it is registered
-    already, nothing is done. The other operators then take the same ``table``.
+    """Registers a folder of files, a Delta or an Iceberg table, which is never written to. Where the same is registered
+    already, nothing is done; where it was registered otherwise, the task fails and names what differs. The other
+    operators then take the same ``table``.
 
     :param table: where the source lies: URI, absolute path, or name below the connection's warehouse.
     :param format: "parquet", "orc", "json", "csv", "delta" or "iceberg".
-    :param schema: of plain files, as a DDL string; inferred if not given.
+    :param schema: of plain files, as a DDL string; inferred once if not given.
     :param options: of the format's reader, as Spark names them; no secrets.
     :param index_root: folder below which log and indexes lie, under ``name``; by default ``_indexes`` beside the
         source. With one of one's own, the other operators take the log's address ``<index_root>/<name>`` as ``table``.

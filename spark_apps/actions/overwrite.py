@@ -32,7 +32,7 @@ from spark_apps.indexes.registry import available
 from spark_apps.mergetree.read import read_files, scan
 from spark_apps.mergetree.schema import column, conform
 from spark_apps.mergetree.tree import Snapshot, Tree
-from spark_apps.mergetree.write import one_a_key, partition_values, stage_rows
+from spark_apps.mergetree.write import one_a_key, partition_values, refused_nulls, stage_rows
 from spark_apps.storage.errors import InvalidInput, LakeIndexError
 from spark_apps.timeline.files import DataFile
 from spark_apps.timeline.model import (
@@ -76,7 +76,7 @@ class InsertOverwrite(Action):
         snapshot, tree = attempt.snapshot, attempt.snapshot.data
         rows = conform(self.rows, tree.schema)
         unique = tree.by_id or (bool(tree.partition_by) and unique_index(snapshot.state) is not None)
-        with ExitStack() as held:
+        with refused_nulls(), ExitStack() as held:
             if unique:
                 rows = held_by(held, one_a_key(rows, tree, tree.key))
             attempt.phase("find the partitions")

@@ -35,7 +35,7 @@ from spark_apps.mergetree.cached import cached
 from spark_apps.mergetree.read import scan
 from spark_apps.mergetree.schema import column, conform
 from spark_apps.mergetree.tree import DELETED, Snapshot, Tree
-from spark_apps.mergetree.write import one_a_key, partition_values, stage_rows
+from spark_apps.mergetree.write import one_a_key, partition_values, refused_nulls, stage_rows
 from spark_apps.query.checking import check_predicate
 from spark_apps.storage.errors import InvalidSchema, KeysExist, UnknownColumn
 from spark_apps.timeline.model import AddFile, RemoveFile, Write, group_scope
@@ -52,7 +52,8 @@ class _WriteRows(Action):
 
     def work(self, attempt: Attempt) -> Work | None:
         tree = attempt.snapshot.data
-        staged, targets = self.stage(attempt, tree)
+        with refused_nulls():
+            staged, targets = self.stage(attempt, tree)
         if not staged:
             return None
         work = Work(reads=targets.reads, metrics=written(staged))
