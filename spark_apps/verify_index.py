@@ -1,26 +1,30 @@
-"""Program: compares indexes with a full scan of their table and reports on each."""
+"""Program: compares indexes with a full scan of their table, and rebuilds those that are wrong if it is told to."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from spark_apps.job import Job, Outcome
-from spark_apps.program import load_table, log, main, plain
+from spark_apps.program import commit_as, load_table, log, main, plain
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def verify_index(spark: SparkSession, job: Job) -> Outcome:
-    """``IndexedTable.verify`` of the indexes named, or of all."""
+def verify_index(spark: SparkSession, job: Job) -> Any:
+    """``IndexedTable.verify`` of the indexes named, or of all.
+
+    :returns: the reports by name; with ``repair`` the receipt of the one commit that rebuilt what was wrong, whose
+        metrics tell what that was.
+    """
     table = load_table(spark, job)
     names = job.arguments.get("names")
-    reports = {}
-    for name in sorted(table.indexes) if names is None else names:
-        report = table.verify(name)
-        log.info("verify %s: %s", name, "agrees" if report.ok else "differs")
-        reports[name] = {**plain(report), "ok": bool(report.ok)}
-    return Outcome("report", reports)
+    reports = [table.verify(name) for name in (sorted(table.indexes) if names is None else names)]
+    for report in reports:
+        log.info("verify %s: %s", report.index, "agrees" if report.ok else f"differs: {plain(report)}")
+    if job.arguments.get("repair"):
+        return table.repair_indexes(reports, **commit_as(job))[1]
+    return Outcome("report", {report.index: {**plain(report), "ok": report.ok} for report in reports})
 
 
 if __name__ == "__main__":

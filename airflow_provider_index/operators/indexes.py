@@ -99,28 +99,38 @@ RefreshIndexOperator = IncrementalRefreshOperator
 
 
 class VerifyIndexOperator(SparkTableOperator):
-    """Compares indexes with a full scan of the table, and fails if one differs.
+    """Compares indexes with a full scan of the table, and fails if one differs, or rebuilds it.
 
     :param index: one name, several, or ``None`` for all indexes of the table.
     :param fail: fail the task where an index differs; else only report.
+    :param repair: rebuild the indexes that differ, all in one commit.
 
-    Returns the reports: index name -> report. The work changes nothing.
+    Returns the reports: index name -> report. The work changes nothing. With ``repair`` it returns the receipt of the
+    commit instead, whose metrics tell what was wrong; its version is ``None`` where every index agrees.
     """
 
     program = "verify_index"
     template_fields: Sequence[str] = (*SparkTableOperator.template_fields, "index")
 
-    def __init__(self, *, index: str | Sequence[str] | None = None, fail: bool = True, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *,
+        index: str | Sequence[str] | None = None,
+        fail: bool = True,
+        repair: bool = False,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.index = index
         self.fail = fail
+        self.repair = repair
 
     def commits(self) -> bool:
-        return False
+        return self.repair
 
     def arguments(self) -> dict[str, Any]:
         names = [self.index] if isinstance(self.index, str) else self.index
-        return {"names": list(names) if names is not None else None}
+        return {"names": list(names) if names is not None else None, "repair": self.repair}
 
     def finish(self, outcome: Outcome) -> Any:
         reports: dict[str, Any] = outcome.value
@@ -130,7 +140,7 @@ class VerifyIndexOperator(SparkTableOperator):
         if wrong and self.fail:
             raise VerificationFailed(
                 f"{', '.join(map(repr, wrong))} of {self.table} do not agree with the table's rows: {wrong}",
-                hint="Drop and build the index again; until then queries check every row they find through it.",
+                hint="Rebuild what is wrong: VerifyIndexOperator(…, repair=True), or a refresh with mode='full'.",
             )
         return reports
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import ClassVar
 
 from spark_apps.actions.indexing import RefreshIndex
-from spark_apps.actions.template import TableHandle, run
+from spark_apps.actions.template import Action, Attempt, TableHandle, Work, run
 from spark_apps.indexes.handler import IndexContext
 from spark_apps.indexes.registry import find
 from spark_apps.indexes.verification import Difference, VerificationReport
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.timeline.model import Receipt
 
-__all__ = ["Difference", "VerificationReport", "repair", "verify"]
+__all__ = ["Difference", "RepairIndexes", "VerificationReport", "repair", "verify"]
 
 
 def verify(snapshot: Snapshot, name: str) -> VerificationReport:
@@ -25,13 +27,52 @@ def verify(snapshot: Snapshot, name: str) -> VerificationReport:
 
 
 def repair(
-    handle: TableHandle, name: str, report: VerificationReport, *, txn_id: str | None = None, window: int | None = None
-) -> tuple[VerificationReport, Receipt | None]:
-    """Rebuilds an index from the rows alone, in one commit, if a comparison found it wrong.
+    handle: TableHandle, reports: Sequence[VerificationReport], *, txn_id: str | None = None, window: int | None = None
+) -> tuple[list[VerificationReport], Receipt]:
+    """Rebuilds the indexes that comparisons found wrong, from the rows alone, all in one commit.
 
-    :returns: the report, with the version of that commit; and its receipt. An index that agrees is left alone.
+    :returns: the reports, those of rebuilt indexes with the version of that commit; and its receipt, without a version
+        if every index agrees.
     """
-    if report.ok:
-        return report, None
-    receipt = run(handle, RefreshIndex(name, "full"), txn_id=txn_id, window=window)
-    return replace(report, repaired=receipt.version), receipt
+    wrong = [report for report in reports if not report.ok]
+    receipt = run(handle, RepairIndexes(wrong), txn_id=txn_id, window=window)
+    return [report if report.ok else replace(report, repaired=receipt.version) for report in reports], receipt
+
+
+class RepairIndexes(Action):
+    """Rebuilds indexes, each as a full refresh of it would, in one commit.
+
+    :param reports: of the indexes that are wrong; what was wrong goes into the receipt.
+    """
+
+    operation: ClassVar[str] = "repair_index"
+    on_sources = "observing"
+
+    def __init__(self, reports: Sequence[VerificationReport]) -> None:
+        self.reports = {report.index: report for report in reports}
+        self.refreshes = [RefreshIndex(name, "full") for name in self.reports]
+
+    def validate(self, snapshot: Snapshot) -> None:
+        for refresh in self.refreshes:
+            refresh.validate(snapshot)
+
+    def work(self, attempt: Attempt) -> Work | None:
+        whole = Work()
+        for refresh in self.refreshes:
+            done = refresh.work(attempt)
+            if done is None:
+                continue
+            whole.actions.extend(done.actions)
+            whole.reads.extend(done.reads)
+            whole.writes.extend(done.writes)
+            whole.keys_conflict = whole.keys_conflict or done.keys_conflict  # of the one index of unique keys
+            told = {**_counts(self.reports[refresh.name]), **done.metrics}
+            whole.metrics.update({f"{refresh.name}.{name}": value for name, value in told.items()})
+        if not whole.actions:
+            return None
+        whole.metrics["repaired"] = list(self.reports)
+        return whole
+
+
+def _counts(report: VerificationReport) -> dict[str, int]:
+    return {name: getattr(report, name) for name in ("missing", "too_many", "wrong_partition", "wrong_values")}

@@ -100,16 +100,24 @@ class IndexesFace(Face):
         :param repair: rebuild the index in one commit if it is wrong (``report.repaired``).
         :raises IndexNotFound: :raises InvalidInput: if its kind cannot be compared.
         """
-        from spark_apps.actions.verify import repair as mend
         from spark_apps.actions.verify import verify
 
         report = verify(self.snapshot, name)
-        if repair:
-            self._check_writable()
-            report, receipt = mend(self._handle, name, report, txn_id=txn_id, window=window)
-            if receipt is not None:
-                self._moved_to(receipt)
-        return report
+        return self.repair_indexes([report], txn_id=txn_id, window=window)[0][0] if repair else report
+
+    def repair_indexes(
+        self, reports: Sequence[VerificationReport], *, txn_id: str | None = None, window: int | None = None
+    ) -> tuple[list[VerificationReport], Receipt]:
+        """Rebuilds the indexes that :meth:`verify` found wrong, all in one commit; those that agree are left alone.
+
+        :returns: the reports, with ``repaired`` where an index was rebuilt; and the receipt of the commit.
+        :raises IndexNotFound:
+        """
+        from spark_apps.actions.verify import repair
+
+        self._check_writable()
+        mended, receipt = repair(self._handle, reports, txn_id=txn_id, window=window)
+        return mended, self._moved_to(receipt)
 
     def explain(self, where: str | None = None, columns: Sequence[str] | None = None) -> Any:
         """How :meth:`read` would answer: index used, files and bytes read and skipped, why not the other

@@ -22,14 +22,14 @@ def told(lake: Lake, run: DagRunReport, task: str) -> dict[str, Any]:
 
 
 def test_every_step_is_one_commit_under_the_receipt_that_its_task_handed_on(lake: Lake, run: DagRunReport) -> None:
-    steps = ["load", "build", "write", "refresh", "drop", "restore", "clean"]
+    steps = ["load", "build", "write", "refresh", "mend", "drop", "restore", "clean"]
     receipts = [told(lake, run, step) for step in steps]
     commits = {commit.txn_id: commit for commit in lake.timeline("db/kept").commits()}
 
     assert [commits[receipt["txn_id"]].operation for receipt in receipts] == [
-        "upsert", "create_index", "upsert", "refresh_index", "drop_index", "restore", "expire",
+        "upsert", "create_index", "upsert", "refresh_index", "repair_index", "drop_index", "restore", "expire",
     ]  # fmt: skip
-    assert [receipt["version"] for receipt in receipts] == list(range(1, 8))
+    assert [receipt["version"] for receipt in receipts] == list(range(1, 9))
 
 
 def test_a_deferred_index_is_empty_until_its_refresh_and_then_agrees_with_the_rows(
@@ -44,6 +44,15 @@ def test_a_deferred_index_is_empty_until_its_refresh_and_then_agrees_with_the_ro
     assert (refreshed["mode"], refreshed["entries"]) == ("incremental", 150)
     report = told(lake, run, "verify")["by_city"]
     assert (report["ok"], report["rows"], report["entries"]) == (True, 150, 150)
+
+
+def test_a_damaged_index_is_rebuilt_in_one_commit_whose_receipt_tells_what_was_wrong(
+    lake: Lake, run: DagRunReport
+) -> None:
+    metrics = told(lake, run, "mend")["metrics"]
+
+    assert metrics["repaired"] == ["by_city"]
+    assert metrics["by_city.missing"] > 0
 
 
 def test_a_restore_brings_the_rows_back_and_leaves_a_dropped_index_dropped(lake: Lake, run: DagRunReport) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from airflow.sdk import DAG
+from pathlib import Path
+
+from airflow.sdk import DAG, task
 
 from airflow_provider_index.operators import (
     BuildIndexOperator,
@@ -25,8 +27,16 @@ with DAG("upkeep"):
     write = WriteTableOperator(task_id="write", sql=ROWS.format(50, 150, 7), **HERE)
     refresh = IncrementalRefreshOperator(task_id="refresh", **INDEX)
     verify = VerifyIndexOperator(task_id="verify", **INDEX)
+
+    @task
+    def damage(table: str) -> None:
+        """Takes a file of the index away."""
+        next(Path(table).rglob("_index/indexes/by_city/**/*.parquet")).unlink()
+
+    damaged = damage("{{ conn.lake.extra_dejson['warehouse'] }}/db/kept")
+    mend = VerifyIndexOperator(task_id="mend", repair=True, **INDEX)
     drop = DropIndexOperator(task_id="drop", **INDEX)
     restore = RestoreTableOperator(task_id="restore", version="{{ ti.xcom_pull(task_ids='load')['version'] }}", **HERE)
     plan = CleanTableOperator(task_id="plan", retain_versions=1, retain_hours=0, plan_only=True, **HERE)
     clean = CleanTableOperator(task_id="clean", retain_versions=1, retain_hours=0, **HERE)
-    load >> build >> write >> refresh >> verify >> drop >> restore >> plan >> clean
+    load >> build >> write >> refresh >> verify >> damaged >> mend >> drop >> restore >> plan >> clean

@@ -17,9 +17,11 @@ from spark_apps.indexes import compact_entries, covering_entries
 from spark_apps.indexes.handler import PARTITION, IndexContext
 from spark_apps.indexes.lineage import entry_files
 from spark_apps.indexes.registry import find
+from spark_apps.job import Job
 from spark_apps.mergetree.read import read_files
 from spark_apps.timeline.model import AddFile, RemoveFile, Write, definition_scope
 from spark_apps.timeline.transactions import begin
+from spark_apps.verify_index import verify_index
 from tests.differential.session import small
 from tests.spark_apps.frames import frame
 
@@ -168,3 +170,23 @@ def test_given_a_covering_index_with_rows_too_few_too_many_altered_and_in_anothe
 
     # The files of the two buckets change places: nobody would look for a row where it lies then.
     check(made, "cov", lambda entries: entries, move=True, wrong_values=40)
+
+
+def test_the_program_repairs_all_that_is_wrong_in_one_commit_and_a_retry_finds_it(
+    spark: Any, made: IndexedTable
+) -> None:
+    spoil(made, "rec", lambda entries: entries.where("id <> 4"))
+    spoil(made, "eager", lambda entries: entries.where("id <> 5"))
+    job = Job("verify_index", made.uri, {"repair": True}, txn_id="mend")
+    version = made.version
+
+    assert not verify_index(spark, Job("verify_index", made.uri, {"names": ["rec"]})).value["rec"]["ok"]
+    receipt = verify_index(spark, job)
+
+    assert (receipt.version, receipt.operation, receipt.txn_id) == (version + 1, "repair_index", "mend")
+    assert receipt.metrics["repaired"] == ["eager", "rec"]
+    assert (receipt.metrics["rec.missing"], receipt.metrics["eager.missing"]) == (1, 1)
+    assert verify_index(spark, job) == receipt
+    healthy = Job("verify_index", made.uri, {"repair": True, "names": ["rec", "eager"]}, txn_id="again")
+    assert verify_index(spark, healthy).version is None
+    assert IndexedTable.load(spark, made.uri).version == version + 1
