@@ -126,7 +126,7 @@ def write_outcome(path: str, outcome: Outcome) -> None:
     target = Path(path)
     draft = target.with_name(target.name + ".part")
     draft.touch(mode=0o600)
-    draft.write_bytes(msgspec.json.encode(outcome))
+    draft.write_bytes(encode_outcome(outcome))
     draft.replace(target)
 
 
@@ -137,6 +137,16 @@ def read_outcome(path: str | os.PathLike[str]) -> Outcome | None:
         data = Path(path).read_bytes()
     except FileNotFoundError:
         return None
+    return decode_outcome(data)
+
+
+def encode_outcome(outcome: Outcome) -> bytes:
+    """The outcome as bytes."""
+    return msgspec.json.encode(outcome)
+
+
+def decode_outcome(data: bytes) -> Outcome:
+    """:raises EnvironmentMismatch: it is of a newer format."""
     _check_format(msgspec.json.decode(data, type=dict).get("format", FORMAT))
     return msgspec.json.decode(data, type=Outcome)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -19,7 +20,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from spark_apps.environment import check_app_environment
-from spark_apps.job import Job, Outcome, TaskGone, describe_error, receive_job, write_outcome
+from spark_apps.job import Job, Outcome, TaskGone, describe_error, receive_job
+from spark_apps.redaction import RedactingFilter
+from spark_apps.reporting import Reporting, end_process_group
 from spark_apps.storage.errors import AlreadyCommitted, LakeIndexError
 from spark_apps.timeline.model import Receipt
 
@@ -29,6 +32,8 @@ if TYPE_CHECKING:
     from spark_apps.table import IndexedTable
 
 log = logging.getLogger("spark_apps")
+
+_STOP_SECONDS = 60.0
 
 Work = Callable[["SparkSession", Job], Any]
 
@@ -48,9 +53,14 @@ def main(work: Work) -> None:
     except TaskGone as error:
         log.error("%s", error)
         sys.exit(1)
-    if lifeline is not None:
+    if lifeline is not None and job.detached:
+        os.close(lifeline)
+    elif lifeline is not None:
         watch(lifeline, job.process_group)
-    sys.exit(_run(work, job))
+    code = run(work, job)
+    if job.scratch is not None:
+        shutil.rmtree(job.scratch, ignore_errors=True)
+    sys.exit(code)
 
 
 def watch(lifeline: int, process_group: int | None) -> threading.Thread:
@@ -121,24 +131,43 @@ def commit_as(job: Job, txn_id: str | None = None) -> dict[str, Any]:
     return {"txn_id": txn_id or job.txn_id, "window": job.window}
 
 
-def _run(work: Work, job: Job) -> int:
+def run(work: Work, job: Job) -> int:
+    """Runs a program on a job, tells how it ended, and returns the status to exit with."""
     started = time.monotonic()
     spark = None
-    try:
-        spark = start_session(job)
-        outcome = answer(work(spark, job))
-    except AlreadyCommitted as error:
-        outcome = answer(error.receipt)
-    except Exception as error:
-        outcome = Outcome("error", error=describe_error(error))
-        # What a person caused needs no stack; what nobody foresaw does.
-        log.error("%s: %s", type(error).__name__, error, exc_info=not isinstance(error, LakeIndexError))
-    if job.result is not None:
-        write_outcome(job.result, outcome)
+    with Reporting(job) as reporting:
+        _quieten(reporting.secrets)
+        try:
+            reporting.check_wanted()
+            spark = start_session(job)
+            reporting.watch(spark)
+            outcome = answer(work(spark, job))
+        except AlreadyCommitted as error:
+            outcome = answer(error.receipt)
+        except Exception as error:
+            outcome = Outcome("error", error=describe_error(error))
+            # What a person caused needs no stack; what nobody foresaw does.
+            log.error("%s: %s", type(error).__name__, error, exc_info=not isinstance(error, LakeIndexError))
+        reporting.finish(outcome)
     log.info("%s: %s after %.1f s", job.program, _say(outcome), time.monotonic() - started)
     if spark is not None:
-        spark.stop()
+        _stop(spark, job)
     return 1 if outcome.kind == "error" else 0
+
+
+def _quieten(secrets: list[str]) -> None:
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(RedactingFilter(secrets))
+
+
+def _stop(spark: SparkSession, job: Job) -> None:
+    """Ends the session. Of a detached app, which nobody watches any more, by force where it does not end."""
+    timer = threading.Timer(_STOP_SECONDS, end_process_group, (job.process_group,))
+    timer.daemon = True
+    if job.detached:
+        timer.start()
+    spark.stop()
+    timer.cancel()
 
 
 def answer(value: Any) -> Outcome:

@@ -29,6 +29,7 @@ from spark_apps.timeline import windows
 from spark_apps.timeline.conflicts import KeysConflict
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.model import AnyAction, Receipt, Scope, Write
+from spark_apps.timeline.progress import CURRENT
 from spark_apps.timeline.publish import Guard
 from spark_apps.timeline.state import State
 from spark_apps.timeline.transactions import Transaction, begin, find_receipt
@@ -258,14 +259,17 @@ class Pulse:
     def phase(self, name: str, done: int | None = None, total: int | None = None) -> None:
         """What the next beats tell."""
         self._now = (name, done, total)
+        CURRENT.phase(name, done, total)
 
     def __enter__(self) -> Pulse:
+        CURRENT.hold(self._transaction)
         self._thread.start()
         return self
 
     def __exit__(
         self, _type: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
+        CURRENT.release(self._transaction)
         self._ended.set()
         self._thread.join()
 

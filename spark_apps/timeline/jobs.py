@@ -1,0 +1,230 @@
+"""The folder in which a job that outlives its task and whoever waits for it meet: ``<log>/_index/jobs/<job id>/``.
+
+The app leaves signs of life (``beat.json``), the attempts that it holds, and its end (``outcome.json``). Whoever waits
+leaves a lease (``wanted.json``), and ``cancelled.json`` when the app is to stop. No cluster manager is asked, and no
+clock of one machine is compared with another's for less than minutes.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+
+import msgspec
+
+from spark_apps.job import Outcome, decode_outcome, encode_outcome
+from spark_apps.storage.errors import AlreadyCommitted, ObjectNotFound, TableNotFound
+from spark_apps.storage.store import ObjectInfo, ObjectStore
+from spark_apps.timeline.log import ROOT, Timeline
+from spark_apps.timeline.transactions import abort
+
+logger = logging.getLogger(__name__)
+
+JOBS = f"{ROOT}/jobs"
+BEAT_SECONDS = 5.0
+"""How often an app shows that it lives."""
+SILENT_SECONDS = 60.0
+"""After how long a silence it is taken for dead."""
+LEASE_SECONDS = 600.0
+"""For how long somebody says that he waits; said again before half of it has passed."""
+GRACE_SECONDS = 900.0
+"""For how long an app works on after the lease has run out: a triggerer may be started anew."""
+KEPT_SECONDS = 86_400.0
+"""How long the folder of a job stays that nobody came to take away."""
+
+
+class Beat(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A sign of life: where the app stands. ``done`` of ``total`` in ``unit``; ``rate`` in units a second, ``left`` in
+    seconds."""
+
+    at: float
+    phase: str = ""
+    done: int | None = None
+    total: int | None = None
+    unit: str = ""
+    rate: float | None = None
+    left: float | None = None
+    pid: int = 0
+    host: str = ""
+    ui: str = ""
+
+    def line(self) -> str:
+        """The same for people: ``write the rows: 12 of 40 tasks, 3.1/s, about 9 s left``."""
+        said = self.phase or "at work"
+        if self.done is None:
+            return said
+        said += f": {self.done} of {self.total} {self.unit}" if self.total is not None else f": {self.done} {self.unit}"
+        if self.rate:
+            said += f", {self.rate:.3g}/s"
+        return said if self.left is None else f"{said}, about {_seconds(self.left)} left"
+
+
+class HeldAttempt(msgspec.Struct, frozen=True):
+    """An attempt that the app began: of which transaction, in which table's log."""
+
+    log: str
+    txn_id: str
+    attempt: int
+
+
+class _Lease(msgspec.Struct, frozen=True):
+    until: float
+
+
+class _Mark(msgspec.Struct, frozen=True):
+    at: float
+    reason: str = ""
+
+
+class JobFolder:
+    """One job's folder.
+
+    :param store: where the job's ``jobs_at`` points to.
+    """
+
+    def __init__(self, store: ObjectStore, job_id: str, clock: Callable[[], float] = time.time) -> None:
+        self.store = store
+        self.job_id = job_id
+        self.clock = clock
+
+    def key(self, name: str) -> str:
+        """Key of an object of the folder."""
+        return f"{JOBS}/{self.job_id}/{name}"
+
+    # --- the side that waits ----------------------------------------------------------------------------------
+
+    def want(self, seconds: float = LEASE_SECONDS) -> None:
+        """Says that somebody waits, for so long."""
+        self._put("wanted.json", _Lease(self.clock() + seconds))
+
+    def cancel(self, reason: str) -> None:
+        """Tells the app to stop. It looks every few seconds, and before it relies on an attempt."""
+        self._put("cancelled.json", _Mark(self.clock(), reason))
+
+    def beat(self) -> Beat | None:
+        """The newest sign of life."""
+        body = self._get("beat.json")
+        return None if body is None else msgspec.json.decode(body, type=Beat)
+
+    def outcome(self) -> Outcome | None:
+        """How the app ended; ``None`` while it works, or if it could not say. :raises EnvironmentMismatch:"""
+        body = self._get("outcome.json")
+        return None if body is None else decode_outcome(body)
+
+    def attempts(self) -> list[HeldAttempt]:
+        """The attempts that the app has begun, ended ones too."""
+        held = (info.key for info in self.store.list(JOBS + "/" + self.job_id) if "/attempt-" in info.key)
+        return [msgspec.json.decode(self.store.get(key), type=HeldAttempt) for key in held]
+
+    def remove(self) -> None:
+        """Takes the folder away."""
+        self.store.delete([info.key for info in self.store.list(f"{JOBS}/{self.job_id}")])
+
+    # --- the app's side ---------------------------------------------------------------------------------------
+
+    def show(self, beat: Beat) -> None:
+        """Leaves a sign of life."""
+        self._put("beat.json", beat)
+
+    def finish(self, outcome: Outcome) -> None:
+        """Says how the app ended; after it the app commits nothing more."""
+        self.store.put(self.key("outcome.json"), encode_outcome(outcome))
+
+    def hold(self, held: HeldAttempt) -> None:
+        """Notes an attempt, so that who cancels the job can end it. To be followed by a look at :meth:`cancelled`:
+        either he sees this note, or we see his mark."""
+        self._put(f"attempt-{secrets.token_hex(4)}.json", held)
+
+    def cancelled(self) -> str | None:
+        """Why the job is to stop, or ``None`` if it is not."""
+        body = self._get("cancelled.json")
+        return None if body is None else msgspec.json.decode(body, type=_Mark).reason
+
+    def wanted_until(self) -> float | None:
+        """Seconds since 1970 until which somebody waits; ``None`` if nobody has said so."""
+        body = self._get("wanted.json")
+        return None if body is None else msgspec.json.decode(body, type=_Lease).until
+
+    def _put(self, name: str, document: msgspec.Struct) -> None:
+        self.store.put(self.key(name), msgspec.json.encode(document))
+
+    def _get(self, name: str) -> bytes | None:
+        try:
+            return self.store.get(self.key(name))
+        except ObjectNotFound:
+            return None
+
+
+def new_job_id(intent: str, number: int) -> str:
+    """A name no other submission has. ``intent`` is the transaction's id, or what stands for it; ``number`` the try."""
+    return f"{intent}.{number}.{secrets.token_hex(4)}"
+
+
+def list_jobs(store: ObjectStore) -> dict[str, dict[str, ObjectInfo]]:
+    """All jobs below a store, by one listing: job id -> name of the object -> the object."""
+    found: dict[str, dict[str, ObjectInfo]] = {}
+    for info in store.list(JOBS):
+        job_id, _, name = info.key.removeprefix(f"{JOBS}/").rpartition("/")
+        if job_id:
+            found.setdefault(job_id, {})[name] = info
+    return found
+
+
+def unfinished(listed: dict[str, dict[str, ObjectInfo]], intent: str) -> list[str]:
+    """The jobs of an intent that have not said how they ended."""
+    return [
+        job_id
+        for job_id, objects in listed.items()
+        if job_id.rsplit(".", 2)[0] == intent and "outcome.json" not in objects
+    ]
+
+
+def sweep(
+    store: ObjectStore,
+    listed: dict[str, dict[str, ObjectInfo]],
+    seconds: float = KEPT_SECONDS,
+    clock: Callable[[], float] = time.time,
+) -> int:
+    """Takes away folders in which nothing has happened for so long; returns how many."""
+    before = datetime.fromtimestamp(clock() - seconds, UTC)
+    old = [objects for objects in listed.values() if all(info.modified < before for info in objects.values())]
+    store.delete([info.key for objects in old for info in objects.values()])
+    return len(old)
+
+
+def end_job(folder: JobFolder, open_log: Callable[[str], ObjectStore], reason: str) -> list[HeldAttempt]:
+    """Cancels a job: leaves the mark, then ends by commits the attempts that the app had begun.
+
+    After it nothing of the job can commit, whether or not its process is still there: an attempt begun later meets the
+    mark before it does anything.
+
+    :param open_log: gives the store of a table's log.
+    :returns: the attempts that were ended.
+    """
+    folder.cancel(reason)
+    return end_attempts(folder.attempts(), open_log, reason)
+
+
+def end_attempts(held: Iterable[HeldAttempt], open_log: Callable[[str], ObjectStore], reason: str) -> list[HeldAttempt]:
+    """Ends those of the attempts by commits that have not ended; returns them."""
+    ended = []
+    for one in held:
+        try:
+            timeline = Timeline.load(open_log(one.log))
+            if one.txn_id in timeline.head.committed or timeline.head.is_aborted(one.txn_id, one.attempt):
+                continue
+            abort(timeline, one.txn_id, one.attempt, reason)
+            ended.append(one)
+        except (AlreadyCommitted, TableNotFound) as error:
+            logger.info("%s", error.message)
+    return ended
+
+
+def _seconds(value: float) -> str:
+    whole = round(value)
+    if whole < 120:
+        return f"{whole} s"
+    return f"{whole // 60} min" if whole < 7200 else f"{whole / 3600:.1f} h"
