@@ -22,7 +22,7 @@ from spark_apps.mergetree.opening import READ_OPTIONS, listed_here, literal
 from spark_apps.mergetree.schema import column
 from spark_apps.mergetree.sessions import with_columns
 from spark_apps.mergetree.tree import GROUP_ID, Snapshot, Tree
-from spark_apps.storage.errors import ObjectNotFound
+from spark_apps.storage.gone import gone_file
 from spark_apps.timeline.files import DataFile
 from spark_apps.timeline.model import DATA_TREE, SourceDefinition
 
@@ -115,16 +115,6 @@ def _open(snapshot: Snapshot, source: SourceDefinition, files: Sequence[DataFile
             raise
         gone = next((path for path in paths if path.split("://", 1)[1].lstrip("/") in str(error)), "One of the files")
         raise gone_file(gone, source.location) from error
-
-
-def gone_file(path: str, location: str) -> ObjectNotFound:
-    """The error for a file that was listed and is not there any more."""
-    return ObjectNotFound(
-        f"{path} of the source {location} is gone: it was there when the source was listed.",
-        outcome="Nothing was changed.",
-        hint="Load the table again, which lists the source anew. An older version can be read only while its files "
-        "are kept.",
-    )
 
 
 def _attached(

@@ -16,6 +16,7 @@ from spark_apps.layout.partitions import canonical_string, partition_path
 from spark_apps.layout.types import parse_type
 from spark_apps.sources.arrow import shaped
 from spark_apps.sources.files import Listing, SourceFile, check_distinct
+from spark_apps.sources.iceberg_catalog import CATALOG, IDENTIFIER, io_properties, load_named
 from spark_apps.sources.iceberg_types import fields_of, same_names_and_types
 from spark_apps.sources.locations import Location, locate
 from spark_apps.storage.errors import (
@@ -34,19 +35,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 ENGINE = "pyiceberg"
-CATALOG = "catalog"
-IDENTIFIER = "identifier"
 _METADATA = ".metadata.json"
 _AS_PARTITION = {"tinyint", "smallint", "int", "bigint", "string", "boolean", "date"}
-# The object store's names of what pyiceberg's file access calls otherwise.
-_IO_NAMES = {
-    "access_key_id": "s3.access-key-id",
-    "secret_access_key": "s3.secret-access-key",
-    "session_token": "s3.session-token",
-    "region": "s3.region",
-    "endpoint": "s3.endpoint",
-    "endpoint_url": "s3.endpoint",
-}
 
 
 class IcebergTable:
@@ -60,8 +50,7 @@ class IcebergTable:
     ) -> None:
         self._location = locate(location) if location else None
         self._options = dict(options)
-        given = {key.lower().removeprefix("aws_"): value for key, value in (storage_options or {}).items()}
-        self._properties = {_IO_NAMES.get(name, name): str(value) for name, value in given.items()}
+        self._properties = io_properties(storage_options)
         self._partition_by: tuple[str, ...] | None = None
         self._version: str | None = None
         self._tasks: dict[str, dict[str, Any]] = {}
@@ -187,7 +176,6 @@ class IcebergTable:
 
     def _open(self) -> Any:
         try:
-            from pyiceberg.catalog import load_catalog
             from pyiceberg.exceptions import NoSuchTableError
             from pyiceberg.table import StaticTable
         except ImportError as error:
@@ -197,9 +185,7 @@ class IcebergTable:
             ) from error
         try:
             if CATALOG in self._options:
-                own = {k.partition(".")[2]: v for k, v in self._options.items() if k.startswith(f"{CATALOG}.")}
-                catalog = load_catalog(self._options[CATALOG], **{**own, **self._properties})
-                return catalog.load_table(self._options[IDENTIFIER])
+                return load_named(self._options, self._properties)
             return StaticTable.from_metadata(self._metadata(), self._properties)
         except (NoSuchTableError, FileNotFoundError) as error:
             raise TableNotFound(

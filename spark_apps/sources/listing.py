@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from spark_apps.mergetree.foreign import gone_file
 from spark_apps.sources.locations import Location, glob_regex
 from spark_apps.storage.errors import StorageError, StorageUnavailable
+from spark_apps.storage.gone import gone_file
 from spark_apps.storage.store import Store
 
 _AT_ONCE = 16
