@@ -10,6 +10,8 @@ from spark_apps.timeline import windows
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.model import Commit, Receipt
 
+_SAME_ROWS = frozenset({"compact", "rescale", "create"})
+
 
 def new_commit(
     timeline: Timeline,
@@ -26,7 +28,7 @@ def new_commit(
     wanted = None if operations is None else frozenset(operations)
     for commit in timeline.commits(after=after):
         named = bool(commit.writes) if wanted is None else commit.operation in wanted
-        if named and (partition is None or _touches(commit, partition)):
+        if named and (partition is None or touches(commit, partition)):
             return Receipt.of(commit).to_dict()
     return None
 
@@ -51,5 +53,17 @@ def writers_drained(
     return {"epoch": epoch, "aborted": aborted}
 
 
-def _touches(commit: Commit, partition: str) -> bool:
+def touches(commit: Commit, partition: str) -> bool:
+    """Whether a commit wrote into a partition."""
     return any(write.scope.kind == "table" or write.scope.partition == partition for write in commit.writes)
+
+
+def changes_rows(commit: Commit) -> bool:
+    """Whether a commit changed the table's rows: not one that put the same rows into other files, that worked on
+    indexes only, or that noted what a source holds."""
+    if commit.operation in _SAME_ROWS:
+        return False
+    return any(
+        write.scope.kind in ("table", "partition", "bucket") and write.mode in ("append", "replace")
+        for write in commit.writes
+    )

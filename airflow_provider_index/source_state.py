@@ -1,0 +1,214 @@
+"""Whether a registered source has changed against what its log tells, found out without Spark.
+
+Each kind of source is asked for the least that shows a change: the newest version in a Delta log, the current snapshot
+in Iceberg's metadata, the list of plain files. What changed in the rows only a refresh finds out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import msgspec
+
+from spark_apps.layout.partitions import unescape
+from spark_apps.sources.iceberg_catalog import CATALOG, IDENTIFIER, io_properties, load_named
+from spark_apps.sources.listing import Found, list_files
+from spark_apps.sources.locations import locate
+from spark_apps.sources.options import RECURSIVE, is_set
+from spark_apps.storage.errors import EnvironmentMismatch, InvalidInput, ObjectNotFound, StorageUnavailable
+from spark_apps.storage.store import Store
+from spark_apps.timeline.model import DATA_TREE, SourceDefinition
+from spark_apps.timeline.state import State
+
+_PARTITIONS_TOLD = 100
+_DELTA_LOG = "_delta_log"
+
+
+@dataclass(frozen=True)
+class Change:
+    """A state of a source that its log does not know.
+
+    :param mark: an id of that state, the same whenever it is looked at again.
+    :param told: what an event says of it, as JSON types.
+    """
+
+    mark: str
+    told: dict[str, Any]
+
+
+class SourceState(Protocol):
+    """A source of one kind, looked at."""
+
+    def change(self, state: State) -> Change | None:
+        """How the source differs from what a state of its log tells; ``None`` if it does not.
+
+        :raises StorageUnavailable: if it cannot be looked at.
+        """
+
+
+def source_state(state: State, options: Mapping[str, Any] | None = None, partition: str | None = None) -> SourceState:
+    """The source of a registered table.
+
+    :param options: how its store is reached.
+    :param partition: of plain files: take no notice of changes elsewhere.
+    :raises InvalidInput: if the table has no source, or one of a format whose partitions cannot be told apart.
+    """
+    definition = state.table.source
+    if definition is None:
+        raise InvalidInput(
+            "The table is no registered source: nobody but this package writes it.",
+            hint="Watch its commits, with CommitEventTrigger.",
+        )
+    if definition.format in ("delta", "iceberg"):
+        if partition is not None:
+            raise InvalidInput(
+                f"Changes of a {definition.format} table are not told apart by partition.",
+                hint="Leave partition out; a refresh of some partitions does the rest.",
+            )
+        return _DeltaLog(definition, options) if definition.format == "delta" else _Iceberg(definition, options)
+    return _PlainFiles(definition, options, partition)
+
+
+@dataclass(frozen=True)
+class _DeltaLog:
+    """The newest version, by the names of the files in ``_delta_log``."""
+
+    source: SourceDefinition
+    options: Mapping[str, Any] | None
+
+    def change(self, state: State) -> Change | None:
+        assert state.table.source is not None
+        known = int(state.table.source.version or -1)
+        store = Store(locate(self.source.location).uri, self.options)
+        after = f"{_DELTA_LOG}/{known:020d}.json" if known >= 0 else None
+        names = (info.key.rpartition("/")[2] for info in store.list(_DELTA_LOG, after=after))
+        newest = max((int(name[:20]) for name in names if _is_delta_commit(name)), default=known)
+        if newest <= known:
+            return None
+        return Change(f"delta:{newest}", {"format": "delta", "version": str(newest), "from_version": str(known)})
+
+
+def _is_delta_commit(name: str) -> bool:
+    return len(name) == 25 and name.endswith(".json") and name[:20].isdigit()
+
+
+class _CurrentSnapshot(msgspec.Struct):
+    """The one field of a table's metadata that is asked for."""
+
+    current: int | None = msgspec.field(default=None, name="current-snapshot-id")
+
+
+@dataclass(frozen=True)
+class _Iceberg:
+    """The current snapshot, by the metadata file that the version hint names, or by the catalog."""
+
+    source: SourceDefinition
+    options: Mapping[str, Any] | None
+
+    def change(self, state: State) -> Change | None:
+        assert state.table.source is not None
+        known = state.table.source.version
+        current = self._by_catalog() if CATALOG in self.source.options else self._by_hint()
+        now = None if current in (None, -1) else str(current)
+        if now is None or now == known:
+            return None
+        return Change(f"iceberg:{now}", {"format": "iceberg", "version": now, "from_version": known})
+
+    def _by_hint(self) -> int | None:
+        location = locate(self.source.location).uri
+        if location.endswith(".metadata.json"):
+            folder, _, name = location.rpartition("/")
+            return _current(Store(folder, self.options).get(name))
+        store = Store(location, self.options)
+        hint = store.get("metadata/version-hint.text").decode().strip()
+        name = hint if hint.endswith(".metadata.json") else f"{'v' if hint.isnumeric() else ''}{hint}.metadata.json"
+        return _current(store.get(f"metadata/{name}"))
+
+    def _by_catalog(self) -> int | None:
+        try:
+            from pyiceberg.exceptions import NoSuchTableError
+        except ImportError as error:
+            raise EnvironmentMismatch(
+                "The catalog of an Iceberg table is asked by the package pyiceberg, which is not installed here.",
+                hint="Install 'airflow-provider-index[lake]' where the triggerer runs.",
+            ) from error
+        name = self.source.options[IDENTIFIER]
+        try:
+            found: int | None = load_named(
+                self.source.options, io_properties(self.options)
+            ).metadata.current_snapshot_id
+        except NoSuchTableError as error:
+            raise ObjectNotFound(f"The catalog holds no Iceberg table {name}: {error}.") from error
+        except (ValueError, KeyError, OSError) as error:
+            raise StorageUnavailable(f"The Iceberg table {name} cannot be loaded: {error}.") from error
+        return found
+
+
+def _current(metadata: bytes) -> int | None:
+    try:
+        return msgspec.json.decode(metadata, type=_CurrentSnapshot).current
+    except msgspec.DecodeError as error:
+        raise StorageUnavailable(f"The metadata of an Iceberg table cannot be read: {error}.") from error
+
+
+@dataclass(frozen=True)
+class _PlainFiles:
+    """The list of files, with their sizes and times, against those that the log tells of."""
+
+    source: SourceDefinition
+    options: Mapping[str, Any] | None
+    partition: str | None
+
+    def change(self, state: State) -> Change | None:
+        location = locate(self.source.location)
+        recursive = is_set(self.source.options, RECURSIVE)
+        columns = {name.lower() for name in state.table.partition_by}
+        there: dict[str, tuple[Any, ...]] = {}
+        where: dict[str, str] = {}
+        for found in list_files(location, self.options):
+            folder = "" if recursive else _partition(found)
+            # As when the source is read: files beside the partitions, or in other folders, are no part of it.
+            if columns and not recursive and {name for name, _ in _values(folder)} != columns:
+                continue
+            if not columns and location.pattern is None and not recursive and "/" in found.relative:
+                continue
+            there[found.path] = _contents(found.bytes, found.modified, found.etag)
+            where[found.path] = folder
+        known = {
+            file.path: _contents(file.bytes, (file.extra or {}).get("modified"), (file.extra or {}).get("etag"))
+            for file in state.files(DATA_TREE)
+        }
+        where = {**{file.path: file.partition for file in state.files(DATA_TREE)}, **where}
+        added = [path for path, contents in there.items() if known.get(path) != contents and self._asked(where[path])]
+        removed = [path for path, old in known.items() if there.get(path) != old and self._asked(where[path])]
+        if not added and not removed:
+            return None
+        lines = [f"{path}\0{there.get(path)}\n" for path in sorted({*added, *removed})]
+        partitions = sorted({where[path] for path in (*added, *removed)})
+        told = {
+            "format": self.source.format,
+            "version": None,
+            "files_added": len(added),
+            "files_removed": len(removed),
+            "partitions": partitions[:_PARTITIONS_TOLD] if columns else [],
+        }
+        return Change(f"files:{hashlib.sha256(''.join(lines).encode()).hexdigest()[:24]}", told)
+
+    def _asked(self, folder: str) -> bool:
+        return self.partition is None or set(_values(self.partition)) <= set(_values(folder))
+
+
+def _contents(size: int, modified: float | None, etag: str | None) -> tuple[Any, ...]:
+    return size, None if modified is None else round(modified, 6), etag
+
+
+def _partition(found: Found) -> str:
+    return "/".join(folder for folder in found.relative.split("/")[:-1] if "=" in folder)
+
+
+def _values(folder: str) -> list[tuple[str, str]]:
+    parts = (part.partition("=") for part in folder.split("/") if part)
+    return [(unescape(name).lower(), unescape(text)) for name, _, text in parts]

@@ -1,0 +1,249 @@
+"""Triggers for asset watchers: an event for every commit of a table, or for every change of a source that others write.
+
+They are for ``AssetWatcher``, run as long as a DAG is scheduled by the asset, and end never. Where they have got to is
+kept in Airflow's asset state store (3.3 and newer) behind the events sent, so that a restart repeats rather than loses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import time
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, ClassVar
+
+from airflow.triggers.base import BaseEventTrigger, TriggerEvent
+from asgiref.sync import sync_to_async
+
+from airflow_provider_index.assets import commit_event
+from airflow_provider_index.conditions import changes_rows, touches
+from airflow_provider_index.hooks.table_store import TableStoreHook
+from airflow_provider_index.source_state import SourceState, source_state
+from spark_apps.storage.errors import InvalidInput, LakeIndexError, TableNotFound
+from spark_apps.storage.store import Store
+from spark_apps.timeline.log import Timeline
+from spark_apps.timeline.model import Receipt
+from spark_apps.timeline.warehouse import Warehouse
+
+_SETTLED_SECONDS = 10.0
+"""An event counts as kept by Airflow so long after it was sent; only then may a restart begin behind it."""
+
+_LONGEST_PAUSE = 300.0
+
+
+class TableEventTrigger(BaseEventTrigger):
+    """What both share: look at a table from time to time, send what is new, and note how far that went.
+
+    A table that is not there, or a store that does not answer, is waited for: looks become rarer, up to one in five
+    minutes, and the log says why.
+
+    :param table: URI, absolute path, or name below the connection's warehouse.
+    :param poll_interval: seconds between two looks.
+    """
+
+    kind: ClassVar[str]
+
+    def __init__(
+        self, *, table: str, table_conn_id: str = TableStoreHook.default_conn_name, poll_interval: float = 15.0
+    ) -> None:
+        super().__init__()
+        if poll_interval <= 0:
+            raise InvalidInput(f"poll_interval is {poll_interval}.", hint="Give seconds above 0.")
+        self.table = table
+        self.table_conn_id = table_conn_id
+        self.poll_interval = poll_interval
+
+    # --- what a trigger of its own says -----------------------------------------------------------------------
+
+    def own_arguments(self) -> dict[str, Any]:
+        """Arguments beside those of this class."""
+        return {}
+
+    def look(self, mark: Any) -> tuple[list[dict[str, Any]], Any]:
+        """Payloads of what is new since ``mark`` (``None`` at the very first look), and the mark behind them."""
+        raise NotImplementedError
+
+    # --- what they share --------------------------------------------------------------------------------------
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        kind = type(self)
+        return f"{kind.__module__}.{kind.__qualname__}", {
+            "table": self.table,
+            "table_conn_id": self.table_conn_id,
+            "poll_interval": self.poll_interval,
+            **self.own_arguments(),
+        }
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        memory = _Memory(self)
+        mark = kept = await memory.load()
+        sent_at = 0.0
+        failed = 0
+        connected = False
+        while True:
+            try:
+                if not connected:
+                    # Connections are asked of the supervisor, which answers only on the event loop's own thread.
+                    await sync_to_async(self.connect)()
+                    connected = True
+                payloads, now = await asyncio.to_thread(self.look, mark)
+                failed = 0
+            except LakeIndexError as error:
+                self.log.warning("%s", error)
+                failed += 1
+                connected = False
+                payloads, now = [], mark
+            for payload in payloads:
+                yield TriggerEvent(payload)
+                sent_at = time.monotonic()
+            first, mark = mark is None, now
+            if mark != kept and ((first and not payloads) or time.monotonic() - sent_at >= _SETTLED_SECONDS):
+                await memory.save(mark)
+                kept = mark
+            await asyncio.sleep(min(self.poll_interval * 2 ** min(failed, 10), max(_LONGEST_PAUSE, self.poll_interval)))
+
+    def connect(self) -> None:
+        """Finds the table's log. :raises LakeIndexError: it is not there (yet)."""
+        hook = TableStoreHook(self.table_conn_id)
+        self._location = hook.locate(self.table)
+        self._options = hook.storage_options
+        self._root = hook.warehouse
+        self._timeline: Timeline | None = None
+
+    def timeline(self) -> Timeline:
+        """The table's log, read to its end. :raises TableNotFound:"""
+        if self._timeline is None:
+            log = Warehouse(self._root, self._options).log_of(self._location)
+            self._timeline = Timeline.load(log or Store(self._location, self._options))
+        else:
+            self._timeline.refresh()
+        return self._timeline
+
+
+class CommitEventTrigger(TableEventTrigger):
+    """Fires once for every commit of a table; the payload is that of
+    :func:`airflow_provider_index.assets.commit_event`.
+
+    It begins behind the newest commit of the moment it is first looked with; of a table that is made later, with the
+    first. A commit that a restart of the triggerer repeats carries the same ``commit``.
+
+    :param operations: only these (``upsert``, ``refresh_index`` …). By default, those that change rows, so that the
+        refresh or compaction that an event leads to sends none in turn; ``["*"]`` for every commit there is, windows
+        and expiries too.
+    :param partition: only commits that wrote into this partition, as a path (``dt=2024-11-11``).
+    :param after_version: begin behind this version instead.
+    """
+
+    kind = "commit"
+
+    def __init__(
+        self,
+        *,
+        operations: Sequence[str] | None = None,
+        partition: str | None = None,
+        after_version: int | None = None,
+        **shared: Any,
+    ) -> None:
+        super().__init__(**shared)
+        self.operations = None if operations is None else sorted(operations)
+        self.partition = partition
+        self.after_version = after_version
+
+    def own_arguments(self) -> dict[str, Any]:
+        return {"operations": self.operations, "partition": self.partition, "after_version": self.after_version}
+
+    def look(self, mark: Any) -> tuple[list[dict[str, Any]], Any]:
+        try:
+            timeline = self.timeline()
+        except TableNotFound as error:
+            if mark is not None:
+                raise
+            self.log.info("%s Its first commit will be told of.", error.message)
+            return [], -1
+        head = timeline.head.version
+        if mark is None:
+            mark = head if self.after_version is None else self.after_version
+        if mark > head:
+            self.log.warning("The log of %s was made anew; its commits are told of from the first on.", self._location)
+            mark = -1
+        commits = [commit for commit in timeline.commits(after=mark) if self._wanted(commit)]
+        return [commit_event(Receipt.of(commit).to_dict(), self._location) for commit in commits], head
+
+    def _wanted(self, commit: Any) -> bool:
+        if self.operations is None:
+            named = changes_rows(commit)
+        else:
+            named = "*" in self.operations or commit.operation in self.operations
+        return named and (self.partition is None or touches(commit, self.partition))
+
+
+class SourceEventTrigger(TableEventTrigger):
+    """Fires when a registered source, which others write, has changed against what the log of its indexes tells.
+
+    No commit happens when somebody writes a source. So its own state is looked at: the version of a Delta table, the
+    snapshot of an Iceberg table, the list of plain files with size and time. An event is sent once for each state that
+    was seen and that the log does not know; changes between two looks come as one. A source that was behind when the
+    watching began is told of at once. Once a refresh has brought the log to the source's state, there is nothing to
+    tell.
+
+    The payload: ``commit`` (an id of the source's state), ``operation`` "source", ``table``, ``format``, ``version``
+    (of the source, ``None`` for plain files), ``files_added``, ``files_removed`` and ``partitions`` (of plain files;
+    the first 100 that changed).
+
+    :param partition: of plain files, only changes below this partition's folder.
+    """
+
+    kind = "source"
+
+    def __init__(self, *, partition: str | None = None, **shared: Any) -> None:
+        super().__init__(**shared)
+        self.partition = partition
+
+    def own_arguments(self) -> dict[str, Any]:
+        return {"partition": self.partition}
+
+    def connect(self) -> None:
+        super().connect()
+        self._source: SourceState | None = None
+
+    def look(self, mark: Any) -> tuple[list[dict[str, Any]], Any]:
+        state = self.timeline().head
+        if self._source is None:
+            self._source = source_state(state, self._options, self.partition)
+        change = self._source.change(state)
+        # A change that a refresh has taken in since leaves its mark: the same state will not come again.
+        if change is None or change.mark == mark:
+            return [], mark or "none"
+        event = {"commit": f"source:{change.mark}", "operation": "source", "table": self._location, "index": None}
+        return [{**event, **change.told}], change.mark
+
+
+class _Memory:
+    """Where a trigger's mark is kept: with the asset that it watches."""
+
+    def __init__(self, trigger: TableEventTrigger) -> None:
+        self._log = trigger.log
+        self._store = getattr(trigger, "asset_state_store", None)
+        asked = json.dumps([trigger.kind, *trigger.serialize()], sort_keys=True)
+        self._key = f"lakeindex.watch.{hashlib.sha256(asked.encode()).hexdigest()[:16]}"
+
+    async def load(self) -> Any:
+        if self._store is None:
+            return None
+        accessor = self._accessor()
+        return None if accessor is None else await accessor.aget(self._key)
+
+    async def save(self, mark: Any) -> None:
+        accessor = self._accessor()
+        if accessor is not None and mark is not None:
+            await accessor.aset(self._key, mark)
+
+    def _accessor(self) -> Any:
+        """Of several assets with one and the same watcher, which share this trigger, the first by name keeps it."""
+        if self._store is None:
+            return None
+        names = sorted(getattr(self._store, "_by_name", None) or ())
+        if not names:
+            return None
+        return self._store._by_name[names[0]]
