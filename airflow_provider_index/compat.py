@@ -3,16 +3,33 @@
 from __future__ import annotations
 
 try:
-    from airflow.sdk.exceptions import AirflowFailException, AirflowNotFoundException, AirflowSensorTimeout
+    from airflow.sdk.exceptions import (
+        AirflowFailException,
+        AirflowNotFoundException,
+        AirflowSensorTimeout,
+        AirflowSkipException,
+    )
 except ImportError:  # before they moved
-    from airflow.exceptions import AirflowFailException, AirflowNotFoundException, AirflowSensorTimeout
+    from airflow.exceptions import (
+        AirflowFailException,
+        AirflowNotFoundException,
+        AirflowSensorTimeout,
+        AirflowSkipException,
+    )
 
 try:
     from airflow.sdk import conf
 except ImportError:  # before Airflow 3.2
     from airflow.configuration import conf  # type: ignore[no-redef]
 
-__all__ = ["AirflowFailException", "AirflowNotFoundException", "AirflowSensorTimeout", "conf", "connection_missing"]
+__all__ = [
+    "AirflowFailException",
+    "AirflowNotFoundException",
+    "AirflowSensorTimeout",
+    "AirflowSkipException",
+    "conf",
+    "connection_missing",
+]
 
 
 def connection_missing(error: BaseException) -> bool:

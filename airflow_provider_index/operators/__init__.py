@@ -11,6 +11,7 @@ from airflow_provider_index.operators.indexes import (
     RefreshIndexOperator,
     VerifyIndexOperator,
 )
+from airflow_provider_index.operators.maintenance import MaintainTableOperator, PlanMaintenanceOperator
 from airflow_provider_index.operators.register import RegisterTableOperator
 from airflow_provider_index.operators.rescale import BucketRescaleOperator
 from airflow_provider_index.operators.sql import IndexSQLOperator
@@ -27,7 +28,9 @@ __all__ = [
     "DropIndexOperator",
     "IncrementalRefreshOperator",
     "IndexSQLOperator",
+    "MaintainTableOperator",
     "OpenStopWriteWindowOperator",
+    "PlanMaintenanceOperator",
     "RefreshIndexOperator",
     "RegisterTableOperator",
     "RestoreTableOperator",

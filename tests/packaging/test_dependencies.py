@@ -61,6 +61,7 @@ BROUGHT_ALONG = {
     "jsonschema": "apache-airflow",
     "pendulum": "apache-airflow",
     "py4j": "pyspark",
+    "pyyaml": "apache-airflow",
     "pyroaring": "pyiceberg",
     "botocore": "moto",
     "boto3": "moto",

@@ -1,0 +1,233 @@
+"""Looks at the tables that a description names: which there are, how they are, and who is at work on them.
+
+Each table is read by its log alone, several at once, and within a limit of time: a table that cannot be reached is told
+of with the reason and never keeps the others from being looked at.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from airflow_provider_index.maintenance.policies import CompactPolicy, TableEntry, matches
+from spark_apps.storage.errors import LakeIndexError, NotFound
+from spark_apps.timeline import maintenance
+from spark_apps.timeline.attempts import live_requests, presumed_dead
+from spark_apps.timeline.log import Timeline
+from spark_apps.timeline.maintenance import DoneWork, LastPlans, SkippedWork
+from spark_apps.timeline.model import DATA_TREE
+from spark_apps.timeline.statistics import (
+    TableStatistics,
+    TreeStatistics,
+    age_of_lag,
+    age_of_version,
+    table_statistics,
+    tree_statistics,
+)
+from spark_apps.timeline.warehouse import Warehouse
+
+logger = logging.getLogger(__name__)
+
+PATIENCE_SECONDS = 60.0
+"""How long one table (or the listing of one warehouse) may take to answer."""
+
+_AT_ONCE = 8
+_SILENT_SECONDS = 900.0
+"""An attempt without a sign of life for so long does not keep maintenance away."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A table that was found: its name for people, its location, and the entry that it is described by."""
+
+    name: str
+    location: str
+    entry: TableEntry
+    conn_id: str
+    warehouse: Warehouse
+
+
+@dataclass(frozen=True)
+class TableSurvey:
+    """A table as it was seen. Times are seconds; ``compacting`` are the trees, measured by the sizes that their
+    policies call small: "data" and the indexes by name.
+
+    :param busy: operation -> who is at it (transaction ids of live attempts).
+    :param window: holder of a window over the whole table.
+    :param newest: tree or index -> the highest place of its files in the merge order.
+    :param checked: when it was looked at, in seconds since 1970.
+    """
+
+    place: Place
+    statistics: TableStatistics
+    compacting: Mapping[str, TreeStatistics] = field(default_factory=dict)
+    lag_ages: Mapping[str, float | None] = field(default_factory=dict)
+    built_ages: Mapping[str, float | None] = field(default_factory=dict)
+    age: float | None = None
+    busy: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    window: str | None = None
+    newest: Mapping[str, int] = field(default_factory=dict)
+    last: LastPlans = field(default_factory=LastPlans)
+    done: Mapping[str, DoneWork] = field(default_factory=dict)
+    checked: float = 0.0
+
+
+@dataclass(frozen=True)
+class Missed:
+    """A table (or pattern) of which nothing is known, and why."""
+
+    name: str
+    skipped: SkippedWork
+    location: str | None = None
+
+
+def find_tables(
+    entries: Iterable[TableEntry],
+    warehouses: Mapping[str, Warehouse],
+    default_conn_id: str,
+    patience: float = PATIENCE_SECONDS,
+) -> tuple[list[Place], list[Missed]]:
+    """The tables that the entries name, in their order; of several entries that fit a table the first one counts.
+
+    :param warehouses: connection id -> where its tables are.
+    """
+    entries = list(entries)
+    places: dict[str, Place] = {}
+    missed: list[Missed] = []
+    listings: dict[str, list[tuple[str, str]] | LakeIndexError] = {}
+    for entry in entries:
+        conn_id = entry.table_conn_id or default_conn_id
+        warehouse = warehouses[conn_id]
+        if not entry.is_pattern:
+            try:
+                found = [(entry.table, warehouse.locate(entry.table))]
+            except LakeIndexError as error:
+                missed.append(Missed(entry.table, _reason("unreachable", error.message)))
+                continue
+        else:
+            if conn_id not in listings:
+                listings[conn_id] = _listing(warehouse, patience)
+            listed = listings[conn_id]
+            if isinstance(listed, LakeIndexError):
+                missed.append(Missed(entry.table, _reason("unreachable", f"The warehouse: {listed.message}")))
+                continue
+            found = [(name, location) for name, location in listed if matches(entry.table, name)]
+            if not found:
+                reason = f"No table of {warehouse.root or 'a connection without a warehouse'} has a name like it."
+                missed.append(Missed(entry.table, _reason("no_such_table", reason)))
+        for name, location in found:
+            places.setdefault(location, Place(name, location, entry, conn_id, warehouse))
+    return list(places.values()), missed
+
+
+def survey_tables(
+    places: Iterable[Place], patience: float = PATIENCE_SECONDS, at_once: int = _AT_ONCE
+) -> tuple[list[TableSurvey], list[Missed]]:
+    """Looks at every table, ``at_once`` of them at a time, each within ``patience`` seconds."""
+    places = list(places)
+    answers = _each(look, places, patience, at_once)
+    seen: list[TableSurvey] = []
+    missed: list[Missed] = []
+    for place, answer in zip(places, answers, strict=True):
+        if isinstance(answer, TableSurvey):
+            seen.append(answer)
+        elif isinstance(answer, NotFound):
+            missed.append(Missed(place.name, _reason("no_such_table", answer.message), place.location))
+        elif isinstance(answer, LakeIndexError):
+            missed.append(Missed(place.name, _reason("unreachable", answer.message), place.location))
+        else:
+            text = (
+                f"It did not answer within {patience:g} s." if answer is None else f"{type(answer).__name__}: {answer}"
+            )
+            missed.append(Missed(place.name, _reason("unreachable", text), place.location))
+    return seen, missed
+
+
+def look(place: Place) -> TableSurvey:
+    """Looks at one table. :raises LakeIndexError: if it cannot be read."""
+    timeline = Timeline.load(place.warehouse.log_of(place.location) or place.warehouse.store(place.location))
+    requests = live_requests(timeline)
+    state, policy = timeline.head, place.entry.policy
+    statistics = table_statistics(state, (policy.compact or CompactPolicy()).small_size)
+    small = (policy.compact_indexes or CompactPolicy()).small_size
+    indexes = {name: index.definition.tree for name, index in state.indexes.items()}
+    trees = {DATA_TREE: DATA_TREE, **indexes}
+    compacting = {DATA_TREE: statistics.data}
+    compacting.update({name: tree_statistics(state, tree, small) for name, tree in indexes.items()})
+    busy: dict[str, tuple[str, ...]] = {}
+    for request in requests:
+        if not presumed_dead(timeline, request, _SILENT_SECONDS):
+            busy[request.operation] = (*busy.get(request.operation, ()), request.txn_id)
+    now = timeline.clock()
+    whole = [w for w in state.windows.values() if w.partitions is None and w.deadline > now]
+    return TableSurvey(
+        place,
+        statistics,
+        compacting,
+        {name: age_of_lag(timeline, index.lag) for name, index in statistics.indexes.items()},
+        {name: age_of_version(timeline, index.refreshed) for name, index in statistics.indexes.items()},
+        age_of_version(timeline, 0),
+        busy,
+        whole[0].holder if whole else None,
+        {name: max((file.place for file in state.files(tree)), default=-1) for name, tree in trees.items()},
+        maintenance.read_last(timeline.store),
+        maintenance.read_done(timeline.store),
+        now,
+    )
+
+
+def _listing(warehouse: Warehouse, patience: float) -> list[tuple[str, str]] | LakeIndexError:
+    [answer] = _each(lambda one: [(found.name, found.location) for found in one.tables()], [warehouse], patience, 1)
+    if isinstance(answer, list | LakeIndexError):
+        return answer
+    return LakeIndexError(f"{warehouse.root} did not answer within {patience:g} s." if answer is None else str(answer))
+
+
+def _reason(code: str, text: str) -> SkippedWork:
+    return SkippedWork(code, text)
+
+
+def _each(work: Callable[[Any], Any], things: list[Any], patience: float, at_once: int) -> list[Any]:
+    """Does ``work`` on each in threads; an answer is the result, the error, or ``None`` if there was none in time.
+
+    The threads are daemons: one that never comes back does not hold the process.
+    """
+    answers: list[Any] = [None] * len(things)
+    left: queue.SimpleQueue[int] = queue.SimpleQueue()
+    started: dict[int, float] = {}
+    ended = [threading.Event() for _ in things]
+    for number in range(len(things)):
+        left.put(number)
+
+    def run() -> None:
+        while True:
+            try:
+                number = left.get_nowait()
+            except queue.Empty:
+                return
+            started[number] = time.monotonic()
+            try:
+                answers[number] = work(things[number])
+            except Exception as error:  # noqa: BLE001 - whatever ails one table, the others are looked at
+                answers[number] = error
+            ended[number].set()
+
+    for _ in range(min(at_once, len(things))):
+        threading.Thread(target=run, name="survey", daemon=True).start()
+    waiting = set(range(len(things)))
+    while waiting:
+        for number in sorted(waiting):
+            over = number in started and time.monotonic() - started[number] > patience
+            if ended[number].is_set() or over:
+                waiting.discard(number)
+                if over and not ended[number].is_set() and not left.empty():
+                    # A worker hangs; another one takes its place for the rest.
+                    threading.Thread(target=run, name="survey", daemon=True).start()
+        if waiting:
+            ended[min(waiting)].wait(0.05)
+    return list(answers)

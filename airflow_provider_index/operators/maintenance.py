@@ -1,0 +1,228 @@
+"""Operators of maintenance by policy: one makes a run's plan for all tables, one does on a table what was planned.
+
+The plan is made by the worker from the tables' logs, without Spark; the work on a table is one Spark app.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from airflow.sdk import BaseOperator, Variable
+
+from airflow_provider_index.compat import AirflowSkipException, conf
+from airflow_provider_index.hooks.table_store import TableStoreHook
+from airflow_provider_index.maintenance.plan import NightPlan, as_text, plan_night
+from airflow_provider_index.maintenance.policies import Budget, MaintenanceConfig, check_pattern, matches
+from airflow_provider_index.maintenance.survey import Missed, Place, find_tables, survey_tables
+from airflow_provider_index.maintenance.units import bytes_of, minutes_of
+from airflow_provider_index.operators.base import SparkTableOperator
+from spark_apps.storage.errors import InvalidInput, StorageError
+from spark_apps.timeline import maintenance
+from spark_apps.timeline.maintenance import SkippedWork
+from spark_apps.timeline.warehouse import Warehouse
+
+OFF_VARIABLE = "index_maintenance_off"
+"""The Airflow Variable that switches tables off: names or patterns, as a JSON list or one a line."""
+
+_ROWS_IN_XCOM = 2000
+
+
+class PlanMaintenanceOperator(BaseOperator):
+    """Looks at many tables and decides what a run does on them; commits nothing.
+
+    Returns a list with an entry a table, made to be mapped over by :class:`MaintainTableOperator`. Beside it, under the
+    XCom key ``plan``: what was chosen, left and skipped, with reasons. The same is kept below each table, in
+    ``_index/maintenance/last.json``, so that the next run knows what was left.
+
+    The run's params narrow it: ``tables`` and ``skip`` (patterns), ``budget_minutes``, ``budget_bytes``, ``plan_only``.
+
+    :param config: what to look after, as :func:`~airflow_provider_index.maintenance.policies.read_config` gives it.
+    :param spark_conn_id: handed on for tables whose entry names none.
+    :param tables_at_once: how many tables are worked on side by side.
+    :param off_variable: an Airflow Variable with tables that are switched off.
+    """
+
+    ui_color = "#f2ead0"
+
+    def __init__(
+        self,
+        *,
+        config: MaintenanceConfig,
+        table_conn_id: str = TableStoreHook.default_conn_name,
+        spark_conn_id: str | None = None,
+        tables_at_once: int = 1,
+        off_variable: str = OFF_VARIABLE,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.config = config
+        self.table_conn_id = table_conn_id
+        self.spark_conn_id = spark_conn_id
+        self.tables_at_once = tables_at_once
+        self.off_variable = off_variable
+
+    def execute(self, context: Mapping[str, Any]) -> list[dict[str, Any]]:
+        ti, params = context["ti"], dict(context.get("params") or {})
+        plan = self.plan(ti.dag_id, params)
+        self.log.info("%s", as_text(plan))
+        ti.xcom_push(key="plan", value=_for_xcom(plan))
+        if params.get("plan_only"):
+            self.log.info("Only a plan was asked for: nothing is done.")
+            return []
+        self._keep(plan, ti.dag_id, ti.run_id)
+        until = None if plan.budget.minutes is None else plan.at + plan.budget.minutes * 60
+        own = {"until": until, "spark_conn_id": self.spark_conn_id}
+        return [
+            {**own, **{name: given for name, given in table.items() if given is not None}} for table in plan.tables()
+        ]
+
+    def plan(self, dag_id: str, params: Mapping[str, Any]) -> NightPlan:
+        """The plan as of now. :raises InvalidInput: for params or a Variable that cannot be understood."""
+        warehouses = self._warehouses()
+        places, missed = find_tables(self.config.tables, warehouses, self.table_conn_id)
+        places, off = self._narrowed(places, params)
+        seen, unreachable = survey_tables(places)
+        return plan_night(
+            seen,
+            [*missed, *off, *unreachable],
+            _budget(self.config.budget, params),
+            dag_id,
+            at_once=self.tables_at_once,
+            most_tables=conf.getint("core", "max_map_length", fallback=1024),
+        )
+
+    def _warehouses(self) -> dict[str, Warehouse]:
+        # Connections are fetched here, by the task's own thread: the survey's threads only read storage.
+        found = {}
+        for conn_id in {self.table_conn_id, *(entry.table_conn_id for entry in self.config.tables)} - {None}:
+            hook = TableStoreHook(str(conn_id))
+            found[str(conn_id)] = Warehouse(hook.warehouse, hook.storage_options, f"the connection {conn_id!r}")
+        return found
+
+    def _narrowed(self, places: Iterable[Place], params: Mapping[str, Any]) -> tuple[list[Place], list[Missed]]:
+        """Without tables that are switched off, or that this run was not asked for."""
+        only, skip = _patterns(params.get("tables"), "tables"), _patterns(params.get("skip"), "skip")
+        variable = _variable(self.off_variable)
+        kept: list[Place] = []
+        missed: list[Missed] = []
+        for place in places:
+            if not place.entry.enabled:
+                reason = SkippedWork("switched_off", "The description says enabled: false.")
+            elif by := _fits(place, variable):
+                reason = SkippedWork("switched_off", f"The Variable {self.off_variable} lists {by}.")
+            elif by := _fits(place, skip):
+                reason = SkippedWork("switched_off", f"The run was told to skip {by}.")
+            elif only and not _fits(place, only):
+                reason = SkippedWork("not_asked", "The run was asked for other tables.")
+            else:
+                kept.append(place)
+                continue
+            missed.append(Missed(place.name, reason, place.location))
+        return kept, missed
+
+    def _keep(self, plan: NightPlan, dag_id: str, run_id: str) -> None:
+        for seen in plan.seen:
+            place = seen.place
+            store = place.warehouse.log_of(place.location) or place.warehouse.store(place.location)
+            try:
+                maintenance.write_plan(store, plan.for_table(seen, dag_id, run_id))
+            except StorageError as error:
+                # What is to be done stands in XCom; only the next run knows less.
+                self.log.warning("The plan for %s could not be kept below it: %s", place.name, error)
+
+
+class MaintainTableOperator(SparkTableOperator):
+    """Does on one table what was planned for it, piece by piece, by one app; each piece is a commit of its own.
+
+    A piece that fails does not keep the others from being done; a retry does only what is not done yet. What comes
+    after ``until``, or has to give way to somebody who needs the table for himself, is left to the next plan.
+
+    :param steps: as :class:`PlanMaintenanceOperator` hands them on.
+    :param until: seconds since 1970, after which nothing is begun any more.
+    :param name: what people call the table.
+
+    Returns a receipt a step.
+    """
+
+    program = "maintain_table"
+    template_fields: Sequence[str] = (*SparkTableOperator.template_fields, "steps")
+
+    def __init__(
+        self,
+        *,
+        steps: Sequence[Mapping[str, Any]],
+        until: float | None = None,
+        name: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.steps = steps
+        self.until = until
+        self.name = name or self.table
+
+    def arguments(self) -> dict[str, Any]:
+        return {"steps": [dict(step) for step in self.steps], "until": self.until}
+
+    def transactions(self, txn_id: str) -> list[str]:
+        # A comparison has no commit to be found by, so with one among the steps a retry always asks the app.
+        return [f"{txn_id}.{number}" for number in range(1, len(self.steps) + 1)]
+
+    def work(self, context: Mapping[str, Any]) -> Any:
+        if self.until is not None and time.time() > self.until:
+            raise AirflowSkipException("The time given to this run is over; the next one begins with what is left.")
+        return super().work(context)
+
+
+def _for_xcom(plan: NightPlan) -> dict[str, Any]:
+    def row(one: Any, **more: Any) -> dict[str, Any]:
+        built: dict[str, Any] = msgspec.to_builtins(one)
+        return {**more, **built}
+
+    return {
+        "at": plan.at,
+        "bytes": plan.bytes,
+        "seconds": round(plan.seconds, 1),
+        "chosen": [row(one.planned(), table=one.seen.place.name) for one in plan.chosen],
+        "left": [row(one.planned(False, code, why), table=one.seen.place.name) for one, code, why in plan.left],
+        "skipped": [row(skip, table=name) for name, skip in plan.skipped[:_ROWS_IN_XCOM]],
+        "skipped_in_all": len(plan.skipped),
+    }
+
+
+def _budget(given: Budget, params: Mapping[str, Any]) -> Budget:
+    size, minutes = params.get("budget_bytes"), params.get("budget_minutes")
+    return Budget(
+        given.bytes if size in (None, "") else bytes_of(size, "budget_bytes"),
+        given.minutes if minutes in (None, "") else minutes_of(minutes, "budget_minutes"),
+    )
+
+
+def _patterns(given: Any, where: str) -> list[str]:
+    return [check_pattern(one, where) for one in ([given] if isinstance(given, str) else given or [])]
+
+
+def _variable(name: str) -> list[str]:
+    text = (Variable.get(name, default=None) or "").strip()
+    if not text:
+        return []
+    if not text.startswith("["):
+        return _patterns([line.strip() for line in text.splitlines() if line.strip()], f"the Variable {name}")
+    try:
+        return _patterns(json.loads(text), f"the Variable {name}")
+    except ValueError as error:
+        if isinstance(error, InvalidInput):
+            raise
+        raise InvalidInput(
+            f"The Variable {name} begins with '[' and is no JSON list: {error}.", hint="Write a name a line."
+        ) from error
+
+
+def _fits(place: Place, patterns: Iterable[str]) -> str | None:
+    return next((one for one in patterns if matches(one, place.name) or one == place.location), None)
+
+
+__all__ = ["OFF_VARIABLE", "MaintainTableOperator", "PlanMaintenanceOperator"]

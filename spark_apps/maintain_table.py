@@ -1,0 +1,156 @@
+"""Program: does on one table what a maintenance plan chose for it, one piece of work after the other in one session.
+
+Each piece is a transaction of its own under ``<txn id>.<number>``, so a retry goes on behind the last one that landed.
+A piece that fails does not keep the others from being done; one that is told to stop, or that comes after the end of
+the night, is left to the next plan.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from pyspark.errors import PySparkException
+
+from spark_apps.job import Job
+from spark_apps.program import load_table, log, main, plain
+from spark_apps.storage.errors import (
+    AttemptAborted,
+    CommitUndone,
+    ConcurrentWrite,
+    InvalidInput,
+    JobFailed,
+    LakeIndexError,
+    NotFound,
+    StorageError,
+    VerificationFailed,
+)
+from spark_apps.storage.store import Store
+from spark_apps.timeline.maintenance import DoneWork, note_receipt, write_done
+from spark_apps.timeline.model import Receipt
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from spark_apps.table import IndexedTable
+
+TRIES = 4
+"""So often a piece of work is begun when others commit in its way; then the task's own retries go on."""
+
+_HOPELESS = (InvalidInput, NotFound, VerificationFailed)
+
+
+def maintain_table(spark: SparkSession, job: Job) -> list[Receipt]:
+    """Does ``steps`` in their order: mappings with ``kind``, ``index``, ``mode``, ``bytes`` and ``options``.
+
+    :returns: a receipt a step. Those without a commit have no version: a verification, work that there was nothing to
+        do for, and work that was left (``metrics`` then has ``left``, a sentence).
+    :raises LakeIndexError: at the end, if a step failed.
+    """
+    until = job.arguments.get("until")
+    receipts: list[Receipt] = []
+    failed: list[tuple[str, Exception]] = []
+    left = ""
+    for number, step in enumerate(job.arguments["steps"], 1):
+        txn_id, name = f"{job.txn_id}.{number}", _name(step)
+        if not left and until is not None and time.time() > until:
+            left = "the time given to this night was over"
+        if left:
+            receipts.append(Receipt(None, txn_id, step["kind"], {"left": left}))
+            log.info("%s. %s: left to the next run, %s", number, name, left)
+            continue
+        try:
+            receipts.append(_persist(spark, job, step, txn_id))
+            log.info("%s. %s: %s", number, name, receipts[-1].metrics)
+        except AttemptAborted as error:
+            # Somebody needs the table for himself, or this process is one that was given up: either way, stop.
+            left = f"it was told to stop: {error.message}"
+            receipts.append(Receipt(None, txn_id, step["kind"], {"left": left}))
+            log.warning("%s. %s: %s", number, name, left)
+        except (LakeIndexError, PySparkException) as error:
+            failed.append((name, error))
+            log.error("%s. %s failed: %s", number, name, error)
+    if failed:
+        raise _sum_up(failed, len(job.arguments["steps"]))
+    return receipts
+
+
+def _persist(spark: SparkSession, job: Job, step: Mapping[str, Any], txn_id: str) -> Receipt:
+    """Begins again where a commit of somebody else's came first: what is left to do is then another thing."""
+    for attempt in range(1, TRIES + 1):
+        try:
+            return _do(load_table(spark, job), step, txn_id, job)
+        except ConcurrentWrite as error:
+            if attempt == TRIES:
+                raise
+            pause = random.uniform(0.5, 1.0) * 2 ** (attempt - 1)
+            log.info("%s gave way to another commit (%s); again in %.1f s", _name(step), error.message, pause)
+            time.sleep(pause)
+    raise AssertionError("unreachable")
+
+
+def _do(table: IndexedTable, step: Mapping[str, Any], txn_id: str, job: Job) -> Receipt:
+    kind, index, options = step["kind"], step.get("index"), dict(step.get("options") or {})
+    started, seen, window = time.monotonic(), table.version, job.window
+    store = Store(table.uri, job.storage_options)
+    if kind == "verify":
+        return _verify(table, store, index, options, txn_id, started)
+    if kind == "clean":
+        receipt = table.clean(**options, txn_id=txn_id)
+    elif kind == "refresh":
+        receipt = table.refresh_index(str(index), step.get("mode") or "incremental", txn_id=txn_id, window=window)
+    elif kind in ("compact", "compact_index"):
+        receipt = table.compact(index, step.get("mode") or "quick", txn_id=txn_id, window=window)
+    else:
+        raise InvalidInput(f"There is no maintenance work {kind!r}.", hint="Plan again with this version.")
+    _note(note_receipt, store, kind, index, receipt, round(time.monotonic() - started, 3), seen, step.get("bytes") or 0)
+    return receipt
+
+
+def _verify(
+    table: IndexedTable, store: Store, index: str | None, options: Mapping[str, Any], txn_id: str, started: float
+) -> Receipt:
+    names = [index] if index is not None else options.get("indexes") or sorted(table.indexes)
+    reports = {name: table.verify(name) for name in names}
+    wrong = {name: plain(report) for name, report in reports.items() if not report.ok}
+    seconds = round(time.monotonic() - started, 3)
+    note = DoneWork("verify", time.time(), seconds, table.version, index, ok=not wrong, metrics={"indexes": names})
+    _note(write_done, store, note)
+    if wrong:
+        raise VerificationFailed(
+            f"{', '.join(map(repr, wrong))} of {table.uri} do not agree with the table's rows: {wrong}",
+            hint="Rebuild them (refresh with mode='full'); until then queries check every row they find through them.",
+        )
+    return Receipt(None, txn_id, "verify", {"ok": True, "indexes": names, "seconds": seconds})
+
+
+def _note(write: Any, *arguments: Any) -> None:
+    try:
+        write(*arguments)
+    except StorageError as error:
+        # The work is done and committed; without the note the next estimate is a worse one.
+        log.warning("How it went could not be noted: %s", error)
+
+
+def _name(step: Mapping[str, Any]) -> str:
+    return step["kind"] if step.get("index") is None else f"{step['kind']} {step['index']}"
+
+
+def _sum_up(failed: list[tuple[str, Exception]], steps: int) -> LakeIndexError:
+    """One error for all: of the class of one that a retry may help, if there is such a one."""
+    failed.sort(key=lambda one: isinstance(one[1], _HOPELESS))
+    first = failed[0][1]
+    told = "; ".join(f"{name}: {getattr(error, 'message', None) or type(error).__name__}" for name, error in failed)
+    fits = isinstance(first, LakeIndexError) and not isinstance(first, CommitUndone)
+    kind: Any = type(first) if fits else JobFailed
+    return kind(
+        f"{len(failed)} of {steps} pieces of work failed. {told}",
+        outcome="What the others committed stays; those that failed changed nothing.",
+        hint=getattr(first, "hint", "") or "See the app's lines above; a retry does only what is not done yet.",
+    )
+
+
+if __name__ == "__main__":
+    main(maintain_table)

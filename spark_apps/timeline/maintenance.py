@@ -1,0 +1,166 @@
+"""What maintenance leaves behind below a table, in small files beside its log: the last plan of each DAG that looks
+after it, and how each kind of work went last.
+
+None of it is part of the table: it may be lost or deleted at any time, and costs no more than a worse estimate. So it
+is written without care for races, and what cannot be read counts as missing.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from typing import Any
+
+import msgspec
+
+from spark_apps.storage.errors import ObjectNotFound
+from spark_apps.storage.store import ObjectStore
+from spark_apps.timeline.model import Receipt, Struct
+
+logger = logging.getLogger(__name__)
+
+FOLDER = "_index/maintenance"
+LAST = f"{FOLDER}/last.json"
+DONE = f"{FOLDER}/done"
+
+_DAGS_KEPT = 8
+_FORMAT = 1
+_UNFIT = re.compile(r"[^A-Za-z0-9_-]+")
+
+
+class PlannedWork(Struct, frozen=True):
+    """One piece of work that was due.
+
+    :param kind: ``compact``, ``refresh``, ``compact_index``, ``verify`` or ``clean``.
+    :param index: the index it is on; ``None`` for work on the table's rows, or on all of it.
+    :param bytes: what it will read, as estimated; ``seconds`` likewise.
+    :param overdue: how many times over its limit the table is, 1 at least.
+    :param waited: how many plans before this one left it out, or chose it and saw it undone.
+    :param chosen: whether it was to be done now; if not, ``code`` and ``reason`` say why.
+    """
+
+    kind: str
+    reason: str
+    index: str | None = None
+    mode: str | None = None
+    bytes: int = 0
+    seconds: float = 0.0
+    overdue: float = 1.0
+    waited: int = 0
+    value: float = 0.0
+    chosen: bool = True
+    code: str = "due"
+
+    @property
+    def key(self) -> str:
+        """What names this work among the works on one table."""
+        return work_key(self.kind, self.index)
+
+
+class SkippedWork(Struct, frozen=True):
+    """Work that was not due, or could not be looked at, and why: a code for machines, a sentence for people."""
+
+    code: str
+    reason: str
+    kind: str | None = None
+    index: str | None = None
+
+
+class TablePlan(Struct, frozen=True):
+    """What one DAG's maintenance planned for one table. ``at`` is in seconds since 1970, ``version`` the table's."""
+
+    dag_id: str
+    run_id: str
+    at: float
+    version: int
+    work: tuple[PlannedWork, ...] = ()
+    skipped: tuple[SkippedWork, ...] = ()
+
+
+class LastPlans(Struct, frozen=True):
+    """The file ``_index/maintenance/last.json``: the last plan of each DAG, by its id."""
+
+    format: int = _FORMAT
+    plans: dict[str, TablePlan] = {}
+
+
+class DoneWork(Struct, frozen=True):
+    """How one kind of work went last.
+
+    :param at: when it ended, in seconds since 1970. :param seconds: how long it took.
+    :param version: of its commit; ``None`` if there was nothing to do, or if it is no commit.
+    :param seen: the version of the table that it worked on.
+    :param ok: of a verification, whether index and rows agreed.
+    """
+
+    kind: str
+    at: float
+    seconds: float
+    seen: int
+    index: str | None = None
+    bytes: int = 0
+    version: int | None = None
+    ok: bool = True
+    metrics: dict[str, Any] = {}
+
+    @property
+    def key(self) -> str:
+        """As :attr:`PlannedWork.key`."""
+        return work_key(self.kind, self.index)
+
+
+def work_key(kind: str, index: str | None) -> str:
+    """``kind`` or ``kind.index``, fit for a file's name."""
+    return kind if index is None else f"{kind}.{_UNFIT.sub('-', index)}"
+
+
+def read_last(store: ObjectStore) -> LastPlans:
+    """The last plans of a table; none if there are none, or none that can be understood.
+
+    :raises StorageUnavailable:
+    """
+    try:
+        return msgspec.json.decode(store.get(LAST), type=LastPlans)
+    except ObjectNotFound:
+        return LastPlans()
+    except msgspec.DecodeError as error:
+        logger.warning("%s/%s cannot be understood and counts as missing: %s", store.uri, LAST, error)
+        return LastPlans()
+
+
+def write_plan(store: ObjectStore, plan: TablePlan) -> None:
+    """Puts a plan in the place of its DAG's last one; those of other DAGs stay, the newest few of them.
+
+    :raises StorageUnavailable:
+    """
+    plans = {**read_last(store).plans, plan.dag_id: plan}
+    newest = sorted(plans.values(), key=lambda one: one.at)[-_DAGS_KEPT:]
+    store.put(LAST, msgspec.json.encode(LastPlans(plans={one.dag_id: one for one in newest})))
+
+
+def read_done(store: ObjectStore) -> dict[str, DoneWork]:
+    """How each kind of work went last, by its key. :raises StorageUnavailable:"""
+    found = {}
+    for info in store.list(DONE):
+        try:
+            note = msgspec.json.decode(store.get(info.key), type=DoneWork)
+        except (ObjectNotFound, msgspec.DecodeError) as error:
+            logger.warning("%s/%s counts as missing: %s", store.uri, info.key, error)
+            continue
+        found[note.key] = note
+    return found
+
+
+def write_done(store: ObjectStore, note: DoneWork) -> None:
+    """Notes how a work went. :raises StorageUnavailable:"""
+    store.put(f"{DONE}/{note.key}.json", msgspec.json.encode(note))
+
+
+def note_receipt(
+    store: ObjectStore, kind: str, index: str | None, receipt: Receipt, seconds: float, seen: int, size: int = 0
+) -> DoneWork:
+    """Notes a work that ended with a receipt, and returns the note. :raises StorageUnavailable:"""
+    note = DoneWork(kind, time.time(), seconds, seen, index, size, receipt.version, metrics=receipt.metrics)
+    write_done(store, note)
+    return note
