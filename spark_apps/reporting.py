@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("spark_apps")
 
+BEFORE_END: list[Callable[[], None]] = []
+"""What is done in a moment before a process ends in the middle of its work; none of it raises or waits for long."""
+
 LOOK_SECONDS = 3.0
 LOG_LOOK_SECONDS = 15.0
 SAY_SECONDS = 10.0
@@ -274,6 +277,8 @@ class SparkTasks:
 
 def end_process_group(process_group: int | None) -> None:
     """Ends this process and everything that shares its group; does not return."""
+    for call in BEFORE_END:
+        call()
     if process_group is not None and os.getpgrp() == process_group:
         os.killpg(process_group, signal.SIGKILL)
     os._exit(1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from airflow_provider_index.runners.base import Runner
+from airflow_provider_index.runners.detached import DetachedSparkSubmitRunner
 from airflow_provider_index.runners.settings import SparkSettings
 from airflow_provider_index.runners.spark_submit import SparkSubmitRunner
 
@@ -17,4 +18,5 @@ def make_runner(settings: SparkSettings, log: Any, *, detached: bool = False, ru
     :param detached: the app is to outlive the task; a runner whose apps always do may be given either way.
     :param runner: its name, over what the connection names.
     """
-    return SparkSubmitRunner(settings, log, detached=detached)
+    kind = DetachedSparkSubmitRunner if detached else SparkSubmitRunner
+    return kind(settings, log)

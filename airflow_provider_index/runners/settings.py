@@ -27,6 +27,7 @@ class SparkSettings:
         ``driver-memory`` ….
     :param binary: name or path of ``spark-submit``; the one of ``SPARK_HOME`` or of the pyspark package by
         default.
+    :param driver_logs: local folder for the lines of detached drivers.
     """
 
     master: str = "local[*]"
@@ -35,6 +36,7 @@ class SparkSettings:
     options: Mapping[str, str] = field(default_factory=dict)
     binary: str | None = None
     keytab: str | None = None
+    driver_logs: str | None = None
 
     @classmethod
     def from_connection(cls, connection: Any) -> SparkSettings:
@@ -66,6 +68,7 @@ class SparkSettings:
             # The connection form fills this in by itself; only another name is somebody's wish.
             binary=None if binary in (None, "", "spark-submit") else binary,
             keytab=extra.get("keytab") or None,
+            driver_logs=extra.get("driver-logs") or None,
         )
 
     def with_conf(self, conf: Mapping[str, Any] | None) -> SparkSettings:

@@ -15,18 +15,17 @@ import os
 import re
 import select
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections import deque
 from pathlib import Path
 from typing import Any
 
 import msgspec.structs
 
+from airflow_provider_index.runners import processes
 from airflow_provider_index.runners.base import JobStatus
 from airflow_provider_index.runners.settings import SparkSettings
 from spark_apps import environment
@@ -35,27 +34,26 @@ from spark_apps.job import Job, encode_job, read_outcome
 from spark_apps.storage.errors import InvalidInput, SparkMissing
 from spark_apps.version import __version__
 
-# Airflow gives a killed task five seconds; the abort in the timeline has to fit in as well.
-_TERM_SECONDS = 1.0
 # Hundreds of lines of Spark's own would hide the app's in the task's log.
 _QUIET = {"spark.log.level": "WARN", "spark.ui.showConsoleProgress": "false"}
 _AIRFLOW_SECRETS = re.compile(r"AIRFLOW_(CONN|VAR)_|AIRFLOW__")
 
 
 class SparkSubmitRunner:
-    """Submits in client mode; one runner serves one app at a time.
+    """Submits in client mode; one runner serves one app at a time, which ends with the task.
 
     :param settings: which Spark, and with what.
     :param log: where the app's lines go, one by one, as they come.
     :param bundle: the apps to submit; those of the installed package by default.
     """
 
+    detached = False
     start_seconds = 60.0
+    polite_seconds = 1.0
+    """Between asking a process group to end and ending it. Airflow gives a killed task five seconds; the abort in the
+    timeline has to fit in as well."""
 
-    def __init__(
-        self, settings: SparkSettings, log: Any, bundle: Bundle | None = None, *, detached: bool = False
-    ) -> None:
-        self.detached = detached
+    def __init__(self, settings: SparkSettings, log: Any, bundle: Bundle | None = None) -> None:
         self._settings = settings
         self._log = log
         self._bundle = bundle
@@ -71,40 +69,9 @@ class SparkSubmitRunner:
 
         :raises SparkMissing: there is no ``spark-submit`` or no Java.
         """
-        binary, surroundings = self._surroundings()
-        bundle = self._bundle or make_bundle()
-        program = bundle.program(job.program)
-        self._folder = folder = Path(tempfile.mkdtemp(prefix="index-job-"))
-        pipe = folder / "job"
-        os.mkfifo(pipe, mode=0o600)
-        # Open for both directions, so that it neither waits for the driver nor ends when the driver looks
-        # away.
-        self._lifeline = os.open(pipe, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-        command = self._command(binary, job, bundle.archive, [str(program), str(pipe)])
-        self._log.info("Submitting %s to %s", job.program, self._settings.master)
-        self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            env=surroundings,
-            cwd=folder,
-            start_new_session=True,
-        )
-        line = encode_job(
-            msgspec.structs.replace(
-                job,
-                result=str(folder / "outcome"),
-                process_group=self._process.pid,
-                spark_conf={**self._settings.secret_conf, **job.spark_conf},
-                version=__version__,
-            )
-        )
-        self._start(self._hand_over, self._lifeline, line)
-        self._start(self._relay, self._process.stdout)
-        return str(self._process.pid)
+        process = self._launch(job, None, subprocess.PIPE)
+        self._start(self._relay, process.stdout)
+        return str(process.pid)
 
     def status(self, handle: str) -> JobStatus:
         """Asks whether ``spark-submit`` has ended. A task whose supervisor died ends its app here.
@@ -128,20 +95,62 @@ class SparkSubmitRunner:
     def cancel(self, handle: str) -> None:
         """Ends the whole process group: politely for a second, then by force."""
         process = self._process
-        if process is None or (process.poll() is not None and not _group_lives(process.pid)):
+        if process is None or (process.poll() is not None and not processes.group_lives(process.pid)):
             return
-        _signal_group(process.pid, signal.SIGTERM)
-        deadline = time.monotonic() + _TERM_SECONDS
-        while _group_lives(process.pid) and time.monotonic() < deadline:
-            process.poll()
-            time.sleep(0.05)
-        _signal_group(process.pid, signal.SIGKILL)
+        processes.end_group(process.pid, self.polite_seconds)
 
     def close(self) -> None:
         """Ends what still runs, lets go of the pipe and removes the private folder."""
         self.cancel("")
         if self._process is not None:
             self._process.wait()
+        self._let_go()
+
+    # --- how it is started ----------------------------------------------------------------------------------
+
+    def _launch(self, job: Job, place: Path | None, output: Any) -> subprocess.Popen[str]:
+        """Starts ``spark-submit`` and begins to hand the job over.
+
+        :param place: the folder it works in; the private one of the hand-over by default.
+        """
+        binary, surroundings = self._surroundings()
+        bundle = self._bundle or make_bundle()
+        program = bundle.program(job.program)
+        self._folder = folder = Path(tempfile.mkdtemp(prefix="index-job-"))
+        place = folder if place is None else place
+        pipe = folder / "job"
+        os.mkfifo(pipe, mode=0o600)
+        # Open for both directions, so that it neither waits for the driver nor ends when the driver looks
+        # away.
+        self._lifeline = os.open(pipe, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        command = self._command(binary, job, bundle.archive, [str(program), str(pipe)], place)
+        self._log.info("Submitting %s to %s", job.program, self._settings.master)
+        self._process = process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            env=surroundings,
+            cwd=place,
+            start_new_session=True,
+        )
+        line = encode_job(
+            msgspec.structs.replace(
+                job,
+                result=None if self.detached else str(folder / "outcome"),
+                process_group=process.pid,
+                spark_conf={**self._settings.secret_conf, **job.spark_conf},
+                version=__version__,
+            )
+        )
+        self._start(self._hand_over, self._lifeline, line)
+        return process
+
+    def _let_go(self) -> None:
+        for thread in self._threads:
+            thread.join(timeout=2)
         if self._lifeline is not None:
             os.close(self._lifeline)
             self._lifeline = None
@@ -151,7 +160,7 @@ class SparkSubmitRunner:
 
     # --- what is submitted ----------------------------------------------------------------------------------
 
-    def _command(self, binary: str, job: Job, archive: Path, application: list[str]) -> list[str]:
+    def _command(self, binary: str, job: Job, archive: Path, application: list[str], place: Path) -> list[str]:
         settings = self._settings
         command = [binary, "--master", settings.master, "--name", job.app_name or job.program]
         if not settings.master.startswith("local"):
@@ -161,22 +170,8 @@ class SparkSubmitRunner:
         for name, value in settings.options.items():
             command += [f"--{name}", value]
         if settings.keytab is not None:
-            command += ["--keytab", str(self._write_keytab(settings.keytab))]
+            command += ["--keytab", str(_write_keytab(settings.keytab, place))]
         return [*command, "--py-files", str(archive), *application]
-
-    def _write_keytab(self, encoded: str) -> Path:
-        assert self._folder is not None
-        try:
-            content = base64.b64decode(encoded, validate=True)
-        except binascii.Error as error:
-            raise InvalidInput(
-                "The keytab of the Spark connection is not base64.",
-                hint="Give the output of: base64 <keytab>.",
-            ) from error
-        path = self._folder / "keytab"
-        path.touch(mode=0o600)
-        path.write_bytes(content)
-        return path
 
     def _surroundings(self) -> tuple[str, dict[str, str]]:
         """``spark-submit`` and the environment it runs in: ours, without what is Airflow's alone."""
@@ -225,14 +220,15 @@ class SparkSubmitRunner:
         return " | ".join(list(self._tail)[-5:]) or "it said nothing"
 
 
-def _group_lives(group: int) -> bool:
+def _write_keytab(encoded: str, folder: Path) -> Path:
     try:
-        os.killpg(group, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
-def _signal_group(group: int, number: signal.Signals) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(group, number)
+        content = base64.b64decode(encoded, validate=True)
+    except binascii.Error as error:
+        raise InvalidInput(
+            "The keytab of the Spark connection is not base64.",
+            hint="Give the output of: base64 <keytab>.",
+        ) from error
+    path = folder / "keytab"
+    path.touch(mode=0o600)
+    path.write_bytes(content)
+    return path

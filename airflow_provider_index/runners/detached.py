@@ -1,0 +1,160 @@
+"""Runs an app by ``spark-submit`` with a driver that stays on the worker's host when the task has left.
+
+The job goes through a named pipe as always; ``submit`` returns once the driver has read it. From then on the driver
+reports on storage, and stops when it is told so there. The handle names host, process group and start, so that
+who cancels on the same host ends the processes as well.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+import msgspec.structs
+
+from airflow_provider_index.compat import conf
+from airflow_provider_index.runners import processes
+from airflow_provider_index.runners.base import JobStatus
+from airflow_provider_index.runners.spark_submit import SparkSubmitRunner
+from spark_apps.environment import cache_directory
+from spark_apps.job import Job
+from spark_apps.storage.errors import JobFailed
+
+HANDOVER_SECONDS = 60.0
+"""For how long ``submit`` waits until the driver has read its job."""
+KEPT_DAYS = 7
+"""For how long the logs of drivers stay."""
+_LAST_LINES = 20
+_LAST_BYTES = 16_384
+
+
+class Handle(msgspec.Struct, frozen=True):
+    """Where a driver is: ``started`` tells its process group from a later one of that number."""
+
+    host: str
+    pid: int
+    started: str | None
+    log: str
+
+
+class DetachedSparkSubmitRunner(SparkSubmitRunner):
+    """Submits in client mode and leaves the driver behind, in a process group of its own.
+
+    Its lines go to a file below ``driver-logs`` of the Spark connection's extra, by default ``index_drivers`` below
+    Airflow's log folder. For workers that live on when a task has ended: not for a pod a task.
+    """
+
+    detached = True
+
+    def submit(self, job: Job) -> str:
+        logs = self._logs()
+        _remove_old(logs)
+        name = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{job.job_id or job.program}"
+        self._path = logs / f"{name}.log"
+        scratch = logs / f".{name}"
+        scratch.mkdir(mode=0o700)
+        try:
+            self._path.touch(mode=0o600, exist_ok=False)
+            with self._path.open("wb") as output:
+                self._launch(msgspec.structs.replace(job, scratch=str(scratch)), scratch, output)
+            self._log.info("The driver's lines go to %s on %s.", self._path, processes.this_host().partition("/")[0])
+            self._wait_until_read()
+        except BaseException:
+            self._end()
+            shutil.rmtree(scratch, ignore_errors=True)
+            raise
+        finally:
+            self._let_go()
+        assert self._process is not None
+        handle = Handle(
+            processes.this_host(), self._process.pid, processes.started_at(self._process.pid), str(self._path)
+        )
+        return msgspec.json.encode(handle).decode()
+
+    def status(self, handle: str) -> JobStatus:
+        """Whether the driver's processes are there, if they are on this host; elsewhere it counts as running."""
+        where = _read(handle)
+        if where.host != processes.this_host():
+            return JobStatus(True, f"on {where.host.partition('/')[0]}, log {where.log}")
+        if _is_there(where):
+            return JobStatus(True, f"process group {where.pid}, log {where.log}")
+        return JobStatus(False, f"its processes are gone; the last lines of {where.log}:\n{last_lines(where.log)}")
+
+    def cancel(self, handle: str) -> None:
+        """Ends the process group, if it is on this host and still the one that was started."""
+        where = _read(handle)
+        if where.host == processes.this_host() and _is_there(where):
+            processes.end_group(where.pid, self.polite_seconds)
+
+    def close(self) -> None:
+        """The driver runs on."""
+        self._let_go()
+
+    def _wait_until_read(self) -> None:
+        """The driver takes the pipe away when it has read the job."""
+        assert self._process is not None and self._folder is not None
+        deadline = time.monotonic() + HANDOVER_SECONDS
+        while (self._folder / "job").exists():
+            code = self._process.poll()
+            if code is None and time.monotonic() < deadline:
+                time.sleep(0.05)
+                continue
+            why = f"did not read its job within {HANDOVER_SECONDS:g} s" if code is None else f"ended with status {code}"
+            raise JobFailed(
+                f"spark-submit {why}; its last lines:\n{last_lines(self._path)}",
+                hint=f"All of them are in {self._path} on {processes.this_host().partition('/')[0]}.",
+            )
+
+    def _end(self) -> None:
+        if self._process is not None:
+            processes.end_group(self._process.pid, 0)
+            self._process.wait()
+
+    def _logs(self) -> Path:
+        asked = self._settings.driver_logs
+        if asked is None:
+            base = conf.get("logging", "base_log_folder", fallback=None)
+            asked = str(Path(base) / "index_drivers") if base else str(cache_directory() / "drivers")
+        folder = Path(asked)
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+
+def last_lines(path: str | os.PathLike[str]) -> str:
+    """The end of a driver's log; empty if it is not on this host."""
+    try:
+        with Path(path).open("rb") as lines:
+            lines.seek(max(0, os.fstat(lines.fileno()).st_size - _LAST_BYTES))
+            text = lines.read().decode(errors="replace")
+    except OSError:
+        return ""
+    return "\n".join(text.splitlines()[-_LAST_LINES:])
+
+
+def _read(handle: str) -> Handle:
+    return msgspec.json.decode(handle, type=Handle)
+
+
+def _is_there(where: Handle) -> bool:
+    started = processes.started_at(where.pid)
+    if started is not None:
+        return started == where.started
+    # The first process has ended. While others of its group live, no new process gets its number.
+    return bool(processes.members(where.pid))
+
+
+def _remove_old(folder: Path) -> None:
+    before = time.time() - KEPT_DAYS * 86_400
+    for entry in folder.iterdir():
+        with contextlib.suppress(OSError):
+            if entry.stat().st_mtime >= before:
+                continue
+            if entry.is_dir():
+                shutil.rmtree(entry, ignore_errors=True)
+            else:
+                entry.unlink()
