@@ -87,7 +87,8 @@ def live_requests(timeline: Timeline) -> list[Requested]:
 
 
 def presumed_dead(timeline: Timeline, requested: Requested, silent_seconds: float) -> bool:
-    """Whether an attempt has shown no sign of life for so long. Only :func:`abort` makes it so."""
+    """Whether an attempt has shown no sign of life for so long, or for as long as it asked to be left alone if that is
+    longer. Only :func:`abort` makes it so."""
     beat = read_heartbeat(timeline, requested.txn_id, requested.attempt)
     last = requested.requested_at if beat is None else max(beat.at, requested.requested_at)
-    return timeline.clock() - last > silent_seconds
+    return timeline.clock() - last > max(silent_seconds, requested.patience)

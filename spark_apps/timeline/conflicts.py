@@ -74,11 +74,16 @@ def conflict(mine: Intent, theirs: Commit) -> tuple[Scope, Scope] | None:
                 if read.overlaps(write.scope) and (read.kind != "shard" or _keys_in_common(mine, read, theirs)):
                     return read, write.scope
         for own in mine.writes:
-            if own.scope.overlaps(write.scope) and frozenset((own.mode, write.mode)) not in _COMMUTE:
+            if own.scope.overlaps(write.scope) and not commute(own.mode, write.mode):
                 return own.scope, write.scope
             if own == write and own.mode == "append" and _keys_in_common(mine, own.scope, theirs):
                 return own.scope, write.scope
     return None
+
+
+def commute(one: WriteMode, other: WriteMode) -> bool:
+    """Whether two writes of one scope leave the same state in either order."""
+    return frozenset((one, other)) in _COMMUTE
 
 
 def _keys_in_common(mine: Intent, scope: Scope, theirs: Commit) -> bool:

@@ -260,11 +260,13 @@ class DropIndex(Action, frozen=True, tag="drop_index"):
 
 
 class Cover(Action, frozen=True, tag="cover"):
-    """The index tells of every file group (or of the partitions listed) all that version ``through`` held."""
+    """The index tells of every file group (or of those of the partitions, or of the groups, listed) all that version
+    ``through`` held; with ``None``, all that the commit of this very action holds, its own changes with it."""
 
     tree: str
-    through: int
+    through: int | None
     partitions: tuple[str, ...] | None = None
+    groups: tuple[tuple[str, str], ...] | None = None
 
 
 class PutHashingConfig(Action, frozen=True, tag="hashing_config"):
@@ -427,7 +429,8 @@ class Receipt(Struct, frozen=True):
 
 class Requested(Struct, frozen=True):
     """The first file of an attempt: from here on the cleaner keeps what version ``base`` and later ones need, and what
-    the older version ``protects`` needs where one is given. ``nonce`` tells the attempt's own bytes from another's."""
+    the older version ``protects`` needs where one is given. ``nonce`` tells the attempt's own bytes from another's.
+    ``patience``: seconds without a sign of life that are nothing unusual; not before is it presumed dead."""
 
     txn_id: str
     attempt: int
@@ -440,6 +443,7 @@ class Requested(Struct, frozen=True):
     epoch: int | None = None
     protects: int | None = None
     inputs: dict[str, Any] = {}
+    patience: float = 0.0
 
     @property
     def oldest_needed(self) -> int:
@@ -458,7 +462,12 @@ class Heartbeat(Struct, frozen=True):
 
 
 class StageManifest(Struct, frozen=True):
-    """What one stage produced. ``made_from`` maps the stages it was made from to the hashes of their manifests."""
+    """What one stage produced. ``made_from`` maps the stages it was made from to the hashes of their manifests.
+
+    ``inputs`` tells what it was made of beside them, so that a second try can see whether it is still that. ``unique``
+    names the trees of indexes of unique keys that it added entries to, with their key columns as files call them (none
+    if that is not known). ``sole`` says that no index kept with the data may be made beside it.
+    """
 
     stage: str
     actions: tuple[AnyAction, ...] = ()
@@ -467,3 +476,14 @@ class StageManifest(Struct, frozen=True):
     maintained: tuple[str, ...] = ()
     made_from: dict[str, str] = {}
     metrics: dict[str, Any] = {}
+    operation: str = ""
+    inputs: str = ""
+    unique: dict[str, tuple[str, ...]] = {}
+    sole: bool = False
+
+
+class StageClaim(Struct, frozen=True):
+    """Which try of a stage counts: the newest one. ``token`` names its manifest."""
+
+    token: str
+    at: float

@@ -197,8 +197,8 @@ class State:
             emptied = {group for group in effect.cut if not self._has_files(group)}
             moved = {group for group in emptied if replaces and group[0] in {other[0] for other in effect.moved}}
             self._forget_lag(moved)  # their rows stand in other groups now, and so does what they lagged by
-            self._emptied(emptied - moved, commit, replaces)
-            self._come_again(effect.born - effect.cut, commit)
+            self._emptied(emptied - moved, commit, replaces, effect)
+            self._come_again(effect.born - effect.cut, commit, effect)
 
     def _has_files(self, group: GroupKey) -> bool:
         return next(self.file_set.files(DATA_TREE, *group), None) is not None
@@ -208,7 +208,7 @@ class State:
             if groups & entry.lag.keys():
                 self._set_lag(name, {group: at for group, at in entry.lag.items() if group not in groups}, entry.dirty)
 
-    def _emptied(self, groups: set[GroupKey], commit: Commit, rows_went: bool) -> None:
+    def _emptied(self, groups: set[GroupKey], commit: Commit, rows_went: bool, effect: _Effect) -> None:
         """File groups that are gone. An index that was not told, or did not cover them, still holds entries of their
         rows; it must not count as covering such a group should it come into being again."""
         for name, entry in self.indexes.items():
@@ -217,11 +217,12 @@ class State:
                 continue
             told = not rows_went or entry.definition.tree in commit.maintained
             left = {group for group in groups if group in entry.lag or not told}
+            left -= effect.told_of(entry)
             if left:
                 lag, dirty = dict.fromkeys(left, NEVER), dict.fromkeys(left, commit.version)
                 self._set_lag(name, {**entry.lag, **lag}, {**entry.dirty, **dirty})
 
-    def _come_again(self, born: set[GroupKey], commit: Commit) -> None:
+    def _come_again(self, born: set[GroupKey], commit: Commit, effect: _Effect) -> None:
         """File groups of a partition of which the index still lists rows that went. Its buckets may be counted anew, so
         that those entries point into any of them."""
         partitions = {partition for partition, _ in born}
@@ -231,7 +232,7 @@ class State:
                 for group, through in entry.lag.items()
                 if through == NEVER and group[0] in partitions and (group in born or not self._has_files(group))
             }
-            again = [group for group in born if group[0] in left]
+            again = [group for group in born if group[0] in left and group not in effect.told_of(entry)]
             if again:
                 lag, dirty = dict.fromkeys(again, NEVER), dict.fromkeys(again, commit.version)
                 self._set_lag(name, {**entry.lag, **lag}, {**entry.dirty, **dirty})
@@ -241,6 +242,7 @@ class State:
         step."""
         for name, entry in self.indexes.items():
             groups = effect.changed | effect.arrived if entry.by_file else effect.changed
+            groups = groups - effect.told_of(entry)
             if groups and entry.definition.tree not in commit.maintained:
                 lag = {**dict.fromkeys(groups, commit.version - 1), **entry.lag}
                 self._set_lag(name, lag, {**entry.dirty, **dict.fromkeys(groups, commit.version)})
@@ -342,19 +344,24 @@ class State:
         if entry is not None:
             self.file_set.remove_tree(entry.definition.tree)
 
-    def _cover(self, action: model.Cover, commit: Commit, _effect: _Effect) -> None:
+    def _cover(self, action: model.Cover, commit: Commit, effect: _Effect) -> None:
         entry = self.index_of_tree(action.tree)
         if entry is None:
             return
+        through = commit.version if action.through is None else action.through
+        only = None if action.groups is None else frozenset(action.groups)
+        if action.through is None and only is not None and not entry.by_file:
+            effect.told.setdefault(action.tree, set()).update(only)
         told = frozenset[int]() if not entry.by_file else covered_lineages(self.file_set.files(action.tree))
         lag: dict[GroupKey, int] = {}
-        for group, through in entry.lag.items():
-            if action.partitions is not None and group[0] not in action.partitions:
-                lag[group] = through
-            elif entry.dirty[group] > action.through:
-                lag[group] = max(through, action.through)
+        for group, known in entry.lag.items():
+            elsewhere = action.partitions is not None and group[0] not in action.partitions
+            if elsewhere or (only is not None and group not in only):
+                lag[group] = known
+            elif entry.dirty[group] > through:
+                lag[group] = max(known, through)
             elif entry.by_file and self._untold(group, told):
-                lag[group] = through
+                lag[group] = known
         name = entry.definition.name
         self._set_lag(name, lag, entry.dirty)
         self.indexes[name] = replace(self.indexes[name], refreshed=commit.version)
@@ -438,7 +445,12 @@ class _Effect:
         self.arrived: set[GroupKey] = set()
         self.born: set[GroupKey] = set()
         self.cut: set[GroupKey] = set()
+        # Tree of an index -> the groups of which it was told, by a stage of its own, what this commit does.
+        self.told: dict[str, set[GroupKey]] = {}
         self.restored = False
+
+    def told_of(self, entry: IndexEntry) -> set[GroupKey]:
+        return self.told.get(entry.definition.tree, set())
 
 
 _FOLD: dict[type, Any] = {

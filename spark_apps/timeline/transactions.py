@@ -10,20 +10,19 @@ from __future__ import annotations
 import hashlib
 import logging
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
-import xxhash
 
 from spark_apps.storage.errors import (
     AlreadyCommitted,
-    ObjectNotFound,
     StageMismatch,
     TransactionNotFound,
 )
 from spark_apps.storage.names import check_name, check_txn_id
 from spark_apps.storage.once import write_once
+from spark_apps.timeline import stages
 from spark_apps.timeline.attempts import (
     DATA,
     INDEXES,
@@ -94,6 +93,14 @@ class Transaction:
         """Key of the folder into which a stage writes files of an index."""
         return f"{INDEXES}/{check_name('index', index)}/{self.txn_id}.{self.attempt}/{check_name('stage', stage)}"
 
+    def claim(self, stage: str) -> str:
+        """Makes this try of a stage the one that counts, whatever an earlier try has staged or stages yet.
+
+        :returns: the token for :meth:`stage`. :raises StageMismatch: if :func:`begin` did not list the stage.
+        """
+        self._check_stage(stage)
+        return stages.claim(self.timeline.store, self.folder, stage, self.timeline.clock())
+
     def heartbeat(self, phase: str = "", done: int | None = None, total: int | None = None, note: str = "") -> None:
         """Leaves a sign of life. :raises StorageUnavailable: which a caller may well ignore."""
         beat = Heartbeat(self.timeline.clock(), phase, done, total, note)
@@ -115,17 +122,24 @@ class Transaction:
         maintained: Iterable[str] = (),
         made_from: Mapping[str, str] | None = None,
         metrics: Mapping[str, Any] | None = None,
+        token: str | None = None,
+        operation: str = "",
+        inputs: str = "",
+        unique: Mapping[str, Sequence[str]] | None = None,
+        sole: bool = False,
     ) -> str:
         """Writes the manifest of a stage; staging again replaces it. Nothing becomes visible.
 
         :param made_from: stages this one was made from, with the hashes that staging them returned.
+        :param token: of the try that stages, from :meth:`claim`; without effect once another try has claimed the stage.
+        :param operation: what was done; puts the stage's name before its metrics in the receipt.
+        :param inputs: tells what the stage was made of beside other stages.
+        :param unique: trees of indexes of unique keys that get entries, with their key columns as files call them.
+        :param sole: no index that is kept with the data may be made beside this.
         :returns: the manifest's hash.
         :raises StageMismatch: if :func:`begin` did not list the stage.
         """
-        if name not in self.requested.stages:
-            raise StageMismatch(
-                f"Transaction {self.txn_id} has no stage {name!r}; it has {', '.join(self.requested.stages)}."
-            )
+        self._check_stage(name)
         manifest = StageManifest(
             name,
             tuple(actions),
@@ -134,25 +148,16 @@ class Transaction:
             tuple(maintained),
             dict(made_from or {}),
             dict(metrics or {}),
+            operation,
+            inputs,
+            {tree: tuple(names) for tree, names in (unique or {}).items()},
+            sole,
         )
-        body = msgspec.json.encode(manifest)
-        self.timeline.store.put(self._stage_key(name), body)
-        return xxhash.xxh3_128_hexdigest(body)
+        return stages.write_manifest(self.timeline.store, self.folder, manifest, token)
 
     def staged(self, name: str) -> tuple[StageManifest, str]:
         """A stage's manifest and its hash. :raises StageMismatch: if it is missing or damaged."""
-        try:
-            body = self.timeline.store.get(self._stage_key(name))
-            return msgspec.json.decode(body, type=StageManifest), xxhash.xxh3_128_hexdigest(body)
-        except ObjectNotFound as error:
-            raise StageMismatch(
-                f"Stage {name!r} of transaction {self.txn_id} (attempt {self.attempt}) was not staged.",
-                hint="Run the task of that stage, then commit again.",
-            ) from error
-        except msgspec.DecodeError as error:
-            raise StageMismatch(
-                f"The manifest of stage {name!r} of transaction {self.txn_id} is damaged: {error}."
-            ) from error
+        return stages.read_manifest(self.timeline.store, self.folder, self.requested, name)
 
     def commit(
         self,
@@ -192,9 +197,9 @@ class Transaction:
             epoch=self.requested.epoch,
             maintained=manifest.maintained,
             metrics=manifest.metrics,
-            keys_conflict=keys_conflict,
+            keys_conflict=keys_conflict or stages.keys_conflict(self.timeline.store, manifest),
         )
-        return publish(self.timeline, intent, guard)
+        return publish(self.timeline, intent, guard or stages.guard(self.base, manifest))
 
     def abort(self, reason: str = "") -> Receipt | None:
         """Ends this attempt by a commit; see :func:`abort`."""
@@ -211,31 +216,22 @@ class Transaction:
         staged = self.timeline.store.list(f"{DATA}/{self.txn_id}.{self.attempt}")
         self.timeline.store.delete([info.key for info in staged])
 
-    def _stage_key(self, name: str) -> str:
-        return f"{self.folder}/stage-{check_name('stage', name)}.json"
+    def _check_stage(self, name: str) -> None:
+        if name not in self.requested.stages:
+            raise StageMismatch(
+                f"Transaction {self.txn_id} has no stage {name!r}; it has {', '.join(self.requested.stages)}.",
+                hint="List the stage when the transaction begins.",
+            )
 
     def _joined_stages(self, own: StageManifest) -> StageManifest:
         staged = {name: self.staged(name) for name in self.requested.stages}
-        for name, (manifest, _) in staged.items():
-            for source, made_from in manifest.made_from.items():
-                if source not in staged or staged[source][1] != made_from:
-                    raise StageMismatch(
-                        f"Stage {name!r} of transaction {self.txn_id} was made from another try of stage {source!r} "
-                        "than the one that is staged now.",
-                        hint=f"Run the task of stage {name!r} again, then commit.",
-                    )
-        manifests = [*(manifest for manifest, _ in staged.values()), own]
-        metrics: dict[str, Any] = {}
-        for manifest in manifests:
-            metrics.update(manifest.metrics)
-        return StageManifest(
-            "",
-            tuple(action for manifest in manifests for action in manifest.actions),
-            tuple(dict.fromkeys(scope for manifest in manifests for scope in manifest.reads)),
-            tuple(dict.fromkeys(write for manifest in manifests for write in manifest.writes)),
-            tuple(dict.fromkeys(tree for manifest in manifests for tree in manifest.maintained)),
-            {},
-            metrics,
+        joined = stages.join(self.requested, self.base, staged, self.timeline.store)
+        return msgspec.structs.replace(
+            joined,
+            reads=tuple(dict.fromkeys((*joined.reads, *own.reads))),
+            writes=tuple(dict.fromkeys((*joined.writes, *own.writes))),
+            maintained=tuple(dict.fromkeys((*joined.maintained, *own.maintained))),
+            metrics={**joined.metrics, **own.metrics},
         )
 
     def _check_files(self, actions: Iterable[AnyAction]) -> None:
@@ -267,6 +263,7 @@ def begin(
     protect: int | None = None,
     fence: bool = False,
     inputs: Mapping[str, Any] | None = None,
+    patience: float = 0.0,
 ) -> Transaction:
     """Claims the next attempt of a transaction.
 
@@ -277,6 +274,7 @@ def begin(
     :param window: epoch of the stop-write window it works under.
     :param protect: a version older than the newest whose files it needs.
     :param fence: end the earlier attempts of the transaction first, by commits.
+    :param patience: seconds without a sign of life that are nothing unusual, for instance between two stages.
     :raises AlreadyCommitted: if the transaction has its commit. :raises CommitUndone:
     """
     txn_id = check_txn_id(txn_id) if txn_id is not None else new_txn_id(operation)
@@ -292,6 +290,7 @@ def begin(
         epoch=window,
         protects=protect,
         inputs=dict(inputs or {}),
+        patience=patience,
     )
     check_not_committed(timeline.refresh(), txn_id, timeline)
     if fence:

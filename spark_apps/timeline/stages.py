@@ -1,0 +1,297 @@
+"""Stages of a transaction: which try of each counts, what it was made from, and how they become one commit.
+
+A stage is prepared by a job of its own, perhaps several times; the newest try to claim it counts. A stage made from
+others names the hashes of their manifests, so that a mixture of tries is found out before it is published.
+"""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+import xxhash
+
+from spark_apps.storage.errors import ConcurrentWrite, ObjectNotFound, StageMismatch
+from spark_apps.storage.names import check_name
+from spark_apps.storage.store import ObjectStore
+from spark_apps.timeline.conflicts import KeysConflict, commute
+from spark_apps.timeline.files import GroupKey
+from spark_apps.timeline.keys import share_keys
+from spark_apps.timeline.model import (
+    DATA_TREE,
+    AddFile,
+    AnyAction,
+    Commit,
+    Cover,
+    DropPartition,
+    PutIndex,
+    RemoveFile,
+    Requested,
+    Scope,
+    StageClaim,
+    StageManifest,
+    Write,
+)
+from spark_apps.timeline.publish import Guard
+from spark_apps.timeline.state import State
+
+Staged = Mapping[str, tuple[StageManifest, str]]
+"""Stage -> its manifest and the manifest's hash."""
+
+_AGAIN = "Run the task of stage {0!r} again (in Airflow: clear it with what comes after it), then commit."
+
+
+# --- writing and reading manifests ---------------------------------------------------------------------------------
+
+
+def claim(store: ObjectStore, folder: str, stage: str, at: float) -> str:
+    """Makes this try of a stage the one that counts; what an earlier try staged, or stages yet, does not any more.
+
+    :param folder: of the attempt. :param at: seconds since 1970.
+    :returns: the token to write the manifest under.
+    """
+    token = secrets.token_hex(8)
+    store.put(f"{folder}/claim-{check_name('stage', stage)}.json", msgspec.json.encode(StageClaim(token, at)))
+    return token
+
+
+def claimed(store: ObjectStore, folder: str, stage: str) -> str | None:
+    """The token of the try that counts; ``None`` if the stage is written without claims."""
+    try:
+        body = store.get(f"{folder}/claim-{check_name('stage', stage)}.json")
+    except ObjectNotFound:
+        return None
+    return msgspec.json.decode(body, type=StageClaim).token
+
+
+def write_manifest(store: ObjectStore, folder: str, manifest: StageManifest, token: str | None) -> str:
+    """Returns the manifest's hash."""
+    body = msgspec.json.encode(manifest)
+    store.put(_key(folder, manifest.stage, token), body)
+    return xxhash.xxh3_128_hexdigest(body)
+
+
+def read_manifest(store: ObjectStore, folder: str, requested: Requested, stage: str) -> tuple[StageManifest, str]:
+    """A stage's manifest and its hash. :raises StageMismatch: if it is missing or damaged."""
+    whose = f"of transaction {requested.txn_id} (attempt {requested.attempt})"
+    try:
+        body = store.get(_key(folder, stage, claimed(store, folder, stage)))
+        return msgspec.json.decode(body, type=StageManifest), xxhash.xxh3_128_hexdigest(body)
+    except ObjectNotFound as error:
+        raise StageMismatch(
+            f"Stage {stage!r} {whose} was not staged: its task has not run, has failed, or runs again.",
+            hint="Run the task of that stage, then commit again.",
+        ) from error
+    except msgspec.DecodeError as error:
+        raise StageMismatch(
+            f"The manifest of stage {stage!r} {whose} is damaged: {error}.", hint=_AGAIN.format(stage)
+        ) from error
+
+
+def _key(folder: str, stage: str, token: str | None) -> str:
+    name = check_name("stage", stage)
+    return f"{folder}/stage-{name}.json" if token is None else f"{folder}/stage-{name}.{token}.json"
+
+
+def check_made_from(requested: Requested, staged: Staged) -> None:
+    """:raises StageMismatch: if a stage was made from another try of a stage than the one that counts."""
+    for name, (manifest, _) in staged.items():
+        for source, made_from in manifest.made_from.items():
+            if source not in staged or staged[source][1] != made_from:
+                raise StageMismatch(
+                    f"Stage {name!r} of transaction {requested.txn_id} was made from another try of stage {source!r} "
+                    "than the one that is staged now.",
+                    hint=_AGAIN.format(name),
+                )
+
+
+# --- becoming one commit -------------------------------------------------------------------------------------------
+
+
+def join(requested: Requested, base: State, staged: Staged, store: ObjectStore) -> StageManifest:
+    """What one commit of all stages publishes.
+
+    :raises StageMismatch: if stages do not go together, naming them.
+    """
+    check_made_from(requested, staged)
+    manifests = [manifest for manifest, _ in staged.values()]
+    _check_apart(requested, manifests, store)
+    _check_declared_scopes(requested, manifests)
+    _check_kept_in_step(requested, base, manifests)
+    _check_sole(requested, manifests)
+    actions = [action for manifest in manifests for action in manifest.actions]
+    return StageManifest(
+        "",
+        # What tells of the commit as a whole comes when all of it has been folded in.
+        tuple(sorted(actions, key=_tells_of_all)),
+        tuple(dict.fromkeys(scope for manifest in manifests for scope in manifest.reads)),
+        tuple(dict.fromkeys(write for manifest in manifests for write in manifest.writes)),
+        tuple(dict.fromkeys(tree for manifest in manifests for tree in manifest.maintained)),
+        metrics=_metrics(manifests),
+        unique={tree: names for manifest in manifests for tree, names in manifest.unique.items()},
+        sole=any(manifest.sole for manifest in manifests),
+    )
+
+
+def _tells_of_all(action: AnyAction) -> bool:
+    return isinstance(action, Cover) and action.through is None
+
+
+def _metrics(manifests: Iterable[StageManifest]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for manifest in manifests:
+        prefix = f"{manifest.stage}." if manifest.operation else ""
+        found.update({f"{prefix}{name}": value for name, value in manifest.metrics.items()})
+    return found
+
+
+def laid_over(state: State, actions: Iterable[AnyAction], writes: Iterable[Write], maintained: Iterable[str]) -> State:
+    """A state as it would be with the actions committed, under the same version: nobody has committed them."""
+    told = tuple(actions)
+    if not told:
+        return state
+    other = state.copy()
+    other.apply(
+        Commit(
+            0, state.version + 1, state.instant, "", "", 0, state.version, writes=tuple(writes),
+            maintained=tuple(maintained), actions=told,
+        )
+    )  # fmt: skip
+    del other.committed[""]
+    other.version = state.version
+    return other
+
+
+def changed_groups(base: State, actions: Iterable[AnyAction]) -> set[GroupKey]:
+    """The file groups of the table's rows in which actions add or remove files."""
+    found: set[GroupKey] = set()
+    removed: set[str] = set()
+    for action in actions:
+        if isinstance(action, AddFile) and action.tree == DATA_TREE:
+            found.add((action.partition, action.group))
+        elif isinstance(action, RemoveFile) and action.tree == DATA_TREE:
+            removed.add(action.path)
+        elif isinstance(action, DropPartition):
+            found.update(file.group_key for file in base.files(DATA_TREE, action.path))
+    if removed:
+        found.update(file.group_key for file in base.files(DATA_TREE) if file.path in removed)
+    return found
+
+
+def keys_conflict(store: ObjectStore, manifest: StageManifest) -> KeysConflict | None:
+    """For :class:`~spark_apps.timeline.conflicts.Intent`: whether a commit added a key to a unique index that the
+    stages add too. Where the key columns are not known, any entry in the same shard may be one."""
+    if not manifest.unique:
+        return None
+
+    def conflict(scope: Scope, theirs: Commit) -> bool:
+        tree = scope.name or ""
+        return tree in manifest.unique and share_keys(
+            store, manifest.unique[tree], _entries(manifest, tree, scope.group), _entries(theirs, tree, scope.group)
+        )
+
+    return conflict
+
+
+def guard(base: State, manifest: StageManifest) -> Guard | None:
+    """Refuses a commit that relies on the indexes there are, once another was made."""
+    if not manifest.sole:
+        return None
+    own = {action.definition.tree for action in manifest.actions if isinstance(action, PutIndex)}
+    known = own | {entry.definition.tree for entry in base.indexes.values()}
+
+    def no_other_index(head: State) -> None:
+        for name, entry in head.indexes.items():
+            if entry.definition.tree not in known and not entry.definition.deferred:
+                raise ConcurrentWrite(
+                    f"The index {name!r} was made since version {base.version}, which the transaction began from, and "
+                    "its stages do not know of it.",
+                    hint="Begin the transaction again; its stages then start from the newest version.",
+                )
+
+    return no_other_index
+
+
+# --- what goes together --------------------------------------------------------------------------------------------
+
+
+def _check_apart(requested: Requested, manifests: list[StageManifest], store: ObjectStore) -> None:
+    for one, other in itertools.combinations(manifests, 2):
+        for mine in one.writes:
+            for theirs in other.writes:
+                if mine.scope.overlaps(theirs.scope) and not _may_share(mine, theirs):
+                    raise _not_together(requested, one, other, f"both write {mine.scope}")
+        for tree in one.unique.keys() & other.unique.keys():
+            for shard in {write.scope.group for write in one.writes if write.scope.name == tree}:
+                if share_keys(store, one.unique[tree], _entries(one, tree, shard), _entries(other, tree, shard)):
+                    raise _not_together(requested, one, other, "both write a row of one record key")
+
+
+def _may_share(one: Write, other: Write) -> bool:
+    """Entries of an index that two stages add are of different rows, for the rows' own scopes are checked too; but of
+    two files with rows of one file group nothing says which is on top."""
+    return one.scope.kind == "shard" and commute(one.mode, other.mode)
+
+
+def _entries(holder: StageManifest | Commit, tree: str, shard: str | None) -> list[AddFile]:
+    return [a for a in holder.actions if isinstance(a, AddFile) and a.tree == tree and a.group == shard]
+
+
+def _check_declared_scopes(requested: Requested, manifests: list[StageManifest]) -> None:
+    if requested.scopes is None:
+        return
+    for manifest in manifests:
+        for write in manifest.writes:
+            of_rows = write.scope.kind in ("table", "partition", "bucket")
+            if of_rows and not any(scope.overlaps(write.scope) for scope in requested.scopes):
+                raise StageMismatch(
+                    f"Stage {manifest.stage!r} of transaction {requested.txn_id} writes {write.scope}; the transaction "
+                    f"said that it writes {', '.join(map(str, requested.scopes))}.",
+                    hint="Name that partition too when the transaction begins, or keep the stage out of it.",
+                )
+
+
+def _check_kept_in_step(requested: Requested, base: State, manifests: list[StageManifest]) -> None:
+    """A commit tells of an index that it was kept in step with all rows of the commit, or not at all."""
+    kept = {tree for manifest in manifests for tree in manifest.maintained}
+    if not kept:
+        return
+    told: dict[str, set[GroupKey]] = {}
+    for manifest in manifests:
+        for action in manifest.actions:
+            if isinstance(action, Cover) and action.through is None:
+                told.setdefault(action.tree, set()).update(action.groups or ())
+    for manifest in manifests:
+        groups = changed_groups(base, (a for a in manifest.actions if not _moves_only(a)))
+        for tree in kept - set(manifest.maintained):
+            keepers = [other for other in manifests if tree in other.maintained]
+            if groups <= told.get(tree, set()) or any(manifest.stage in keeper.made_from for keeper in keepers):
+                continue
+            entry = base.index_of_tree(tree)
+            name = tree if entry is None else entry.definition.name
+            raise _not_together(
+                requested, keepers[0], manifest, f"the first keeps the index {name!r} in step and the second does not"
+            )
+
+
+def _moves_only(action: AnyAction) -> bool:
+    """Whether an action only brings rows of before, in other files."""
+    return isinstance(action, AddFile) and action.place is not None
+
+
+def _check_sole(requested: Requested, manifests: list[StageManifest]) -> None:
+    for manifest in manifests:
+        for other in manifests:
+            makes = any(isinstance(a, PutIndex) and not a.definition.deferred for a in other.actions)
+            if manifest.sole and makes and other is not manifest and manifest.stage not in other.made_from:
+                raise _not_together(requested, manifest, other, "the second makes an index without regard to the first")
+
+
+def _not_together(requested: Requested, one: StageManifest, other: StageManifest, why: str) -> StageMismatch:
+    return StageMismatch(
+        f"Stages {one.stage!r} and {other.stage!r} of transaction {requested.txn_id} do not go together: {why}.",
+        hint="Make one stage of the two, let one be made from the other, or use two transactions.",
+    )
