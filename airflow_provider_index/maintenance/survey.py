@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from airflow_provider_index.maintenance.policies import CompactPolicy, TableEntry, matches
-from spark_apps.storage.errors import LakeIndexError, NotFound
+from spark_apps.storage.errors import LakeIndexError, NotFound, TableNotFound
 from spark_apps.timeline import maintenance
 from spark_apps.timeline.attempts import live_requests, presumed_dead
 from spark_apps.timeline.log import Timeline
@@ -150,7 +150,10 @@ def survey_tables(
 
 def look(place: Place) -> TableSurvey:
     """Looks at one table. :raises LakeIndexError: if it cannot be read."""
-    timeline = Timeline.load(place.warehouse.log_of(place.location) or place.warehouse.store(place.location))
+    log = place.warehouse.log_of(place.location)
+    if log is None:
+        raise TableNotFound(f"There is no log of a table at {place.location}.", hint="Check the name.")
+    timeline = Timeline.load(log)
     requests = live_requests(timeline)
     state, policy = timeline.head, place.entry.policy
     statistics = table_statistics(state, (policy.compact or CompactPolicy()).small_size)

@@ -1,0 +1,1 @@
+"""DAGs that look after tables: by policy every night, and a rescale by hand with an approval."""
