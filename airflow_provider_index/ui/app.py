@@ -1,0 +1,174 @@
+"""The page itself: its routes, who may see them, and what they answer when something cannot be read.
+
+It only reads, needs no JavaScript, and sends no script. Every route, the style sheet too, asks first who the user is
+and whether he may look.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from base64 import b64encode
+from collections.abc import Awaitable, Callable
+from concurrent.futures import TimeoutError as ReadTimeout
+from pathlib import Path
+from typing import Annotated
+
+from airflow.api_fastapi.core_api.security import GetUserDep
+from fastapi import Depends, FastAPI, HTTPException, Request
+from fastapi.responses import HTMLResponse, Response
+from starlette.exceptions import HTTPException as StarletteHTTPException
+
+from airflow_provider_index.ui import access
+from airflow_provider_index.ui.board import Board
+from airflow_provider_index.ui.connections import known_connections
+from airflow_provider_index.ui.details import DETAIL_SECONDS, Detail, Look, read_detail
+from airflow_provider_index.ui.lake import Lake
+from airflow_provider_index.ui.overview import Overview, Wish, look
+from airflow_provider_index.ui.rendering import render
+from spark_apps.storage.errors import InvalidName, LakeIndexError, NotFound
+
+logger = logging.getLogger(__name__)
+
+_STATIC = Path(__file__).parent / "static"
+_TYPES = {".css": "text/css; charset=utf-8", ".svg": "image/svg+xml"}
+_FILES = {path.name: path for path in sorted(_STATIC.iterdir()) if path.suffix in _TYPES}
+
+_PLAIN_STYLE = (
+    "body{font:16px/1.5 system-ui,sans-serif;max-width:36rem;margin:4rem auto;padding:0 1rem;color-scheme:light dark}"
+)
+_PLAIN_HASH = b64encode(hashlib.sha256(_PLAIN_STYLE.encode()).digest()).decode()
+_POLICY = (
+    "default-src 'none'; img-src 'self'; style-src 'self' 'sha256-{hash}'; form-action 'self'; base-uri 'none'; "
+    "frame-ancestors 'self'"
+)
+_HEADERS = {
+    "Content-Security-Policy": _POLICY.format(hash=_PLAIN_HASH),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+
+class Viewer:
+    """Who looks, and the connections whose tables he may see."""
+
+    def __init__(self, conn_ids: list[str], name_of: Callable[[str], str | None]) -> None:
+        self.conn_ids = conn_ids
+        self._name_of = name_of
+
+    def lake(self, conn_id: str) -> Lake:
+        """The tables of a connection.
+
+        :raises HTTPException: 403 if it is not one that the user may see; whether there is one is not told.
+        :raises LakeIndexError: if it cannot be used.
+        """
+        spelled = self._name_of(conn_id)
+        if spelled is None:
+            raise HTTPException(403, f"You may not see tables of a connection {conn_id!r}, or there is none.")
+        return Lake.of(spelled)
+
+
+def viewer(user: GetUserDep) -> Viewer:
+    """The user's rights. :raises HTTPException: 401 from Airflow if there is no user, 403 if he may see nothing."""
+    known = known_connections()
+    allowed = access.readable(user, known)
+    if not allowed and not (not known and access.may_read(user, None)):
+        raise HTTPException(403, "You may not see lake tables: that takes the right to read their connection.")
+    return Viewer(allowed, {conn_id.lower(): conn_id for conn_id in allowed}.get)
+
+
+ViewerDep = Annotated[Viewer, Depends(viewer)]
+
+
+def create_app(board: Board | None = None) -> FastAPI:
+    """The app that Airflow mounts. :param board: what remembers tables between requests; a new one by default."""
+    app = FastAPI(title="Lake tables", docs_url=None, redoc_url=None, openapi_url=None, dependencies=[Depends(viewer)])
+    known = board or Board()
+
+    @app.middleware("http")
+    async def guard(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
+        response = await call_next(request)
+        for name, value in _HEADERS.items():
+            response.headers.setdefault(name, value)
+        return response
+
+    @app.exception_handler(StarletteHTTPException)
+    async def refused(request: Request, error: StarletteHTTPException) -> Response:
+        return plain_page(error.status_code, str(error.detail))
+
+    @app.get("/")
+    def overview(request: Request, who: ViewerDep) -> HTMLResponse:
+        return _overview(known, who, request)
+
+    @app.get("/tables")
+    def table(request: Request, who: ViewerDep) -> HTMLResponse:
+        return _table(known, who, request)
+
+    @app.get("/static/{name}")
+    def static(name: str) -> Response:
+        if name not in _FILES:
+            raise HTTPException(404, "There is no such file.")
+        path = _FILES[name]
+        kept = {"Cache-Control": "private, max-age=3600"}
+        return Response(path.read_bytes(), media_type=_TYPES[path.suffix], headers=kept)
+
+    @app.get("/{path:path}")
+    def nothing(path: str) -> Response:
+        raise HTTPException(404, "There is no such page.")
+
+    return app
+
+
+def _overview(board: Board, who: Viewer, request: Request) -> HTMLResponse:
+    wish = Wish.of(request.query_params)
+    conn_id = request.query_params.get("conn") or (who.conn_ids[0] if who.conn_ids else "")
+    found: Overview | None = None
+    trouble = ""
+    if conn_id:
+        try:
+            lake = who.lake(conn_id)
+            conn_id, found = lake.conn_id, look(board, lake, wish)
+        except LakeIndexError as error:
+            trouble = " ".join(part for part in (error.message, error.hint) if part)
+    return render("overview.html", conn_ids=who.conn_ids, conn_id=conn_id, view=found, wish=wish, trouble=trouble)
+
+
+def _table(board: Board, who: Viewer, request: Request) -> HTMLResponse:
+    asked = request.query_params.get("table", "")
+    conn_id = request.query_params.get("conn") or (who.conn_ids[0] if who.conn_ids else "")
+    lake: Lake | None = None
+    wanted = Look.of(request.query_params)
+    try:
+        if not asked:
+            raise InvalidName("No table was named.", hint="Choose one from the list.")
+        lake = here = who.lake(conn_id)
+        reading = board.readers(lake).submit(lambda: read_detail(here, asked, wanted, board.commit_readers(here)))
+        detail: Detail = reading.result(DETAIL_SECONDS)
+    except (NotFound, InvalidName) as error:
+        return _sorry(404, conn_id, asked, error.message, error.hint)
+    except (ReadTimeout, TimeoutError):
+        return _sorry(504, conn_id, asked, f"Its store gave no answer within {DETAIL_SECONDS:g} s.", "Try again later.")
+    except LakeIndexError as error:
+        said = error.message if lake is None else lake.reason(error)
+        return _sorry(503, conn_id, asked, said, error.hint)
+    except HTTPException:
+        raise
+    except Exception as error:
+        logger.exception("The table %r of the connection %r cannot be shown", asked, conn_id)
+        return _sorry(500, conn_id, asked, f"It could not be read ({type(error).__name__}).", "See the server's log.")
+    return render("table.html", conn_id=lake.conn_id, view=detail)
+
+
+def _sorry(status: int, conn_id: str, asked: str, reason: str, hint: str) -> HTMLResponse:
+    return render("sorry.html", status, conn_id=conn_id, asked=asked, reason=reason, hint=hint)
+
+
+def plain_page(status: int, text: str) -> HTMLResponse:
+    """A page without a style sheet, for those who may not even see that."""
+    return render("plain.html", status, status=status, text=text, style=_PLAIN_STYLE)
+
+
+def static_names() -> list[str]:
+    """The files beside the pages."""
+    return list(_FILES)

@@ -1,0 +1,175 @@
+"""What the page of one table shows: its log in stretches, what is at work on it, its indexes, sizes and last plan."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from concurrent.futures import wait as wait_for
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from airflow_provider_index.ui.commits import Entry, entries
+from airflow_provider_index.ui.lake import Lake, TableName
+from airflow_provider_index.ui.overview import whole
+from airflow_provider_index.ui.readers import Readers
+from spark_apps.storage.errors import ObjectNotFound, StorageError, TransactionNotFound
+from spark_apps.storage.store import Store
+from spark_apps.timeline.attempts import live_requests, read_heartbeat
+from spark_apps.timeline.log import Timeline
+from spark_apps.timeline.model import Commit, Heartbeat, Requested
+from spark_apps.timeline.state import State
+from spark_apps.timeline.statistics import (
+    PartitionStatistics,
+    TableStatistics,
+    age_of_lag,
+    partition_statistics,
+    table_statistics,
+)
+from spark_apps.timeline.windows import SILENT_SECONDS
+
+logger = logging.getLogger(__name__)
+
+COMMITS_A_PAGE = 60
+PARTITIONS_A_PAGE = 24
+MOST_TRANSACTIONS = 50
+LAST_PLAN = "_index/maintenance/last.json"
+DETAIL_SECONDS = 12.0
+"""How long the page of a table waits for its store."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """Which part of the log and of the partitions somebody asked for."""
+
+    before: int | None = None
+    partition: str = ""
+    page: int = 1
+
+    @classmethod
+    def of(cls, query: Mapping[str, str]) -> Look:
+        """From an address; whatever makes no sense there is as if it had not been said."""
+        before = whole(query.get("before"), -1)
+        return cls(before if before >= 0 else None, query.get("partition", "")[:500], max(1, whole(query.get("p"), 1)))
+
+
+@dataclass(frozen=True)
+class Live:
+    """An attempt that may still commit, and its last sign of life."""
+
+    requested: Requested
+    beat: Heartbeat | None
+
+    @property
+    def last_sign(self) -> float:
+        """Seconds since 1970."""
+        return max(self.requested.requested_at, self.beat.at if self.beat else 0.0)
+
+    def silent(self, now: float) -> bool:
+        """Whether nothing was heard for so long that a drain would take it for dead."""
+        return now - self.last_sign > SILENT_SECONDS
+
+
+@dataclass(frozen=True)
+class Detail:
+    """All that the page of one table shows, as of ``now`` (seconds since 1970)."""
+
+    lake: Lake
+    table: TableName
+    look: Look
+    now: float
+    state: State
+    statistics: TableStatistics
+    behind_since: Mapping[str, float]
+    entries: tuple[Entry, ...]
+    live: tuple[Live, ...]
+    more_live: int
+    partitions: tuple[PartitionStatistics, ...]
+    partitions_found: int
+    largest_bucket: int
+    plan: Any
+
+    @property
+    def partition_pages(self) -> int:
+        return max(1, -(-self.partitions_found // PARTITIONS_A_PAGE))
+
+
+def read_detail(lake: Lake, asked: str, look: Look, many: Readers) -> Detail:
+    """Reads one table.
+
+    :param asked: location or name of it.
+    :param many: threads on which commits are read, many at once.
+    :raises InvalidName: if it lies outside the warehouse. :raises TableNotFound: :raises LogDamaged:
+    :raises StorageUnavailable:
+    """
+    table, store = lake.find(asked)
+    timeline = Timeline.load(store)
+    live, more = _live(timeline)
+    state = timeline.head
+    statistics = table_statistics(state)
+    now = time.time()
+    ages = {name: age_of_lag(timeline, index.lag) for name, index in statistics.indexes.items()}
+    paths = [path for path in sorted(state.partitions, reverse=True) if look.partition.lower() in path.lower()]
+    start = (look.page - 1) * PARTITIONS_A_PAGE
+    shown = paths[start : start + PARTITIONS_A_PAGE]
+    partitions = sorted(partition_statistics(state, shown), key=lambda one: one.path, reverse=True)
+    return Detail(
+        lake,
+        table,
+        look,
+        now,
+        state,
+        statistics,
+        {name: now - age for name, age in ages.items() if age is not None},
+        tuple(entries(_commits(timeline, look.before, many), state)),
+        tuple(live),
+        more,
+        tuple(partitions),
+        len(paths),
+        max((size for partition in partitions for size in partition.bucket_bytes), default=0),
+        _last_plan(store),
+    )
+
+
+def _commits(timeline: Timeline, before: int | None, many: Readers) -> list[Commit]:
+    """A stretch of the log, oldest first."""
+    last = timeline.head.version if before is None else min(before - 1, timeline.head.version)
+    versions = range(max(0, last - COMMITS_A_PAGE + 1), last + 1)
+    found = together(many, [partial(timeline.read, version) for version in versions])
+    return [commit for commit in found if commit is not None]
+
+
+def together(many: Readers, calls: Iterable[Callable[[], Any]]) -> list[Any]:
+    """The results of calls that run side by side, in their order. Raises what the first of them raises."""
+    futures: list[Future[Any]] = [many.submit(call) for call in calls]
+    wait_for(futures, DETAIL_SECONDS)
+    return [future.result(0) for future in futures]
+
+
+def _live(timeline: Timeline) -> tuple[list[Live], int]:
+    """The newest attempts that may still commit, and how many more there are."""
+    requests = sorted(live_requests(timeline), key=lambda one: one.requested_at, reverse=True)
+    found = []
+    for requested in requests[:MOST_TRANSACTIONS]:
+        try:
+            beat = read_heartbeat(timeline, requested.txn_id, requested.attempt)
+        except (StorageError, TransactionNotFound, msgspec.DecodeError) as error:
+            logger.info("No sign of life of %s could be read: %s", requested.txn_id, error)
+            beat = None
+        found.append(Live(requested, beat))
+    return found, max(0, len(requests) - MOST_TRANSACTIONS)
+
+
+def _last_plan(store: Store) -> Any:
+    """What the last maintenance left of its plan; ``None`` if there was none, or if it cannot be read."""
+    try:
+        return msgspec.json.decode(store.get(LAST_PLAN))
+    except ObjectNotFound:
+        return None
+    except (StorageError, msgspec.DecodeError) as error:
+        logger.info("The last plan of %s cannot be read: %s", store.uri, error)
+        return None
