@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-import signal
 import sys
 import threading
 import time
@@ -19,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from spark_apps.environment import check_app_environment
 from spark_apps.job import Job, Outcome, TaskGone, describe_error, receive_job
 from spark_apps.redaction import RedactingFilter
 from spark_apps.reporting import Reporting, end_process_group
+from spark_apps.session import start_session
 from spark_apps.storage.errors import AlreadyCommitted, LakeIndexError
 from spark_apps.timeline.model import Receipt
 
@@ -76,26 +75,11 @@ def watch(lifeline: int, process_group: int | None) -> threading.Thread:
         while os.read(lifeline, 1):
             continue
         log.error("The task that submitted this app is gone; the app ends and commits nothing more.")
-        if process_group is not None and os.getpgrp() == process_group:
-            os.killpg(process_group, signal.SIGKILL)
-        os._exit(1)
+        end_process_group(process_group)
 
     thread = threading.Thread(target=wait, name="lifeline", daemon=True)
     thread.start()
     return thread
-
-
-def start_session(job: Job) -> SparkSession:
-    """The Spark session of a job. :raises EnvironmentMismatch: if Spark, libraries or versions do not fit."""
-    check_app_environment(job.version)
-    from pyspark.sql import SparkSession
-
-    builder = SparkSession.builder.appName(job.app_name or job.program)
-    for key, value in job.spark_conf.items():
-        builder = builder.config(key, value)
-    spark = builder.getOrCreate()
-    log.info("%s: Spark %s, application %s", job.program, spark.version, spark.sparkContext.applicationId)
-    return spark
 
 
 def load_table(spark: SparkSession, job: Job) -> IndexedTable:

@@ -136,6 +136,18 @@ def last_lines(path: str | os.PathLike[str]) -> str:
     return "\n".join(text.splitlines()[-_LAST_LINES:])
 
 
+def last_lines_of(handle: str) -> str:
+    """What a person should see of a driver that failed: where its log is, and its end, if that can be read here."""
+    try:
+        where = _read(handle)
+    except msgspec.MsgspecError:
+        return ""  # of another runner
+    host = where.host.partition("/")[0]
+    if where.host != processes.this_host():
+        return f"The driver's lines are in {where.log} on {host}."
+    return f"The last lines of the driver, of {where.log} on {host}:\n{last_lines(where.log)}"
+
+
 def _read(handle: str) -> Handle:
     return msgspec.json.decode(handle, type=Handle)
 

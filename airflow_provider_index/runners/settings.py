@@ -6,69 +6,125 @@ set up keeps working; it is only read here, and a connection that is missing is 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
+from urllib.parse import parse_qsl, quote
 
+from spark_apps.storage.credentials import is_secret
 from spark_apps.storage.errors import InvalidInput
 
-# What Spark itself redacts in its logs and pages.
-_SECRET = re.compile(r"(?i)secret|password|token|access[.]?key|credential")
+__all__ = ["OPTIONS", "SparkSettings", "is_secret"]
+
+CONNECT = "sc://"
+"""How the address of a Spark Connect server begins."""
 
 
 @dataclass(frozen=True)
 class SparkSettings:
     """Everything that a submission needs beside the job.
 
-    :param master: Spark's master URL: ``local[2]``, ``spark://host:7077``, ``yarn``, ``k8s://https://…``.
+    :param master: Spark's master URL: ``local[2]``, ``spark://host:7077``, ``yarn``, ``k8s://https://…``; or the
+        address of a Spark Connect server, ``sc://host:15002``, without its parameters.
+    :param deploy_mode: where the driver runs: ``client``, beside the task; ``cluster``, in the cluster, which YARN
+        and Kubernetes offer.
     :param conf: Spark settings; those with a secret's name are kept off the command line.
     :param options: ``spark-submit`` options by their long name without dashes: ``packages``,
         ``driver-memory`` ….
+    :param environment: variables for the driver and the executors; none of them may hold a secret.
     :param binary: name or path of ``spark-submit``; the one of ``SPARK_HOME`` or of the pyspark package by
         default.
+    :param keytab: content of a keytab, in base64.
     :param driver_logs: local folder for the lines of detached drivers.
+    :param runner: which runner: ``spark-submit``, ``connect``, or one of a third party.
+    :param runner_options: what the connection's extra holds under ``runner_options``, for that runner.
+    :param bundle: URI of the folder where ``python -m spark_apps bundle`` put the apps, for drivers that do not run
+        on this machine.
+    :param connect: parameters of a Spark Connect address but for its token: ``use_ssl``, ``user_id`` ….
+    :param token: what a Spark Connect server asks for.
     """
 
     master: str = "local[*]"
     deploy_mode: str = "client"
-    conf: Mapping[str, str] = field(default_factory=dict)
+    conf: Mapping[str, str] = field(default_factory=dict, repr=False)
     options: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     binary: str | None = None
-    keytab: str | None = None
+    keytab: str | None = field(default=None, repr=False)
     driver_logs: str | None = None
+    runner: str | None = None
+    runner_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    bundle: str | None = None
+    connect: Mapping[str, str] = field(default_factory=dict)
+    token: str | None = field(default=None, repr=False)
 
     @classmethod
     def from_connection(cls, connection: Any) -> SparkSettings:
-        """Reads an Airflow connection of type ``spark``.
+        """Reads an Airflow connection of type ``spark`` or ``spark_connect``.
 
         Beside the provider's own fields (``deploy-mode``, ``queue``, ``namespace``, ``principal``,
-        ``keytab``, ``spark-binary``) the extra may hold ``conf`` (an object) and any of the options in
-        :data:`OPTIONS`.
+        ``keytab``, ``spark-binary``; ``use_ssl``) the extra may hold ``conf``, ``environment`` and ``runner_options``
+        (objects), ``runner``, ``bundle``, and any of the options in :data:`OPTIONS`. For Spark Connect the login is
+        the user's id and the password the token.
 
-        :raises InvalidInput: for a deploy mode other than ``client``.
+        :raises InvalidInput: for a deploy mode that the master does not offer, or a secret in ``environment``.
         """
         extra = connection.extra_dejson
-        mode = extra.get("deploy-mode") or "client"
-        if mode != "client":
-            raise InvalidInput(
-                f"The Spark connection {connection.conn_id!r} asks for deploy mode {mode!r}; "
-                "the apps are run with their driver in the task, which is 'client'.",
-                hint="Set the connection's deploy mode to 'client', or leave it empty.",
-            )
-        conf = {str(key): _text(value) for key, value in (extra.get("conf") or {}).items()}
+        master, parameters = _master(connection)
+        conf = {str(key): _text(value) for key, value in _object(connection, "conf").items()}
         if extra.get("namespace"):
             conf.setdefault("spark.kubernetes.namespace", extra["namespace"])
-        options = {name: str(extra[name]) for name in OPTIONS if extra.get(name)}
         binary = extra.get("spark-binary")
-        return cls(
-            master=_master(connection),
+        settings = cls(
+            master=master,
+            deploy_mode=extra.get("deploy-mode") or "client",
             conf=conf,
-            options=options,
+            options={name: str(extra[name]) for name in OPTIONS if extra.get(name)},
+            environment={str(key): _text(value) for key, value in _object(connection, "environment").items()},
             # The connection form fills this in by itself; only another name is somebody's wish.
             binary=None if binary in (None, "", "spark-submit") else binary,
             keytab=extra.get("keytab") or None,
             driver_logs=extra.get("driver-logs") or None,
+            runner=extra.get("runner") or None,
+            runner_options=_object(connection, "runner_options"),
+            bundle=(extra.get("bundle") or "").rstrip("/") or None,
+        )
+        if master.startswith(CONNECT):
+            token = connection.password or parameters.pop("token", None)
+            if connection.login:
+                parameters.setdefault("user_id", connection.login)
+            if extra.get("use_ssl"):
+                parameters.setdefault("use_ssl", "true")
+            settings = replace(settings, connect=parameters, token=token or None)
+        settings.check(connection.conn_id)
+        return settings
+
+    def check(self, whose: str) -> None:
+        """:raises InvalidInput: for what cannot be, named after the connection ``whose`` it is."""
+        offered = self.master == "yarn" or self.master.startswith("k8s://")
+        if self.deploy_mode not in ("client", "cluster") or (self.deploy_mode == "cluster" and not offered):
+            raise InvalidInput(
+                f"The Spark connection {whose!r} asks for deploy mode {self.deploy_mode!r} on {self.master}; Python "
+                "apps are run there with their driver on the submitting machine, which is 'client'.",
+                hint="Set the connection's deploy mode to 'client', or leave it empty. YARN and Kubernetes take "
+                "'cluster' as well.",
+            )
+        secret = next((name for name in self.environment if is_secret(name)), None)
+        if secret is not None:
+            raise InvalidInput(
+                f"The environment in the Spark connection {whose!r} holds {secret}, whose name is that of a secret; "
+                "every process of that machine's user can read another's environment.",
+                hint="Give it as a Spark setting in 'conf', which reaches the app by another way, or give the cluster "
+                "a role of its own.",
+            )
+
+    @property
+    def remote(self) -> str:
+        """The whole address of a Spark Connect server, with what it asks for. A secret where there is a token."""
+        parameters = {**self.connect, **({"token": self.token} if self.token else {})}
+        return self.master + "".join(
+            ("/" if not n else "") + f";{key}={quote(value, safe='')}"
+            for n, (key, value) in enumerate(parameters.items())
         )
 
     def with_conf(self, conf: Mapping[str, Any] | None) -> SparkSettings:
@@ -78,7 +134,8 @@ class SparkSettings:
     @property
     def open_conf(self) -> dict[str, str]:
         """The settings that may stand on a command line."""
-        return {key: value for key, value in self.conf.items() if not is_secret(key)}
+        for_executors = {f"spark.executorEnv.{name}": value for name, value in self.environment.items()}
+        return {**for_executors, **{key: value for key, value in self.conf.items() if not is_secret(key)}}
 
     @property
     def secret_conf(self) -> dict[str, str]:
@@ -106,21 +163,34 @@ OPTIONS = (
 """Options of ``spark-submit`` that a connection's extra may carry under the same name."""
 
 
-def is_secret(key: str) -> bool:
-    """Whether a setting of that name holds a secret, by the names that Spark itself redacts."""
-    return _SECRET.search(key) is not None
+def _object(connection: Any, name: str) -> dict[str, Any]:
+    found = connection.extra_dejson.get(name) or {}
+    if not isinstance(found, dict):
+        raise InvalidInput(
+            f"{name!r} in the extra of the Spark connection {connection.conn_id!r} is not an object.",
+            hint=f'Write it as {{"{name}": {{"name": "value"}}}}.',
+        )
+    return found
 
 
-def _master(connection: Any) -> str:
+def _master(connection: Any) -> tuple[str, dict[str, str]]:
+    """The master, and the parameters of a Spark Connect address."""
     host = connection.host or ""
+    if connection.conn_type == "spark_connect":
+        host = CONNECT + host.removeprefix(CONNECT)
     # A connection made from a URI keeps its scheme as the type, one made in the form has all in the host.
-    if connection.conn_type == "spark" and host and ("://" in host or not connection.port):
-        master = host
+    elif connection.conn_type == "spark" and host and ("://" in host or not connection.port):
+        pass
     elif connection.conn_type == "spark" and not host:
-        master = "local[*]"
+        host = "local[*]"
     else:
-        master = f"{connection.conn_type}://{host}"
-    return f"{master}:{connection.port}" if connection.port else master
+        host = f"{connection.conn_type}://{host}"
+    parameters: dict[str, str] = {}
+    if host.startswith(CONNECT):
+        host, _, text = host.partition(";")
+        host = host.rstrip("/")
+        parameters = dict(parse_qsl(text.replace(";", "&")))
+    return (f"{host}:{connection.port}" if connection.port else host), parameters
 
 
 def _text(value: Any) -> str:

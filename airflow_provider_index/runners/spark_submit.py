@@ -175,7 +175,7 @@ class SparkSubmitRunner:
 
     def _surroundings(self) -> tuple[str, dict[str, str]]:
         """``spark-submit`` and the environment it runs in: ours, without what is Airflow's alone."""
-        env = {name: value for name, value in os.environ.items() if not _AIRFLOW_SECRETS.match(name)}
+        env = self._environment()
         env["JAVA_HOME"] = str(environment.java_home())
         env["PYTHONUNBUFFERED"] = "1"
         env.setdefault("PYSPARK_DRIVER_PYTHON", env.get("PYSPARK_PYTHON", sys.executable))
@@ -192,6 +192,10 @@ class SparkSubmitRunner:
                 hint="Install Spark on the worker, or correct 'spark-binary' in the connection.",
             )
         return found, env
+
+    def _environment(self) -> dict[str, str]:
+        ours = {name: value for name, value in os.environ.items() if not _AIRFLOW_SECRETS.match(name)}
+        return {**ours, **self._settings.environment}
 
     # --- while it runs --------------------------------------------------------------------------------------
 

@@ -120,8 +120,8 @@ def test_a_missing_spark_connection_is_an_error_and_not_yarn(monkeypatch: pytest
         TableStoreHook("lake").spark_settings()
 
 
-def test_cluster_mode_is_refused_rather_than_misread(monkeypatch: pytest.MonkeyPatch) -> None:
-    connect(monkeypatch, "spark_default", "spark", host="yarn", extra={"deploy-mode": "cluster"})
+def test_cluster_mode_is_refused_where_spark_has_none_for_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    connect(monkeypatch, "spark_default", "spark", host="spark://h", port=7077, extra={"deploy-mode": "cluster"})
 
-    with pytest.raises(InvalidInput, match="'cluster'"):
+    with pytest.raises(InvalidInput, match=r"'cluster' on spark://h:7077"):
         TableStoreHook().spark_settings()

@@ -1,0 +1,186 @@
+"""Submits with the driver in the cluster, on YARN and on Kubernetes: ``spark-submit --deploy-mode cluster``.
+
+The driver runs on a machine that this one shares neither pipe nor disk with, so the job goes along as a file and may
+hold no secret; the driver tells how it stands through the job's folder on storage, like any detached app.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import msgspec.structs
+
+from airflow_provider_index.runners import processes
+from airflow_provider_index.runners.base import JobStatus
+from airflow_provider_index.runners.settings import SparkSettings
+from airflow_provider_index.runners.spark_submit import SparkSubmitRunner
+from spark_apps.bundle import Bundle, make_bundle
+from spark_apps.job import Job, encode_job
+from spark_apps.storage.credentials import is_secret
+from spark_apps.storage.errors import InvalidInput, JobFailed
+from spark_apps.version import __version__
+
+JOB_FILE = "job.json"
+"""Name of the file with the job in the driver's working directory."""
+
+_NOT_WAITING = {
+    "spark.kubernetes.submission.waitAppCompletion": "false",
+    "spark.yarn.submit.waitAppCompletion": "false",
+}
+_YARN_ID = re.compile(r"\bapplication_\d+_\d+\b")
+_STOP_SECONDS = 4.0
+
+
+class ClusterModeRunner(SparkSubmitRunner):
+    """Submits to YARN or Kubernetes and leaves; the driver is the cluster's.
+
+    :param settings: with ``bundle``, the URI of a folder made by ``python -m spark_apps bundle``, the apps are taken
+        from there; without one ``spark-submit`` uploads them.
+    """
+
+    detached = True
+    start_seconds = 900.0
+    submit_seconds = 600.0
+    """For how long ``spark-submit`` may take to hand the app over."""
+
+    def __init__(self, settings: SparkSettings, log: Any, bundle: Bundle | None = None) -> None:
+        super().__init__(settings, log, bundle)
+        self._name = ""
+
+    def submit(self, job: Job) -> str:
+        """Hands the app over and returns the driver's pod or application.
+
+        :raises InvalidInput: if the job would have to carry a secret.
+        :raises JobFailed: if ``spark-submit`` fails; nothing was started.
+        """
+        check_no_secrets(job, self._settings)
+        binary, surroundings = self._surroundings()
+        self._folder = folder = Path(tempfile.mkdtemp(prefix="index-job-"))
+        try:
+            told = msgspec.structs.replace(
+                job, detached=True, result=None, process_group=None, scratch=None, version=__version__
+            )
+            path = folder / JOB_FILE
+            path.touch(mode=0o600)
+            path.write_bytes(encode_job(told))
+            self._name = _pod_name(job)
+            command = self._command(binary, job, *self._where(job), folder)
+            self._log.info("Submitting %s to %s, in cluster mode", job.program, self._settings.master)
+            said = self._hear(command, surroundings, folder)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+            self._folder = None
+        if self._kubernetes:
+            return f"{self._settings.conf.get('spark.kubernetes.namespace', 'default')}:{self._name}"
+        found = _YARN_ID.search(said)
+        return found[0] if found else job.job_id or self._name
+
+    def status(self, handle: str) -> JobStatus:
+        """The cluster is not asked: the app's signs of life say how it stands."""
+        return JobStatus(True, handle)
+
+    def cancel(self, handle: str) -> None:
+        """Asks the cluster to end the driver. Where it cannot be asked from here, the app ends itself: it looks
+        every few seconds whether its job was cancelled."""
+        if self._kubernetes:
+            binary, surroundings = self._surroundings()
+            command = [binary, "--master", self._settings.master, "--kill", handle]
+        else:
+            yarn = shutil.which("yarn")
+            if yarn is None or _YARN_ID.fullmatch(handle) is None:
+                return
+            command, surroundings = [yarn, "application", "-kill", handle], self._environment()
+        try:
+            subprocess.run(
+                command, env=surroundings, stdin=subprocess.DEVNULL, capture_output=True, timeout=_STOP_SECONDS
+            )
+        except (subprocess.TimeoutExpired, OSError) as error:
+            self._log.warning("The cluster was not told to end %s: %s", handle, type(error).__name__)
+
+    def close(self) -> None:
+        """The driver runs on."""
+
+    @property
+    def _kubernetes(self) -> bool:
+        return self._settings.master.startswith("k8s://")
+
+    def _where(self, job: Job) -> tuple[Any, list[str]]:
+        """The apps' zip, and the program with its argument: here, or where the connection says they lie."""
+        at = self._settings.bundle
+        if at is not None:
+            return f"{at}/spark_apps.zip", [f"{at}/{job.program}.py", JOB_FILE]
+        bundle = self._bundle or make_bundle()
+        return bundle.archive, [str(bundle.program(job.program)), JOB_FILE]
+
+    def _command(self, binary: str, job: Job, archive: Any, application: list[str], place: Path) -> list[str]:
+        command = super()._command(binary, job, archive, application, place)
+        at = len(command) - len(application) - 2
+        conf = dict(_NOT_WAITING)
+        for name, value in self._settings.environment.items():
+            conf[f"spark.kubernetes.driverEnv.{name}"] = conf[f"spark.yarn.appMasterEnv.{name}"] = value
+        if self._kubernetes:
+            conf["spark.kubernetes.driver.pod.name"] = self._name
+        more = [part for key, value in sorted(conf.items()) for part in ("--conf", f"{key}={value}")]
+        files = ",".join(part for part in (self._settings.options.get("files"), str(place / JOB_FILE)) if part)
+        return [*command[:at], *more, "--files", files, *command[at:]]
+
+    def _hear(self, command: list[str], surroundings: dict[str, str], folder: Path) -> str:
+        """Runs ``spark-submit`` to its end, with its lines in the task's log; returns them."""
+        self._process = process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            env=surroundings,
+            cwd=folder,
+            start_new_session=True,
+        )
+        lines: list[str] = []
+        self._start(self._collect, process.stdout, lines)
+        try:
+            code: int | None = process.wait(self.submit_seconds)
+        except subprocess.TimeoutExpired:
+            code = None
+        finally:
+            processes.end_group(process.pid, 0)
+            process.wait()
+        self._threads.pop().join(timeout=5)
+        if code != 0:
+            why = f"did not end within {self.submit_seconds:g} s" if code is None else f"ended with status {code}"
+            raise JobFailed(f"spark-submit {why}: {self._last_words()}", hint="See its lines above.")
+        return "\n".join(lines)
+
+    def _collect(self, output: Any, lines: list[str]) -> None:
+        for line in output:
+            text = line.rstrip()
+            lines.append(text)
+            self._tail.append(text)
+            self._log.info("%s", text)
+
+
+def check_no_secrets(job: Job, settings: SparkSettings) -> None:
+    """:raises InvalidInput: names every secret that a job which travels as a file would hold."""
+    held = sorted(
+        [f"storage option {name}" for name in job.storage_options if is_secret(name)]
+        + [f"setting {name}" for name in {**settings.secret_conf, **job.spark_conf} if is_secret(name)]
+    )
+    if held:
+        raise InvalidInput(
+            f"The driver will not run on this machine, and its job would carry secrets in a file: {', '.join(held)}.",
+            hint="Give the driver and the executors a role (a service account of Kubernetes, an instance profile), or "
+            "use Spark's own ways: spark.kubernetes.driver.secretKeyRef.* and executor.secretKeyRef.*, or Hadoop's "
+            "credential store, spark.hadoop.hadoop.security.credential.provider.path.",
+        )
+
+
+def _pod_name(job: Job) -> str:
+    """A name that Kubernetes takes: short, lower case, none but letters, digits and dashes, and this job's alone."""
+    plain = re.sub(r"[^a-z0-9]+", "-", f"{job.program}-{job.job_id or job.txn_id or ''}".lower()).strip("-")
+    return f"index-{plain[-50:].strip('-')}-driver"

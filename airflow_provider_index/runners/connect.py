@@ -1,0 +1,109 @@
+"""Runs an app over Spark Connect: a plain Python process beside the task, and no JVM of its own.
+
+The server is a long-lived one of the user's, at the Spark connection's address ``sc://…``. Everything else is as with
+``spark-submit``: the job goes through a named pipe, the process group ends with the task or, detached, stays.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec.structs
+
+from airflow_provider_index.own_apps import OWN_APPS
+from airflow_provider_index.runners.base import JobStatus
+from airflow_provider_index.runners.detached import DetachedSparkSubmitRunner
+from airflow_provider_index.runners.settings import CONNECT, SparkSettings
+from airflow_provider_index.runners.spark_submit import SparkSubmitRunner
+from spark_apps.bundle import Bundle
+from spark_apps.job import Job
+from spark_apps.storage.errors import InvalidInput
+
+REMOTE = "spark.remote"
+"""The name, in a job's settings, of the server's address."""
+
+
+class ConnectRunner(SparkSubmitRunner):
+    """Runs an app that works over Spark Connect and ends with the task.
+
+    The app's Python is this process's own, or the connection's ``PYSPARK_DRIVER_PYTHON``. All settings of the
+    connection go to the session; those that only a server's start can set are left out, with a warning.
+
+    :raises InvalidInput: if the connection names no Spark Connect server.
+    """
+
+    start_seconds = 30.0
+
+    def __init__(self, settings: SparkSettings, log: Any, bundle: Bundle | None = None) -> None:
+        _check(settings)
+        super().__init__(settings, log, bundle)
+
+    def status(self, handle: str) -> JobStatus:
+        """As that of the base class; the process that ended is the app's own."""
+        return _said_of_an_app(super().status(handle))
+
+    def _launch(self, job: Job, place: Path | None, output: Any) -> subprocess.Popen[str]:
+        return super()._launch(_with_server(job, self._settings), place, output)
+
+    def _command(self, binary: str, job: Job, archive: Path, application: list[str], place: Path) -> list[str]:
+        return [binary, *application]
+
+    def _surroundings(self) -> tuple[str, dict[str, str]]:
+        return _python(self._settings, self._environment())
+
+
+class DetachedConnectRunner(DetachedSparkSubmitRunner):
+    """Runs an app that works over Spark Connect and stays on the worker's host when the task has left.
+
+    :raises InvalidInput: if the connection names no Spark Connect server.
+    """
+
+    start_seconds = 30.0
+
+    def __init__(self, settings: SparkSettings, log: Any, bundle: Bundle | None = None) -> None:
+        _check(settings)
+        super().__init__(settings, log, bundle)
+
+    def _launch(self, job: Job, place: Path | None, output: Any) -> subprocess.Popen[str]:
+        return super()._launch(_with_server(job, self._settings), place, output)
+
+    def _command(self, binary: str, job: Job, archive: Path, application: list[str], place: Path) -> list[str]:
+        return [binary, *application]
+
+    def _surroundings(self) -> tuple[str, dict[str, str]]:
+        return _python(self._settings, self._environment())
+
+
+def _check(settings: SparkSettings) -> None:
+    if not settings.master.startswith(CONNECT):
+        raise InvalidInput(
+            f"The runner 'connect' was asked for, and the Spark connection's master is {settings.master}.",
+            hint=f"Give the address of a Spark Connect server as its host, {CONNECT}host with port 15002.",
+        )
+
+
+def _with_server(job: Job, settings: SparkSettings) -> Job:
+    # The token is in the address, so all of it goes through the pipe.
+    return msgspec.structs.replace(job, spark_conf={**settings.conf, **job.spark_conf, REMOTE: settings.remote})
+
+
+def _python(settings: SparkSettings, env: dict[str, str]) -> tuple[str, dict[str, str]]:
+    """The interpreter and its environment, in which the apps are found."""
+    asked = settings.environment.get("PYSPARK_DRIVER_PYTHON")
+    if asked is None:
+        # The installed package: it has been compiled, unlike the zip's.
+        paths = [str(OWN_APPS.parent), env.get("PYTHONPATH", "")]
+        env["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
+    env["PYTHONUNBUFFERED"] = "1"
+    # Left behind by another Spark in this process, they would lead pyspark to a JVM.
+    for name in ("SPARK_REMOTE", "SPARK_LOCAL_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "PYSPARK_GATEWAY_PORT"):
+        env.pop(name, None)
+    return asked or sys.executable, env
+
+
+def _said_of_an_app(status: JobStatus) -> JobStatus:
+    return JobStatus(status.running, status.detail.replace("spark-submit ended", "the app ended", 1), status.outcome)

@@ -1,0 +1,179 @@
+"""The Spark session of an app: the one that ``spark-submit`` prepared, or one of a Spark Connect server.
+
+Which it is stands in the job; the programs do not know. Versions are compared here, before any work is done.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from spark_apps.environment import DISTRIBUTION, check_app_environment
+from spark_apps.job import Job
+from spark_apps.reporting import BEFORE_END
+from spark_apps.storage.credentials import REDACTION, hadoop_settings, is_secret
+from spark_apps.storage.errors import EnvironmentMismatch, JobFailed
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger("spark_apps")
+
+REMOTE = "spark.remote"
+"""In :attr:`Job.spark_conf`: the address of a Spark Connect server, token included."""
+
+_KEYS = {f"spark.hadoop.fs.s3a.{name}" for name in ("access.key", "secret.key", "session.token")}
+_PROVIDER = "spark.hadoop.fs.s3a.aws.credentials.provider"
+_INTERRUPT_SECONDS = 0.7
+_URL_SECRET = re.compile(r"(?i)(token=)[^;]*")
+
+
+def start_session(job: Job) -> SparkSession:
+    """The Spark session of a job.
+
+    :raises EnvironmentMismatch: if Spark, libraries or versions do not fit.
+    :raises JobFailed: if the Spark Connect server does not answer.
+    """
+    check_app_environment(job.version)
+    if REMOTE in job.spark_conf:
+        return _connect(job)
+    from pyspark import SparkConf
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName(job.app_name or job.program)
+    asked = SparkConf()
+    for key, value in {**_of_storage(job, asked.contains), **job.spark_conf}.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    check_session(spark.version)
+    log.info("%s: Spark %s, application %s", job.program, spark.version, spark.sparkContext.applicationId)
+    return spark
+
+
+def _of_storage(job: Job, is_set: Callable[[str], Any]) -> dict[str, str]:
+    """The job's storage options in Hadoop's words, but for what somebody has set by its own name."""
+    told = hadoop_settings(job.table, job.storage_options)
+    if told.untold:
+        log.warning("Spark has no setting for the storage options %s; the log alone uses them.", ", ".join(told.untold))
+    conf = dict(told.conf)
+    if any(map(is_secret, conf)):
+        conf["spark.redaction.regex"] = REDACTION
+    keys = {name: value for name, value in conf.items() if name not in job.spark_conf and not is_set(name)}
+    if _PROVIDER in keys and len(_KEYS & keys.keys()) < len(_KEYS & conf.keys()):
+        # Keys of their own choice come with their own way of signing in.
+        keys = {name: value for name, value in keys.items() if name != _PROVIDER and name not in _KEYS}
+    return keys
+
+
+def check_session(running: str, remote: bool = False) -> None:
+    """Compares the Spark that runs with the Python code that speaks to it.
+
+    :param running: the version that Spark itself tells.
+    :param remote: over Spark Connect a server may be newer than its client; it only may not be older.
+    :raises EnvironmentMismatch: names both versions.
+    """
+    import pyspark
+
+    ours, theirs = (tuple(map(int, re.findall(r"\d+", version)[:3])) for version in (pyspark.__version__, running))
+    if ours == theirs or (remote and ours[:2] <= theirs[:2]):
+        return
+    what = "The Spark Connect server runs" if remote else "The jars that run are of"
+    raise EnvironmentMismatch(
+        f"{what} Spark {running}, and the Python code of Spark beside {DISTRIBUTION} is {pyspark.__version__}.",
+        hint="Install the same release on both sides: pip install "
+        + (f"pyspark-client=={running}" if remote else f"pyspark=={running} pyspark-client=={running}")
+        + " where the app's Python is.",
+    )
+
+
+def interrupt(spark: Any) -> None:
+    """Asks a Spark Connect server to end what runs for this session. It would go on for minutes else, for nobody.
+
+    Never raises and never waits for more than a second.
+    """
+    # The server may be what hangs, and whoever ends this process has little patience.
+    thread = threading.Thread(target=_interrupt_all, args=(spark,), daemon=True)
+    thread.start()
+    thread.join(_INTERRUPT_SECONDS)
+
+
+def _interrupt_all(spark: Any) -> None:
+    try:
+        spark.interruptAll()
+    except Exception as error:  # noqa: BLE001 - this process is about to end, whatever the answer
+        log.warning("The Spark Connect server was not told that the app ends: %s", type(error).__name__)
+
+
+def _end_politely(spark: Any) -> None:
+    """Has the server hear of it when this process ends before its work does."""
+    BEFORE_END.append(lambda: interrupt(spark))
+    if threading.current_thread() is not threading.main_thread():
+        return
+
+    def terminated(_number: int, _frame: Any) -> None:
+        interrupt(spark)
+        os._exit(128 + signal.SIGTERM)
+
+    signal.signal(signal.SIGTERM, terminated)
+
+
+def _connect(job: Job) -> SparkSession:
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    conf = dict(job.spark_conf)
+    remote = conf.pop(REMOTE)
+    shown = _URL_SECRET.sub(r"\1***", remote)
+    try:
+        spark = SparkSession.builder.remote(remote).create()
+        running = spark.version
+    except Exception as error:  # noqa: BLE001
+        # pyspark says this in as many ways as there are reasons: gRPC's, Python's and its own.
+        raise JobFailed(
+            f"The Spark Connect server at {shown} does not answer: {_told(error, remote)}",
+            hint="See whether it runs, whether its address and token in the Spark connection are right, and whether "
+            "this machine reaches it.",
+        ) from None
+    _end_politely(spark)
+    check_session(running, remote=True)
+    conf = {**_of_storage(job, lambda name: spark.conf.get(name, "") != ""), **conf}
+    conf.pop("spark.redaction.regex", None)  # the server's own
+    left_out = []
+    for key, value in sorted(conf.items()):
+        try:
+            spark.conf.set(key, value)
+        except PySparkException:
+            left_out.append(key)
+    if left_out:
+        log.warning(
+            "These settings are the server's own and were left out: %s. They are set where the server is started.",
+            ", ".join(left_out),
+        )
+    # Python code runs in the server's workers as well, which take the apps from here.
+    spark.addArtifacts(str(_archive()), pyfile=True)
+    log.info("%s: Spark %s at %s, session %s", job.program, running, shown, spark.session_id)
+    return spark
+
+
+def _archive() -> Path:
+    import spark_apps
+
+    beside = Path(spark_apps.__file__).parent.parent
+    if beside.is_file():
+        return beside
+    from spark_apps.bundle import make_bundle
+
+    return make_bundle().archive
+
+
+def _told(error: BaseException, remote: str) -> str:
+    text = str(error).replace(remote, "").strip()
+    details = re.search(r'details = "([^"]*)"', text)
+    said = details[1] if details else (text.splitlines() or [""])[0]
+    return _URL_SECRET.sub(r"\1***", said)[:300] or type(error).__name__
