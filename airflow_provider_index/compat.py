@@ -8,6 +8,7 @@ try:
         AirflowNotFoundException,
         AirflowSensorTimeout,
         AirflowSkipException,
+        AirflowTaskTimeout,
     )
 except ImportError:  # before they moved
     from airflow.exceptions import (
@@ -15,6 +16,7 @@ except ImportError:  # before they moved
         AirflowNotFoundException,
         AirflowSensorTimeout,
         AirflowSkipException,
+        AirflowTaskTimeout,
     )
 
 try:
@@ -22,11 +24,18 @@ try:
 except ImportError:  # before Airflow 3.2
     from airflow.configuration import conf  # type: ignore[no-redef]
 
+try:
+    from airflow.sdk.observability.stats import Stats
+except ImportError:  # before Airflow 3.2
+    from airflow.stats import Stats
+
 __all__ = [
     "AirflowFailException",
     "AirflowNotFoundException",
     "AirflowSensorTimeout",
     "AirflowSkipException",
+    "AirflowTaskTimeout",
+    "Stats",
     "conf",
     "connection_missing",
 ]

@@ -17,8 +17,17 @@ def get_provider_info() -> dict[str, Any]:
         "integrations": [{"integration-name": _NAME, "tags": ["software"]}],
         "operators": [_modules(*(f"operators.{name}" for name in _OPERATORS))],
         "sensors": [_modules("sensors.timeline")],
-        "triggers": [_modules("triggers.timeline")],
+        "triggers": [_modules("triggers.timeline", "triggers.events")],
         "hooks": [_modules("hooks.table_store")],
+        "asset-uris": [
+            {
+                "schemes": ["lakeindex"],
+                "handler": "airflow_provider_index.assets.sanitize_uri",
+                "factory": "airflow_provider_index.assets.create_asset",
+                "to_openlineage_converter": "airflow_provider_index.lineage.asset_to_dataset",
+            }
+        ],
+        "extra-links": ["airflow_provider_index.links.SparkUILink", "airflow_provider_index.links.TablePageLink"],
         "connection-types": [
             {
                 "connection-type": "index_table_store",

@@ -17,6 +17,7 @@ from airflow.sdk import BaseOperator
 from airflow_provider_index.failures import as_airflow_error
 from airflow_provider_index.hooks.table_store import TableStoreHook
 from airflow_provider_index.identity import transaction_id
+from airflow_provider_index.reporting import Reporting
 from airflow_provider_index.runners.spark_submit import SparkSubmitRunner
 from spark_apps.job import Job, Outcome, rebuild_error
 from spark_apps.storage.errors import AlreadyCommitted, InvalidInput, JobFailed, LakeIndexError, TableNotFound
@@ -27,7 +28,7 @@ from spark_apps.timeline.publish import check_windows
 from spark_apps.timeline.transactions import abort, find_receipt, live_attempts_of
 
 
-class TableOperator(BaseOperator):
+class TableOperator(Reporting, BaseOperator):
     """An operator on one table, whether or not it needs Spark.
 
     :param table: URI, absolute path, or name (``db.table``) below the connection's warehouse.
@@ -60,8 +61,9 @@ class TableOperator(BaseOperator):
     def execute(self, context: Mapping[str, Any]) -> Any:
         """Does the work. An error that a retry cannot help fails the task at once."""
         try:
-            return self.work(context)
+            return self.report(context, self.work(context))
         except LakeIndexError as error:
+            self.report_error(error)
             raise as_airflow_error(error) from error
 
     def work(self, context: Mapping[str, Any]) -> Any:

@@ -1,0 +1,152 @@
+"""Figures for Airflow's own metrics (StatsD, Datadog or OpenTelemetry, as Airflow is set up), under the names that
+docs/metrics.md lists.
+
+Only what a receipt or a plan says is counted; the lag of indexes is read from the log once a task, and only where
+Airflow sends metrics at all. A figure that cannot be had never fails a task.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from airflow_provider_index.compat import Stats, conf
+from spark_apps.timeline.model import DATA_TREE
+from spark_apps.timeline.state import State
+
+logger = logging.getLogger(__name__)
+
+PREFIX = "lakeindex"
+
+METRICS: dict[str, tuple[str, str, str]] = {
+    "commits": ("counter", "table, operation, index", "commits that tasks have made"),
+    "nothing_to_do": ("counter", "table, operation, index", "tasks that found nothing to do and committed nothing"),
+    "rows_written": ("counter", "table, operation, index", "rows in the files that commits have added"),
+    "tombstones_written": ("counter", "table, operation, index", "rows among them that remove a key"),
+    "files_written": ("counter", "table, operation, index", "files that commits have added"),
+    "bytes_written": ("counter", "table, operation, index", "bytes of these files"),
+    "files_read": ("counter", "table", "files that a query had to read, by the plan handed to `record_reading`"),
+    "files_pruned": ("counter", "table", "files that the indexes and partitions spared it"),
+    "bytes_read": ("counter", "table", "bytes that it had to read"),
+    "bytes_pruned": ("counter", "table", "bytes that it was spared"),
+    "table_version": ("gauge", "table", "newest version, after a task's commit"),
+    "index_lag_groups": ("gauge", "table, index", "file groups that an index does not fully tell of"),
+    "index_lag_versions": ("gauge", "table, index", "versions since the oldest state that it tells of such a group"),
+    "index_lag_bytes": ("gauge", "table, index", "bytes of data files that a query has to scan because of that"),
+    "task_duration": ("timing", "operator, table", "from a task's start to its receipt, deferral included"),
+    "wait": ("timing", "sensor, table", "how long a sensor has waited, in vain or not"),
+    "errors": ("counter", "operator, table, error", "tasks that ended with an error of this package, by its class"),
+    "events": ("counter", "trigger, table", "events that watchers have sent"),
+    "watch_failures": ("counter", "trigger, table", "looks of watchers that failed and will be repeated"),
+}
+"""Name (behind ``lakeindex.``) -> kind, tags, meaning. Timings are in milliseconds."""
+
+_WRITTEN = {"rows": "rows_written", "tombstones": "tombstones_written", "files": "files_written",
+            "bytes": "bytes_written"}  # fmt: skip
+_UNFIT = re.compile(r"[^A-Za-z0-9_.-]+")
+
+
+def enabled() -> bool:
+    """Whether this Airflow sends metrics."""
+    return any(
+        conf.getboolean("metrics", name, fallback=False) for name in ("statsd_on", "statsd_datadog_enabled", "otel_on")
+    )
+
+
+def label(table: str) -> str:
+    """A table as the value of a tag: its name, or the last two folders of its location."""
+    if "/" not in table:
+        return _UNFIT.sub("_", table)
+    parts = [part for part in table.partition("://")[2 if "://" in table else 0].split("/") if part]
+    return _UNFIT.sub("_", ".".join(parts[-2:]))
+
+
+def record_receipt(receipt: Mapping[str, Any], table: str, index: str | None = None) -> None:
+    """Counts one commit, or that there was nothing to do."""
+    tags = {"table": label(table), "operation": str(receipt["operation"]), "index": index or ""}
+    if receipt.get("version") is None:
+        _send("incr", "nothing_to_do", 1, tags)
+        return
+    _send("incr", "commits", 1, tags)
+    for key, name in _WRITTEN.items():
+        value = (receipt.get("metrics") or {}).get(key)
+        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+            count(name, value, **tags)
+
+
+def record_state(state: State, table: str) -> None:
+    """Shows a table's version, and how far each of its indexes lags behind."""
+    name = label(table)
+    gauge("table_version", state.version, table=name)
+    groups = state.groups(DATA_TREE)
+    for index, entry in state.indexes.items():
+        untold = sum(
+            file.bytes for group, through in entry.lag.items() for file in groups.get(group, ()) if file.place > through
+        )
+        oldest = min(entry.lag.values(), default=state.version)
+        tags = {"table": name, "index": index}
+        gauge("index_lag_groups", len(entry.lag), **tags)
+        gauge("index_lag_versions", state.version - max(oldest, 0), **tags)
+        gauge("index_lag_bytes", untold, **tags)
+
+
+def record_reading(plan: Any, table: str) -> None:
+    """Counts what a query reads and is spared.
+
+    :param plan: what ``IndexedTable.explain`` returned, or its ``to_dict()`` as a task got it by XCom.
+    :param table: the table, as operators take it.
+    """
+    told = plan if isinstance(plan, Mapping) else plan.to_dict()
+    for key, name in (("read", "read"), ("skipped", "pruned")):
+        count(f"files_{name}", int(told[f"files_{key}"]), table=label(table))
+        count(f"bytes_{name}", int(told[f"bytes_{key}"]), table=label(table))
+
+
+def record_duration(operator: str, table: str, seconds: float) -> None:
+    """Shows how long a task took."""
+    timing("task_duration", seconds, operator=operator, table=label(table))
+
+
+def record_wait(sensor: str, table: str, seconds: float) -> None:
+    """Shows how long a sensor has waited."""
+    timing("wait", seconds, sensor=sensor, table=label(table))
+
+
+def record_error(operator: str, table: str, error: BaseException) -> None:
+    """Counts a task that failed."""
+    count("errors", operator=operator, table=label(table), error=type(error).__name__)
+
+
+# --- one figure --------------------------------------------------------------------------------------------------
+
+
+def count(name: str, by: int = 1, /, **tags: str) -> None:
+    """Adds to a counter."""
+    if by:
+        _send("incr", name, by, tags)
+
+
+def gauge(name: str, value: float, **tags: str) -> None:
+    """Sets a gauge: once with tags, and once with their values in its name, for collectors that know no tags."""
+    _send("gauge", name, value, tags)
+    _send("gauge", ".".join([name, *tags.values()]), value, {})
+
+
+def timing(name: str, seconds: float, **tags: str) -> None:
+    """Sends a duration."""
+    _send("timing", name, seconds * 1000, tags)
+
+
+def _send(kind: str, name: str, value: float, tags: Mapping[str, str]) -> None:
+    told = {key: text for key, text in tags.items() if text}
+    try:
+        if kind == "incr":
+            Stats.incr(f"{PREFIX}.{name}", count=int(value), tags=told)
+        elif kind == "gauge":
+            Stats.gauge(f"{PREFIX}.{name}", value, tags=told)
+        else:
+            Stats.timing(f"{PREFIX}.{name}", value, tags=told)
+    except (OSError, ValueError) as error:  # a collector that is gone, or a name that Airflow's settings refuse
+        logger.warning("The metric %s.%s could not be sent: %s", PREFIX, name, error)
