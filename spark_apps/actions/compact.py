@@ -22,6 +22,7 @@ class CompactTable(Action):
     """
 
     operation: ClassVar[str] = "compact"
+    staging = "alone"
 
     def __init__(self, mode: CompactMode = "full", partitions: Iterable[str] | None = None) -> None:
         self.mode = check_mode(mode)

@@ -63,6 +63,7 @@ class CreateIndex(Action):
     """
 
     operation: ClassVar[str] = "create_index"
+    staging = "after"
     on_sources = "observing"
 
     def __init__(
@@ -145,14 +146,15 @@ class CreateIndex(Action):
             reads=[SCHEMA_SCOPE],
             writes=[Write(definition_scope(self.name), "replace")],
             metrics={"kind": self.kind},
-            guard=self._check_only_one,  # of two that are made at once, too
+            # Of two that are made at once, too.
+            guard=self._check_only_one if find(self.kind).unique_keys else None,
         )
         if self.deferred:
             work.actions.append(PutIndex(definition))
             return work
         cost = Cost(_plan(IndexContext(snapshot, definition, ""), "full", None))
         building = Building(attempt, find(self.kind), definition)
-        self._rounds(building)
+        self._rounds(building, 1 if attempt.stage else ROUNDS)
         building.check_counts()
         work.actions.extend([PutIndex(definition), *building.added, Cover(definition.tree, building.covered)])
         work.writes.extend(building.writes)
@@ -171,12 +173,12 @@ class CreateIndex(Action):
                     hint=f"Use {name!r}; for another number of shards drop it first, then create {self.name!r}.",
                 )
 
-    def _rounds(self, building: Building) -> None:
-        for number in range(1, ROUNDS + 1):
+    def _rounds(self, building: Building, most: int) -> None:
+        for number in range(1, most + 1):
             building.round(number)
             if self.after_round is not None:
                 self.after_round(number, building.covered)
-            if number == ROUNDS or not building.behind():
+            if number == most or not building.behind():
                 return
 
 
@@ -189,6 +191,7 @@ class RefreshIndex(Action):
     """
 
     operation: ClassVar[str] = "refresh_index"
+    staging = "after"
     on_sources = "observing"
     commits_observation = True
 
@@ -214,6 +217,14 @@ class RefreshIndex(Action):
         self._context(snapshot, "")
         if self.partitions is not None:
             self.partitions = [canonical(snapshot.table, path) for path in self.partitions]
+
+    def not_staged_because(self) -> str | None:
+        given = self.included is not None or self.schema is not None
+        return "it changes the columns of the index" if given else super().not_staged_because()
+
+    @property
+    def confinable(self) -> bool:
+        return self.mode == "incremental"
 
     def plan(self, snapshot: Snapshot) -> IndexPlan:
         """What the refresh would read."""
@@ -258,6 +269,7 @@ class CompactIndex(Action):
     """Folds the files of an index."""
 
     operation: ClassVar[str] = "compact_index"
+    staging = "alone"
     on_sources = "observing"
 
     def __init__(self, name: str, mode: CompactMode = "quick") -> None:

@@ -24,6 +24,7 @@ from spark_apps.mergetree.schema import column
 from spark_apps.mergetree.tree import DELETED, Snapshot, Tree
 from spark_apps.timeline.conflicts import KeysConflict
 from spark_apps.timeline.files import DataFile, GroupKey
+from spark_apps.timeline.keys import ByKeys
 from spark_apps.timeline.model import AddFile, Commit, Scope, group_scope
 from spark_apps.timeline.state import IndexEntry, State
 
@@ -156,4 +157,7 @@ def _by_tree(conflicts: Mapping[str, KeysConflict]) -> KeysConflict:
         own = conflicts.get(scope.name or "")
         return own is not None and own(scope, theirs)
 
-    return conflict
+    told = [own.columns for own in conflicts.values() if isinstance(own, ByKeys)]
+    if len(told) < len(conflicts):
+        return conflict
+    return ByKeys({tree: names for columns in told for tree, names in columns.items()}, conflict)

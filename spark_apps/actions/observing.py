@@ -22,11 +22,9 @@ from spark_apps.storage.errors import InvalidSchema
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.model import (
     DATA_TREE,
-    FORMAT_VERSION,
     SCHEMA_SCOPE,
     AddFile,
     AnyAction,
-    Commit,
     Cover,
     DropPartition,
     PutIndex,
@@ -37,6 +35,7 @@ from spark_apps.timeline.model import (
     Write,
     partition_scope,
 )
+from spark_apps.timeline.stages import laid_over
 from spark_apps.timeline.state import State
 
 
@@ -141,19 +140,7 @@ def difference(state: State, listing: Listing, partitions: Collection[str] | Non
 
 def folded_in(state: State, actions: Sequence[AnyAction]) -> State:
     """A state as it would be with the actions committed, under the same version: nobody has committed them."""
-    if not actions:
-        return state
-    writes = (Write(SCHEMA_SCOPE, "observed"),)
-    other = state.copy()
-    other.apply(
-        Commit(
-            FORMAT_VERSION, state.version + 1, state.instant, "observe", "", 0, state.version, writes=writes,
-            actions=tuple(actions),
-        )
-    )  # fmt: skip
-    del other.committed[""]
-    other.version = state.version
-    return other
+    return laid_over(state, actions, (Write(SCHEMA_SCOPE, "observed"),), ())
 
 
 def best_fit(timeline: Timeline, listing: Listing) -> State:

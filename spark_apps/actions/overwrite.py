@@ -59,6 +59,8 @@ class InsertOverwrite(Action):
 
     operation: ClassVar[str] = "insert_overwrite"
 
+    staging = "rows"
+
     def __init__(self, rows: DataFrame, partitions: Iterable[str] | None = None) -> None:
         self.rows = rows
         self.partitions = None if partitions is None else list(partitions)

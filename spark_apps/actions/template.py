@@ -37,6 +37,8 @@ from spark_apps.timeline.transactions import Transaction, begin, find_receipt
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from spark_apps.actions.staging import Stage
+
 logger = logging.getLogger(__name__)
 
 HEARTBEAT_SECONDS = 10.0
@@ -50,6 +52,8 @@ class TableHandle:
     timeline: Timeline
     source_options: Mapping[str, Any] | None = None
     """Options of the store that holds the rows of a registered source; never written down."""
+    stage: Stage | None = None
+    """The stage of a transaction that an action on this table becomes, instead of a commit of its own."""
 
     def snapshot(self, state: State | None = None) -> Snapshot:
         """The newest version known here, or the one given; of a registered source with its files as they are now."""
@@ -83,14 +87,16 @@ class Attempt:
     snapshot: Snapshot
     transaction: Transaction
     pulse: Pulse
+    stage: str = ""
+    """Begins the names of folders, where the work is one stage of several; empty where it is all."""
 
     def folder(self, name: str) -> str:
         """Key of a folder of this attempt for data files."""
-        return self.transaction.data_folder(name)
+        return self.transaction.data_folder(f"{self.stage}{name}")
 
     def index_folder(self, index: str, name: str) -> str:
         """Key of a folder of this attempt for files of an index."""
-        return self.transaction.index_folder(index, name)
+        return self.transaction.index_folder(index, f"{self.stage}{name}")
 
     def phase(self, name: str, done: int | None = None, total: int | None = None) -> None:
         """Says what is being done, for whoever watches the attempt."""
@@ -119,6 +125,19 @@ class Action(ABC):
     partitions: Sequence[str] | None = None
     """The partitions that it is confined to."""
 
+    staging: ClassVar[Literal["no", "rows", "alone", "after"]] = "no"
+    """Whether it can be a stage of a transaction: one that writes rows, another that works on what is committed, or one
+    that may also be made from other stages."""
+
+    def not_staged_because(self) -> str | None:
+        """Why this very action cannot be a stage; ``None`` if it can."""
+        return "it is a whole change of the table" if self.staging == "no" else None
+
+    @property
+    def confinable(self) -> bool:
+        """Whether it may be confined to the partitions of the stages that it is made from."""
+        return False
+
     def validate(self, snapshot: Snapshot) -> None:
         """Checks the arguments against the newest version known. :raises InvalidInput: (or its kin) before
         anything is done."""
@@ -138,25 +157,32 @@ def run(
     inputs: Mapping[str, Any] | None = None,
     renew_seconds: float | None = None,
 ) -> Receipt:
-    """Runs an action as one transaction.
+    """Runs an action as one transaction; or where the table is to be worked on in a stage, stages it.
 
     :param txn_id: names the intent: if it has its commit already, that commit's receipt is returned and
         nothing is done.
     :param window: epoch of the stop-write window that the caller holds.
     :param inputs: what the request records of the inputs, for people.
-    :param renew_seconds: keep the window open by signs of life, each time for so long; for its owner only.
+    :param renew_seconds: keep the window open by signs of life, each time for so long; by default as long as it was
+        opened for, up to its last moment.
     :returns: the receipt; its ``version`` is ``None`` if there was nothing to do.
     :raises CommitRefused: for each reason of that branch; nothing was changed.
     :raises CommitStateUnknown: if it is unknown whether the commit landed; try again under the same
         ``txn_id``.
     """
+    if handle.stage is not None:
+        from spark_apps.actions.staging import run_stage
+
+        return run_stage(handle, action, handle.stage)
     started = time.monotonic()
     handle.timeline.refresh()
     done = None if txn_id is None else find_receipt(handle.timeline, txn_id)
     if done is not None:  # before the arguments are checked: what the first try made would be in a retry's way
         return done
-    seen = _look(handle, action, handle.timeline.head)
+    seen = look(handle, action, handle.timeline.head)
     action.validate(seen.snapshot)  # which may say to which partitions it is confined
+    if window is not None and renew_seconds is None:
+        renew_seconds = windows.length(handle.timeline, window)
     try:
         transaction = begin(
             handle.timeline,
@@ -172,7 +198,7 @@ def run(
     try:
         with Pulse(transaction, renew_seconds=renew_seconds) as pulse:
             if transaction.base.version != seen.snapshot.state.version or action.partitions is not None:
-                seen = _look(handle, action, transaction.base)
+                seen = look(handle, action, transaction.base)
             work = action.work(Attempt(seen.snapshot, transaction, pulse))
             if work is None and seen.actions and action.commits_observation:
                 work = Work()
@@ -202,7 +228,7 @@ def run(
     return receipt
 
 
-def _look(handle: TableHandle, action: Action, state: State) -> Observation:
+def look(handle: TableHandle, action: Action, state: State) -> Observation:
     """What the action works on: the version, and of a registered source what has become of it since.
 
     :raises InvalidInput: if the action writes rows and they are somebody else's.
@@ -240,18 +266,25 @@ def _end(transaction: Transaction, cause: BaseException) -> None:
 
 
 class Pulse:
-    """Shows signs of life of an attempt from a thread of its own, as long as the ``with`` block runs."""
+    """Shows signs of life of an attempt from a thread of its own, as long as the ``with`` block runs.
+
+    :param renew_seconds: keeps the attempt's stop-write window open: once a third of it has passed, the deadline is
+        moved to so long from then.
+    :param shared: other jobs work on the attempt too.
+    """
 
     def __init__(
         self,
         transaction: Transaction,
         seconds: float = HEARTBEAT_SECONDS,
         renew_seconds: float | None = None,
+        shared: bool = False,
     ) -> None:
         self._transaction = transaction
-        self._seconds = seconds
+        self._seconds = seconds if renew_seconds is None else min(seconds, renew_seconds / 6)
         self._renew_seconds = renew_seconds
-        self._renewed = time.monotonic()
+        self._renew_at = 0.0
+        self._shared = shared
         self._ended = threading.Event()
         self._now: tuple[str, int | None, int | None] = ("begin", None, None)
         self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
@@ -262,7 +295,7 @@ class Pulse:
         CURRENT.phase(name, done, total)
 
     def __enter__(self) -> Pulse:
-        CURRENT.hold(self._transaction)
+        CURRENT.hold(self._transaction, shared=self._shared)
         self._thread.start()
         return self
 
@@ -274,9 +307,12 @@ class Pulse:
         self._thread.join()
 
     def _beat(self) -> None:
-        while not self._ended.wait(self._seconds):
+        first = True  # a window may be about to end already
+        while first or not self._ended.wait(self._seconds):
             try:
-                self._transaction.heartbeat(*self._now)
+                if not first:
+                    self._transaction.heartbeat(*self._now)
+                first = False
                 self._renew()
             except LakeIndexError as error:
                 # A beat may be lost; only a long silence counts, and a window that has ended refuses the
@@ -285,8 +321,11 @@ class Pulse:
 
     def _renew(self) -> None:
         epoch, seconds = self._transaction.requested.epoch, self._renew_seconds
-        if epoch is None or seconds is None or time.monotonic() - self._renewed < seconds / 3:
+        if epoch is None or seconds is None or time.monotonic() < self._renew_at:
             return
         # A log of this thread's own: the one of the transaction belongs to the thread that will commit.
-        windows.renew(Timeline.load(self._transaction.timeline.store), epoch, seconds)
-        self._renewed = time.monotonic()
+        timeline = Timeline.load(self._transaction.timeline.store, self._transaction.timeline.clock)
+        window = windows.find(timeline, epoch)
+        if window.deadline - timeline.clock() <= seconds * 2 / 3:
+            window = windows.renew(timeline, epoch, seconds)
+        self._renew_at = time.monotonic() + max(window.deadline - timeline.clock() - seconds * 2 / 3, seconds / 12)

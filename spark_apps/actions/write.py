@@ -46,6 +46,8 @@ _EXAMPLES = 3
 class _WriteRows(Action):
     """What upsert, insert and delete share."""
 
+    staging = "rows"
+
     @abstractmethod
     def stage(self, attempt: Attempt, tree: Tree) -> tuple[list[AddFile], Spread]:
         """Stages deltas of the table's own tree, into the attempt's folder ``rows``."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import copy
+import dataclasses
+from typing import TYPE_CHECKING, Any, Self
 
+from spark_apps.actions.staging import Stage
 from spark_apps.actions.template import Action, TableHandle, run
 from spark_apps.mergetree.tree import ForeignFiles, Snapshot
 from spark_apps.query.describe import (
@@ -78,10 +81,19 @@ class Face:
         """All commits up to this version, oldest first."""
         return history_of(self._handle.timeline, self.version)
 
+    def in_stage(self, stage: Stage) -> Self:
+        """The same table, whose next action is staged for a transaction and committed with its other stages.
+
+        :param stage: of a transaction that :func:`spark_apps.timeline.transactions.begin` began.
+        """
+        other = copy.copy(self)
+        other._handle = dataclasses.replace(self._handle, stage=stage)
+        return other
+
     # --- inside -----------------------------------------------------------------------------------------------
 
     def _run(self, action: Action, txn_id: str | None, window: int | None) -> Receipt:
-        self._check_writable()
+        self._check_not_pinned()
         return self._moved_to(run(self._handle, action, txn_id=txn_id, window=window))
 
     def _moved_to(self, receipt: Receipt) -> Receipt:
@@ -95,6 +107,15 @@ class Face:
         return receipt
 
     def _check_writable(self) -> None:
+        """For what commits by itself."""
+        self._check_not_pinned()
+        if self._handle.stage is not None:
+            raise InvalidInput(
+                f"This cannot be done in stage {self._handle.stage.name!r} of a transaction: it commits by itself.",
+                hint="Do it before or after the transaction.",
+            )
+
+    def _check_not_pinned(self) -> None:
         if self._pinned:
             raise InvalidInput(
                 f"This table was loaded as of version {self.version}, which can only be read.",

@@ -25,6 +25,7 @@ from spark_apps.mergetree.tree import Tree
 from spark_apps.storage.errors import InvalidInput, StorageError, VerificationFailed
 from spark_apps.storage.store import ObjectStore
 from spark_apps.timeline.conflicts import KeysConflict
+from spark_apps.timeline.keys import ByKeys
 from spark_apps.timeline.model import AddFile, Commit, IndexDefinition, Scope, TableDefinition
 
 _EXAMPLES = 3
@@ -144,7 +145,7 @@ def _keys_conflict(store: ObjectStore, tree: Tree, mine: Sequence[AddFile]) -> K
         except StorageError:
             return True  # what cannot be read may hold a key of ours; the caller tries again on the new state
 
-    return conflict
+    return ByKeys({tree.name: tuple(map(tree.stored, tree.key))}, conflict)
 
 
 def _read_keys(store: ObjectStore, tree: Tree, files: Sequence[AddFile]) -> Any:
