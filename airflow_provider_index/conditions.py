@@ -1,14 +1,15 @@
-"""What sensors and triggers wait for, as questions to a timeline that answer at once."""
+"""What sensors and triggers wait for, as questions to a timeline that was just read; they answer at once."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
 
-from spark_apps.storage.errors import DrainTimeout
+from spark_apps.storage.errors import DrainTimeout, IndexNotFound
 from spark_apps.timeline import windows
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.model import Commit, Receipt
+from spark_apps.timeline.state import IndexEntry
 
 _SAME_ROWS = frozenset({"compact", "rescale", "create"})
 
@@ -24,7 +25,6 @@ def new_commit(
     :param operations: only these; windows, aborts and expiries count only if they are named here.
     :param partition: only commits that wrote into this partition.
     """
-    timeline.refresh()
     wanted = None if operations is None else frozenset(operations)
     for commit in timeline.commits(after=after):
         named = bool(commit.writes) if wanted is None else commit.operation in wanted
@@ -51,6 +51,43 @@ def writers_drained(
     except DrainTimeout:
         return None
     return {"epoch": epoch, "aborted": aborted}
+
+
+def index_fresh(
+    timeline: Timeline, index: str, *, partitions: Iterable[str] | None = None, within_commits: int = 0
+) -> dict[str, Any] | None:
+    """Whether an active index covers all rows, or lacks no more than the newest commits.
+
+    :param partitions: only these, as paths.
+    :param within_commits: how many commits of the table it may be behind.
+    :raises IndexNotFound:
+    """
+    head = timeline.head
+    entry = _index_of(timeline, index)
+    if not entry.active:
+        return None
+    wanted = None if partitions is None else frozenset(partitions)
+    behind = [through for (partition, _), through in entry.lag.items() if wanted is None or partition in wanted]
+    lag = max((head.version - through for through in behind), default=0)
+    return None if lag > within_commits else {"index": index, "version": head.version, "lag": lag}
+
+
+def index_in_state(timeline: Timeline, index: str, states: Iterable[str]) -> dict[str, Any] | None:
+    """Whether an index is in one of the states: creating, active, disabled, or ``absent`` for none of that name."""
+    entry = timeline.head.indexes.get(index)
+    state = "absent" if entry is None else str(entry.state)
+    return {"index": index, "version": timeline.head.version, "state": state} if state in set(states) else None
+
+
+def _index_of(timeline: Timeline, index: str) -> IndexEntry:
+    entry = timeline.head.indexes.get(index)
+    if entry is None:
+        raise IndexNotFound(
+            f"The table {timeline.store.uri} has no index {index!r}; it has "
+            f"{', '.join(sorted(timeline.head.indexes)) or 'none'}.",
+            hint="Correct the name, or wait for it with IndexStateSensor(states=['active']).",
+        )
+    return entry
 
 
 def touches(commit: Commit, partition: str) -> bool:

@@ -50,6 +50,19 @@ def once(context: Mapping[str, Any], key: str, make: Callable[[], Any]) -> Any:
     return value
 
 
+def remember(context: Mapping[str, Any], key: str, value: Any) -> None:
+    """Keeps a value, as JSON types, for later tries and for what comes after a clear. Before Airflow 3.3 it is lost."""
+    memory = context.get("task_state_store")
+    if memory is not None:
+        memory.set(_PREFIX + key, value)
+
+
+def recall(context: Mapping[str, Any], key: str) -> Any:
+    """What was kept last, or ``None``."""
+    memory = context.get("task_state_store")
+    return None if memory is None else memory.get(_PREFIX + key)
+
+
 def tries_allowed(context: Mapping[str, Any]) -> int:
     """A number that stays the same through a task's retries and grows with every clear."""
     return int(getattr(context["ti"], "max_tries", 0) or 0)

@@ -125,9 +125,13 @@ class TableStoreHook(BaseHook):
 
         :raises TableNotFound: :raises LogVanished:
         """
+        return Timeline.load(self.log_store(table))
+
+    def log_store(self, table: str) -> Store:
+        """The store of the log of a table, or of the source registered there; of none, where a table's would be."""
         location = self.locate(table)
         log = Warehouse(self.warehouse, self.storage_options).log_of(location)
-        return Timeline.load(log or Store(location, self.storage_options))
+        return log or Store(location, self.storage_options)
 
     def get_conn(self) -> Any:
         """The store of the warehouse."""

@@ -14,14 +14,19 @@ from typing import Any, ClassVar
 
 from airflow.sdk import BaseOperator
 
+from airflow_provider_index.compat import conf as airflow_conf
 from airflow_provider_index.failures import as_airflow_error
 from airflow_provider_index.hooks.table_store import TableStoreHook
 from airflow_provider_index.identity import transaction_id
+from airflow_provider_index.operators.detached import DetachedJobs
 from airflow_provider_index.reporting import Reporting
-from airflow_provider_index.runners.spark_submit import SparkSubmitRunner
+from airflow_provider_index.runners.base import Runner
+from airflow_provider_index.runners.choosing import make_runner
 from spark_apps.job import Job, Outcome, rebuild_error
 from spark_apps.storage.errors import AlreadyCommitted, InvalidInput, JobFailed, LakeIndexError, TableNotFound
+from spark_apps.storage.store import Store
 from spark_apps.timeline.conflicts import Intent
+from spark_apps.timeline.jobs import SILENT_SECONDS
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.model import Receipt, Write, table_scope
 from spark_apps.timeline.publish import check_windows
@@ -35,6 +40,8 @@ class TableOperator(Reporting, BaseOperator):
     :param table_conn_id: an ``index_table_store`` connection: warehouse, storage options, which Spark.
     :param rerun: any text. Another text makes another transaction of a task that has committed already, for
         instance after a restore took its commit back.
+    :param deferrable: wait in the triggerer instead of in a worker, where there is something to wait for; Airflow's
+        ``default_deferrable`` by default.
     """
 
     template_fields: Sequence[str] = ("table", "table_conn_id", "rerun")
@@ -46,12 +53,14 @@ class TableOperator(Reporting, BaseOperator):
         table: str,
         table_conn_id: str = TableStoreHook.default_conn_name,
         rerun: str | None = None,
+        deferrable: bool | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.table = table
         self.table_conn_id = table_conn_id
         self.rerun = rerun
+        self.deferrable = defer_by_default() if deferrable is None else deferrable
 
     @cached_property
     def hook(self) -> TableStoreHook:
@@ -79,14 +88,17 @@ class TableOperator(Reporting, BaseOperator):
         return self.hook.locate(self.table)
 
 
-class SparkTableOperator(TableOperator):
-    """An operator whose work is done by one of the bundled apps.
+class SparkTableOperator(DetachedJobs, TableOperator):
+    """An operator whose work is done by one of the bundled apps. With ``deferrable`` the app runs detached, and the
+    task leaves its slot until it has ended.
 
     :param spark_conn_id: a ``spark`` connection; the one that the table's connection names by default.
     :param conf: Spark settings, over those of the connection.
     :param window: epoch of the stop-write window that the work is done in.
-    :param poll_interval: seconds between two looks at the app.
+    :param poll_interval: seconds between two looks at the app; 1, and 5 from the triggerer.
     :param plan_only: return a plan of the work and commit nothing.
+    :param runner: what runs the app, over what the Spark connection names.
+    :param silent_seconds: after how long without a sign of life an app that is watched on storage is taken for dead.
     """
 
     program: ClassVar[str]
@@ -99,8 +111,10 @@ class SparkTableOperator(TableOperator):
         spark_conn_id: str | None = None,
         conf: Mapping[str, Any] | None = None,
         window: int | str | None = None,
-        poll_interval: float = 1.0,
+        poll_interval: float | None = None,
         plan_only: bool = False,
+        runner: str | None = None,
+        silent_seconds: float = SILENT_SECONDS,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -111,7 +125,9 @@ class SparkTableOperator(TableOperator):
         self.window = window
         self.poll_interval = poll_interval
         self.plan_only = plan_only
-        self._runner: SparkSubmitRunner | None = None
+        self.runner = runner
+        self.silent_seconds = silent_seconds
+        self._runner: Runner | None = None
         self._handle = ""
         self._txn_id: str | None = None
         self._killed = False
@@ -152,17 +168,33 @@ class SparkTableOperator(TableOperator):
 
     def work(self, context: Mapping[str, Any]) -> Any:
         if not self.commits():
-            outcome = self._run(context, None)
-            return self.finish(outcome_of(outcome))
+            self.end_earlier_jobs(context, None)
+            return self.conclude(None, self._run(context, None))
         self._txn_id = txn_id = transaction_id(context, self.inputs)
-        wanted = self.transactions(txn_id)
-        found = self._receipts(wanted)
-        if len(found) == len(wanted):
+        done = self.already_done(txn_id)
+        if done is not None:
             self.log.info("Transaction %s has committed already; nothing is written again.", txn_id)
-            return self._hand_on(found)
+            return done
+        self.end_earlier_jobs(context, txn_id)
         self._abort_attempts("replaced by a retry")
         self._check_windows(txn_id)
-        outcome = self._run(context, txn_id)
+        return self.conclude(txn_id, self._run(context, txn_id))
+
+    def already_done(self, txn_id: str) -> Any:
+        """What goes to XCom if an earlier try has committed all of it, else ``None``."""
+        found = self._receipts(self.transactions(txn_id))
+        return self._hand_on(found) if len(found) == len(self.transactions(txn_id)) else None
+
+    def conclude(self, txn_id: str | None, outcome: Outcome | None) -> Any:
+        """What goes to XCom after the app has ended.
+
+        :param txn_id: ``None`` for work that commits nothing.
+        :param outcome: what the app answered; it counts only where the timeline does not say otherwise.
+        :raises LakeIndexError: the app's own error, or :class:`JobFailed`.
+        """
+        if txn_id is None:
+            return self.finish(outcome_of(outcome))
+        wanted = self.transactions(txn_id)
         found = self._receipts(wanted)
         if len(found) == len(wanted):
             return self._hand_on(found)
@@ -181,17 +213,51 @@ class SparkTableOperator(TableOperator):
             hint="See the app's lines above; a retry begins again under the same transaction.",
         )
 
+    def landed(self, txn_id: str | None) -> bool:
+        """Whether all that the task was to commit stands in the timeline."""
+        return txn_id is not None and self.already_done(txn_id) is not None
+
+    def jobs_store(self) -> Store | None:
+        """Where the folders of this task's jobs are, with the log of its table; ``None`` if there is no place."""
+        return self.hook.log_store(self.table)
+
+    def has_log(self) -> bool:
+        """Whether earlier tries may have left jobs there. Looking would make the folder of a table that is not."""
+        return self._timeline() is not None
+
     def on_kill(self) -> None:
         """Ends the app with all its processes and aborts its attempt, so that nothing of it can commit any
         more."""
         self._killed = True
-        if self._runner is not None:
+        if self._submission is not None:
+            self.cancel_job(self._submission, "the task was killed")
+        if self._runner is not None and (self._submission is None or not self._submission.handle):
             self._runner.cancel(self._handle)
-        self._abort_attempts("the task was killed")
+        if self._submission is None:
+            self._abort_attempts("the task was killed")
 
     def _run(self, context: Mapping[str, Any], txn_id: str | None) -> Outcome | None:
+        settings = self.hook.spark_settings(self.spark_conn_id).with_conf(self.conf)
+        self._runner = runner = make_runner(settings, self.log, detached=self.deferrable, runner=self.runner)
+        job = self.job(context, txn_id)
+        try:
+            if runner.detached:
+                return self.submit_detached(context, runner, job)
+            self._handle = runner.submit(job)
+            while (status := runner.status(self._handle)).running:
+                time.sleep(self.poll_interval or 1.0)
+        finally:
+            runner.close()
+        if self._killed:
+            raise JobFailed(f"The task was killed while {self.program} ran; the app was ended.")
+        if status.outcome is None:
+            raise JobFailed(f"The app {self.program} gave no answer; {status.detail}.")
+        return status.outcome
+
+    def job(self, context: Mapping[str, Any], txn_id: str | None) -> Job:
+        """What the app is told."""
         ti = context["ti"]
-        job = Job(
+        return Job(
             program=self.program,
             table=self.location(),
             arguments=self.arguments(),
@@ -201,19 +267,6 @@ class SparkTableOperator(TableOperator):
             plan_only=self.plan_only,
             app_name=f"{ti.dag_id}.{ti.task_id}",
         )
-        settings = self.hook.spark_settings(self.spark_conn_id).with_conf(self.conf)
-        self._runner = runner = SparkSubmitRunner(settings, self.log)
-        try:
-            self._handle = runner.submit(job)
-            while (status := runner.status(self._handle)).running:
-                time.sleep(self.poll_interval)
-        finally:
-            runner.close()
-        if self._killed:
-            raise JobFailed(f"The task was killed while {self.program} ran; the app was ended.")
-        if status.outcome is None:
-            raise JobFailed(f"The app {self.program} gave no answer; {status.detail}.")
-        return status.outcome
 
     def _receipts(self, txn_ids: list[str]) -> list[Receipt]:
         """The receipts of those transactions that have committed."""
@@ -284,6 +337,11 @@ class IndexOperator(SparkTableOperator):
     def __init__(self, *, index: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.index = index
+
+
+def defer_by_default() -> bool:
+    """Airflow's setting ``[operators] default_deferrable``."""
+    return bool(airflow_conf.getboolean("operators", "default_deferrable", fallback=False))
 
 
 def epoch_of(window: int | str | None) -> int | None:

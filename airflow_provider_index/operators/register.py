@@ -7,6 +7,7 @@ from typing import Any
 
 from airflow_provider_index.operators.base import SparkTableOperator
 from spark_apps.storage.errors import TableNotFound
+from spark_apps.storage.store import Store
 from spark_apps.timeline.log import Timeline
 
 
@@ -56,12 +57,19 @@ class RegisterTableOperator(SparkTableOperator):
             "record_key": self.record_key,
         }
 
+    def jobs_store(self) -> Store | None:
+        """Where the log is or will be; never in the source."""
+        return Store(self._log_place(), self.hook.storage_options)
+
     def _timeline(self) -> Timeline | None:
         if self.index_root is None and self.name is None:
             return super()._timeline()
-        location = self.location().rstrip("/")
-        root = self.index_root or f"{location.rpartition('/')[0]}/_indexes"
         try:
-            return self.hook.timeline(f"{root.rstrip('/')}/{self.name or location.rpartition('/')[2]}")
+            return self.hook.timeline(self._log_place())
         except TableNotFound:
             return None
+
+    def _log_place(self) -> str:
+        location = self.location().rstrip("/")
+        root = self.index_root or f"{location.rpartition('/')[0]}/_indexes"
+        return f"{root.rstrip('/')}/{self.name or location.rpartition('/')[2]}"

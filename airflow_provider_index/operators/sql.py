@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_index.hooks.table_store import TableStoreHook
-from airflow_provider_index.identity import transaction_id
 from airflow_provider_index.operators.base import SparkTableOperator, outcome_of
+from spark_apps.job import Outcome
 from spark_apps.storage.errors import InvalidInput, InvalidName, JobFailed, TableNotFound
+from spark_apps.storage.store import Store
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.model import Receipt
 from spark_apps.timeline.warehouse import Warehouse
@@ -62,20 +63,29 @@ class IndexSQLOperator(SparkTableOperator):
 
     # --- the work ---------------------------------------------------------------------------------------------
 
-    def work(self, context: Mapping[str, Any]) -> Any:
+    def commits(self) -> bool:
+        return any(statement.commits for statement in self.statements())
+
+    def already_done(self, txn_id: str) -> Any:
         statements = self.statements()
-        if not any(statement.commits for statement in statements):
-            return self._finish(outcome_of(self._run(context, None)).value)
-        self._txn_id = txn_id = transaction_id(context, self.inputs)
         done = self._committed(statements, txn_id)
-        if len(done) == len(statements):
-            self.log.info("All %s statements have committed already; nothing is done again.", len(done))
-            return self._finish([done[statement.source.number] for statement in statements])
-        self._abort_attempts("replaced by a retry")
-        self._check_windows(txn_id)
-        told = outcome_of(self._run(context, txn_id)).value
+        if len(done) != len(statements):
+            return None
+        return self._finish([done[statement.source.number] for statement in statements])
+
+    def conclude(self, txn_id: str | None, outcome: Outcome | None) -> Any:
+        if outcome is None and txn_id is not None and (done := self.already_done(txn_id)) is not None:
+            return done
+        told = outcome_of(outcome).value
         self._check(told)
         return self._finish(told)
+
+    def jobs_store(self) -> Store | None:
+        """Below the warehouse."""
+        return None if self.hook.warehouse is None else Store(self.hook.warehouse, self.hook.storage_options)
+
+    def has_log(self) -> bool:
+        return True
 
     def _committed(self, statements: list[Statement], txn_id: str) -> dict[int, dict[str, Any]]:
         """Number of a statement -> its answer, for those that have their commit."""

@@ -58,7 +58,10 @@ class Runner(Protocol):
 
     def cancel(self, handle: str) -> None:
         """Ends the app and everything it started, within five seconds, as far as it can be reached from here.
-        No error if it has ended already."""
+        No error if it has ended already.
+
+        :param handle: empty where ``submit`` of this runner has not returned yet.
+        """
         ...
 
     def close(self) -> None:

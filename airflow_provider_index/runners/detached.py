@@ -86,7 +86,12 @@ class DetachedSparkSubmitRunner(SparkSubmitRunner):
         return JobStatus(False, f"its processes are gone; the last lines of {where.log}:\n{last_lines(where.log)}")
 
     def cancel(self, handle: str) -> None:
-        """Ends the process group, if it is on this host and still the one that was started."""
+        """Ends the process group, if it is on this host and still the one that was started.
+
+        :param handle: empty while ``submit`` is at work in this process.
+        """
+        if not handle:
+            return self._end()
         where = _read(handle)
         if where.host == processes.this_host() and _is_there(where):
             processes.end_group(where.pid, self.polite_seconds)

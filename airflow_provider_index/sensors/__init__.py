@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
-from airflow_provider_index.sensors.timeline import TableCommitSensor, WritersDrainedSensor
+from airflow_provider_index.sensors.timeline import (
+    IndexFreshnessSensor,
+    IndexStateSensor,
+    TableCommitSensor,
+    WritersDrainedSensor,
+)
 
-__all__ = ["TableCommitSensor", "WritersDrainedSensor"]
+__all__ = ["IndexFreshnessSensor", "IndexStateSensor", "TableCommitSensor", "WritersDrainedSensor"]

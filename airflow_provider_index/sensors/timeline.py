@@ -1,5 +1,5 @@
-"""Sensors for a new commit and for drained writers: in a worker, rescheduled, or deferred, with the same
-questions."""
+"""Sensors for a new commit, drained writers, and the state and freshness of an index: in a worker, rescheduled, or
+deferred, with the same questions."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from airflow_provider_index.hooks.table_store import TableStoreHook
 from airflow_provider_index.identity import once
 from airflow_provider_index.operators.base import epoch_of
 from airflow_provider_index.triggers.timeline import (
+    IndexFreshnessTrigger,
+    IndexStateTrigger,
     TableCommitTrigger,
     TimelineTrigger,
     WritersDrainedTrigger,
@@ -24,6 +26,8 @@ from airflow_provider_index.triggers.timeline import (
 from spark_apps.job import ErrorDocument, rebuild_error
 from spark_apps.storage.errors import InvalidInput, LakeIndexError
 from spark_apps.timeline import windows
+
+_STATES = frozenset({"creating", "active", "disabled", "absent"})
 
 
 class TimelineSensor(BaseSensorOperator):
@@ -178,3 +182,52 @@ class WritersDrainedSensor(TimelineSensor):
         if self.patience is not None:
             abort_at = shared["deadline"] - self.timeout + self.patience
         return WritersDrainedTrigger(epoch=epoch, silent_seconds=self.silent_seconds, abort_at=abort_at, **shared)
+
+
+class IndexFreshnessSensor(TimelineSensor):
+    """Waits until an active index covers its table, and hands on ``index``, ``version`` (of the table) and ``lag``.
+
+    :param index: name of the index; one that is not there fails the task at once.
+    :param partitions: only these, as paths (``dt=2024-11-11``); all by default.
+    :param within_commits: how many commits of the table the index may be behind.
+    """
+
+    template_fields: Sequence[str] = (*TimelineSensor.template_fields, "index", "partitions")
+
+    def __init__(
+        self, *, index: str, partitions: Sequence[str] | None = None, within_commits: int = 0, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        self.index = index
+        self.partitions = partitions
+        self.within_commits = within_commits
+
+    def trigger(self, context: Mapping[str, Any], **shared: Any) -> TimelineTrigger:
+        partitions = None if self.partitions is None else list(self.partitions)
+        return IndexFreshnessTrigger(
+            index=self.index, partitions=partitions, within_commits=self.within_commits, **shared
+        )
+
+
+class IndexStateSensor(TimelineSensor):
+    """Waits until an index is in a state, and hands on ``index``, ``version`` (of the table) and ``state``.
+
+    :param index: name of the index.
+    :param states: ``creating``, ``active``, ``disabled``, or ``absent`` for an index that is not there.
+    """
+
+    template_fields: Sequence[str] = (*TimelineSensor.template_fields, "index", "states")
+
+    def __init__(self, *, index: str, states: Sequence[str] = ("active",), **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.index = index
+        self.states = states
+
+    def trigger(self, context: Mapping[str, Any], **shared: Any) -> TimelineTrigger:
+        states = [self.states] if isinstance(self.states, str) else list(self.states)
+        if unknown := set(states) - _STATES:
+            raise InvalidInput(
+                f"An index is never {', '.join(sorted(unknown))}.",
+                hint=f"Wait for one of {', '.join(sorted(_STATES))}.",
+            )
+        return IndexStateTrigger(index=self.index, states=states, **shared)

@@ -15,8 +15,9 @@ import msgspec
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 from asgiref.sync import sync_to_async
 
-from airflow_provider_index.conditions import new_commit, writers_drained
+from airflow_provider_index.conditions import index_fresh, index_in_state, new_commit, writers_drained
 from airflow_provider_index.hooks.table_store import TableStoreHook
+from airflow_provider_index.triggers.polling import polled
 from spark_apps.job import describe_error
 from spark_apps.storage.errors import LakeIndexError, StorageUnavailable
 from spark_apps.timeline.log import Timeline
@@ -58,29 +59,39 @@ class TimelineTrigger(BaseTrigger):
         }
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        timeline: Timeline | None = None
-        while True:
-            try:
-                if timeline is None:
-                    # Connections are asked of the supervisor, which answers only on the event loop's own
-                    # thread.
-                    store = await sync_to_async(TableStoreHook(self.table_conn_id).store)(self.table)
-                    timeline = await asyncio.to_thread(Timeline.load, store)
-                found = await asyncio.to_thread(self.look, timeline)
-            except StorageUnavailable as error:
-                # It may pass, and there is a deadline.
-                self.log.warning("%s", error)
-                timeline = found = None
-            except LakeIndexError as error:
-                yield TriggerEvent({"status": "error", "error": msgspec.to_builtins(describe_error(error))})
-                return
-            if found is not None:
-                yield TriggerEvent({"status": "done", "value": found})
-                return
-            if time.time() > self.deadline:
-                yield TriggerEvent({"status": "timeout"})
-                return
-            await asyncio.sleep(self.poll_interval)
+        key = ("timeline", self.table, self.table_conn_id)
+        reached = True
+        async with polled(key, self._open, _refresh, self.look, self.poll_interval) as rounds:
+            async for found in rounds:
+                if isinstance(found, StorageUnavailable):
+                    # It may pass, and there is a deadline.
+                    if reached:
+                        self.log.warning("%s", found)
+                    reached = False
+                elif isinstance(found, LakeIndexError):
+                    yield TriggerEvent({"status": "error", "error": msgspec.to_builtins(describe_error(found))})
+                    return
+                elif isinstance(found, Exception):
+                    raise found
+                elif found is not None:
+                    yield TriggerEvent({"status": "done", "value": found})
+                    return
+                else:
+                    reached = True
+                if time.time() > self.deadline:
+                    yield TriggerEvent({"status": "timeout"})
+                    return
+
+    async def _open(self) -> Timeline:
+        # Connections are asked of the supervisor, which answers only on the event loop's own thread.
+        store = await sync_to_async(TableStoreHook(self.table_conn_id).log_store)(self.table)
+        return await asyncio.to_thread(Timeline.load, store)
+
+
+def _refresh(timeline: Timeline) -> Timeline:
+    """Once for all who wait; what they look at is then in memory."""
+    timeline.refresh()
+    return timeline
 
 
 class TableCommitTrigger(TimelineTrigger):
@@ -99,9 +110,12 @@ class TableCommitTrigger(TimelineTrigger):
         self.after = after
         self.operations = operations
         self.partition = partition
+        self._looked = after
 
     def look(self, timeline: Timeline) -> dict[str, Any] | None:
-        return new_commit(timeline, self.after, self.operations, self.partition)
+        found = new_commit(timeline, self._looked, self.operations, self.partition)
+        self._looked = max(self._looked, timeline.head.version)
+        return found
 
     def own_arguments(self) -> dict[str, Any]:
         return {"after": self.after, "operations": self.operations, "partition": self.partition}
@@ -126,3 +140,36 @@ class WritersDrainedTrigger(TimelineTrigger):
 
     def own_arguments(self) -> dict[str, Any]:
         return {"epoch": self.epoch, "silent_seconds": self.silent_seconds, "abort_at": self.abort_at}
+
+
+class IndexFreshnessTrigger(TimelineTrigger):
+    """Fires once an index covers its table; see :func:`airflow_provider_index.conditions.index_fresh`."""
+
+    def __init__(
+        self, *, index: str, partitions: list[str] | None = None, within_commits: int = 0, **shared: Any
+    ) -> None:
+        super().__init__(**shared)
+        self.index = index
+        self.partitions = partitions
+        self.within_commits = within_commits
+
+    def look(self, timeline: Timeline) -> dict[str, Any] | None:
+        return index_fresh(timeline, self.index, partitions=self.partitions, within_commits=self.within_commits)
+
+    def own_arguments(self) -> dict[str, Any]:
+        return {"index": self.index, "partitions": self.partitions, "within_commits": self.within_commits}
+
+
+class IndexStateTrigger(TimelineTrigger):
+    """Fires once an index is in one of the states; see :func:`airflow_provider_index.conditions.index_in_state`."""
+
+    def __init__(self, *, index: str, states: list[str], **shared: Any) -> None:
+        super().__init__(**shared)
+        self.index = index
+        self.states = states
+
+    def look(self, timeline: Timeline) -> dict[str, Any] | None:
+        return index_in_state(timeline, self.index, self.states)
+
+    def own_arguments(self) -> dict[str, Any]:
+        return {"index": self.index, "states": self.states}

@@ -1,0 +1,212 @@
+"""The part of a Spark operator that is about apps which outlive it: submit and leave, come back and read how it went.
+
+The task defers to a trigger that watches the job's folder; where it does not defer and the runner's apps live
+elsewhere all the same, it watches the folder itself. Jobs of earlier tries are ended before a new one begins.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import msgspec
+import msgspec.structs
+
+from airflow_provider_index.compat import AirflowTaskTimeout
+from airflow_provider_index.failures import as_airflow_error
+from airflow_provider_index.hooks.table_store import TableStoreHook
+from airflow_provider_index.identity import make_id, recall, remember
+from airflow_provider_index.runners.base import Runner
+from airflow_provider_index.runners.detached import last_lines_of
+from airflow_provider_index.submission import JobWatch, Submission, cancel
+from airflow_provider_index.triggers.jobs import JobTrigger
+from spark_apps.job import ErrorDocument, Job, Outcome, rebuild_error
+from spark_apps.storage.errors import InvalidInput, JobFailed, LakeIndexError, StorageUnavailable
+from spark_apps.storage.store import Store
+from spark_apps.timeline.jobs import SILENT_SECONDS, JobFolder, list_jobs, new_job_id, sweep, unfinished
+
+_MEMORY = "job"
+_POLL_SECONDS = 5.0
+
+
+class DetachedJobs:
+    """Mixed into the Spark operators."""
+
+    silent_seconds: float = SILENT_SECONDS
+    poll_interval: float | None
+    deferrable: bool
+    spark_conn_id: str | None
+    runner: str | None
+    table_conn_id: str
+    program: ClassVar[str]
+
+    _submission: Submission | None = None
+    _killed: bool = False
+
+    if TYPE_CHECKING:
+        log: Any
+        hook: TableStoreHook
+        defer: Callable[..., Any]
+        execution_timeout: timedelta | None
+
+        def conclude(self, txn_id: str | None, outcome: Outcome | None) -> Any: ...
+        def jobs_store(self) -> Store | None: ...
+        def has_log(self) -> bool: ...
+        def landed(self, txn_id: str | None) -> bool: ...
+        def report(self, context: Mapping[str, Any], result: Any) -> Any: ...
+        def report_error(self, error: BaseException) -> None: ...
+
+    # --- submit and leave -------------------------------------------------------------------------------------
+
+    def submit_detached(self, context: Mapping[str, Any], runner: Runner, job: Job) -> Outcome | None:
+        """Hands the job over and defers. Where the task is not to defer, waits and returns the answer."""
+        store = self.jobs_store()
+        if store is None:
+            raise InvalidInput(
+                f"There is no place to watch the app at: the connection {self.table_conn_id!r} names no warehouse.",
+                hint="Fill it in, or leave deferrable out.",
+            )
+        limit = self.execution_timeout
+        deadline = None if limit is None else time.time() + limit.total_seconds()
+        job_id = new_job_id(intent_of(context, job.txn_id), context["ti"].try_number)
+        submission = Submission(
+            job_id=job_id,
+            jobs_at=store.uri,
+            table_conn_id=self.table_conn_id,
+            spark_conn_id=self.spark_conn_id,
+            runner=self.runner,
+            deadline=deadline,
+            silent_seconds=self.silent_seconds,
+            start_seconds=runner.start_seconds,
+        )
+        folder = JobFolder(store, job_id)
+        folder.want()
+        # Before it is there: a worker that is lost from here on leaves a trace for the next try.
+        self._remember(context, submission)
+        job = msgspec.structs.replace(job, detached=True, job_id=job_id, jobs_at=store.uri, deadline=deadline)
+        try:
+            handle = runner.submit(job)
+        except BaseException:
+            folder.cancel("it was not handed over")
+            raise
+        submission = msgspec.structs.replace(submission, handle=handle)
+        self._remember(context, submission)
+        if not self.deferrable:
+            return self._wait_here(runner, submission, folder, job.txn_id)
+        self.log.info("Job %s is on its way; the task leaves its slot and waits in the triggerer.", job_id)
+        self.defer(
+            trigger=JobTrigger(submission=submission.to_dict(), poll_interval=self.poll_interval or _POLL_SECONDS),
+            method_name="execute_complete",
+            kwargs={"submission": submission.to_dict(), "txn_id": job.txn_id},
+        )
+        return None
+
+    def execute_complete(
+        self, context: Mapping[str, Any], event: Mapping[str, Any], submission: Mapping[str, Any], txn_id: str | None
+    ) -> Any:
+        """Goes on where the trigger has fired: reads how the app ended, and what stands in the timeline."""
+        try:
+            self._submission = Submission.from_dict(submission)
+            outcome = self._end_of(self._submission, event["status"], txn_id, event.get("error"))
+            return self.report(context, self.conclude(txn_id, outcome))
+        except LakeIndexError as error:
+            self.report_error(error)
+            raise as_airflow_error(error) from error
+
+    def _end_of(self, submission: Submission, status: str, txn_id: str | None, error: Any = None) -> Outcome | None:
+        """How the app ended. One that has not, is ended here."""
+        folder = submission.folder(self.hook.storage_options)
+        outcome = folder.outcome()
+        if outcome is not None:
+            if outcome.error is not None:
+                self._log_last_lines(submission)
+            folder.remove()
+            return outcome
+        if status == "done":
+            raise JobFailed(f"The app {self.program} has ended, and its answer is gone from {folder.store.uri}.")
+        reason = {"timeout": "its time was over", "dead": "it gave no sign of life"}.get(status, "it cannot be watched")
+        self.cancel_job(submission, reason)
+        if self.landed(txn_id):
+            return None
+        self._log_last_lines(submission)
+        if status == "timeout":
+            raise AirflowTaskTimeout(f"{self.program} was ended: execution_timeout is over.")
+        if error is not None:
+            raise rebuild_error(msgspec.convert(error, ErrorDocument))
+        raise JobFailed(
+            f"The app {self.program} gave no sign of life for {submission.silent_seconds:g} s and was ended.",
+            hint="See the driver's last lines above; a retry begins again under the same transaction.",
+        )
+
+    def _wait_here(
+        self, runner: Runner, submission: Submission, folder: JobFolder, txn_id: str | None
+    ) -> Outcome | None:
+        watch = JobWatch(submission)
+        while True:
+            time.sleep(self.poll_interval or 1.0)
+            try:
+                event = watch.look(list_jobs(folder.store).get(submission.job_id, {}))
+                line = None if event is not None else watch.tend(folder)
+            except StorageUnavailable as error:
+                self.log.warning("%s", error)
+                event, line = watch.look(None), None
+            if line is not None:
+                self.log.info("progress: %s", line)
+            if self._killed:
+                raise JobFailed(f"The task was killed while {self.program} ran; the app was ended.")
+            if event is None and not runner.status(submission.handle).running and folder.outcome() is None:
+                event = "dead"
+            if event is not None:
+                return self._end_of(submission, event, txn_id)
+
+    # --- ends -------------------------------------------------------------------------------------------------
+
+    def cancel_job(self, submission: Submission, reason: str) -> None:
+        """Ends a job with its processes and, by commits, its attempts."""
+        try:
+            settings = self.hook.spark_settings(submission.spark_conn_id)
+        except InvalidInput as error:
+            self.log.warning("%s", error)
+            settings = None
+        cancel(submission, self.hook.storage_options, settings, self.log, reason)
+
+    def end_earlier_jobs(self, context: Mapping[str, Any], txn_id: str | None) -> None:
+        """Ends what earlier tries of this task left at work, also those of other inputs, and sweeps what is old."""
+        kept = recall(context, _MEMORY)
+        ended = set()
+        if isinstance(kept, Mapping):
+            submission = Submission.from_dict(kept)
+            folder = submission.folder(self.hook.storage_options)
+            if submission.table_conn_id == self.table_conn_id and folder.wanted_until() and folder.outcome() is None:
+                self.log.info("Ending job %s of an earlier try.", submission.job_id)
+                self.cancel_job(submission, "replaced by a later try")
+                ended.add(submission.job_id)
+        store = self.jobs_store() if self.deferrable or self.has_log() else None
+        if store is None:
+            return
+        listed = list_jobs(store)
+        for job_id in unfinished(listed, intent_of(context, txn_id)):
+            if job_id not in ended and "cancelled.json" not in listed[job_id]:
+                self.log.info("Ending job %s of an earlier try.", job_id)
+                self.cancel_job(Submission(job_id, store.uri, self.table_conn_id), "replaced by a later try")
+        sweep(store, listed)
+
+    def _remember(self, context: Mapping[str, Any], submission: Submission) -> None:
+        self._submission = submission
+        remember(context, _MEMORY, submission.to_dict())
+
+    def _log_last_lines(self, submission: Submission) -> None:
+        said = last_lines_of(submission.handle)
+        if said:
+            self.log.info("%s", said)
+
+
+def intent_of(context: Mapping[str, Any], txn_id: str | None) -> str:
+    """What the jobs of one piece of work have in common in their names: the transaction, or of work that commits
+    nothing, the task."""
+    if txn_id is not None:
+        return txn_id
+    ti = context["ti"]
+    return make_id(ti.dag_id, ti.run_id, ti.task_id, getattr(ti, "map_index", -1), "no commit")

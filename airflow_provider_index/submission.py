@@ -1,0 +1,134 @@
+"""A job that was submitted and is not waited for in the process that did: how to find it again, watch it, and end it.
+
+The operator, the trigger and the next try of the task all do this with the same few lines of text. What they know of
+the job stands in its folder on storage.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from airflow_provider_index.runners.choosing import make_runner
+from airflow_provider_index.runners.settings import SparkSettings
+from spark_apps.storage.errors import LakeIndexError
+from spark_apps.storage.store import ObjectInfo, Store
+from spark_apps.timeline.jobs import LEASE_SECONDS, SILENT_SECONDS, JobFolder, end_job
+
+SAY_SECONDS = 10.0
+
+
+class Submission(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where a job is, without secrets.
+
+    :param handle: of the runner; empty until it has been handed over.
+    :param deadline: seconds since 1970 at which its time is over.
+    """
+
+    job_id: str
+    jobs_at: str
+    table_conn_id: str
+    handle: str = ""
+    spark_conn_id: str | None = None
+    runner: str | None = None
+    deadline: float | None = None
+    silent_seconds: float = SILENT_SECONDS
+    start_seconds: float = SILENT_SECONDS
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON types."""
+        built: dict[str, Any] = msgspec.to_builtins(self)
+        return built
+
+    @classmethod
+    def from_dict(cls, built: Mapping[str, Any]) -> Submission:
+        """The other way round."""
+        return msgspec.convert(built, cls)
+
+    def folder(self, options: Mapping[str, Any]) -> JobFolder:
+        """The job's folder, reached with these storage options."""
+        return JobFolder(Store(self.jobs_at, options), self.job_id)
+
+
+def cancel(
+    submission: Submission, options: Mapping[str, Any], settings: SparkSettings | None, log: Any, reason: str
+) -> None:
+    """Ends a job: by a mark and by commits that end its attempts, so that nothing of it can be published, and as far as
+    its runner reaches from here, its processes. Other jobs of the same transaction are left alone.
+
+    :param options: of the store.
+    :param settings: of the Spark connection; without them only the app itself sees to its end.
+    """
+    folder = submission.folder(options)
+    for held in end_job(folder, lambda uri: Store(uri, options), reason):
+        log.info("Aborted attempt %s of transaction %s: %s.", held.attempt, held.txn_id, reason)
+    if not submission.handle or settings is None:
+        return
+    try:
+        make_runner(settings, log, detached=True, runner=submission.runner).cancel(submission.handle)
+    except (LakeIndexError, OSError) as error:
+        # The mark tells the app as well, and it looks every few seconds.
+        log.warning("The runner could not end job %s: %s", submission.job_id, error)
+
+
+class JobWatch:
+    """Tells from what lies in a job's folder whether the job is done, dead, or late. Knows no clock but this machine's:
+    silence is measured from when a sign of life was seen here."""
+
+    def __init__(
+        self,
+        submission: Submission,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._submission = submission
+        self._clock = clock
+        self._monotonic = monotonic
+        self._beat: tuple[Any, ...] | None = None
+        self._heard = monotonic()
+        self._patience = max(submission.start_seconds, submission.silent_seconds)
+        self._renewed = -LEASE_SECONDS
+        self._said = ("", -SAY_SECONDS)
+
+    def look(self, objects: Mapping[str, ObjectInfo] | None) -> str | None:
+        """``done``, ``dead``, ``timeout``, or ``None`` while it works.
+
+        :param objects: what the folder holds; ``None`` if the store did not answer. Then neither would the app's signs
+            have arrived, and its silence counts from now.
+        """
+        if objects is None:
+            self._heard = self._monotonic()
+        elif "outcome.json" in objects:
+            return "done"
+        else:
+            self._hear(objects.get("beat.json"))
+        if self._submission.deadline is not None and self._clock() >= self._submission.deadline:
+            return "timeout"
+        return "dead" if self._monotonic() - self._heard > self._patience else None
+
+    def tend(self, folder: JobFolder) -> str | None:
+        """Says that somebody waits, where that is due, and returns a line about the app's progress, if there is
+        something new to say."""
+        now = self._monotonic()
+        if now - self._renewed >= LEASE_SECONDS / 2:
+            folder.want()
+            self._renewed = now
+        said, at = self._said
+        if self._beat is None or self._heard <= at or now - at < SAY_SECONDS:
+            return None
+        beat = folder.beat()
+        line = said if beat is None else beat.line()
+        self._said = (line, now)
+        return None if line == said else line
+
+    def _hear(self, beat: ObjectInfo | None) -> None:
+        if beat is None:
+            return
+        seen = (beat.etag, beat.modified, beat.size)
+        if seen != self._beat:
+            self._beat = seen
+            self._heard = self._monotonic()
+            self._patience = self._submission.silent_seconds

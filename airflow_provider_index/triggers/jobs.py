@@ -1,0 +1,99 @@
+"""Waiting for a Spark app without a worker: the trigger looks at the job's folder on storage, whatever runs the app.
+
+One listing a table and round serves all jobs of the table that this triggerer waits for. A trigger carries no
+credentials and keeps nothing: a triggerer that is started anew goes on looking.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from functools import partial
+from typing import Any
+
+import msgspec
+from airflow.triggers.base import BaseTrigger, TriggerEvent
+from asgiref.sync import sync_to_async
+
+from airflow_provider_index.hooks.table_store import TableStoreHook
+from airflow_provider_index.submission import JobWatch, Submission, cancel
+from airflow_provider_index.triggers.polling import polled
+from spark_apps.job import describe_error
+from spark_apps.storage.errors import LakeIndexError, StorageUnavailable
+from spark_apps.storage.store import ObjectInfo, Store
+from spark_apps.timeline.jobs import JobFolder, list_jobs
+
+Listing = tuple[Store, dict[str, dict[str, ObjectInfo]]]
+
+
+class JobTrigger(BaseTrigger):
+    """Fires once, when a job has ended, is taken for dead, or its time is over.
+
+    Its event is ``{"status": "done" | "dead" | "timeout"}``, or ``{"status": "error", "error": …}``.
+
+    :param submission: :class:`~airflow_provider_index.submission.Submission` as a dictionary.
+    :param poll_interval: seconds between two looks.
+    """
+
+    def __init__(self, *, submission: Mapping[str, Any], poll_interval: float) -> None:
+        super().__init__()
+        self.submission = Submission.from_dict(submission)
+        self.poll_interval = poll_interval
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        kind = type(self)
+        return f"{kind.__module__}.{kind.__qualname__}", {
+            "submission": self.submission.to_dict(),
+            "poll_interval": self.poll_interval,
+        }
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        job, watch = self.submission, JobWatch(self.submission)
+        look = partial(_look, watch, job.job_id)
+        reached = True
+        async with polled((job.jobs_at, job.table_conn_id), self._open, _list, look, self.poll_interval) as rounds:
+            async for found in rounds:
+                if isinstance(found, StorageUnavailable):
+                    # It may pass, and there is a deadline.
+                    if reached:
+                        self.log.warning("%s", found)
+                    reached, event, line = False, watch.look(None), None
+                elif isinstance(found, LakeIndexError):
+                    yield TriggerEvent({"status": "error", "error": msgspec.to_builtins(describe_error(found))})
+                    return
+                elif isinstance(found, Exception):
+                    raise found
+                else:
+                    reached, (event, line) = True, found
+                if line is not None:
+                    self.log.info("progress: %s", line)
+                if event is not None:
+                    yield TriggerEvent({"status": event})
+                    return
+
+    async def on_kill(self) -> None:
+        """Ends this job, and no other of its task: the next try may have begun already."""
+        job, hook = self.submission, TableStoreHook(self.submission.table_conn_id)
+        options = await sync_to_async(lambda: hook.storage_options)()
+        try:
+            settings = await sync_to_async(hook.spark_settings)(job.spark_conn_id)
+        except LakeIndexError as error:
+            self.log.warning("%s", error)
+            settings = None
+        await asyncio.to_thread(cancel, job, options, settings, self.log, "the task was killed while it was deferred")
+
+    async def _open(self) -> Store:
+        # Connections are asked of the supervisor, which answers only on the event loop's own thread.
+        hook = TableStoreHook(self.submission.table_conn_id)
+        options = await sync_to_async(lambda: hook.storage_options)()
+        return Store(self.submission.jobs_at, options)
+
+
+def _list(store: Store) -> Listing:
+    return store, list_jobs(store)
+
+
+def _look(watch: JobWatch, job_id: str, listing: Listing) -> tuple[str | None, str | None]:
+    store, listed = listing
+    event = watch.look(listed.get(job_id, {}))
+    return event, None if event is not None else watch.tend(JobFolder(store, job_id))

@@ -1,0 +1,131 @@
+"""One look a round for all who wait for the same table: triggers of one event loop share it.
+
+A poller opens its table once, asks it the shared question in a thread, lets everybody who waits look at the answer
+there, and hands each what he found. It ends with the last who waits. A store that does not answer is asked again,
+through a connection that is read anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+from weakref import WeakKeyDictionary
+
+from spark_apps.storage.errors import LakeIndexError, StorageUnavailable
+
+# Requests of many tables go out side by side; each table is one request at a time.
+_THREADS = 16
+
+R = TypeVar("R")
+S = TypeVar("S")
+
+
+@dataclass(eq=False)
+class _Waiter(Generic[S]):
+    look: Callable[[S], Any]
+    interval: float
+    answers: asyncio.Queue[Any] = field(default_factory=asyncio.Queue)
+
+
+class Poller(Generic[R, S]):
+    """Asks one question of one table, again and again, while anybody waits.
+
+    :param open_: opens the table; runs in the event loop, where connections can be read.
+    :param ask: the shared question; runs in a thread.
+    """
+
+    def __init__(self, open_: Callable[[], Awaitable[R]], ask: Callable[[R], S]) -> None:
+        self._open = open_
+        self._ask = ask
+        self._opened: R | None = None
+        self._waiters: list[_Waiter[S]] = []
+        self._task: asyncio.Task[None] | None = None
+
+    def join(self, waiter: _Waiter[S]) -> None:
+        self._waiters.append(waiter)
+        if self._task is None:
+            self._task = asyncio.create_task(self._rounds())
+
+    def leave(self, waiter: _Waiter[S]) -> bool:
+        """Returns whether that was the last."""
+        self._waiters.remove(waiter)
+        if not self._waiters and self._task is not None:
+            self._task.cancel()
+            self._task = None
+        return not self._waiters
+
+    async def _rounds(self) -> None:
+        loop = asyncio.get_running_loop()
+        while self._waiters:
+            started = loop.time()
+            present = list(self._waiters)
+            for waiter, answer in zip(present, await self._round(present), strict=True):
+                waiter.answers.put_nowait(answer)
+            interval = min((waiter.interval for waiter in self._waiters), default=0.0)
+            await asyncio.sleep(max(0.0, interval - (loop.time() - started)))
+
+    async def _round(self, waiters: list[_Waiter[S]]) -> list[Any]:
+        """What each of them found, or the error that he met."""
+        try:
+            if self._opened is None:
+                self._opened = await self._open()
+            return await asyncio.get_running_loop().run_in_executor(_pool(), self._look, self._opened, waiters)
+        except StorageUnavailable as error:
+            self._opened = None
+            return [error] * len(waiters)
+        except Exception as error:  # noqa: BLE001 - it is handed to everybody who waits, and raised there
+            return [error] * len(waiters)
+
+    def _look(self, opened: R, waiters: list[_Waiter[S]]) -> list[Any]:
+        shared = self._ask(opened)
+        found: list[Any] = []
+        for waiter in waiters:
+            try:
+                found.append(waiter.look(shared))
+            except LakeIndexError as error:
+                found.append(error)
+        return found
+
+
+_POLLERS: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Hashable, Poller[Any, Any]]] = WeakKeyDictionary()
+_POOL: list[ThreadPoolExecutor] = []
+
+
+@asynccontextmanager
+async def polled(
+    key: Hashable,
+    open_: Callable[[], Awaitable[R]],
+    ask: Callable[[R], S],
+    look: Callable[[S], Any],
+    interval: float,
+) -> AsyncIterator[AsyncIterator[Any]]:
+    """Joins the poller of ``key``; what ``look`` finds comes once a round.
+
+    :param key: whose look is shared: everything with an equal key asks the same of the same table.
+    :param look: is given the shared answer, in a thread, one waiter of the table after the other.
+    :param interval: seconds between two rounds at most; the shortest of those who wait counts.
+    """
+    pollers = _POLLERS.setdefault(asyncio.get_running_loop(), {})
+    poller = pollers.setdefault(key, Poller(open_, ask))
+    waiter: _Waiter[S] = _Waiter(look, interval)
+    poller.join(waiter)
+
+    async def answers() -> AsyncIterator[Any]:
+        while True:
+            yield await waiter.answers.get()
+
+    try:
+        yield answers()
+    finally:
+        if poller.leave(waiter):
+            pollers.pop(key, None)
+
+
+def _pool() -> ThreadPoolExecutor:
+    if not _POOL:
+        _POOL.append(ThreadPoolExecutor(_THREADS, thread_name_prefix="index-polling"))
+    return _POOL[0]
