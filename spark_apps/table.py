@@ -108,6 +108,7 @@ class IndexedTable(RowsFace, IndexesFace, LayoutFace, UpkeepFace, ColumnsFace, V
         *,
         storage_options: Mapping[str, Any] | None = None,
         log_options: Mapping[str, Any] | None = None,
+        properties: Mapping[str, str] | None = None,
         txn_id: str | None = None,
     ) -> IndexedTable:
         """A table over rows that somebody else writes: indexed and read, never written. The source is not touched.
@@ -127,7 +128,18 @@ class IndexedTable(RowsFace, IndexesFace, LayoutFace, UpkeepFace, ColumnsFace, V
         :raises InvalidInput: :raises UnsupportedSource: naming what cannot be honoured. :raises TableExists:
         """
         handle = registering.register(
-            spark, uri, format, schema, options, index_root, record_key, name, storage_options, log_options, txn_id
+            spark,
+            uri,
+            format,
+            schema,
+            options,
+            index_root,
+            record_key,
+            name,
+            storage_options,
+            log_options,
+            properties,
+            txn_id,
         )
         return cls._showing(handle, handle.snapshot())
 

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
+REGISTERED_AS = "registered_as"
+"""Property of a source that lies elsewhere than its name says: it is found where a folder of that name would be."""
+
 
 def register(
     spark: SparkSession,
@@ -40,6 +43,7 @@ def register(
     name: str | None,
     storage_options: Mapping[str, Any] | None,
     log_options: Mapping[str, Any] | None,
+    properties: Mapping[str, str] | None,
     txn_id: str | None,
 ) -> TableHandle:
     """Writes version 0 of the log of a source, with its files as they are. The source is not touched.
@@ -60,6 +64,7 @@ def register(
         record_key=key,
         partition_by=found.partition_by,
         bucketed=False,
+        properties=dict(properties or {}),
         source=found.source,
     )
     listing = open_source(table, storage_options).listing()
@@ -159,8 +164,9 @@ def _of_source(
         if not store.list(TIMELINE):
             raise missing from error
         raise  # it was dropped
-    there = timeline.head.table.source
-    if there is None or there.location != source.uri:
+    table = timeline.head.table
+    there = table.source
+    if there is None or (there.location != source.uri and table.properties.get(REGISTERED_AS) != source.name):
         raise InvalidInput(
             f"The log {log} is of {'a table' if there is None else there.location}, not of {source.uri}.",
             hint="Load it by the name that it was registered with.",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import secrets
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
 from msgspec.structs import replace
@@ -74,10 +74,12 @@ class AddColumns(ChangeColumns):
     """New columns at the end; they are null in the rows that are there.
 
     :param columns: a DDL string as ``"fare double, tip double"``, or a StructType.
+    :param properties: of the table, that go with them.
     """
 
-    def __init__(self, columns: T.StructType | str) -> None:
+    def __init__(self, columns: T.StructType | str, properties: Mapping[str, str] | None = None) -> None:
         self.columns = columns
+        self.properties = dict(properties or {})
 
     def changed(self, snapshot: Snapshot) -> tuple[TableDefinition, list[IndexDefinition]]:
         table = snapshot.table
@@ -97,7 +99,7 @@ class AddColumns(ChangeColumns):
                 stored = f"{field.name}_{secrets.token_hex(3)}"
             taken.add(stored.lower())
             added.append(replace(field, stored=None if stored == field.name else stored))
-        return replace(table, fields=(*table.fields, *added)), []
+        return replace(table, fields=(*table.fields, *added), properties={**table.properties, **self.properties}), []
 
     def told(self) -> dict[str, str]:
         names = self.columns if isinstance(self.columns, str) else ", ".join(self.columns.names)
@@ -160,6 +162,9 @@ class RenameColumn(ChangeColumns):
         def renamed(names: Sequence[str]) -> tuple[str, ...]:
             return tuple(self.to if each == name else each for each in names)
 
+        def renamed_comment(properties: Mapping[str, str]) -> dict[str, str]:
+            return {comment_of(self.to) if key == comment_of(name) else key: v for key, v in properties.items()}
+
         indexes = []
         for entry in snapshot.state.indexes.values():
             definition = entry.definition
@@ -177,6 +182,7 @@ class RenameColumn(ChangeColumns):
                 record_key=renamed(table.record_key),
                 hash_fields=renamed(table.hash_fields),
                 ordering_column=ordering,
+                properties=renamed_comment(table.properties),
             ),
             indexes,
         )
@@ -185,29 +191,38 @@ class RenameColumn(ChangeColumns):
         return {"renamed": self.name, "to": self.to}
 
 
-class DropColumn(ChangeColumns):
-    """A column is no longer read; its values stay in the files until they are compacted."""
+class DropColumns(ChangeColumns):
+    """Columns are no longer read; their values stay in the files until they are compacted."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = tuple(names)
 
     def changed(self, snapshot: Snapshot) -> tuple[TableDefinition, list[IndexDefinition]]:
         table = snapshot.table
-        name = _one(table, self.name)
+        names = resolve(self.names, [field.name for field in table.fields], "The table")
         ordering = () if table.ordering_column is None else (table.ordering_column,)
-        _refuse_role(
-            table, name, "dropped",
-            ("record key", table.record_key), ("partition columns", table.partition_by), ("ordering column", ordering),
-        )  # fmt: skip
-        _refuse_indexed(snapshot, name, "dropped")
-        gone = next(field for field in table.fields if field.name == name)
-        kept = tuple(field for field in table.fields if field.name != name)
+        for name in names:
+            _refuse_role(
+                table, name, "dropped",
+                ("record key", table.record_key), ("partition columns", table.partition_by),
+                ("ordering column", ordering),
+            )  # fmt: skip
+            _refuse_indexed(snapshot, name, "dropped")
+        gone = tuple(field.stored_name for field in table.fields if field.name in names)
+        kept = tuple(field for field in table.fields if field.name not in names)
         if {field.name for field in kept} <= set(table.partition_by):
             raise InvalidSchema("Only partition columns would be left.", hint="Keep at least one column for the rows.")
-        return replace(table, fields=kept, retired=(*table.retired, gone.stored_name)), []
+        comments = {comment_of(name) for name in names}
+        properties = {key: value for key, value in table.properties.items() if key not in comments}
+        return replace(table, fields=kept, retired=(*table.retired, *gone), properties=properties), []
 
     def told(self) -> dict[str, str]:
-        return {"dropped": self.name}
+        return {"dropped": ", ".join(self.names)}
+
+
+def comment_of(column: str) -> str:
+    """The property of a table that keeps the comment of a column."""
+    return f"comment.{column}"
 
 
 def _one(table: TableDefinition, name: str) -> str:

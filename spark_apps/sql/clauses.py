@@ -29,9 +29,10 @@ class Flag:
 
 @dataclass(frozen=True)
 class Columns:
-    """The text of a column list."""
+    """The text of a column list, or of a type, and its tokens."""
 
     text: str
+    tokens: tuple[Token, ...] = ()
 
 
 Pairs = list[tuple[At[str], At[str]]]

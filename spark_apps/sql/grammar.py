@@ -11,12 +11,13 @@ _RULES = r"""
 script: statement? (";" statement?)*
 
 statement: create_table | drop_table | drop_partition
+         | add_columns | alter_column_type | rename_column | drop_columns
          | create_index | drop_index | rebuild_index | set_index_properties | refresh_index
          | show_indexes | describe_index
          | call
 
 // --- tables
-create_table: CREATE TABLE if_not_exists? table "(" column_text ")" table_clause*
+create_table: CREATE TABLE if_not_exists? table ("(" column_text ")")? table_clause*
 ?table_clause: USING name                                       -> table_using
              | PARTITIONED BY names                             -> partitioned_by
              | CLUSTERED BY names INTO NUMBER BUCKETS           -> clustered_by
@@ -25,6 +26,10 @@ create_table: CREATE TABLE if_not_exists? table "(" column_text ")" table_clause
              | COMMENT text                                     -> comment
 drop_table: DROP TABLE if_exists? table PURGE?
 drop_partition: ALTER TABLE table DROP if_exists? partition ("," partition)* PURGE?
+add_columns: ALTER TABLE table ADD (COLUMN | COLUMNS) ("(" column_text ")" | bare_columns)
+alter_column_type: ALTER TABLE table (ALTER | CHANGE) COLUMN? name TYPE type_text
+rename_column: ALTER TABLE table RENAME COLUMN name TO name
+drop_columns: ALTER TABLE table DROP (COLUMN | COLUMNS) if_exists? (names | name ("," name)*)
 
 // --- indexes
 create_index: CREATE INDEX if_not_exists? name ON TABLE? table names? index_clause*
@@ -80,7 +85,9 @@ literal: _text | NUMBER | TRUE | FALSE | NULL
 
 // The text of a column list is found by its parentheses and read by Spark.
 column_text: column_item+
-column_item: NAME | BACKTICKED | _text | NUMBER | COLUMN_SIGN | "," | "(" column_item* ")"
+!column_item: NAME | BACKTICKED | _text | NUMBER | COLUMN_SIGN | "," | "(" column_item* ")"
+bare_columns: (NAME | BACKTICKED) column_item+                  -> column_text
+type_text: (NAME | BACKTICKED) column_item*
 
 COLUMN_SIGN: /[<>:]/
 ARGUMENT: /[^\W\d][\w-]*(?=\s*=>)/

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from lark import Token, Transformer, v_args
+from lark import Token, Transformer, Tree, v_args
 from lark.tree import Meta
 
 from spark_apps.sql import statements as s
@@ -21,7 +21,6 @@ from spark_apps.sql.clauses import (
     flagged,
     has,
     names_in,
-    no_purge,
     once,
     pairs_in,
     pairs_of,
@@ -29,7 +28,7 @@ from spark_apps.sql.clauses import (
 )
 from spark_apps.sql.places import At, Refused
 from spark_apps.sql.quoting import as_text, literal_of, unquoted, without_comments
-from spark_apps.sql.table_options import TableOptions, count_of, read_options
+from spark_apps.sql.reading_tables import TableReader
 
 KINDS = {
     "secondary_index": "secondary",
@@ -54,7 +53,7 @@ def _clause(about: str) -> Any:
     return clause
 
 
-class Reader(Transformer[Token, tuple[s.Statement, ...]]):
+class Reader(TableReader, Transformer[Token, tuple[s.Statement, ...]]):
     """Makes the statements of a script from its tree."""
 
     def __init__(self, script: str) -> None:
@@ -136,8 +135,15 @@ class Reader(Transformer[Token, tuple[s.Statement, ...]]):
         return table
 
     @v_args(meta=True)
-    def column_text(self, meta: Meta, _children: list[Any]) -> Columns:
-        return Columns(without_comments(self._script[meta.start_pos : meta.end_pos]))
+    def column_text(self, meta: Meta, children: list[Any]) -> Columns:
+        tokens = [
+            token
+            for child in children
+            for token in (child.scan_values(lambda _: True) if isinstance(child, Tree) else [child])
+        ]
+        return Columns(without_comments(self._script[meta.start_pos : meta.end_pos]), tuple(tokens))
+
+    type_text = column_text
 
     # --- clauses ----------------------------------------------------------------------------------------------
 
@@ -178,48 +184,6 @@ class Reader(Transformer[Token, tuple[s.Statement, ...]]):
 
     def table_options(self, children: list[Any]) -> Clause:
         return Clause(str(children[0]).upper(), children[1], children[0])
-
-    # --- tables -----------------------------------------------------------------------------------------------
-
-    def create_table(self, children: list[Any]) -> s.CreateTable:
-        begin, [table] = children[0], ats(children)
-        [columns] = [child for child in children if isinstance(child, Columns)]
-        clauses = clauses_of(children)
-        options = TableOptions()
-        for about in ("TBLPROPERTIES", "OPTIONS", "WITH"):
-            if about in clauses:
-                read_options(clauses[about].value, options)
-        _check_format(clauses.get("USING"), options, begin)
-        if "CLUSTERED BY" in clauses:
-            fields, count = clauses["CLUSTERED BY"].value
-            token = clauses["CLUSTERED BY"].token
-            options.put("hash_fields", tuple(at.value for at in fields), At("", token))
-            options.put("buckets", count_of(count), At("", token))
-        if "record_key" not in options.arguments:
-            raise Refused(begin, "The table has no record key.", "Add TBLPROPERTIES (primaryKey = 'id').")
-        location = text_of(clauses, "LOCATION")
-        if location is not None and options.location not in (None, location):
-            raise Refused(clauses["LOCATION"].token, f"The location is given twice, also as {options.location!r}.")
-        return s.CreateTable(
-            table=table.value,
-            columns=columns.text,
-            partition_by=names_in(clauses, "PARTITIONED BY") or (),
-            arguments=tuple(options.arguments.items()),
-            properties=tuple(options.properties.items()),
-            location=location or options.location,
-            comment=text_of(clauses, "COMMENT"),
-            if_not_exists=flagged(children),
-        )
-
-    def drop_table(self, children: list[Any]) -> s.DropTable:
-        no_purge(children)
-        [table] = ats(children)
-        return s.DropTable(table.value, flagged(children))
-
-    def drop_partition(self, children: list[Any]) -> s.DropPartition:
-        no_purge(children)
-        table, *partitions = ats(children)
-        return s.DropPartition(table.value, tuple(at.value for at in partitions), flagged(children))
 
     # --- indexes ----------------------------------------------------------------------------------------------
 
@@ -325,15 +289,3 @@ def _kind(at: At[str]) -> str:
             "Give a count when the table is made, or CALL partition_bucket_index_manager(…).",
         )
     return KINDS.get(lowered, lowered if lowered in _OWN_KINDS else at.value)
-
-
-def _check_format(using: Clause | None, options: TableOptions, begin: Token) -> None:
-    found = using.value.value if using is not None else options.format
-    if found is None:
-        raise Refused(begin, "The statement does not say USING indexed.", "Other tables are made by Spark itself.")
-    if found.lower() != "indexed" or (options.format or "indexed").lower() != "indexed":
-        raise Refused(
-            using.value.token if using is not None else begin,
-            f"Tables of the format {found!r} are not made here.",
-            "Write USING indexed.",
-        )

@@ -11,9 +11,10 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from spark_apps.sql.executing import Session, execute
+from spark_apps.sql.executing import execute
 from spark_apps.sql.parsing import parse
 from spark_apps.sql.results import Result, Results
+from spark_apps.sql.session import Session
 from spark_apps.sql.statements import Statement, transaction_of
 from spark_apps.storage.errors import CommitStateUnknown, LakeIndexError
 from spark_apps.timeline.warehouse import Warehouse

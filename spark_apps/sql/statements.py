@@ -59,6 +59,66 @@ class CreateTable(Statement):
 
 
 @dataclass(frozen=True)
+class RegisterSource(Statement):
+    """``CREATE TABLE [IF NOT EXISTS] t [(columns)] USING parquet | … [LOCATION …]``: rows that somebody else writes.
+
+    :param columns: the text between the parentheses; ``None`` where the files tell them.
+    :param options: of the format's reader.
+    :param location: of the source, where it is not what the name stands for.
+    """
+
+    words: ClassVar[str] = "CREATE TABLE"
+    table: str
+    format: str
+    columns: str | None = None
+    options: tuple[tuple[str, str], ...] = ()
+    record_key: tuple[str, ...] = ()
+    properties: tuple[tuple[str, str], ...] = ()
+    location: str | None = None
+    comment: str | None = None
+    if_not_exists: bool = False
+
+
+@dataclass(frozen=True)
+class AddColumns(Statement):
+    """``ALTER TABLE t ADD COLUMNS (c int COMMENT '…', …)``; the text between the parentheses is Spark's to read."""
+
+    words: ClassVar[str] = "ALTER TABLE … ADD COLUMNS"
+    table: str
+    columns: str
+
+
+@dataclass(frozen=True)
+class AlterColumnType(Statement):
+    """``ALTER TABLE t ALTER COLUMN c TYPE bigint``."""
+
+    words: ClassVar[str] = "ALTER TABLE … ALTER COLUMN"
+    table: str
+    column: str
+    type: str
+
+
+@dataclass(frozen=True)
+class RenameColumn(Statement):
+    """``ALTER TABLE t RENAME COLUMN a TO b``."""
+
+    words: ClassVar[str] = "ALTER TABLE … RENAME COLUMN"
+    table: str
+    column: str
+    to: str
+
+
+@dataclass(frozen=True)
+class DropColumns(Statement):
+    """``ALTER TABLE t DROP COLUMNS [IF EXISTS] (a, b)``."""
+
+    words: ClassVar[str] = "ALTER TABLE … DROP COLUMNS"
+    table: str
+    columns: tuple[str, ...]
+    if_exists: bool = False
+
+
+@dataclass(frozen=True)
 class DropTable(Statement):
     """``DROP TABLE [IF EXISTS] t``."""
 

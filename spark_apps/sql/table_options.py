@@ -56,6 +56,23 @@ def read_options(pairs: Iterable[tuple[At[str], At[str]]], options: TableOptions
             raise Refused(key.token, f"There is no table option {key.value!r}.", _suggestion(name))
 
 
+def read_source_options(pairs: Iterable[tuple[At[str], At[str]]], options: TableOptions) -> None:
+    """Reads those of a source, of whose layout nothing is ours to say: its record key, and properties of one's own."""
+    for key, value in pairs:
+        argument = _ARGUMENTS.get(key.value.lower(), ("", _text))[0]
+        if argument == "record_key":
+            options.put(argument, names_of(value), key)
+        elif not argument and "." in key.value and not key.value.lower().startswith("hoodie."):
+            options.properties[key.value] = value.value
+        else:
+            raise Refused(
+                key.token,
+                f"There is no option {key.value!r} of a table that others write.",
+                "Give record_key or a property with a dot in its name here, and what the format's reader takes in "
+                "OPTIONS.",
+            )
+
+
 def _suggestion(name: str) -> str:
     near = difflib.get_close_matches(name, [*_ARGUMENTS, *_LAYOUTS, *_FIXED], 1)
     own = "A property of your own has a dot in its name, as in 'team.owner'."

@@ -10,180 +10,51 @@ from typing import Any, Literal
 
 import msgspec
 
-FORMAT_VERSION = 1
-"""Version of the log's format that this code writes; a higher one is refused when read."""
+from spark_apps.timeline.definitions import (
+    CONFIG_SCOPE,
+    DATA_TREE,
+    FORMAT_VERSION,
+    SCHEMA_SCOPE,
+    UNKNOWN_ROWS,
+    Field,
+    HashingConfig,
+    IndexDefinition,
+    IndexState,
+    Scope,
+    SourceDefinition,
+    Struct,
+    TableDefinition,
+    Write,
+    WriteMode,
+    definition_scope,
+    group_scope,
+    partition_scope,
+    shard_scope,
+    table_scope,
+)
 
-DATA_TREE = "data"
-"""The merge tree that holds the table's own rows; the others belong to indexes (:attr:`IndexDefinition.tree`)."""
-
-
-class Struct(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Base of all that is written down."""
-
-
-# --- scopes: what a commit read and wrote -----------------------------------------------------------------------
-
-
-class Scope(Struct, frozen=True):
-    """A part of the table. ``table`` holds all others, ``partition`` holds its buckets."""
-
-    kind: Literal["table", "partition", "bucket", "shard", "definition", "config", "schema"]
-    partition: str | None = None
-    group: str | None = None
-    name: str | None = None
-
-    def overlaps(self, other: Scope) -> bool:
-        """Whether the two have anything in common."""
-        if self.kind == "table" or other.kind == "table":
-            return True
-        kinds = {self.kind, other.kind}
-        if kinds <= {"partition", "bucket"}:
-            if self.partition != other.partition:
-                return False
-            return "partition" in kinds or self.group == other.group
-        return self == other
-
-    def __str__(self) -> str:
-        parts = [part for part in (self.name, self.partition, self.group) if part is not None]
-        return f"{self.kind} {'/'.join(parts)}".strip()
-
-
-WriteMode = Literal["append", "fold", "backdated", "replace", "observed"]
-"""How a commit wrote a scope.
-
-``append``: new rows or tombstones on top. ``fold``: the same rows in other files. ``backdated``: entries that tell of
-an earlier version (an index build or refresh). ``replace``: rows removed or rewritten. ``observed``: files of a
-registered source noted as they were found; two that look at one source write the same of it.
-"""
-
-UNKNOWN_ROWS = -1
-"""As the number of rows of a source's file: its format does not tell without reading all of it."""
-
-
-class Write(Struct, frozen=True):
-    scope: Scope
-    mode: WriteMode = "append"
-
-
-def table_scope() -> Scope:
-    return Scope("table")
-
-
-def partition_scope(partition: str) -> Scope:
-    return Scope("partition", partition=partition)
-
-
-def group_scope(partition: str, group: str) -> Scope:
-    return Scope("bucket", partition=partition, group=group)
-
-
-def shard_scope(tree: str, group: str) -> Scope:
-    return Scope("shard", name=tree, group=group)
-
-
-def definition_scope(index: str) -> Scope:
-    return Scope("definition", name=index)
-
-
-CONFIG_SCOPE = Scope("config")
-SCHEMA_SCOPE = Scope("schema")
-
-
-# --- definitions ------------------------------------------------------------------------------------------------
-
-
-class Field(Struct, frozen=True):
-    """A column: ``type`` in Spark's words ("bigint", "decimal(10,2)", "struct<a:int>").
-
-    ``stored`` is its name in files, where that is another: it is what the column was first called, and stays.
-    """
-
-    name: str
-    type: str
-    nullable: bool = True
-    stored: str | None = None
-
-    @property
-    def stored_name(self) -> str:
-        return self.name if self.stored is None else self.stored
-
-
-class SourceDefinition(Struct, frozen=True):
-    """Where the rows of a registered table lie: in files that somebody else writes, and that are only read here.
-
-    ``location`` is absolute, a folder, file or glob; ``options`` are those of the format's reader and hold no secret.
-    ``version`` is what the source called its state when a commit last told of its files (a Delta version, an Iceberg
-    snapshot id); ``None`` for plain files, whose list is their state.
-    """
-
-    format: str
-    location: str
-    options: dict[str, str] = {}
-    version: str | None = None
-
-
-class TableDefinition(Struct, frozen=True):
-    """What a table is. Columns come, go and change their names; all else is fixed when it is made.
-
-    With a ``source`` the rows are somebody else's; its ``fields`` and ``version`` then change as the source's do.
-
-    ``retired`` are names in files of columns that were dropped: no later column may be stored under them.
-    """
-
-    table_id: str
-    fields: tuple[Field, ...]
-    record_key: tuple[str, ...]
-    partition_by: tuple[str, ...] = ()
-    ordering_column: str | None = None
-    merge_by: Literal["commit", "ordering"] = "commit"
-    write_mode: Literal["merge_on_read", "copy_on_write"] = "merge_on_read"
-    hash_fields: tuple[str, ...] = ()
-    hash_function: str = "xxhash64"
-    bucketed: bool = True
-    properties: dict[str, str] = {}
-    source: SourceDefinition | None = None
-    retired: tuple[str, ...] = ()
-
-
-class HashingConfig(Struct, frozen=True):
-    """Rules for the bucket count of partitions to come, as of one instant (seed: partition-level bucket index)."""
-
-    instant: str
-    default: int
-    rule: str = "regex"
-    expressions: str | None = None
-
-
-IndexState = Literal["creating", "active", "disabled"]
-
-
-class IndexDefinition(Struct, frozen=True):
-    """What an index is. ``index_id`` is new with each creation, so that the files of a dropped index cannot become
-    those of a later one with the same name. ``partition_by``: the partition columns that entries are kept apart by, if
-    that was said. ``index_table`` is a name for what stores the index; ``location`` is where, outside of the table.
-    ``addresses``: whether entries name rows by key, or files, which they know by lineage; the latter are not told of
-    the same rows in other files (a compaction) either."""
-
-    name: str
-    kind: str
-    columns: tuple[str, ...]
-    index_id: str
-    included: tuple[str, ...] = ()
-    deferred: bool = False
-    shards: int = 1
-    hash_function: str = "xxhash64"
-    properties: dict[str, str] = {}
-    comment: str | None = None
-    partition_by: tuple[str, ...] | None = None
-    index_table: str | None = None
-    location: str | None = None
-    addresses: Literal["key", "file"] = "key"
-
-    @property
-    def tree(self) -> str:
-        """Name of the merge tree that holds the index's entries."""
-        return f"index/{self.name}@{self.index_id}"
-
+__all__ = [  # handed on; what is defined here is public too
+    "CONFIG_SCOPE",
+    "DATA_TREE",
+    "FORMAT_VERSION",
+    "SCHEMA_SCOPE",
+    "UNKNOWN_ROWS",
+    "Field",
+    "HashingConfig",
+    "IndexDefinition",
+    "IndexState",
+    "Scope",
+    "SourceDefinition",
+    "Struct",
+    "TableDefinition",
+    "Write",
+    "WriteMode",
+    "definition_scope",
+    "group_scope",
+    "partition_scope",
+    "shard_scope",
+    "table_scope",
+]
 
 # --- actions ----------------------------------------------------------------------------------------------------
 

@@ -30,7 +30,11 @@ def test_an_error_shows_its_line_a_caret_and_what_was_expected() -> None:
         ("CREATE", "expected INDEX or TABLE, the script ends here"),
         ("CREATE VIEW v", "expected INDEX or TABLE, found 'VIEW'"),
         ("ALTER INDEX x ON t DISABLE", "expected PARTITION, REBUILD, SET or '.', found 'DISABLE'"),
-        ("ALTER TABLE t ADD COLUMN c int", "expected DROP or '.', found 'ADD'"),
+        ("ALTER TABLE t SET", "expected ADD, ALTER, CHANGE, DROP or RENAME, found 'SET'"),
+        ("ALTER TABLE t ADD PARTITION (a = 1)", "expected COLUMN or COLUMNS, found 'PARTITION'"),
+        ("ALTER TABLE t ALTER COLUMN c COMMENT 'x'", "expected TYPE, found 'COMMENT'"),
+        ("ALTER TABLE t RENAME TO u", "expected COLUMN, found 'TO'"),
+        ("ALTER TABLE t ADD COLUMN", "expected a name or '(', the script ends here"),
         ("CREATE INDEX x ON t (a) WITH REBUILD", "expected DEFERRED, found 'REBUILD'"),
         ("CREATE TABLE t () USING indexed", "expected the columns and their types, found ')'"),
         ("CALL partition_bucket_index_manager(table => t)", "expected FALSE, NULL, TRUE, a quoted text or a number"),
@@ -136,3 +140,28 @@ def test_a_mistake_anywhere_keeps_the_whole_script_from_running() -> None:
 def test_no_secret_of_a_script_stands_in_an_error() -> None:
     error = refused("CREATE TABLE t (id int) USING indexed OPTIONS ('fs.s3a.secret.key' 'hunter2', ! 'a' = 'b')")
     assert "hunter2" not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("text", "column", "words"),
+    [
+        ("ALTER TABLE t ADD COLUMN c int FIRST", 32, "New columns stand at the end"),
+        ("ALTER TABLE t ADD COLUMNS (a int, c int AFTER a)", 41, "New columns stand at the end"),
+        ("ALTER TABLE t DROP COLUMNS (a, A)", 32, "The column 'A' is given twice"),
+        ("CREATE TABLE t USING parquet PARTITIONED BY (dt)", 30, "those of its folders"),
+        ("CREATE TABLE t USING orc CLUSTERED BY (a) INTO 4 BUCKETS", 26, "this package's own tables"),
+        (
+            "CREATE TABLE t USING csv TBLPROPERTIES (buckets = 4)",
+            41,
+            "no option 'buckets' of a table that others write",
+        ),
+        ("CREATE TABLE t USING csv OPTIONS (path 'a') LOCATION 'b'", 45, "given twice, also as 'a'"),
+        ("CREATE TABLE t USING avro", 22, "'avro' are not made here"),
+        ("CREATE TABLE t USING indexed TBLPROPERTIES (primaryKey = 'id')", 1, "has no columns"),
+    ],
+)
+def test_what_cannot_be_meant_of_a_table_is_refused_at_its_place(text: str, column: int, words: str) -> None:
+    error = refused(text)
+
+    assert words in error.message
+    assert error.column == column

@@ -4,26 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from spark_apps import IndexedTable
-from spark_apps.sql import Results, run
 from spark_apps.storage.errors import (
     IndexExists,
     IndexNotFound,
     InvalidInput,
     InvalidRule,
     InvalidSchema,
-    LakeIndexError,
     PartitionNotFound,
     TableExists,
     TableNotFound,
     UnknownColumn,
 )
-from spark_apps.timeline.log import Timeline
-from spark_apps.timeline.warehouse import Warehouse
+from tests.spark_apps.sql.desk import Desk, refused
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,41 +45,12 @@ FROM range(10)
 """
 
 
-class Desk:
-    """A warehouse and what is asked of it."""
-
-    def __init__(self, spark: SparkSession, root: Path) -> None:
-        self.spark = spark
-        self.root = root
-
-    def __call__(self, text: str, **fields: Any) -> Results:
-        return run(self.spark, text, warehouse=str(self.root), **fields)
-
-    def table(self, name: str = "db/rides") -> IndexedTable:
-        return IndexedTable.load(self.spark, self.root / name)
-
-    def field(self, result: Results, row: int, name: str) -> Any:
-        return result.rows[row][result.columns.index(name)]
-
-
 @pytest.fixture(scope="module")
 def desk(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
     desk = Desk(spark, tmp_path_factory.mktemp("warehouse"))
     desk(MAKE)
     desk.table().upsert(spark.sql(ROWS))
     yield desk
-
-
-def refused(desk: Desk, kind: type[LakeIndexError], text: str, **fields: Any) -> LakeIndexError:
-    before = versions(desk)
-    with pytest.raises(kind) as caught:
-        desk(text, **fields)
-    assert versions(desk) == before
-    return caught.value
-
-
-def versions(desk: Desk) -> dict[str, int]:
-    return {found.name: Timeline(found.log).refresh().version for found in Warehouse(str(desk.root)).tables()}
 
 
 # --- tables -----------------------------------------------------------------------------------------------------

@@ -12,15 +12,20 @@ from hypothesis import strategies as st
 
 from spark_apps.sql import parse
 from spark_apps.sql.statements import (
+    AddColumns,
+    AlterColumnType,
     CreateIndex,
     CreateTable,
     DescribeIndex,
+    DropColumns,
     DropIndex,
     DropPartition,
     DropTable,
     ManageBuckets,
     RebuildIndex,
     RefreshIndex,
+    RegisterSource,
+    RenameColumn,
     SetIndexProperties,
     ShowIndexes,
     Statement,
@@ -99,6 +104,26 @@ INDEXES: dict[str, Statement] = {
     "ALTER TABLE t DROP IF EXISTS PARTITION (n = -1)": DropPartition("t", ((("n", -1),),), if_exists=True),
     "DROP TABLE IF EXISTS `s3://lake/t`": DropTable("s3://lake/t", if_exists=True),
     "DROP TABLE indexed.`/lake/t`": DropTable("/lake/t"),
+    # as Spark writes them
+    "ALTER TABLE t ADD COLUMN c int COMMENT 'x', d decimal(10, 2)": AddColumns(
+        "t", "c int COMMENT 'x', d decimal(10, 2)"
+    ),
+    "ALTER TABLE t ADD COLUMNS (c struct<first: int, after: int>, first string)": AddColumns(
+        "t", "c struct<first: int, after: int>, first string"
+    ),
+    "ALTER TABLE t ALTER COLUMN c TYPE decimal(12, 2)": AlterColumnType("t", "c", "decimal(12, 2)"),
+    "ALTER TABLE t CHANGE type TYPE bigint": AlterColumnType("t", "type", "bigint"),
+    "ALTER TABLE db.t RENAME COLUMN a TO `b c`": RenameColumn("db.t", "a", "b c"),
+    "ALTER TABLE t DROP COLUMN a": DropColumns("t", ("a",)),
+    "ALTER TABLE t DROP COLUMNS IF EXISTS (a, b)": DropColumns("t", ("a", "b"), if_exists=True),
+    "ALTER TABLE t DROP COLUMN a, b": DropColumns("t", ("a", "b")),
+    "CREATE TABLE db.t USING parquet": RegisterSource("db.t", "parquet"),
+    """CREATE TABLE IF NOT EXISTS db.t (id int) USING CSV OPTIONS (header true, 'sep' = ';', path '/raw/t')
+       TBLPROPERTIES (primaryKey = 'id', team.owner = 'me') COMMENT 'raw'""": RegisterSource(
+        "db.t", "csv", "id int", (("header", "true"), ("sep", ";")), ("id",), (("team.owner", "me"),), "/raw/t", "raw",
+        if_not_exists=True,
+    ),
+    "CREATE TABLE db.t USING delta LOCATION 's3://raw/t'": RegisterSource("db.t", "delta", location="s3://raw/t"),
 }  # fmt: skip
 
 
