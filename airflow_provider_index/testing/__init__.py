@@ -1,4 +1,4 @@
-"""Helpers for people who test DAGs: a whole Airflow on this machine, and a small client to drive it.
+"""Helpers for people who test DAGs: a lake for one test, a whole Airflow on this machine, a small client to drive it.
 
 Nothing here is imported by the operators; it may be used from tests, from demos and from a notebook.
 """
@@ -6,6 +6,16 @@ Nothing here is imported by the operators; it may be used from tests, from demos
 from __future__ import annotations
 
 from airflow_provider_index.testing.client import AirflowClient, DagRunFailed, DagRunReport
+from airflow_provider_index.testing.lake import DagTestReport, TemporaryLake, temporary_lake
 from airflow_provider_index.testing.local_airflow import AirflowDidNotStart, LocalAirflow
 
-__all__ = ["AirflowClient", "AirflowDidNotStart", "DagRunFailed", "DagRunReport", "LocalAirflow"]
+__all__ = [
+    "AirflowClient",
+    "AirflowDidNotStart",
+    "DagRunFailed",
+    "DagRunReport",
+    "DagTestReport",
+    "LocalAirflow",
+    "TemporaryLake",
+    "temporary_lake",
+]
