@@ -83,10 +83,21 @@ def watch(lifeline: int, process_group: int | None) -> threading.Thread:
 
 
 def load_table(spark: SparkSession, job: Job) -> IndexedTable:
-    """The newest version of the job's table. :raises TableNotFound: if there is none."""
+    """The newest version of the job's table, to be worked on in the job's stage if it has one.
+
+    :raises TableNotFound: if there is none.
+    """
     from spark_apps.table import IndexedTable
 
-    return IndexedTable.load(spark, job.table, options=job.storage_options)
+    table = IndexedTable.load(spark, job.table, options=job.storage_options)
+    if job.transaction is None:
+        return table
+    from spark_apps.actions.staging import Stage
+
+    told = job.transaction
+    after, leave = tuple(told.get("after", ())), tuple(told.get("leave", ()))
+    stage = Stage(told["txn_id"], told["attempt"], told["stage"], after, leave, told.get("inputs") or "")
+    return table.in_stage(stage)
 
 
 def given(job: Job) -> dict[str, Any]:
@@ -173,5 +184,8 @@ def plain(value: Any) -> Any:
 def _say(outcome: Outcome) -> str:
     if outcome.kind == "receipt":
         version = outcome.value.get("version")
-        return "nothing to do" if version is None else f"committed version {version}"
+        if version is None:
+            staged = outcome.value.get("metrics", {}).get("stage")
+            return "nothing to do" if staged is None else f"staged {staged}"
+        return f"committed version {version}"
     return {"error": "failed", "plan": "planned", "report": "reported"}.get(outcome.kind, "committed")

@@ -26,6 +26,8 @@ def write_table(spark: SparkSession, job: Job) -> Any:
     if source is not None:
         source.createOrReplaceTempView(SOURCE_VIEW)
     batches = arguments["batches"]
+    if job.transaction is not None and arguments.get("several"):
+        raise InvalidInput("A stage of a transaction is one write.", hint="Give each batch a stage of its own.")
     receipts = []
     for number, batch in enumerate(batches):
         txn_id = None if job.txn_id is None else _txn_id(job.txn_id, number, arguments)

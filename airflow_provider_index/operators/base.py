@@ -19,6 +19,7 @@ from airflow_provider_index.failures import as_airflow_error
 from airflow_provider_index.hooks.table_store import TableStoreHook
 from airflow_provider_index.identity import transaction_id
 from airflow_provider_index.operators.detached import DetachedJobs
+from airflow_provider_index.operators.staged import InTransaction
 from airflow_provider_index.reporting import Reporting
 from airflow_provider_index.runners.base import Runner
 from airflow_provider_index.runners.choosing import make_runner
@@ -88,13 +89,15 @@ class TableOperator(Reporting, BaseOperator):
         return self.hook.locate(self.table)
 
 
-class SparkTableOperator(DetachedJobs, TableOperator):
+class SparkTableOperator(InTransaction, DetachedJobs, TableOperator):
     """An operator whose work is done by one of the bundled apps. With ``deferrable`` the app runs detached, and the
     task leaves its slot until it has ended.
 
     :param spark_conn_id: a ``spark`` connection; the one that the table's connection names by default.
     :param conf: Spark settings, over those of the connection.
     :param window: epoch of the stop-write window that the work is done in.
+    :param transaction: stage the work for a transaction of several tasks instead of committing it, as stage ``stage``,
+        made from the stages in ``after`` (:class:`~airflow_provider_index.operators.staged.InTransaction`).
     :param poll_interval: seconds between two looks at the app; 1, and 5 from the triggerer.
     :param plan_only: return a plan of the work and commit nothing.
     :param runner: what runs the app, over what the Spark connection names.
@@ -103,7 +106,7 @@ class SparkTableOperator(DetachedJobs, TableOperator):
 
     program: ClassVar[str]
     can_plan: ClassVar[bool] = False
-    template_fields: Sequence[str] = (*TableOperator.template_fields, "spark_conn_id", "conf", "window")
+    template_fields: Sequence[str] = (*TableOperator.template_fields, "spark_conn_id", "conf", "window", "transaction")
 
     def __init__(
         self,
@@ -164,6 +167,7 @@ class SparkTableOperator(DetachedJobs, TableOperator):
             "arguments": self.arguments(),
             "window": epoch_of(self.window),
             "source": self.source_fingerprint(),
+            **({} if self.transaction is None else {"transaction": self.stage_told(None)}),
         }
 
     def work(self, context: Mapping[str, Any]) -> Any:
@@ -182,6 +186,8 @@ class SparkTableOperator(DetachedJobs, TableOperator):
 
     def already_done(self, txn_id: str) -> Any:
         """What goes to XCom if an earlier try has committed all of it, else ``None``."""
+        if self.transaction is not None:
+            return self.staged_already(txn_id)
         found = self._receipts(self.transactions(txn_id))
         return self._hand_on(found) if len(found) == len(self.transactions(txn_id)) else None
 
@@ -194,6 +200,8 @@ class SparkTableOperator(DetachedJobs, TableOperator):
         """
         if txn_id is None:
             return self.finish(outcome_of(outcome))
+        if self.transaction is not None:
+            return self.staged_already(txn_id) or self.not_staged(outcome_of(outcome))
         wanted = self.transactions(txn_id)
         found = self._receipts(wanted)
         if len(found) == len(wanted):
@@ -266,6 +274,7 @@ class SparkTableOperator(DetachedJobs, TableOperator):
             window=epoch_of(self.window),
             plan_only=self.plan_only,
             app_name=f"{ti.dag_id}.{ti.task_id}",
+            transaction=None if txn_id is None else self.stage_told(txn_id),
         )
 
     def _receipts(self, txn_ids: list[str]) -> list[Receipt]:
@@ -301,7 +310,7 @@ class SparkTableOperator(DetachedJobs, TableOperator):
         :raises StopWriteWindowOpen: if somebody holds a window over the whole table.
         """
         timeline = self._timeline()
-        if timeline is not None:
+        if timeline is not None and self.transaction is None:
             self.check_windows_in(timeline, txn_id)
 
     def check_windows_in(self, timeline: Timeline, txn_id: str) -> None:

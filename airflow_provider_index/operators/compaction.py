@@ -15,6 +15,7 @@ class CompactTableOperator(SparkTableOperator):
     """
 
     program = "compact_index"
+    stageable = "alone"
     template_fields: Sequence[str] = (*SparkTableOperator.template_fields, "mode")
 
     def __init__(self, *, mode: str = "quick", **kwargs: Any) -> None:
@@ -32,6 +33,7 @@ class CompactIndexOperator(IndexOperator):
     """
 
     program = "compact_index"
+    stageable = "alone"
     template_fields: Sequence[str] = (*IndexOperator.template_fields, "mode")
 
     def __init__(self, *, mode: str = "quick", **kwargs: Any) -> None:

@@ -24,6 +24,7 @@ class BuildIndexOperator(IndexOperator):
     """
 
     program = "build_index"
+    stageable = "after"
     can_plan = True
     template_fields: Sequence[str] = (*IndexOperator.template_fields, "kind", "columns", "included", "properties")
 
@@ -66,6 +67,7 @@ class IncrementalRefreshOperator(IndexOperator):
     """
 
     program = "refresh_index"
+    stageable = "after"
     can_plan = True
     template_fields: Sequence[str] = (*IndexOperator.template_fields, "mode", "partitions", "included", "schema")
 

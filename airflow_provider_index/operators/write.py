@@ -36,12 +36,14 @@ class WriteTableOperator(SparkTableOperator):
         ``{"schema": "id bigint, …", "record_key": ["id"], "partition_by": ["dt"], "buckets": 8}``.
     :param batches: several writes by one app, each a commit of its own, in order: each is an object with
         any of ``operation``, ``sql``, ``where``, ``partitions``, over those above. A retry goes on behind
-        the last that landed.
+        the last that landed. Not in a transaction of several tasks.
+    :param leave_indexes: in such a transaction, indexes kept with the data that are left to other stages.
 
     Returns the receipt, or with ``batches`` a list of them.
     """
 
     program = "write_table"
+    stageable = "rows"
     template_fields: Sequence[str] = (
         *SparkTableOperator.template_fields,
         "source",
@@ -70,6 +72,7 @@ class WriteTableOperator(SparkTableOperator):
         partitions: Sequence[str] | None = None,
         create: Mapping[str, Any] | None = None,
         batches: Sequence[Mapping[str, Any]] | None = None,
+        leave_indexes: Sequence[str] = (),
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -84,8 +87,23 @@ class WriteTableOperator(SparkTableOperator):
         self.partitions = partitions
         self.create = create
         self.batches = batches
+        self.leave_indexes = leave_indexes
+
+    @property
+    def leaves(self) -> Sequence[str]:
+        return self.leave_indexes
+
+    def check_may_be_stage(self) -> None:
+        super().check_may_be_stage()
+        if self.batches is not None:
+            raise InvalidInput("A stage of a transaction is one write.", hint="Give each batch a task of its own.")
 
     def arguments(self) -> dict[str, Any]:
+        if self.leave_indexes and self.transaction is None:
+            raise InvalidInput(
+                "Indexes kept with the data can be left to others only where these are committed with the rows.",
+                hint="Leave 'leave_indexes' out, or put the task into an index_transaction.",
+            )
         shared = {
             "operation": self.operation,
             "sql": self.sql,

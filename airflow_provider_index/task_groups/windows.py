@@ -83,15 +83,16 @@ def stop_write_window(
         before = set(group.children)
         yield StopWriteWindow(epoch, group, opened, drained, close)
         work = [child for name, child in group.children.items() if name not in before]
-        inside = {task.task_id for child in work for task in _tasks(child)}
+        inside = {task.task_id for child in work for task in tasks_of(child)}
         for child in work:
             # Only the first waits for the writers and only the last is waited for: the rest is in between.
-            for task in _tasks(child):
+            for task in tasks_of(child):
                 if not inside & task.upstream_task_ids:
                     drained >> task
                 if not inside & task.downstream_task_ids:
                     task >> close
 
 
-def _tasks(child: Any) -> list[Any]:
-    return list(child.iter_tasks()) if isinstance(child, TaskGroup) else [child]
+def tasks_of(child: Any) -> list[Any]:
+    """A task, or all tasks of a group."""
+    return list(child.itertasks_of()) if isinstance(child, TaskGroup) else [child]

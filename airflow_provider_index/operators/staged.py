@@ -1,0 +1,158 @@
+"""The part of a Spark operator that is about transactions of several tasks: it stages its work, another task commits.
+
+A stage that was staged of the same inputs is not staged again. What ends the transaction is the transaction's own
+tasks, so a stage that fails or is killed leaves it as it is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from spark_apps.job import Outcome
+from spark_apps.storage.errors import AlreadyCommitted, AttemptAborted, InvalidInput, JobFailed, StageMismatch
+from spark_apps.timeline.log import Timeline
+from spark_apps.timeline.model import StageManifest
+from spark_apps.timeline.transactions import Transaction, resume
+
+_UNFIT = re.compile(r"[^A-Za-z0-9_-]+")
+BEGIN_AGAIN = "Clear the task that began the transaction with all that comes after it: it begins anew."
+
+
+class InTransaction:
+    """Mixed into the Spark operators.
+
+    :param transaction: of several tasks, as :class:`~airflow_provider_index.operators.BeginTransactionOperator` returns
+        it: the work is staged, and committed with its other stages.
+    :param stage: the stage's name; the task's own name by default.
+    :param after: stages that this one is made from, whose staged rows it sees; only for what brings an index up to
+        date.
+    """
+
+    stageable: ClassVar[Literal["no", "rows", "alone", "after"]] = "no"
+    """Whether the work can be a stage: rows, other work on what is committed, or work that may come after stages."""
+
+    if TYPE_CHECKING:
+        log: Any
+        program: ClassVar[str]
+        label: str
+
+        def _timeline(self) -> Timeline | None: ...
+
+    def __init__(
+        self,
+        *,
+        transaction: Any = None,
+        stage: str | None = None,
+        after: Sequence[str] = (),
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.transaction = transaction
+        self.stage = stage
+        self.after = after
+
+    @property
+    def stage_name(self) -> str:
+        """The name of the operator's stage."""
+        return self.stage or stage_name_of(self.label)
+
+    @property
+    def leaves(self) -> Sequence[str]:
+        """The indexes that the work leaves to other stages."""
+        return ()
+
+    def check_may_be_stage(self) -> None:
+        """:raises InvalidInput: for work that cannot be a stage of a transaction."""
+        if self.stageable == "no":
+            raise InvalidInput(
+                f"{type(self).__name__} cannot be a stage of a transaction: it is a whole change of the table.",
+                hint="Put the task before or after the transaction.",
+            )
+        if self.after and self.stageable != "after":
+            raise InvalidInput(
+                f"{type(self).__name__} cannot be made from other stages ({', '.join(self.after)}).",
+                hint="Leave 'after' out; only what brings an index up to date can be.",
+            )
+
+    def stage_told(self, key: str | None) -> dict[str, Any] | None:
+        """What the app is told of the transaction; ``None`` outside of one.
+
+        :param key: tells what the stage is made of beside other stages.
+        """
+        if self.transaction is None:
+            return None
+        self.check_may_be_stage()
+        txn_id, attempt = transaction_of(self.transaction)
+        return {
+            "txn_id": txn_id,
+            "attempt": attempt,
+            "stage": self.stage_name,
+            "after": list(self.after),
+            "leave": list(self.leaves),
+            "inputs": key,
+        }
+
+    def staged_already(self, key: str) -> Any:
+        """What goes to XCom if the stage is staged, of these inputs and of the stages as they are now; else ``None``.
+
+        :raises AttemptAborted: if the transaction was rolled back.
+        """
+        self.check_may_be_stage()
+        timeline = self._timeline()
+        if timeline is None:
+            return None
+        txn_id, attempt = transaction_of(self.transaction)
+        try:
+            transaction = resumed(timeline, txn_id, attempt)
+            manifest, hash_ = transaction.staged(self.stage_name)
+            if manifest.inputs != key or not self._is_current(transaction, manifest):
+                return None
+        except AlreadyCommitted as error:
+            return error.receipt.to_dict()
+        except StageMismatch:
+            return None
+        self.log.info("Stage %r of transaction %s is staged: %s", self.stage_name, txn_id, manifest.metrics)
+        metrics = {**manifest.metrics, "stage": self.stage_name, "staged": hash_}
+        return {"version": None, "txn_id": txn_id, "attempt": attempt, "operation": manifest.operation,
+                "metrics": metrics}  # fmt: skip
+
+    def _is_current(self, transaction: Transaction, manifest: StageManifest) -> bool:
+        made_from = manifest.made_from
+        return set(self.after) <= made_from.keys() and all(
+            transaction.staged(name)[1] == hash_ for name, hash_ in made_from.items()
+        )
+
+    def not_staged(self, outcome: Outcome) -> Any:
+        """:raises JobFailed: of an app that answered and staged nothing."""
+        raise JobFailed(
+            f"The app {self.program} ended with a {outcome.kind}, and stage {self.stage_name!r} is not staged.",
+            hint="See the app's lines above; a retry stages it again.",
+        )
+
+
+def stage_name_of(label: str) -> str:
+    """A stage's name made of a task's."""
+    name = _UNFIT.sub("-", label)[-64:]
+    return name if name[:1].isalpha() or name[:1] == "_" else f"s-{name}"
+
+
+def transaction_of(given: Any) -> tuple[str, int]:
+    """Id and attempt of a transaction that a task handed on. :raises InvalidInput:"""
+    if isinstance(given, Mapping) and given.get("txn_id") and given.get("attempt"):
+        return str(given["txn_id"]), int(given["attempt"])
+    raise InvalidInput(
+        f"{given!r} is not a transaction.", hint="Hand on what BeginTransactionOperator returned: begin.output."
+    )
+
+
+def resumed(timeline: Timeline, txn_id: str, attempt: int) -> Transaction:
+    """The transaction's attempt, for a task of it.
+
+    :raises AlreadyCommitted: :raises AttemptAborted: saying how to go on.
+    """
+    try:
+        return resume(timeline, txn_id, attempt)
+    except AttemptAborted as error:
+        raise AttemptAborted(error.message, hint=BEGIN_AGAIN) from error

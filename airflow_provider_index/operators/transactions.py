@@ -1,0 +1,188 @@
+"""Operators that begin, commit and roll back a transaction of several tasks. They commit from the worker; no Spark is
+started for it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from airflow_provider_index.compat import AirflowFailException
+from airflow_provider_index.identity import make_id, tries_allowed
+from airflow_provider_index.operators.base import TableOperator, epoch_of
+from airflow_provider_index.operators.staged import BEGIN_AGAIN, resumed, transaction_of
+from spark_apps.storage.errors import AlreadyCommitted, BucketCountMismatch, ConcurrentWrite, InvalidInput
+from spark_apps.timeline.attempts import live_attempts_of, read_requested
+from spark_apps.timeline.conflicts import Intent
+from spark_apps.timeline.log import Timeline
+from spark_apps.timeline.model import Receipt, Requested, Scope, Write, partition_scope, table_scope
+from spark_apps.timeline.publish import check_windows
+from spark_apps.timeline.transactions import abort, begin, find_receipt
+
+PATIENCE = 6 * 3600.0
+"""Seconds that may pass between two signs of life of a transaction of tasks, the time in queues included."""
+
+_ROUND = "round"
+OPERATION = "transaction"
+
+
+class BeginTransactionOperator(TableOperator):
+    """Begins a transaction whose stages are other tasks. Their work is done on the version of this moment.
+
+    :param stages: the names of the stages; the commit needs all of them.
+    :param partitions: the partitions that the stages write, as paths; any by default. Who drains writers from another
+        partition then leaves the transaction alone, and a stage that writes elsewhere is refused.
+    :param window: epoch of the stop-write window that the work is done in.
+    :param patience: seconds without a sign of life after which others may take the transaction for dead. While a stage
+        runs it shows signs of life; in between, while tasks wait for a slot, nobody does.
+
+    Returns ``{"txn_id", "attempt", "base"}``, for the operators' ``transaction``. A retry finds the attempt that its
+    first try began; after a clear another one begins, and the earlier one is ended by a commit if it has not ended.
+    """
+
+    template_fields: Sequence[str] = (*TableOperator.template_fields, "partitions", "window")
+
+    def __init__(
+        self,
+        *,
+        stages: Sequence[str] = (),
+        partitions: Sequence[str] | None = None,
+        window: int | str | None = None,
+        patience: float = PATIENCE,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.stages = stages
+        self.partitions = partitions
+        self.window = window
+        self.patience = patience
+
+    def inputs(self) -> dict[str, Any]:
+        return {
+            **super().inputs(),
+            "begin": list(self.stages),
+            "partitions": None if self.partitions is None else list(self.partitions),
+        }
+
+    def work(self, context: Mapping[str, Any]) -> dict[str, Any]:
+        if not self.stages:
+            raise InvalidInput("A transaction without a stage has nothing to commit.", hint="Name its stages.")
+        timeline = self.hook.timeline(self.table)
+        txn_id = self._free_id(context, timeline)
+        round_ = tries_allowed(context)
+        for attempt in live_attempts_of(timeline, txn_id):
+            requested = read_requested(timeline, txn_id, attempt)
+            if self._is_mine(requested, round_):
+                self.log.info("Transaction %s, attempt %s, was begun by an earlier try.", txn_id, attempt)
+                return _handed_on(requested)
+            abort(timeline, txn_id, attempt, "begun anew")
+            self.log.info("Ended attempt %s of transaction %s, which is begun anew.", attempt, txn_id)
+        self._check_windows(timeline, txn_id)
+        transaction = begin(
+            timeline,
+            operation=OPERATION,
+            txn_id=txn_id,
+            stages=self.stages,
+            scopes=self._scopes(),
+            window=epoch_of(self.window),
+            inputs={_ROUND: round_},
+            patience=self.patience,
+        )
+        self.log.info(
+            "Began transaction %s, attempt %s, on version %s.", txn_id, transaction.attempt, transaction.base.version
+        )
+        return _handed_on(transaction.requested)
+
+    def _free_id(self, context: Mapping[str, Any], timeline: Timeline) -> str:
+        """The task's transaction id; where an earlier round has committed under it, the next one."""
+        ti = context["ti"]
+        first = make_id(ti.dag_id, ti.run_id, ti.task_id, getattr(ti, "map_index", -1), self.inputs())
+        committed = timeline.head.committed
+        numbered = (f"{first}.{number}" for number in itertools.count(2))
+        return next(name for name in itertools.chain([first], numbered) if name not in committed)
+
+    def _is_mine(self, requested: Requested, round_: int) -> bool:
+        told = (requested.inputs.get(_ROUND), requested.epoch, requested.stages)
+        return told == (round_, epoch_of(self.window), tuple(self.stages))
+
+    def _scopes(self) -> list[Scope] | None:
+        return None if self.partitions is None else [partition_scope(path) for path in self.partitions]
+
+    def _check_windows(self, timeline: Timeline, txn_id: str) -> None:
+        """:raises FencedOff: if the window named has ended. :raises StopWriteWindowOpen: if somebody else holds one
+        over what the stages write."""
+        writes = tuple(Write(scope) for scope in self._scopes() or [table_scope()])
+        whole = any(window.partitions is None for window in timeline.head.windows.values())
+        if self.partitions is None and not whole:
+            writes = ()  # the commit alone knows whether it writes into somebody's partitions
+        epoch = epoch_of(self.window)
+        check_windows(
+            timeline.head,
+            Intent(OPERATION, txn_id, 0, timeline.head.version, (), writes=writes, epoch=epoch),
+            timeline.clock(),
+        )
+
+
+class _OfTransaction(TableOperator):
+    template_fields: Sequence[str] = (*TableOperator.template_fields, "transaction")
+
+    def __init__(self, *, transaction: Any, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.transaction = transaction
+
+    def inputs(self) -> dict[str, Any]:
+        return {**super().inputs(), "transaction": self.transaction}
+
+
+class CommitTransactionOperator(_OfTransaction):
+    """Publishes all stages of a transaction in one commit, and returns its receipt. A retry finds that commit.
+
+    :param transaction: what :class:`BeginTransactionOperator` returned.
+    """
+
+    def work(self, context: Mapping[str, Any]) -> dict[str, Any]:
+        txn_id, attempt = transaction_of(self.transaction)
+        timeline = self.hook.timeline(self.table)
+        receipt = find_receipt(timeline, txn_id)
+        if receipt is None:
+            receipt = self._commit(timeline, txn_id, attempt)
+        self.log.info("Version %s: %s %s", receipt.version, receipt.operation, receipt.metrics)
+        built: dict[str, Any] = receipt.to_dict()
+        return built
+
+    def _commit(self, timeline: Timeline, txn_id: str, attempt: int) -> Receipt:
+        try:
+            return resumed(timeline, txn_id, attempt).commit()
+        except AlreadyCommitted as error:
+            receipt: Receipt = error.receipt
+            return receipt
+        except (ConcurrentWrite, BucketCountMismatch) as error:
+            self.report_error(error)
+            # The stages' work is of a version that somebody has gone past; to commit it again cannot help.
+            what = f"{type(error).__name__}: {error.message} {error.outcome} {BEGIN_AGAIN}"
+            raise AirflowFailException(what) from error
+
+
+class RollBackTransactionOperator(_OfTransaction):
+    """Ends a transaction that has not committed, by a commit: from then on nothing of it can be published. One that has
+    committed is left as it is, so that this can be a teardown.
+
+    :param transaction: what :class:`BeginTransactionOperator` returned.
+    """
+
+    def work(self, context: Mapping[str, Any]) -> None:
+        if not self.transaction:
+            self.log.info("No transaction was begun.")
+            return
+        txn_id, attempt = transaction_of(self.transaction)
+        timeline = self.hook.timeline(self.table)
+        try:
+            abort(timeline, txn_id, attempt, "rolled back")
+        except AlreadyCommitted as error:
+            self.log.info("Transaction %s has committed version %s.", txn_id, error.receipt.version)
+            return
+        self.log.info("Rolled transaction %s back (attempt %s); nothing of it was published.", txn_id, attempt)
+
+
+def _handed_on(requested: Requested) -> dict[str, Any]:
+    return {"txn_id": requested.txn_id, "attempt": requested.attempt, "base": requested.base}

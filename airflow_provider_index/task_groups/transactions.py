@@ -1,0 +1,132 @@
+"""A transaction of several tasks: each stages its part in a job of its own, and one commit publishes all or nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from airflow.sdk import TaskGroup
+
+from airflow_provider_index.hooks.table_store import TableStoreHook
+from airflow_provider_index.operators.base import SparkTableOperator
+from airflow_provider_index.operators.transactions import (
+    PATIENCE,
+    BeginTransactionOperator,
+    CommitTransactionOperator,
+    RollBackTransactionOperator,
+)
+from airflow_provider_index.task_groups.windows import tasks_of
+from spark_apps.storage.errors import InvalidInput
+
+
+@dataclass(frozen=True)
+class IndexTransaction:
+    """What the tasks of a transaction need.
+
+    :param transaction: what operators take as ``transaction``; those made inside the group get it by themselves.
+    :param group: the task group, to set what comes before and after.
+    """
+
+    transaction: Any
+    group: TaskGroup
+    begin: BeginTransactionOperator
+    commit: CommitTransactionOperator
+    roll_back: RollBackTransactionOperator
+
+
+@contextmanager
+def index_transaction(
+    group_id: str,
+    *,
+    table: str,
+    stages: Sequence[str] | None = None,
+    partitions: Sequence[str] | None = None,
+    window: Any = None,
+    patience: float = PATIENCE,
+    table_conn_id: str = TableStoreHook.default_conn_name,
+    **commit: Any,
+) -> Iterator[IndexTransaction]:
+    """Operators made inside the ``with`` stage their work, each in a job of its own; one commit publishes all of it.
+
+    ::
+
+        with index_transaction("load", table="flights") as load:
+            write = WriteTableOperator(task_id="write", table="flights", source=…, leave_indexes=["by_city"])
+            write >> RefreshIndexOperator(task_id="by_city", table="flights", index="by_city")
+            write >> RefreshIndexOperator(task_id="wide", table="flights", index="wide")
+
+    The stages are the operators inside that work on the table: a write, a build or refresh of an index, a compaction. A
+    build or refresh downstream of others is made from them and sees their staged rows. Any failure publishes nothing:
+    the transaction is then rolled back, by a teardown. Other transactions go on meanwhile, on other partitions.
+
+    :param stages: their names, if other tasks than the operators inside stage as well.
+    :param partitions: the partitions that the stages write, as paths; any by default.
+    :param window: epoch of the stop-write window that the work is done in.
+    :param patience: seconds without a sign of life after which others may take the transaction for dead.
+    :param commit: more arguments of the task that commits, such as ``outlets`` and ``retries``.
+    :raises InvalidInput: for an operator inside that cannot be a stage, two stages of one name, or a mapped one.
+    """
+    where: dict[str, Any] = {"table": table, "table_conn_id": table_conn_id}
+    with TaskGroup(group_id) as group:
+        begun = BeginTransactionOperator(
+            task_id="begin",
+            stages=list(stages or ()),
+            partitions=partitions,
+            window=window,
+            patience=patience,
+            **where,
+        ).as_setup()
+        committed = CommitTransactionOperator(task_id="commit", transaction=begun.output, **where, **commit)
+        rolled_back = RollBackTransactionOperator(task_id="roll_back", transaction=begun.output, **where)
+        rolled_back.as_teardown(setups=begun)
+        begun >> committed >> rolled_back
+        before = set(group.children)
+        yield IndexTransaction(begun.output, group, begun, committed, rolled_back)
+        work = [task for name, child in group.children.items() if name not in before for task in tasks_of(child)]
+        inside = {task.task_id: task for task in work}
+        for task in work:
+            if not inside.keys() & task.upstream_task_ids:
+                begun >> task
+            if not inside.keys() & task.downstream_task_ids:
+                task >> committed
+        made = _make_stages(work, begun, table)
+        begun.stages = list(dict.fromkeys([*(stages or ()), *made]))
+        if not begun.stages:
+            raise InvalidInput(f"The transaction {group_id!r} has no stage.", hint="Make operators inside of it.")
+
+
+def _make_stages(work: Sequence[Any], begun: BeginTransactionOperator, table: str) -> list[str]:
+    """Makes stages of the operators on the table; returns their names, those that others are made from first."""
+    names: dict[str, str] = {}
+    for task in work:
+        operator = getattr(task, "operator_class", None)
+        if isinstance(operator, type) and issubclass(operator, SparkTableOperator):
+            raise InvalidInput(
+                f"The mapped task {task.task_id!r} cannot be a stage of a transaction, which lists its stages when it "
+                "begins.",
+                hint="Make one task for each stage, or one stage of all.",
+            )
+        if not isinstance(task, SparkTableOperator) or task.table != table or task.plan_only:
+            continue
+        task.check_may_be_stage()
+        name = task.stage_name
+        if name in names.values():
+            raise InvalidInput(f"Two tasks of the transaction stage as {name!r}.", hint="Give one another 'stage'.")
+        names[task.task_id] = name
+    for task in work:
+        if task.task_id not in names:
+            continue
+        if task.transaction is None:
+            task.transaction = begun.output
+        if task.stageable == "after" and not task.after:
+            upstream = task.get_flat_relative_ids(upstream=True)
+            task.after = [name for task_id, name in names.items() if task_id in upstream]
+    return _in_order(work, names)
+
+
+def _in_order(work: Sequence[Any], names: dict[str, str]) -> list[str]:
+    upstream = {task.task_id: task.get_flat_relative_ids(upstream=True) for task in work}
+    depth = {task_id: sum(other in upstream[task_id] for other in names) for task_id in names}
+    return [names[task_id] for task_id in sorted(names, key=lambda task_id: depth[task_id])]
