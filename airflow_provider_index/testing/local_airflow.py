@@ -88,6 +88,7 @@ class LocalAirflow:
         }
         self.client = AirflowClient(self.url, self.username, self.password)
         self._process: subprocess.Popen[bytes] | None = None
+        self._parts: list[subprocess.Popen[bytes]] = []
 
     def __enter__(self) -> LocalAirflow:
         try:
@@ -120,18 +121,7 @@ class LocalAirflow:
         passwords = self.home / "simple_auth_manager_passwords.json.generated"
         passwords.write_text(json.dumps({self.username: self.password}))
         passwords.chmod(0o600)
-        airflow = str(Path(sys.executable).parent / "airflow")
-        command = [sys.executable, "-c", _WITH_SIGINT, airflow, "standalone"]
-        with self.log_file.open("wb") as log:
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env=self.env,
-                cwd=self.home,
-                start_new_session=True,
-            )
+        self._process = self._launch("standalone", "wb")
         deadline = time.monotonic() + timeout
         while not self.client.healthy():
             if self._process.poll() is not None or time.monotonic() > deadline:
@@ -145,18 +135,42 @@ class LocalAirflow:
     def stop(self) -> None:
         """Stops all parts (about 14 s), ends what did not stop, and removes a temporary home."""
         self.client.close()
-        if self._process is not None:
-            if self._process.poll() is None:
-                self._process.send_signal(signal.SIGINT)
-                with _tolerate(subprocess.TimeoutExpired):
-                    self._process.wait(_STOP_SECONDS)
+        running = [*self._parts, *([self._process] if self._process is not None else [])]
+        for process in running:
+            if process.poll() is None:
+                process.send_signal(signal.SIGINT)
+        for process in running:
+            with _tolerate(subprocess.TimeoutExpired):
+                process.wait(_STOP_SECONDS)
             # Whatever is left of the group would go on writing into a home that is gone.
             with _tolerate(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
-            self._process = None
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        self._process, self._parts = None, []
         if self._temporary:
             shutil.rmtree(self.home, ignore_errors=True)
+
+    def start_part(self, name: str) -> int:
+        """Starts one part more, in the place of one that was killed: ``triggerer``, ``scheduler``, ``dag-processor``.
+
+        :returns: its process id, which is that of its group too. It is stopped with the rest.
+        """
+        process = self._launch(name, "ab")
+        self._parts.append(process)
+        return process.pid
+
+    def _launch(self, command: str, mode: str) -> subprocess.Popen[bytes]:
+        airflow = str(Path(sys.executable).parent / "airflow")
+        with self.log_file.open(mode) as log:
+            return subprocess.Popen(
+                [sys.executable, "-c", _WITH_SIGINT, airflow, command],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=self.env,
+                cwd=self.home,
+                start_new_session=True,
+            )
 
     def airflow(self, *arguments: str, timeout: float = 120) -> str:
         """Runs an ``airflow`` command with this Airflow's settings and returns what it printed."""

@@ -1,0 +1,219 @@
+"""Triggers that wait for apps, on a real store and a real event loop: what they fire, how they tell slow from dead,
+that they share their looks, and that killing one ends its own job only."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider_index.submission import JobWatch, Submission
+from airflow_provider_index.triggers import IndexStateTrigger, JobTrigger, TableCommitTrigger, TimelineTrigger
+from spark_apps.job import Outcome
+from spark_apps.storage.store import Store
+from spark_apps.timeline.creation import create_table
+from spark_apps.timeline.jobs import Beat, HeldAttempt, JobFolder, list_jobs
+from spark_apps.timeline.log import Timeline
+from spark_apps.timeline.model import Field, TableDefinition
+from spark_apps.timeline.transactions import begin
+
+SECRET = "planted-77aa01"
+DEFINITION = TableDefinition("t", (Field("id", "bigint"),), ("id",), ())
+
+
+@pytest.fixture(autouse=True)
+def connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    lake = {"conn_type": "index_table_store", "extra": {"storage_options": {}, "password": SECRET}}
+    monkeypatch.setenv("AIRFLOW_CONN_LAKE", json.dumps(lake))
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", "host": "local[1]"}))
+
+
+@pytest.fixture
+def timeline(tmp_path: Path) -> Timeline:
+    return create_table(Store(tmp_path / "t"), DEFINITION)[0]
+
+
+def trigger(place: Path, job_id: str, interval: float = 0.05, **fields: Any) -> JobTrigger:
+    made = Submission(job_id, str(place), "lake", **fields)
+    return JobTrigger(submission=made.to_dict(), poll_interval=interval)
+
+
+async def fired(one: JobTrigger | TimelineTrigger) -> Any:
+    async for event in one.run():
+        return event.payload
+    return None
+
+
+async def fires_after(one: JobTrigger, *steps: Callable[[], object], pause: float = 0.2) -> Any:
+    task = asyncio.create_task(fired(one))
+    for step in steps:
+        await asyncio.sleep(pause)
+        assert not task.done()
+        await asyncio.to_thread(step)
+    return await asyncio.wait_for(task, 10)
+
+
+def test_given_an_app_that_ends_when_waited_for_then_done_and_its_progress_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = JobFolder(Store(tmp_path), "x.1.aa")
+    caplog.set_level(logging.INFO)
+
+    event = asyncio.run(
+        fires_after(
+            trigger(tmp_path, "x.1.aa"),
+            lambda: folder.show(Beat(1.0, "write the rows", 3, 9, "tasks")),
+            lambda: folder.finish(Outcome("report", {})),
+        )
+    )
+
+    assert event == {"status": "done"}
+    # Airflow, where it is set up, writes to the output by itself.
+    assert "progress: write the rows: 3 of 9 tasks" in caplog.text + capsys.readouterr().out
+    assert (folder.wanted_until() or 0) > time.time() + 60
+
+
+def test_given_an_app_that_beats_slowly_when_waited_for_then_it_is_dead_only_after_the_silence(tmp_path: Path) -> None:
+    folder = JobFolder(Store(tmp_path), "x.1.aa")
+    one = trigger(tmp_path, "x.1.aa", silent_seconds=0.8, start_seconds=5.0)
+
+    def beat() -> None:
+        folder.show(Beat(time.time()))
+
+    started = time.monotonic()
+    event = asyncio.run(fires_after(one, beat, beat, beat, pause=0.5))
+
+    assert event == {"status": "dead"}
+    assert 1.5 + 0.8 <= time.monotonic() - started < 1.5 + 0.8 + 1.0
+
+
+def test_given_an_app_that_never_began_when_waited_for_then_it_is_dead_after_the_time_to_start(tmp_path: Path) -> None:
+    one = trigger(tmp_path, "x.1.aa", silent_seconds=0.1, start_seconds=0.6)
+
+    started = time.monotonic()
+    assert asyncio.run(fired(one)) == {"status": "dead"}
+    assert time.monotonic() - started >= 0.6
+
+
+def test_given_a_deadline_when_it_passes_then_timeout_though_the_app_lives(tmp_path: Path) -> None:
+    folder = JobFolder(Store(tmp_path), "x.1.aa")
+    folder.show(Beat(1.0))
+    assert asyncio.run(fired(trigger(tmp_path, "x.1.aa", deadline=time.time() + 0.3))) == {"status": "timeout"}
+
+
+def test_given_a_store_that_does_not_answer_when_watched_then_no_silence_is_held_against_the_app(
+    tmp_path: Path,
+) -> None:
+    now = [100.0]
+    watch = JobWatch(Submission("x.1.aa", str(tmp_path), "lake", silent_seconds=60), lambda: 0.0, lambda: now[0])
+    folder = JobFolder(Store(tmp_path), "x.1.aa")
+    folder.show(Beat(1.0))
+    seen = list_jobs(folder.store)["x.1.aa"]
+
+    answers = []
+    for seconds, objects in ((0, seen), (50, None), (50, None), (50, seen), (20, seen)):
+        now[0] += seconds
+        answers.append(watch.look(objects))
+
+    assert answers == [None, None, None, None, "dead"]
+
+
+def test_given_a_triggerer_that_is_started_anew_when_it_takes_over_then_it_goes_on_from_what_is_stored(
+    tmp_path: Path,
+) -> None:
+    folder = JobFolder(Store(tmp_path), "x.1.aa")
+
+    async def killed_and_started_again() -> Any:
+        path, kwargs = trigger(tmp_path, "x.1.aa").serialize()
+        first = asyncio.create_task(fired(JobTrigger(**kwargs)))
+        await asyncio.sleep(0.2)
+        first.cancel()
+        await asyncio.gather(first, return_exceptions=True)
+        assert path == "airflow_provider_index.triggers.jobs.JobTrigger"
+        assert folder.cancelled() is None
+        stored = json.loads(json.dumps(kwargs))
+        assert SECRET not in json.dumps(stored)
+        folder.finish(Outcome("report", {}))
+        return await asyncio.wait_for(fired(JobTrigger(**stored)), 10)
+
+    assert asyncio.run(killed_and_started_again()) == {"status": "done"}
+
+
+def test_given_many_that_wait_on_one_table_when_they_look_then_it_is_listed_once_a_round(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = []
+    whole = Store.list
+    monkeypatch.setattr(Store, "list", lambda self, *rest: (listed.append(rest), whole(self, *rest))[1])
+    folders = [JobFolder(Store(tmp_path), f"x{number}.1.aa") for number in range(20)]
+
+    async def wait_for_all() -> list[Any]:
+        tasks = [asyncio.create_task(fired(trigger(tmp_path, folder.job_id, interval=0.2))) for folder in folders]
+        await asyncio.sleep(1.1)
+        for folder in folders:
+            folder.finish(Outcome("report", {}))
+        return await asyncio.gather(*tasks)
+
+    assert asyncio.run(wait_for_all()) == [{"status": "done"}] * 20
+    assert len(listed) <= 9
+
+
+def test_given_two_tries_at_work_when_the_first_ones_trigger_is_killed_then_only_its_own_job_ends(
+    timeline: Timeline, tmp_path: Path
+) -> None:
+    first, second = (JobFolder(timeline.store, f"x.{number}.aa") for number in (1, 2))
+    attempts = []
+    for folder in (first, second):
+        folder.want()
+        attempts.append(begin(timeline, operation="upsert", txn_id="x"))
+        folder.hold(HeldAttempt(timeline.store.uri, "x", attempts[-1].attempt))
+
+    asyncio.run(trigger(tmp_path / "t", first.job_id).on_kill())
+
+    state = timeline.refresh()
+    assert first.cancelled() is not None and second.cancelled() is None
+    assert state.is_aborted("x", attempts[0].attempt) and not state.is_aborted("x", attempts[1].attempt)
+    attempts[1].commit(())
+
+
+def test_given_sensors_on_one_table_when_they_wait_together_then_each_hears_what_it_waits_for(
+    timeline: Timeline, tmp_path: Path
+) -> None:
+    shared = {
+        "table": str(tmp_path / "t"),
+        "table_conn_id": "lake",
+        "poll_interval": 0.05,
+        "deadline": time.time() + 20,
+    }
+
+    async def wait_for_both() -> list[Any]:
+        tasks = [
+            asyncio.create_task(
+                fired(TableCommitTrigger(after=timeline.head.version, operations=["upsert"], **shared))
+            ),
+            asyncio.create_task(fired(IndexStateTrigger(index="by_city", states=["absent"], **shared))),
+            asyncio.create_task(fired(TableCommitTrigger(after=0, **{**shared, "deadline": time.time() + 0.3}))),
+        ]
+        await asyncio.sleep(0.6)
+        begin(timeline, operation="upsert", txn_id="y").commit(())
+        return await asyncio.wait_for(asyncio.gather(*tasks), 10)
+
+    commit, state, in_vain = asyncio.run(wait_for_both())
+
+    assert commit["status"] == "done" and commit["value"]["txn_id"] == "y"
+    assert state == {"status": "done", "value": {"index": "by_city", "version": 0, "state": "absent"}}
+    assert in_vain == {"status": "timeout"}
+
+
+def test_given_no_table_when_a_sensor_waits_then_the_error_is_its_event(tmp_path: Path) -> None:
+    lost = TableCommitTrigger(
+        after=0, table=str(tmp_path / "nowhere"), table_conn_id="lake", poll_interval=0.05, deadline=time.time() + 5
+    )
+    event = asyncio.run(fired(lost))
+    assert event["status"] == "error" and event["error"]["type"] == "TableNotFound"
