@@ -25,6 +25,8 @@ from spark_apps.timeline.model import IndexDefinition, PutHashingConfig, PutInde
 GROUPS_BY = "record"
 """The kind of index, and its name, by which a table without buckets finds its file groups."""
 
+_WITHOUT_ORDER = (T.MapType, T.ArrayType, T.StructType, T.BinaryType)
+
 
 def define(
     schema: T.StructType | str,
@@ -42,9 +44,7 @@ def define(
 
     :raises InvalidInput: (or one of its kin) naming the argument that cannot be used.
     """
-    for name, names in (("record_key", record_key), ("partition_by", partition_by), ("hash_fields", hash_fields)):
-        if isinstance(names, str):
-            raise InvalidInput(f"{name} is the text {names!r}.", hint=f"Give a list: [{names!r}].")
+    _check_lists(record_key=record_key, partition_by=partition_by, hash_fields=hash_fields)
     if not record_key:
         raise InvalidInput("record_key names no column.", hint="A keyed table needs at least one.")
     _check_choice("merge_by", merge_by, ("commit", "ordering"))
@@ -60,24 +60,7 @@ def define(
     check_key_types(struct, key, "record_key")
     check_partition_types(struct, partitions)
     group_rows(dict(properties or {}))
-    if not set(hashed) <= set(key):
-        stray = next(name for name in hashed if name not in key)
-        raise InvalidInput(
-            f"hash_fields names {stray!r}, which is not part of the record key.",
-            hint="Only fields of the record key can place a row, for they never change.",
-        )
-    if len(partitions) == len(names):
-        raise InvalidSchema("Every column is a partition column.", hint="Leave at least one for the rows.")
-    if merge_by == "ordering" and ordering is None:
-        raise InvalidInput("merge_by is 'ordering', and there is no ordering_column.", hint="Name one.")
-    if ordering is not None and isinstance(
-        struct[ordering].dataType, (T.MapType, T.ArrayType, T.StructType, T.BinaryType)
-    ):
-        kind = struct[ordering].dataType.simpleString()
-        raise InvalidSchema(
-            f"ordering_column {ordering!r} is of type {kind}, which gives no order.",
-            hint="Use a number, date, timestamp or string.",
-        )
+    _check_roles(struct, key, partitions, hashed, ordering, merge_by)
     check_hash({name: struct[name].dataType.simpleString() for name in hashed}, hash_function)
     return TableDefinition(
         table_id=secrets.token_hex(8),
@@ -116,6 +99,39 @@ def create(
     config = ConfigEntry("", rules.default, rules.rule, rules.text or None)
     timeline, receipt = create_table(store, definition, [PutHashingConfig(config)], txn_id=txn_id)
     return TableHandle(spark, timeline), receipt
+
+
+def _check_lists(**given: Sequence[str] | None) -> None:
+    for name, names in given.items():
+        if isinstance(names, str):
+            raise InvalidInput(f"{name} is the text {names!r}.", hint=f"Give a list: [{names!r}].")
+
+
+def _check_roles(
+    struct: T.StructType,
+    key: Sequence[str],
+    partitions: Sequence[str],
+    hashed: Sequence[str],
+    ordering: str | None,
+    merge_by: str,
+) -> None:
+    """Whether the columns can be what they are to be to each other."""
+    stray = next((name for name in hashed if name not in key), None)
+    if stray is not None:
+        raise InvalidInput(
+            f"hash_fields names {stray!r}, which is not part of the record key.",
+            hint="Only fields of the record key can place a row, for they never change.",
+        )
+    if len(partitions) == len(struct.fields):
+        raise InvalidSchema("Every column is a partition column.", hint="Leave at least one for the rows.")
+    if merge_by == "ordering" and ordering is None:
+        raise InvalidInput("merge_by is 'ordering', and there is no ordering_column.", hint="Name one.")
+    if ordering is not None and isinstance(struct[ordering].dataType, _WITHOUT_ORDER):
+        kind = struct[ordering].dataType.simpleString()
+        raise InvalidSchema(
+            f"ordering_column {ordering!r} is of type {kind}, which gives no order.",
+            hint="Use a number, date, timestamp or string.",
+        )
 
 
 def _check_choice(name: str, value: str, choices: Sequence[str]) -> None:

@@ -12,15 +12,11 @@ from msgspec.structs import replace
 
 from spark_apps.storage.errors import IndexNotFound, LogDamaged, TableNotFound
 from spark_apps.timeline import model
+from spark_apps.timeline.entries import Effect, IndexEntry, PartitionEntry, Window
 from spark_apps.timeline.files import DataFile, FileSet, GroupKey, covered_lineages, lowest_plain, merge_order
-from spark_apps.timeline.model import (
-    DATA_TREE,
-    Commit,
-    HashingConfig,
-    IndexDefinition,
-    Struct,
-    TableDefinition,
-)
+from spark_apps.timeline.model import DATA_TREE, Commit, HashingConfig, TableDefinition
+
+__all__ = ["CONFIGS_KEPT", "METAS_KEPT", "NEVER", "IndexEntry", "PartitionEntry", "State", "Window"]
 
 NEVER = -1
 """As the "covered through" version of a file group: the index tells nothing of it."""
@@ -30,65 +26,6 @@ _ENDED_WINDOWS_KEPT = 50
 CONFIGS_KEPT = 5
 METAS_KEPT = 10
 """So many hashing files stay where they are written; older ones are archived (seed: partition-level bucket index)."""
-
-
-class Window(Struct, frozen=True):
-    """An open stop-write window. ``epoch`` is the version that opened it; times are seconds since 1970 (UTC)."""
-
-    epoch: int
-    holder: str
-    deadline: float
-    last_moment: float
-    partitions: tuple[str, ...] | None = None
-
-    def covers(self, scope: model.Scope) -> bool:
-        """Whether a write to ``scope`` falls into this window. A window over partitions leaves index shards alone."""
-        if self.partitions is None or scope.kind == "table":
-            return True
-        return scope.partition is not None and scope.partition in self.partitions
-
-    @property
-    def scope_text(self) -> str:
-        return "the whole table" if self.partitions is None else "partitions " + ", ".join(map(repr, self.partitions))
-
-
-class PartitionEntry(Struct, frozen=True):
-    """A partition: its bucket count (``None`` without a bucket layout), its columns' values as strings, and the
-    instant of the commit that gave it this count."""
-
-    buckets: int | None = None
-    values: tuple[str | None, ...] = ()
-    since: str = ""
-
-
-class IndexEntry(Struct, frozen=True):
-    """An index as of a version.
-
-    ``lag`` names the file groups it does not cover: covered through which version. ``dirty`` tells of each of these the
-    newest version whose change the index was not told of: who covers it through there has covered all, because later
-    changes, if any, brought their own entries. An index that addresses files lags in a group whenever a file of it is
-    new to the index, whatever its rows.
-    """
-
-    definition: IndexDefinition
-    state: model.IndexState = "active"
-    lag: dict[GroupKey, int] = {}
-    dirty: dict[GroupKey, int] = {}
-    created: int = 0
-    refreshed: int = 0
-
-    def covers(self, group: GroupKey) -> bool:
-        """Whether the index tells all of a file group."""
-        return group not in self.lag
-
-    @property
-    def active(self) -> bool:
-        return self.state == "active"
-
-    @property
-    def by_file(self) -> bool:
-        """Whether entries name files; those of a file that is gone are known to be void."""
-        return self.definition.addresses == "file"
 
 
 class State:
@@ -179,7 +116,7 @@ class State:
         self.version, self.instant = commit.version, commit.instant
         self.committed[commit.txn_id] = (commit.version, commit.attempt)
         lag_before = {name: entry.lag for name, entry in self.indexes.items() if entry.lag}
-        effect = _Effect()
+        effect = Effect()
         for action in commit.actions:
             if type(action) is model.AddFile:
                 self._add(action, commit, effect)
@@ -208,7 +145,7 @@ class State:
             if groups & entry.lag.keys():
                 self._set_lag(name, {group: at for group, at in entry.lag.items() if group not in groups}, entry.dirty)
 
-    def _emptied(self, groups: set[GroupKey], commit: Commit, rows_went: bool, effect: _Effect) -> None:
+    def _emptied(self, groups: set[GroupKey], commit: Commit, rows_went: bool, effect: Effect) -> None:
         """File groups that are gone. An index that was not told, or did not cover them, still holds entries of their
         rows; it must not count as covering such a group should it come into being again."""
         for name, entry in self.indexes.items():
@@ -222,7 +159,7 @@ class State:
                 lag, dirty = dict.fromkeys(left, NEVER), dict.fromkeys(left, commit.version)
                 self._set_lag(name, {**entry.lag, **lag}, {**entry.dirty, **dirty})
 
-    def _come_again(self, born: set[GroupKey], commit: Commit, effect: _Effect) -> None:
+    def _come_again(self, born: set[GroupKey], commit: Commit, effect: Effect) -> None:
         """File groups of a partition of which the index still lists rows that went. Its buckets may be counted anew, so
         that those entries point into any of them."""
         partitions = {partition for partition, _ in born}
@@ -237,7 +174,7 @@ class State:
                 lag, dirty = dict.fromkeys(again, NEVER), dict.fromkeys(again, commit.version)
                 self._set_lag(name, {**entry.lag, **lag}, {**entry.dirty, **dirty})
 
-    def _rows_changed(self, effect: _Effect, commit: Commit) -> None:
+    def _rows_changed(self, effect: Effect, commit: Commit) -> None:
         """Groups whose rows changed (of which a file is new) lag behind in every index that the commit did not keep in
         step."""
         for name, entry in self.indexes.items():
@@ -272,7 +209,7 @@ class State:
         dirty = {group: dirty[group] for group in lag}
         self.indexes[name] = replace(self.indexes[name], lag=lag, dirty=dirty)
 
-    def _add(self, action: model.AddFile, commit: Commit, effect: _Effect) -> None:
+    def _add(self, action: model.AddFile, commit: Commit, effect: Effect) -> None:
         if action.tree != DATA_TREE and self.index_of_tree(action.tree) is None:
             return  # of an index that was dropped meanwhile; the file is nobody's and the cleaner takes it
         file = DataFile.of(action, commit.version)
@@ -286,7 +223,7 @@ class State:
             effect.arrived.add(file.group_key)
             (effect.changed if file.place == commit.version else effect.moved).add(file.group_key)
 
-    def _is_known(self, file: DataFile, effect: _Effect) -> bool:
+    def _is_known(self, file: DataFile, effect: Effect) -> bool:
         """Whether a file of a source was told of already: two refreshes at once find the same new files. If they found
         different ones under one name, the later word counts."""
         if file.tree != DATA_TREE or self.definition is None or self.definition.source is None:
@@ -299,17 +236,17 @@ class State:
             effect.cut.add(other.group_key)
         return False
 
-    def _remove(self, action: model.RemoveFile, _commit: Commit, effect: _Effect) -> None:
+    def _remove(self, action: model.RemoveFile, _commit: Commit, effect: Effect) -> None:
         file = self.file_set.remove(action.tree, action.path)
         if file is not None and action.tree == DATA_TREE:
             effect.cut.add(file.group_key)
 
-    def _put_partition(self, action: model.PutPartition, commit: Commit, _effect: _Effect) -> None:
+    def _put_partition(self, action: model.PutPartition, commit: Commit, _effect: Effect) -> None:
         there = self.partitions.get(action.path)
         since = commit.instant if there is None or there.buckets != action.buckets else there.since
         self.partitions[action.path] = PartitionEntry(action.buckets, action.values, since)
 
-    def _drop_partition(self, action: model.DropPartition, _commit: Commit, effect: _Effect) -> None:
+    def _drop_partition(self, action: model.DropPartition, _commit: Commit, effect: Effect) -> None:
         self.partitions.pop(action.path, None)
         for file in self.files(DATA_TREE, action.path):
             self.file_set.remove(DATA_TREE, file.path)
@@ -324,7 +261,7 @@ class State:
         for tree in self.file_set.trees():
             self.file_set.remove_tree(tree)
 
-    def _put_index(self, action: model.PutIndex, commit: Commit, _effect: _Effect) -> None:
+    def _put_index(self, action: model.PutIndex, commit: Commit, _effect: Effect) -> None:
         old = self.indexes.get(action.definition.name)
         if old is not None and old.definition.tree == action.definition.tree:
             self.indexes[action.definition.name] = replace(old, definition=action.definition, state=action.state)
@@ -344,7 +281,7 @@ class State:
         if entry is not None:
             self.file_set.remove_tree(entry.definition.tree)
 
-    def _cover(self, action: model.Cover, commit: Commit, effect: _Effect) -> None:
+    def _cover(self, action: model.Cover, commit: Commit, effect: Effect) -> None:
         entry = self.index_of_tree(action.tree)
         if entry is None:
             return
@@ -372,17 +309,17 @@ class State:
         lowest = lowest_plain(sorted(self.file_set.files(DATA_TREE, *group), key=merge_order))
         return lowest is not None and lowest.lineage not in told
 
-    def _set_lag_action(self, action: model.SetLag, commit: Commit, _effect: _Effect) -> None:
+    def _set_lag_action(self, action: model.SetLag, commit: Commit, _effect: Effect) -> None:
         entry = self.index_of_tree(action.tree)
         if entry is not None:
             lag = {(partition, group): through for partition, group, through in action.groups}
             self._set_lag(entry.definition.name, lag, dict.fromkeys(lag, commit.version))
 
-    def _put_config(self, action: model.PutHashingConfig, commit: Commit, _effect: _Effect) -> None:
+    def _put_config(self, action: model.PutHashingConfig, commit: Commit, _effect: Effect) -> None:
         self.configs.append(action.config)
         self._put_config_path(action.config.instant, action.path)
 
-    def _drop_config(self, action: model.DropHashingConfig, commit: Commit, _effect: _Effect) -> None:
+    def _drop_config(self, action: model.DropHashingConfig, commit: Commit, _effect: Effect) -> None:
         self.configs = [config for config in self.configs if config.instant != action.instant]
         self._put_config_path(commit.instant, action.path)
 
@@ -395,7 +332,7 @@ class State:
     def _put_meta(self, action: model.HashingMeta, *_: Any) -> None:
         self.meta_paths = [*self.meta_paths, action.path][-METAS_KEPT:]
 
-    def _open_window(self, action: model.OpenWindow, commit: Commit, _effect: _Effect) -> None:
+    def _open_window(self, action: model.OpenWindow, commit: Commit, _effect: Effect) -> None:
         self.windows[commit.version] = Window(
             commit.version, action.holder, action.deadline, action.last_moment, action.partitions
         )
@@ -407,10 +344,10 @@ class State:
             deadline = max(window.deadline, min(action.deadline, window.last_moment))
             self.windows[action.epoch] = replace(window, deadline=deadline)
 
-    def _close_window(self, action: model.CloseWindow, commit: Commit, _effect: _Effect) -> None:
+    def _close_window(self, action: model.CloseWindow, commit: Commit, _effect: Effect) -> None:
         self._end(action.epoch, f"was closed by its holder in version {commit.version}")
 
-    def _end_window(self, action: model.EndWindow, commit: Commit, _effect: _Effect) -> None:
+    def _end_window(self, action: model.EndWindow, commit: Commit, _effect: Effect) -> None:
         self._end(
             action.epoch,
             f"passed its deadline and was ended by {action.ended_by} in version {commit.version}",
@@ -430,27 +367,9 @@ class State:
     def _expire(self, action: model.Expire, *_: Any) -> None:
         self.expired_below = max(self.expired_below, action.below)
 
-    def _restore(self, action: model.Restore, commit: Commit, effect: _Effect) -> None:
+    def _restore(self, action: model.Restore, commit: Commit, effect: Effect) -> None:
         effect.restored = True
         self.restores.append((commit.version, action.to))
-
-
-class _Effect:
-    """What one commit did to the groups of the table's own rows, gathered while it is folded in."""
-
-    def __init__(self) -> None:
-        self.changed: set[GroupKey] = set()
-        self.moved: set[GroupKey] = set()
-        self.filled: set[GroupKey] = set()
-        self.arrived: set[GroupKey] = set()
-        self.born: set[GroupKey] = set()
-        self.cut: set[GroupKey] = set()
-        # Tree of an index -> the groups of which it was told, by a stage of its own, what this commit does.
-        self.told: dict[str, set[GroupKey]] = {}
-        self.restored = False
-
-    def told_of(self, entry: IndexEntry) -> set[GroupKey]:
-        return self.told.get(entry.definition.tree, set())
 
 
 _FOLD: dict[type, Any] = {

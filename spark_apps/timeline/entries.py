@@ -1,0 +1,83 @@
+"""What the state of a table is made of: its open windows, partitions and indexes, and what one commit did to them."""
+
+from __future__ import annotations
+
+from spark_apps.timeline.definitions import IndexDefinition, IndexState, Scope, Struct
+from spark_apps.timeline.files import GroupKey
+
+
+class Window(Struct, frozen=True):
+    """An open stop-write window. ``epoch`` is the version that opened it; times are seconds since 1970 (UTC)."""
+
+    epoch: int
+    holder: str
+    deadline: float
+    last_moment: float
+    partitions: tuple[str, ...] | None = None
+
+    def covers(self, scope: Scope) -> bool:
+        """Whether a write to ``scope`` falls into this window. A window over partitions leaves index shards alone."""
+        if self.partitions is None or scope.kind == "table":
+            return True
+        return scope.partition is not None and scope.partition in self.partitions
+
+    @property
+    def scope_text(self) -> str:
+        return "the whole table" if self.partitions is None else "partitions " + ", ".join(map(repr, self.partitions))
+
+
+class PartitionEntry(Struct, frozen=True):
+    """A partition: its bucket count (``None`` without a bucket layout), its columns' values as strings, and the
+    instant of the commit that gave it this count."""
+
+    buckets: int | None = None
+    values: tuple[str | None, ...] = ()
+    since: str = ""
+
+
+class IndexEntry(Struct, frozen=True):
+    """An index as of a version.
+
+    ``lag`` names the file groups it does not cover: covered through which version. ``dirty`` tells of each of these the
+    newest version whose change the index was not told of: who covers it through there has covered all, because later
+    changes, if any, brought their own entries. An index that addresses files lags in a group whenever a file of it is
+    new to the index, whatever its rows.
+    """
+
+    definition: IndexDefinition
+    state: IndexState = "active"
+    lag: dict[GroupKey, int] = {}
+    dirty: dict[GroupKey, int] = {}
+    created: int = 0
+    refreshed: int = 0
+
+    def covers(self, group: GroupKey) -> bool:
+        """Whether the index tells all of a file group."""
+        return group not in self.lag
+
+    @property
+    def active(self) -> bool:
+        return self.state == "active"
+
+    @property
+    def by_file(self) -> bool:
+        """Whether entries name files; those of a file that is gone are known to be void."""
+        return self.definition.addresses == "file"
+
+
+class Effect:
+    """What one commit did to the groups of the table's own rows, gathered while it is folded in."""
+
+    def __init__(self) -> None:
+        self.changed: set[GroupKey] = set()
+        self.moved: set[GroupKey] = set()
+        self.filled: set[GroupKey] = set()
+        self.arrived: set[GroupKey] = set()
+        self.born: set[GroupKey] = set()
+        self.cut: set[GroupKey] = set()
+        # Tree of an index -> the groups of which it was told, by a stage of its own, what this commit does.
+        self.told: dict[str, set[GroupKey]] = {}
+        self.restored = False
+
+    def told_of(self, entry: IndexEntry) -> set[GroupKey]:
+        return self.told.get(entry.definition.tree, set())
