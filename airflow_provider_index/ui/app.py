@@ -69,9 +69,9 @@ class Viewer:
         return Lake.of(spelled)
 
 
-def viewer(user: GetUserDep) -> Viewer:
+def viewer(request: Request, user: GetUserDep) -> Viewer:
     """The user's rights. :raises HTTPException: 401 from Airflow if there is no user, 403 if he may see nothing."""
-    known = known_connections()
+    known = request.app.state.connections()
     allowed = access.readable(user, known)
     if not allowed and not (not known and access.may_read(user, None)):
         raise HTTPException(403, "You may not see lake tables: that takes the right to read their connection.")
@@ -81,9 +81,14 @@ def viewer(user: GetUserDep) -> Viewer:
 ViewerDep = Annotated[Viewer, Depends(viewer)]
 
 
-def create_app(board: Board | None = None) -> FastAPI:
-    """The app that Airflow mounts. :param board: what remembers tables between requests; a new one by default."""
+def create_app(board: Board | None = None, connections: Callable[[], list[str]] = known_connections) -> FastAPI:
+    """The app that Airflow mounts.
+
+    :param board: what remembers tables between requests; a new one by default.
+    :param connections: tells the ids of the connections whose tables can be shown.
+    """
     app = FastAPI(title="Lake tables", docs_url=None, redoc_url=None, openapi_url=None, dependencies=[Depends(viewer)])
+    app.state.connections = connections
     known = board or Board()
 
     @app.middleware("http")

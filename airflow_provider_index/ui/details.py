@@ -17,10 +17,11 @@ from airflow_provider_index.ui.commits import Entry, entries
 from airflow_provider_index.ui.lake import Lake, TableName
 from airflow_provider_index.ui.overview import whole
 from airflow_provider_index.ui.readers import Readers
-from spark_apps.storage.errors import ObjectNotFound, StorageError, TransactionNotFound
+from spark_apps.storage.errors import StorageError
 from spark_apps.storage.store import Store
 from spark_apps.timeline.attempts import live_requests, read_heartbeat
 from spark_apps.timeline.log import Timeline
+from spark_apps.timeline.maintenance import TablePlan, read_last
 from spark_apps.timeline.model import Commit, Heartbeat, Requested
 from spark_apps.timeline.state import State
 from spark_apps.timeline.statistics import (
@@ -37,7 +38,6 @@ logger = logging.getLogger(__name__)
 COMMITS_A_PAGE = 60
 PARTITIONS_A_PAGE = 24
 MOST_TRANSACTIONS = 50
-LAST_PLAN = "_index/maintenance/last.json"
 DETAIL_SECONDS = 12.0
 """How long the page of a table waits for its store."""
 
@@ -91,7 +91,7 @@ class Detail:
     partitions: tuple[PartitionStatistics, ...]
     partitions_found: int
     largest_bucket: int
-    plan: Any
+    plans: tuple[TablePlan, ...]
 
     @property
     def partition_pages(self) -> int:
@@ -131,7 +131,7 @@ def read_detail(lake: Lake, asked: str, look: Look, many: Readers) -> Detail:
         tuple(partitions),
         len(paths),
         max((size for partition in partitions for size in partition.bucket_bytes), default=0),
-        _last_plan(store),
+        tuple(_last_plans(store)),
     )
 
 
@@ -157,19 +157,17 @@ def _live(timeline: Timeline) -> tuple[list[Live], int]:
     for requested in requests[:MOST_TRANSACTIONS]:
         try:
             beat = read_heartbeat(timeline, requested.txn_id, requested.attempt)
-        except (StorageError, TransactionNotFound, msgspec.DecodeError) as error:
+        except (StorageError, msgspec.DecodeError) as error:
             logger.info("No sign of life of %s could be read: %s", requested.txn_id, error)
             beat = None
         found.append(Live(requested, beat))
     return found, max(0, len(requests) - MOST_TRANSACTIONS)
 
 
-def _last_plan(store: Store) -> Any:
-    """What the last maintenance left of its plan; ``None`` if there was none, or if it cannot be read."""
+def _last_plans(store: Store) -> list[TablePlan]:
+    """What each maintenance DAG left of its last plan, newest first."""
     try:
-        return msgspec.json.decode(store.get(LAST_PLAN))
-    except ObjectNotFound:
-        return None
-    except (StorageError, msgspec.DecodeError) as error:
-        logger.info("The last plan of %s cannot be read: %s", store.uri, error)
-        return None
+        return sorted(read_last(store).plans.values(), key=lambda plan: plan.at, reverse=True)
+    except StorageError as error:
+        logger.info("The last plans of %s cannot be read: %s", store.uri, error)
+        return []

@@ -15,7 +15,6 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from airflow_provider_index.ui import commits, overview, pictures, words
-from airflow_provider_index.ui.plan import plan_lines
 
 _HERE = Path(__file__).parent
 
@@ -54,7 +53,6 @@ def environment() -> Environment:
         timeline_picture=pictures.timeline_picture,
         bucket_picture=pictures.bucket_picture,
         partitions_a_page=24,
-        plan_lines=plan_lines,
         now=time.time,
     )
     return found

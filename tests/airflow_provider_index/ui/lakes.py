@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import time
@@ -13,6 +12,7 @@ from typing import Literal
 from spark_apps.storage.store import Store
 from spark_apps.timeline.creation import create_table
 from spark_apps.timeline.log import Timeline
+from spark_apps.timeline.maintenance import PlannedWork, SkippedWork, TablePlan, write_plan
 from spark_apps.timeline.model import (
     CONFIG_SCOPE,
     DATA_TREE,
@@ -47,32 +47,22 @@ FIELDS = (
 BY_CITY = IndexDefinition("by_city", "secondary", ("city",), "i1", shards=4)
 BY_KEY = IndexDefinition("by_key", "record", ("id",), "i0", shards=8)
 
-PLAN = [
-    {
-        "work": "compact dt=2026-11-20",
-        "chosen": True,
-        "code": "small_files",
-        "sentence": "144 small files in 16 buckets.",
-        "bytes": 480 * MB,
-        "seconds": 95,
-    },
-    {
-        "work": "refresh by_city",
-        "chosen": True,
-        "code": "lag",
-        "sentence": "37 commits are not in the index.",
-        "bytes": 900 * MB,
-        "seconds": 260,
-    },
-    {
-        "work": "compact by_key",
-        "chosen": False,
-        "code": "budget",
-        "sentence": "The 20 minutes of this night are spent on work that is worth more.",
-        "bytes": 1200 * MB,
-        "seconds": 1300,
-    },
-]
+PLANNED = (
+    PlannedWork("refresh", "37 commits are not in the index, 12 are allowed.", "by_city", None, 900 * MB, 260),
+    PlannedWork("compact", "144 small files in 16 buckets.", None, "quick", 480 * MB, 95),
+    PlannedWork(
+        "compact_index",
+        "The 20 minutes of this run are spent on work that is worth more.",
+        "by_key",
+        None,
+        1200 * MB,
+        1300,
+        waited=2,
+        chosen=False,
+        code="over_budget",
+    ),
+)
+SKIPPED = (SkippedWork("not_due", "It was verified 2 days ago; every 7 days are asked for.", "verify", "by_key"),)
 
 
 class Clock:
@@ -229,8 +219,8 @@ def busy(folder: Path, now: float, days: int = 6) -> Timeline:
     ended = begin(timeline, operation="delete", txn_id="sales.erase")
     abort(timeline, ended.txn_id, ended.attempt, "its task was marked failed")
     open_window(timeline, "rescale_2026 (tomás@example.org)", partitions=["dt=2026-11-18"], seconds=1500)
-    (folder / "_index" / "maintenance").mkdir(parents=True, exist_ok=True)
-    (folder / "_index" / "maintenance" / "last.json").write_text(json.dumps(PLAN))
+    plan = TablePlan("maintain_sales", "scheduled__2026-11-21T02:00:00+00:00", now - 27_000, 50, PLANNED, SKIPPED)
+    write_plan(timeline.store, plan)
     return timeline
 
 
