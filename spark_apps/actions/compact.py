@@ -8,10 +8,12 @@ from typing import ClassVar, get_args
 
 from spark_apps.actions.partitions import canonical, existing
 from spark_apps.actions.template import Action, Attempt, Work
-from spark_apps.mergetree.compact import CompactMode, FoldPlan, fold, plan_fold
+from spark_apps.mergetree.compact import CompactMode, FoldPlan, fold, folding_metrics, plan_fold
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.storage.errors import InvalidInput
-from spark_apps.timeline.model import DATA_TREE, Write, group_scope
+from spark_apps.timeline.files import DataFile, GroupKey
+from spark_apps.timeline.model import DATA_TREE, AddFile, RemoveFile, Write, group_scope
+from spark_apps.timeline.state import State
 
 
 class CompactTable(Action):
@@ -27,6 +29,7 @@ class CompactTable(Action):
     def __init__(self, mode: CompactMode = "full", partitions: Iterable[str] | None = None) -> None:
         self.mode = check_mode(mode)
         self.partitions = None if partitions is None else list(partitions)
+        self._inputs: dict[GroupKey, list[DataFile]] = {}
 
     def validate(self, snapshot: Snapshot) -> None:
         if self.partitions is not None:
@@ -47,7 +50,35 @@ class CompactTable(Action):
         targets = existing(attempt.snapshot, sorted({partition for partition, _ in plan.groups})).targets
         actions, metrics = fold(attempt.snapshot, attempt.snapshot.data, plan, attempt.folder("folded"), targets)
         writes = [Write(group_scope(*key), "fold") for key in plan.groups]
+        self._inputs = plan.groups
         return Work(actions=actions, writes=writes, metrics={"mode": self.mode, **metrics})
+
+    def still_possible(self, work: Work, state: State) -> Work | None:
+        """Groups are folded each by itself, so those that others replaced, or hold a window over, are left as they are:
+        a long compaction of many partitions does not lose all because of one of them."""
+        groups = {write.scope for write in work.writes}
+        kept = {
+            key: files
+            for key, files in self._inputs.items()
+            if group_scope(*key) in groups and _untouched(state, key, files)
+        }
+        if not kept or len(kept) == len(groups):
+            return None
+        paths = {file.path for files in kept.values() for file in files}
+        added = [one for one in work.actions if isinstance(one, AddFile) and (one.partition, one.group) in kept]
+        removed = [one for one in work.actions if isinstance(one, RemoveFile) and one.path in paths]
+        told = folding_metrics([file for files in kept.values() for file in files], added, len(kept))
+        metrics = {**work.metrics, **told, "groups_left": len(self._inputs) - len(kept)}
+        return Work(
+            actions=[*removed, *added], writes=[Write(group_scope(*key), "fold") for key in kept], metrics=metrics
+        )
+
+
+def _untouched(state: State, key: GroupKey, files: list[DataFile]) -> bool:
+    scope = group_scope(*key)
+    if any(window.covers(scope) for window in state.windows.values()):
+        return False
+    return {file.path for file in files} <= {file.path for file in state.files(DATA_TREE, *key)}
 
 
 def check_mode(mode: str) -> CompactMode:

@@ -22,8 +22,10 @@ from spark_apps.storage.errors import (
     AlreadyCommitted,
     AttemptAborted,
     CommitStateUnknown,
+    ConcurrentWrite,
     InvalidInput,
     LakeIndexError,
+    StopWriteWindowOpen,
 )
 from spark_apps.timeline import windows
 from spark_apps.timeline.conflicts import KeysConflict
@@ -147,6 +149,11 @@ class Action(ABC):
     def work(self, attempt: Attempt) -> Work | None:
         """Stages the work; ``None`` if there is nothing to do."""
 
+    def still_possible(self, work: Work, state: State) -> Work | None:
+        """Asked when a commit was refused because of somebody else's: a smaller part of the work that this newer state
+        does not stand in the way of; ``None`` if the work is whole or nothing."""
+        return None
+
 
 def run(
     handle: TableHandle,
@@ -205,15 +212,7 @@ def run(
             if work is None:
                 return _nothing_to_do(transaction)
             pulse.phase("commit")
-            receipt = transaction.commit(
-                seen.beside(work.actions),
-                reads=dict.fromkeys(work.reads),
-                writes=dict.fromkeys([*work.writes, *seen.writes]),
-                maintained=dict.fromkeys([*work.maintained, *seen.told(work.actions)]),
-                metrics={**work.metrics, **seen.metrics},
-                keys_conflict=work.keys_conflict,
-                guard=work.guard,
-            )
+            receipt = _commit(transaction, action, seen, work)
     except AlreadyCommitted as error:
         return error.receipt
     except (CommitStateUnknown, AttemptAborted):
@@ -226,6 +225,27 @@ def run(
         action.operation, handle.timeline.store.uri, receipt.version, time.monotonic() - started, receipt.metrics,
     )  # fmt: skip
     return receipt
+
+
+def _commit(transaction: Transaction, action: Action, seen: Observation, work: Work) -> Receipt:
+    """Publishes the work, or what of it still can be."""
+    while True:
+        try:
+            return transaction.commit(
+                seen.beside(work.actions),
+                reads=dict.fromkeys(work.reads),
+                writes=dict.fromkeys([*work.writes, *seen.writes]),
+                maintained=dict.fromkeys([*work.maintained, *seen.told(work.actions)]),
+                metrics={**work.metrics, **seen.metrics},
+                keys_conflict=work.keys_conflict,
+                guard=work.guard,
+            )
+        except (ConcurrentWrite, StopWriteWindowOpen) as refused:
+            rest = action.still_possible(work, transaction.timeline.refresh())
+            if rest is None:
+                raise
+            logger.info("%s: a part of the work is left out: %s", action.operation, refused.message)
+            work = rest
 
 
 def look(handle: TableHandle, action: Action, state: State) -> Observation:

@@ -78,12 +78,16 @@ def fold(
                 places=places,
             )
     removed = [RemoveFile(tree.name, file.path) for file in plan.inputs]
-    metrics = {
-        "groups": len(plan.groups),
-        "files_before": len(removed),
+    return [*removed, *added], folding_metrics(plan.inputs, added, len(plan.groups))
+
+
+def folding_metrics(inputs: Sequence[DataFile], added: Sequence[AddFile], groups: int) -> dict[str, Any]:
+    """What the receipt of a compaction tells: groups, files, bytes and rows."""
+    return {
+        "groups": groups,
+        "files_before": len(inputs),
         "files_after": len(added),
-        "bytes_before": sum(file.bytes for file in plan.inputs),
+        "bytes_before": sum(file.bytes for file in inputs),
         "bytes_after": sum(file.bytes for file in added),
         "rows": sum(file.rows - file.tombstones for file in added),
     }
-    return [*removed, *added], metrics
