@@ -81,7 +81,7 @@ def _check_own(snapshot: Snapshot, definition: IndexDefinition, location: str) -
         raise InvalidInput(
             f"An index of kind {definition.kind!r} is kept with the log of its table, at {own!r}, and not at "
             f"{location!r}: one commit publishes both, and one cleaning looks after both.",
-            hint="Leave LOCATION out.",
+            hint="Leave LOCATION out. Indexes of a source lie with its log, wherever its registration put that.",
         )
 
 

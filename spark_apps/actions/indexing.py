@@ -95,8 +95,7 @@ class CreateIndex(Action):
 
     def validate(self, snapshot: Snapshot) -> None:
         check_name("index", self.name)
-        if self.name in snapshot.state.indexes and not self.if_not_exists:
-            raise _exists(snapshot.state, self.name)
+        self._check_new(snapshot.state)
         self.definition(snapshot)
         self._check_only_one(snapshot.state)
 
@@ -137,10 +136,8 @@ class CreateIndex(Action):
 
     def work(self, attempt: Attempt) -> Work | None:
         snapshot = attempt.snapshot
-        if self.name in snapshot.state.indexes:
-            if self.if_not_exists:
-                return None
-            raise _exists(snapshot.state, self.name)
+        if not self._check_new(snapshot.state):
+            return None
         definition = self.definition(snapshot)
         work = Work(
             reads=[SCHEMA_SCOPE],
@@ -161,6 +158,16 @@ class CreateIndex(Action):
         work.metrics.update({**building.metrics, **cost.beside(building.added)})
         return work
 
+    def _check_new(self, state: State) -> bool:
+        """Whether the name is new, in any case: SQL knows names in any.
+
+        :raises IndexExists: if it is not, unless that is as good.
+        """
+        alike = [name for name in state.indexes if name.lower() == self.name.lower()]
+        if alike and not (self.if_not_exists and self.name in alike):
+            raise _exists(state, alike[0])
+        return not alike
+
     def _check_only_one(self, state: State) -> None:
         """:raises IndexExists: if this is a second index of unique keys: two would tell the same, at twice the cost."""
         if not find(self.kind).unique_keys:
@@ -172,6 +179,10 @@ class CreateIndex(Action):
                     f"The table has a record index already, {name!r}, and a second one would tell nothing else.",
                     hint=f"Use {name!r}; for another number of shards drop it first, then create {self.name!r}.",
                 )
+
+    def _guard(self, state: State) -> None:
+        self._check_new(state)
+        self._check_only_one(state)
 
     def _rounds(self, building: Building, most: int) -> None:
         for number in range(1, most + 1):

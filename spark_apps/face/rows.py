@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from spark_apps.actions.overwrite import Drop, DropPartitions, InsertOverwrite
 from spark_apps.actions.write import Delete, Insert, Upsert
 from spark_apps.face.base import Face
+from spark_apps.query.checking import judged_by_spark
 from spark_apps.query.files import LocatedFile, locate_files
 from spark_apps.query.reading import read_rows
 from spark_apps.timeline.model import Receipt
@@ -84,7 +85,10 @@ class RowsFace(Face):
         :param where: a SQL predicate; indexes and bucket layout are used for what they can tell of it.
         :raises InvalidPredicate: :raises UnknownColumn:
         """
-        return read_rows(self.snapshot, where, columns)
+        if where is None:
+            return read_rows(self.snapshot, None, columns)
+        with judged_by_spark(self.snapshot, where):
+            return read_rows(self.snapshot, where, columns)
 
     def locate(self, where: str, count: bool = False) -> list[LocatedFile]:
         """The files that can hold rows which satisfy a predicate, found by the indexes: which files hold this person.

@@ -5,6 +5,9 @@ Spark has the last word on what SQL is: the parser that indexes are chosen by kn
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import types as T
@@ -20,9 +23,19 @@ def check_predicate(snapshot: Snapshot, predicate: str) -> None:
     """
     if not predicate.strip():
         raise InvalidPredicate("The predicate is empty.", hint="To act on all rows, write 'true'.")
-    try:
+    with judged_by_spark(snapshot, predicate):
         checked = snapshot.spark.createDataFrame([], snapshot.data.schema).where(predicate)
         assert isinstance(checked.schema, T.StructType)
+
+
+@contextmanager
+def judged_by_spark(snapshot: Snapshot, predicate: str) -> Iterator[None]:
+    """Turns what Spark says of a predicate while it is put into a plan into an error of ours.
+
+    :raises InvalidPredicate: :raises UnknownColumn:
+    """
+    try:
+        yield
     except (PySparkException, Py4JError) as error:
         message = (error.getMessage() if isinstance(error, PySparkException) else "") or str(error)
         first = message.strip().splitlines()[0]

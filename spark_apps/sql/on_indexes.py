@@ -36,6 +36,8 @@ def create_index(session: Session, statement: s.CreateIndex, txn_id: str | None)
                 hint="Choose another name, drop that one first, or say IF NOT EXISTS.",
             )
         return nothing(statement, table.uri, "create_index", f"the index exists: {what}", txn_id)
+    if statement.index_table is not None:
+        _check_index_table(session, statement.index_table)
     receipt = table.create_index(
         statement.index,
         statement.kind,
@@ -51,6 +53,19 @@ def create_index(session: Session, statement: s.CreateIndex, txn_id: str | None)
         **session.under(txn_id),
     )
     return changed(statement, receipt, table.uri)
+
+
+def _check_index_table(session: Session, name: str) -> None:
+    """Names of index tables are unique among those of tables and index tables of the warehouse, as in the document."""
+    for found, state in live(session.warehouse):
+        if found.name.lower() == name.lower():
+            raise InvalidInput(f"IN TABLE {name!r}: there is a table of that name.", hint="Choose another name.")
+        for entry in state.indexes.values():
+            if (entry.definition.index_table or "").lower() == name.lower():
+                raise InvalidInput(
+                    f"IN TABLE {name!r}: that is the index table of {entry.definition.name!r} on {found.name!r}.",
+                    hint="Choose another name, or leave the clause out.",
+                )
 
 
 def drop_index(session: Session, statement: s.DropIndex, txn_id: str | None) -> Result:

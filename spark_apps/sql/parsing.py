@@ -31,6 +31,8 @@ _REFUSED_WORDS = {
 
 _ROWS = re.compile(r"(?i)(select|insert|update|delete|merge|with|truncate|values)\b")
 
+_WIDEST_TOKEN = 60
+
 _OPENINGS = {"'": "A quotation", '"': "A quotation", "`": "A quoted name", "/*": "A comment"}
 
 
@@ -45,14 +47,22 @@ def parse(script: str) -> tuple[Statement, ...]:
     except UnexpectedInput as error:
         raise _unexpected(script, error) from None
     except VisitError as error:
+        if isinstance(error.orig_exc, RecursionError):
+            raise _too_deep(script) from None
         if not isinstance(error.orig_exc, Refused):
             raise error.orig_exc from None
         raise _refused(script, error.orig_exc) from None
     except Refused as error:
         raise _refused(script, error) from None
+    except RecursionError:
+        raise _too_deep(script) from None
     if not statements:
         raise refusal(script, 0, 1, "the script holds no statement.")
     return statements
+
+
+def _too_deep(script: str) -> InvalidStatement:
+    return refusal(script, 0, 1, "the script is nested too deeply to be read.")
 
 
 def _refused(script: str, error: Refused) -> InvalidStatement:
@@ -61,7 +71,7 @@ def _refused(script: str, error: Refused) -> InvalidStatement:
 
 def _unexpected(script: str, error: UnexpectedInput) -> InvalidStatement:
     if isinstance(error, UnexpectedToken) and error.token.type != "$END":
-        start, length, found = error.token.start_pos or 0, len(error.token), f"found {str(error.token)!r}"
+        start, length, found = error.token.start_pos or 0, len(error.token), f"found {_short(error.token)}"
     elif isinstance(error, UnexpectedCharacters):
         start, length = error.pos_in_stream or 0, 1
         unclosed = next((what for sign, what in _OPENINGS.items() if script.startswith(sign, start)), None)
@@ -71,6 +81,10 @@ def _unexpected(script: str, error: UnexpectedInput) -> InvalidStatement:
     else:
         start, length, found = len(script.rstrip()), 1, "the script ends here"
     return refusal(script, start, length, f"expected {_expected(error)}, {found}.", _advice(script, start))
+
+
+def _short(token: Token) -> str:
+    return repr(str(token)) if len(token) <= _WIDEST_TOKEN else f"{str(token)[:_WIDEST_TOKEN]!r} …"
 
 
 def _expected(error: UnexpectedInput) -> str:

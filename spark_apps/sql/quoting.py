@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 from lark import Token
 
-from spark_apps.sql.places import At
+from spark_apps.sql.places import At, Refused
 from spark_apps.sql.statements import Value
+
+_LONGEST_NUMBER = 400
 
 _DOUBLED_OR_ESCAPED = {
     "'": re.compile(r"''|\\(['\"`\\])"),
@@ -39,8 +42,14 @@ def literal_of(token: Token) -> Value:
         case "NULL":
             return None
         case "NUMBER":
-            return int(token) if re.fullmatch(r"[+-]?\d+", token) else float(token)
+            return _number(token)
     return unquoted(token)
+
+
+def _number(token: Token) -> int | float:
+    if len(token) > _LONGEST_NUMBER or not math.isfinite(float(token)):
+        raise Refused(token, "The number is larger than any type holds.")
+    return int(token) if re.fullmatch(r"[+-]?\d+", token) else float(token)
 
 
 def as_text(at: At[Value]) -> str:

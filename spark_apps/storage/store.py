@@ -199,6 +199,8 @@ def _normalise(uri: str) -> tuple[str, Path | None]:
                 f"{uri!r} has the scheme {parts.scheme!r}, which no supported store answers to.",
                 hint=f"Use a local path or one of: file, {', '.join(sorted(_SCHEMES))}.",
             )
+        if not parts.netloc and parts.scheme != "memory":
+            raise InvalidName(f"{uri!r} names no bucket or container.", hint=f"Write {parts.scheme}://name/path.")
         if ".." in parts.path.split("/"):
             raise InvalidName(f"{uri!r} leads upwards by '..'.", hint="Give the location without '..'.")
         scheme = "s3" if parts.scheme == "s3a" else parts.scheme

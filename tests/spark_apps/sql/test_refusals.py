@@ -55,6 +55,24 @@ def test_what_is_opened_and_never_closed_is_pointed_at(text: str, column: int) -
     assert error.column == column
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (f"CREATE TABLE t (a {'(' * 20000}{')' * 20000})", "nested too deeply"),
+        (f"ALTER TABLE t DROP PARTITION (a = {'9' * 5000})", "larger than any type holds"),
+        ("ALTER TABLE t DROP PARTITION (a = 1e999)", "larger than any type holds"),
+        (f"DROP INDEX {'x' * 100000} AND y", "expected ON, ';' or the end, found 'AND'"),
+        (f"DROP INDEX a {'x' * 100000}", f"found '{'x' * 60}' …."),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+def test_what_is_monstrous_is_refused_in_few_words(text: str, words: str) -> None:
+    error = refused(text)
+
+    assert words in error.message
+    assert len(error.message) < 600
+
+
 def test_a_query_is_told_where_it_belongs() -> None:
     assert "Spark SQL" in refused("DROP INDEX a ON t; SELECT 1").hint
 

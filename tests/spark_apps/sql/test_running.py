@@ -133,6 +133,8 @@ def test_an_index_is_made_shown_described_and_dropped_by_its_name_alone(desk: De
     assert described["columns"] == "city" and described["index_bytes"].endswith(" KiB")
 
     refused(desk, InvalidInput, "DROP TABLE rides_by_city")  # the index table is dropped with its index
+    refused(desk, InvalidInput, "CREATE INDEX more ON db.rides (fare) IN TABLE Rides_by_City")
+    refused(desk, InvalidInput, "CREATE INDEX more ON db.rides (fare) IN TABLE db.rides")
     refused(desk, IndexExists, "CREATE INDEX by_city ON db.rides (fare)")
     note = desk.field(desk("CREATE INDEX IF NOT EXISTS by_city ON db.rides (city)"), 0, "note")
     assert note == "the index exists: kind 'secondary', columns (city)"
