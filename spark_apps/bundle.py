@@ -106,4 +106,4 @@ def _write(folder: Path, files: list[tuple[str, Path]]) -> None:
 
 
 def _is_program(path: Path) -> bool:
-    return "\nif __name__ == " in path.read_text(encoding="utf-8")
+    return not path.name.startswith("__") and "\nif __name__ == " in path.read_text(encoding="utf-8")

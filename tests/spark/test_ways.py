@@ -1,0 +1,111 @@
+"""The same apps, unchanged, by every way to Spark: on a standalone cluster attached and detached, and over Spark
+Connect. The ways have to agree on every answer."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider_index.runners.connect import ConnectRunner
+from airflow_provider_index.runners.settings import SparkSettings
+from airflow_provider_index.runners.spark_submit import SparkSubmitRunner
+from spark_apps.job import Job
+from spark_apps.storage.errors import JobFailed
+from spark_apps.storage.store import Store
+from spark_apps.timeline.log import Timeline
+from tests.spark import jobs, life
+from tests.spark.clusters import ConnectServer, Standalone
+
+
+def on_cluster(cluster: Standalone) -> SparkSettings:
+    return SparkSettings(master=cluster.master, conf=cluster.conf, options={"driver-memory": "600m"})
+
+
+def on_server(server: ConnectServer, token: str | None = None) -> SparkSettings:
+    return SparkSettings(master=server.address, token=token or server.token, conf={"spark.sql.shuffle.partitions": "2"})
+
+
+def lived(runner: Any, folder: Path) -> dict[str, Any]:
+    (folder / "in").mkdir()
+    told = {"steps": life.steps(folder / "in")}
+    try:
+        status = jobs.wait(runner, runner.submit(Job("scenario", str(folder / "table"), told, app_name="life")), 280)
+    finally:
+        runner.close()
+    assert status.outcome is not None, status.detail
+    found: dict[str, Any] = jobs.answered(status.outcome)
+    return found
+
+
+@pytest.fixture(scope="module")
+def on_a_cluster(cluster: Standalone, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("classic")
+    bundle = life.bundle_with_scenario(folder / "cache")
+    return lived(SparkSubmitRunner(on_cluster(cluster), logging.getLogger("tests"), bundle), folder)
+
+
+def test_given_a_standalone_cluster_then_a_tables_whole_life_runs_on_it(
+    on_a_cluster: dict[str, Any], cluster: Standalone
+) -> None:
+    assert on_a_cluster["rows"] == life.expected_rows()
+    assert on_a_cluster["found"] == [row[0] for row in life.expected_rows() if row[2] == "oslo"]
+    assert on_a_cluster["index"] == "by_city"
+    assert on_a_cluster["steps"][-1] == ["verify_index", {"by_city": {"ok": True}, "keys": {"ok": True}}]
+    assert set(on_a_cluster["buckets"].values()) == {3}
+    assert list(cluster.work.glob("app-*/0/stderr")), "no executor of the worker has run anything"
+
+
+def test_given_executors_then_their_python_takes_the_apps_from_the_bundle(on_a_cluster: dict[str, Any]) -> None:
+    assert on_a_cluster["workers"]
+    assert all("spark_apps.zip/" in where for where in on_a_cluster["workers"])
+
+
+def test_given_spark_connect_then_the_same_life_gives_the_same_answers(
+    on_a_cluster: dict[str, Any], server: ConnectServer, tmp_path: Path
+) -> None:
+    bundle = life.bundle_with_scenario(tmp_path / "cache")
+
+    told = lived(ConnectRunner(on_server(server), logging.getLogger("tests"), bundle), tmp_path)
+
+    assert told["spark"].startswith("connect ")
+    assert all("spark_apps.zip/" in where for where in told["workers"])
+    for part in ("steps", "rows", "found", "index", "buckets"):
+        assert told[part] == on_a_cluster[part], part
+
+
+def test_given_a_detached_driver_on_the_cluster_then_it_commits_after_its_task_has_left(
+    cluster: Standalone, tmp_path: Path
+) -> None:
+    settings = SparkSettings(**{**vars(on_cluster(cluster)), "driver_logs": str(tmp_path / "logs")})
+    source = jobs.write_rows(tmp_path / "rows.parquet", range(20), 1)
+
+    receipt = jobs.run(settings, "write_table", tmp_path / "t", jobs.upsert(source, create=True), detached=True)
+
+    assert receipt["metrics"]["rows"] == 20
+    assert Timeline.load(Store(tmp_path / "t")).head.version == receipt["version"]
+
+
+def test_given_a_server_then_small_work_attached_and_detached_needs_no_jvm_of_its_own(
+    server: ConnectServer, tmp_path: Path
+) -> None:
+    settings = SparkSettings(**{**vars(on_server(server)), "driver_logs": str(tmp_path / "logs")})
+    source = jobs.write_rows(tmp_path / "rows.parquet", range(20), 1)
+
+    jobs.run(settings, "write_table", tmp_path / "t", jobs.upsert(source, create=True))
+    receipt = jobs.run(settings, "build_index", tmp_path / "t", {"name": "keys", "kind": "record"}, detached=True)
+
+    assert receipt["metrics"]["entries"] == 20
+    assert Timeline.load(Store(tmp_path / "t")).head.version == receipt["version"]
+
+
+def test_given_a_wrong_token_then_the_error_says_so_and_shows_no_token(server: ConnectServer, tmp_path: Path) -> None:
+    with pytest.raises(JobFailed) as caught:
+        jobs.run(on_server(server, token="not-the-token"), "verify_index", tmp_path / "t", {})
+
+    said = json.dumps([str(caught.value), caught.value.hint])
+    assert server.address in said and "does not answer" in said and "token" in said
+    assert "not-the-token" not in said
