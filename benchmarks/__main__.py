@@ -14,6 +14,7 @@ QUESTIONS = {
     "table": "benchmarks.keyed_table",
     "lookup": "benchmarks.lookup_border",
     "ways": "benchmarks.ways_to_read",
+    "waiting": "benchmarks.waiting",
 }
 
 
