@@ -148,7 +148,7 @@ def _table(board: Board, who: Viewer, request: Request) -> HTMLResponse:
         if not asked:
             raise InvalidName("No table was named.", hint="Choose one from the list.")
         lake = here = who.lake(conn_id)
-        reading = board.readers(lake).submit(lambda: read_detail(here, asked, wanted, board.commit_readers(here)))
+        reading = board.readers(lake).submit(lambda: read_detail(here, asked, wanted, board.helpers(here)))
         detail: Detail = reading.result(DETAIL_SECONDS)
     except (NotFound, InvalidName) as error:
         return _sorry(404, conn_id, asked, error.message, error.hint)

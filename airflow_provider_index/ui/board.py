@@ -87,10 +87,10 @@ class Board:
         with self._lock:
             return self._readers.setdefault(lake.conn_id, Readers(self.threads))
 
-    def commit_readers(self, lake: Lake) -> Readers:
-        """Threads that read the commits of a log side by side. Others than those above, which wait for them."""
+    def helpers(self, lake: Lake) -> Readers:
+        """Threads for many small requests at once. Others than those above, which wait for them."""
         with self._lock:
-            return self._readers.setdefault(f"{lake.conn_id} commits", Readers(2 * self.threads))
+            return self._readers.setdefault(f"{lake.conn_id} helpers", Readers(2 * self.threads))
 
     def listing(self, lake: Lake) -> Listing:
         """The tables of a warehouse, at most half a minute old unless listing takes longer than a page waits."""
@@ -144,10 +144,9 @@ class Board:
             self.readers(lake).nudge()
             futures = set(wait(futures, min(left, 1.0)).not_done)
 
-    @staticmethod
-    def _list(lake: Lake) -> Listing:
+    def _list(self, lake: Lake) -> Listing:
         try:
-            return Listing(tuple(lake.tables()), time.time())
+            return Listing(tuple(lake.tables(self.helpers(lake), 2 * self.patience)), time.time())
         except Exception as error:  # noqa: BLE001 - the page says so; it must not fail for one connection
             return Listing(read_at=time.time(), trouble=lake.reason(error))
 

@@ -8,24 +8,27 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from concurrent.futures import wait
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import xxhash
 
 from airflow_provider_index.hooks.table_store import TableStoreHook
+from airflow_provider_index.ui.readers import Readers
 from spark_apps.storage.errors import InvalidName, LakeIndexError, StorageUnavailable, TableNotFound
 from spark_apps.storage.store import Store
 from spark_apps.timeline.log import commit_key
-from spark_apps.timeline.warehouse import LOGS_OF_SOURCES, Warehouse
+from spark_apps.timeline.warehouse import LOGS_OF_SOURCES
 
 _PATIENCE = {"connect_timeout": "3s", "timeout": "10s"}
 """Of the HTTP client, unless the connection says otherwise."""
 
-_DEEPEST = 4
-"""How many folders below the warehouse a log can be: catalog, database, ``_indexes``, table."""
+_DEEPEST = 3
+"""How many folders the name of a table can have: catalog, database, table."""
 
 _USER_IN_URL = re.compile(r"(?<=://)[^/@\s]+@")
 _QUERY_OF_URL = re.compile(r"(://[^\s?]+)\?[^\s'\"]+")
@@ -70,11 +73,15 @@ class Lake:
         said = json.dumps([self.conn_id, self.root, dict(self.options)], sort_keys=True, default=str)
         return xxhash.xxh3_128_hexdigest(said.encode())
 
-    def tables(self) -> list[TableName]:
-        """Every table of the warehouse, by name. :raises StorageUnavailable: if it cannot be listed."""
+    def tables(self, many: Readers, seconds: float) -> list[TableName]:
+        """Every table of the warehouse, by name: as :meth:`~spark_apps.timeline.warehouse.Warehouse.tables` finds them,
+        but many folders at once. A folder that gives no answer, or a bad one, is taken for a table that cannot be read.
+
+        :param many: threads that ask. :param seconds: how long one level of folders may take.
+        :raises StorageUnavailable: if the warehouse itself cannot be listed.
+        """
         self._check_there()
-        found = Warehouse(self.root, self.options).tables()
-        return sorted((TableName(table.name, table.location) for table in found), key=lambda table: table.name)
+        return sorted(self._below(Store(self.root, self.options), [], many, seconds), key=lambda table: table.name)
 
     def find(self, table: str) -> tuple[TableName, Store]:
         """A table by the location or name that somebody asks for, and the store of its log.
@@ -88,7 +95,7 @@ class Lake:
         for path in (parts, beside):
             if root.head(f"{'/'.join(path)}/{commit_key(0)}") is not None:
                 log = root.below("/".join(path))
-                return TableName(".".join(part for part in path if part != LOGS_OF_SOURCES), log.uri), log
+                return TableName(_name_of(path), log.uri), log
         raise TableNotFound(f"There is no table {'.'.join(parts)} below the warehouse of {self.conn_id!r}.")
 
     def log(self, table: TableName) -> Store:
@@ -104,6 +111,22 @@ class Lake:
             said = said.replace(value, "***")
         return _QUERY_OF_URL.sub(r"\1?***", _USER_IN_URL.sub("***@", said))
 
+    def _below(self, root: Store, parts: list[str], many: Readers, seconds: float) -> Iterator[TableName]:
+        paths: list[list[str]] = []
+        for name in root.folders("/".join(parts)):
+            if name == LOGS_OF_SOURCES:
+                paths += [[*parts, name, source] for source in root.folders("/".join([*parts, name]))]
+            elif not name.startswith(("_", ".")):
+                paths.append([*parts, name])
+        answers = [many.submit(partial(root.head, f"{'/'.join(path)}/{commit_key(0)}")) for path in paths]
+        wait(answers, seconds)
+        for path, answer in zip(paths, answers, strict=True):
+            odd = not answer.done() or answer.exception() is not None
+            if odd or answer.result() is not None:
+                yield TableName(_name_of(path), root.below("/".join(path)).uri)
+            elif LOGS_OF_SOURCES not in path and len(path) < _DEEPEST:
+                yield from self._below(root, path, many, seconds)
+
     def _parts_below(self, table: str) -> list[str]:
         outside = InvalidName(
             f"{table!r} does not lie below the warehouse of the connection {self.conn_id!r}.",
@@ -117,13 +140,21 @@ class Lake:
         else:
             parts = table.split(".")
         usable = all((part and not part.startswith((".", "_"))) or part == LOGS_OF_SOURCES for part in parts)
-        if not usable or len(parts) > _DEEPEST or any(set(part) & set("/\\\0\n%?#") for part in parts):
+        if (
+            not usable
+            or len(parts) > _DEEPEST + (LOGS_OF_SOURCES in parts)
+            or any(set(part) & set("/\\\0\n%?#") for part in parts)
+        ):
             raise outside
         return parts
 
     def _check_there(self) -> None:
         if "://" not in self.root and not Path(self.root).is_dir():
             raise StorageUnavailable(f"The API server's machine has no folder {self.root}.")
+
+
+def _name_of(path: list[str]) -> str:
+    return ".".join(part for part in path if part != LOGS_OF_SOURCES)
 
 
 def _texts(options: Mapping[str, Any]) -> list[str]:

@@ -246,3 +246,8 @@ def damage(folder: Path) -> None:
     for _ in range(3):
         write(timeline, "dt=2026-11-20", [MB] * 4)
     (folder / "_index" / "timeline" / f"{2:020d}.json").unlink()
+
+
+def load(folder: Path) -> Timeline:
+    """The log of a table, read anew."""
+    return Timeline.load(Store(folder))
