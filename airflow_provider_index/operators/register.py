@@ -8,6 +8,7 @@ from typing import Any
 from airflow_provider_index.operators.base import SparkTableOperator
 from spark_apps.storage.errors import TableNotFound
 from spark_apps.storage.store import Store
+from spark_apps.timeline.locations import locate
 from spark_apps.timeline.log import Timeline
 
 
@@ -16,7 +17,8 @@ class RegisterTableOperator(SparkTableOperator):
     already, nothing is done; where it was registered otherwise, the task fails and names what differs. The other
     operators then take the same ``table``.
 
-    :param table: where the source lies: URI, absolute path, or name below the connection's warehouse.
+    :param table: where the source lies: URI, absolute path, or name below the connection's warehouse. Of an Iceberg
+        table that ``options`` name by its catalog, the table's folder.
     :param format: "parquet", "orc", "json", "csv", "delta" or "iceberg".
     :param schema: of plain files, as a DDL string; inferred once if not given.
     :param options: of the format's reader, as Spark names them; no secrets.
@@ -70,6 +72,8 @@ class RegisterTableOperator(SparkTableOperator):
             return None
 
     def _log_place(self) -> str:
-        location = self.location().rstrip("/")
-        root = self.index_root or f"{location.rpartition('/')[0]}/_indexes"
-        return f"{root.rstrip('/')}/{self.name or location.rpartition('/')[2]}"
+        log = locate(self.location()).default_log(self.index_root, self.name)
+        try:
+            return self.hook.timeline(log)
+        except TableNotFound:
+            return None

@@ -12,12 +12,13 @@ from typing import Any
 from spark_apps.storage.errors import InvalidName
 from spark_apps.storage.names import check_table_name
 from spark_apps.storage.store import Store
+from spark_apps.timeline.locations import INDEXES, locate
 from spark_apps.timeline.log import Timeline, commit_key
 from spark_apps.timeline.model import Receipt
 from spark_apps.timeline.state import State
 from spark_apps.timeline.transactions import find_receipt
 
-LOGS_OF_SOURCES = "_indexes"
+LOGS_OF_SOURCES = INDEXES
 """Folder beside registered sources that holds their logs."""
 
 _DEEPEST = 3
@@ -74,13 +75,15 @@ class Warehouse:
 
     def log_of(self, location: str) -> Store | None:
         """The store of the log of a table at a location, dropped or not; a registered source's stands beside it."""
-        whole = Store(location, self.options)
-        above, _, name = whole.uri.rstrip("/").rpartition("/")
+        place = locate(location)
+        whole = Store(place.base, self.options)
+        above, _, folder = whole.uri.rstrip("/").rpartition("/")
         if above.endswith(":/"):  # a whole bucket, which nothing stands beside
             return whole if whole.head(commit_key(0)) is not None else None
         # Asked from above: a folder that is not there is not made by looking into it.
         parent = Store(above or "/", self.options)
-        for path in (name, f"{LOGS_OF_SOURCES}/{name}"):
+        own = [folder] if place.pattern is None else []
+        for path in (*own, f"{LOGS_OF_SOURCES}/{place.name}"):
             if parent.head(f"{path}/{commit_key(0)}") is not None:
                 return parent.below(path)
         return None

@@ -9,6 +9,7 @@ import pytest
 from spark_apps.storage.errors import InvalidName
 from spark_apps.storage.store import Store
 from spark_apps.timeline.creation import create_table
+from spark_apps.timeline.locations import locate
 from spark_apps.timeline.model import DropTable, Field, TableDefinition, Write, table_scope
 from spark_apps.timeline.transactions import begin
 from spark_apps.timeline.warehouse import Warehouse
@@ -60,6 +61,16 @@ def test_a_receipt_is_found_also_of_a_dropped_table_and_of_a_source(tmp_path: Pa
     beside = warehouse.receipt(str(tmp_path / "files"), "made")
     assert beside is not None and beside.version == 0
     assert warehouse.receipt(str(tmp_path / "gone"), "other") is None
+
+
+@pytest.mark.parametrize("source", ["a b", "trips.v1", "2024", "raw/*.parquet", "raw/day=*/[ab]*"])
+def test_the_log_of_a_source_whose_name_is_no_plain_one_is_found(tmp_path: Path, source: str) -> None:
+    uri = f"{tmp_path}/{source}"
+    create_table(Store(locate(uri).default_log()), TABLE, txn_id="made")
+
+    receipt = Warehouse().receipt(uri, "made")
+
+    assert receipt is not None and receipt.version == 0
 
 
 def test_looking_for_a_table_makes_no_folder(tmp_path: Path) -> None:
