@@ -72,8 +72,4 @@ class RegisterTableOperator(SparkTableOperator):
             return None
 
     def _log_place(self) -> str:
-        log = locate(self.location()).default_log(self.index_root, self.name)
-        try:
-            return self.hook.timeline(log)
-        except TableNotFound:
-            return None
+        return locate(self.location()).default_log(self.index_root, self.name)
