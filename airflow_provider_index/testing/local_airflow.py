@@ -53,6 +53,8 @@ class LocalAirflow:
     :param env: environment variables for all of it.
     :param home: AIRFLOW_HOME; a temporary one, removed at the end, unless given.
     :param parallelism: how many tasks may run at once. Each costs a process.
+    :param users: more users than ``admin``, each with its role: ``viewer``, ``user``, ``op`` or ``admin``. See
+        :meth:`client_of`.
     """
 
     def __init__(
@@ -65,6 +67,7 @@ class LocalAirflow:
         env: Mapping[str, str] | None = None,
         home: str | os.PathLike[str] | None = None,
         parallelism: int = 4,
+        users: Mapping[str, str] | None = None,
     ) -> None:
         self._temporary = home is None
         self.home = Path(home or tempfile.mkdtemp(prefix="airflow-home-")).absolute()
@@ -73,6 +76,10 @@ class LocalAirflow:
         self.url = f"http://127.0.0.1:{self.port}"
         self.username = "admin"
         self.password = secrets.token_urlsafe(12)
+        self.roles = {self.username: "admin", **(users or {})}
+        self.passwords = {
+            name: self.password if name == self.username else secrets.token_urlsafe(12) for name in self.roles
+        }
         settings = self._settings(Path(dags).absolute(), log_port, triggerer_port, parallelism)
         settings.update(config or {})
         self.env = {
@@ -119,7 +126,7 @@ class LocalAirflow:
         :raises AirflowDidNotStart: with the last lines of the log.
         """
         passwords = self.home / "simple_auth_manager_passwords.json.generated"
-        passwords.write_text(json.dumps({self.username: self.password}))
+        passwords.write_text(json.dumps(self.passwords))
         passwords.chmod(0o600)
         self._process = self._launch("standalone", "wb")
         deadline = time.monotonic() + timeout
@@ -131,6 +138,10 @@ class LocalAirflow:
             time.sleep(0.5)
         self.client.login()
         return self
+
+    def client_of(self, username: str) -> AirflowClient:
+        """A client that one of the users looks with; to be closed by the caller."""
+        return AirflowClient(self.url, username, self.passwords[username])
 
     def stop(self) -> None:
         """Stops all parts (about 14 s), ends what did not stop, and removes a temporary home."""
@@ -198,7 +209,7 @@ class LocalAirflow:
             "core__dags_are_paused_at_creation": "False",
             "core__fernet_key": _fernet_key(),
             "core__execution_api_server_url": f"{self.url}/execution/",
-            "core__simple_auth_manager_users": f"{self.username}:admin",
+            "core__simple_auth_manager_users": ",".join(f"{name}:{role}" for name, role in self.roles.items()),
             "core__simple_auth_manager_passwords_file": str(self.home / "simple_auth_manager_passwords.json.generated"),
             # Five processes share the file; on a busy machine one waits longer than SQLite's five seconds for another.
             "database__sql_alchemy_conn": f"sqlite:///{self.home / 'airflow.db'}?timeout=60",
