@@ -1,0 +1,109 @@
+"""Tasks that wait for Spark in the triggerer: the slot is free meanwhile, and whatever happens to the task, its driver
+ends, nothing is published by it afterwards, and the work is done once."""
+
+from __future__ import annotations
+
+import json
+import signal
+
+import psutil
+
+from spark_apps.storage.store import Store
+from spark_apps.timeline.jobs import list_jobs
+from spark_apps.timeline.transactions import live_requests
+from tests.airflow.lake import Lake
+from tests.airflow.test_killing import wait_until
+
+DEFERRED = frozenset({"deferred", "failed"})
+
+
+def drivers(job_id: str) -> list[psutil.Process]:
+    """The processes of this machine that work for a job: what its driver's group is made of."""
+    found = []
+    for process in psutil.process_iter(["cmdline", "cwd", "status"]):
+        here = [*(process.info["cmdline"] or []), process.info["cwd"] or ""]
+        if process.info["status"] != "zombie" and any(job_id in word for word in here):
+            found.append(process)
+    return found
+
+
+def jobs(lake: Lake, table: str) -> list[str]:
+    return sorted(list_jobs(Store(lake.warehouse / "db" / table)))
+
+
+def start_and_wait_for_the_attempt(lake: Lake, dag: str, table: str, seconds: int) -> tuple[str, str]:
+    """A run whose task is deferred, with its driver at work; and the job's id."""
+    run_id = lake.client.trigger(dag, {"table": table, "seconds": seconds})
+    state = lake.client.wait_for_task(dag, run_id, "write", DEFERRED)
+    assert state == "deferred", lake.client.log(dag, run_id, "write")
+    assert wait_until(lambda: (lake.warehouse / "db" / table / "_index/timeline").exists(), 120)
+    assert wait_until(lambda: live_requests(lake.timeline(f"db/{table}")), 60)
+    [job_id] = jobs(lake, table)
+    assert len(drivers(job_id)) >= 1
+    assert lake.client.task_states(dag, run_id)["write"] == "deferred"
+    return run_id, job_id
+
+
+def test_a_killed_triggerer_is_started_anew_and_the_write_goes_on(lake: Lake) -> None:
+    run_id, job_id = start_and_wait_for_the_attempt(lake, "deferring", "deferred", 15)
+    [triggerer] = [
+        process
+        for process in psutil.Process(lake.airflow.pid).children(recursive=True)
+        if process.cmdline()[-1:] == ["triggerer"] and "airflow" in " ".join(process.cmdline())
+        and process.ppid() == lake.airflow.pid
+    ]  # fmt: skip
+    for process in (*triggerer.children(recursive=True), triggerer):
+        process.send_signal(signal.SIGKILL)
+    lake.airflow.start_part("triggerer")
+
+    report = lake.client.wait("deferring", run_id, timeout=240)
+
+    assert report.tasks == {"write": "success", "seen": "success"}, lake.client.describe(report)
+    receipt = lake.client.xcom("deferring", run_id, "write")
+    assert receipt["operation"] == "upsert" and receipt["version"] == lake.timeline("db/deferred").head.version
+    assert "progress: write the rows" in lake.client.log("deferring", run_id, "write")
+    assert jobs(lake, "deferred") == []
+    assert wait_until(lambda: not drivers(job_id), 30)
+
+
+def test_a_deferred_task_marked_failed_leaves_no_process_and_an_attempt_ended_by_a_commit(lake: Lake) -> None:
+    run_id, job_id = start_and_wait_for_the_attempt(lake, "deferring", "deferred_killed", 600)
+    [request] = live_requests(lake.timeline("db/deferred_killed"))
+
+    lake.client.mark("deferring", run_id, "write", "failed")
+
+    assert wait_until(lambda: not drivers(job_id), 30)
+    timeline = lake.timeline("db/deferred_killed")
+    assert wait_until(lambda: timeline.refresh().is_aborted(request.txn_id, request.attempt), 10)
+    assert request.txn_id not in timeline.head.committed
+
+
+def test_a_deferred_task_that_is_cleared_commits_once(lake: Lake) -> None:
+    run_id, job_id = start_and_wait_for_the_attempt(lake, "deferring", "deferred_cleared", 600)
+    [request] = live_requests(lake.timeline("db/deferred_cleared"))
+
+    lake.client.clear("deferring", run_id, "write")
+
+    report = lake.client.wait("deferring", run_id, timeout=240)
+    assert report.tasks["write"] == "success", lake.client.describe(report)
+    timeline = lake.timeline("db/deferred_cleared")
+    commits = [commit for commit in timeline.commits() if commit.txn_id == request.txn_id]
+    assert [commit.attempt for commit in commits] == [request.attempt + 1]
+    assert timeline.head.is_aborted(request.txn_id, request.attempt)
+    assert wait_until(lambda: not drivers(job_id), 30)
+
+
+def test_execution_timeout_holds_while_the_task_is_deferred(lake: Lake) -> None:
+    run_id = lake.client.trigger("deferring_in_time")
+    state = lake.client.wait_for_task("deferring_in_time", run_id, "write", DEFERRED)
+    assert state == "deferred", lake.client.log("deferring_in_time", run_id, "write")
+    [job_id] = jobs(lake, "late")
+
+    assert lake.client.wait("deferring_in_time", run_id, timeout=180).state == "failed"
+
+    assert wait_until(lambda: not drivers(job_id), 10)
+    log = lake.client.log("deferring_in_time", run_id, "write")
+    assert "execution_timeout is over" in log and "The last lines of the driver" in log
+    found = Store(lake.warehouse / "db/late").list("_index/transactions")
+    assert json.dumps([info.key for info in found]).count("requested.json") <= 1
+    assert not (lake.warehouse / "db/late/_index/timeline").exists() or not live_requests(lake.timeline("db/late"))
