@@ -7,7 +7,6 @@ their columns, those of like columns together, and the rest is added as nulls; P
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
 
 from msgspec.structs import replace
@@ -19,16 +18,15 @@ from spark_apps.indexes.columns import among
 from spark_apps.indexes.covering_definition import has_lineage, schema_of
 from spark_apps.indexes.handler import IndexContext
 from spark_apps.indexes.lineage import LINEAGE
-from spark_apps.indexes.lookup import damaged, ranged
-from spark_apps.mergetree.footers import check_footer
+from spark_apps.indexes.lookup import damaged
+from spark_apps.indexes.shares import share
 from spark_apps.mergetree.inline import inline
 from spark_apps.mergetree.intact import check_intact
+from spark_apps.mergetree.pages import Pages, damaged_pages
 from spark_apps.mergetree.read import read_files
 from spark_apps.mergetree.schema import column, struct_type
 from spark_apps.mergetree.tree import GROUP_ID, Snapshot, Tree
 from spark_apps.mergetree.write import single_target, stage_rows
-from spark_apps.storage.errors import StorageError
-from spark_apps.storage.ranged import WHOLE_BYTES
 from spark_apps.timeline.files import DataFile
 from spark_apps.timeline.model import AddFile
 
@@ -37,8 +35,6 @@ _STAGES = "stages"
 
 _LISTED = 1000
 """Up to so many lineages are a list in the filter, more a broadcast join."""
-
-_AT_ONCE = 16
 
 
 def columns_of(file: DataFile | AddFile) -> tuple[str, ...]:
@@ -196,36 +192,26 @@ def missing_columns(columns: Iterable[str], there: Collection[str]) -> list[str]
 
 
 def check_readable(context: IndexContext, files: Sequence[DataFile]) -> None:
-    """Finds entry files that are gone, cut short or garbled before a query is built on them.
-
-    Small files are read whole, of larger ones the footer: damage in a page of these is found by its checksum when
-    Spark reads it.
+    """Finds entry files that are gone or cut short, or whose footer or page index is garbled.
 
     :raises ObjectNotFound: :raises StorageError: naming the file.
     """
-    snapshot = context.snapshot
-    check_intact(snapshot, entry_tree(context, (), T.StructType([])), files)
-    fresh = [file for file in files if _mark(file) not in snapshot.intact]
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        list(pool.map(lambda file: _check(snapshot, file), fresh))
-    snapshot.intact.update(map(_mark, fresh))
+    check_intact(context.snapshot, entry_tree(context, (), T.StructType([])), files)
 
 
-def _mark(file: DataFile) -> str:
-    return f"{file.path}#read"
+def check_pages(context: IndexContext, files: Sequence[DataFile], columns: Collection[str]) -> None:
+    """Finds garbled pages before a query is built on them: those of the columns that it reads, once in a process.
+
+    :raises StorageError: naming the file.
+    """
+    faults = damaged_pages(context.snapshot, [_pages(context, file, columns) for file in files if file.rows])
+    for path, fault in sorted(faults.items()):
+        raise damaged(path, OSError(fault))
 
 
-def _check(snapshot: Snapshot, file: DataFile) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        opened = ranged(snapshot.store, file)
-        check_footer(opened, file.extra)
-        if file.bytes <= WHOLE_BYTES:
-            held = pq.ParquetFile(pa.PythonFile(opened, mode="r"), page_checksum_verification=True)
-            rows = held.read(use_threads=False).num_rows
-            if rows != file.rows:
-                raise OSError(f"it has {rows} rows, the log says {file.rows}")
-    except (pa.ArrowException, OSError, StorageError) as error:
-        raise damaged(file.path, error) from error
+def _pages(context: IndexContext, file: DataFile, columns: Collection[str]) -> Pages:
+    there = columns_of(file)
+    told = [LINEAGE] if has_lineage(context.definition) else []
+    read = {*told, *(name for name in columns if name in there)} or {there[0]}
+    schema = entry_tree(context, there, schema_of(context.definition)).schema
+    return Pages(file, frozenset(read), round(file.bytes * share(schema, read)))

@@ -15,7 +15,14 @@ from pyspark.sql import types as T
 
 from spark_apps.indexes.columns import among
 from spark_apps.indexes.covering_definition import has_lineage, ratio, schema_of
-from spark_apps.indexes.covering_entries import check_readable, columns_of, entry_tree, read_entries, stages_of
+from spark_apps.indexes.covering_entries import (
+    check_pages,
+    check_readable,
+    columns_of,
+    entry_tree,
+    read_entries,
+    stages_of,
+)
 from spark_apps.indexes.handler import CannotPrune, IndexContext, Question, Substitute
 from spark_apps.indexes.lineage import LINEAGE, Coverage, entry_files
 from spark_apps.indexes.shares import share
@@ -49,7 +56,10 @@ def substitute(
     def rows(names: Sequence[str]) -> DataFrame:
         return _rows(context, files, names, lineages)
 
-    return Substitute(lineages, rows, len(files), sum(_bytes(context, file, needed) for file in files))
+    # Of a keyed table the key is read too where deltas lie over a file.
+    key = context.table.record_key if context.table.source is None else ()
+    size = sum(_bytes(context, file, needed) for file in files)
+    return Substitute(lineages, rows, len(files), size, lambda: check_pages(context, files, {*needed, *key}))
 
 
 def _worth_it(context: IndexContext, known: Coverage) -> CannotPrune | None:

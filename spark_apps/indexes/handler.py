@@ -177,12 +177,15 @@ class Substitute:
     :param rows: from columns to a frame of the rows of these files that can satisfy the predicate, perhaps with others
         of these files; asked for only if the plan takes it.
     :param files: index files that it would read, and an estimate of the bytes that it would read of them.
+    :param check: called once the plan takes it; raises a StorageError if what would be read is damaged, for a query
+        that runs cannot turn to the table's files any more.
     """
 
     lineages: frozenset[int]
     rows: Callable[[Sequence[str]], DataFrame]
     files: int
     bytes: int
+    check: Callable[[], None] = lambda: None
 
 
 class IndexHandler(ABC):

@@ -1,7 +1,7 @@
-"""Parquet footers: where they lie in a file, and a digest by which an altered one is known.
+"""The ends of Parquet files: where the footer and the page index lie, and digests by which altered ones are known.
 
-Pages have checksums of their own and footers have none: of a footer with one bit turned over a reader may make fewer
-rows, or crash. So the log keeps the digest of an index file's footer, and whoever reads it on the driver compares.
+Pages have checksums of their own; the footer and the page index have none: of one with a bit turned over a reader may
+make fewer rows, or crash. So the log keeps the digests of an index file, and whoever reads it compares.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ from spark_apps.storage.ranged import RangedFile
 from spark_apps.storage.store import ObjectStore
 
 FOOTER = "footer"
-"""Under which the log keeps the digest, among what is extra of a file."""
+"""Under which the log keeps the footer's digest, among what is extra of a file."""
+
+PAGE_INDEX = "page_index"
+"""Under which it keeps where the page index begins, which ends with the footer's begin, and the digest of it."""
 
 _TAIL_BYTES = 64 * 1024
 """What is fetched at once: nearly always all of the footer."""
@@ -29,10 +32,57 @@ def footer_of(tail: bytes) -> bytes:
 
 def fetch_footer(store: ObjectStore, key: str, size: int) -> bytes:
     """The footer of a file of ``size`` bytes. :raises StorageError: if the file is gone."""
+    return footer_of(fetch_tail(store, key, size))
+
+
+def fetch_tail(store: ObjectStore, key: str, size: int) -> bytes:
+    """The end of a file of ``size`` bytes with all of its footer. :raises StorageError: if the file is gone."""
     tail = store.get_range(key, max(0, size - _TAIL_BYTES), size) if size else b""
     if (needed := _length(tail)) > len(tail):
         tail = store.get_range(key, max(0, size - needed), size)
-    return footer_of(tail)
+    return tail
+
+
+def seal(store: ObjectStore, key: str, size: int, tail: bytes) -> dict[str, Any]:
+    """What the log keeps of the end of an index file, so that :func:`check_seal` knows it again.
+
+    :param tail: of the file, with all of its footer.
+    """
+    footer = footer_of(tail)
+    begin, end = _data_end(footer), size - len(footer)
+    if begin >= end:
+        return {FOOTER: digest_of(footer)}
+    kept = size - len(tail)
+    index = tail[begin - kept : end - kept] if begin >= kept else store.get_range(key, begin, end)
+    return {FOOTER: digest_of(footer), PAGE_INDEX: [begin, digest_of(index)]}
+
+
+def check_seal(file: RangedFile, extra: Mapping[str, Any] | None) -> None:
+    """:raises OSError: if the file's footer or page index is not the one whose digest the log keeps."""
+    check_footer(file, extra)
+    written = (extra or {}).get(PAGE_INDEX)
+    if written is None:
+        return
+    begin, digest = written
+    end = file.size - _length(file.tail(8))
+    file.seek(begin)
+    if digest_of(file.read(end - begin)) != digest:
+        raise OSError("its page index is not the one that was written")
+
+
+def _data_end(footer: bytes) -> int:
+    """Where the pages of a file end, and its page index begins if it has one."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    metadata = pq.read_metadata(pa.BufferReader(footer))
+    if not metadata.num_row_groups:
+        return 4  # behind the mark that a file begins with
+    last = metadata.row_group(metadata.num_row_groups - 1)
+    chunks = [last.column(n) for n in range(last.num_columns)]
+    return max(
+        (chunk.dictionary_page_offset or chunk.data_page_offset) + chunk.total_compressed_size for chunk in chunks
+    )
 
 
 def digest_of(footer: bytes) -> str:

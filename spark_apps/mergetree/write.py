@@ -22,7 +22,7 @@ from pyspark.sql import types as T
 
 from spark_apps.mergetree.buckets import bucket_column
 from spark_apps.mergetree.counted import CountedRows
-from spark_apps.mergetree.footers import FOOTER, digest_of, fetch_footer
+from spark_apps.mergetree.footers import fetch_footer, fetch_tail, footer_of, seal
 from spark_apps.mergetree.inline import inline
 from spark_apps.mergetree.schema import NULL_MARK, column
 from spark_apps.mergetree.tree import DELETED, GROUP_ID, Tree
@@ -269,13 +269,13 @@ def list_staged(
             hint="The hash function behaves differently here than where the table was written: compare the versions.",
         )
     with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
-        footers = list(pool.map(lambda item: fetch_footer(store, item[2].key, item[2].size), found))
+        tails = list(pool.map(lambda item: fetch_tail(store, item[2].key, item[2].size), found))
     actions = []
-    for (partition, group, info), footer in zip(found, footers, strict=True):
-        rows, tombstones = _counted(info.key, footer, kind)
+    for (partition, group, info), tail in zip(found, tails, strict=True):
+        rows, tombstones = _counted(info.key, footer_of(tail), kind)
         place = None if places is None else places[partition, group]
         # Of the rows' files there are too many to keep more of each in the log; Spark reads them, not the driver.
-        extra = None if tree.name == DATA_TREE else {FOOTER: digest_of(footer)}
+        extra = None if tree.name == DATA_TREE else seal(store, info.key, info.size, tail)
         actions.append(
             AddFile(tree.name, partition, group, info.key, kind, rows, info.size, place, tombstones,
                     lineage(info.key), extra)

@@ -21,9 +21,11 @@ from spark_apps.layout.types import parse_type
 from spark_apps.mergetree.buckets import buckets_of, computable
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.query.checking import check_predicate
+from spark_apps.query.costs import is_read_sooner, scan_is_cheaper
 from spark_apps.query.predicates import (
     And,
     NothingMatches,
+    Opaque,
     Or,
     Predicate,
     columns_of,
@@ -100,9 +102,9 @@ class IndexUse:
 class NotUsed:
     """Why an index was not used. ``code`` is one of: ``no_keys`` (the predicate does not bound its columns),
     ``not_active``, ``covers_nothing``, ``unreadable``, ``no_handler``, ``too_many_keys``, ``too_many_values``,
-    ``cannot_prune``; of an index that holds rows also: ``lacks_columns``, ``too_much_appended``, ``too_much_deleted``,
-    ``merged_rows``, ``no_lineage``, ``costs_more``, ``nothing_left``; where there is no Spark session
-    ``no_session``."""
+    ``scan_is_cheaper``, ``cannot_prune``; of an index that holds rows also: ``lacks_columns``, ``too_much_appended``,
+    ``too_much_deleted``, ``merged_rows``, ``no_lineage``, ``costs_more``, ``nothing_left``; where there is no Spark
+    session ``no_session``."""
 
     code: str
     reason: str
@@ -159,6 +161,12 @@ def plan_read(snapshot: Snapshot, where: str | None = None) -> ReadPlan:
         for name in snapshot.state.indexes:
             plan.not_used[name] = NotUsed("no_keys", "there is no predicate")
         return plan
+    if is_read_sooner(snapshot, where):
+        plan = ReadPlan(snapshot, where, _unread(snapshot, where), dict.fromkeys(snapshot.groups(), None))
+        plan.partitions = len(snapshot.state.partitions)
+        why = "the table is scanned sooner than a predicate of this length is parsed"
+        plan.not_used = {name: NotUsed("scan_is_cheaper", why) for name in snapshot.state.indexes}
+        return plan
     conf = snapshot.spark.conf
     predicate = parse_predicate(
         where,
@@ -168,6 +176,11 @@ def plan_read(snapshot: Snapshot, where: str | None = None) -> ReadPlan:
         ask_spark=partial(check_predicate, snapshot),
     )
     return plan_predicate(snapshot, where, predicate)
+
+
+def _unread(snapshot: Snapshot, where: str) -> Predicate:
+    names = frozenset(field.name for field in snapshot.table.fields)
+    return Opaque(f"{where[:60]} …", names, "it is long, and the table small")
 
 
 def plan_predicate(snapshot: Snapshot, where: str, predicate: Predicate) -> ReadPlan:
@@ -269,6 +282,9 @@ def _by_index(plan: ReadPlan, entry: IndexEntry, question: Question) -> Narrowed
     definition = entry.definition
     handler = available(definition.kind)
     assert handler is not None
+    dear = scan_is_cheaper(plan.snapshot, entry, question, plan.groups)
+    if dear is not None:
+        return NotUsed("scan_is_cheaper", dear)
     try:
         found = handler.prune(IndexContext(plan.snapshot, definition, ""), question)
     except StorageError as error:

@@ -21,7 +21,7 @@ from spark_apps.indexes.lineage import LINEAGE
 from spark_apps.layout.types import parse_type
 from spark_apps.mergetree.blocks import read_blocks
 from spark_apps.mergetree.read import empty, read_files, scan, with_keys
-from spark_apps.mergetree.schema import column, resolve
+from spark_apps.mergetree.schema import column, quote, resolve
 from spark_apps.mergetree.tree import GROUP_ID, Snapshot
 from spark_apps.query.blocks import choose_blocks
 from spark_apps.query.planning import ReadPlan
@@ -104,10 +104,16 @@ def _one_of(snapshot: Snapshot, keys: set[tuple[Any, ...]]) -> Column:
     for place, name in enumerate(tree.key):
         kind = parse_type(tree.field(name).dataType.simpleString())
         if kind.is_integer or kind.kind in _FILTERED:
-            passed = passed & column(name).isin(*map(_literal, sorted({key[place] for key in keys})))
+            # One text: a call to the JVM for each value would take longer than reading the files.
+            listed = ", ".join(_literal(value) for value in sorted({key[place] for key in keys}))
+            passed = passed & F.expr(f"{quote(name)} IN ({listed})")
     return passed
 
 
-def _literal(value: Any) -> Any:
-    # A day before the year 1000 comes to the JVM without its zeros, which then does not take it for one.
-    return F.lit(value.isoformat()).cast("date") if isinstance(value, dt.date) else value
+def _literal(value: Any) -> str:
+    """A value in Spark's SQL, whatever its settings say of backslashes."""
+    if isinstance(value, str):
+        return f"cast(X'{value.encode().hex()}' AS string)"
+    if isinstance(value, dt.date):
+        return f"DATE'{value.isoformat()}'"
+    return str(value).lower() if isinstance(value, bool) else f"{value:d}"

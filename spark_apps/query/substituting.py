@@ -13,14 +13,12 @@ from spark_apps.indexes.handler import CannotPrune, IndexContext, IndexHandler, 
 from spark_apps.indexes.registry import available
 from spark_apps.indexes.shares import share
 from spark_apps.mergetree.tree import Snapshot
+from spark_apps.query.costs import KEY_BYTES
 from spark_apps.query.planning import IndexUse, NotUsed, ReadPlan, plan_read, unreadable
 from spark_apps.query.question import PredicateQuestion
 from spark_apps.storage.errors import StorageError
 from spark_apps.timeline.files import DataFile, GroupKey
 from spark_apps.timeline.state import IndexEntry
-
-_KEY_BYTES = 256 * 1024
-"""What looking one record key up in a file reads at most, about: some pages of its row group, and the footer."""
 
 _BLOCK_BYTES = 32 * 1024 * 1024
 """What a block of a file holds, about."""
@@ -43,6 +41,12 @@ def plan_rows(snapshot: Snapshot, where: str | None, columns: Sequence[str]) -> 
         if not offers:
             break
         best = max(offers, key=lambda offer: (offer.saves, offer.name))
+        open_to = [entry for entry in open_to if entry.definition.name != best.name]
+        try:
+            best.found.check()
+        except StorageError as error:
+            plan.not_used[best.name] = unreadable(plan, best.name, error)
+            continue
         plan.substitutes.append(best.found)
         plan.used.append(
             IndexUse(
@@ -51,7 +55,6 @@ def plan_rows(snapshot: Snapshot, where: str | None, columns: Sequence[str]) -> 
             )
         )  # fmt: skip
         plan.not_used.pop(best.name, None)
-        open_to = [entry for entry in open_to if entry.definition.name != best.name]
     return plan
 
 
@@ -118,7 +121,7 @@ def _cost(plan: ReadPlan, left: dict[GroupKey, list[DataFile]], needed: Iterable
 def _bytes(plan: ReadPlan, group: GroupKey, file: DataFile, part: float) -> float:
     size, keys, blocks = file.bytes * part, plan.groups[group], plan.blocks.get(file.lineage)
     if keys is not None:
-        size = min(size, _KEY_BYTES * len(keys))
+        size = min(size, KEY_BYTES * len(keys))
     if blocks is not None:
         size = min(size, _BLOCK_BYTES * len(blocks) * part)
     return size

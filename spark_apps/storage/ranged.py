@@ -38,6 +38,11 @@ class RangedFile(io.RawIOBase):
         if size <= whole_below:
             self._whole = self._get(0, size) if size else b""
 
+    @property
+    def size(self) -> int:
+        """Of the whole file, in bytes."""
+        return self._size
+
     def readable(self) -> bool:
         return True
 

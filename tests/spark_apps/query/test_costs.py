@@ -1,0 +1,56 @@
+"""Many keys over a small table: the rows are read, the answer is the same, and ``explain`` says why."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from spark_apps import IndexedTable
+from spark_apps.query import costs
+from spark_apps.storage import errors
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def table(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> IndexedTable:
+    made = IndexedTable.create(spark, tmp_path_factory.mktemp("costs") / "t", "id int, city string", ["id"], buckets=4)
+    made.upsert(spark.range(0, 500, 1, 1).selectExpr("cast(id as int) id", "concat('c', id) city"))
+    made.create_index("by_city", "secondary", ["city"])
+    return made
+
+
+def _cities(count: int) -> str:
+    return "city IN (" + ", ".join(f"'c{n}'" for n in range(count)) + ")"
+
+
+def test_given_more_keys_than_the_table_is_worth_then_it_is_scanned_and_explain_says_so(table: IndexedTable) -> None:
+    assert table.explain(_cities(costs.ALWAYS_KEYS)).index_used == "by_city"
+    many = _cities(300)
+    why = table.explain(many).not_used["by_city"]
+    assert (why.code, "looking 300 keys up" in why.reason) == ("scan_is_cheaper", True)
+    assert table.read(many).count() == 300
+
+
+def test_given_a_table_that_takes_long_to_scan_then_as_many_keys_are_looked_up(
+    table: IndexedTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(costs, "_KEY_SECONDS", 0.0)
+    monkeypatch.setattr(costs, "_BYTES_A_SECOND", 1.0)
+    monkeypatch.setattr(costs, "KEY_BYTES", 0)
+    assert table.explain(_cities(300)).index_used == "by_city"
+    assert table.read(_cities(300)).count() == 300
+
+
+def test_given_a_predicate_longer_than_a_small_table_is_worth_then_it_is_left_to_spark(table: IndexedTable) -> None:
+    many = _cities(499)
+    where = f"{many} OR ({many} AND id < 0) OR ({many})"
+    assert len(where) > costs.ALWAYS_CHARACTERS
+    told = table.explain(where)
+    assert (told.not_used["by_city"].code, told.groups_read) == ("scan_is_cheaper", 4)
+    assert table.read(where, ["id"]).count() == 499
+    with pytest.raises(errors.UnknownColumn, match="no column 'town'"):
+        table.read(where + " OR town = 'x'")
+    with pytest.raises(errors.InvalidPredicate):
+        table.read(where + " OR (")
