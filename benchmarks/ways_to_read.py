@@ -55,8 +55,8 @@ def compare(console: Console, spark: SparkSession, folder: Path, rows: int, repe
         "view made with where": lambda: spark.sql("SELECT * FROM one").collect(),
         "view of all rows": lambda: spark.sql(f"SELECT * FROM everything WHERE {where}").collect(),
         "data source, option where": lambda: loaded(where=where).collect(),
-        "data source, single use, pushed": lambda: loaded(True, single_use="true").where(where).collect(),
-        "data source, nothing pruned": lambda: loaded().where(where).collect(),
+        "data source, filter pushed down": lambda: loaded(True).where(where).collect(),
+        "data source, filter not pushed": lambda: loaded().where(where).collect(),
     }
     show(console, f"One row of {rows:,}", in_turn(cases, repeats), "read(where)")
     some = spark.read.format(NAME).schema("amount double")

@@ -45,10 +45,10 @@ class IndexedDataSource(DataSource):
     """``spark.read.format("indexed").load(uri)``, or ``USING indexed OPTIONS (path …)`` in SQL.
 
     Options: ``path`` (an absolute path, a URI, or a name with ``warehouse``), ``where`` (a predicate: the frame has no
-    other rows), ``single_use`` (see :meth:`IndexedReader.push`), ``version`` or ``as_of``,
-    ``source_version``, ``index_root`` and ``name`` as in :meth:`~spark_apps.table.IndexedTable.load`, and
-    ``storage.<key>`` for each key of the storage options. A DataFrame keeps the version that it was made at; that of a
-    registered source shows the files that there were when Spark planned its reading.
+    other rows), ``version`` or ``as_of``, ``source_version``, ``index_root`` and ``name`` as in
+    :meth:`~spark_apps.table.IndexedTable.load`, and ``storage.<key>`` for each key of the storage options. A DataFrame
+    keeps the version that it was made at; that of a registered source shows the files that there were when Spark
+    planned its reading.
     """
 
     _version: int | None = None
@@ -72,7 +72,7 @@ class IndexedDataSource(DataSource):
         """Reads all columns of ``schema``: Spark does not tell which of them a query needs."""
         snapshot = self._snapshot()
         place = Place.of(self.options)
-        return IndexedReader(snapshot, _checked(snapshot, schema), place.where, place.single_use)
+        return IndexedReader(snapshot, _checked(snapshot, schema), place.where)
 
     def _snapshot(self) -> Snapshot:
         snapshot = open_table(Place.of(self.options), self._version)
@@ -107,10 +107,9 @@ class _Pushing:
 class IndexedReader(DataSourceReader):
     """Plans one query and reads its rows."""
 
-    def __init__(self, snapshot: Snapshot, schema: T.StructType, where: str | None, single_use: bool) -> None:
+    def __init__(self, snapshot: Snapshot, schema: T.StructType, where: str | None) -> None:
         self._snapshot: Snapshot | None = snapshot
         self._schema = schema
-        self._single_use = single_use
         self._exact = _where(snapshot, where)
         self._predicate, self._text = self._exact, where
         self._pushed = False
@@ -135,11 +134,11 @@ class IndexedReader(DataSourceReader):
         """Takes the filters of a query. All are handed back, for Spark to apply to the rows as well.
 
         Up to some version Spark hands the files that were found for one query to all others of the same frame or view,
-        filtered otherwise or not at all; there filters prune only if the frame was loaded for a single use.
+        filtered otherwise or not at all, and a reader cannot tell; so there filters prune nothing.
         """
         self._pushed = True
         pushed = predicate_of(filters, self._types)
-        if pushed is not None and (self._single_use or _KEPT_WITH_SCAN):
+        if pushed is not None and _KEPT_WITH_SCAN:
             self._predicate = pushed if self._exact is None else And((self._exact, pushed))
             self._text = " AND ".join([*([] if self._text is None else [self._text]), *map(text_of, filters)])
         return filters
@@ -165,8 +164,8 @@ class IndexedReader(DataSourceReader):
         """Why nothing is pruned."""
         if self._pushed:
             return (
-                "this Spark would hand what is pruned for one query to all queries of the same frame. Load it anew for "
-                "each query with the option single_use=true, or give the option where."
+                "this Spark would hand what is pruned for one query to all queries of the same frame, so a query's own "
+                "filters prune nothing. Give the option where."
             )
         pushdown = _pushdown()
         if pushdown is False:

@@ -13,19 +13,18 @@ from spark_apps.storage.errors import InvalidInput
 from spark_apps.timeline.warehouse import Warehouse
 
 _STORAGE = "storage."
-_KNOWN = ("path", "where", "single_use", "version", "as_of", "source_version", "index_root", "name", "warehouse")
+_KNOWN = ("path", "where", "version", "as_of", "source_version", "index_root", "name", "warehouse")
 
 
 @dataclass(frozen=True)
 class Place:
     """Where a table is, as of when, and which of its rows. ``storage`` may hold secrets and is never shown.
 
-    :param where: a predicate; the table has no other rows then. :param single_use: whether one query reads it, once.
+    :param where: a predicate; the table has no other rows then.
     """
 
     path: str
     where: str | None = None
-    single_use: bool = False
     version: int | None = None
     as_of: str | None = None
     source_version: str | None = None
@@ -54,12 +53,7 @@ class Place:
         version = rest.pop("version", None)
         if version is not None and not version.isdigit():
             raise InvalidInput(f"The option 'version' is {version!r}.", hint="Give the number of a version.")
-        single_use = rest.pop("single_use", "false").lower()
-        if single_use not in ("true", "false"):
-            raise InvalidInput(f"The option 'single_use' is {single_use!r}.", hint="Give true or false.")
-        return cls(
-            version=None if version is None else int(version), single_use=single_use == "true", storage=storage, **rest
-        )
+        return cls(version=None if version is None else int(version), storage=storage, **rest)
 
 
 def open_table(place: Place, version: int | None = None) -> Snapshot:

@@ -40,6 +40,8 @@ WHY = "why"
 _FILE = "__index_file"
 _URI = "__index_uri"
 _SPARK_FORMATS = {"delta": "parquet", "iceberg": "parquet"}
+# Dictionaries and Bloom filters are searched bit by bit, so that 0.0 is not found where a file holds -0.0.
+_BY_VALUE = {"parquet.filter.dictionary.enabled": "false", "parquet.filter.bloom.enabled": "false"}
 # What java.net.URI leaves as it is in a path, beside letters and digits.
 _UNQUOTED = frozenset("_-!.~'()*:@&=+$,;/")
 
@@ -92,7 +94,7 @@ def _read(snapshot: Snapshot, tree: Tree, files: Sequence[DataFile], columns: Se
     attached = told[files[0].path].keys()
     # All columns in their order, whatever is wanted: a CSV line has no names, and an ORC file may have none.
     held = [T.StructField(field.name, field.dataType, True) for field in tree.schema if field.name not in attached]
-    rows = _open(snapshot, source, files, T.StructType(held))
+    rows = _open(snapshot, source, files, T.StructType(held), columns)
     values: dict[str, list[str | None]] = {
         name: [told[file.path][name] for file in files] for name in columns if name in attached
     }
@@ -101,9 +103,18 @@ def _read(snapshot: Snapshot, tree: Tree, files: Sequence[DataFile], columns: Se
     return _attached(snapshot, tree, rows, files, values).select(*map(column, columns))
 
 
-def _open(snapshot: Snapshot, source: SourceDefinition, files: Sequence[DataFile], schema: T.StructType) -> DataFrame:
+def _open(
+    snapshot: Snapshot,
+    source: SourceDefinition,
+    files: Sequence[DataFile],
+    schema: T.StructType,
+    columns: Sequence[str],
+) -> DataFrame:
+    """:param columns: those that are wanted, and that a filter may be about."""
     paths = literal(snapshot.store.spark_path(file.path) for file in files)
     options = {**source.options, **READ_OPTIONS} if source.format not in _SPARK_FORMATS else READ_OPTIONS
+    if any(isinstance(schema[name].dataType, (T.FloatType, T.DoubleType)) for name in columns if name in schema.names):
+        options = {**options, **_BY_VALUE}
     reader = (
         snapshot.spark.read.schema(schema).options(**options).format(_SPARK_FORMATS.get(source.format, source.format))
     )

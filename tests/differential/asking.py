@@ -3,23 +3,34 @@
 from __future__ import annotations
 
 import contextlib
+import pickle
 import random
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
+from pyspark.sql.types import StructType
 
+from spark_apps.face.datasource import IndexedDataSource
 from spark_apps.indexes import candidates
 from spark_apps.query import blocks, reading
-from spark_apps.storage.errors import LakeIndexError
+from spark_apps.storage.errors import InvalidPredicate, LakeIndexError, UnsupportedSource
 from tests.differential.oracle import Oracle, Row, shown, told
 from tests.differential.predicates import Predicate, Predicates
 from tests.differential.tally import Tally
 
 
 class Questions:
-    """Compares tables with raw rows."""
+    """Compares tables with raw rows.
+
+    ``place`` gives the data source ``indexed`` its options for a table, ``None`` if it is not to be asked; ``careful``
+    keeps to predicates that Spark itself reads rightly over ORC.
+    """
+
+    place: Callable[[Any], dict[str, str] | None] = staticmethod(lambda _: None)
+    careful = False
 
     def __init__(self, spark: Any, rng: random.Random, tally: Tally) -> None:
         self.spark, self.rng, self.tally = spark, rng, tally
@@ -44,11 +55,18 @@ class Questions:
             held = self._held(table, names)
             if held is None:
                 columns = self.rng.sample(names, self.rng.randrange(1, len(names) + 1))
-                predicate = Predicates(self.rng, kinds, raw, favoured).draw()
+                predicate = Predicates(self.rng, kinds, raw, favoured, self.careful).draw()
                 self._one(table, oracle, predicate, names, columns if self.rng.random() < 0.3 else None, told_of)
             else:
                 some = {name: kinds[name] for name in held}
-                self._one(table, oracle, Predicates(self.rng, some, raw, [held[:1]]).draw(), names, held, told_of)
+                self._one(
+                    table,
+                    oracle,
+                    Predicates(self.rng, some, raw, [held[:1]], self.careful).draw(),
+                    names,
+                    held,
+                    told_of,
+                )
 
     def about(
         self, table: Any, rows: Sequence[Row], names: list[str], types: list[str], told_of: str, name: str
@@ -93,8 +111,33 @@ class Questions:
         places = [names.index(name) for name in columns or names]
         expected = shown([tuple(oracle.rows[row][at] for at in places) for row in matching])
         assert found == expected, f"{context}: {_differ(found, expected)}\n{plan}"
+        if self.rng.random() < 0.4:
+            self._by_data_source(table, where, columns or names, expected, context)
         self.tally.add("compared", "predicates with DuckDB" if predicate.duck else "predicates with plain Spark")
         self.tally.add("compared", "matching rows", len(matching))
+
+    def _by_data_source(
+        self, table: Any, where: str, columns: Sequence[str], expected: Counter[tuple[str, ...]], context: str
+    ) -> None:
+        """The same by the data source, whose planning and reading run in this process as they do in Spark's workers."""
+        options = self.place(table)
+        if options is None:
+            return
+        source = IndexedDataSource({**options, "where": where})
+        try:
+            whole = source.schema()
+            # A sent copy: what Spark ships to its workers is what reads.
+            reader = pickle.loads(pickle.dumps(source.reader(StructType([whole[name] for name in columns]))))
+            parts = source.reader(StructType([whole[name] for name in columns])).partitions()
+            batches = [batch for part in parts for batch in reader.read(pickle.loads(pickle.dumps(part)))]
+        except (UnsupportedSource, InvalidPredicate) as declined:
+            self.tally.add("declined by the data source", type(declined).__name__)
+            return
+        except LakeIndexError as error:
+            raise AssertionError(f"{context}, by the data source: {error}") from error
+        rows = [row for batch in batches for row in zip(*(one.to_pylist() for one in batch.columns), strict=True)]
+        assert shown(rows) == expected, f"{context}, by the data source: {_differ(shown(rows), expected)}"
+        self.tally.add("read paths", "data source")
 
 
 @contextlib.contextmanager

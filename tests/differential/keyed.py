@@ -69,6 +69,7 @@ class Keyed:
     def run(self) -> None:
         self.rng = random.Random(f"keyed {self.seed}")
         self.ask = Questions(self.spark, random.Random(f"questions {self.seed}"), self.tally)
+        self.ask.place = lambda table: {"path": table.uri, "version": str(table.version)}
         self.model, options = draw_table(self.rng)
         self.said = f"seed {self.seed}, {self.model.ddl}, key {self.model.key}, {options}"
         self.table = IndexedTable.create(self.spark, self.path, self.model.ddl, self.model.key, **options)
@@ -240,7 +241,8 @@ class Keyed:
 
     def delete_where(self) -> Step | None:
         rows = list(self.model.rows.values())
-        drawn = Predicates(self.rng, self.model.typed(), self.model.dictionaries(), [["city"], self.model.key])
+        favoured = [self.model.key, *([["city"]] if "city" in self.model.names else [])]
+        drawn = Predicates(self.rng, self.model.typed(), self.model.dictionaries(), favoured)
         predicate = drawn.draw()
         if self.rng.random() < 0.8:
             predicate = predicate.joined("AND", drawn.draw())

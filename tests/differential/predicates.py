@@ -31,6 +31,8 @@ class Predicates:
     """Draws predicates over columns (name -> type), mostly with values that some row has.
 
     :param favoured: groups of columns, such as those of an index, that are often compared together.
+    :param careful: without what Spark's own reader of ORC fails at or gets wrong: nulls in a list (its filter raises a
+        NullPointerException), and zeros of either sign (its filter takes them for different).
     """
 
     def __init__(
@@ -39,8 +41,10 @@ class Predicates:
         types: Mapping[str, str],
         rows: Sequence[Mapping[str, Any]],
         favoured: Sequence[Sequence[str]],
+        careful: bool = False,
     ) -> None:
         self.rng, self.types, self.rows, self.favoured = rng, types, rows, favoured
+        self.careful = careful
 
     def draw(self) -> Predicate:
         chance = self.rng.random()
@@ -91,26 +95,37 @@ class Predicates:
         spark, duck = self._name(name)
         if value is None:
             return Predicate(f"{spark} IS NULL", f"{duck} IS NULL")
-        a, b = literal(value, self.types[name])
+        a, b = self._written(name, value)
         return Predicate(f"{spark} = {a}", f"{duck} = {b}")
 
     def _in(self, name: str, *values: Any) -> Predicate:
         spark, duck = self._name(name)
         more = [self._value(name) for _ in range(self.rng.choice([1, 2, 3, 12]))]
-        return self._listed(spark, duck, "IN", [*(literal(v, self.types[name]) for v in values), *more])
+        return self._listed(spark, duck, "IN", [*(self._written(name, v) for v in values), *more])
 
     def _listed(self, spark: str, duck: str, word: str, items: Sequence[Literal]) -> Predicate:
+        if self.careful:
+            items = [item for item in items if "NULL" not in item[0].upper()]
+            if not items:
+                return Predicate(f"{spark} IS NULL", f"{duck} IS NULL")
         known = [b for _, b in items if b is not None]
         theirs = f"{duck} {word} ({', '.join(known)})" if len(known) == len(items) else None
         return Predicate(f"{spark} {word} ({', '.join(a for a, _ in items)})", theirs)
 
     def _value(self, name: str) -> Literal:
         if self.rows and self.rng.random() < 0.6:
-            return literal(self.rng.choice(self.rows)[name], self.types[name])
-        return literal(draw(self.rng, self.types[name]), self.types[name])
+            return self._written(name, self.rng.choice(self.rows)[name])
+        return self._written(name, draw(self.rng, self.types[name]))
+
+    def _written(self, name: str, value: Any) -> Literal:
+        if self.careful and isinstance(value, float) and value == 0:
+            value = 0.0
+        return literal(value, self.types[name])
 
     def _literal(self, name: str) -> Literal:
         odd = KINDS[self.types[name]].odd
+        if self.careful and self.types[name] in ("double", "float"):
+            odd = ()
         return (self.rng.choice(odd), None) if odd and self.rng.random() < 0.3 else self._value(name)
 
     def _atom(self, name: str) -> Predicate:

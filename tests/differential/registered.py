@@ -14,7 +14,7 @@ from spark_apps.storage import errors
 from tests.differential.asking import Questions
 from tests.differential.crashes import dying_at
 from tests.differential.tally import Tally
-from tests.differential.writers import OWNERS, Owner, Plain
+from tests.differential.writers import OWNERS, Orc, Owner, Plain
 from tests.simulation.store import Crash
 
 
@@ -29,12 +29,15 @@ class Registered:
     steps: int = 6
     questions: int = 2
     done: list[str] = field(default_factory=list)
+    asked_version: Any = None
 
     def run(self) -> None:
         self.rng = random.Random(f"source {self.seed}")
         self.ask = Questions(self.spark, random.Random(f"questions {self.seed}"), self.tally)
         kind = OWNERS[self.seed // 3 % len(OWNERS)]
         self.owner: Owner = kind(self.path / "source", self.rng)
+        self.ask.careful = kind is Orc
+        self.ask.place = self.place
         self.table = IndexedTable.register(self.spark, index_root=self.path / "log", name="t", **self.owner.arguments)
         self.said = f"seed {self.seed}, {kind.__name__}, partitioned {self.owner.partitioned}"
         self.owner.change()
@@ -56,6 +59,11 @@ class Registered:
     @property
     def told(self) -> str:
         return f"{self.said}\n{' > '.join(self.done)}"
+
+    def place(self, table: Any) -> dict[str, str]:
+        """What the data source is told: the log, and which version of the source where it is an old one."""
+        told = {"path": str(self.path / "log" / "t")}
+        return told if self.asked_version is None else {**told, "source_version": str(self.asked_version)}
 
     def load(self) -> None:
         self.table = IndexedTable.load(self.spark, self.path / "log" / "t")
@@ -145,7 +153,9 @@ class Registered:
             rows, of_then = owner.versions[version], f"{self.told}, source version {version}"
             old = IndexedTable.load(self.spark, self.path / "log" / "t", source_version=version)
             self.ask.everything(old, rows, of_then)
+            self.asked_version = version
             self.ask.some(old, rows, owner.names, owner.types, of_then, 1)
+            self.asked_version = None
             self.tally.add("compared", "older versions of sources")
 
     def verify(self) -> None:

@@ -14,16 +14,25 @@ _SMALL = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
 
+_ROW_GROUPS = "parquet.block.row.count.limit"
+
 
 @contextlib.contextmanager
-def small(spark: Any, *, compiled: bool) -> Iterator[None]:
-    """The session with settings for small tables, as long as the block runs; queries are compiled or interpreted."""
+def small(spark: Any, *, compiled: bool, row_groups: int = 0) -> Iterator[None]:
+    """The session with settings for small tables, as long as the block runs; queries are compiled or interpreted.
+
+    :param row_groups: so many rows make a row group of a Parquet file that Spark writes; its own size by default.
+    """
     wanted = {key: value for key, value in _SMALL.items() if not compiled or "codegen" not in key}
     before = {key: spark.conf.get(key, None) for key in wanted}
     for key, value in wanted.items():
         spark.conf.set(key, value)
+    hadoop = spark.sparkContext._jsc.hadoopConfiguration()
+    if row_groups:
+        hadoop.set(_ROW_GROUPS, str(row_groups))
     try:
         yield
     finally:
+        hadoop.unset(_ROW_GROUPS)
         for key, value in before.items():
             spark.conf.unset(key) if value is None else spark.conf.set(key, value)

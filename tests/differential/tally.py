@@ -10,12 +10,8 @@ FORMATS = ("parquet", "json", "csv", "orc", "delta", "iceberg")
 PATHS = (
     "scan", "partitions pruned", "bucket layout", "nothing matches", "record keys looked for", "many keys joined",
     "rows from an index", "rows from an index under deltas", "index lags, rest scanned", "several indexes",
-    "merged on read",     "blocks alone",
+    "merged on read", "blocks alone", "data source",
 )  # fmt: skip
-
-
-RARE = ("blocks alone",)
-"""Ways that the small files of short histories seldom offer; a run counts them and does not insist."""
 
 
 class Tally:

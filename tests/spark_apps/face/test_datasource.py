@@ -18,6 +18,7 @@ from pyspark.sql import types as T
 
 import spark_apps
 from spark_apps import IndexedTable
+from spark_apps.face import datasource
 from spark_apps.face.datasource import PUSHDOWN, IndexedDataSource
 from spark_apps.indexes import candidates
 from spark_apps.query.filters import predicate_of
@@ -66,7 +67,13 @@ def everything(table: IndexedTable) -> list[str]:
 
 def loaded(table: IndexedTable, **options: str) -> IndexedDataSource:
     """The data source as Spark makes it, in this process, for one query."""
-    return IndexedDataSource({"path": table.uri, "single_use": "true", **options})
+    return IndexedDataSource({"path": table.uri, **options})
+
+
+@pytest.fixture(autouse=True)
+def kept_with_scan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In this process Spark is taken for one that keeps what was pruned with its query, so that filters prune."""
+    monkeypatch.setattr(datasource, "_KEPT_WITH_SCAN", True)
 
 
 def rows_of(source: IndexedDataSource, *filters: Any, schema: Any = None) -> Iterator[tuple[Any, ...]]:
@@ -122,6 +129,19 @@ def test_given_filters_then_the_rows_read_are_rows_of_the_table_and_all_that_mat
         assert set(canonical(table.read(where).collect())) <= set(found)
     else:
         assert found == everything
+
+
+def test_given_a_spark_that_keeps_what_was_pruned_with_the_frame_then_filters_prune_nothing(
+    table: IndexedTable, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(datasource, "_KEPT_WITH_SCAN", False)
+    reader = loaded(table).reader(loaded(table).schema())
+    reader.pushFilters([EQUAL(("id",), "k008")])
+    with caplog.at_level(logging.WARNING, "spark_apps"):
+        reader.partitions()
+    assert len(reader.plan().groups) == 4 and "Give the option where" in caplog.text
+    with pytest.raises(errors.InvalidInput, match="'single_use' is not one of"):
+        loaded(table, single_use="true").schema()
 
 
 def test_given_a_filter_on_indexed_columns_then_few_files_are_left_to_read(table: IndexedTable) -> None:
@@ -235,7 +255,7 @@ def test_given_a_source_of_parquet_then_it_is_read_and_one_that_only_spark_reads
                        folder / "part.parquet")  # fmt: skip
     table = IndexedTable.register(spark, tmp_path / "people")
     table.create_index("by_city", "secondary", ["city"])
-    source = IndexedDataSource({"path": str(tmp_path / "people"), "single_use": "true"})
+    source = IndexedDataSource({"path": str(tmp_path / "people")})
     assert canonical(rows_of(source)) == canonical(table.read().collect())
     found = canonical(rows_of(source, EQUAL(("city",), "rome"), EQUAL(("day",), dt.date(2024, 1, 2))))
     assert found == canonical(table.read("city = 'rome' AND day = '2024-01-02'").collect())
@@ -277,8 +297,7 @@ def test_given_the_table_in_spark_then_filters_prune_only_their_own_query(
         both = rows.where(where).union(rows.where("id = 'k010'"))
         assert canonical(both.collect()) == expected
         assert canonical(rows.collect()) == everything
-        once = spark.read.format("indexed").option("single_use", "true").load(table.uri)
-        assert once.where(where).collect() == table.read(where).collect()
+        assert rows.where(where).collect() == table.read(where).collect()
         kept = spark.read.format("indexed").option("where", "town = 'bonn'").load(table.uri)
         assert canonical(kept.collect()) == canonical(table.read("town = 'bonn'").collect())
         spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW towns USING indexed OPTIONS (path '{table.uri}')")

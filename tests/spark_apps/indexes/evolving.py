@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow import orc
 
 from spark_apps.layout.hashing import bucket_id
 
@@ -49,9 +50,10 @@ class Folder:
         rows = [{column: value(column, number) for column in names} for number in numbers]
         target = self.path / f"{name}.{self.form}"
         before = target.stat().st_mtime_ns if target.exists() else None
-        if self.form == "parquet":
+        if self.form in ("parquet", "orc"):
             schema = pa.schema([(column, _TYPES.get(column, pa.int64())) for column in names])
-            pq.write_table(pa.Table.from_pylist(rows, schema), target)
+            table = pa.Table.from_pylist(rows, schema)
+            pq.write_table(table, target) if self.form == "parquet" else orc.write_table(table, target)
         elif self.form == "json":
             target.write_text("".join(json.dumps(row) + "\n" for row in rows))
         else:

@@ -92,7 +92,9 @@ class _Steps:
         return sum(use.replaces for use in told.indexes)
 
 
-@pytest.mark.parametrize(("form", "approaches"), [("parquet", ("merge",)), ("json", ("same",)), ("csv", ("merge",))])
+@pytest.mark.parametrize(
+    ("form", "approaches"), [("parquet", ("merge",)), ("json", ("same",)), ("csv", ("merge",)), ("orc", ("same",))]
+)
 def test_the_scenario_of_the_document(spark: Any, tmp_path: Path, form: str, approaches: tuple[str, ...]) -> None:
     folder = Folder(tmp_path / "data", form)
     folder.write("f1", "c0 c1 c2", range(10))
