@@ -1,0 +1,188 @@
+"""Watchers send one event a commit, repeat rather than lose over a restart, and outlive a table that is not there."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from airflow.triggers.base import BaseEventTrigger, TriggerEvent
+
+from airflow_provider_index.triggers import events
+from airflow_provider_index.triggers.events import CommitEventTrigger, SourceEventTrigger
+from spark_apps.storage.errors import InvalidInput
+from spark_apps.storage.store import Store
+from spark_apps.timeline.creation import create_table
+from spark_apps.timeline.log import Timeline
+from spark_apps.timeline.model import (
+    Field,
+    SourceDefinition,
+    TableDefinition,
+    Write,
+    WriteMode,
+    partition_scope,
+)
+from spark_apps.timeline.transactions import begin
+
+DEFINITION = TableDefinition("t", (Field("id", "bigint"), Field("part", "string")), ("id",), ("part",))
+
+
+class AssetStore:
+    """An asset state store that a test can look into."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, Any] = {}
+        self._by_name = {"asset": self}
+
+    async def aget(self, key: str, default: Any = None) -> Any:
+        return self.kept.get(key, default)
+
+    async def aset(self, key: str, value: Any) -> None:
+        self.kept[key] = json.loads(json.dumps(value))
+
+
+def commit(
+    timeline: Timeline, txn_id: str, operation: str = "upsert", part: str = "part=a", mode: WriteMode = "append"
+) -> None:
+    begin(timeline, operation=operation, txn_id=txn_id).commit((), writes=[Write(partition_scope(part), mode)])
+
+
+def watcher(kind: type[BaseEventTrigger], memory: AssetStore | None, **asked: Any) -> Any:
+    """A trigger as the triggerer makes it: from what it serialized to, with the asset's store put in."""
+    path, arguments = kind(**{"poll_interval": 0.02, **asked}).serialize()
+    assert path == f"{kind.__module__}.{kind.__qualname__}"
+    trigger = kind(**json.loads(json.dumps(arguments)))
+    trigger.asset_state_store = memory  # type: ignore[assignment]
+    return trigger
+
+
+async def sent(stream: AsyncIterator[TriggerEvent], seconds: float = 0.4) -> list[str]:
+    """The commits told of until nothing more came for so long."""
+    found = []
+    try:
+        while True:
+            event = await asyncio.wait_for(anext(stream), seconds)
+            found.append(event.payload["commit"])
+    except TimeoutError:
+        return found
+
+
+async def restarted(trigger: Any, seconds: float = 0.4) -> list[str]:
+    return await sent(trigger.run(), seconds)
+
+
+def test_each_commit_that_changes_rows_is_told_of_once_and_upkeep_is_not(tmp_path: Path) -> None:
+    timeline, _ = create_table(Store(tmp_path / "t"), DEFINITION)
+    commit(timeline, "before")
+
+    async def scenario() -> list[str]:
+        trigger = watcher(CommitEventTrigger, AssetStore(), table=str(tmp_path / "t"))
+        waiting = asyncio.create_task(restarted(trigger, 1.0))
+        await asyncio.sleep(0.3)
+        commit(timeline, "first")
+        commit(timeline, "folded", operation="compact", mode="fold")
+        commit(timeline, "rescaled", operation="rescale", mode="replace")
+        commit(timeline, "second", operation="insert_overwrite", mode="replace")
+        return await waiting
+
+    assert asyncio.run(scenario()) == ["2:first", "5:second"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ({"partition": "part=b"}, ["2:b"]),
+        ({"operations": ["compact"]}, ["3:c"]),
+        ({"operations": ["*"]}, ["1:a", "2:b", "3:c"]),
+        ({"operations": ["upsert"], "partition": "part=a"}, ["1:a"]),
+    ],
+)
+def test_operation_and_partition_say_which_commits_count(
+    tmp_path: Path, asked: dict[str, Any], expected: list[str]
+) -> None:
+    timeline, _ = create_table(Store(tmp_path / "t"), DEFINITION)
+    commit(timeline, "a")
+    commit(timeline, "b", part="part=b")
+    commit(timeline, "c", operation="compact", mode="fold")
+
+    trigger = watcher(CommitEventTrigger, AssetStore(), table=str(tmp_path / "t"), after_version=0, **asked)
+
+    assert asyncio.run(restarted(trigger)) == expected
+
+
+def test_what_landed_while_the_triggerer_was_away_is_told_of_and_an_event_not_yet_settled_is_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timeline, _ = create_table(Store(tmp_path / "t"), DEFINITION)
+    memory = AssetStore()
+    new = lambda: watcher(CommitEventTrigger, memory, table=str(tmp_path / "t"))  # noqa: E731
+
+    assert asyncio.run(restarted(new())) == []
+    commit(timeline, "while-away")
+    # Ended before the event could be known to be kept: the same commit comes again, under the same id.
+    assert asyncio.run(restarted(new())) == ["1:while-away"]
+    monkeypatch.setattr(events, "_SETTLED_SECONDS", 0.05)
+    assert asyncio.run(restarted(new())) == ["1:while-away"]
+    # By now it has settled.
+    assert asyncio.run(restarted(new())) == []
+    commit(timeline, "later")
+    assert asyncio.run(restarted(new())) == ["2:later"]
+
+
+def test_a_table_that_is_made_after_its_watcher_is_told_of_from_its_first_commit_on(tmp_path: Path) -> None:
+    async def scenario() -> list[str]:
+        trigger = watcher(CommitEventTrigger, AssetStore(), table=str(tmp_path / "later/t"))
+        waiting = asyncio.create_task(restarted(trigger, 1.5))
+        await asyncio.sleep(0.3)
+        timeline, _ = create_table(Store(tmp_path / "later/t"), DEFINITION)
+        commit(timeline, "first")
+        return await waiting
+
+    assert asyncio.run(scenario()) == ["1:first"]
+
+
+def test_a_change_of_a_source_is_told_of_once_also_over_a_restart_and_a_refresh_sends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events, "_SETTLED_SECONDS", 0.05)
+    folder = tmp_path / "trips"
+    folder.mkdir()
+    source = SourceDefinition("parquet", str(folder))
+    create_table(Store(tmp_path / "_indexes/trips"), TableDefinition("t", DEFINITION.fields, (), source=source))
+    memory = AssetStore()
+    new = lambda: watcher(SourceEventTrigger, memory, table=str(folder))  # noqa: E731
+    assert asyncio.run(restarted(new())) == []
+
+    pq.write_table(pa.table({"id": [1], "part": ["a"]}), folder / "1.parquet")
+    once = asyncio.run(restarted(new()))
+    again = asyncio.run(restarted(new()))
+    pq.write_table(pa.table({"id": [2], "part": ["a"]}), folder / "2.parquet")
+    twice = asyncio.run(restarted(new()))
+
+    assert len(once) == 1 and once[0].startswith("source:files:")
+    assert again == []
+    assert len(twice) == 1 and twice != once
+
+
+def test_without_a_state_store_a_watcher_begins_at_the_newest_commit(tmp_path: Path) -> None:
+    timeline, _ = create_table(Store(tmp_path / "t"), DEFINITION)
+    commit(timeline, "before")
+
+    assert asyncio.run(restarted(watcher(CommitEventTrigger, None, table=str(tmp_path / "t")))) == []
+
+
+def test_two_watchers_of_one_table_keep_their_places_apart(tmp_path: Path) -> None:
+    keys = {
+        events._Memory(SimpleNamespace(kind=t.kind, serialize=t.serialize, log=None))._key  # type: ignore[arg-type]
+        for t in (CommitEventTrigger(table="/t"), CommitEventTrigger(table="/t", partition="a"))
+    }
+
+    assert len(keys) == 2
+    with pytest.raises(InvalidInput, match="poll_interval"):
+        CommitEventTrigger(table="/t", poll_interval=0)
