@@ -156,6 +156,13 @@ def encode_job(job: Job) -> bytes:
     return msgspec.json.encode(job) + b"\n"
 
 
+def decode_job(data: bytes) -> Job:
+    """:raises EnvironmentMismatch: the job is of a newer format."""
+    raw = msgspec.json.decode(data, type=dict)
+    _check_format(raw.get("format", FORMAT))
+    return msgspec.convert(raw, Job)
+
+
 def receive_job(path: str | os.PathLike[str]) -> tuple[Job, int | None]:
     """Takes the job from a named pipe or a file, which is gone afterwards.
 
@@ -170,9 +177,7 @@ def receive_job(path: str | os.PathLike[str]) -> tuple[Job, int | None]:
     try:
         line = _read_line(handle, piped)
         Path(path).unlink(missing_ok=True)
-        raw = msgspec.json.decode(line, type=dict)
-        _check_format(raw.get("format", FORMAT))
-        job = msgspec.convert(raw, Job)
+        job = decode_job(line)
     except BaseException:
         os.close(handle)
         raise

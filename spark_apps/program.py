@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from spark_apps.carrying import PREFIX, read_job_argument
 from spark_apps.job import Job, Outcome, TaskGone, describe_error, receive_job
 from spark_apps.redaction import RedactingFilter
 from spark_apps.reporting import Reporting, end_process_group
 from spark_apps.session import start_session
-from spark_apps.storage.errors import AlreadyCommitted, LakeIndexError
+from spark_apps.storage.errors import AlreadyCommitted, EnvironmentMismatch, LakeIndexError
 from spark_apps.timeline.model import Receipt
 
 if TYPE_CHECKING:
@@ -40,7 +41,8 @@ Work = Callable[["SparkSession", Job], Any]
 def main(work: Work) -> None:
     """Runs a program and ends the process: status 0 if it answered with anything but an error.
 
-    The one command line argument is the path of the pipe (or file) that carries the job.
+    The one command line argument is the path of the pipe (or file) that carries the job, or a job without secrets
+    itself (:mod:`spark_apps.carrying`).
     """
     logging.basicConfig(stream=sys.stdout, level=logging.INFO, format="%(message)s", force=True)
     logging.getLogger("py4j").setLevel(logging.WARNING)
@@ -48,8 +50,9 @@ def main(work: Work) -> None:
         log.error("Usage: %s <path of the job>", sys.argv[0])
         sys.exit(2)
     try:
-        job, lifeline = receive_job(sys.argv[1])
-    except TaskGone as error:
+        given_itself = sys.argv[1].startswith(PREFIX)
+        job, lifeline = (read_job_argument(sys.argv[1]), None) if given_itself else receive_job(sys.argv[1])
+    except (TaskGone, EnvironmentMismatch) as error:
         log.error("%s", error)
         sys.exit(1)
     if lifeline is not None and job.detached:

@@ -58,16 +58,13 @@ class ClusterModeRunner(SparkSubmitRunner):
         :raises InvalidInput: if the job would have to carry a secret.
         :raises JobFailed: if ``spark-submit`` fails; nothing was started.
         """
-        check_no_secrets(job, self._settings)
+        job = for_elsewhere(job, self._settings)
         binary, surroundings = self._surroundings()
         self._folder = folder = Path(tempfile.mkdtemp(prefix="index-job-"))
         try:
-            told = msgspec.structs.replace(
-                job, detached=True, result=None, process_group=None, scratch=None, version=__version__
-            )
             path = folder / JOB_FILE
             path.touch(mode=0o600)
-            path.write_bytes(encode_job(told))
+            path.write_bytes(encode_job(job))
             self._name = _pod_name(job)
             command = self._command(binary, job, *self._where(job), folder)
             self._log.info("Submitting %s to %s, in cluster mode", job.program, self._settings.master)
@@ -165,19 +162,29 @@ class ClusterModeRunner(SparkSubmitRunner):
             self._log.info("%s", text)
 
 
-def check_no_secrets(job: Job, settings: SparkSettings) -> None:
-    """:raises InvalidInput: names every secret that a job which travels as a file would hold."""
+def for_elsewhere(job: Job, settings: SparkSettings) -> Job:
+    """The job as it goes to a driver on another machine, in a file or an argument that others may see.
+
+    Storage options in ``runner_options`` of the Spark connection stand in for those of the table's connection, for a
+    driver that has a role of its own where Airflow has keys.
+
+    :raises InvalidInput: names every secret that it would hold.
+    """
+    options = settings.runner_options.get("storage_options", job.storage_options)
     held = sorted(
-        [f"storage option {name}" for name in job.storage_options if is_secret(name)]
+        [f"storage option {name}" for name in options if is_secret(name)]
         + [f"setting {name}" for name in {**settings.secret_conf, **job.spark_conf} if is_secret(name)]
     )
     if held:
         raise InvalidInput(
             f"The driver will not run on this machine, and its job would carry secrets in a file: {', '.join(held)}.",
-            hint="Give the driver and the executors a role (a service account of Kubernetes, an instance profile), or "
-            "use Spark's own ways: spark.kubernetes.driver.secretKeyRef.* and executor.secretKeyRef.*, or Hadoop's "
-            "credential store, spark.hadoop.hadoop.security.credential.provider.path.",
+            hint="Give the driver and the executors a role (a service account of Kubernetes, an instance profile) and "
+            'the Spark connection "runner_options": {"storage_options": {…}} without keys; or use Spark\'s own ways: '
+            "spark.kubernetes.driver.secretKeyRef.* and executor.secretKeyRef.*, or Hadoop's credential store.",
         )
+    return msgspec.structs.replace(
+        job, storage_options=options, detached=True, result=None, process_group=None, scratch=None, version=__version__
+    )
 
 
 def _pod_name(job: Job) -> str:

@@ -1,0 +1,126 @@
+"""Which runner a connection or an operator chooses, and what a Spark connection may say."""
+
+from __future__ import annotations
+
+import logging
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from airflow_provider_index.runners.choosing import make_runner
+from airflow_provider_index.runners.cluster_mode import ClusterModeRunner
+from airflow_provider_index.runners.connect import ConnectRunner, DetachedConnectRunner
+from airflow_provider_index.runners.detached import DetachedSparkSubmitRunner
+from airflow_provider_index.runners.settings import SparkSettings
+from airflow_provider_index.runners.spark_submit import SparkSubmitRunner
+from spark_apps.storage.errors import InvalidInput
+
+LOG = logging.getLogger("test")
+SECRET = "planted-77aa01"
+ASKED = {"port": 15002, "login": "ann", "password": SECRET, "extra_dejson": {"use_ssl": True}}
+
+
+def connection(conn_type: str = "spark", **fields: Any) -> Any:
+    told = {"host": None, "port": None, "login": None, "password": None, "extra_dejson": {}, "conn_id": "spark"}
+    return SimpleNamespace(conn_type=conn_type, **{**told, **fields})
+
+
+def settings(conn_type: str = "spark", **fields: Any) -> SparkSettings:
+    return SparkSettings.from_connection(connection(conn_type, **fields))
+
+
+@pytest.mark.parametrize(
+    ("fields", "attached", "detached"),
+    [
+        ({"host": "local[2]"}, SparkSubmitRunner, DetachedSparkSubmitRunner),
+        ({"host": "spark://h", "port": 7077}, SparkSubmitRunner, DetachedSparkSubmitRunner),
+        ({"host": "sc://h", "port": 15002}, ConnectRunner, DetachedConnectRunner),
+        ({"host": "yarn", "extra_dejson": {"deploy-mode": "cluster"}}, ClusterModeRunner, ClusterModeRunner),
+    ],
+)
+def test_the_master_chooses_the_runner(fields: dict[str, Any], attached: type, detached: type) -> None:
+    told = settings(**fields)
+
+    assert type(make_runner(told, LOG)) is attached
+    assert type(make_runner(told, LOG, detached=True)) is detached
+    assert make_runner(told, LOG, detached=True).detached
+
+
+def test_the_operators_word_is_over_the_connections() -> None:
+    told = settings(host="sc://h", extra_dejson={"runner": "tests.spark.operators.by_shell"})
+
+    assert type(make_runner(told, LOG, runner="connect")) is ConnectRunner
+    assert type(make_runner(told, LOG)).__name__ == "WrappingRunner"
+
+
+@pytest.mark.parametrize(
+    ("master", "runner", "said"),
+    [
+        ("local[1]", "livy", "Name one of connect, spark-submit, or"),
+        ("local[1]", "no.such.module", "cannot be loaded"),
+        ("local[1]", "tests.spark.operators.no_such_name", "cannot be loaded"),
+        ("local[1]", "connect", r"master is local\[1\]"),
+        ("sc://h:1", "spark-submit", "that of a Spark Connect server"),
+    ],
+)
+def test_a_runner_that_cannot_be_is_refused_by_name(master: str, runner: str, said: str) -> None:
+    with pytest.raises(InvalidInput, match=said):
+        make_runner(SparkSettings(master=master), LOG, runner=runner)
+
+
+@pytest.mark.parametrize(
+    ("conn_type", "fields"),
+    [
+        ("spark", {"host": "sc://h", **ASKED}),
+        ("spark_connect", {"host": "h", **ASKED}),
+        ("spark", {"host": f"sc://h:15002/;user_id=ann;use_ssl=true;token={SECRET}"}),
+    ],
+)
+def test_an_address_of_spark_connect_keeps_its_token_apart(conn_type: str, fields: dict[str, Any]) -> None:
+    told = settings(conn_type, **fields)
+
+    assert told.master == "sc://h:15002"
+    assert told.remote == f"sc://h:15002/;user_id=ann;use_ssl=true;token={SECRET}"
+    assert SECRET not in repr(told)
+
+
+def test_conf_options_and_environment_pass_through() -> None:
+    told = settings(
+        host="k8s://https://h:6443",
+        extra_dejson={
+            "deploy-mode": "cluster",
+            "namespace": "lake",
+            "conf": {"spark.x": 1, "spark.y": True, "spark.hadoop.fs.azure.account.key.a": SECRET},
+            "environment": {"LANG": "C.UTF-8"},
+            "packages": "a:b:1",
+            "principal": "ann@EXAMPLE",
+            "driver-memory": "2g",
+        },
+    )
+
+    assert told.options == {"packages": "a:b:1", "driver-memory": "2g", "principal": "ann@EXAMPLE"}
+    assert told.open_conf == {
+        "spark.executorEnv.LANG": "C.UTF-8",
+        "spark.kubernetes.namespace": "lake",
+        "spark.x": "1",
+        "spark.y": "true",
+    }
+    assert told.secret_conf == {"spark.hadoop.fs.azure.account.key.a": SECRET}
+    assert SECRET not in repr(told)
+
+
+@pytest.mark.parametrize(
+    ("extra", "said"),
+    [
+        ({"environment": {"DB_PASSWORD": SECRET}}, "DB_PASSWORD"),
+        ({"environment": "LANG=C"}, "'environment'.*not an object"),
+        ({"conf": ["spark.x=1"]}, "'conf'.*not an object"),
+        ({"deploy-mode": "cluster"}, "'cluster' on spark://h"),
+        ({"deploy-mode": "both"}, "'both' on"),
+    ],
+)
+def test_what_a_connection_may_not_say_is_named(extra: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidInput, match=said) as caught:
+        settings(host="spark://h", extra_dejson=extra)
+    assert SECRET not in str(caught.value)
