@@ -19,6 +19,7 @@ from spark_apps.timeline.model import (
     AddFile,
     AnyAction,
     Cover,
+    DropTable,
     Field,
     HashingConfig,
     IndexDefinition,
@@ -251,3 +252,18 @@ def damage(folder: Path) -> None:
 def load(folder: Path) -> Timeline:
     """The log of a table, read anew."""
     return Timeline.load(Store(folder))
+
+
+def several(warehouse: Path) -> None:
+    """What else a shop has: a table whose indexes are fresh, one without any, one that was dropped, one whose window
+    is past its deadline."""
+    customers = make(warehouse / "shop" / "customers", indexes=(BY_KEY, BY_CITY), buckets=8)
+    for day in (18, 19, 20):
+        write(customers, f"dt=2026-11-{day}", [3 * MB] * 8, maintained=(BY_KEY, BY_CITY), tombstones=2)
+    write(make(warehouse / "shop" / "returns"), "dt=2026-11-20", [200_000] * 4)
+    gone = make(warehouse / "shop" / "coupons")
+    begin(gone, operation="drop_table").commit((DropTable(),), writes=(Write(table_scope(), "replace"),))
+    clock = Clock(time.time() - 7200)
+    late = make(warehouse / "ops" / "events", indexes=(BY_KEY,), clock=clock)
+    write(late, "dt=2026-11-20", [30 * MB, 28 * MB, 33 * MB, 31 * MB], maintained=(BY_KEY,))
+    open_window(late, "backfill_events", seconds=1800)
