@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from airflow_provider_index.triggers.events import CommitEventTrigger, SourceEventTrigger
 from airflow_provider_index.triggers.jobs import JobTrigger
 from airflow_provider_index.triggers.timeline import (
     IndexFreshnessTrigger,
@@ -12,9 +13,11 @@ from airflow_provider_index.triggers.timeline import (
 )
 
 __all__ = [
+    "CommitEventTrigger",
     "IndexFreshnessTrigger",
     "IndexStateTrigger",
     "JobTrigger",
+    "SourceEventTrigger",
     "TableCommitTrigger",
     "TimelineTrigger",
     "WritersDrainedTrigger",

@@ -1,0 +1,1 @@
+"""DAGs that begin when something has happened to a table."""
