@@ -14,26 +14,41 @@ from airflow_provider_index.operators.indexes import (
 from airflow_provider_index.operators.maintenance import MaintainTableOperator, PlanMaintenanceOperator
 from airflow_provider_index.operators.register import RegisterTableOperator
 from airflow_provider_index.operators.rescale import BucketRescaleOperator
+from airflow_provider_index.operators.rescale_preview import PreviewRescaleOperator
 from airflow_provider_index.operators.sql import IndexSQLOperator
-from airflow_provider_index.operators.windows import CloseStopWriteWindowOperator, OpenStopWriteWindowOperator
+from airflow_provider_index.operators.transactions import (
+    BeginTransactionOperator,
+    CommitTransactionOperator,
+    RollBackTransactionOperator,
+)
+from airflow_provider_index.operators.windows import (
+    CloseStopWriteWindowOperator,
+    EndExpiredWindowsOperator,
+    OpenStopWriteWindowOperator,
+)
 from airflow_provider_index.operators.write import WriteTableOperator
 
 __all__ = [
+    "BeginTransactionOperator",
     "BucketRescaleOperator",
     "BuildIndexOperator",
     "CleanTableOperator",
     "CloseStopWriteWindowOperator",
+    "CommitTransactionOperator",
     "CompactIndexOperator",
     "CompactTableOperator",
     "DropIndexOperator",
+    "EndExpiredWindowsOperator",
     "IncrementalRefreshOperator",
     "IndexSQLOperator",
     "MaintainTableOperator",
     "OpenStopWriteWindowOperator",
     "PlanMaintenanceOperator",
+    "PreviewRescaleOperator",
     "RefreshIndexOperator",
     "RegisterTableOperator",
     "RestoreTableOperator",
+    "RollBackTransactionOperator",
     "VerifyIndexOperator",
     "WriteTableOperator",
 ]

@@ -25,7 +25,7 @@ class BucketRescaleOperator(SparkTableOperator):
         pattern and count; the first that matches a partition's path wins.
     :param add: the same, read by the engine of the table's newest rules if none is named.
     :param rollback: take a change of the rules back: the instant of the change, or ``True`` for the newest.
-    :param partitions: paths to which the rescale is confined.
+    :param partitions: paths to which the rescale is confined: a sequence, or text (of a form) with one a line.
 
     With ``plan_only`` it returns the partitions with counts from and to, files, bytes and an estimate of the time, and
     changes nothing.
@@ -51,7 +51,7 @@ class BucketRescaleOperator(SparkTableOperator):
         bucket_expressions: Expressions | None = None,
         add: Expressions | None = None,
         rollback: bool | str = False,
-        partitions: Sequence[str] | None = None,
+        partitions: Sequence[str] | str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -68,7 +68,7 @@ class BucketRescaleOperator(SparkTableOperator):
             "bucket_rule": self.bucket_rule or None,
             "bucket_expressions": _rules(self.bucket_expressions),
             "add": _rules(self.add),
-            "partitions": None if self.partitions is None else list(self.partitions),
+            "partitions": _paths(self.partitions),
         }
         taken_back = _rollback(self.rollback)
         if taken_back is None:
@@ -80,6 +80,13 @@ class BucketRescaleOperator(SparkTableOperator):
                 hint="A rollback takes back one change of the rules; make other changes in a task of their own.",
             )
         return {"rollback": taken_back}
+
+
+def _paths(given: Sequence[str] | str | None) -> list[str] | None:
+    """Paths from a sequence, or from text with one a line; text without any means all."""
+    if isinstance(given, str):
+        return [line.strip() for line in given.splitlines() if line.strip() not in ("", "None")] or None
+    return None if given is None else list(given)
 
 
 def _rules(given: Expressions | None) -> str | list[list[Any]] | None:

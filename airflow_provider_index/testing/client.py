@@ -205,6 +205,17 @@ class AirflowClient:
         """Marks a task by hand as ``success`` or ``failed``."""
         self.patch(f"dags/{dag_id}/dagRuns/{_part(run_id)}/taskInstances/{task_id}", {"new_state": state})
 
+    def asked(self, dag_id: str, run_id: str, task_id: str, map_index: int = -1) -> dict[str, Any]:
+        """What a task asks a person (subject, body, options …), and the answer if there is one."""
+        path = f"dags/{dag_id}/dagRuns/{_part(run_id)}/taskInstances/{task_id}/{map_index}/hitlDetails"
+        found: dict[str, Any] = self.get(path)
+        return found
+
+    def answer(self, dag_id: str, run_id: str, task_id: str, option: str, map_index: int = -1) -> None:
+        """Answers a task that waits for a person, as the button of that name does."""
+        path = f"dags/{dag_id}/dagRuns/{_part(run_id)}/taskInstances/{task_id}/{map_index}/hitlDetails"
+        self.patch(path, {"chosen_options": [option], "params_input": {}})
+
     def _request(self, method: str, path: str, **options: Any) -> Any:
         answer = self._http.request(method, f"/api/v2/{path}", **options)
         if answer.status_code == httpx.codes.UNAUTHORIZED:

@@ -11,11 +11,13 @@ import pytest
 
 from airflow_provider_index.examples import copy_examples
 from airflow_provider_index.testing import LocalAirflow
+from dags_examples import events, maintenance
 from dags_examples.demo.__main__ import DAGS
 from tests.airflow.database import database
 from tests.airflow.lake import SECRET, Lake
 
 HERE = Path(__file__).parent
+USERS = {"olga": "op", "ulf": "user", "vera": "viewer"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -35,6 +37,9 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
     shutil.copytree(HERE / "dags", dags, ignore=shutil.ignore_patterns("__pycache__"))
     # As a user has them: copied, with the connections and the Variable that they name.
     copy_examples(dags)
+    for more in (events, maintenance):
+        folder = Path(more.__file__).parent
+        shutil.copytree(folder, dags / folder.name, ignore=shutil.ignore_patterns("_*"))
     local = {
         "spark.ui.enabled": "false",
         "spark.driver.host": "127.0.0.1",
@@ -62,10 +67,16 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
         "scheduler__task_instance_heartbeat_timeout": "20",
         "scheduler__task_instance_heartbeat_timeout_detection_interval": "5",
     }
-    variables = {"flights_landing": str(landing), "flights_copies": str(landing.with_name("copies"))}
+    variables = {
+        "flights_landing": str(landing),
+        "flights_copies": str(landing.with_name("copies")),
+        "index_maintenance_off": "sales.closed\n",
+    }
     with (
         database() as where,
-        LocalAirflow(dags, connections=connections, variables=variables, config={**config, **where}) as airflow,
+        LocalAirflow(
+            dags, connections=connections, variables=variables, config={**config, **where}, users=USERS
+        ) as airflow,
     ):
-        airflow.client.wait_for_dags("writing", "windows", "killing", "waiting", "upkeep", *DAGS)
+        airflow.client.wait_for_dags("writing", "windows", "killing", "deferring", "waiting", "upkeep", *DAGS)
         yield Lake(airflow, warehouse, landing)

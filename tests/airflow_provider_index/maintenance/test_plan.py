@@ -37,7 +37,9 @@ def one(root: Path, **policy: object) -> TableSurvey:
 
 def test_given_limits_when_a_table_reaches_them_then_it_is_due_with_its_numbers(tmp_path: Path) -> None:
     Table(tmp_path, "db.t").write(6)
-    seen = one(tmp_path, compact={"small_files": 4, "small_share": None}, refresh={"lag_commits": 3, "lag_bytes": "1MB"})
+    seen = one(
+        tmp_path, compact={"small_files": 4, "small_share": None}, refresh={"lag_commits": 3, "lag_bytes": "1MB"}
+    )
     found = due(seen)
 
     assert found["compact"].overdue == 1.5 and found["compact"].bytes == 6_000_000

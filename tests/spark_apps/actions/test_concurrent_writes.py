@@ -148,3 +148,30 @@ def test_new_rules_while_a_partition_is_made_by_the_old_ones_are_refused(spark: 
             Rescale(NewRules(buckets=1, expressions="p=z,7")),
             lambda other: other.rescale(buckets=1, bucket_expressions="p=z,5"),
         )
+
+
+def test_a_compaction_of_several_partitions_leaves_out_the_one_that_was_replaced_meanwhile(
+    spark: Any, table: IndexedTable
+) -> None:
+    for value in ("old", "new"):
+        table.upsert(batch(spark, range(20, 25), "b", value))
+
+    after = go(table, CompactTable("full"), lambda other: other.insert_overwrite(batch(spark, [1], "a", "over")))
+
+    assert values(after) == {1: "over", **dict.fromkeys(range(20, 25), "new")}
+    [compacted] = [entry for entry in after.history() if entry.operation == "compact"]
+    assert (compacted.metrics["groups"], compacted.metrics["groups_left"]) == (1, 1)
+    assert {key: len(files) for key, files in after._state.groups(DATA_TREE).items()} == {
+        ("p=a", "0"): 1, ("p=b", "0"): 1,
+    }  # fmt: skip
+
+
+def test_a_compaction_that_meets_a_window_over_a_partition_folds_the_others(spark: Any, table: IndexedTable) -> None:
+    for value in ("old", "new"):
+        table.upsert(batch(spark, range(20, 25), "b", value))
+
+    after = go(table, CompactTable("full"), lambda other: other.open_window("somebody", ["p=a"]))
+
+    assert {key: len(files) for key, files in after._state.groups(DATA_TREE).items()} == {
+        ("p=a", "0"): 2, ("p=b", "0"): 1,
+    }  # fmt: skip

@@ -1,0 +1,182 @@
+"""The maintenance examples by a real scheduler: what a night plans, does, leaves and takes up the next night; and the
+rescale by hand, approved and rejected."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider_index.testing import DagRunReport
+from spark_apps import IndexedTable
+from spark_apps.timeline import maintenance
+from spark_apps.timeline.model import DATA_TREE
+from spark_apps.timeline.statistics import table_statistics
+from tests.airflow.lake import Lake
+
+DDL = "id bigint, dt string, city string"
+ROWS = "SELECT id, concat('d', id % 2) AS dt, concat('c', id % {2}) AS city FROM range({0}, {1})"
+
+
+def make(spark: Any, path: Path, writes: int) -> IndexedTable:
+    table = IndexedTable.create(spark, path, DDL, ["id"], ["dt"], buckets=1)
+    for number in range(writes):
+        table.upsert(spark.sql(ROWS.format(number * 10, number * 10 + 40, 7)))
+        if number == 0:
+            table.create_index("by_city", "secondary", ["city"], deferred=True)
+    return table
+
+
+@pytest.fixture(scope="module")
+def tables(lake: Lake, spark: Any) -> Iterator[Path]:
+    for name, writes in (("sales/orders", 3), ("sales/returns", 2), ("sales/closed", 1), ("web/clicks", 2)):
+        make(spark, lake.warehouse / name, writes)
+    log = lake.warehouse / "sales" / "broken" / "_index" / "timeline"
+    log.mkdir(parents=True)
+    (log / f"{0:020d}.json").write_text("not a commit")
+    yield lake.warehouse
+
+
+class Night:
+    """One run of a maintenance DAG, as it is seen from outside."""
+
+    def __init__(self, lake: Lake, dag_id: str, **conf: Any) -> None:
+        self.report: DagRunReport = lake.client.run(dag_id, conf, timeout=600)
+        self.lake, self.dag_id = lake, dag_id
+        self.plan: dict[str, Any] = lake.client.xcom(dag_id, self.report.run_id, "plan", "plan")
+
+    def works(self, part: str) -> list[tuple[str, str]]:
+        return [(row["table"], row["kind"]) for row in self.plan[part]]
+
+    def reasons(self, table: str) -> dict[str, str]:
+        return {row.get("kind") or "all": row["code"] for row in self.plan["skipped"] if row["table"] == table}
+
+    @property
+    def mapped(self) -> dict[str, str | None]:
+        return {task: state for task, state in self.report.tasks.items() if task.startswith("maintain")}
+
+
+@pytest.fixture(scope="module")
+def nights(lake: Lake, tables: Path) -> list[Night]:
+    first = Night(lake, "maintenance_nightly", budget_bytes="1")
+    second = Night(lake, "maintenance_nightly")
+    third = Night(lake, "maintenance_nightly", plan_only=True)
+    return [first, second, third]
+
+
+def test_given_a_budget_for_one_work_when_run_then_the_most_valuable_is_done_and_the_rest_left_with_a_reason(
+    lake: Lake, nights: list[Night]
+) -> None:
+    first = nights[0]
+    assert first.works("chosen") == [("sales.orders", "refresh")]
+    assert set(first.works("left")) == {
+        ("sales.orders", "compact"), ("sales.returns", "compact"), ("sales.returns", "refresh"),
+    }  # fmt: skip
+    assert {row["code"] for row in first.plan["left"]} == {"over_budget"}
+    assert first.mapped == {"maintain[0]": "success"}
+    log = lake.client.log("maintenance_nightly", first.report.run_id, "plan")
+    assert "1 pieces of work on 1 tables" in log and "[over_budget]" in log
+
+
+def test_given_tables_that_are_off_broken_or_missing_when_planned_then_each_is_a_reason_and_nothing_fails(
+    nights: list[Night],
+) -> None:
+    for night in nights:
+        assert night.reasons("sales.closed") == {"all": "switched_off"}
+        assert night.reasons("sales.broken") == {"all": "unreachable"}
+        assert night.reasons("archive.*") == {"all": "no_such_table"}
+
+
+def test_given_the_next_night_when_run_then_what_was_left_is_done_and_has_waited(
+    lake: Lake, tables: Path, nights: list[Night]
+) -> None:
+    second = nights[1]
+    waited = {(row["table"], row["kind"]): row.get("waited", 0) for row in second.plan["chosen"]}
+    assert waited == {
+        ("sales.orders", "compact"): 1, ("sales.returns", "compact"): 1, ("sales.returns", "refresh"): 1,
+    }  # fmt: skip
+    assert second.mapped == {"maintain[0]": "success", "maintain[1]": "success"}
+    for name in ("sales/orders", "sales/returns"):
+        numbers = table_statistics(lake.timeline(name).head)
+        assert numbers.data.files == numbers.data.groups == 2 and numbers.indexes["by_city"].lag.none
+        done = maintenance.read_done(lake.timeline(name).store)
+        assert done["compact"].seconds > 0 and done["refresh.by_city"].version is not None
+
+
+def test_given_all_is_done_when_planned_again_then_nothing_is_due_and_the_plan_is_below_each_table(
+    lake: Lake, nights: list[Night]
+) -> None:
+    third = nights[2]
+    assert third.works("chosen") == [] and third.mapped == {"maintain": "skipped"}
+    assert third.reasons("sales.orders") == {
+        "compact": "not_due", "refresh": "covered", "compact_index": "not_due", "verify": "not_due", "clean": "not_due",
+    }  # fmt: skip
+    kept = maintenance.read_last(lake.timeline("sales/orders").store).plans["maintenance_nightly"]
+    assert kept.run_id == nights[1].report.run_id and [work.key for work in kept.work] == ["compact"]
+
+
+def test_given_the_yaml_example_when_run_then_it_does_the_same_for_its_tables(lake: Lake, tables: Path) -> None:
+    night = Night(lake, "maintenance_from_yaml")
+    # Its index is not one of those named, so it is not looked after.
+    assert night.works("chosen") == [("web.clicks", "compact")]
+    assert {len(files) for files in lake.timeline("web/clicks").head.groups(DATA_TREE).values()} == {1}
+
+
+# --- the rescale by hand ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def lines(lake: Lake, spark: Any) -> Path:
+    for name in ("kept", "rescaled"):
+        make(spark, lake.warehouse / "lines" / name, 1)
+    return lake.warehouse / "lines"
+
+
+def asked(lake: Lake, table: str) -> str:
+    """A run that has come to wait for a person."""
+    conf = {"table": table, "expressions": "dt=d1,4", "partitions": ["dt=d1"]}
+    run_id = lake.client.trigger("rescale_by_hand", conf)
+    states = frozenset({"awaiting_input", "deferred", "failed", "skipped", "upstream_failed"})
+    state = lake.client.wait_for_task("rescale_by_hand", run_id, "approve", states, timeout=300)
+    assert state in ("awaiting_input", "deferred"), lake.client.task_states("rescale_by_hand", run_id)
+    return run_id
+
+
+def test_given_a_reject_when_the_run_ends_then_no_commit_was_made_and_no_window_opened(lake: Lake, lines: Path) -> None:
+    before = sorted(path for path in (lines / "kept").rglob("*") if path.is_file())
+    run_id = asked(lake, "lines.kept")
+    form = lake.client.asked("rescale_by_hand", run_id, "approve")
+    assert form["subject"] == "Rescale lines.kept?" and form["options"] == ["Approve", "Reject"]
+    assert "before     1 buckets" in form["body"] and "after      4 buckets" in form["body"] and "█" in form["body"]
+    assert lake.client.xcom("rescale_by_hand", run_id, "preview", "svg").startswith("<svg")
+
+    lake.client.answer("rescale_by_hand", run_id, "approve", "Reject")
+    report = lake.client.wait("rescale_by_hand", run_id)
+    assert report.state == "success"
+    assert {state for task, state in report.tasks.items() if task.startswith("quiet.")} == {"skipped"}
+    assert sorted(path for path in (lines / "kept").rglob("*") if path.is_file()) == before
+
+
+def test_given_an_approval_when_the_run_ends_then_the_partition_has_its_count_the_rows_stayed_and_the_window_is_closed(
+    lake: Lake, lines: Path, spark: Any
+) -> None:
+    run_id = asked(lake, "lines.rescaled")
+    timeline = lake.timeline("lines/rescaled")
+    assert not timeline.head.windows  # nothing waits for a person while writers are kept out
+    version = timeline.head.version
+    rows = sorted(map(str, IndexedTable.load(spark, lines / "rescaled").read().collect()))
+
+    lake.client.answer("rescale_by_hand", run_id, "approve", "Approve")
+    report = lake.client.wait("rescale_by_hand", run_id, timeout=400)
+    assert report.state == "success", lake.client.describe(report)
+    timeline.refresh()
+    assert [commit.operation for commit in timeline.commits(after=version)] == [
+        "open_window",
+        "rescale",
+        "close_window",
+    ]
+    table = IndexedTable.load(spark, lines / "rescaled")
+    assert {path: info.buckets for path, info in table.partitions.items()} == {"dt=d0": 1, "dt=d1": 4}
+    assert sorted(map(str, table.read().collect())) == rows

@@ -1,0 +1,104 @@
+"""The app that does on a table what was planned for it: each piece a commit of its own, failures kept apart."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spark_apps import IndexedTable, maintain_table
+from spark_apps.job import Job
+from spark_apps.storage.errors import AttemptAborted, ConcurrentWrite
+from spark_apps.timeline import maintenance
+from spark_apps.timeline.log import Timeline
+from tests.spark_apps.frames import frame
+
+pytestmark = pytest.mark.spark
+
+DDL = "id bigint, city string"
+STEPS = [
+    {"kind": "compact", "index": None, "mode": "full", "bytes": 100},
+    {"kind": "refresh", "index": "by_city", "mode": "incremental", "bytes": 50},
+    {"kind": "verify", "index": None, "options": {"indexes": ["by_city"]}},
+    {"kind": "clean", "index": None, "options": {"retain_versions": 1, "retain_seconds": 0}},
+]
+
+
+@pytest.fixture
+def table(spark: Any, tmp_path: Path) -> IndexedTable:
+    made = IndexedTable.create(spark, tmp_path / "table", DDL, ["id"], buckets=1)
+    made.create_index("by_city", "secondary", ["city"], deferred=True)
+    for number in range(2):
+        made.upsert(frame(spark, [(n, f"c{n % 3}{number}") for n in range(20)], DDL))
+    return made
+
+
+def job(table: IndexedTable, steps: list[dict[str, Any]], **more: Any) -> Job:
+    return Job("maintain_table", table.uri, {"steps": steps, **more}, txn_id="night")
+
+
+def test_given_steps_when_done_twice_then_each_has_committed_once_and_how_it_went_is_noted(
+    spark: Any, table: IndexedTable
+) -> None:
+    receipts = maintain_table.maintain_table(spark, job(table, STEPS))
+    again = maintain_table.maintain_table(spark, job(table, STEPS))
+
+    assert [receipt.txn_id for receipt in receipts] == [f"night.{number}" for number in range(1, 5)]
+    assert [receipt.operation for receipt in receipts] == ["compact", "refresh_index", "verify", "clean"]
+    assert [receipt.version for receipt in again[:2]] == [receipt.version for receipt in receipts[:2]]
+    timeline = Timeline.load(table._handle.timeline.store)
+    assert [commit.operation for commit in timeline.commits(after=table.version)] == [
+        "compact",
+        "refresh_index",
+        "expire",
+    ]
+    done = maintenance.read_done(timeline.store)
+    assert set(done) == {"compact", "refresh.by_city", "verify", "clean"}
+    assert done["verify"].ok and done["compact"].bytes == 100
+
+
+def test_given_a_step_that_fails_when_run_then_the_others_are_done_and_the_error_says_which(
+    spark: Any, table: IndexedTable
+) -> None:
+    steps = [{"kind": "refresh", "index": "by_nothing"}, STEPS[0]]
+    with pytest.raises(
+        Exception, match="1 of 2 pieces of work failed. refresh by_nothing: There is no index"
+    ) as failed:
+        maintain_table.maintain_table(spark, job(table, steps))
+    assert "refresh by_nothing: There is no index" in str(failed.value)
+    assert "What the others committed stays" in str(failed.value)
+    assert IndexedTable.load(spark, table.uri).history()[-1].operation == "compact"
+
+
+def test_given_somebody_commits_in_the_way_when_run_then_it_begins_again_and_gets_in(
+    spark: Any, table: IndexedTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compact, refused = IndexedTable.compact, []
+
+    def meeting_another(self: IndexedTable, *arguments: Any, **options: Any) -> Any:
+        if len(refused) < 2:
+            refused.append(1)
+            raise ConcurrentWrite("Another commit came first.")
+        return compact(self, *arguments, **options)
+
+    monkeypatch.setattr(IndexedTable, "compact", meeting_another)
+    [receipt] = maintain_table.maintain_table(spark, job(table, STEPS[:1]))
+    assert receipt.version is not None and len(refused) == 2
+
+
+def test_given_the_end_of_the_night_or_an_abort_when_run_then_the_rest_is_left(
+    spark: Any, table: IndexedTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = maintain_table.maintain_table(spark, job(table, STEPS, until=time.time() - 1))
+    assert all("the time given" in receipt.metrics["left"] for receipt in late)
+
+    def ended(*_: Any, **__: Any) -> Any:
+        raise AttemptAborted("A drain ended it.")
+
+    monkeypatch.setattr(IndexedTable, "compact", ended)
+    told = maintain_table.maintain_table(spark, job(table, STEPS))
+    assert [receipt.version for receipt in told] == [None] * 4
+    assert all("it was told to stop" in receipt.metrics["left"] for receipt in told)
+    assert IndexedTable.load(spark, table.uri).version == table.version
