@@ -9,6 +9,7 @@ try:
         AirflowSensorTimeout,
         AirflowSkipException,
         AirflowTaskTimeout,
+        TaskDeferred,
     )
 except ImportError:  # before they moved
     from airflow.exceptions import (
@@ -17,6 +18,7 @@ except ImportError:  # before they moved
         AirflowSensorTimeout,
         AirflowSkipException,
         AirflowTaskTimeout,
+        TaskDeferred,
     )
 
 try:
@@ -36,6 +38,7 @@ __all__ = [
     "AirflowSkipException",
     "AirflowTaskTimeout",
     "Stats",
+    "TaskDeferred",
     "conf",
     "connection_missing",
 ]

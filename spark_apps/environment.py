@@ -233,6 +233,18 @@ def _jar_version() -> str | None:
     return None
 
 
+def hadoop_version() -> str | None:
+    """The release of Hadoop that the Spark here brings along; ``None`` where its jars are not to be seen.
+
+    What Spark needs for an object store (``hadoop-aws``, ``hadoop-azure``) has to be of exactly this release.
+    """
+    asked = os.environ.get("SPARK_HOME")
+    home = Path(asked) if asked else _pyspark_folder()
+    for jar in sorted((home / "jars").glob("hadoop-client-api-*.jar")) if home else ():
+        return jar.stem.removeprefix("hadoop-client-api-")
+    return None
+
+
 def _distribution_version(name: str) -> str | None:
     try:
         return importlib.metadata.version(name)

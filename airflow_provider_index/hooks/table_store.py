@@ -86,7 +86,7 @@ class TableStoreHook(BaseHook):
                 hint='Write them as {"aws_region": "eu-central-1", …}.',
             )
         for key, value in options.items():
-            if is_secret(key.replace("_", ".")) or is_secret(key):
+            if is_secret(key):
                 mask_secret(str(value))
         return options
 
@@ -106,7 +106,11 @@ class TableStoreHook(BaseHook):
                 f"There is no Airflow connection {conn_id!r}, which says where Spark is.",
                 hint="Create it with type 'spark' and the master as its host, for instance local[4].",
             ) from error
-        return SparkSettings.from_connection(connection)
+        settings = SparkSettings.from_connection(connection)
+        for secret in (*settings.secret_conf.values(), settings.token):
+            if secret:
+                mask_secret(secret)
+        return settings
 
     def locate(self, table: str) -> str:
         """The location of a table given by URI, by absolute path, or by name below the warehouse.
@@ -140,10 +144,17 @@ class TableStoreHook(BaseHook):
         return Store(self.warehouse, self.storage_options)
 
     def test_connection(self) -> tuple[bool, str]:
-        """Whether the warehouse can be listed, for the button in Airflow's form."""
+        """Whether a log can be kept in the warehouse, for the button in Airflow's form. Starts no Spark: that is what
+        ``python -m airflow_provider_index check`` does."""
+        from airflow_provider_index.checking import check_store, untold
+
         try:
-            store = self.get_conn()
-            store.list("_index")
+            found = check_store(self)
         except LakeIndexError as error:
             return False, str(error)
-        return True, f"{store.uri} can be reached"
+        failed = next((one for one in found if not one.ok), None)
+        if failed is not None:
+            return False, f"obstore cannot {failed.what} in {self.warehouse}: {failed.detail}"
+        more = untold(self)
+        told = f" Spark has no setting for {', '.join(more)}." if more else ""
+        return True, f"{self.warehouse} can be listed, written and read by obstore.{told}"

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from airflow.sdk import get_current_context
-from airflow.sdk.exceptions import TaskDeferred
 
+from airflow_provider_index.compat import TaskDeferred
 from airflow_provider_index.runners.base import JobStatus
 from airflow_provider_index.runners.cluster_mode import for_elsewhere
 from airflow_provider_index.runners.settings import SparkSettings
