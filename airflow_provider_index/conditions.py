@@ -53,6 +53,23 @@ def writers_drained(
     return {"epoch": epoch, "aborted": aborted}
 
 
+def windows_closed(
+    timeline: Timeline, *, partitions: Iterable[str] | None = None, epoch: int | None = None
+) -> dict[str, Any] | None:
+    """The newest version, once nobody holds a window over the table, or over any of these partitions.
+
+    A window past its deadline does not count: the next writer ends it.
+
+    :param epoch: look at the window of this epoch only.
+    """
+    paths = None if partitions is None else frozenset(partitions)
+    for window in timeline.head.windows.values():
+        apart = window.partitions is not None and paths is not None and not paths & set(window.partitions)
+        if (epoch is None or window.epoch == epoch) and not apart and timeline.clock() <= window.deadline:
+            return None
+    return {"version": timeline.head.version}
+
+
 def index_fresh(
     timeline: Timeline, index: str, *, partitions: Iterable[str] | None = None, within_commits: int = 0
 ) -> dict[str, Any] | None:

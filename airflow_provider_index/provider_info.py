@@ -5,7 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 _NAME = "Lake table indexes"
-_OPERATORS = ("cleaning", "compaction", "indexes", "register", "rescale", "sql", "windows", "write")
+_OPERATORS = (
+    "cleaning",
+    "compaction",
+    "indexes",
+    "maintenance",
+    "register",
+    "rescale",
+    "rescale_preview",
+    "sql",
+    "transactions",
+    "windows",
+    "write",
+)
 
 
 def get_provider_info() -> dict[str, Any]:
@@ -16,8 +28,8 @@ def get_provider_info() -> dict[str, Any]:
         "description": "Builds, keeps, compacts, rescales and verifies indexes on lake tables, with Spark.",
         "integrations": [{"integration-name": _NAME, "tags": ["software"]}],
         "operators": [_modules(*(f"operators.{name}" for name in _OPERATORS))],
-        "sensors": [_modules("sensors.timeline")],
-        "triggers": [_modules("triggers.timeline", "triggers.events")],
+        "sensors": [_modules("sensors.timeline", "sensors.windows")],
+        "triggers": [_modules("triggers.timeline", "triggers.jobs", "triggers.events", "triggers.windows")],
         "hooks": [_modules("hooks.table_store")],
         "asset-uris": [
             {

@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
+from airflow.sdk import BaseOperator
 
+from airflow_provider_index.failures import as_airflow_error
+from airflow_provider_index.hooks.table_store import TableStoreHook
 from airflow_provider_index.identity import transaction_id, tries_allowed
 from airflow_provider_index.operators.base import TableOperator, epoch_of
-from spark_apps.storage.errors import InvalidInput, WindowNotOpen
+from airflow_provider_index.triggers.windows import WindowsClosedTrigger
+from spark_apps.job import ErrorDocument, rebuild_error
+from spark_apps.storage.errors import (
+    AlreadyCommitted,
+    InvalidInput,
+    JobFailed,
+    LakeIndexError,
+    StopWriteWindowOpen,
+    WindowNotOpen,
+)
 from spark_apps.timeline import windows
+from spark_apps.timeline.attempts import live_requests, presumed_dead
+from spark_apps.timeline.log import Timeline
+from spark_apps.timeline.transactions import abort
+from spark_apps.timeline.warehouse import Warehouse
 
 
 class OpenStopWriteWindowOperator(TableOperator):
@@ -20,6 +37,8 @@ class OpenStopWriteWindowOperator(TableOperator):
     :param seconds: until the deadline, after which anyone may end the window.
     :param at_most: until the last moment, which no renewal passes; six hours by default.
     :param holder: who holds it, for people; DAG, run and task by default.
+    :param wait_seconds: how long to wait for other windows in the scope to end, before it opens; with ``deferrable`` in
+        the triggerer. By default it does not wait, and a retry may help.
     :param drain_seconds: after opening, wait so long for writers that began before; then end them by a
         commit. ``None`` leaves that to a :class:`~airflow_provider_index.sensors.WritersDrainedSensor`.
 
@@ -37,9 +56,13 @@ class OpenStopWriteWindowOperator(TableOperator):
         at_most: float | None = None,
         holder: str | None = None,
         drain_seconds: float | None = None,
+        wait_seconds: float | None = None,
+        poll_interval: float = 5.0,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        self.wait_seconds = wait_seconds
+        self.poll_interval = poll_interval
         self.partitions = partitions
         self.seconds = seconds
         self.at_most = at_most
@@ -52,6 +75,38 @@ class OpenStopWriteWindowOperator(TableOperator):
         return {**super().inputs(), "open": partitions, "round": self._round}
 
     def work(self, context: Mapping[str, Any]) -> dict[str, Any]:
+        return self._open_when_free(context, time.time() + (self.wait_seconds or 0))
+
+    def execute_complete(self, context: Mapping[str, Any], event: Mapping[str, Any], until: float) -> Any:
+        """Goes on where the other windows have ended, or the time to wait for that."""
+        try:
+            if event["status"] == "error":
+                raise rebuild_error(msgspec.convert(event["error"], ErrorDocument))
+            return self.report(context, self._open_when_free(context, until))
+        except LakeIndexError as error:
+            self.report_error(error)
+            raise as_airflow_error(error) from error
+
+    def _open_when_free(self, context: Mapping[str, Any], until: float) -> dict[str, Any]:
+        while True:
+            try:
+                return self._open(context)
+            except StopWriteWindowOpen as error:
+                if time.time() >= until:
+                    raise
+                self.log.info("%s Waiting for its end, %.0f s at most.", error.message, until - time.time())
+            if self.deferrable:
+                trigger = WindowsClosedTrigger(
+                    table=self.table,
+                    table_conn_id=self.table_conn_id,
+                    poll_interval=self.poll_interval,
+                    deadline=until,
+                    partitions=None if self.partitions is None else list(self.partitions),
+                )
+                self.defer(trigger=trigger, method_name="execute_complete", kwargs={"until": until})
+            time.sleep(self.poll_interval)
+
+    def _open(self, context: Mapping[str, Any]) -> dict[str, Any]:
         ti = context["ti"]
         self._round = tries_allowed(context)
         timeline = self.hook.timeline(self.table)
@@ -106,3 +161,91 @@ class CloseStopWriteWindowOperator(TableOperator):
             return None
         self.log.info("Closed the stop-write window of epoch %s.", epoch)
         return receipt.to_dict()
+
+
+class EndExpiredWindowsOperator(BaseOperator):
+    """Ends by commits what was left open: stop-write windows past their deadline, and writers that gave no sign of
+    life.
+
+    Nothing depends on it: a window past its deadline is ended by the next writer too, and a dead writer by whoever
+    drains or cleans. It keeps a warehouse tidy, and says what was left open.
+
+    :param tables: names, URIs or paths; all tables of the connection's warehouse by default.
+    :param silent_seconds: end attempts without a sign of life for so long, or for as long as they asked to be left
+        alone; ``None`` leaves them.
+
+    Returns ``{"windows": […], "attempts": […]}``, what was ended, by table. A table that cannot be read does not keep
+    the others from being looked at; the task fails in the end.
+    """
+
+    template_fields: Sequence[str] = ("tables", "table_conn_id")
+    ui_color = "#dcecf5"
+
+    def __init__(
+        self,
+        *,
+        tables: Sequence[str] | None = None,
+        silent_seconds: float | None = 3600.0,
+        table_conn_id: str = TableStoreHook.default_conn_name,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.tables = tables
+        self.silent_seconds = silent_seconds
+        self.table_conn_id = table_conn_id
+
+    def execute(self, context: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
+        """Looks at every table once."""
+        ti = context["ti"]
+        ended: dict[str, list[dict[str, Any]]] = {"windows": [], "attempts": []}
+        failed: list[str] = []
+        for name in self._names():
+            try:
+                timeline = self.hook.timeline(name)
+                ended["windows"] += self._end_windows(name, timeline, f"{ti.dag_id}.{ti.task_id}")
+                if self.silent_seconds is not None:
+                    ended["attempts"] += self._end_attempts(name, timeline, self.silent_seconds)
+            except LakeIndexError as error:
+                self.log.error("%s: %s", name, error)
+                failed.append(name)
+        if failed:
+            unread = JobFailed(
+                f"{len(failed)} tables could not be looked at, such as {failed[0]!r}.",
+                outcome="What was left open in the others has been ended.",
+                hint="See the lines above.",
+            )
+            raise as_airflow_error(unread)
+        return ended
+
+    @property
+    def hook(self) -> TableStoreHook:
+        """The hook of the warehouse's connection."""
+        return TableStoreHook(self.table_conn_id)
+
+    def _names(self) -> list[str]:
+        if self.tables is not None:
+            return list(self.tables)
+        hook = self.hook
+        found = Warehouse(hook.warehouse, hook.storage_options).tables()
+        return [table.location for table in found]
+
+    def _end_windows(self, name: str, timeline: Timeline, by: str) -> list[dict[str, Any]]:
+        found = []
+        for window in windows.end_expired(timeline, by):
+            self.log.warning("%s: ended the window of %s over %s.", name, window.holder, window.scope_text)
+            found.append({"table": name, "epoch": window.epoch, "holder": window.holder, "deadline": window.deadline})
+        return found
+
+    def _end_attempts(self, name: str, timeline: Timeline, silent_seconds: float) -> list[dict[str, Any]]:
+        found = []
+        for request in live_requests(timeline):
+            if not presumed_dead(timeline, request, silent_seconds):
+                continue
+            try:
+                abort(timeline, request.txn_id, request.attempt, f"no sign of life for {silent_seconds:g} s")
+            except AlreadyCommitted as error:
+                self.log.info("%s: %s", name, error.message)
+                continue
+            self.log.warning("%s: ended attempt %s of %s.", name, request.attempt, request.txn_id)
+            found.append({"table": name, "txn_id": request.txn_id, "attempt": request.attempt})
+        return found

@@ -8,5 +8,12 @@ from airflow_provider_index.sensors.timeline import (
     TableCommitSensor,
     WritersDrainedSensor,
 )
+from airflow_provider_index.sensors.windows import StopWriteWindowClosedSensor
 
-__all__ = ["IndexFreshnessSensor", "IndexStateSensor", "TableCommitSensor", "WritersDrainedSensor"]
+__all__ = [
+    "IndexFreshnessSensor",
+    "IndexStateSensor",
+    "StopWriteWindowClosedSensor",
+    "TableCommitSensor",
+    "WritersDrainedSensor",
+]

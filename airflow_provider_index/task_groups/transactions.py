@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from airflow.sdk import TaskGroup
+from airflow.sdk import BaseOperator, TaskGroup
 
 from airflow_provider_index.hooks.table_store import TableStoreHook
 from airflow_provider_index.operators.base import SparkTableOperator
@@ -101,7 +101,7 @@ def _make_stages(work: Sequence[Any], begun: BeginTransactionOperator, table: st
     """Makes stages of the operators on the table; returns their names, those that others are made from first."""
     names: dict[str, str] = {}
     for task in work:
-        operator = getattr(task, "operator_class", None)
+        operator = None if isinstance(task, BaseOperator) else getattr(task, "operator_class", None)
         if isinstance(operator, type) and issubclass(operator, SparkTableOperator):
             raise InvalidInput(
                 f"The mapped task {task.task_id!r} cannot be a stage of a transaction, which lists its stages when it "

@@ -41,6 +41,7 @@ def stop_write_window(
     at_most: float | None = None,
     holder: str | None = None,
     patience: float | None = 600,
+    wait_seconds: float | None = None,
     table_conn_id: str = TableStoreHook.default_conn_name,
     **sensor: Any,
 ) -> Iterator[StopWriteWindow]:
@@ -58,6 +59,7 @@ def stop_write_window(
     :param seconds: until the deadline. :param at_most: until the last moment that renewals may reach.
     :param patience: seconds to wait for writers that began before; then they are ended by a commit.
         ``None`` waits for them until the sensor's timeout.
+    :param wait_seconds: how long to wait for other windows in the scope to end, before this one opens.
     :param sensor: more arguments of the sensor that waits for them, such as ``deferrable`` and
         ``poke_interval``.
     """
@@ -69,6 +71,8 @@ def stop_write_window(
             seconds=seconds,
             at_most=at_most,
             holder=holder,
+            wait_seconds=wait_seconds,
+            **({"deferrable": sensor["deferrable"]} if "deferrable" in sensor else {}),
             **where,
         ).as_setup()
         epoch = opened.output["epoch"]
@@ -95,4 +99,4 @@ def stop_write_window(
 
 def tasks_of(child: Any) -> list[Any]:
     """A task, or all tasks of a group."""
-    return list(child.itertasks_of()) if isinstance(child, TaskGroup) else [child]
+    return list(child.iter_tasks()) if isinstance(child, TaskGroup) else [child]

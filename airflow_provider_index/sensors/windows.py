@@ -1,0 +1,37 @@
+"""The sensor for writers that wait until a stop-write window is closed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from airflow_provider_index.operators.base import epoch_of
+from airflow_provider_index.sensors.timeline import TimelineSensor
+from airflow_provider_index.triggers.timeline import TimelineTrigger
+from airflow_provider_index.triggers.windows import WindowsClosedTrigger
+
+
+class StopWriteWindowClosedSensor(TimelineSensor):
+    """Waits until no stop-write window is open over the table, or over some of its partitions. A window past its
+    deadline holds nobody up: the next writer ends it.
+
+    Another window may be opened before the next task writes; that one needs its retries all the same.
+
+    :param partitions: paths of the partitions that are to be written; by default any window counts.
+    :param window: wait for the end of the window of this epoch, and of no other.
+
+    Returns ``{"version"}``, the table's newest version then.
+    """
+
+    template_fields: Sequence[str] = (*TimelineSensor.template_fields, "partitions", "window")
+
+    def __init__(
+        self, *, partitions: Sequence[str] | None = None, window: int | str | None = None, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        self.partitions = partitions
+        self.window = window
+
+    def trigger(self, context: Mapping[str, Any], **shared: Any) -> TimelineTrigger:
+        partitions = None if self.partitions is None else list(self.partitions)
+        return WindowsClosedTrigger(partitions=partitions, epoch=epoch_of(self.window), **shared)

@@ -1,0 +1,1 @@
+"""What keeps stop-write windows in order."""

@@ -1,0 +1,113 @@
+"""Waiting for windows, and ending those that were left open."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import TaskDeferred
+
+from airflow_provider_index.operators import EndExpiredWindowsOperator, OpenStopWriteWindowOperator
+from airflow_provider_index.sensors import StopWriteWindowClosedSensor
+from spark_apps.storage.errors import JobFailed, StopWriteWindowOpen
+from spark_apps.timeline import windows
+from spark_apps.timeline.log import Timeline
+from spark_apps.timeline.transactions import begin
+from tests.airflow_provider_index.operators.plain_table import context, make_table
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Timeline:
+    return make_table(tmp_path / "t")
+
+
+def opening(table: Timeline, **fields: Any) -> OpenStopWriteWindowOperator:
+    return OpenStopWriteWindowOperator(task_id="open", table=table.store.uri, **fields)
+
+
+def closed_later(table: Timeline, epoch: int, after: float) -> threading.Thread:
+    def close() -> None:
+        time.sleep(after)
+        windows.close(Timeline.load(table.store), epoch)
+
+    thread = threading.Thread(target=close)
+    thread.start()
+    return thread
+
+
+def test_given_another_window_when_opening_then_it_is_refused_by_holder_or_waited_for(table: Timeline) -> None:
+    other = windows.open_window(table, "nightly rescale", partitions=["p=a"], seconds=60)
+    with pytest.raises(StopWriteWindowOpen, match=r"nightly rescale .*p=a.* until \d+ UTC"):
+        opening(table).execute(context("open"))
+
+    closing = closed_later(table, other.epoch, 0.5)
+    opened = opening(table, wait_seconds=30, poll_interval=0.1).execute(context("open"))
+    closing.join()
+
+    assert opened["epoch"] > other.epoch
+
+
+def test_given_deferrable_when_another_window_is_open_then_it_waits_in_the_triggerer_until_its_time_is_up(
+    table: Timeline,
+) -> None:
+    other = windows.open_window(table, "nightly rescale", seconds=60)
+    operator = opening(table, wait_seconds=0.3, deferrable=True)
+    with pytest.raises(TaskDeferred) as deferred:
+        operator.execute(context("open"))
+    trigger, until = deferred.value.trigger, deferred.value.kwargs["until"]
+    assert trigger.look(Timeline.load(table.store)) is None
+    assert trigger.deadline == until
+
+    time.sleep(max(until - time.time(), 0))
+    with pytest.raises(StopWriteWindowOpen):
+        operator.execute_complete(context("open"), {"status": "timeout"}, until)
+    windows.close(table, other.epoch)
+    assert trigger.look(Timeline.load(table.store)) == {"version": 2}
+    assert operator.execute_complete(context("open"), {"status": "done"}, until)["epoch"] == 3
+
+
+def test_a_writer_waits_for_windows_over_its_partitions_only_and_not_past_their_deadline(table: Timeline) -> None:
+    windows.open_window(table, "a", partitions=["p=a"], seconds=60)
+    windows.open_window(table, "late", partitions=["p=b"], seconds=0.2)
+    time.sleep(0.3)
+
+    def free(**fields: Any) -> bool:
+        sensor = StopWriteWindowClosedSensor(task_id="wait", table=table.store.uri, **fields)
+        return bool(sensor.poke(context("wait")).is_done)
+
+    assert not free()
+    assert not free(partitions=["p=a", "p=c"])
+    assert free(partitions=["p=c"])
+    assert free(partitions=["p=b"])
+    assert free(window=99)
+
+
+def test_the_reaper_ends_what_was_left_open_in_a_warehouse_and_leaves_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_LAKE", json.dumps({"conn_type": "index_table_store", "extra": {"warehouse": str(tmp_path)}})
+    )
+    one, two = make_table(tmp_path / "db" / "one"), make_table(tmp_path / "two")
+    left = windows.open_window(one, "left", seconds=0.2)
+    windows.open_window(two, "at work", seconds=60)
+    now = time.time()
+    past = Timeline(one.store, lambda: now - 7200)
+    begin(past, operation="upsert", txn_id="silent", window=left.epoch)
+    begin(past, operation="transaction", txn_id="patient", window=left.epoch, patience=36000)
+    time.sleep(0.3)
+
+    ended = EndExpiredWindowsOperator(task_id="reap", table_conn_id="lake").execute(context("reap"))
+
+    assert [(window["epoch"], window["holder"]) for window in ended["windows"]] == [(left.epoch, "left")]
+    assert [attempt["txn_id"] for attempt in ended["attempts"]] == ["silent"]
+    assert Timeline.load(one.store).head.windows == {}
+    assert "d.reap" in Timeline.load(one.store).head.ended_windows[left.epoch]
+    assert len(Timeline.load(two.store).head.windows) == 1
+    gone = EndExpiredWindowsOperator(task_id="reap", tables=["gone", "two"], table_conn_id="lake")
+    with pytest.raises(JobFailed, match="such as 'gone'"):
+        gone.execute(context("reap"))
