@@ -14,6 +14,7 @@ QUESTIONS = {
     "table": "benchmarks.keyed_table",
     "lookup": "benchmarks.lookup_border",
     "ways": "benchmarks.ways_to_read",
+    "scan": "benchmarks.keys_or_scan",
     "waiting": "benchmarks.waiting",
 }
 

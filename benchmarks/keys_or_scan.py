@@ -1,0 +1,78 @@
+"""Up to how many keys an index answers sooner than a scan, and whether the planner takes the sooner way.
+
+Keys at random among all rows, in one ``IN``: of the record key, and of a column with a secondary index. Each once by
+the index whatever it costs, once by a scan, once as ``read`` chooses.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import shutil
+import tempfile
+from argparse import Namespace
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from benchmarks.keyed_table import BUCKETS, SCHEMA, generate, session
+from benchmarks.measure import Case, in_turn, show
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+COUNTS = (1, 10, 100, 1_000, 10_000)
+_ALWAYS = 1 << 60
+
+
+def run(console: Console, arguments: Namespace) -> None:
+    """Prints one table a column and number of keys."""
+    spark = session()
+    folder = Path(tempfile.mkdtemp(prefix="benchmarks-"))
+    try:
+        compare(console, spark, folder, arguments.rows, arguments.repeats)
+    finally:
+        spark.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def compare(console: Console, spark: SparkSession, folder: Path, rows: int, repeats: int) -> None:
+    """All numbers of keys, one after the other."""
+    from spark_apps.table import IndexedTable
+
+    table = IndexedTable.create(spark, folder / "table", SCHEMA, ["id"], partition_by=["month"], buckets=BUCKETS)
+    table.upsert(generate(spark, rows))
+    table.create_index("by_id", "record")
+    table.create_index("by_note", "secondary", ["note"])
+    digests = [hashlib.sha256(str(n).encode()).hexdigest() for n in random.Random(7).sample(range(rows), COUNTS[-1])]
+    columns = {"id": [text[:36] for text in digests], "note": [text[36:56] for text in digests]}
+    for count in COUNTS:
+        for name, values in columns.items():
+            where = f"{name} IN ({', '.join(repr(value) for value in values[:count])})"
+            told = table.explain(where).index_used or "none"
+            timings = in_turn(_cases(table, where), repeats if count < 10_000 else max(1, repeats // 2))
+            show(console, f"{count:,} values of {name} among {rows:,} rows; read uses: {told}", timings, "scan")
+
+
+def _cases(table: Any, where: str) -> dict[str, Case]:
+    from spark_apps.mergetree.read import scan
+
+    snapshot = table.snapshot
+    return {
+        "index": lambda: _whatever_it_costs(lambda: table.read(where).collect()),
+        "scan": lambda: scan(snapshot, snapshot.data, snapshot.groups()).where(where).collect(),
+        "read": lambda: table.read(where).collect(),
+    }
+
+
+def _whatever_it_costs(ask: Callable[[], Any]) -> Any:
+    from spark_apps.query import costs
+
+    before = costs.ALWAYS_KEYS, costs.ALWAYS_CHARACTERS
+    costs.ALWAYS_KEYS = costs.ALWAYS_CHARACTERS = _ALWAYS
+    try:
+        return ask()
+    finally:
+        costs.ALWAYS_KEYS, costs.ALWAYS_CHARACTERS = before
