@@ -34,7 +34,7 @@ NAME = "indexed"
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 """Spark's setting for filters of Python data sources; off by default."""
 
-_KEPT_WITH_SCAN = hasattr(DataSourceReader, "pushLimit")
+KEPT_WITH_SCAN = hasattr(DataSourceReader, "pushLimit")
 """Whether Spark keeps what was pruned with the scan that it was pruned for; limits came to readers with that."""
 
 _PART_BYTES = 32 * 1024 * 1024
@@ -138,7 +138,7 @@ class IndexedReader(DataSourceReader):
         """
         self._pushed = True
         pushed = predicate_of(filters, self._types)
-        if pushed is not None and _KEPT_WITH_SCAN:
+        if pushed is not None and KEPT_WITH_SCAN:
             self._predicate = pushed if self._exact is None else And((self._exact, pushed))
             self._text = " AND ".join([*([] if self._text is None else [self._text]), *map(text_of, filters)])
         return filters
@@ -169,7 +169,8 @@ class IndexedReader(DataSourceReader):
             )
         pushdown = _pushdown()
         if pushdown is False:
-            return f"{PUSHDOWN} is off, so no index is used. Set it to true, or give the option where."
+            instead = "Set it to true, or give the option where." if KEPT_WITH_SCAN else "Give the option where."
+            return f"{PUSHDOWN} is off, so no index is used. {instead}"
         return "the query has no filter that Spark pushes down" + ("." if pushdown else f", or {PUSHDOWN} is off.")
 
     def read(self, partition: InputPartition) -> Iterator[Any]:

@@ -35,11 +35,11 @@ def register_data_source(spark: SparkSession, enable_pushdown: bool = False) -> 
     """Makes ``spark.read.format("indexed")`` and ``USING indexed`` known to a session.
 
     :param enable_pushdown: also turn on the session's ``spark.sql.python.filterPushdown.enabled``, which concerns all
-        Python data sources; without it every query reads the whole table.
+        Python data sources; without it, and in Spark 4.1 and 4.2 with it too, only the option ``where`` prunes.
     :raises EnvironmentMismatch: if this Spark has no Python data sources (4.0 brought them).
     """
     try:
-        from spark_apps.face.datasource import PUSHDOWN, IndexedDataSource
+        from spark_apps.face.datasource import KEPT_WITH_SCAN, PUSHDOWN, IndexedDataSource
     except ImportError as error:
         raise EnvironmentMismatch(
             "This Spark has no Python data sources, which came with version 4.0.",
@@ -50,7 +50,8 @@ def register_data_source(spark: SparkSession, enable_pushdown: bool = False) -> 
         spark.conf.set(PUSHDOWN, "true")
     elif str(spark.conf.get(PUSHDOWN, "false")).lower() != "true":
         logger.warning(
-            "%s is off: the data source %r reads whole tables, and no index is used. Set it to true, or call "
-            "register_data_source(spark, enable_pushdown=True).",
+            "%s is off: the data source %r reads whole tables, and no index is used, but for the option where. %s",
             PUSHDOWN, IndexedDataSource.name(),
+            "Set it to true, or call register_data_source(spark, enable_pushdown=True)." if KEPT_WITH_SCAN
+            else "In this Spark it would not help: what is pruned for one query would be kept for all of a frame.",
         )  # fmt: skip

@@ -73,7 +73,7 @@ def loaded(table: IndexedTable, **options: str) -> IndexedDataSource:
 @pytest.fixture(autouse=True)
 def kept_with_scan(monkeypatch: pytest.MonkeyPatch) -> None:
     """In this process Spark is taken for one that keeps what was pruned with its query, so that filters prune."""
-    monkeypatch.setattr(datasource, "_KEPT_WITH_SCAN", True)
+    monkeypatch.setattr(datasource, "KEPT_WITH_SCAN", True)
 
 
 def rows_of(source: IndexedDataSource, *filters: Any, schema: Any = None) -> Iterator[tuple[Any, ...]]:
@@ -134,7 +134,7 @@ def test_given_filters_then_the_rows_read_are_rows_of_the_table_and_all_that_mat
 def test_given_a_spark_that_keeps_what_was_pruned_with_the_frame_then_filters_prune_nothing(
     table: IndexedTable, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(datasource, "_KEPT_WITH_SCAN", False)
+    monkeypatch.setattr(datasource, "KEPT_WITH_SCAN", False)
     reader = loaded(table).reader(loaded(table).schema())
     reader.pushFilters([EQUAL(("id",), "k008")])
     with caplog.at_level(logging.WARNING, "spark_apps"):
