@@ -1,0 +1,166 @@
+"""The DAG that the factory makes, what it refuses while it is parsed, and what its first task hands to the second."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from airflow_provider_index.compat import AirflowSkipException
+from airflow_provider_index.maintenance import index_maintenance
+from airflow_provider_index.maintenance.policies import read_config
+from airflow_provider_index.operators import MaintainTableOperator, PlanMaintenanceOperator, PreviewRescaleOperator
+from spark_apps.storage.errors import InvalidInput
+from spark_apps.timeline import maintenance
+from spark_apps.timeline.statistics import partition_statistics
+from tests.airflow_provider_index.maintenance.lake import CONN, Table, load
+
+EXAMPLES = Path(__file__).parents[3] / "dags_examples" / "maintenance"
+
+
+def test_given_a_description_when_made_then_the_work_is_mapped_limited_and_retried_with_backoff() -> None:
+    dag = index_maintenance("m", tables=["db.*"], tables_at_once=3, pool="index_maintenance", task_args={"retries": 7})
+    work = dag.get_task("maintain")
+
+    assert dag.max_active_runs == 1 and work.upstream_task_ids == {"plan"}
+    assert (work.max_active_tis_per_dag, work.pool, work.retries) == (3, "index_maintenance", 7)
+    assert work.retry_exponential_backoff == 2.0
+    assert set(dag.params) == {"tables", "skip", "budget_minutes", "budget_bytes", "plan_only"}
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({}, "tables is None"),
+        ({"tables": ["db.*"], "config": {"tables": ["db.*"]}}, "was given config and tables beside it"),
+        ({"config": "nowhere.yaml"}, "cannot be read"),
+        ({"tables": ["db.*"], "tables_at_once": 0}, "tables_at_once is 0"),
+        ({"tables": ["db.*"], "defaults": {"refersh": {}}}, "Did you mean 'refresh'?"),
+    ],
+)
+def test_given_a_mistake_when_parsed_then_the_dag_is_refused_with_what_is_wrong(given: Any, told: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        index_maintenance("m", **given)
+    assert told in str(refused.value)
+
+
+def test_given_the_examples_when_parsed_then_nothing_heavy_is_imported_and_no_storage_is_touched(
+    tmp_path: Path,
+) -> None:
+    code = f"""
+import runpy, sys, os
+os.environ["AIRFLOW_HOME"] = {str(tmp_path)!r}
+from spark_apps.storage.store import Store
+def touched(self, *a): raise AssertionError("storage was touched")
+Store._call = touched
+for name in ("nightly_python", "nightly_yaml", "rescale_by_hand"):
+    runpy.run_path({str(EXAMPLES)!r} + f"/{{name}}.py", run_name=name)
+print(sorted({{name.split(".")[0] for name in sys.modules}} & {{"pyspark", "pyarrow", "pandas", "py4j", "numpy"}}))
+"""
+    root = Path(__file__).parents[3]
+    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.strip().splitlines()[-1] == "[]"
+
+
+class Pushed:
+    """The task instance as far as an operator that only reads asks for it."""
+
+    dag_id, run_id = "nightly", "night-1"
+
+    def __init__(self) -> None:
+        self.values: dict[str, Any] = {}
+
+    def xcom_push(self, key: str, value: Any) -> None:
+        json.dumps(value)  # Airflow keeps JSON
+        self.values[key] = value
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    connection = {"conn_type": "index_table_store", "extra": {"warehouse": str(tmp_path)}}
+    monkeypatch.setenv(f"AIRFLOW_CONN_{CONN.upper()}", json.dumps(connection))
+    for name, files in (("db.a", 4), ("db.b", 20), ("db.off", 20), ("db.skip", 20), ("db.other", 20)):
+        Table(tmp_path, name).write(files)
+    return tmp_path
+
+
+def planned(off: str, monkeypatch: pytest.MonkeyPatch, **params: Any) -> tuple[list[dict[str, Any]], Pushed]:
+    monkeypatch.setenv("AIRFLOW_VAR_INDEX_MAINTENANCE_OFF", off)
+    config = read_config([{"table": "db.other", "enabled": False}, "db.*"])
+    operator = PlanMaintenanceOperator(task_id="plan", config=config, table_conn_id=CONN, spark_conn_id="small")
+    pushed = Pushed()
+    return operator.execute({"ti": pushed, "params": params}), pushed
+
+
+@pytest.mark.parametrize("off", ["db.off\ndb.none.*\n", '["db.off"]'])
+def test_given_tables_switched_off_in_each_way_when_planned_then_each_is_a_reason(
+    off: str, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tasks, pushed = planned(off, monkeypatch, skip=["db.s*"], tables=["db.a", "db.off", "db.skip", "db.other"])
+
+    assert [task["name"] for task in tasks] == ["db.a"]
+    assert {(row["table"], row["code"]) for row in pushed.values["plan"]["skipped"] if "kind" not in row} == {
+        ("db.b", "not_asked"), ("db.off", "switched_off"), ("db.skip", "switched_off"), ("db.other", "switched_off"),
+    }  # fmt: skip
+    assert tasks[0]["spark_conn_id"] == "small" and tasks[0]["until"] is None
+
+
+def test_given_a_form_with_a_budget_when_planned_then_it_counts_and_the_plan_is_kept_below_the_tables(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tasks, pushed = planned("", monkeypatch, tables=["db.a", "db.b"], budget_minutes=0.0001)
+    plan = pushed.values["plan"]
+
+    assert len(tasks) == 1 and tasks[0]["until"] == pytest.approx(time.time(), abs=60)
+    assert len(plan["chosen"]) == 1 and {row["code"] for row in plan["left"]} == {"over_budget"}
+    kept = maintenance.read_last(load(root, "db.a").store).plans["nightly"]
+    assert kept.run_id == "night-1" and {work.chosen for work in kept.work} == {False}
+
+    again, pushed = planned("", monkeypatch, tables=["db.a", "db.b"], plan_only=True)
+    assert again == [] and pushed.values["plan"]["chosen"]
+    # A plan that was only looked at is no night that passed.
+    assert maintenance.read_last(load(root, "db.a").store).plans["nightly"] == kept
+
+
+@pytest.mark.parametrize("off", ["[1, 2", "[7]", "db.[x"])
+def test_given_a_variable_that_makes_no_sense_when_planned_then_it_is_named(
+    off: str, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(InvalidInput, match=r"(the|The) Variable"):
+        planned(off, monkeypatch)
+
+
+def test_given_what_was_planned_when_a_table_is_worked_on_then_each_step_is_a_transaction_and_time_over_is_a_skip() -> (
+    None
+):
+    steps = [{"kind": "compact", "index": None}, {"kind": "refresh", "index": "i"}]
+    operator = MaintainTableOperator(task_id="maintain", table="/t", steps=steps, name="db.t")
+    assert operator.transactions("x") == ["x.1", "x.2"]
+    assert operator.arguments() == {"steps": steps, "until": None}
+    late = MaintainTableOperator(task_id="maintain", table="/t", steps=steps, until=time.time() - 1)
+    with pytest.raises(AirflowSkipException, match="is over"):
+        late.execute({"ti": SimpleNamespace()})
+
+
+def test_given_a_planned_rescale_when_previewed_then_it_is_drawn_and_nothing_to_do_is_a_skip(root: Path) -> None:
+    [there] = partition_statistics(load(root, "db.a").head)
+    one = {"partition": there.path, "from_buckets": 1, "to_buckets": 4, "files": there.files, "bytes": there.bytes}
+    plan = {
+        "partitions": [one], "unchanged": 0, "default": 1, "rule": "regex", "expressions": "p=a,4",
+        "rules_change": True, "estimated_seconds": 3.0, "estimated_from": "a guess", "files": 4, "bytes": there.bytes,
+    }  # fmt: skip
+    pushed = Pushed()
+    operator = PreviewRescaleOperator(task_id="preview", table="db.a", table_conn_id=CONN, plan=plan)
+    operator.execute({"ti": pushed})
+    assert pushed.values["partitions"] == ["p=a"] and "4 buckets" in pushed.values["markdown"]
+
+    nothing = {**plan, "partitions": [], "rules_change": False}
+    with pytest.raises(AirflowSkipException, match="nothing to approve"):
+        PreviewRescaleOperator(task_id="p", table="db.a", table_conn_id=CONN, plan=nothing).execute({"ti": pushed})
