@@ -11,10 +11,11 @@ import pytest
 
 from airflow_provider_index.examples import copy_examples
 from airflow_provider_index.testing import LocalAirflow
-from dags_examples import events, maintenance
+from dags_examples import events, maintenance, transactions
+from dags_examples import windows as window_dags
 from dags_examples.demo.__main__ import DAGS
 from tests.airflow.database import database
-from tests.airflow.lake import SECRET, Lake
+from tests.airflow.lake import SECRET, STORAGE_SECRET, Lake
 
 HERE = Path(__file__).parent
 USERS = {"olga": "op", "ulf": "user", "vera": "viewer"}
@@ -37,7 +38,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
     shutil.copytree(HERE / "dags", dags, ignore=shutil.ignore_patterns("__pycache__"))
     # As a user has them: copied, with the connections and the Variable that they name.
     copy_examples(dags)
-    for more in (events, maintenance):
+    for more in (events, maintenance, transactions, window_dags):
         folder = Path(more.__file__).parent
         shutil.copytree(folder, dags / folder.name, ignore=shutil.ignore_patterns("_*"))
     local = {
@@ -51,7 +52,12 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
     }
     tables = {
         "conn_type": "index_table_store",
-        "extra": {"warehouse": str(warehouse), "spark_conn_id": "spark_here"},
+        "extra": {
+            "warehouse": str(warehouse),
+            "spark_conn_id": "spark_here",
+            # A local disk needs no key; it takes the way of all storage options.
+            "storage_options": {"aws_secret_access_key": STORAGE_SECRET},
+        },
     }
     connections = {
         "lake": tables,
@@ -69,6 +75,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
     }
     variables = {
         "flights_landing": str(landing),
+        "orders_landing": str(landing),
         "flights_copies": str(landing.with_name("copies")),
         "index_maintenance_off": "sales.closed\n",
     }

@@ -12,6 +12,9 @@ from spark_apps.timeline.log import Timeline
 SECRET = "planted-5b1c77"
 """Stands in the Spark connection, and may stand nowhere else."""
 
+STORAGE_SECRET = "planted-c40d19"
+"""Stands in the storage options of the tables' connection, and may stand nowhere else."""
+
 
 @dataclass(frozen=True)
 class Lake:

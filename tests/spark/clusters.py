@@ -102,7 +102,8 @@ def connect_server(home: Path, token: str | None = None) -> Iterator[ConnectServ
     arguments += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"]
     with _spark_class(log, "org.apache.spark.deploy.SparkSubmit", arguments, {}) as process:
         _wait_for(process, log, "Spark Connect server started at")
-        yield ConnectServer(f"sc://{_LOOPBACK}:{port}", process.pid, log, token)
+        # A client sends its token without TLS to this name alone.
+        yield ConnectServer(f"sc://localhost:{port}", process.pid, log, token)
 
 
 @contextlib.contextmanager
