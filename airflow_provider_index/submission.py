@@ -92,6 +92,8 @@ class JobWatch:
         self._patience = max(submission.start_seconds, submission.silent_seconds)
         self._renewed = -LEASE_SECONDS
         self._said = ("", -SAY_SECONDS)
+        self.ui = ""
+        """Address of Spark's own page, once the app has told it."""
 
     def look(self, objects: Mapping[str, ObjectInfo] | None) -> str | None:
         """``done``, ``dead``, ``timeout``, or ``None`` while it works.
@@ -122,6 +124,9 @@ class JobWatch:
         beat = folder.beat()
         line = said if beat is None else beat.line()
         self._said = (line, now)
+        if beat is not None and beat.ui != self.ui:
+            self.ui = beat.ui
+            return f"{line} (Spark's page: {beat.ui})"
         return None if line == said else line
 
     def _hear(self, beat: ObjectInfo | None) -> None:

@@ -68,7 +68,7 @@ class Reporting:
         self._every(1.0, self._say)
         self._every(LOOK_SECONDS, self._look)
         if self.folder is not None:
-            self._beat()
+            _guarded(self._beat)
             self._every(BEAT_SECONDS, self._beat)
         return self
 
@@ -109,11 +109,7 @@ class Reporting:
     def _every(self, seconds: float, call: Callable[[], None]) -> None:
         def loop() -> None:
             while not self._ended.wait(seconds):
-                try:
-                    call()
-                except StorageError as error:
-                    # One may be lost; only a long silence counts.
-                    log.warning("%s", error.message)
+                _guarded(call)
 
         thread = threading.Thread(target=loop, name=call.__name__.strip("_"), daemon=True)
         thread.start()
@@ -273,6 +269,14 @@ class SparkTasks:
             self._total = sum(total for _, total in stages.values())
             if frozenset(stages) != self._stages:
                 self._stages, self._since, self._begun_with = frozenset(stages), time.monotonic(), self._done
+
+
+def _guarded(call: Callable[[], None]) -> None:
+    try:
+        call()
+    except LakeIndexError as error:
+        # One sign or look may be lost; only a long silence counts.
+        log.warning("%s", error.message)
 
 
 def end_process_group(process_group: int | None) -> None:

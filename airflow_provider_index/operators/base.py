@@ -32,6 +32,7 @@ from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.model import Receipt, Write, table_scope
 from spark_apps.timeline.publish import check_windows
 from spark_apps.timeline.transactions import abort, find_receipt, live_attempts_of
+from spark_apps.timeline.warehouse import Warehouse
 
 
 class TableOperator(Reporting, BaseOperator):
@@ -231,7 +232,7 @@ class SparkTableOperator(InTransaction, DetachedJobs, TableOperator):
 
     def has_log(self) -> bool:
         """Whether earlier tries may have left jobs there. Looking would make the folder of a table that is not."""
-        return self._timeline() is not None
+        return Warehouse(options=self.hook.storage_options).log_of(self.location()) is not None
 
     def on_kill(self) -> None:
         """Ends the app with all its processes and aborts its attempt, so that nothing of it can commit any

@@ -57,6 +57,7 @@ class DetachedJobs:
         def landed(self, txn_id: str | None) -> bool: ...
         def report(self, context: Mapping[str, Any], result: Any) -> Any: ...
         def report_error(self, error: BaseException) -> None: ...
+        def show_spark_ui(self, context: Mapping[str, Any], url: str | None) -> None: ...
 
     # --- submit and leave -------------------------------------------------------------------------------------
 
@@ -94,7 +95,7 @@ class DetachedJobs:
         submission = msgspec.structs.replace(submission, handle=handle)
         self._remember(context, submission)
         if not self.deferrable:
-            return self._wait_here(runner, submission, folder, job.txn_id)
+            return self._wait_here(context, runner, submission, folder, job.txn_id)
         self.log.info("Job %s is on its way; the task leaves its slot and waits in the triggerer.", job_id)
         self.defer(
             trigger=JobTrigger(submission=submission.to_dict(), poll_interval=self.poll_interval or _POLL_SECONDS),
@@ -141,7 +142,12 @@ class DetachedJobs:
         )
 
     def _wait_here(
-        self, runner: Runner, submission: Submission, folder: JobFolder, txn_id: str | None
+        self,
+        context: Mapping[str, Any],
+        runner: Runner,
+        submission: Submission,
+        folder: JobFolder,
+        txn_id: str | None,
     ) -> Outcome | None:
         watch = JobWatch(submission)
         while True:
@@ -154,6 +160,7 @@ class DetachedJobs:
                 event, line = watch.look(None), None
             if line is not None:
                 self.log.info("progress: %s", line)
+                self.show_spark_ui(context, watch.ui)
             if self._killed:
                 raise JobFailed(f"The task was killed while {self.program} ran; the app was ended.")
             if event is None and not runner.status(submission.handle).running and folder.outcome() is None:
