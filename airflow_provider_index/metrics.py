@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 from airflow_provider_index.compat import Stats, conf
@@ -141,6 +142,7 @@ def timing(name: str, seconds: float, **tags: str) -> None:
 
 def _send(kind: str, name: str, value: float, tags: Mapping[str, str]) -> None:
     told = {key: text for key, text in tags.items() if text}
+    prepare()
     try:
         if kind == "incr":
             Stats.incr(f"{PREFIX}.{name}", count=int(value), tags=told)
@@ -150,3 +152,15 @@ def _send(kind: str, name: str, value: float, tags: Mapping[str, str]) -> None:
             Stats.timing(f"{PREFIX}.{name}", value, tags=told)
     except (OSError, ValueError) as error:  # a collector that is gone, or a name that Airflow's settings refuse
         logger.warning("The metric %s.%s could not be sent: %s", PREFIX, name, error)
+
+
+@cache
+def prepare() -> None:
+    """Has this process send metrics as Airflow's settings say. Since Airflow 3.2 only the processes of tasks are set up
+    for it by themselves: neither triggers nor ``dag.test()`` are."""
+    try:
+        from airflow.sdk.observability.metrics.stats_utils import get_stats_factory
+    except ImportError:  # an older one, which needs no preparation
+        return
+    names = conf.getboolean("metrics", "legacy_names_on", fallback=True)
+    Stats.initialize(factory=get_stats_factory(), export_legacy_names=names)

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 from airflow.sdk import BaseSensorOperator, PokeReturnValue
 
+from airflow_provider_index import metrics
 from airflow_provider_index.compat import AirflowSensorTimeout, conf
 from airflow_provider_index.failures import as_airflow_error
 from airflow_provider_index.hooks.table_store import TableStoreHook
@@ -73,9 +74,10 @@ class TimelineSensor(BaseSensorOperator):
     def execute(self, context: Mapping[str, Any]) -> Any:
         try:
             if not self.deferrable:
-                return super().execute(context)
+                return self._wait(context)
             found = self.poke(context)
             if found.is_done:
+                self._count_wait(context)
                 return found.xcom_value
             trigger = self._trigger(context)
         except LakeIndexError as error:
@@ -84,6 +86,7 @@ class TimelineSensor(BaseSensorOperator):
 
     def execute_complete(self, context: Mapping[str, Any], event: Mapping[str, Any]) -> Any:
         """Goes on where the trigger has fired."""
+        self._count_wait(context)
         if event["status"] == "timeout":
             raise AirflowSensorTimeout(f"{self.task_id} has waited {self.timeout:g} s in vain.")
         if event["status"] == "error":
@@ -91,8 +94,23 @@ class TimelineSensor(BaseSensorOperator):
             raise as_airflow_error(error) from error
         return event["value"]
 
+    def _wait(self, context: Mapping[str, Any]) -> Any:
+        try:
+            found = super().execute(context)
+        except AirflowSensorTimeout:
+            self._count_wait(context)
+            raise
+        self._count_wait(context)
+        return found
+
+    def _count_wait(self, context: Mapping[str, Any]) -> None:
+        metrics.record_wait(self.task_type, self.table, time.time() - self._started(context))
+
+    def _started(self, context: Mapping[str, Any]) -> float:
+        return float(once(context, "sensor", time.time))
+
     def _trigger(self, context: Mapping[str, Any]) -> TimelineTrigger:
-        started = once(context, "sensor", time.time)
+        started = self._started(context)
         return self.trigger(
             context,
             table=self.table,

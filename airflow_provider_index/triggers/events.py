@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 from asgiref.sync import sync_to_async
 
+from airflow_provider_index import metrics
 from airflow_provider_index.assets import commit_event
 from airflow_provider_index.conditions import changes_rows, touches
 from airflow_provider_index.hooks.table_store import TableStoreHook
@@ -91,10 +92,12 @@ class TableEventTrigger(BaseEventTrigger):
                 failed = 0
             except LakeIndexError as error:
                 self.log.warning("%s", error)
+                self._count("watch_failures")
                 failed += 1
                 connected = False
                 payloads, now = [], mark
             for payload in payloads:
+                self._count("events")
                 yield TriggerEvent(payload)
                 sent_at = time.monotonic()
             first, mark = mark is None, now
@@ -102,6 +105,9 @@ class TableEventTrigger(BaseEventTrigger):
                 await memory.save(mark)
                 kept = mark
             await asyncio.sleep(min(self.poll_interval * 2 ** min(failed, 10), max(_LONGEST_PAUSE, self.poll_interval)))
+
+    def _count(self, name: str) -> None:
+        metrics.count(name, trigger=type(self).__name__, table=metrics.label(self.table))
 
     def connect(self) -> None:
         """Finds the table's log. :raises LakeIndexError: it is not there (yet)."""
