@@ -19,6 +19,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     examples = commands.add_parser("examples", help="print the folder of the example DAGs, or copy them")
     examples.add_argument("--copy-to", type=Path, metavar="FOLDER", help="copy them there; overwrites nothing")
+    examples.add_argument("subjects", nargs="*", help="only these: flights, maintenance, events, transactions …")
     check = commands.add_parser("check", help="try what obstore and Spark can reach of a connection's warehouse")
     check.add_argument("table_conn_id", help="a connection of type index_table_store")
     check.add_argument("--spark-conn-id", help="another Spark than the one that the connection names")
@@ -27,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if chosen.command == "check":
         return _check(chosen.table_conn_id, chosen.spark_conn_id, not chosen.no_spark)
     try:
-        lines = copy_examples(chosen.copy_to) if chosen.copy_to else [example_dags_folder()]
+        lines = copy_examples(chosen.copy_to, *chosen.subjects) if chosen.copy_to else [example_dags_folder()]
     except LakeIndexError as error:
         sys.stderr.write(f"{error}\n")
         return 1

@@ -101,7 +101,7 @@ def main() -> int:
 def airflow(work: Path, story: Story) -> Iterator[LocalAirflow]:
     """An Airflow on the example DAGs, not started yet; stopped at the end, whatever happens."""
     server = LocalAirflow(
-        folder(),
+        folder() / "flights",
         home=work / "airflow",
         connections={
             "index_table_store_default": {

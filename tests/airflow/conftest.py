@@ -11,8 +11,6 @@ import pytest
 
 from airflow_provider_index.examples import copy_examples
 from airflow_provider_index.testing import LocalAirflow
-from dags_examples import events, maintenance, transactions
-from dags_examples import windows as window_dags
 from dags_examples.demo.__main__ import DAGS
 from tests.airflow.database import database
 from tests.airflow.lake import SECRET, STORAGE_SECRET, Lake
@@ -38,9 +36,6 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
     shutil.copytree(HERE / "dags", dags, ignore=shutil.ignore_patterns("__pycache__"))
     # As a user has them: copied, with the connections and the Variable that they name.
     copy_examples(dags)
-    for more in (events, maintenance, transactions, window_dags):
-        folder = Path(more.__file__).parent
-        shutil.copytree(folder, dags / folder.name, ignore=shutil.ignore_patterns("_*"))
     local = {
         "spark.ui.enabled": "false",
         "spark.driver.host": "127.0.0.1",

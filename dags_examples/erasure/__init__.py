@@ -1,0 +1,1 @@
+"""Takes a person's rows out of a table, and out of every file."""

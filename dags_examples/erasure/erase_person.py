@@ -1,0 +1,58 @@
+"""Takes somebody's rows out of a table for good, by hand and after a person's approval.
+
+The rows are deleted by one commit, the table and its indexes are folded, so that no file of the newest version holds
+them any more, and older versions are expired and their files removed: nobody can read the rows back afterwards, nor go
+back to a version before.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from airflow.providers.standard.operators.hitl import ApprovalOperator
+from airflow.sdk import DAG, Param, task
+
+from airflow_provider_index.hooks.table_store import TableStoreHook
+from airflow_provider_index.operators import (
+    CleanTableOperator,
+    CompactIndexOperator,
+    CompactTableOperator,
+    IncrementalRefreshOperator,
+    WriteTableOperator,
+)
+
+HERE: dict[str, Any] = {"table": "{{ params.table }}", "table_conn_id": "index_table_store_default"}
+
+with DAG(
+    "erase_person",
+    params={
+        "table": Param("lake.trips", type="string", title="Table", description="A name below the warehouse."),
+        "where": Param("rider = 'r-17'", type="string", title="Rows", description="A SQL predicate on the table."),
+    },
+    max_active_runs=1,
+    render_template_as_native_obj=True,
+    tags=["erasure"],
+    doc_md=__doc__,
+):
+
+    @task
+    def indexes_of(table: str, by_key: bool) -> list[str]:
+        """The table's indexes: those that name rows by key are compacted, the others refreshed."""
+        head = TableStoreHook(HERE["table_conn_id"]).timeline(table).head
+        return [name for name, entry in head.indexes.items() if (entry.definition.addresses == "key") == by_key]
+
+    approved = ApprovalOperator(
+        task_id="approve",
+        subject="Erase rows of {{ params.table }} for good?",
+        body="All rows where {{ params.where }}. Older versions of the table are removed as well.",
+    )
+    delete = WriteTableOperator(task_id="delete", operation="delete", where="{{ params.where }}", **HERE)
+    fold = CompactTableOperator(task_id="fold", mode="full", **HERE)
+    compact = CompactIndexOperator.partial(task_id="fold_indexes", mode="full", **HERE).expand(
+        index=indexes_of.override(task_id="indexes_by_key")(HERE["table"], True)
+    )
+    refresh = IncrementalRefreshOperator.partial(task_id="refresh_indexes", **HERE).expand(
+        index=indexes_of.override(task_id="indexes_by_file")(HERE["table"], False)
+    )
+    clean = CleanTableOperator(task_id="clean", retain_versions=1, retain_hours=0, trigger_rule="none_failed", **HERE)
+    approved >> delete >> fold >> [compact, refresh] >> clean
