@@ -40,6 +40,21 @@ def get_provider_info() -> dict[str, Any]:
             }
         ],
         "extra-links": ["airflow_provider_index.links.SparkUILink", "airflow_provider_index.links.TablePageLink"],
+        "config": {
+            "lakeindex": {
+                "description": "The page that shows lake tables.",
+                "options": {
+                    "connections": _option(
+                        "Ids of table store connections that only a secrets backend knows, with commas between them. "
+                        "Those in Airflow's database and environment are found without."
+                    ),
+                    "page_resource": _option(
+                        "Name of a view; the right to read it then opens the page. Without, it is the right to read "
+                        "the connection whose tables are shown."
+                    ),
+                },
+            }
+        },
         "connection-types": [
             {
                 "connection-type": "index_table_store",
@@ -81,3 +96,7 @@ def _modules(*names: str) -> dict[str, Any]:
         "integration-name": _NAME,
         "python-modules": [f"airflow_provider_index.{name}" for name in names],
     }
+
+
+def _option(description: str) -> dict[str, Any]:
+    return {"description": description, "version_added": "0.1.0", "type": "string", "example": None, "default": ""}
