@@ -12,7 +12,7 @@ FOUND  := $(wildcard $(PATHS))
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check format bench model faults races differential postgresql pages clean
+.PHONY: help venv demo test check format bench model faults races clusters differential postgresql pages clean
 
 help:  ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|' 2>/dev/null \
@@ -55,6 +55,9 @@ faults: venv  ## Every call to the store, failed in every way
 
 races: venv  ## 8 processes x 200 commits on one table, on local disk and on S3
 	RACES=full $(PYTEST) tests/races --timeout=3600 $(TEST_ARGS)
+
+clusters: venv  ## Tests of tables and indexes once more, over a Spark Connect server
+	TESTS_OVER=connect $(PYTEST) tests/spark_apps/test_table.py tests/spark_apps/actions tests/spark_apps/indexes $(TEST_ARGS)
 
 differential: venv  ## 1,000 random histories against other engines (HISTORIES, MINUTES, SEEDS); goes on where it stopped
 	$(BIN)/python -m tests.differential

@@ -27,14 +27,22 @@ settings.load_profile("run")
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A session as a user would have it, but small: two threads, four shuffle partitions, no UI."""
+    """A session as a user would have it, but small: two threads, four shuffle partitions, no UI. With
+    ``TESTS_OVER=connect`` one over Spark Connect."""
     from pyspark.sql import SparkSession
 
     from spark_apps.environment import java_home
+    from tests.spark.clusters import connect_server
 
     home: Path = tmp_path_factory.mktemp("spark")
     os.environ["JAVA_HOME"] = str(java_home())
     os.environ["PYSPARK_PYTHON"] = sys.executable
+    if os.environ.get("TESTS_OVER") == "connect":
+        with connect_server(home) as server:
+            session = SparkSession.builder.remote(server.address).create()
+            yield session
+            session.stop()
+        return
     session = (
         SparkSession.builder.master("local[2]")
         .appName("tests")
