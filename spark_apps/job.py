@@ -89,6 +89,10 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
     format: int = FORMAT
 
 
+SPARK_UI = "Spark UI: "
+"""How an app's line begins that says where Spark's own page is."""
+
+
 class TaskGone(Exception):
     """Whoever was to hand over the job is not there any more."""
 

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from spark_apps.job import ErrorDocument, Job, Outcome, write_outcome
+from spark_apps.job import SPARK_UI, ErrorDocument, Job, Outcome, write_outcome
 from spark_apps.redaction import redact_outcome, secrets_of
 from spark_apps.storage.errors import AttemptAborted, LakeIndexError, StorageError
 from spark_apps.storage.store import Store
@@ -86,6 +86,8 @@ class Reporting:
     def watch(self, spark: SparkSession) -> None:
         """Tells of the progress of this session's tasks from here on."""
         self._ui = self.tasks.follow(spark)
+        if self._ui:
+            log.info("%s%s", SPARK_UI, self._ui)
 
     def finish(self, outcome: Outcome) -> bool:
         """Says how the app ended, to whoever is to hear it. Said once; returns whether this was the time."""

@@ -254,6 +254,7 @@ class SparkTableOperator(InTransaction, DetachedJobs, TableOperator):
                 return self.submit_detached(context, runner, job)
             self._handle = runner.submit(job)
             while (status := runner.status(self._handle)).running:
+                self.show_spark_ui(context, status.ui)
                 time.sleep(self.poll_interval or 1.0)
         finally:
             runner.close()

@@ -21,11 +21,13 @@ class JobStatus:
         wrote.
     :param outcome: what the app answered, once it has ended and if the runner is who heard it. The answer of
         a detached app lies in its job folder, where the operator reads it.
+    :param ui: address of Spark's own page, once the app has said where it is.
     """
 
     running: bool
     detail: str = ""
     outcome: Outcome | None = None
+    ui: str = ""
 
 
 class Runner(Protocol):

@@ -30,7 +30,7 @@ from airflow_provider_index.runners.base import JobStatus
 from airflow_provider_index.runners.settings import SparkSettings
 from spark_apps import environment
 from spark_apps.bundle import Bundle, make_bundle
-from spark_apps.job import Job, encode_job, read_outcome
+from spark_apps.job import SPARK_UI, Job, encode_job, read_outcome
 from spark_apps.storage.errors import InvalidInput, SparkMissing
 from spark_apps.version import __version__
 
@@ -61,6 +61,7 @@ class SparkSubmitRunner:
         self._process: subprocess.Popen[str] | None = None
         self._folder: Path | None = None
         self._lifeline: int | None = None
+        self._ui = ""
         self._tail: deque[str] = deque(maxlen=20)
         self._threads: list[threading.Thread] = []
 
@@ -86,7 +87,7 @@ class SparkSubmitRunner:
             raise ProcessLookupError("The process that supervised this task is gone; its Spark app was ended.")
         code = self._process.poll()
         if code is None:
-            return JobStatus(running=True, detail=self._tail[-1] if self._tail else "")
+            return JobStatus(running=True, detail=self._tail[-1] if self._tail else "", ui=self._ui)
         for thread in self._threads:
             thread.join(timeout=2)
         said = "" if code == 0 else f": {self._last_words()}"
@@ -219,6 +220,8 @@ class SparkSubmitRunner:
             if text:
                 self._tail.append(text)
                 self._log.info("%s", text)
+                _, said, address = text.partition(SPARK_UI)
+                self._ui = address.strip() if said else self._ui
 
     def _last_words(self) -> str:
         return " | ".join(list(self._tail)[-5:]) or "it said nothing"
