@@ -23,6 +23,7 @@ from airflow_provider_index.operators.base import SparkTableOperator
 from spark_apps.storage.errors import InvalidInput, StorageError
 from spark_apps.timeline import maintenance
 from spark_apps.timeline.maintenance import SkippedWork
+from spark_apps.timeline.model import Receipt
 from spark_apps.timeline.warehouse import Warehouse
 
 OFF_VARIABLE = "index_maintenance_off"
@@ -170,6 +171,10 @@ class MaintainTableOperator(SparkTableOperator):
     def transactions(self, txn_id: str) -> list[str]:
         # A comparison has no commit to be found by, so with one among the steps a retry always asks the app.
         return [f"{txn_id}.{number}" for number in range(1, len(self.steps) + 1)]
+
+    def _hand_on(self, receipts: list[Receipt]) -> Any:
+        found = super()._hand_on(receipts)
+        return found if isinstance(found, list) else [found]
 
     def work(self, context: Mapping[str, Any]) -> Any:
         if self.until is not None and time.time() > self.until:

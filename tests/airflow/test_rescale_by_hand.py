@@ -1,0 +1,69 @@
+"""The rescale by hand on a real scheduler: what the person sees who is to approve it, a reject, and an approval."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spark_apps import IndexedTable
+from tests.airflow.lake import Lake
+
+DDL = "id bigint, dt string, city string"
+
+
+@pytest.fixture(scope="module")
+def lines(lake: Lake, spark: Any) -> Path:
+    for name in ("kept", "rescaled"):
+        table = IndexedTable.create(spark, lake.warehouse / "lines" / name, DDL, ["id"], ["dt"], buckets=1)
+        table.upsert(spark.sql("SELECT id, concat('d', id % 2) AS dt, concat('c', id % 7) AS city FROM range(60)"))
+    return lake.warehouse / "lines"
+
+
+def asked(lake: Lake, table: str) -> str:
+    """A run that has come to wait for a person."""
+    conf = {"table": table, "expressions": "dt=d1,4", "partitions": ["dt=d1"]}
+    run_id = lake.client.trigger("rescale_by_hand", conf)
+    states = frozenset({"awaiting_input", "deferred", "failed", "skipped", "upstream_failed"})
+    state = lake.client.wait_for_task("rescale_by_hand", run_id, "approve", states, timeout=300)
+    assert state in ("awaiting_input", "deferred"), lake.client.task_states("rescale_by_hand", run_id)
+    return run_id
+
+
+def test_given_a_reject_when_the_run_ends_then_no_commit_was_made_and_no_window_opened(lake: Lake, lines: Path) -> None:
+    before = sorted(path for path in (lines / "kept").rglob("*") if path.is_file())
+    run_id = asked(lake, "lines.kept")
+    form = lake.client.asked("rescale_by_hand", run_id, "approve")
+    assert form["subject"] == "Rescale lines.kept?" and form["options"] == ["Approve", "Reject"]
+    assert "before     1 buckets" in form["body"] and "after      4 buckets" in form["body"] and "█" in form["body"]
+    assert lake.client.xcom("rescale_by_hand", run_id, "preview", "svg").startswith("<svg")
+
+    lake.client.answer("rescale_by_hand", run_id, "approve", "Reject")
+    report = lake.client.wait("rescale_by_hand", run_id, timeout=600)
+    assert report.state == "success"
+    assert {state for task, state in report.tasks.items() if task.startswith("quiet.")} == {"skipped"}
+    assert sorted(path for path in (lines / "kept").rglob("*") if path.is_file()) == before
+
+
+def test_given_an_approval_when_the_run_ends_then_the_partition_has_its_count_the_rows_stayed_and_the_window_is_closed(
+    lake: Lake, lines: Path, spark: Any
+) -> None:
+    run_id = asked(lake, "lines.rescaled")
+    timeline = lake.timeline("lines/rescaled")
+    assert not timeline.head.windows  # nothing waits for a person while writers are kept out
+    version = timeline.head.version
+    rows = sorted(map(str, IndexedTable.load(spark, lines / "rescaled").read().collect()))
+
+    lake.client.answer("rescale_by_hand", run_id, "approve", "Approve")
+    report = lake.client.wait("rescale_by_hand", run_id, timeout=400)
+    assert report.state == "success", lake.client.describe(report)
+    timeline.refresh()
+    assert [commit.operation for commit in timeline.commits(after=version)] == [
+        "open_window",
+        "rescale",
+        "close_window",
+    ]
+    table = IndexedTable.load(spark, lines / "rescaled")
+    assert {path: info.buckets for path, info in table.partitions.items()} == {"dt=d0": 1, "dt=d1": 4}
+    assert sorted(map(str, table.read().collect())) == rows
