@@ -1,0 +1,192 @@
+"""A deferrable operator with its trigger, a real ``spark-submit`` and a real table, without a scheduler: what passes
+between the three, and what follows when the driver dies."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import TaskDeferred
+
+from airflow_provider_index.compat import AirflowFailException
+from airflow_provider_index.operators import CleanTableOperator, VerifyIndexOperator, WriteTableOperator
+from airflow_provider_index.runners import processes
+from airflow_provider_index.sensors import IndexFreshnessSensor
+from spark_apps.job import ErrorDocument, Outcome
+from spark_apps.storage.errors import JobFailed
+from spark_apps.storage.store import Store
+from spark_apps.timeline.creation import create_table
+from spark_apps.timeline.jobs import JobFolder, list_jobs
+from spark_apps.timeline.log import Timeline
+from spark_apps.timeline.model import Field, TableDefinition
+from spark_apps.timeline.transactions import begin, live_attempts_of
+
+pytestmark = pytest.mark.slow
+
+SECRET = "planted-c03a55"
+SLOW = "SELECT id, concat('', reflect('java.lang.Thread', 'sleep', bigint(${spark.slow.millis}))) AS note FROM range(1)"
+TABLE = TableDefinition("t", (Field("id", "bigint"), Field("note", "string")), ("id",), ())
+
+
+class Memory(dict[str, Any]):
+    """Airflow's task state store, as far as the operators use it."""
+
+    def set(self, key: str, value: Any) -> None:
+        self[key] = json.loads(json.dumps(value))
+
+
+class Instance:
+    dag_id, run_id, task_id, map_index, max_tries = "dag", "run", "task", -1, 1
+
+    def __init__(self, try_number: int) -> None:
+        self.try_number = try_number
+
+    def xcom_push(self, key: str, value: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def memory() -> Memory:
+    return Memory()
+
+
+@pytest.fixture
+def timeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Timeline:
+    conf = {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.hadoop.planted.password": SECRET}
+    spark = {"conn_type": "spark", "host": "local[1]", "extra": {"conf": conf, "driver-logs": str(tmp_path / "logs")}}
+    lake = {"conn_type": "index_table_store", "extra": {"warehouse": str(tmp_path), "spark_conn_id": "spark_here"}}
+    monkeypatch.setenv("AIRFLOW_CONN_LAKE", json.dumps(lake))
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_HERE", json.dumps(spark))
+    return create_table(Store(tmp_path / "t"), TABLE)[0]
+
+
+def write(seconds: float = 0, **fields: Any) -> WriteTableOperator:
+    conf = {"spark.slow.millis": str(int(1000 * seconds))}
+    return WriteTableOperator(
+        task_id="task",
+        table="t",
+        table_conn_id="lake",
+        sql=SLOW,
+        conf=conf,
+        deferrable=True,
+        poll_interval=0.2,
+        **fields,
+    )
+
+
+def context(memory: Memory, try_number: int = 1) -> dict[str, Any]:
+    return {"ti": Instance(try_number), "task_state_store": memory}
+
+
+def deferred(operator: WriteTableOperator, given: Mapping[str, Any]) -> TaskDeferred:
+    with pytest.raises(TaskDeferred) as caught:
+        operator.execute(given)
+    return caught.value
+
+
+def waited(task: TaskDeferred, meanwhile: Callable[[], object] = lambda: None) -> Any:
+    """What the trigger fires, made anew from what Airflow would store of it."""
+    _, kwargs = task.trigger.serialize()
+    stored = type(task.trigger)(**json.loads(json.dumps(kwargs)))
+
+    async def fire() -> Any:
+        other = asyncio.create_task(asyncio.to_thread(meanwhile))
+        async for event in stored.run():
+            await other
+            return event.payload
+
+    return asyncio.run(asyncio.wait_for(fire(), 240))
+
+
+def resumed(operator: WriteTableOperator, given: Mapping[str, Any], task: TaskDeferred, event: Any) -> Any:
+    return getattr(operator, task.method_name)(given, event=event, **json.loads(json.dumps(task.kwargs)))
+
+
+def test_a_driver_that_was_killed_is_found_dead_its_attempt_ended_and_the_next_try_commits_once(
+    timeline: Timeline, memory: Memory
+) -> None:
+    first = write(600, silent_seconds=12)
+    task = deferred(first, context(memory))
+    txn_id = task.kwargs["txn_id"]
+    group = json.loads(task.kwargs["submission"]["handle"])["pid"]
+    assert SECRET not in json.dumps([task.trigger.serialize()[1], task.kwargs, memory])
+    killed = []
+
+    def kill_once_it_is_at_work() -> None:
+        while timeline.refresh() and not live_attempts_of(timeline, txn_id):
+            time.sleep(0.1)
+        os.killpg(group, signal.SIGKILL)
+        killed.append(time.monotonic())
+
+    event = waited(task, kill_once_it_is_at_work)
+
+    assert event == {"status": "dead"}
+    assert time.monotonic() - killed[0] < 12 + 5 + 3  # the silence, a beat before the kill, the machine
+    with pytest.raises(JobFailed, match="no sign of life for 12 s"):
+        resumed(first, context(memory), task, event)
+    assert timeline.refresh().is_aborted(txn_id, 1)
+    assert not processes.members(group)
+
+    second = write(0)
+    again = deferred(second, context(memory, 2))
+    receipt = resumed(second, context(memory, 2), again, waited(again))
+
+    assert (receipt["txn_id"], receipt["attempt"]) == (txn_id, 2)
+    assert [
+        commit.attempt for commit in timeline.commits(until=timeline.refresh().version) if commit.txn_id == txn_id
+    ] == [2]
+    assert write(0).execute(context(memory, 3)) == receipt
+
+
+def started(timeline: Timeline, job_id: str, memory: Memory) -> dict[str, Any]:
+    """What the operator hands on when it defers, for a job that these tests play."""
+    JobFolder(timeline.store, job_id).want()
+    return {"submission": {"job_id": job_id, "jobs_at": timeline.store.uri, "table_conn_id": "lake"}, "txn_id": "x"}
+
+
+def test_an_error_of_the_app_comes_back_as_its_own_and_fails_the_task_at_once_where_a_retry_is_no_help(
+    timeline: Timeline, memory: Memory
+) -> None:
+    for name, expected in (("KeysExist", AirflowFailException), ("ConcurrentWrite", Exception)):
+        handed = started(timeline, "x.1.aa", memory)
+        folder = JobFolder(timeline.store, "x.1.aa")
+        folder.finish(Outcome("error", error=ErrorDocument(name, "5 keys exist.", "Nothing was changed.")))
+        with pytest.raises(expected, match=r"5 keys exist\. Nothing was changed\.") as caught:
+            write().execute_complete(context(memory), event={"status": "done"}, **handed)
+        assert (type(caught.value).__name__ == name) == (name == "ConcurrentWrite")
+        assert list_jobs(timeline.store) == {}
+
+
+def test_a_commit_counts_though_its_app_died_before_it_could_say_so(timeline: Timeline, memory: Memory) -> None:
+    handed = started(timeline, "x.1.aa", memory)
+    receipt = begin(timeline, operation="upsert", txn_id="x").commit(())
+
+    told = write().execute_complete(context(memory), event={"status": "dead"}, **handed)
+
+    assert told["version"] == receipt.version
+
+
+def test_a_report_of_work_that_commits_nothing_is_handed_on(timeline: Timeline, memory: Memory) -> None:
+    handed = {**started(timeline, "x.1.aa", memory), "txn_id": None}
+    JobFolder(timeline.store, "x.1.aa").finish(Outcome("report", {"by_city": {"ok": True}}))
+    verify = VerifyIndexOperator(task_id="v", table="t", table_conn_id="lake", deferrable=True)
+
+    told = verify.execute_complete(context(memory), event={"status": "done"}, **handed)
+
+    assert told == {"by_city": {"ok": True}}
+
+
+def test_airflows_default_makes_operators_and_sensors_deferrable(monkeypatch: pytest.MonkeyPatch) -> None:
+    shared: dict[str, Any] = {"table": "t", "table_conn_id": "lake"}
+    monkeypatch.setenv("AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE", "True")
+    assert WriteTableOperator(task_id="a", sql="SELECT 1", **shared).deferrable
+    assert CleanTableOperator(task_id="b", **shared).deferrable
+    assert IndexFreshnessSensor(task_id="c", index="x", **shared).deferrable
+    assert not WriteTableOperator(task_id="d", sql="SELECT 1", deferrable=False, **shared).deferrable
