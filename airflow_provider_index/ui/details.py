@@ -108,7 +108,7 @@ def read_detail(lake: Lake, asked: str, look: Look, many: Readers) -> Detail:
     """
     table, store = lake.find(asked)
     timeline = Timeline.load(store)
-    live, more = _live(timeline)
+    live, more = _live(timeline, many)
     state = timeline.head
     statistics = table_statistics(state)
     now = time.time()
@@ -150,18 +150,20 @@ def together(many: Readers, calls: Iterable[Callable[[], Any]]) -> list[Any]:
     return [future.result(0) for future in futures]
 
 
-def _live(timeline: Timeline) -> tuple[list[Live], int]:
+def _live(timeline: Timeline, many: Readers) -> tuple[list[Live], int]:
     """The newest attempts that may still commit, and how many more there are."""
     requests = sorted(live_requests(timeline), key=lambda one: one.requested_at, reverse=True)
-    found = []
-    for requested in requests[:MOST_TRANSACTIONS]:
-        try:
-            beat = read_heartbeat(timeline, requested.txn_id, requested.attempt)
-        except (StorageError, msgspec.DecodeError) as error:
-            logger.info("No sign of life of %s could be read: %s", requested.txn_id, error)
-            beat = None
-        found.append(Live(requested, beat))
-    return found, max(0, len(requests) - MOST_TRANSACTIONS)
+    shown = requests[:MOST_TRANSACTIONS]
+    beats = together(many, [partial(_beat, timeline, requested) for requested in shown])
+    return [Live(*both) for both in zip(shown, beats, strict=True)], len(requests) - len(shown)
+
+
+def _beat(timeline: Timeline, requested: Requested) -> Heartbeat | None:
+    try:
+        return read_heartbeat(timeline, requested.txn_id, requested.attempt)
+    except (StorageError, msgspec.DecodeError) as error:
+        logger.info("No sign of life of %s could be read: %s", requested.txn_id, error)
+        return None
 
 
 def _last_plans(store: Store) -> list[TablePlan]:
