@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from airflow_provider_index.connection_forms import runner_form
+
 _NAME = "Lake table indexes"
 _OPERATORS = (
     "cleaning",
@@ -30,7 +32,7 @@ def get_provider_info() -> dict[str, Any]:
         "operators": [_modules(*(f"operators.{name}" for name in _OPERATORS))],
         "sensors": [_modules("sensors.timeline", "sensors.windows")],
         "triggers": [_modules("triggers.timeline", "triggers.jobs", "triggers.events", "triggers.windows")],
-        "hooks": [_modules("hooks.table_store")],
+        "hooks": [_modules("hooks.table_store", "hooks.index_runner")],
         "asset-uris": [
             {
                 "schemes": ["lakeindex"],
@@ -82,11 +84,12 @@ def get_provider_info() -> dict[str, Any]:
                     },
                     "spark_conn_id": {
                         "label": "Spark connection",
-                        "description": "Id of the connection of type Spark whose cluster works on these tables.",
+                        "description": "Id of the connection (Spark or Index runner) whose Spark works on these tables.",
                         "schema": {"type": ["string", "null"], "default": "spark_default"},
                     },
                 },
-            }
+            },
+            runner_form(),
         ],
     }
 

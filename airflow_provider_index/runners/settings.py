@@ -6,6 +6,7 @@ set up keeps working; it is only read here, and a connection that is missing is 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -60,7 +61,7 @@ class SparkSettings:
 
     @classmethod
     def from_connection(cls, connection: Any) -> SparkSettings:
-        """Reads an Airflow connection of type ``spark`` or ``spark_connect``.
+        """Reads an Airflow connection of type ``index_runner``, ``spark`` or ``spark_connect``.
 
         Beside the provider's own fields (``deploy-mode``, ``queue``, ``namespace``, ``principal``,
         ``keytab``, ``spark-binary``; ``use_ssl``) the extra may hold ``conf``, ``environment`` and ``runner_options``
@@ -165,6 +166,12 @@ OPTIONS = (
 
 def _object(connection: Any, name: str) -> dict[str, Any]:
     found = connection.extra_dejson.get(name) or {}
+    if isinstance(found, str):
+        # A form knows no objects, only their text.
+        try:
+            found = json.loads(found)
+        except ValueError:
+            found = None
     if not isinstance(found, dict):
         raise InvalidInput(
             f"{name!r} in the extra of the Spark connection {connection.conn_id!r} is not an object.",
@@ -176,12 +183,13 @@ def _object(connection: Any, name: str) -> dict[str, Any]:
 def _master(connection: Any) -> tuple[str, dict[str, str]]:
     """The master, and the parameters of a Spark Connect address."""
     host = connection.host or ""
+    plain = connection.conn_type in ("spark", "index_runner")
     if connection.conn_type == "spark_connect":
         host = CONNECT + host.removeprefix(CONNECT)
     # A connection made from a URI keeps its scheme as the type, one made in the form has all in the host.
-    elif connection.conn_type == "spark" and host and ("://" in host or not connection.port):
+    elif plain and host and ("://" in host or not connection.port):
         pass
-    elif connection.conn_type == "spark" and not host:
+    elif plain and not host:
         host = "local[*]"
     else:
         host = f"{connection.conn_type}://{host}"

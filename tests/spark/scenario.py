@@ -25,7 +25,7 @@ def scenario(spark: Any, job: Job) -> Any:
         "steps": steps,
         "rows": sorted(list(row) for row in table.read().collect()),
         "found": sorted(row[0] for row in table.read(where="city = 'oslo'", columns=["id"]).collect()),
-        "index": plan.index,
+        "considered": sorted({*(use.name for use in plan.indexes), *plan.not_used}),
         "buckets": {path: entry.buckets for path, entry in table.partitions.items()},
         "workers": sorted({row[0] for row in spark.range(2).mapInArrow(_where, "at string").collect()}),
         "spark": f"{type(spark).__module__.split('.')[2]} {spark.version}",

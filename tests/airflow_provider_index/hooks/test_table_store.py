@@ -70,7 +70,7 @@ def test_storage_options_that_are_no_object_are_refused_without_showing_them(
 
 def test_the_connection_can_be_tried_from_the_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     connect(monkeypatch, "lake", extra={"warehouse": str(tmp_path)})
-    assert TableStoreHook("lake").test_connection() == (True, f"{tmp_path} can be reached")
+    assert TableStoreHook("lake").test_connection() == (True, f"{tmp_path} can be listed, written and read by obstore.")
 
     connect(monkeypatch, "lake")
     assert TableStoreHook("lake").test_connection()[0] is False

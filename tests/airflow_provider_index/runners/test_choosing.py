@@ -74,6 +74,7 @@ def test_a_runner_that_cannot_be_is_refused_by_name(master: str, runner: str, sa
     [
         ("spark", {"host": "sc://h", **ASKED}),
         ("spark_connect", {"host": "h", **ASKED}),
+        ("index_runner", {"host": "sc://h", **ASKED}),
         ("spark", {"host": f"sc://h:15002/;user_id=ann;use_ssl=true;token={SECRET}"}),
     ],
 )
@@ -83,6 +84,14 @@ def test_an_address_of_spark_connect_keeps_its_token_apart(conn_type: str, field
     assert told.master == "sc://h:15002"
     assert told.remote == f"sc://h:15002/;user_id=ann;use_ssl=true;token={SECRET}"
     assert SECRET not in repr(told)
+
+
+def test_a_form_gives_objects_as_text() -> None:
+    told = settings("index_runner", host="local[2]", extra_dejson={"conf": '{"spark.x": true}', "environment": ""})
+
+    assert (told.master, dict(told.conf), dict(told.environment)) == ("local[2]", {"spark.x": "true"}, {})
+    with pytest.raises(InvalidInput, match=r"'conf'.*not an object"):
+        settings("index_runner", extra_dejson={"conf": "spark.x=1"})
 
 
 def test_conf_options_and_environment_pass_through() -> None:

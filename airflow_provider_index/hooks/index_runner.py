@@ -1,0 +1,44 @@
+"""A Spark connection with a form for all that this package can be told of it.
+
+The connection of Airflow's Spark provider does as well; its form asks for less, and the rest goes into its extra.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from airflow.sdk import BaseHook
+
+from airflow_provider_index.runners.settings import SparkSettings
+
+
+class IndexRunnerHook(BaseHook):
+    """Says which Spark works on tables, and by which runner.
+
+    :param spark_conn_id: id of a connection of type ``index_runner`` (or ``spark``, ``spark_connect``).
+    """
+
+    conn_name_attr = "spark_conn_id"
+    default_conn_name = "index_runner_default"
+    conn_type = "index_runner"
+    hook_name = "Index runner (Spark)"
+
+    def __init__(self, spark_conn_id: str = default_conn_name, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.spark_conn_id = spark_conn_id
+
+    def get_conn(self) -> SparkSettings:
+        """The settings of the connection. :raises InvalidInput: for what cannot be."""
+        return SparkSettings.from_connection(self.get_connection(self.spark_conn_id))
+
+    def test_connection(self) -> tuple[bool, str]:
+        """Whether the connection can be understood and its runner made; starts nothing."""
+        from airflow_provider_index.runners.choosing import make_runner
+        from spark_apps.storage.errors import LakeIndexError
+
+        try:
+            settings = self.get_conn()
+            runner = make_runner(settings, self.log)
+        except LakeIndexError as error:
+            return False, str(error)
+        return True, f"{type(runner).__name__} would submit to {settings.master}; nothing was started"
