@@ -84,7 +84,7 @@ def get_provider_info() -> dict[str, Any]:
                     },
                     "spark_conn_id": {
                         "label": "Spark connection",
-                        "description": "Id of the connection (Spark or Index runner) whose Spark works on these tables.",
+                        "description": "Connection (Spark or Index runner) whose Spark works on these tables.",
                         "schema": {"type": ["string", "null"], "default": "spark_default"},
                     },
                 },
