@@ -49,7 +49,7 @@ def imported(folder: str) -> dict[str, str]:
 REQUIRED = distributions(CONFIG["options"]["install_requires"])
 EXTRAS = {name: distributions(text) for name, text in CONFIG["options.extras_require"].items()}
 DEMO = REQUIRED | EXTRAS["spark"] | EXTRAS["jdk"] | EXTRAS["lake"] | EXTRAS["demo"]
-TEST = DEMO | EXTRAS["test"]
+TEST = DEMO | EXTRAS["openlineage"] | EXTRAS["test"]
 
 # What comes with a declared one, as a part of it or as what it is built on.
 BROUGHT_ALONG = {
@@ -71,13 +71,15 @@ BROUGHT_ALONG = {
     "botocore": "moto",
     "boto3": "moto",
     "requests": "moto",
+    "openlineage-python": "apache-airflow-providers-openlineage",
+    "openlineage-integration-common": "apache-airflow-providers-openlineage",
 }
 
 
 @pytest.mark.parametrize(
     ("folder", "declared"),
     [
-        ("airflow_provider_index", REQUIRED),
+        ("airflow_provider_index", REQUIRED | EXTRAS["lake"] | EXTRAS["openlineage"]),
         ("spark_apps", REQUIRED | EXTRAS["spark"] | EXTRAS["jdk"] | EXTRAS["lake"]),
         ("dags_examples", DEMO),
         ("tests", TEST),
