@@ -27,7 +27,7 @@ from spark_apps.storage.errors import (
 from spark_apps.timeline import checkpoints, cleaning, creation, log, publish, sidecars, state
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.transactions import abort, resume
-from tests.simulation import work
+from tests.simulation import staged, work
 from tests.simulation.checker import Violation
 from tests.simulation.reading import check_all
 from tests.simulation.store import (
@@ -141,6 +141,18 @@ def write_in_stages(job: work.Job) -> None:
     work.upsert_in_stages(job, "s", A, {"1": None, "2": 9})
 
 
+def transaction_of_tasks(job: work.Job) -> None:
+    effect(job.world, "t", A, {"1": None, "2": 9, "4": 4})
+    staged.transaction_of_tasks(job, "t", A, {"1": None, "2": 9, "4": 4}, twice=True)
+
+
+def rolled_back_beside_another(job: work.Job) -> None:
+    staged.rolled_back(job, "t", A, {"1": 5})
+    with pytest.raises(AttemptAborted):
+        resume(job.timeline, "t", job.attempt or 1)
+    write(job)
+
+
 def compact_and_refresh(job: work.Job) -> None:
     for operation, txn, *rest in (
         (work.compact, "c", A, "0"),
@@ -240,6 +252,8 @@ SCENARIOS = (
     Scenario("write, the retry ends the first attempt", some_rows, write_fenced, ("w",)),
     Scenario("write with a sidecar", some_rows, write, ("w",)),
     Scenario("write and two index stages", some_rows, write_in_stages, ("s",)),
+    Scenario("transaction of tasks, each tried twice", some_rows, transaction_of_tasks, ("t",)),
+    Scenario("transaction rolled back beside another write", some_rows, rolled_back_beside_another, ("w",)),
     Scenario("compact, refresh and compact the index", some_rows, compact_and_refresh, ("c", "r", "ci")),
     Scenario("window with rescale", with_a_writer_at_work, rescale_in_window,
              ("rescale.open", "rescale", "rescale.close")),

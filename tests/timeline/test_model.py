@@ -29,7 +29,7 @@ from spark_apps.storage.errors import (
     WindowError,
 )
 from spark_apps.timeline import checkpoints, cleaning, files, log, publish, windows
-from tests.simulation import work
+from tests.simulation import staged, work
 from tests.simulation.actors import Actor
 from tests.simulation.checker import Violation
 from tests.simulation.reading import check_all
@@ -105,6 +105,15 @@ class Histories(RuleBasedStateMachine):
         txn = self.world.name("stages")
         self.world.effects[txn] = work.changing(partition, changes)
         self._intend(number, txn, lambda job: work.upsert_in_stages(job, txn, partition, changes), calls)
+
+    @rule(number=actors, partition=partitions, changes=changes, twice=st.booleans(), calls=calls)
+    def transaction_of_tasks(
+        self, number: int, partition: str, changes: work.Changes, twice: bool, calls: Calls
+    ) -> None:
+        txn = self.world.name("tasks")
+        self.world.effects[txn] = work.changing(partition, changes)
+        operation = partial(staged.transaction_of_tasks, txn=txn, partition=partition, changes=changes, twice=twice)
+        self._intend(number, txn, operation, calls)
 
     @rule(number=actors, partition=partitions, key=keys, calls=calls)
     def increment(self, number: int, partition: str, key: str, calls: Calls) -> None:
@@ -359,6 +368,11 @@ def _compaction_ordered_by_its_publishing_version(patch: pytest.MonkeyPatch) -> 
     patch.setattr(files.DataFile, "of", late)
 
 
+def _index_told_of_staged_rows_that_may_change(patch: pytest.MonkeyPatch) -> None:
+    """A stage that was made from staged rows does not hold on to their file groups until the commit."""
+    patch.setattr(staged, "index_task", partial(staged.index_task, locks=False))
+
+
 # Each with the words of the violation that it must be found by: any other failure is another bug.
 PLANTED = (
     (_read_back_skipped, "was told that nothing was changed, but it is version"),
@@ -368,6 +382,7 @@ PLANTED = (
     (_cleaner_takes_staged_files, "was deleted and its attempt may still commit"),
     (_abort_not_seen, "after it was aborted"),
     (_compaction_ordered_by_its_publishing_version, "the log says"),
+    (_index_told_of_staged_rows_that_may_change, "and lacks key"),
 )
 
 
