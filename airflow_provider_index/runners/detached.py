@@ -56,7 +56,7 @@ class DetachedSparkSubmitRunner(SparkSubmitRunner):
         _remove_old(logs)
         name = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{job.job_id or job.program}"
         self._path = logs / f"{name}.log"
-        scratch = logs / f".{name}"
+        scratch = _scratch_of(self._path)
         scratch.mkdir(mode=0o700)
         try:
             self._path.touch(mode=0o600, exist_ok=False)
@@ -93,8 +93,11 @@ class DetachedSparkSubmitRunner(SparkSubmitRunner):
         if not handle:
             return self._end()
         where = _read(handle)
-        if where.host == processes.this_host() and _is_there(where):
+        if where.host != processes.this_host():
+            return
+        if _is_there(where):
             processes.end_group(where.pid, self.polite_seconds)
+        shutil.rmtree(_scratch_of(Path(where.log)), ignore_errors=True)
 
     def close(self) -> None:
         """The driver runs on."""
@@ -151,6 +154,11 @@ def last_lines_of(handle: str) -> str:
     if where.host != processes.this_host():
         return f"The driver's lines are in {where.log} on {host}."
     return f"The last lines of the driver, of {where.log} on {host}:\n{last_lines(where.log)}"
+
+
+def _scratch_of(log: Path) -> Path:
+    """The folder in which the driver of that log works. It takes it away at its end, or who ends it does."""
+    return log.with_name(f".{log.stem}")
 
 
 def _read(handle: str) -> Handle:

@@ -150,6 +150,7 @@ def test_a_driver_is_found_and_ended_by_its_handle_and_shows_no_secret_meanwhile
     until_gone([process.pid for process in group], 5)
     status = second.status(handle)
     assert not status.running and "the app is at work" in status.detail
+    assert [path.suffix for path in (tmp_path / "logs").iterdir()] == [".log"]
 
 
 def test_a_spark_submit_that_fails_at_once_tells_its_last_lines(bundle: Bundle, tmp_path: Path) -> None:
