@@ -95,6 +95,7 @@ def connect_server(home: Path, token: str | None = None) -> Iterator[ConnectServ
     }
     if token is not None:
         conf["spark.connect.authenticate.token"] = token
+    home.mkdir(parents=True, exist_ok=True)
     properties = home / "server.conf"
     properties.write_text("".join(f"{key} {value}\n" for key, value in conf.items()))
     log = home / "connect.log"
