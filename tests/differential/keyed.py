@@ -158,6 +158,9 @@ class Keyed:
         model = self.model
         self.ask.everything(self.table, list(model.rows.values()), self.told)
         self.ask.some(self.table, list(model.rows.values()), model.names, model.types, self.told, self.questions)
+        blocks = sorted({info.columns[0] for info in self.table.indexes.values() if info.kind == "compact"})
+        if blocks and model.rows:
+            self.ask.about(self.table, list(model.rows.values()), model.names, model.types, self.told, blocks[0])
         if last or self.rng.random() < 0.2:
             version = self.rng.choice(sorted(model.versions))
             old = IndexedTable.load(self.spark, self.path, version=version)
