@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from spark_apps.environment import DISTRIBUTION, check_app_environment
 from spark_apps.job import Job
@@ -26,7 +27,10 @@ if TYPE_CHECKING:
 log = logging.getLogger("spark_apps")
 
 REMOTE = "spark.remote"
-"""In :attr:`Job.spark_conf`: the address of a Spark Connect server, token included."""
+"""In :attr:`Job.spark_conf`: the address of a Spark Connect server."""
+
+TOKEN = "spark.connect.authenticate.token"
+"""In :attr:`Job.spark_conf`: what that server asks for, apart from its address since it is a secret."""
 
 _KEYS = {f"spark.hadoop.fs.s3a.{name}" for name in ("access.key", "secret.key", "session.token")}
 _PROVIDER = "spark.hadoop.fs.s3a.aws.credentials.provider"
@@ -128,7 +132,9 @@ def _connect(job: Job) -> SparkSession:
     from pyspark.sql import SparkSession
 
     conf = dict(job.spark_conf)
-    remote = conf.pop(REMOTE)
+    remote, token = conf.pop(REMOTE), conf.pop(TOKEN, None)
+    if token is not None:
+        remote += f"{';' if ';' in remote else '/;'}token={quote(token, safe='')}"
     shown = _URL_SECRET.sub(r"\1***", remote)
     try:
         spark = SparkSession.builder.remote(remote).create()

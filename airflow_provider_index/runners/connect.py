@@ -24,7 +24,8 @@ from spark_apps.job import Job
 from spark_apps.storage.errors import InvalidInput
 
 REMOTE = "spark.remote"
-"""The name, in a job's settings, of the server's address."""
+TOKEN = "spark.connect.authenticate.token"
+"""The names, in a job's settings, of the server's address and of what it asks for."""
 
 
 class ConnectRunner(SparkSubmitRunner):
@@ -87,8 +88,10 @@ def _check(settings: SparkSettings) -> None:
 
 
 def _with_server(job: Job, settings: SparkSettings) -> Job:
-    # The token is in the address, so all of it goes through the pipe.
-    return msgspec.structs.replace(job, spark_conf={**settings.conf, **job.spark_conf, REMOTE: settings.remote})
+    conf = {**settings.conf, **job.spark_conf, REMOTE: settings.remote}
+    if settings.token:
+        conf[TOKEN] = settings.token
+    return msgspec.structs.replace(job, spark_conf=conf)
 
 
 def _python(settings: SparkSettings, env: dict[str, str]) -> tuple[str, dict[str, str]]:

@@ -121,12 +121,9 @@ class SparkSettings:
 
     @property
     def remote(self) -> str:
-        """The whole address of a Spark Connect server, with what it asks for. A secret where there is a token."""
-        parameters = {**self.connect, **({"token": self.token} if self.token else {})}
-        return self.master + "".join(
-            ("/" if not n else "") + f";{key}={quote(value, safe='')}"
-            for n, (key, value) in enumerate(parameters.items())
-        )
+        """The address of a Spark Connect server with its parameters, but for the token."""
+        told = "".join(f";{key}={quote(value, safe='')}" for key, value in self.connect.items())
+        return f"{self.master}/{told}" if told else self.master
 
     def with_conf(self, conf: Mapping[str, Any] | None) -> SparkSettings:
         """The same with more settings, which win over those that were there."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from airflow_provider_index.runners.connect import ConnectRunner
@@ -109,3 +111,32 @@ def test_given_a_wrong_token_then_the_error_says_so_and_shows_no_token(server: C
     said = json.dumps([str(caught.value), caught.value.hint])
     assert server.address in said and "does not answer" in said and "token" in said
     assert "not-the-token" not in said
+
+
+def test_given_a_cancelled_app_then_the_server_is_free_again_and_no_process_told_the_token(
+    server: ConnectServer, tmp_path: Path
+) -> None:
+    runner = ConnectRunner(on_server(server), logging.getLogger("tests"))
+    # As many tasks as the server has cores, each asleep for far longer than this test may take.
+    slow = "SELECT id, concat('', reflect('java.lang.Thread', 'sleep', bigint(900000))) AS city FROM range(0, 2, 1, 2)"
+    create = {"schema": "id bigint, city string", "record_key": ["id"], "buckets": 1}
+    told = {"batches": [{"operation": "upsert", "sql": slow}], "create": create}
+    handle = runner.submit(Job("write_table", str(tmp_path / "slow"), told))
+    wait_until(lambda: (tmp_path / "slow" / "data").exists())
+    process = psutil.Process(int(handle))
+    assert server.token is not None and server.token not in " ".join(process.cmdline())
+    assert server.token not in json.dumps(process.environ())
+
+    runner.cancel(handle)
+
+    assert not runner.status(handle).running
+    runner.close()
+    source = jobs.write_rows(tmp_path / "rows.parquet", range(2), 1)
+    assert jobs.run(on_server(server), "write_table", tmp_path / "t", jobs.upsert(source, create=True))["version"] == 1
+
+
+def wait_until(told: Any, seconds: float = 120) -> None:
+    deadline = time.monotonic() + seconds
+    while not told():
+        assert time.monotonic() < deadline
+        time.sleep(0.2)

@@ -32,7 +32,8 @@ class QueueRunner:
         slot = Path(tempfile.mkdtemp(dir=self._queue))
         bundle = make_bundle()
         (slot / "job").touch(mode=0o600)
-        conf = {**self._settings.conf, **job.spark_conf, "spark.remote": self._settings.remote}
+        server = {"spark.remote": self._settings.remote, "spark.connect.authenticate.token": self._settings.token or ""}
+        conf = {**self._settings.conf, **job.spark_conf, **server}
         told = msgspec.structs.replace(job, result=str(slot / "outcome"), spark_conf=conf)
         (slot / "job").write_bytes(encode_job(told))
         command = [sys.executable, str(bundle.program(job.program)), str(slot / "job")]
