@@ -59,7 +59,7 @@ class InTransaction:
         return self.stage or stage_name_of(self.label)
 
     @property
-    def leaves(self) -> Sequence[str]:
+    def indexes_left(self) -> Sequence[str]:
         """The indexes that the work leaves to other stages."""
         return ()
 
@@ -90,7 +90,7 @@ class InTransaction:
             "attempt": attempt,
             "stage": self.stage_name,
             "after": list(self.after),
-            "leave": list(self.leaves),
+            "leave": list(self.indexes_left),
             "inputs": key,
         }
 

@@ -90,7 +90,7 @@ class WriteTableOperator(SparkTableOperator):
         self.leave_indexes = leave_indexes
 
     @property
-    def leaves(self) -> Sequence[str]:
+    def indexes_left(self) -> Sequence[str]:
         return self.leave_indexes
 
     def check_may_be_stage(self) -> None:

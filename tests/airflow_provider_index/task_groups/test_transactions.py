@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from airflow.providers.standard.operators.empty import EmptyOperator
-from airflow.sdk import DAG, TaskGroup
+from airflow.sdk import DAG, BaseOperator, TaskGroup, task
 
 from airflow_provider_index.operators import (
     BucketRescaleOperator,
@@ -13,6 +15,7 @@ from airflow_provider_index.operators import (
     RefreshIndexOperator,
     WriteTableOperator,
 )
+from airflow_provider_index.operators.staged import InTransaction
 from airflow_provider_index.task_groups import index_transaction
 from spark_apps.storage.errors import InvalidInput
 
@@ -49,6 +52,23 @@ def test_the_operators_inside_become_stages_and_what_is_downstream_is_made_from_
     assert dag.get_task("load.begin").is_setup and dag.get_task("load.roll_back").is_teardown
     assert load.commit.retries == 3
     assert "load.commit" in upstream("after") and "load.roll_back" not in upstream("after")
+
+
+def test_a_task_that_takes_what_a_stage_returned_stands_between_it_and_what_is_made_from_it() -> None:
+    @task
+    def check(staged: dict[str, Any]) -> None:
+        raise ValueError(staged)
+
+    with DAG("d") as dag, index_transaction("load", **T) as load:
+        write = WriteTableOperator(task_id="write", sql="a", **T)
+        index = RefreshIndexOperator(task_id="by_city", index="by_city", **T)
+        check(write.output) >> index
+
+    assert dag.get_task("load.check").upstream_task_ids == {"load.write"}
+    assert list(index.after) == ["write"]
+    assert load.commit.upstream_task_ids == {"load.begin", "load.by_city"}
+    hidden = {name for name in vars(InTransaction) if hasattr(BaseOperator, name) and not name.startswith("__")}
+    assert hidden == set(), "names that Airflow uses itself"
 
 
 def test_what_cannot_be_a_stage_is_refused_when_the_dag_is_read() -> None:

@@ -1,0 +1,1 @@
+"""Several tasks, one commit: rows and the indexes made from them appear together or not at all."""
