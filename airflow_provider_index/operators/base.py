@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 from airflow.sdk import BaseOperator
 
 from airflow_provider_index.compat import conf as airflow_conf
+from airflow_provider_index.documentation import with_documentation
 from airflow_provider_index.failures import as_airflow_error
 from airflow_provider_index.hooks.table_store import TableStoreHook
 from airflow_provider_index.identity import transaction_id
@@ -58,7 +59,7 @@ class TableOperator(Reporting, BaseOperator):
         deferrable: bool | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
+        super().__init__(**with_documentation(type(self), kwargs))
         self.table = table
         self.table_conn_id = table_conn_id
         self.rerun = rerun

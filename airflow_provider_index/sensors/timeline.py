@@ -13,6 +13,7 @@ from airflow.sdk import BaseSensorOperator, PokeReturnValue
 
 from airflow_provider_index import metrics
 from airflow_provider_index.compat import AirflowSensorTimeout, conf
+from airflow_provider_index.documentation import with_documentation
 from airflow_provider_index.failures import as_airflow_error
 from airflow_provider_index.hooks.table_store import TableStoreHook
 from airflow_provider_index.identity import once
@@ -51,7 +52,7 @@ class TimelineSensor(BaseSensorOperator):
         poke_interval: float = 15,
         **kwargs: Any,
     ) -> None:
-        super().__init__(poke_interval=poke_interval, **kwargs)
+        super().__init__(poke_interval=poke_interval, **with_documentation(type(self), kwargs))
         self.table = table
         self.table_conn_id = table_conn_id
         self.deferrable = (
