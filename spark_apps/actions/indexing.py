@@ -21,7 +21,7 @@ from spark_apps.actions.costs import Cost
 from spark_apps.actions.partitions import canonical
 from spark_apps.actions.template import Action, Attempt, Work
 from spark_apps.indexes.columns import EXCLUDED, IncludedColumns, among
-from spark_apps.indexes.entries import default_shards
+from spark_apps.indexes.entry_rows import default_shards
 from spark_apps.indexes.handler import IndexContext, IndexPlan, IndexWork
 from spark_apps.indexes.registry import available, find
 from spark_apps.mergetree.compact import CompactMode

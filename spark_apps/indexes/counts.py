@@ -22,7 +22,7 @@ def check_counts(context: IndexContext, handler: EntryHandler) -> dict[str, Any]
 
 
 def _by_row(context: IndexContext, handler: EntryHandler) -> dict[str, Any]:
-    from spark_apps.indexes.entries import live_rows
+    from spark_apps.indexes.entry_rows import live_rows
 
     snapshot = context.snapshot
     entries = live_rows(snapshot, handler.tree(context.table, context.definition))
@@ -39,7 +39,7 @@ def _by_row(context: IndexContext, handler: EntryHandler) -> dict[str, Any]:
 
 def _by_file(context: IndexContext, handler: EntryHandler) -> dict[str, Any]:
     """Over a source an entry is one of a value and a file, so what can be compared is which files have some."""
-    from spark_apps.indexes.entries import live_rows
+    from spark_apps.indexes.entry_rows import live_rows
 
     snapshot = context.snapshot
     data = snapshot.state.files(DATA_TREE)

@@ -11,7 +11,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from functools import reduce
 from typing import Any, Literal
 
 from msgspec.structs import replace
@@ -22,8 +21,15 @@ from pyspark.sql.types import StringType, StructField, StructType
 from spark_apps.indexes.candidates import candidates
 from spark_apps.indexes.comparing import compare
 from spark_apps.indexes.counts import check_counts
+from spark_apps.indexes.entry_rows import (
+    CHANGED,
+    PLACE,
+    difference,
+    left_join,
+    place_columns,
+    split_lagging,
+)
 from spark_apps.indexes.handler import (
-    PARTITION,
     Candidates,
     CannotPrune,
     Changes,
@@ -40,7 +46,7 @@ from spark_apps.mergetree.cached import cached
 from spark_apps.mergetree.compact import fold, plan_fold
 from spark_apps.mergetree.read import scan, with_keys
 from spark_apps.mergetree.schema import check_key_types, column, resolve, struct_type
-from spark_apps.mergetree.tree import DELETED, GROUP_ID, FileGroups, Snapshot, Tree, stored_names
+from spark_apps.mergetree.tree import DELETED, FileGroups, Tree, stored_names
 from spark_apps.mergetree.write import single_target, stage_rows
 from spark_apps.storage.errors import InvalidInput
 from spark_apps.timeline.files import DataFile, GroupKey
@@ -56,17 +62,8 @@ from spark_apps.timeline.model import (
     shard_scope,
 )
 
-ROWS_A_SHARD = 1_000_000
-_MOST_SHARDS = 256
 _ROW_GROUP_BYTES = 1024 * 1024
-_TAG = "__index_new"
 _MARK = "__index_mark"
-_CHANGED = "__index_changed"
-_BEFORE = "__index_before"
-_AFTER = "__index_after"
-
-PLACE = (PARTITION, GROUP_ID)
-"""Columns of entries that say where a row lives; the group only where no hash of the key tells it."""
 
 
 class EntryHandler(IndexHandler):
@@ -227,7 +224,7 @@ class EntryHandler(IndexHandler):
         """Compares the entries of lagging file groups with the rows there, and stages the difference."""
         snapshot, version = context.snapshot, context.snapshot.state.version
         tree = self.tree(context.table, context.definition)
-        whole, deltas = _split(snapshot, lag)
+        whole, deltas = split_lagging(snapshot, lag)
         new, changed = self._rows_of(context, whole, deltas)
         marks = {**dict.fromkeys(snapshot.groups(), "covered"), **dict.fromkeys(whole, "whole")}
         marks.update(dict.fromkeys(deltas, "delta"))
@@ -238,9 +235,9 @@ class EntryHandler(IndexHandler):
         with ExitStack() as held:
             if changed is not None:
                 keys = [*context.table.record_key, *place_columns(context.table)]
-                hit = (F.col(_MARK) == "delta") & F.col(_CHANGED).isNotNull()
-                rest = held.enter_context(cached(_left_join(rest, changed.withColumn(_CHANGED, F.lit(True)), keys)))
-                old = old.unionByName(rest.where(hit).drop(_CHANGED))
+                hit = (F.col(_MARK) == "delta") & F.col(CHANGED).isNotNull()
+                rest = held.enter_context(cached(left_join(rest, changed.withColumn(CHANGED, F.lit(True)), keys)))
+                old = old.unionByName(rest.where(hit).drop(CHANGED))
                 rest = rest.where(~hit | hit.isNull())
             self.check_additions(context, new, rest)
             delta = difference(tree, old.select(*map(column, tree.columns)), new)
@@ -343,87 +340,6 @@ class EntryHandler(IndexHandler):
         if isinstance(keys, CannotPrune):
             return keys
         return candidates(context, self.tree(context.table, context.definition), keys)
-
-
-def entry_key(table: TableDefinition, columns: Sequence[str]) -> tuple[str, ...]:
-    """The columns that tell apart the entries of an index over ``columns`` of a table.
-
-    Nobody keeps record keys unique in a registered source, so there an entry says that a file holds a value, once, and
-    no more.
-    """
-    if table.source is not None:
-        return tuple(dict.fromkeys([*columns, *PLACE]))
-    # The partition too: without a record index a record key is unique in its partition only.
-    return tuple(dict.fromkeys([*columns, *table.record_key, PARTITION]))
-
-
-def place_columns(table: TableDefinition) -> tuple[str, ...]:
-    """The columns of :data:`PLACE` that entries on a table have."""
-    return (PARTITION,) if table.bucketed else PLACE
-
-
-def difference(tree: Tree, old: DataFrame | None, new: DataFrame | None) -> DataFrame:
-    """What turns the entries ``old`` into ``new``: those that are new or point elsewhere, tombstones for those gone."""
-    assert old is not None or new is not None
-    sides = [
-        side.select(*map(column, tree.columns), F.lit(is_new).alias(_TAG))
-        for side, is_new in ((old, False), (new, True))
-        if side is not None
-    ]
-    both = reduce(DataFrame.unionByName, sides)
-    # Of a key the place alone can differ; where that is part of the key, nothing can, and one column of it will do.
-    told = [name for name in tree.columns if name not in tree.key] or [PARTITION]
-    place = F.struct(*told)
-    before = F.max(F.when(~F.col(_TAG), place)).alias(_BEFORE)
-    after = F.max(F.when(F.col(_TAG), place)).alias(_AFTER)
-    said = both.groupBy(*map(column, tree.key)).agg(before, after)
-    said = said.where(~F.col(_BEFORE).eqNullSafe(F.col(_AFTER)))
-    now = F.coalesce(F.col(_AFTER), F.col(_BEFORE))
-    return said.select(
-        *[now[name].alias(name) if name in told else column(name) for name in tree.columns],
-        F.when(F.col(_AFTER).isNull(), True).alias(DELETED),
-    )
-
-
-def live_rows(snapshot: Snapshot, tree: Tree, groups: FileGroups | None = None) -> int:
-    """How many rows file groups hold, merged: from the log where no merging is needed, else counted."""
-    groups = snapshot.groups(tree.name) if groups is None else groups
-    plain = [
-        files[0] for files in groups.values() if len(files) == 1 and not files[0].tombstones and files[0].rows >= 0
-    ]
-    known = {file.group_key for file in plain}
-    merged = {key: files for key, files in groups.items() if key not in known}
-    counted = scan(snapshot, tree, merged, tree.key).count() if merged else 0
-    return sum(file.rows for file in plain) + counted
-
-
-def default_shards(rows: int) -> int:
-    """How many shards an index over so many rows gets."""
-    return max(1, min(_MOST_SHARDS, -(-rows // ROWS_A_SHARD)))
-
-
-def _split(
-    snapshot: Snapshot, lag: Mapping[GroupKey, int | None]
-) -> tuple[dict[GroupKey, list[DataFile]], dict[GroupKey, list[DataFile]]]:
-    """Lagging file groups: those to compare as a whole, and those whose deltas since tell all (with these deltas)."""
-    groups = snapshot.groups()
-    whole: dict[GroupKey, list[DataFile]] = {}
-    deltas: dict[GroupKey, list[DataFile]] = {}
-    for group, through in lag.items():
-        files = groups.get(group, [])
-        since = [] if through is None else [file for file in files if file.place > through]
-        # A base written since, or rows that went without a trace, say nothing of what changed.
-        if through is None or through < 0 or not since or any(file.kind == "base" for file in since):
-            whole[group] = files
-        else:
-            deltas[group] = since
-    return {group: files for group, files in whole.items() if files}, deltas
-
-
-def _left_join(rows: DataFrame, other: DataFrame, names: Sequence[str]) -> DataFrame:
-    right = other.select(*[column(name).alias(f"__index_k_{name}") for name in names], _CHANGED)
-    same = reduce(lambda a, b: a & b, [rows[f"`{name}`"] == right[f"`__index_k_{name}`"] for name in names])
-    return rows.join(right, same, "left").drop(*[f"__index_k_{name}" for name in names])
 
 
 def _work(

@@ -14,7 +14,8 @@ from msgspec.structs import replace
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from spark_apps.indexes.entries import EntryHandler, entry_key, live_rows, place_columns
+from spark_apps.indexes.entries import EntryHandler
+from spark_apps.indexes.entry_rows import entry_key, live_rows, place_columns
 from spark_apps.indexes.handler import PARTITION, Changes, IndexContext, IndexWork, Key
 from spark_apps.indexes.locating import marked
 from spark_apps.indexes.lookup import TooMany, damaged, lookup, ranged

@@ -13,7 +13,8 @@ from typing import ClassVar, Literal
 
 from pyspark.sql import DataFrame
 
-from spark_apps.indexes.entries import EntryHandler, entry_key
+from spark_apps.indexes.entries import EntryHandler
+from spark_apps.indexes.entry_rows import entry_key
 from spark_apps.indexes.handler import IndexContext, IndexWork
 from spark_apps.mergetree.read import scan, with_keys
 from spark_apps.mergetree.tree import Tree
