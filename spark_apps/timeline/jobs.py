@@ -56,7 +56,9 @@ class Beat(msgspec.Struct, frozen=True, omit_defaults=True):
         said = self.phase or "at work"
         if self.done is None:
             return said
-        said += f": {self.done} of {self.total} {self.unit}" if self.total is not None else f": {self.done} {self.unit}"
+        said += f": {self.done}" if self.total is None else f": {self.done} of {self.total}"
+        if self.unit:
+            said += f" {self.unit}"
         if self.rate:
             said += f", {self.rate:.3g}/s"
         return said if self.left is None else f"{said}, about {_seconds(self.left)} left"
