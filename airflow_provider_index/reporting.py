@@ -7,6 +7,7 @@ triggerer did. Telling never fails a task that has done its work.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, ClassVar
@@ -15,7 +16,7 @@ from airflow.sdk import Asset, AssetAlias, BaseOperatorLink
 
 from airflow_provider_index import assets, lineage, metrics
 from airflow_provider_index.links import SparkUILink, TablePageLink
-from spark_apps.storage.errors import LakeIndexError
+from spark_apps.storage.errors import LakeIndexError, TableNotFound
 from spark_apps.timeline.model import TableDefinition
 
 
@@ -105,6 +106,8 @@ class Reporting:
             if "receipt" in one and "location" in one:  # an answer to a statement
                 if isinstance(one["receipt"], Mapping):
                     found.append(Told(one["receipt"], one.get("table") or one["location"], one["location"]))
+            elif "staged" in (one.get("metrics") or {}):  # the task that commits the transaction tells of it
+                continue
             elif "txn_id" in one and "operation" in one:
                 found.append(Told(one, operator.table, self.table_location or operator.table, index))
         return found
@@ -114,7 +117,8 @@ class Reporting:
         for told in self.told:
             metrics.record_receipt(told.receipt, told.table, told.index)
         for table in dict.fromkeys(told.table for told in self.told if told.committed):
-            metrics.record_state(operator.hook.timeline(table).head, table)
+            with suppress(TableNotFound):  # dropped by what is told of
+                metrics.record_state(operator.hook.timeline(table).head, table)
         started = getattr(context["ti"], "start_date", None)
         if isinstance(started, datetime):
             seconds = (datetime.now(UTC) - started).total_seconds()
@@ -122,7 +126,10 @@ class Reporting:
 
     def _with_definition(self, told: Told) -> Told:
         operator: Any = self
-        definition = operator.hook.timeline(told.table).head.definition
+        try:
+            definition = operator.hook.timeline(told.table).head.definition
+        except TableNotFound:
+            return told
         return Told(told.receipt, told.table, told.location, told.index, definition)
 
     def _fill_events(self, context: Mapping[str, Any]) -> None:

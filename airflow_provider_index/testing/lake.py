@@ -222,6 +222,7 @@ def _environment(home: Path, dags: Path, config: Mapping[str, str] | None) -> di
     return {
         **{name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW_")},
         "AIRFLOW_HOME": str(home),
+        "SPARK_LOCAL_IP": "127.0.0.1",
         # Where the test's own interpreter finds this package, the DAGs' one does too.
         "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path),
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]),

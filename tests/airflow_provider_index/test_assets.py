@@ -147,6 +147,15 @@ def test_work_on_one_index_is_not_told_of_another() -> None:
     assert events[other].extra == {}
 
 
+def test_a_stage_of_a_transaction_is_no_commit_yet_and_nobody_is_told() -> None:
+    table = table_asset("/lake/t")
+    operator = WriteTableOperator(task_id="w", table="/lake/t", sql="SELECT 1", outlets=[table])
+
+    events = reported(operator, {**RECEIPT, "version": None, "metrics": {"stage": "rows", "staged": "abc"}})
+
+    assert (events[table].extra, operator.told) == ({}, ())
+
+
 def test_by_an_alias_the_table_may_be_a_template_and_work_that_did_nothing_sends_no_event() -> None:
     alias = AssetAlias("written")
     operator = WriteTableOperator(task_id="w", table="/lake/t", sql="SELECT 1", outlets=[alias], batches=[{}, {}])
