@@ -23,7 +23,7 @@ from tests.races.together import JOBS, Told, expected, make, table_of
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 FULL = os.environ.get("RACES") == "full"
-SHORT = {"upserts-0": 4, "upserts-1": 3, "compactions-a": 3, "compactions-b": 2, "backfills": 3, "rescales": 1}
+SHORT = {"upserts-0": 3, "upserts-1": 2, "compactions-a": 2, "compactions-b": 2, "backfills": 2, "rescales": 1}
 LONG = {"upserts-0": 12, "upserts-1": 12, "compactions-a": 6, "compactions-b": 6, "backfills": 6, "rescales": 2}
 ROUNDS = LONG if FULL else SHORT
 MOST_TRIES = 8
@@ -84,7 +84,7 @@ def test_given_steady_upserts_alone_when_compacted_beside_them_then_neither_is_e
 ) -> None:
     uri = str(tmp_path / "table")
     make(spark, uri)
-    rounds = {"upserts-0": 3, "compactions-a": 3}
+    rounds = {"upserts-0": 3, "compactions-a": 2}
     told = by_threads(spark, uri, rounds)
 
     assert [one.refused for one in told] == [{}, {}]
