@@ -14,13 +14,14 @@ import msgspec
 from airflow.sdk import BaseOperator, Variable
 
 from airflow_provider_index.compat import AirflowSkipException, conf
+from airflow_provider_index.failures import as_airflow_error
 from airflow_provider_index.hooks.table_store import TableStoreHook
 from airflow_provider_index.maintenance.plan import NightPlan, as_text, plan_night
 from airflow_provider_index.maintenance.policies import Budget, MaintenanceConfig, check_pattern, matches
 from airflow_provider_index.maintenance.survey import Missed, Place, find_tables, survey_tables
 from airflow_provider_index.maintenance.units import bytes_of, minutes_of
 from airflow_provider_index.operators.base import SparkTableOperator
-from spark_apps.storage.errors import InvalidInput, StorageError
+from spark_apps.storage.errors import InvalidInput, LakeIndexError, StorageError
 from spark_apps.timeline import maintenance
 from spark_apps.timeline.maintenance import SkippedWork
 from spark_apps.timeline.model import Receipt
@@ -68,7 +69,10 @@ class PlanMaintenanceOperator(BaseOperator):
 
     def execute(self, context: Mapping[str, Any]) -> list[dict[str, Any]]:
         ti, params = context["ti"], dict(context.get("params") or {})
-        plan = self.plan(ti.dag_id, params)
+        try:
+            plan = self.plan(ti.dag_id, params)
+        except LakeIndexError as error:
+            raise as_airflow_error(error) from error
         self.log.info("%s", as_text(plan))
         ti.xcom_push(key="plan", value=_for_xcom(plan))
         if params.get("plan_only"):

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from airflow_provider_index.compat import AirflowSkipException
+from airflow_provider_index.links import page_url
 from airflow_provider_index.maintenance.pictures import Before, markdown, svg
 from airflow_provider_index.operators.base import TableOperator
 from spark_apps.timeline.statistics import partition_statistics
@@ -35,7 +36,7 @@ class PreviewRescaleOperator(TableOperator):
         found = partition_statistics(self.hook.timeline(self.table).head, counts)
         drawn = [Before(one, counts[one.path]) for one in found]
         shown = {
-            "markdown": markdown(self.table, plan, drawn),
+            "markdown": markdown(self.table, plan, drawn, page_url(self.location(), self.table_conn_id)),
             "svg": svg(self.table, drawn),
             "partitions": sorted(counts) or None,
         }

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_index.compat import AirflowSkipException
+from airflow_provider_index.compat import AirflowFailException, AirflowSkipException
 from airflow_provider_index.maintenance import index_maintenance
 from airflow_provider_index.maintenance.policies import read_config
 from airflow_provider_index.operators import MaintainTableOperator, PlanMaintenanceOperator, PreviewRescaleOperator
@@ -133,7 +133,7 @@ def test_given_a_form_with_a_budget_when_planned_then_it_counts_and_the_plan_is_
 def test_given_a_variable_that_makes_no_sense_when_planned_then_it_is_named(
     off: str, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(InvalidInput, match=r"(the|The) Variable"):
+    with pytest.raises(AirflowFailException, match=r"(the|The) Variable"):
         planned(off, monkeypatch)
 
 
