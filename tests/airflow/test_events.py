@@ -64,14 +64,31 @@ def test_given_data_that_land_when_a_watcher_sees_the_commit_then_the_index_is_r
     (commit,) = lake.client.xcom("tell_of_orders", told.run_id, "tell")
     assert (commit["operation"], commit["index"], commit["version"]) == ("refresh_index", "by_city", 2)
 
-    # The refresh was a commit too, and started nothing.
+    # The refresh was a commit too, and started nothing; what the watcher has seen is kept over its restart.
+    wait_for_mark(lake, watched, timeline.head.version)
     assert len(events(lake, watched)) == 1
+
+    links = lake.client.get(f"dags/land_orders/dagRuns/{report.run_id}/taskInstances/land/links")["extra_links"]
+    assert links["Table"].endswith("shop%2Forders&conn=index_table_store_default")
+    assert links["Spark UI"] is None  # switched off here
 
     source = lake.client.wait("refresh_trips", first_run(lake, "refresh_trips"), timeout=300)
     assert source.state == "success"
     assert lake.timeline("landing/_indexes/trips").head.indexes["by_city"].lag == {}
     seen = [one["payload"] for one in events(lake, watched.replace("shop.orders", "landing.trips"))]
     assert [(one["operation"], one["files_added"], one["format"]) for one in seen] == [("source", 1, "parquet")]
+
+
+def wait_for_mark(lake: Lake, asset: str, version: int, timeout: float = 60) -> None:
+    """Waits until a watcher has noted, with its asset, that it has seen a version."""
+    (found,) = [one for one in lake.client.get("assets", uri_pattern=asset)["assets"] if one["uri"] == asset]
+    deadline = time.monotonic() + timeout
+    while True:
+        kept = lake.client.get(f"assets/{found['id']}/state-store")["asset_state_store"]
+        if [row["value"] for row in kept] == [version]:
+            return
+        assert time.monotonic() < deadline, f"the watcher's mark is {kept}, not {version}"
+        time.sleep(0.5)
 
 
 def create_source(lake: Lake) -> None:
