@@ -36,7 +36,7 @@ _LONGEST_PAUSE = 300.0
 class TableEventTrigger(BaseEventTrigger):
     """What both share: look at a table from time to time, send what is new, and note how far that went.
 
-    A table that is not there, or a store that does not answer, is waited for: looks become rarer, up to one in five
+    A table that is not there is waited for. So is a store that does not answer: looks become rarer, up to one in five
     minutes, and the log says why.
 
     :param table: URI, absolute path, or name below the connection's warehouse.
@@ -44,6 +44,8 @@ class TableEventTrigger(BaseEventTrigger):
     """
 
     kind: ClassVar[str]
+    before_all: ClassVar[Any] = None
+    """The mark that everything of a table made later is behind."""
 
     def __init__(
         self, *, table: str, table_conn_id: str = TableStoreHook.default_conn_name, poll_interval: float = 15.0
@@ -81,7 +83,7 @@ class TableEventTrigger(BaseEventTrigger):
         mark = kept = await memory.load()
         sent_at = 0.0
         failed = 0
-        connected = False
+        missing = connected = False
         while True:
             try:
                 if not connected:
@@ -90,6 +92,12 @@ class TableEventTrigger(BaseEventTrigger):
                     connected = True
                 payloads, now = await asyncio.to_thread(self.look, mark)
                 failed = 0
+                missing = False
+            except TableNotFound as error:
+                if not missing:
+                    self.log.info("%s It is waited for.", error)
+                missing, failed = True, 0
+                payloads, now = [], self.before_all if mark is None else mark
             except LakeIndexError as error:
                 self.log.warning("%s", error)
                 self._count("watch_failures")
@@ -142,6 +150,7 @@ class CommitEventTrigger(TableEventTrigger):
     """
 
     kind = "commit"
+    before_all = -1
 
     def __init__(
         self,
@@ -160,13 +169,7 @@ class CommitEventTrigger(TableEventTrigger):
         return {"operations": self.operations, "partition": self.partition, "after_version": self.after_version}
 
     def look(self, mark: Any) -> tuple[list[dict[str, Any]], Any]:
-        try:
-            timeline = self.timeline()
-        except TableNotFound as error:
-            if mark is not None:
-                raise
-            self.log.info("%s Its first commit will be told of.", error.message)
-            return [], -1
+        timeline = self.timeline()
         head = timeline.head.version
         if mark is None:
             mark = head if self.after_version is None else self.after_version
