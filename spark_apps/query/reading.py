@@ -12,6 +12,7 @@ from functools import reduce
 from typing import Any
 
 from msgspec.structs import replace as changed
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -24,6 +25,7 @@ from spark_apps.mergetree.read import empty, read_files, scan, with_keys
 from spark_apps.mergetree.schema import column, quote, resolve
 from spark_apps.mergetree.tree import GROUP_ID, Snapshot
 from spark_apps.query.blocks import choose_blocks
+from spark_apps.query.checking import check_predicate
 from spark_apps.query.planning import ReadPlan
 from spark_apps.query.substituting import plan_rows
 from spark_apps.timeline.files import DataFile, GroupKey
@@ -46,7 +48,11 @@ def read_rows(snapshot: Snapshot, where: str | None = None, columns: Sequence[st
     parts = [*_scans(plan, needed), *(_substituted(plan, found, needed) for found in plan.substitutes)]
     rows = reduce(DataFrame.unionAll, parts) if parts else empty(snapshot, tree, needed)
     if where is not None:
-        rows = rows.where(where)
+        try:
+            rows = rows.where(where)
+        except PySparkException:
+            check_predicate(snapshot, where)  # says it in our words, if it is the predicate that Spark refuses
+            raise
     return rows.select(*map(column, names))
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tests.differential.values import KINDS, Literal, draw, literal
 
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _OPERATORS = ["=", "=", "=", "=", "<>", "!=", "<", "<=", ">", ">=", "<=>"]
 
 
@@ -88,7 +90,7 @@ class Predicates:
 
     def _name(self, name: str) -> tuple[str, str]:
         shown = self.rng.choice([name, name.upper(), name.capitalize()])
-        return self.rng.choice([f"`{shown}`", shown] if shown.isidentifier() else [f"`{shown}`"]), f'"{name}"'
+        return self.rng.choice([f"`{shown}`", shown] if _PLAIN.fullmatch(shown) else [f"`{shown}`"]), f'"{name}"'
 
     def one(self, name: str, value: Any) -> Predicate:
         """That a column has a value."""

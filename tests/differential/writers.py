@@ -6,6 +6,7 @@ Each keeps the raw rows of what it wrote, and tells which rows stood at each of 
 from __future__ import annotations
 
 import json
+import math
 import os
 import random
 from abc import ABC, abstractmethod
@@ -73,7 +74,9 @@ class Owner(ABC):
         ]
 
     def _value(self, kind: str) -> Any:
-        return draw(self.rng, kind, 0.1)
+        """A value, but no NaN: Arrow leaves it out of min and max, and Spark's own filter then does not find it."""
+        value = draw(self.rng, kind, 0.1)
+        return None if isinstance(value, float) and math.isnan(value) else value
 
     def part(self) -> str | None:
         return self.rng.choice(["a", "b c", "ü%2F", None]) if self.partitioned else "a"

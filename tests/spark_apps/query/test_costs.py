@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -54,3 +55,11 @@ def test_given_a_predicate_longer_than_a_small_table_is_worth_then_it_is_left_to
         table.read(where + " OR town = 'x'")
     with pytest.raises(errors.InvalidPredicate):
         table.read(where + " OR (")
+
+
+def test_given_a_name_that_spark_wants_in_quotes_then_the_error_is_of_this_package(spark: Any, tmp_path: Path) -> None:
+    table = IndexedTable.create(spark, tmp_path / "t", "id int, `Zürich` int", ["id"])
+    table.upsert(spark.createDataFrame([(1, 2)], "id int, `Zürich` int"))
+    assert table.read("`zürich` = 2").count() == 1
+    with pytest.raises(errors.InvalidPredicate, match="cannot be used"):
+        table.read("Zürich = 2")
