@@ -11,8 +11,10 @@ import hashlib
 import json
 import time
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from airflow.sdk.exceptions import AirflowRuntimeError
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 from asgiref.sync import sync_to_async
 
@@ -80,7 +82,9 @@ class TableEventTrigger(BaseEventTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         memory = _Memory(self)
-        mark = kept = await memory.load()
+        while (loaded := await memory.load()) is None:
+            await asyncio.sleep(self.poll_interval)  # to begin anywhere else would lose what landed meanwhile
+        mark = kept = loaded.mark
         sent_at = 0.0
         failed = 0
         missing = connected = False
@@ -110,8 +114,7 @@ class TableEventTrigger(BaseEventTrigger):
                 sent_at = time.monotonic()
             first, mark = mark is None, now
             if mark != kept and ((first and not payloads) or time.monotonic() - sent_at >= _SETTLED_SECONDS):
-                await memory.save(mark)
-                kept = mark
+                kept = mark if await memory.save(mark) else kept
             await asyncio.sleep(min(self.poll_interval * 2 ** min(failed, 10), max(_LONGEST_PAUSE, self.poll_interval)))
 
     def _count(self, name: str) -> None:
@@ -228,6 +231,13 @@ class SourceEventTrigger(TableEventTrigger):
         return [{**event, **change.told}], change.mark
 
 
+@dataclass(frozen=True)
+class _Kept:
+    """What was found: a mark, or ``None`` where nothing is kept yet."""
+
+    mark: Any
+
+
 class _Memory:
     """Where a trigger's mark is kept: with the asset that it watches."""
 
@@ -237,16 +247,28 @@ class _Memory:
         asked = json.dumps([trigger.kind, *trigger.serialize()], sort_keys=True)
         self._key = f"lakeindex.watch.{hashlib.sha256(asked.encode()).hexdigest()[:16]}"
 
-    async def load(self) -> Any:
-        if self._store is None:
+    async def load(self) -> _Kept | None:
+        """The mark, or ``None`` if Airflow cannot say now."""
+        accessor = self._accessor()
+        if accessor is None:
+            return _Kept(None)
+        try:
+            return _Kept(await accessor.aget(self._key))
+        except AirflowRuntimeError as error:
+            self._log.warning("Where this watcher had got to cannot be read, and is asked for again: %s", error)
             return None
-        accessor = self._accessor()
-        return None if accessor is None else await accessor.aget(self._key)
 
-    async def save(self, mark: Any) -> None:
+    async def save(self, mark: Any) -> bool:
+        """Notes a mark; whether it did. One that is not noted is tried again, and at worst events come twice."""
         accessor = self._accessor()
-        if accessor is not None and mark is not None:
+        if accessor is None or mark is None:
+            return True
+        try:
             await accessor.aset(self._key, mark)
+        except AirflowRuntimeError as error:
+            self._log.warning("Where this watcher has got to could not be kept: %s", error)
+            return False
+        return True
 
     def _accessor(self) -> Any:
         """Of several assets with one and the same watcher, which share this trigger, the first by name keeps it."""

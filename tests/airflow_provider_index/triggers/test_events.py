@@ -12,6 +12,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
+from airflow.sdk.execution_time.comms import ErrorResponse
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
 from airflow_provider_index.triggers import events
@@ -133,6 +135,24 @@ def test_what_landed_while_the_triggerer_was_away_is_told_of_and_an_event_not_ye
     assert asyncio.run(restarted(new())) == []
     commit(timeline, "later")
     assert asyncio.run(restarted(new())) == ["2:later"]
+
+
+def test_while_airflow_cannot_say_where_a_watcher_had_got_to_it_waits_rather_than_begins_anew(tmp_path: Path) -> None:
+    class Away(AssetStore):
+        asked = 0
+
+        async def aget(self, key: str, default: Any = None) -> Any:
+            self.asked += 1
+            if self.asked < 4:
+                raise AirflowRuntimeError(ErrorResponse(error=ErrorType.GENERIC_ERROR))
+            return 0
+
+    timeline, _ = create_table(Store(tmp_path / "t"), DEFINITION)
+    commit(timeline, "landed")
+    memory = Away()
+
+    assert asyncio.run(restarted(watcher(CommitEventTrigger, memory, table=str(tmp_path / "t")))) == ["1:landed"]
+    assert memory.asked == 4
 
 
 def test_a_table_that_is_made_after_its_watcher_is_told_of_from_its_first_commit_on(tmp_path: Path) -> None:
