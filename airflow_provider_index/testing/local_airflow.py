@@ -209,6 +209,8 @@ class LocalAirflow:
             "core__dags_are_paused_at_creation": "False",
             "core__fernet_key": _fernet_key(),
             "core__execution_api_server_url": f"{self.url}/execution/",
+            # The first request of all imports half of Airflow; a worker that gives up meanwhile has failed its task.
+            "workers__execution_api_timeout": "60",
             "core__simple_auth_manager_users": ",".join(f"{name}:{role}" for name, role in self.roles.items()),
             "core__simple_auth_manager_passwords_file": str(self.home / "simple_auth_manager_passwords.json.generated"),
             # Five processes share the file; on a busy machine one waits longer than SQLite's five seconds for another.
