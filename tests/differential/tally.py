@@ -13,6 +13,9 @@ PATHS = (
     "merged on read", "blocks alone", "data source",
 )  # fmt: skip
 
+RARE = ("blocks alone",)
+"""Ways that the small files of short histories seldom offer; a run counts them and does not insist."""
+
 
 class Tally:
     """Counters by topic."""
