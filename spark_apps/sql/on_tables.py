@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 
 from spark_apps.actions.registering import REGISTERED_AS
 from spark_apps.actions.schema import comment_of
+from spark_apps.mergetree.schema import parse_type
+from spark_apps.sources import catalog
 from spark_apps.sql import statements as s
 from spark_apps.sql.partitions import matching
 from spark_apps.sql.results import Result
 from spark_apps.sql.session import Session, changed, live, no_partition, nothing
-from spark_apps.storage.errors import InvalidInput, InvalidName, TableExists, TableNotFound
+from spark_apps.storage.errors import InvalidInput, InvalidName, InvalidSchema, TableExists, TableNotFound
 from spark_apps.storage.store import Store
 from spark_apps.table import IndexedTable
 from spark_apps.timeline.log import Timeline
@@ -29,6 +30,7 @@ def create_table(session: Session, statement: s.CreateTable, txn_id: str | None)
         properties["comment"] = statement.comment
     txn_id = txn_id or new_txn_id("create")
     try:
+        _refuse_taken(session, location, by_source=True)
         IndexedTable.create(
             session.spark,
             location,
@@ -51,9 +53,10 @@ def create_table(session: Session, statement: s.CreateTable, txn_id: str | None)
 def _column_comments(columns: str) -> dict[str, str]:
     """``COMMENT`` of columns, as properties of the table: ``comment.<column>``."""
     try:
-        fields = StructType.fromDDL(columns).fields
-    except PySparkException:
-        return {}  # said in better words where the table is made
+        struct = parse_type(columns)
+    except InvalidSchema:
+        return {}  # said again where the columns are made
+    fields = struct.fields if isinstance(struct, StructType) else []
     return {comment_of(field.name): field.metadata["comment"] for field in fields if "comment" in field.metadata}
 
 
@@ -160,11 +163,11 @@ def register_source(session: Session, statement: s.RegisterSource, txn_id: str |
         root, _, name = place.rpartition("/")
         named = {"index_root": f"{root}/{LOGS_OF_SOURCES}", "name": name}
         properties[REGISTERED_AS] = name
-    location = place or address
+    location = place or session.locate(statement.table)
     txn_id = txn_id or new_txn_id("create")
     try:
         if named:
-            _refuse_own(session, location)
+            _refuse_taken(session, location, by_source=False)
         table = IndexedTable.register(
             session.spark,
             address,
@@ -187,7 +190,7 @@ def register_source(session: Session, statement: s.RegisterSource, txn_id: str |
 
 
 def _address(session: Session, statement: s.RegisterSource) -> tuple[str, str | None]:
-    """Where the source is, and where its name stands for, if it has a name.
+    """Where the source is, and where its name stands for, if that is in the warehouse.
 
     A table in a catalog of Iceberg has no address that is known here: it is what the catalog calls it.
     """
@@ -196,6 +199,13 @@ def _address(session: Session, statement: s.RegisterSource) -> tuple[str, str | 
             raise InvalidInput(
                 f"The source is given by its location {statement.table!r}, and by LOCATION {statement.location!r} too.",
                 hint="Keep one of them; give the table a name to keep them apart.",
+            )
+        return statement.table, None
+    if statement.location is None and (named := catalog.resolve(session.spark, statement.table)) is not None:
+        if named.format != statement.format:
+            raise InvalidInput(
+                f"{statement.table!r} is in Spark's catalog, as {named.format} and not as {statement.format}.",
+                hint=f"Write USING {named.format}.",
             )
         return statement.table, None
     place = session.warehouse.locate(statement.table)
@@ -207,8 +217,11 @@ def _address(session: Session, statement: s.RegisterSource) -> tuple[str, str | 
     return place, place
 
 
-def _refuse_own(session: Session, location: str) -> None:
-    """:raises TableExists: if a table of ours stands where the name stands for, which the log would stand beside."""
+def _refuse_taken(session: Session, location: str, by_source: bool) -> None:
+    """:raises TableExists: if the name, or place, is that of a source (else: of a table of ours), which would be hidden
+    by the other."""
     log = session.warehouse.log_of(location)
-    if log is not None and log.uri.rstrip("/") == location.rstrip("/") and not Timeline(log).refresh().dropped:
-        raise TableExists(f"There is a table at {location} already.", hint="Choose another name.")
+    if log is None or Timeline(log).refresh().dropped or (log.uri.rstrip("/") != location.rstrip("/")) != by_source:
+        return
+    what = f"a source is registered there, in {log.uri}" if by_source else "there is a table"
+    raise TableExists(f"At {location} {what} already.", hint="Choose another name.")

@@ -1,10 +1,9 @@
-"""A table's promises one by one, and what it says to bad input."""
+"""A table's promises one by one."""
 
 from __future__ import annotations
 
 import datetime as dt
 import decimal
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,22 +13,14 @@ from spark_apps import IndexedTable
 from spark_apps.storage import errors
 from spark_apps.timeline.model import DATA_TREE
 from tests.spark_apps.frames import frame as frame_of
+from tests.spark_apps.small_tables import DDL, Make, maker
 
 pytestmark = pytest.mark.spark
-
-DDL = "id bigint, dt string, city string, ts int"
-Make = Callable[..., IndexedTable]
 
 
 @pytest.fixture
 def make(spark: Any, tmp_path: Path) -> Make:
-    def build(ddl: str = DDL, key: list[str] | None = None, name: str = "table", **options: Any) -> IndexedTable:
-        defaults: dict[str, Any] = {"buckets": 2} if ddl != DDL else {
-            "partition_by": ["dt"], "ordering_column": "ts", "buckets": 2
-        }  # fmt: skip
-        return IndexedTable.create(spark, tmp_path / name, ddl, key or ["id"], **{**defaults, **options})
-
-    return build
+    return maker(spark, tmp_path)
 
 
 def rows(table: IndexedTable, *columns: str, where: str | None = None) -> list[tuple[Any, ...]]:
@@ -316,106 +307,3 @@ def test_given_a_dropped_table_then_it_is_not_there(spark: Any, make: Make) -> N
 
     with pytest.raises(errors.TableNotFound, match="dropped"):
         IndexedTable.load(spark, table.uri)
-
-
-# --- bad input ------------------------------------------------------------------------------------------------
-
-BAD_BATCHES = [
-    ("select 1L id, 'a' dt, 'x' city", errors.InvalidSchema, "'ts'"),
-    ("select 1L id, 'a' dt, 'x' city, 1 ts, 2 more", errors.InvalidSchema, "'more'"),
-    (
-        "select '1' id, 'a' dt, 'x' city, 1 ts",
-        errors.InvalidSchema,
-        "'id' of the batch is string, but the table's is bigint",
-    ),
-    ("select 1L id, 'a' dt, 'x' city, 1L ts", errors.InvalidSchema, "'ts'"),
-    ("select cast(null as bigint) id, 'a' dt, 'x' city, 1 ts", errors.InvalidSchema, "null in the column 'id'"),
-    ("select 1L id, 'a' dt, 'x' city, 1 ts, 2 TS", errors.InvalidSchema, "twice"),
-]
-
-
-@pytest.mark.parametrize(("query", "error", "said"), BAD_BATCHES)
-def test_given_a_batch_that_does_not_fit_then_the_column_is_named_and_nothing_is_changed(
-    spark: Any, make: Make, query: str, error: type[Exception], said: str
-) -> None:
-    table = make()
-
-    for write in (table.upsert, table.insert, table.insert_overwrite):
-        with pytest.raises(error, match=said) as raised:
-            write(spark.sql(query))
-        assert "Nothing was changed" in str(raised.value)
-    assert IndexedTable.load(spark, table.uri).read().count() == 0
-
-
-BAD_TABLES: list[tuple[dict[str, Any], type[Exception], str]] = [
-    ({"key": ["nope"]}, errors.UnknownColumn, "nope"),
-    ({"key": ["id", "ID"]}, errors.InvalidInput, "twice"),
-    ({"key": "id"}, errors.InvalidInput, "list"),
-    ({"partition_by": ["nope"]}, errors.UnknownColumn, "nope"),
-    ({"ddl": "id bigint, `a``b` int"}, errors.InvalidName, "backtick"),
-    ({"ddl": "id bigint, __index_x int"}, errors.InvalidName, "__index_"),
-    ({"ddl": "id bigint, ID int"}, errors.InvalidSchema, "case"),
-    ({"ddl": "id bigint,,"}, errors.InvalidSchema, "schema"),
-    ({"ddl": "id map<string,int>, v int"}, errors.InvalidSchema, "'id'"),
-    ({"ddl": "id bigint, t double", "partition_by": ["t"]}, errors.InvalidSchema, "'t'"),
-    ({"ddl": "id bigint", "partition_by": ["id"]}, errors.InvalidSchema, "partition column"),
-    ({"hash_fields": ["city"]}, errors.InvalidInput, "city"),
-    ({"hash_function": "md5"}, errors.InvalidRule, "md5"),
-    ({"merge_by": "ordering", "ordering_column": None}, errors.InvalidInput, "ordering_column"),
-    ({"merge_by": "newest"}, errors.InvalidInput, "newest"),
-    ({"write_mode": "fast"}, errors.InvalidInput, "fast"),
-    ({"buckets": 0}, errors.InvalidRule, "0"),
-    ({"buckets": -3}, errors.InvalidRule, "-3"),
-    ({"buckets": None, "bucket_expressions": "a,2"}, errors.InvalidInput, "without buckets"),
-    ({"bucket_expressions": "([a-z,4"}, errors.InvalidRule, "a-z"),
-    ({"bucket_expressions": "dt=1,0"}, errors.InvalidRule, "0"),
-    ({"bucket_rule": "guess"}, errors.InvalidRule, "guess"),
-    ({"name": "../a\nb"}, errors.InvalidName, "location"),
-]
-
-
-@pytest.mark.parametrize(("options", "error", "said"), BAD_TABLES, ids=lambda value: str(value)[:40])
-def test_given_a_bad_definition_then_the_argument_is_named_and_no_table_is_made(
-    make: Make, tmp_path: Path, options: dict[str, Any], error: type[Exception], said: str
-) -> None:
-    with pytest.raises(error, match=said.replace("[", r"\[")):
-        make(**options)
-    assert not list(tmp_path.rglob("*.json"))
-
-
-def test_given_bad_predicates_columns_and_paths_then_they_are_named(spark: Any, make: Make) -> None:
-    table = make()
-    table.upsert(frame(spark, [(1, "a", "x", 0)]))
-
-    for predicate, error in (("id = = 1", errors.InvalidPredicate), ("nope = 1", errors.UnknownColumn),
-                             ("id", errors.InvalidPredicate), ("  ", errors.InvalidPredicate)):  # fmt: skip
-        with pytest.raises(error, match="Nothing was changed"):
-            table.delete(predicate)
-    with pytest.raises(errors.UnknownColumn, match="'nope'"):
-        table.read(columns=["nope"])
-    for path in ("a", "x=1", "dt=1/dt=2", "dt=1/x=2", ""):
-        with pytest.raises(errors.InvalidInput, match="partition"):
-            table.drop_partition(path)
-    assert table.drop_partition("dt=not-there").version is None
-    with pytest.raises(errors.InvalidInput, match="mode"):
-        table.compact(mode="fast")  # type: ignore[arg-type]
-    assert table.version == 1
-
-
-def test_given_a_table_there_or_none_then_create_and_load_say_so(spark: Any, make: Make, tmp_path: Path) -> None:
-    make()
-
-    with pytest.raises(errors.TableExists):
-        make()
-    with pytest.raises(errors.TableNotFound, match="no table"):
-        IndexedTable.load(spark, tmp_path / "elsewhere")
-
-
-def test_given_a_data_file_that_is_gone_then_reading_names_it(spark: Any, make: Make) -> None:
-    table = make()
-    table.upsert(frame(spark, [(1, "a", "x", 0)]))
-    file = table._state.files(DATA_TREE)[0]
-    (Path(table.uri) / file.path).unlink()
-
-    with pytest.raises(errors.ObjectNotFound, match=Path(file.path).name):
-        table.read()

@@ -90,6 +90,8 @@ def test_a_source_is_registered_where_its_name_stands_for_or_elsewhere_and_found
     assert table.definition.record_key == ("id",) and table.definition.properties["comment"] == "of others"
     assert {found.name for found in Warehouse(str(desk.root)).tables()} >= {"raw.near", "raw.away"}
     assert desk.field(desk("SHOW INDEXES ON raw.away"), 0, "covered_files") == 1
+    for name in ("near", "away"):  # a table there would hide the source
+        refused(desk, TableExists, f"CREATE TABLE raw.{name} (id int) USING indexed TBLPROPERTIES (primaryKey = 'id')")
     assert desk("DROP INDEX by_n ON raw.away; DROP TABLE raw.away").receipts[1].version == 3
     assert digest(tmp_path / "far") == before
 
@@ -116,3 +118,16 @@ def test_a_source_registered_under_a_transaction_is_found_by_its_retry(desk: Des
     first = desk(script, txn_id="once")
 
     assert desk(script, txn_id="once").receipts == first.receipts
+
+
+def test_a_name_of_spark_s_catalog_is_registered_as_what_it_is(desk: Desk, tmp_path: Path) -> None:
+    desk.spark.sql(f"CREATE TABLE catalogued USING parquet LOCATION '{tmp_path}/c' AS SELECT id FROM range(4)")
+    try:
+        assert "USING parquet" in str(refused(desk, InvalidInput, "CREATE TABLE catalogued USING orc"))
+
+        desk("CREATE TABLE catalogued USING parquet; CREATE INDEX i ON catalogued (id)", txn_id="named")
+
+        assert IndexedTable.load(desk.spark, tmp_path / "c").explain("id = 2").index_used == "i"
+        assert desk.field(desk("SHOW INDEXES ON catalogued"), 0, "table") == "catalogued"
+    finally:
+        desk.spark.sql("DROP TABLE catalogued")
