@@ -17,6 +17,8 @@ from spark_apps.timeline.statistics import PartitionStatistics
 
 STEP = 17.0
 LEFT = 8.0
+TOP = 16.0
+"""Room for the words above the bars."""
 BARS = 56.0
 LANE = 22.0
 AXIS = 30.0
@@ -76,16 +78,16 @@ def timeline_picture(entries: Sequence[Entry], windows: Sequence[Window]) -> Tim
     room = max(len(entries), FEWEST)
     first = LEFT + (room - len(entries)) * STEP + STEP / 2
     most = max((entry.bytes for entry in entries), default=0)
-    lanes = tuple((lane, BARS + LANE * (place + 0.5) + 6) for place, lane in enumerate(LANES))
+    lanes = tuple((lane, TOP + BARS + LANE * (place + 0.5) + 6) for place, lane in enumerate(LANES))
     heights = dict(lanes)
     marks = []
     for place, entry in enumerate(entries):
         whole = BARS * sqrt(entry.bytes / most) if most else 0.0
         index = whole * entry.index_bytes / entry.bytes if entry.bytes else 0.0
-        top = BARS + 2 - whole
+        top = TOP + BARS + 2 - whole
         marks.append(Mark(entry, first + place * STEP, heights[entry.lane], top + index, whole - index, top, index))
     width = LEFT * 2 + room * STEP
-    height = BARS + LANE * len(LANES) + AXIS + 6
+    height = TOP + BARS + LANE * len(LANES) + AXIS + 6
     stretches = _stretches(marks, windows, heights["windows"], width)
     return TimelinePicture(width, height, lanes, tuple(marks), tuple(stretches), tuple(_ticks(marks)), most)
 
