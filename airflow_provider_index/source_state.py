@@ -16,10 +16,10 @@ import msgspec
 from spark_apps.layout.partitions import unescape
 from spark_apps.sources.iceberg_catalog import CATALOG, IDENTIFIER, io_properties, load_named
 from spark_apps.sources.listing import Found, list_files
-from spark_apps.timeline.locations import locate
 from spark_apps.sources.options import RECURSIVE, is_set
 from spark_apps.storage.errors import EnvironmentMismatch, InvalidInput, ObjectNotFound, StorageUnavailable
 from spark_apps.storage.store import Store
+from spark_apps.timeline.locations import locate
 from spark_apps.timeline.model import DATA_TREE, SourceDefinition
 from spark_apps.timeline.state import State
 

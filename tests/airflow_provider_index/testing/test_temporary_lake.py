@@ -1,4 +1,4 @@
-"""The example of docs/testing.md, run: a user's DAG by ``dag.test()`` with real Spark, and all that the task tells others.
+"""The example of docs/testing.md, run: a DAG by ``dag.test()`` with real Spark, and all that its task tells others.
 
 One run serves all tests here; a StatsD and a file of OpenLineage's listen to it.
 """
