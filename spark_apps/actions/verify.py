@@ -75,4 +75,7 @@ class RepairIndexes(Action):
 
 
 def _counts(report: VerificationReport) -> dict[str, int]:
-    return {name: getattr(report, name) for name in ("missing", "too_many", "wrong_partition", "wrong_values")}
+    """How many of each fault were found; of files that could not be read, as many as the report names."""
+    faults = ("missing", "too_many", "wrong_partition", "wrong_values")
+    unreadable = sum(difference.fault == "unreadable" for difference in report.differences)
+    return {**{name: getattr(report, name) for name in faults}, "unreadable": unreadable}
