@@ -9,14 +9,27 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from spark_apps.indexes.registry import find
 from spark_apps.sources.plain import PlainFiles
 from spark_apps.storage.store import Store
 from spark_apps.timeline.creation import create_table
-from spark_apps.timeline.model import Field, IndexDefinition, PutIndex, SourceDefinition, TableDefinition
+from spark_apps.timeline.model import (
+    Field,
+    HashingConfig,
+    IndexDefinition,
+    PutHashingConfig,
+    PutIndex,
+    SourceDefinition,
+    TableDefinition,
+)
 from tests.airflow.lake import Lake
 
-FIELDS = (Field("id", "bigint"), Field("city", "string"))
-BY_CITY = IndexDefinition("by_city", "secondary", ("city",), "1", deferred=True, hash_function="xxhash64")
+FIELDS = (Field("id", "bigint", nullable=False), Field("city", "string"))
+
+
+def by_city(table: TableDefinition) -> IndexDefinition:
+    """The index that the DAGs refresh, as building it over an empty table defines it."""
+    return find("secondary").validate(table, IndexDefinition("by_city", "secondary", ("city",), "1", deferred=True))
 
 
 def events(lake: Lake, asset: str) -> list[dict[str, Any]]:
@@ -42,8 +55,9 @@ def test_given_data_that_land_when_a_watcher_sees_the_commit_then_the_index_is_r
     lake: Lake,
 ) -> None:
     """Nobody who writes here names an outlet: the watcher sees the commit in the table's own log."""
-    definition = TableDefinition("orders", FIELDS, ("id",))
-    create_table(Store(lake.warehouse / "shop/orders"), definition, [PutIndex(BY_CITY, covered=True)])
+    definition = TableDefinition("orders", FIELDS, ("id",), hash_fields=("id",))
+    begun = [PutHashingConfig(HashingConfig("", 2)), PutIndex(by_city(definition), covered=True)]
+    create_table(Store(lake.warehouse / "shop/orders"), definition, begun)
     create_source(lake)
     watched = "lakeindex://table/index_table_store_default/shop.orders"
 
@@ -95,10 +109,10 @@ def create_source(lake: Lake) -> None:
     """A folder of files that was registered and indexed; the log stands beside it."""
     write_file(lake, "1.parquet", 20)
     source = SourceDefinition("parquet", str(lake.warehouse / "landing/trips"))
-    definition = TableDefinition("trips", FIELDS, ("id",), bucketed=False, source=source)
+    definition = TableDefinition("trips", FIELDS, (), bucketed=False, source=source)
     files = [file.to_add() for file in PlainFiles.of(definition, None).listing().files]
     log = Store(lake.warehouse / "landing/_indexes/trips")
-    create_table(log, definition, [*files, PutIndex(BY_CITY)])
+    create_table(log, definition, [*files, PutIndex(by_city(definition))])
 
 
 def write_file(lake: Lake, name: str, rows: int) -> None:
