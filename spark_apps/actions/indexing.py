@@ -180,10 +180,6 @@ class CreateIndex(Action):
                     hint=f"Use {name!r}; for another number of shards drop it first, then create {self.name!r}.",
                 )
 
-    def _guard(self, state: State) -> None:
-        self._check_new(state)
-        self._check_only_one(state)
-
     def _rounds(self, building: Building, most: int) -> None:
         for number in range(1, most + 1):
             building.round(number)
