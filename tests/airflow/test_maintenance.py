@@ -9,27 +9,16 @@ from typing import Any
 import pytest
 
 from airflow_provider_index.testing import DagRunReport
-from spark_apps import IndexedTable
 from spark_apps.timeline import maintenance
 from spark_apps.timeline.statistics import table_statistics
 from tests.airflow.lake import Lake
-
-DDL = "id bigint, dt string, city string"
-ROWS = "SELECT id, concat('d', id % 2) AS dt, concat('c', id % {2}) AS city FROM range({0}, {1})"
-
-
-def make(spark: Any, path: Path, writes: int) -> None:
-    """A table with an index that was never refreshed, and a small file in each of two partitions for each write."""
-    table = IndexedTable.create(spark, path, DDL, ["id"], ["dt"], buckets=1)
-    table.create_index("by_city", "secondary", ["city"], deferred=True)
-    for number in range(writes):
-        table.upsert(spark.sql(ROWS.format(number * 10, number * 10 + 40, 7)))
+from tests.airflow.tables import expected, make, rows
 
 
 @pytest.fixture(scope="module")
-def tables(lake: Lake, spark: Any) -> Iterator[Path]:
+def tables(lake: Lake) -> Iterator[Path]:
     for name, writes in (("sales/orders", 2), ("sales/returns", 2), ("sales/closed", 0), ("web/clicks", 2)):
-        make(spark, lake.warehouse / name, writes)
+        make(lake.warehouse / name, writes)
     log = lake.warehouse / "sales" / "broken" / "_index" / "timeline"
     log.mkdir(parents=True)
     (log / f"{0:020d}.json").write_text("not a commit")
@@ -98,6 +87,7 @@ def test_given_the_next_night_when_run_then_what_was_left_is_done_and_has_waited
     for name in ("sales/orders", "sales/returns"):
         numbers = table_statistics(lake.timeline(name).head)
         assert numbers.data.files == numbers.data.groups == 2 and numbers.indexes["by_city"].lag.none
+        assert rows(tables / name) == expected(2)
         done = maintenance.read_done(lake.timeline(name).store)
         assert done["compact"].seconds > 0 and done["refresh.by_city"].version is not None
 

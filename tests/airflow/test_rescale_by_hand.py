@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from spark_apps import IndexedTable
+from spark_apps.timeline.model import DATA_TREE
 from tests.airflow.lake import Lake
-
-DDL = "id bigint, dt string, city string"
+from tests.airflow.tables import make
 
 
 @pytest.fixture(scope="module")
-def lines(lake: Lake, spark: Any) -> Path:
+def lines(lake: Lake) -> Path:
     for name in ("kept", "rescaled"):
-        table = IndexedTable.create(spark, lake.warehouse / "lines" / name, DDL, ["id"], ["dt"], buckets=1)
-        table.upsert(spark.sql("SELECT id, concat('d', id % 2) AS dt, concat('c', id % 7) AS city FROM range(60)"))
+        make(lake.warehouse / "lines" / name, 1)
     return lake.warehouse / "lines"
 
 
@@ -47,13 +44,12 @@ def test_given_a_reject_when_the_run_ends_then_no_commit_was_made_and_no_window_
 
 
 def test_given_an_approval_when_the_run_ends_then_the_partition_has_its_count_the_rows_stayed_and_the_window_is_closed(
-    lake: Lake, lines: Path, spark: Any
+    lake: Lake, lines: Path
 ) -> None:
     run_id = asked(lake, "lines.rescaled")
     timeline = lake.timeline("lines/rescaled")
     assert not timeline.head.windows  # nothing waits for a person while writers are kept out
     version = timeline.head.version
-    rows = sorted(map(str, IndexedTable.load(spark, lines / "rescaled").read().collect()))
 
     lake.client.answer("rescale_by_hand", run_id, "approve", "Approve")
     report = lake.client.wait("rescale_by_hand", run_id, timeout=400)
@@ -64,6 +60,6 @@ def test_given_an_approval_when_the_run_ends_then_the_partition_has_its_count_th
         "rescale",
         "close_window",
     ]
-    table = IndexedTable.load(spark, lines / "rescaled")
-    assert {path: info.buckets for path, info in table.partitions.items()} == {"dt=d0": 1, "dt=d1": 4}
-    assert sorted(map(str, table.read().collect())) == rows
+    assert {path: entry.buckets for path, entry in timeline.head.partitions.items()} == {"dt=d0": 1, "dt=d1": 4}
+    moved = timeline.head.files(DATA_TREE, "dt=d1")
+    assert {file.kind for file in moved} == {"base"} and sum(file.rows for file in moved) == 20
