@@ -227,3 +227,31 @@ def test_given_a_record_index_when_two_transactions_add_other_keys_then_both_com
     with pytest.raises(StageMismatch, match="one record key"):
         both.resumed.commit()
     in_step(table, "keys")
+
+
+def test_given_a_source_with_new_files_when_two_indexes_are_refreshed_one_from_the_other_then_one_commit_has_both(
+    spark: Any, tmp_path: Path
+) -> None:
+    folder = tmp_path / "source"
+    batch(spark, range(10), "a", "old").write.parquet(str(folder / "p=a"))
+    table = IndexedTable.register(spark, folder, format="parquet", index_root=tmp_path / "logs")
+    for name in ("first", "second"):
+        table.create_index(name, kind="secondary", columns=["v"], deferred=True)
+        table.refresh_index(name)
+    batch(spark, range(10, 20), "b", "new").write.parquet(str(folder / "p=b"))
+
+    txn = Txn(table, "first", "second")
+    txn.stage("first").refresh_index("first")
+    txn.stage("second", ("first",)).refresh_index("second")
+    txn.resumed.commit()
+
+    state = Timeline.load(table._handle.timeline.store).head
+    assert {name: entry.lag for name, entry in state.indexes.items()} == {"first": {}, "second": {}}
+    assert now(table).verify("first").ok and now(table).verify("second").ok
+
+    both = Txn(table, "first", "second")
+    batch(spark, range(20, 30), "c", "newer").write.parquet(str(folder / "p=c"))
+    for name in ("first", "second"):
+        both.stage(name).refresh_index(name)
+    with pytest.raises(StageMismatch, match=r"'first' and 'second' .* both write partition p=c"):
+        both.resumed.commit()
