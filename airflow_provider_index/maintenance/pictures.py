@@ -92,9 +92,11 @@ def _columns(y: int, sizes: Sequence[int], top: int, colour: str) -> list[str]:
 def _sentence(plan: dict[str, Any]) -> str:
     if not plan["partitions"]:
         return "no partition is written anew; only the rules for new ones change."
+    count, size = len(plan["partitions"]), human_bytes(plan["bytes"])
+    seconds = human_seconds(plan["estimated_seconds"])
     return (
-        f"{len(plan['partitions'])} partitions are written anew, {plan['files']} files of "
-        f"{human_bytes(plan['bytes'])}, in about {human_seconds(plan['estimated_seconds'])} (from {plan['estimated_from']})."
+        f"{count} partitions are written anew, {plan['files']} files of {size}, in about {seconds} "
+        f"(from {plan['estimated_from']})."
     )
 
 
