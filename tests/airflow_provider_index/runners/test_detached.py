@@ -157,5 +157,5 @@ def test_a_spark_submit_that_fails_at_once_tells_its_last_lines(bundle: Bundle, 
     here = replace(SETTINGS, driver_logs=str(tmp_path / "logs"), options={"no-such-option": "x"})
     runner = DetachedSparkSubmitRunner(here, logging.getLogger("test"), bundle)
 
-    with pytest.raises(JobFailed, match=r"(?s)ended with status 1.*no-such-option.*All of them are in"):
+    with pytest.raises(JobFailed, match=r"(?s)ended with status 1; its last lines:.*QUEUE_NAME.*All of them are in"):
         runner.submit(a_job(tmp_path, 0)[0])
