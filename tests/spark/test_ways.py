@@ -121,16 +121,16 @@ def test_given_a_cancelled_app_then_the_server_is_free_again_and_no_process_told
     slow = "SELECT id, concat('', reflect('java.lang.Thread', 'sleep', bigint(900000))) AS city FROM range(0, 2, 1, 2)"
     create = {"schema": "id bigint, city string", "record_key": ["id"], "buckets": 1}
     told = {"batches": [{"operation": "upsert", "sql": slow}], "create": create}
-    handle = runner.submit(Job("write_table", str(tmp_path / "slow"), told))
-    wait_until(lambda: (tmp_path / "slow" / "data").exists())
-    process = psutil.Process(int(handle))
-    assert server.token is not None and server.token not in " ".join(process.cmdline())
-    assert server.token not in json.dumps(process.environ())
-
-    runner.cancel(handle)
-
-    assert not runner.status(handle).running
-    runner.close()
+    try:
+        handle = runner.submit(Job("write_table", str(tmp_path / "slow"), told))
+        wait_until(lambda: "of 2 tasks" in runner.status(handle).detail)
+        process = psutil.Process(int(handle))
+        assert server.token is not None and server.token not in " ".join(process.cmdline())
+        assert server.token not in json.dumps(process.environ())
+        runner.cancel(handle)
+        jobs.wait(runner, handle, 10)
+    finally:
+        runner.close()
     source = jobs.write_rows(tmp_path / "rows.parquet", range(2), 1)
     assert jobs.run(on_server(server), "write_table", tmp_path / "t", jobs.upsert(source, create=True))["version"] == 1
 
