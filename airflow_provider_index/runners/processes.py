@@ -63,11 +63,17 @@ def signal_group(group: int, number: signal.Signals) -> None:
 
 
 def end_group(group: int, polite_seconds: float) -> None:
-    """Ends a process group: politely first, then by force."""
+    """Ends a process group: politely first, then by force; returns once it is gone, or a second after that."""
     signal_group(group, signal.SIGTERM)
-    deadline = time.monotonic() + polite_seconds
-    while time.monotonic() < deadline:
-        if not (members(group) if _PROC.is_dir() else group_lives(group)):
-            return
+    if not _gone_within(group, polite_seconds):
+        signal_group(group, signal.SIGKILL)
+        _gone_within(group, 1.0)
+
+
+def _gone_within(group: int, seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while members(group) if _PROC.is_dir() else group_lives(group):
+        if time.monotonic() >= deadline:
+            return False
         time.sleep(0.05)
-    signal_group(group, signal.SIGKILL)
+    return True

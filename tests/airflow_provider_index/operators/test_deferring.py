@@ -69,6 +69,7 @@ def timeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Timeline:
 
 def write(seconds: float = 0, **fields: Any) -> WriteTableOperator:
     conf = {"spark.slow.millis": str(int(1000 * seconds))}
+    fields = {"table": "t", **fields}
     return WriteTableOperator(
         task_id="task",
         table="t",
@@ -83,6 +84,12 @@ def write(seconds: float = 0, **fields: Any) -> WriteTableOperator:
 
 def context(memory: Memory, try_number: int = 1) -> dict[str, Any]:
     return {"ti": Instance(try_number), "task_state_store": memory}
+
+
+def at_work(place: Path, txn_id: str) -> bool:
+    """Whether an attempt of the transaction has begun."""
+    made = (place / "_index/timeline").exists()
+    return made and bool(live_attempts_of(Timeline.load(Store(place)), txn_id))
 
 
 def deferred(operator: WriteTableOperator, given: Mapping[str, Any]) -> TaskDeferred:
@@ -110,9 +117,10 @@ def resumed(operator: WriteTableOperator, given: Mapping[str, Any], task: TaskDe
 
 
 def test_a_driver_that_was_killed_is_found_dead_its_attempt_ended_and_the_next_try_commits_once(
-    timeline: Timeline, memory: Memory
+    timeline: Timeline, memory: Memory, tmp_path: Path
 ) -> None:
-    first = write(600, silent_seconds=12)
+    made = {"table": "w", "create": {"schema": "id bigint, note string", "record_key": ["id"], "buckets": 1}}
+    first = write(600, silent_seconds=12, **made)
     task = deferred(first, context(memory))
     txn_id = task.kwargs["txn_id"]
     group = json.loads(task.kwargs["submission"]["handle"])["pid"]
@@ -120,7 +128,8 @@ def test_a_driver_that_was_killed_is_found_dead_its_attempt_ended_and_the_next_t
     killed = []
 
     def kill_once_it_is_at_work() -> None:
-        while timeline.refresh() and not live_attempts_of(timeline, txn_id):
+        until = time.monotonic() + 120
+        while time.monotonic() < until and not at_work(tmp_path / "w", txn_id):
             time.sleep(0.1)
         os.killpg(group, signal.SIGKILL)
         killed.append(time.monotonic())
@@ -131,10 +140,11 @@ def test_a_driver_that_was_killed_is_found_dead_its_attempt_ended_and_the_next_t
     assert time.monotonic() - killed[0] < 12 + 5 + 3  # the silence, a beat before the kill, the machine
     with pytest.raises(JobFailed, match="no sign of life for 12 s"):
         resumed(first, context(memory), task, event)
-    assert timeline.refresh().is_aborted(txn_id, 1)
+    timeline = Timeline.load(Store(tmp_path / "w"))
+    assert timeline.head.is_aborted(txn_id, 1)
     assert not processes.members(group)
 
-    second = write(0)
+    second = write(0, **made)
     again = deferred(second, context(memory, 2))
     receipt = resumed(second, context(memory, 2), again, waited(again))
 
@@ -142,7 +152,7 @@ def test_a_driver_that_was_killed_is_found_dead_its_attempt_ended_and_the_next_t
     assert [
         commit.attempt for commit in timeline.commits(until=timeline.refresh().version) if commit.txn_id == txn_id
     ] == [2]
-    assert write(0).execute(context(memory, 3)) == receipt
+    assert write(0, **made).execute(context(memory, 3)) == receipt
 
 
 def started(timeline: Timeline, job_id: str, memory: Memory) -> dict[str, Any]:

@@ -55,8 +55,9 @@ def work(spark, job):
         os._exit(0)
     time.sleep(arguments.get("sleep", 0))
     seen = {
-        "storage": job.storage_options,
-        "conf": spark.conf.get("spark.hadoop.fs.s3a.secret.key"),
+        # Backwards: as they are they would be taken out of the answer.
+        "storage": {key: value[::-1] for key, value in job.storage_options.items()},
+        "conf": (spark.conf.get("spark.hadoop.fs.s3a.secret.key") or "")[::-1],
         "long": len(arguments.get("long", "")),
         "rows": spark.range(10).count(),
     }
@@ -110,8 +111,8 @@ def test_an_app_gets_its_job_and_its_receipt_comes_back(bundle: Bundle) -> None:
     receipt = status.outcome.value
     assert (receipt["version"], receipt["txn_id"]) == (7, "a.b")
     assert receipt["metrics"] == {
-        "storage": {"aws_secret_access_key": SECRET},
-        "conf": SECRET,
+        "storage": {"aws_secret_access_key": SECRET[::-1]},
+        "conf": SECRET[::-1],
         "long": 300_000,
         "rows": 10,
     }
