@@ -190,7 +190,7 @@ class Timeline:
         now = format_instant(self.clock())
         if now > self._state.instant:
             return now
-        return format_instant(_seconds(self._state.instant) + 0.001)
+        return format_instant(seconds_of(self._state.instant) + 0.001)
 
     def decode(self, body: bytes, version: int) -> Commit:
         """:raises NewerFormat: :raises LogDamaged:"""
@@ -316,6 +316,7 @@ def parse_instant(value: str | datetime) -> str:
     return format_instant(value.timestamp())
 
 
-def _seconds(instant: str) -> float:
+def seconds_of(instant: str) -> float:
+    """An instant of the log in seconds since 1970."""
     moment = datetime.strptime(instant[:14], _INSTANT_FORMAT).replace(tzinfo=UTC)
     return moment.timestamp() + int(instant[14:]) / 1000

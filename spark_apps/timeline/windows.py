@@ -16,7 +16,7 @@ from spark_apps.storage.errors import (
     WindowNotOpen,
 )
 from spark_apps.timeline.attempts import live_requests, presumed_dead
-from spark_apps.timeline.log import Timeline, format_instant
+from spark_apps.timeline.log import Timeline, format_instant, seconds_of
 from spark_apps.timeline.model import CloseWindow, OpenWindow, Receipt, RenewWindow, Requested, Scope
 from spark_apps.timeline.publish import end_window, housekeeping, publish
 from spark_apps.timeline.state import State, Window
@@ -102,6 +102,16 @@ def find(timeline: Timeline, epoch: int) -> Window:
     state = timeline.refresh()
     _check_open(timeline, state, epoch)
     return state.windows[epoch]
+
+
+def length(timeline: Timeline, epoch: int) -> float | None:
+    """Seconds from the opening of a window to its first deadline: for how long its holder opened it, and renews it each
+    time. ``None`` for an epoch that is not that of an open window."""
+    if epoch not in timeline.refresh().windows:
+        return None
+    [opening] = timeline.commits(after=epoch - 1, until=epoch)
+    [action] = [action for action in opening.actions if isinstance(action, OpenWindow)]
+    return max(action.deadline - seconds_of(opening.instant), 1.0)
 
 
 def end_expired(timeline: Timeline, ended_by: str) -> list[Window]:

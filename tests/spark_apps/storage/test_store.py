@@ -95,7 +95,9 @@ def test_spark_finds_the_same_object(uri: str, path: str) -> None:
     assert Store(uri).spark_path("data/dt=1%20a") == path
 
 
-@pytest.mark.parametrize("uri", ["", "a\nb", "ftp://host/x", "hdfs://host/x", "s3://bucket/../other", "s3://", "gs:///x"])
+@pytest.mark.parametrize(
+    "uri", ["", "a\nb", "ftp://host/x", "hdfs://host/x", "s3://bucket/../other", "s3://", "gs:///x"]
+)
 def test_a_location_that_cannot_be_is_refused(uri: str) -> None:
     with pytest.raises(InvalidName, match="Nothing was changed"):
         Store(uri)
