@@ -72,7 +72,6 @@ def write(seconds: float = 0, **fields: Any) -> WriteTableOperator:
     fields = {"table": "t", **fields}
     return WriteTableOperator(
         task_id="task",
-        table="t",
         table_conn_id="lake",
         sql=SLOW,
         conf=conf,
