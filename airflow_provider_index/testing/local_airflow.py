@@ -119,7 +119,7 @@ class LocalAirflow:
         """Process id of the parent of all parts, while it runs; also the id of their process group."""
         return self._process.pid if self._process is not None else None
 
-    def start(self, timeout: float = 120) -> LocalAirflow:
+    def start(self, timeout: float = 300) -> LocalAirflow:
         """Prepares the database, starts all parts, and returns once all are healthy.
 
         :param timeout: seconds; on two cores about 25 are needed.
