@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+import tempfile
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,6 +25,8 @@ def _by_shell(program: str, archive: str, arguments: Sequence[str]) -> Any:
         task_id="spark",
         bash_command=f"{java} setsid {shlex.join(submit)} > /dev/null 2>&1 < /dev/null & echo submitted",
         append_env=True,
+        # Its own folder is gone when the shell has ended, and no JVM starts in a folder that is not there.
+        cwd=tempfile.gettempdir(),
     )
 
 
