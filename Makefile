@@ -12,7 +12,7 @@ FOUND  := $(wildcard $(PATHS))
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check format bench model faults races clusters differential postgresql pages clean
+.PHONY: help venv demo test check format bench model faults races clusters differential postgresql pages kills clean
 
 help:  ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|' 2>/dev/null \
@@ -65,11 +65,14 @@ differential: venv  ## 1,000 random histories against other engines (HISTORIES, 
 postgresql: venv  ## The tests on a whole Airflow, whose state is in a real PostgreSQL
 	DATABASE=postgresql $(PYTEST) tests/airflow $(TEST_ARGS)
 
+kills: venv  ## Every kind of end, met by every kind of work, on a real scheduler (CELLS, MINUTES); goes on where it stopped
+	$(BIN)/python -m tests.kills
+
 pages: venv  ## The page in a real browser; needs Chromium and its driver. SHOTS=folder keeps the pictures
 	@command -v chromedriver >/dev/null || { echo "Chromium's driver is not on the PATH. On Debian: apt-get install chromium chromium-driver. Nothing was run." >&2; exit 1; }
 	$(PYTEST) tests/pages/browser.py $(TEST_ARGS)
 
 clean:  ## Remove caches, builds and what runs leave; .venv stays
 	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis spark-warehouse \
-	  metastore_db derby.log .demo .differential
+	  metastore_db derby.log .demo .differential .kills
 	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +

@@ -1,0 +1,313 @@
+"""The matrix: what may happen, to what kind of work, and what must hold afterwards.
+
+A cell makes a table, starts one kind of work on it, waits until the work's attempt stands in the timeline, stops its
+driver for a moment so that the work cannot be over too early, lets the event happen, and then lets Airflow (and, where
+a person would, a person) bring it to its end.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import psutil
+
+from spark_apps.timeline.attempts import live_requests
+from tests.kills.ground import Ground, NotSo, wait_for
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+BEFORE, AFTER = 4000, 6000
+"""Rows of a table before and after the write."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """One kind of work.
+
+    :param operation: what its commit is called in the log.
+    :param task: the task that is hit.
+    :param writes: whether it changes the rows.
+    """
+
+    name: str
+    operation: str
+    task: str = "work"
+    writes: bool = False
+
+
+@dataclass(frozen=True)
+class Event:
+    """One thing that may happen.
+
+    :param mode: whether the task holds its worker meanwhile, or is ``deferred``.
+    :param strike: lets it happen. Given the cell while its driver stands still.
+    :param limit: the DAG's limit of time that the event is about.
+    :param by_hand: whether a person clears the run afterwards, since Airflow takes it for ended.
+    :param holds: what stands still meanwhile: the ``driver``, or its ``jvm``, while the driver goes on to give signs of
+        life: slow, not dead.
+    """
+
+    name: str
+    mode: str
+    strike: Callable[[Cell], None]
+    limit: str = ""
+    by_hand: bool = False
+    holds: str = "driver"
+
+
+WORKS = {
+    work.name: work
+    for work in (
+        Work("write", "upsert", writes=True),
+        Work("build", "create_index"),
+        Work("compact", "compact"),
+        Work("rescale", "rescale", task="window.work"),
+        Work("transaction", "transaction", task="together.work", writes=True),
+    )
+}
+
+
+class Cell:
+    """One meeting of an event and a work."""
+
+    def __init__(self, ground: Ground, spark: SparkSession, event: Event, work: Work) -> None:
+        self.ground = ground
+        self.client = ground.airflow.client
+        self.spark = spark
+        self.event = event
+        self.work = work
+        self.dag_id = self.dag_of(event, work)
+        self.table = f"kills.{event.name}_{work.name}"
+        self.run_id = ""
+        self.driver: psutil.Process | None = None
+        self.held: psutil.Process | None = None
+
+    @staticmethod
+    def dag_of(event: Event, work: Work) -> str:
+        """The DAG that does the work, in the way that the event asks for."""
+        return "_".join(filter(None, [work.name, event.mode, event.limit]))
+
+    # --- the course of it -----------------------------------------------------------------------------------------
+
+    def run(self) -> str:
+        """Everything; returns one line of what was seen. :raises NotSo: naming what does not hold."""
+        self.make_table()
+        base = self.timeline().head.version
+        self.run_id = self.client.trigger(self.dag_id, {"table": self.table})
+        self.hold()
+        self.event.strike(self)
+        self.let_go()
+        if self.event.by_hand:
+            state = wait_for("the end of the run", self.ended, 180)
+            self.nothing_is_left("before the retry")
+            if state != "failed":
+                raise NotSo(f"the run that was ended is {state}")
+            self.client.clear(self.dag_id, self.run_id)
+        state = wait_for("the end of the run", self.ended, 420)
+        if state != "success":
+            raise NotSo(self.client.describe(self.client.wait(self.dag_id, self.run_id)))
+        self.nothing_is_left("at the end")
+        return self.check(base)
+
+    def hold(self) -> None:
+        """Waits for the work's attempt and makes it stand still by SIGSTOP."""
+
+        def at_work() -> bool:
+            return any(request.operation == self.work.operation for request in live_requests(self.timeline()))
+
+        wait_for(f"an attempt of {self.work.operation}", at_work, 180)
+        self.driver = wait_for("a driver", self.ground.driver, 60)
+        self.held = self.driver if self.event.holds == "driver" else self.submit()
+        self.signal(signal.SIGSTOP)
+
+    def let_go(self) -> None:
+        """Lets it go on, if it still lives."""
+        self.signal(signal.SIGCONT)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Sends what is held a signal, if it is there still."""
+        if self.held is not None:
+            with suppress(psutil.NoSuchProcess):
+                self.held.send_signal(number)
+
+    def submit(self) -> psutil.Process:
+        """The process of ``spark-submit``, which is the driver's JVM."""
+        assert self.driver is not None
+        above = [one for one in self.driver.parents() if "SparkSubmit" in " ".join(one.cmdline())]
+        if not above:
+            raise NotSo("the driver has no spark-submit above it")
+        return above[0]
+
+    def story(self) -> str:
+        """What Airflow tells of the run: every try of every task, with the end of its log."""
+        lines = [self.dag_id]
+        for row in self.client.task_instances(self.dag_id, self.run_id) if self.run_id else ():
+            for number in range(1, (row["try_number"] or 0) + 1):
+                log = self.client.log(self.dag_id, self.run_id, row["task_id"], number)
+                lines += [f"--- {row['task_id']}, try {number}: {row['state']}", *log.splitlines()[-25:]]
+            if not row["try_number"]:
+                lines.append(f"--- {row['task_id']}: {row['state']}")
+        return "\n".join(lines)
+
+    # --- what it asks ---------------------------------------------------------------------------------------------
+
+    def timeline(self) -> Any:
+        return self.ground.timeline(self.table)
+
+    def ended(self) -> str | None:
+        """The run's state once it is a last one."""
+        state = self.client.run_state(self.dag_id, self.run_id)
+        return state if state in ("success", "failed") else None
+
+    def task_state(self) -> str | None:
+        """The state of the task that is hit."""
+        return self.client.task_states(self.dag_id, self.run_id).get(self.work.task)
+
+    # --- the table ------------------------------------------------------------------------------------------------
+
+    def make_table(self) -> None:
+        from spark_apps import IndexedTable
+
+        table = IndexedTable.create(
+            self.spark,
+            str(self.ground.warehouse / self.table.replace(".", "/")),
+            "id bigint, note string, part string",
+            record_key=["id"],
+            partition_by=["part"],
+            buckets=2,
+        )
+        rows = "concat('old ', id % 5) AS note, concat('p', id % 3) AS part"
+        table.upsert(self.spark.sql(f"SELECT id, {rows} FROM range(0, 3000)"))
+        table.create_index("by_note", kind="secondary", columns=["note"], deferred=self.work.name == "transaction")
+        table.upsert(self.spark.sql(f"SELECT id, {rows} FROM range(2500, {BEFORE})"))
+
+    def check(self, base: int) -> str:
+        """Holds the table against what it must be."""
+        from spark_apps import IndexedTable
+
+        table = IndexedTable.load(self.spark, str(self.ground.warehouse / self.table.replace(".", "/")))
+        commits = [commit for commit in self.timeline().commits() if commit.version > base]
+        mine = [commit for commit in commits if commit.operation == self.work.operation]
+        if len(mine) != 1:
+            raise NotSo(f"{len(mine)} commits of {self.work.operation}: {[one.operation for one in commits]}")
+        rows = table.read().count()
+        if rows != (AFTER if self.work.writes else BEFORE):
+            raise NotSo(f"{rows} rows")
+        new = table.read(where="note LIKE 'new%'").count()
+        if new != (4000 if self.work.writes else 0):
+            raise NotSo(f"{new} rows that were written")
+        for name in table.indexes:
+            report = table.verify(name)
+            if not report.ok:
+                raise NotSo(f"the index {name}: {report.differences}")
+        if self.work.name == "rescale" and {one.buckets for one in table.partitions.values()} != {4}:
+            raise NotSo(f"bucket counts: {table.partitions}")
+        aborts = sum(commit.operation == "abort" for commit in commits)
+        return f"1 {self.work.operation}, {aborts} aborts, {rows} rows, {len(table.indexes)} indexes verified"
+
+    def nothing_is_left(self, when: str) -> None:
+        """No process, no attempt, and no window past its deadline."""
+        wait_for(f"{when}, an end of all apps (left: {self.ground.apps()})", lambda: not self.ground.apps(), 60)
+
+        def quiet() -> bool:
+            timeline = self.timeline()
+            return not live_requests(timeline) and all(
+                window.deadline > timeline.clock() for window in timeline.refresh().windows.values()
+            )
+
+        wait_for(f"{when}, an end of all attempts and windows", quiet, 60)
+
+
+# --- what may happen ----------------------------------------------------------------------------------------------
+
+
+def worker_killed(cell: Cell) -> None:
+    task = psutil.Process(cell.submit().ppid())
+    supervisor = task.parent()
+    if supervisor is None or supervisor.pid == cell.ground.airflow.pid:
+        raise NotSo("no supervisor was found")
+    supervisor.send_signal(signal.SIGKILL)
+
+
+def task_marked_failed(cell: Cell) -> None:
+    cell.client.mark(cell.dag_id, cell.run_id, cell.work.task, "failed")
+
+
+def task_cleared(cell: Cell) -> None:
+    wanted = "deferred" if cell.event.mode == "deferred" else "running"
+    wait_for(f"a task that is {wanted}", lambda: cell.task_state() == wanted, 60)
+    cell.client.clear(cell.dag_id, cell.run_id, cell.work.task, include_downstream=True)
+
+
+def run_marked_failed(cell: Cell) -> None:
+    cell.client.patch(f"dags/{cell.dag_id}/dagRuns/{cell.run_id}", {"state": "failed"})
+
+
+def limit_passes(cell: Cell) -> None:
+    states = {"run_limit": lambda: cell.ended() == "failed", "task_limit": lambda: cell.task_state() != "deferred"}
+    wait_for("the limit", states[cell.event.limit], 180)
+
+
+def triggerer_killed(cell: Cell) -> None:
+    wait_for("a deferred task", lambda: cell.task_state() == "deferred", 60)
+    cell.ground.restart("triggerer")
+
+
+def scheduler_restarted(cell: Cell) -> None:
+    cell.ground.restart("scheduler")
+
+
+def driver_killed(cell: Cell) -> None:
+    assert cell.driver is not None
+    cell.driver.send_signal(signal.SIGKILL)
+
+
+def parent_killed(cell: Cell) -> None:
+    assert cell.driver is not None
+    parent = cell.driver.parent()
+    if parent is None:
+        raise NotSo("the driver has no parent")
+    parent.send_signal(signal.SIGKILL)
+
+
+def executor_killed(cell: Cell) -> None:
+    executors = [one for one in psutil.process_iter(["cmdline"]) if _is_executor(one)]
+    if not executors:
+        raise NotSo("no executor was found")
+    cell.let_go()
+    time.sleep(0.2)
+    for executor in executors:
+        with suppress(psutil.NoSuchProcess):
+            executor.send_signal(signal.SIGKILL)
+
+
+def _is_executor(process: psutil.Process) -> bool:
+    return any("CoarseGrainedExecutorBackend" in word for word in process.info["cmdline"] or [])
+
+
+EVENTS = {
+    event.name: event
+    for event in (
+        Event("worker_killed", "held", worker_killed),
+        Event("marked_failed", "held", task_marked_failed, by_hand=True),
+        Event("marked_failed_deferred", "deferred", task_marked_failed, by_hand=True),
+        Event("cleared_running", "held", task_cleared),
+        Event("cleared_deferred", "deferred", task_cleared),
+        Event("run_marked_failed", "deferred", run_marked_failed, by_hand=True),
+        Event("run_limit", "deferred", limit_passes, limit="run_limit", by_hand=True, holds="jvm"),
+        Event("task_limit", "deferred", limit_passes, limit="task_limit", holds="jvm"),
+        Event("task_limit_held", "held", limit_passes, limit="task_limit", holds="jvm"),
+        Event("triggerer_killed", "deferred", triggerer_killed),
+        Event("scheduler_restarted", "held", scheduler_restarted),
+        Event("driver_killed", "deferred", driver_killed),
+        Event("driver_killed_held", "held", driver_killed),
+        Event("executor_killed", "held", executor_killed),
+        Event("parent_killed", "deferred", parent_killed),
+    )
+}
