@@ -11,6 +11,8 @@ from functools import cache
 from pathlib import Path
 
 _PROC = Path("/proc")
+CLEARED_SECONDS = 1.5
+"""How long to wait for a large process to be cleared away. Airflow gives a killed task five seconds in all."""
 
 
 @cache
@@ -63,11 +65,12 @@ def signal_group(group: int, number: signal.Signals) -> None:
 
 
 def end_group(group: int, polite_seconds: float) -> None:
-    """Ends a process group: politely first, then by force; returns once it is gone, or a second after that."""
+    """Ends a process group: politely first, then by force; returns once it is gone, or some seconds after that, which a
+    busy machine takes to clear away a large process."""
     signal_group(group, signal.SIGTERM)
     if not _gone_within(group, polite_seconds):
         signal_group(group, signal.SIGKILL)
-        _gone_within(group, 1.0)
+        _gone_within(group, CLEARED_SECONDS)
 
 
 def _gone_within(group: int, seconds: float) -> bool:

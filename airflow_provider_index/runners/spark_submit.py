@@ -99,6 +99,9 @@ class SparkSubmitRunner:
         if process is None or (process.poll() is not None and not processes.group_lives(process.pid)):
             return
         processes.end_group(process.pid, self.polite_seconds)
+        # Its first thread may be gone while others are still being cleared away; only then has it ended.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(processes.CLEARED_SECONDS)
 
     def close(self) -> None:
         """Ends what still runs, lets go of the pipe and removes the private folder."""
