@@ -12,7 +12,7 @@ FOUND  := $(wildcard $(PATHS))
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check format bench model faults races clusters differential postgresql pages kills clean
+.PHONY: help venv demo test heavy check format bench model faults races clusters differential postgresql pages kills clean
 
 help:  ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|' 2>/dev/null \
@@ -31,8 +31,11 @@ $(STAMP): setup.cfg pyproject.toml constraints.txt
 demo: venv  ## The whole main job on real flights, on a real Airflow
 	$(BIN)/python -m dags_examples.demo $(DEMO_ARGS)
 
-test: venv  ## All tests
-	$(PYTEST) -n $(WORKERS) --dist loadfile $(TEST_ARGS)
+test: venv  ## All tests but the heavy ones
+	$(PYTEST) -n $(WORKERS) --dist loadgroup -m "not heavy" $(TEST_ARGS)
+
+heavy: venv  ## The tests that take minutes: all example DAGs by a real scheduler, clusters, many at once
+	$(PYTEST) -m heavy $(TEST_ARGS)
 
 check: venv  ## Formatter, linter, types, import contracts
 	$(BIN)/ruff format --check $(FOUND)
@@ -62,7 +65,7 @@ clusters: venv  ## Tests of tables and indexes once more, over a Spark Connect s
 differential: venv  ## 1,000 random histories against other engines (HISTORIES, MINUTES, SEEDS); goes on where it stopped
 	$(BIN)/python -m tests.differential
 
-postgresql: venv  ## The tests on a whole Airflow, whose state is in a real PostgreSQL
+postgresql: venv  ## The tests on a whole Airflow, heavy ones too, whose state is in a real PostgreSQL
 	DATABASE=postgresql $(PYTEST) tests/airflow $(TEST_ARGS)
 
 kills: venv  ## Every kind of end, met by every kind of work, on a real scheduler (CELLS, MINUTES); goes on where it stopped

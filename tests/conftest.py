@@ -25,6 +25,16 @@ settings.register_profile(
 settings.load_profile("run")
 
 
+ONE_AIRFLOW = Path(__file__).parent / "airflow"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of one file run in one worker, since they share what the file sets up; those that share an Airflow, too."""
+    for item in items:
+        group = "airflow" if ONE_AIRFLOW in item.path.parents else str(item.path)
+        item.add_marker(pytest.mark.xdist_group(group))
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A session as a user would have it, but small: two threads, four shuffle partitions, no UI. With

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from spark_apps.indexes.registry import find
 from spark_apps.sources.plain import PlainFiles
@@ -23,6 +24,8 @@ from spark_apps.timeline.model import (
     TableDefinition,
 )
 from tests.airflow.lake import Lake
+
+pytestmark = pytest.mark.heavy
 
 FIELDS = (Field("id", "bigint", nullable=False), Field("city", "string"))
 

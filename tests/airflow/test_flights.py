@@ -17,6 +17,8 @@ from dags_examples.demo.__main__ import Story, rescale_while_somebody_writes
 from spark_apps import IndexedTable
 from tests.airflow.lake import Lake
 
+pytestmark = pytest.mark.heavy
+
 MONTHS = (6, 7, 8, 12)
 DAYS_OF_DECEMBER = (1, 2, 29, 30, 31)
 LOOKUPS = ("tailnum = '{tailnum}'", "dest = '{dest}'", "carrier = '{carrier}' AND flight = {flight} AND month = 12")

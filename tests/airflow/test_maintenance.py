@@ -14,6 +14,8 @@ from spark_apps.timeline.statistics import table_statistics
 from tests.airflow.lake import Lake
 from tests.airflow.tables import expected, make, rows
 
+pytestmark = pytest.mark.heavy
+
 
 @pytest.fixture(scope="module")
 def tables(lake: Lake) -> Iterator[Path]:

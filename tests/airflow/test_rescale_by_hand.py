@@ -10,6 +10,8 @@ from spark_apps.timeline.model import DATA_TREE
 from tests.airflow.lake import Lake
 from tests.airflow.tables import make
 
+pytestmark = pytest.mark.heavy
+
 
 @pytest.fixture(scope="module")
 def lines(lake: Lake) -> Path:

@@ -20,7 +20,7 @@ from spark_apps import IndexedTable
 from spark_apps.environment import java_home
 from tests.races.together import JOBS, Told, expected, make, table_of
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.heavy]
 
 FULL = os.environ.get("RACES") == "full"
 SHORT = {"upserts-0": 3, "upserts-1": 2, "compactions-a": 2, "compactions-b": 2, "backfills": 2, "rescales": 1}
