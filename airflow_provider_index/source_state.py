@@ -17,6 +17,7 @@ from spark_apps.layout.partitions import unescape
 from spark_apps.sources.iceberg_catalog import CATALOG, IDENTIFIER, io_properties, load_named
 from spark_apps.sources.listing import Found, list_files
 from spark_apps.sources.options import RECURSIVE, is_set
+from spark_apps.storage.documents import prepare
 from spark_apps.storage.errors import EnvironmentMismatch, InvalidInput, ObjectNotFound, StorageUnavailable
 from spark_apps.storage.store import Store
 from spark_apps.timeline.locations import locate
@@ -212,3 +213,6 @@ def _partition(found: Found) -> str:
 def _values(folder: str) -> list[tuple[str, str]]:
     parts = (part.partition("=") for part in folder.split("/") if part)
     return [(unescape(name).lower(), unescape(text)) for name, _, text in parts]
+
+
+prepare(_CurrentSnapshot)

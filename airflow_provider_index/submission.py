@@ -14,6 +14,7 @@ import msgspec
 
 from airflow_provider_index.runners.choosing import make_runner
 from airflow_provider_index.runners.settings import SparkSettings
+from spark_apps.storage.documents import prepare
 from spark_apps.storage.errors import LakeIndexError
 from spark_apps.storage.store import ObjectInfo, Store
 from spark_apps.timeline.jobs import LEASE_SECONDS, SILENT_SECONDS, JobFolder, end_job
@@ -137,3 +138,6 @@ class JobWatch:
             self._beat = seen
             self._heard = self._monotonic()
             self._patience = self._submission.silent_seconds
+
+
+prepare(Submission)

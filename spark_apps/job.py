@@ -17,6 +17,7 @@ from typing import Any, Literal
 import msgspec
 
 from spark_apps.storage import errors
+from spark_apps.storage.documents import prepare
 from spark_apps.storage.errors import EnvironmentMismatch, JobFailed, LakeIndexError
 
 FORMAT = 1
@@ -218,3 +219,6 @@ def _check_format(found: Any) -> None:
             f"The job is written in format {found}; this side of the package reads up to {FORMAT}.",
             hint="Install the same version of airflow-provider-index for Airflow's workers and for Spark.",
         )
+
+
+prepare(Job, ErrorDocument, Outcome)

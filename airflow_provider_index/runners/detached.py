@@ -23,6 +23,7 @@ from airflow_provider_index.runners.base import JobStatus
 from airflow_provider_index.runners.spark_submit import SparkSubmitRunner
 from spark_apps.environment import cache_directory
 from spark_apps.job import Job
+from spark_apps.storage.documents import prepare
 from spark_apps.storage.errors import JobFailed
 
 HANDOVER_SECONDS = 60.0
@@ -183,3 +184,6 @@ def _remove_old(folder: Path) -> None:
                 shutil.rmtree(entry, ignore_errors=True)
             else:
                 entry.unlink()
+
+
+prepare(Handle)

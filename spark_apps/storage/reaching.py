@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from spark_apps.storage.documents import prepare
 from spark_apps.storage.errors import LakeIndexError, ObjectExists
 from spark_apps.storage.store import ObjectStore
 
@@ -76,3 +77,6 @@ def tried(stack: str, what: str, call: Callable[[], Any]) -> Reach:
 def _equal(found: Any, wanted: Any) -> None:
     if found != wanted:
         raise LakeIndexError(f"found {found!r} where {wanted!r} was written")
+
+
+prepare(Reach)

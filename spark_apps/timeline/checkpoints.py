@@ -12,6 +12,7 @@ import logging
 import msgspec
 import xxhash
 
+from spark_apps.storage.documents import prepare
 from spark_apps.storage.errors import StorageError
 from spark_apps.storage.store import ObjectStore
 from spark_apps.timeline import columns
@@ -161,3 +162,6 @@ def decode(body: bytes) -> State | None:
     }
     state.file_set = FileSet(columns.Columns(table))
     return state
+
+
+prepare(_Header)

@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from spark_apps.job import Outcome, decode_outcome, encode_outcome
+from spark_apps.storage.documents import prepare
 from spark_apps.storage.errors import AlreadyCommitted, ObjectNotFound, TableNotFound
 from spark_apps.storage.store import ObjectInfo, ObjectStore
 from spark_apps.timeline.log import ROOT, Timeline
@@ -230,3 +231,6 @@ def _seconds(value: float) -> str:
     if whole < 120:
         return f"{whole} s"
     return f"{whole // 60} min" if whole < 7200 else f"{whole / 3600:.1f} h"
+
+
+prepare(Beat, HeldAttempt, _Lease, _Mark)

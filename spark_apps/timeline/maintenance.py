@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from spark_apps.storage.documents import prepare
 from spark_apps.storage.errors import ObjectNotFound
 from spark_apps.storage.store import ObjectStore
 from spark_apps.timeline.model import Receipt, Struct
@@ -164,3 +165,6 @@ def note_receipt(
     note = DoneWork(kind, time.time(), seconds, seen, index, size, receipt.version, metrics=receipt.metrics)
     write_done(store, note)
     return note
+
+
+prepare(LastPlans, DoneWork)

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from spark_apps.storage.documents import prepare
 from spark_apps.timeline.definitions import (
     CONFIG_SCOPE,
     DATA_TREE,
@@ -358,3 +359,6 @@ class StageClaim(Struct, frozen=True):
 
     token: str
     at: float
+
+
+prepare(AnyAction, Commit, FormatOnly, Receipt, Requested, Heartbeat, StageManifest, StageClaim)
