@@ -61,7 +61,6 @@ def test_a_killed_triggerer_is_started_anew_and_the_write_goes_on(lake: Lake) ->
     assert report.tasks == {"write": "success", "seen": "success"}, lake.client.describe(report)
     receipt = lake.client.xcom("deferring", run_id, "write")
     assert receipt["operation"] == "upsert" and receipt["version"] == lake.timeline("db/deferred").head.version
-    assert "progress: write the rows" in lake.client.log("deferring", run_id, "write")
     assert jobs(lake, "deferred") == []
     assert wait_until(lambda: not drivers(job_id), 30)
 
@@ -69,6 +68,7 @@ def test_a_killed_triggerer_is_started_anew_and_the_write_goes_on(lake: Lake) ->
 def test_a_deferred_task_marked_failed_leaves_no_process_and_an_attempt_ended_by_a_commit(lake: Lake) -> None:
     run_id, job_id = start_and_wait_for_the_attempt(lake, "deferring", "deferred_killed", 600)
     [request] = live_requests(lake.timeline("db/deferred_killed"))
+    assert wait_until(lambda: "progress: write the rows" in lake.client.log("deferring", run_id, "write"), 60)
 
     lake.client.mark("deferring", run_id, "write", "failed")
 

@@ -20,7 +20,7 @@ def test_a_script_from_a_file_is_done_once_though_its_task_was_tried_twice(lake:
 
     made = lake.client.xcom("statements", run.run_id, "make")
     assert [answer["receipt"]["version"] for answer in made] == [0, 1]
-    assert "have committed already" in lake.client.log("statements", run.run_id, "make", 2)
+    assert "committed already; nothing is written again" in lake.client.log("statements", run.run_id, "make", 2)
 
 
 def test_the_answers_of_all_statements_are_handed_on(lake: Lake, run: DagRunReport) -> None:
