@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import itertools
 import os
-import shutil
 import sys
 import tempfile
 from argparse import Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,12 +27,13 @@ PARTITIONS, BUCKETS = 12, 4
 SCHEMA = "id string, month int, customer string, amount double, note string"
 
 
-def session() -> SparkSession:
-    """The Spark that is measured."""
+@contextmanager
+def workplace() -> Iterator[tuple[SparkSession, Path]]:
+    """The Spark that is measured, and a folder for its tables; both are gone afterwards."""
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # its workers need what this process has
-    return (
+    spark = (
         SparkSession.builder.master("local[2]")
         .appName("benchmarks")
         .config("spark.ui.enabled", "false")
@@ -40,6 +42,11 @@ def session() -> SparkSession:
         .config("spark.log.level", "ERROR")
         .getOrCreate()
     )
+    try:
+        with tempfile.TemporaryDirectory(prefix="benchmarks-", ignore_cleanup_errors=True) as folder:
+            yield spark, Path(folder)
+    finally:
+        spark.stop()
 
 
 def generate(spark: SparkSession, rows: int) -> DataFrame:
@@ -58,13 +65,8 @@ def generate(spark: SparkSession, rows: int) -> DataFrame:
 
 def run(console: Console, arguments: Namespace) -> None:
     """Prints one table a question."""
-    spark = session()
-    folder = Path(tempfile.mkdtemp(prefix="benchmarks-"))
-    try:
+    with workplace() as (spark, folder):
         _Bench(console, spark, folder, arguments.rows, arguments.repeats).all()
-    finally:
-        spark.stop()
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 class _Bench:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import random
-import shutil
-import tempfile
 from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from benchmarks.keyed_table import BUCKETS, SCHEMA, generate, session
+from benchmarks.keyed_table import BUCKETS, SCHEMA, generate, workplace
 from benchmarks.measure import Case, in_turn, show
 
 if TYPE_CHECKING:
@@ -29,13 +27,8 @@ _ALWAYS = 1 << 60
 
 def run(console: Console, arguments: Namespace) -> None:
     """Prints one table a column and number of keys."""
-    spark = session()
-    folder = Path(tempfile.mkdtemp(prefix="benchmarks-"))
-    try:
+    with workplace() as (spark, folder):
         compare(console, spark, folder, arguments.rows, arguments.repeats)
-    finally:
-        spark.stop()
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def compare(console: Console, spark: SparkSession, folder: Path, rows: int, repeats: int) -> None:

@@ -7,15 +7,13 @@ estimated for the indexes, beside the truth.
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from benchmarks.keyed_table import BUCKETS, SCHEMA, generate, session
+from benchmarks.keyed_table import BUCKETS, SCHEMA, generate, workplace
 from benchmarks.measure import Case, in_turn, show
 
 if TYPE_CHECKING:
@@ -26,13 +24,8 @@ COUNTS = (1, 10, 100, 1_000, 10_000, 100_000)
 
 def run(console: Console, arguments: Namespace) -> None:
     """Prints one table a question."""
-    spark = session()
-    folder = Path(tempfile.mkdtemp(prefix="benchmarks-"))
-    try:
+    with workplace() as (spark, folder):
         _Bench(console, spark, folder, arguments.rows, arguments.repeats).lookups()
-    finally:
-        spark.stop()
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 class _Bench:

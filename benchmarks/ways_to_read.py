@@ -5,15 +5,13 @@ The table has unique 36-character keys, 48 file groups and a record index. Once 
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from benchmarks.keyed_table import BUCKETS, SCHEMA, generate, session
+from benchmarks.keyed_table import BUCKETS, SCHEMA, generate, workplace
 from benchmarks.measure import Case, in_turn, show
 
 if TYPE_CHECKING:
@@ -22,13 +20,8 @@ if TYPE_CHECKING:
 
 def run(console: Console, arguments: Namespace) -> None:
     """Prints one table a question."""
-    spark = session()
-    folder = Path(tempfile.mkdtemp(prefix="benchmarks-"))
-    try:
+    with workplace() as (spark, folder):
         compare(console, spark, folder, arguments.rows, arguments.repeats)
-    finally:
-        spark.stop()
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def compare(console: Console, spark: SparkSession, folder: Path, rows: int, repeats: int) -> None:
