@@ -28,8 +28,12 @@ settings.load_profile("run")
 ONE_AIRFLOW = Path(__file__).parent / "airflow"
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests of one file run in one worker, since they share what the file sets up; those that share an Airflow, too."""
+    """Tests of one file run in one worker, since they share what the file sets up; those that share an Airflow, too.
+
+    First of all hooks: the one of pytest-xdist reads these marks, and says nothing where there are none.
+    """
     for item in items:
         group = "airflow" if ONE_AIRFLOW in item.path.parents else str(item.path)
         item.add_marker(pytest.mark.xdist_group(group))

@@ -7,6 +7,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from spark_apps.storage.store import Store
+from spark_apps.timeline.attempts import live_requests
+from spark_apps.timeline.log import Timeline
+from spark_apps.timeline.transactions import abort
 from tests.simulation.store import Crash
 
 CALLS = ("get", "get_range", "head", "put", "create", "list", "delete")
@@ -41,3 +44,9 @@ def dying_at(call: int, after: bool) -> Iterator[None]:
     finally:
         for verb, effect in whole.items():
             setattr(Store, verb, effect)
+
+
+def end_what_died(timeline: Timeline) -> None:
+    """As a worker does for a driver that died: nobody after it need wait until its lease has run out."""
+    for request in live_requests(timeline):
+        abort(timeline, request.txn_id, request.attempt, "its process died")

@@ -14,7 +14,7 @@ from spark_apps.storage import errors
 from spark_apps.timeline import windows
 from spark_apps.timeline.transactions import find_receipt
 from tests.differential.asking import Questions
-from tests.differential.crashes import dying_at
+from tests.differential.crashes import dying_at, end_what_died
 from tests.differential.model import draw_rules, draw_table
 from tests.differential.oracle import Oracle
 from tests.differential.predicates import Predicates
@@ -141,6 +141,8 @@ class Keyed:
             self.tally.add("killed", "tried again")
         if landed:
             step.effect()
+        end_what_died(self.table._handle.timeline)
+        self.table = IndexedTable.load(self.spark, self.path)
         self._committed()
 
     def _committed(self) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from spark_apps import IncludedColumns, IndexedTable
 from spark_apps.storage import errors
 from tests.differential.asking import Questions
-from tests.differential.crashes import dying_at
+from tests.differential.crashes import dying_at, end_what_died
 from tests.differential.tally import Tally
 from tests.differential.writers import OWNERS, Orc, Owner, Plain
 from tests.simulation.store import Crash
@@ -83,6 +83,7 @@ class Registered:
         except Crash:
             self.done[-1] += f" (killed at call {call})"
             self.tally.add("killed", f"source: {name}")
+            end_what_died(self.table._handle.timeline)
             self.load()
         except Exception as error:
             raise AssertionError(f"{self.told}: {type(error).__name__}: {error}") from error
