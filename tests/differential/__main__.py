@@ -10,18 +10,13 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
-import shutil
 import sys
-import tempfile
 import time
-import traceback
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-from tests.differential.histories import history
 from tests.differential.tally import Tally
+from tests.differential.working import Outcome, begin, work
 
 HOME = Path(".differential")
 
@@ -29,40 +24,6 @@ HOME = Path(".differential")
 def say(text: str) -> None:
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
-
-
-def session() -> Any:
-    """As the tests' own."""
-    from pyspark.sql import SparkSession
-
-    from spark_apps.environment import java_home
-
-    os.environ["JAVA_HOME"] = str(java_home())
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    spark = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.driver.memory", "2g")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
-        .getOrCreate()
-    )
-    spark.sparkContext.setLogLevel("OFF")
-    return spark
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """Of one history; without ``seconds`` if the time was up before it began."""
-
-    seed: int
-    seconds: float | None = None
-    counts: dict[str, Any] = field(default_factory=dict)
-    error: str = ""
-    trace: str = ""
 
 
 class Progress:
@@ -96,30 +57,6 @@ class Progress:
         fresh.replace(self.path)
 
 
-class Work:
-    """What a process of its own does: one history after the other, in a Spark of its own."""
-
-    spark: Any = None
-
-    @classmethod
-    def begin(cls) -> None:
-        cls.spark = session()
-
-    @classmethod
-    def run(cls, seed: int, until: float) -> Outcome:
-        if time.time() > until:
-            return Outcome(seed)
-        started, tally, folder = time.monotonic(), Tally(), Path(tempfile.mkdtemp(prefix="differential"))
-        try:
-            history(cls.spark, folder, seed, tally, long=True)
-        except Exception as error:  # noqa: BLE001 - whatever a history finds is told, and the others go on
-            told = "".join(traceback.format_exception(error))
-            return Outcome(seed, time.monotonic() - started, tally.counts, f"{error}"[:4000], told[-6000:])
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-        return Outcome(seed, time.monotonic() - started, tally.counts)
-
-
 def main() -> int:
     progress = Progress(HOME / "state.json")
     given = os.environ.get("SEEDS")
@@ -128,8 +65,8 @@ def main() -> int:
     until = time.time() + 60 * float(os.environ.get("MINUTES", "60"))
     processes = min(int(os.environ.get("PROCESSES", "2")), len(left))
     if left:
-        with multiprocessing.get_context("spawn").Pool(processes, Work.begin) as pool:
-            for outcome in pool.imap_unordered(partial(Work.run, until=until), left):
+        with multiprocessing.get_context("spawn").Pool(processes, begin) as pool:
+            for outcome in pool.imap_unordered(partial(work, until=until), left):
                 progress.take(outcome)
     say(f"\n{progress.tally}")
     names = ", ".join(progress.failed) or "none"
