@@ -15,12 +15,13 @@ from tests.airflow.lake import Lake
 GONE_WITHIN = 10.0
 
 
-def drivers() -> list[psutil.Process]:
-    """The Python drivers of write_table that run on this machine for the table of these tests."""
+def drivers(lake: Lake) -> list[psutil.Process]:
+    """The Python drivers of write_table that tasks of this Airflow started; others may run on this machine."""
     found = []
-    for process in psutil.process_iter(["cmdline", "status"]):
+    for process in psutil.process_iter(["cmdline", "environ", "status"]):
+        ours = (process.info["environ"] or {}).get("AIRFLOW_HOME") == str(lake.airflow.home)
         words = process.info["cmdline"] or []
-        if any(word.endswith("write_table.py") for word in words) and process.info["status"] != "zombie":
+        if ours and any(word.endswith("write_table.py") for word in words) and process.info["status"] != "zombie":
             found.append(process)
     return found
 
@@ -39,7 +40,7 @@ def start_and_wait_for_the_attempt(lake: Lake, seconds: int) -> str:
     assert wait_until(lambda: (lake.warehouse / "db/killed").exists(), 120)
     assert lake.client.wait_for_task("killing", run_id, "load") == "success"
     assert wait_until(lambda: any("slow" in one.txn_id for one in live_requests(lake.timeline("db/killed"))), 120)
-    assert len(drivers()) >= 1
+    assert len(drivers(lake)) >= 1
     return run_id
 
 
@@ -49,7 +50,7 @@ def test_a_task_marked_failed_leaves_no_process_and_its_attempt_is_ended_by_a_co
 
     lake.client.mark("killing", run_id, "slow", "failed")
 
-    assert wait_until(lambda: not drivers(), 30)
+    assert wait_until(lambda: not drivers(lake), 30)
     timeline = lake.timeline("db/killed")
     assert wait_until(lambda: timeline.refresh().is_aborted(request.txn_id, request.attempt), 10)
     assert request.txn_id not in timeline.head.committed
@@ -59,7 +60,7 @@ def test_a_task_marked_failed_leaves_no_process_and_its_attempt_is_ended_by_a_co
 def test_a_supervisor_killed_by_minus_nine_takes_its_driver_along_and_the_retry_writes_once(lake: Lake) -> None:
     run_id = start_and_wait_for_the_attempt(lake, 600)
     [request] = live_requests(lake.timeline("db/killed"))
-    group = [process for driver in drivers() for process in (driver, *driver.children(recursive=True))]
+    group = [process for driver in drivers(lake) for process in (driver, *driver.children(recursive=True))]
     submit = next(process for process in group if process.ppid() not in {one.pid for one in group})
     task = psutil.Process(submit.ppid())
     supervisor = task.parent()
@@ -67,7 +68,7 @@ def test_a_supervisor_killed_by_minus_nine_takes_its_driver_along_and_the_retry_
 
     supervisor.send_signal(signal.SIGKILL)
 
-    assert wait_until(lambda: not drivers(), GONE_WITHIN)
+    assert wait_until(lambda: not drivers(lake), GONE_WITHIN)
     report = lake.client.wait("killing", run_id, timeout=300)
     assert report.tasks["slow"] == "success"
     timeline = lake.timeline("db/killed")
