@@ -32,7 +32,7 @@ demo: venv  ## The whole main job on real flights, on a real Airflow
 	$(BIN)/python -m dags_examples.demo $(DEMO_ARGS)
 
 test: venv  ## All tests but the heavy ones
-	$(PYTEST) -n $(WORKERS) --dist loadgroup -m "not heavy" $(TEST_ARGS)
+	$(PYTEST) -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not heavy" $(TEST_ARGS)
 
 heavy: venv  ## The tests that take minutes: all example DAGs by a real scheduler, clusters, many at once
 	$(PYTEST) -m heavy $(TEST_ARGS)

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -25,18 +25,22 @@ settings.register_profile(
 settings.load_profile("run")
 
 
-ONE_AIRFLOW = Path(__file__).parent / "airflow"
+ONE_AIRFLOW = "tests/airflow/"
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Tests of one file run in one worker, since they share what the file sets up; those that share an Airflow, too.
 
-    First of all hooks: the one of pytest-xdist reads these marks, and says nothing where there are none.
+    A scheduler of our own, because the marks of ``--dist loadgroup`` do nothing in pytest 9 with pytest-xdist 3.8.
     """
-    for item in items:
-        group = "airflow" if ONE_AIRFLOW in item.path.parents else str(item.path)
-        item.add_marker(pytest.mark.xdist_group(group))
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFile(LoadScopeScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            return ONE_AIRFLOW if nodeid.startswith(ONE_AIRFLOW) else nodeid.partition("::")[0]
+
+    return ByFile(config, log)
 
 
 @pytest.fixture(scope="session")
