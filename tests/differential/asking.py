@@ -71,9 +71,10 @@ class Questions:
     def about(
         self, table: Any, rows: Sequence[Row], names: list[str], types: list[str], told_of: str, name: str
     ) -> None:
-        """One value of one column, its rows read block by block where an index tells of blocks."""
+        """One of the rarest values of a column, its rows read block by block where an index tells of blocks."""
         kinds = dict(zip(names, types, strict=True))
-        value = self.rng.choice(rows)[names.index(name)]
+        times = Counter(row[names.index(name)] for row in rows)
+        value = self.rng.choice([value for value, count in times.items() if count == min(times.values())])
         predicate = Predicates(self.rng, kinds, [], [], self.careful).one(name, value)
         # Files with old days or times are left to Spark, where these are wanted.
         plain = [one for one in names if kinds[one] not in ("date", "timestamp") or one == name]
