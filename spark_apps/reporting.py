@@ -276,9 +276,9 @@ class SparkTasks:
 def _guarded(call: Callable[[], None]) -> None:
     try:
         call()
-    except LakeIndexError as error:
+    except Exception as error:  # noqa: BLE001 - a thread that ended would make a job at work look dead
         # One sign or look may be lost; only a long silence counts.
-        log.warning("%s", error.message)
+        log.warning("%s", error.message if isinstance(error, LakeIndexError) else f"{type(error).__name__}: {error}")
 
 
 def end_process_group(process_group: int | None) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from spark_apps import reporting
 from spark_apps.job import ErrorDocument, Job, Outcome
 from spark_apps.redaction import redact_outcome, secrets_of
 from spark_apps.storage.store import Store
@@ -141,6 +142,23 @@ def test_given_a_job_cancelled_before_it_began_when_it_is_started_then_it_begins
     with app(timeline) as (process, folder):
         process.wait(20)
     assert folder.attempts() == [] and live_attempts_of(timeline, "x") == []
+
+
+def test_signs_go_on_after_one_that_failed_in_a_way_that_nobody_foresaw(
+    timeline: Timeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = []
+
+    def show(_folder: JobFolder, _beat: object) -> None:
+        tried.append(_beat)
+        raise RuntimeError("the gateway is closed")
+
+    monkeypatch.setattr(JobFolder, "show", show)
+    monkeypatch.setattr(reporting, "BEAT_SECONDS", 0.01)
+    uri = timeline.store.uri
+
+    with reporting.Reporting(Job("tested", uri, detached=True, job_id="x.1.aa", jobs_at=uri)):
+        until(lambda: len(tried) > 2)
 
 
 def test_no_secret_of_the_job_stands_in_an_outcome() -> None:
