@@ -48,10 +48,9 @@ def test_a_killed_triggerer_is_started_anew_and_the_write_goes_on(lake: Lake) ->
     run_id, job_id = start_and_wait_for_the_attempt(lake, "deferring", "deferred", 15)
     [triggerer] = [
         process
-        for process in psutil.Process(lake.airflow.pid).children(recursive=True)
-        if process.cmdline()[-1:] == ["triggerer"] and "airflow" in " ".join(process.cmdline())
-        and process.ppid() == lake.airflow.pid
-    ]  # fmt: skip
+        for process in psutil.process_iter(["cmdline", "ppid"])
+        if process.info["ppid"] == lake.airflow.pid and (process.info["cmdline"] or [])[-1:] == ["triggerer"]
+    ]
     for process in (*triggerer.children(recursive=True), triggerer):
         process.send_signal(signal.SIGKILL)
     lake.airflow.start_part("triggerer")
