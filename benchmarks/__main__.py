@@ -16,6 +16,7 @@ QUESTIONS = {
     "ways": "benchmarks.ways_to_read",
     "scan": "benchmarks.keys_or_scan",
     "waiting": "benchmarks.waiting",
+    "parse": "benchmarks.dag_parse",
 }
 
 

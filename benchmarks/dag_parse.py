@@ -1,0 +1,45 @@
+"""What importing every operator, sensor and task group adds to a DAG file that imports Airflow anyway.
+
+Each run is a fresh process, as the first parse of a file is; what is counted is time on the processor, since other work
+on the machine changes that little.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from argparse import Namespace
+
+from rich.console import Console
+
+from benchmarks.measure import Timing, show
+
+AIRFLOW = "from airflow.sdk import DAG, Asset, BaseOperator, BaseSensorOperator, task, task_group"
+OURS = """
+from airflow_provider_index.operators import *
+from airflow_provider_index.sensors import *
+from airflow_provider_index.task_groups import *
+"""
+_TIMED = """
+import time
+began = time.process_time()
+{airflow}
+between = time.process_time()
+{ours}
+print(between - began, time.process_time() - between)
+"""
+
+
+def run(console: Console, arguments: Namespace) -> None:
+    """Prints one table."""
+    taken = [_one() for _ in range(arguments.repeats + 1)][1:]
+    airflow, ours = zip(*taken, strict=True)
+    timings = [Timing("Airflow's own", airflow), Timing("every operator, sensor and task group, on top", ours)]
+    show(console, "Imports of a DAG file", timings, "Airflow's own")
+
+
+def _one() -> tuple[float, float]:
+    script = _TIMED.format(airflow=AIRFLOW, ours=OURS)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    airflow, ours = done.stdout.split()[-2:]
+    return float(airflow), float(ours)
