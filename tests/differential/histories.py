@@ -17,7 +17,7 @@ def history(spark: Any, folder: Path, seed: int, tally: Tally, *, long: bool) ->
     :raises AssertionError: telling the seed, the table, the steps and what differs.
     """
     kind = Registered if seed % 3 == 2 else Keyed
-    with small(spark, compiled=long and seed % 5 == 4, row_groups=seed % 2 and 5):
+    with small(spark, compiled=long and seed % 20 == 4, row_groups=seed % 2 and 5):
         # Many short ones find more in an hour than few long ones; what takes many steps is found by these alone.
-        steps, questions = (8, 3) if long and seed % 7 < 2 else (3, 2)
+        steps, questions = (8, 3) if long and seed % 11 == 0 else (3, 2)
         kind(spark, folder / "table", seed, tally, steps=steps, questions=questions).run()
