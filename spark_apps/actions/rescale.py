@@ -11,7 +11,7 @@ import hashlib
 import logging
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
@@ -22,7 +22,7 @@ from spark_apps.mergetree.read import scan
 from spark_apps.mergetree.sessions import cores
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.mergetree.write import Target, stage_rows
-from spark_apps.storage.errors import InvalidInput, LakeIndexError, StopWriteWindowOpen, WindowNotOpen
+from spark_apps.storage.errors import AlreadyCommitted, InvalidInput, LakeIndexError, StopWriteWindowOpen, WindowNotOpen
 from spark_apps.timeline import windows
 from spark_apps.timeline.files import DataFile, GroupKey
 from spark_apps.timeline.log import Timeline
@@ -35,7 +35,7 @@ from spark_apps.timeline.model import (
     Write,
     partition_scope,
 )
-from spark_apps.timeline.transactions import find_receipt
+from spark_apps.timeline.transactions import end_earlier, find_receipt
 
 logger = logging.getLogger(__name__)
 
@@ -256,6 +256,9 @@ def rescale(
     if not paths:
         return run(handle, action, txn_id=txn_id)
     with _own_window(handle.timeline, paths, txn_id) as epoch:
+        if txn_id is not None:
+            with suppress(AlreadyCommitted):  # then its receipt is what the run returns
+                end_earlier(handle.timeline, txn_id)
         windows.drain(handle.timeline, epoch, seconds=drain_seconds)
         return run(handle, action, txn_id=txn_id, window=epoch, renew_seconds=WINDOW_SECONDS)
 

@@ -294,8 +294,7 @@ def begin(
     )
     check_not_committed(timeline.refresh(), txn_id, timeline)
     if fence:
-        for attempt in live_attempts_of(timeline, txn_id):
-            abort(timeline, txn_id, attempt, "replaced by a retry")
+        end_earlier(timeline, txn_id)
     while True:
         base = timeline.refresh()
         requested = _claim(timeline, msgspec.structs.replace(request, base=base.version))
@@ -309,6 +308,12 @@ def begin(
         transaction.withdraw()
         if protect is not None:
             timeline.at(protect)
+
+
+def end_earlier(timeline: Timeline, txn_id: str) -> None:
+    """Ends, by commits, the attempts of a transaction that a new one replaces. :raises AlreadyCommitted:"""
+    for attempt in live_attempts_of(timeline, txn_id):
+        abort(timeline, txn_id, attempt, "replaced by a retry")
 
 
 def resume(timeline: Timeline, txn_id: str, attempt: int) -> Transaction:

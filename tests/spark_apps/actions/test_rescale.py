@@ -221,6 +221,15 @@ def test_windows_that_do_not_fit_are_refused(spark: Any, table: IndexedTable) ->
     assert counts(table)["dt=2024-11-11"] == 2
 
 
+def test_a_retry_does_not_wait_for_the_try_of_its_own_that_died(spark: Any, table: IndexedTable) -> None:
+    died = begin(IndexedTable.load(spark, table.uri)._handle.timeline, operation="rescale", txn_id="once")
+
+    receipt = table.rescale(buckets=3, txn_id="once", drain_seconds=0)
+
+    assert table._state.is_aborted("once", died.attempt) and receipt.txn_id == "once"
+    assert set(counts(table).values()) == {3}
+
+
 def test_a_writer_from_before_the_window_is_waited_for_and_then_refused(spark: Any, table: IndexedTable) -> None:
     sleeper = begin(IndexedTable.load(spark, table.uri)._handle.timeline, operation="upsert")
 
