@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import os
-import platform
+from pathlib import Path
 
-from rich.console import Console
+from benchmarks.report import Report
 
 QUESTIONS = {
     "timeline": "benchmarks.timeline_cost",
@@ -25,11 +24,13 @@ def main() -> None:
     parser.add_argument("--only", choices=sorted(QUESTIONS), action="append", help="which measurements; all by default")
     parser.add_argument("--rows", type=int, default=1_000_000, help="rows of the generated table")
     parser.add_argument("--repeats", type=int, default=5, help="counted rounds of what is quick")
+    parser.add_argument("--page", type=Path, help="write the figures and their pictures here too")
     arguments = parser.parse_args()
-    console = Console(width=160)
-    console.print(f"{platform.platform()}, {os.cpu_count()} cores, Python {platform.python_version()}")
+    report = Report()
     for name in arguments.only or QUESTIONS:
-        importlib.import_module(QUESTIONS[name]).run(console, arguments)
+        importlib.import_module(QUESTIONS[name]).run(report, arguments)
+    if arguments.page is not None:
+        report.write(arguments.page)
 
 
 if __name__ == "__main__":

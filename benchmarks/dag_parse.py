@@ -10,9 +10,8 @@ import subprocess
 import sys
 from argparse import Namespace
 
-from rich.console import Console
-
-from benchmarks.measure import Timing, show
+from benchmarks.measure import Timing
+from benchmarks.report import Report
 
 AIRFLOW = "from airflow.sdk import DAG, Asset, BaseOperator, BaseSensorOperator, task, task_group"
 OURS = """
@@ -30,12 +29,12 @@ print(between - began, time.process_time() - between)
 """
 
 
-def run(console: Console, arguments: Namespace) -> None:
+def run(report: Report, arguments: Namespace) -> None:
     """Prints one table."""
     taken = [_one() for _ in range(arguments.repeats + 1)][1:]
     airflow, ours = zip(*taken, strict=True)
     timings = [Timing("Airflow's own", airflow), Timing("every operator, sensor and task group, on top", ours)]
-    show(console, "Imports of a DAG file", timings, "Airflow's own")
+    report.timings("Imports of a DAG file", timings, "Airflow's own")
 
 
 def _one() -> tuple[float, float]:

@@ -16,9 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-
-from benchmarks.measure import Timing, in_turn, show, timed
+from benchmarks.measure import Timing, in_turn, timed
+from benchmarks.report import Report
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -63,15 +62,15 @@ def generate(spark: SparkSession, rows: int) -> DataFrame:
     )  # fmt: skip
 
 
-def run(console: Console, arguments: Namespace) -> None:
+def run(report: Report, arguments: Namespace) -> None:
     """Prints one table a question."""
     with workplace() as (spark, folder):
-        _Bench(console, spark, folder, arguments.rows, arguments.repeats).all()
+        _Bench(report, spark, folder, arguments.rows, arguments.repeats).all()
 
 
 class _Bench:
-    def __init__(self, console: Console, spark: SparkSession, folder: Path, rows: int, repeats: int) -> None:
-        self.console, self.spark, self.folder, self.rows, self.repeats = console, spark, folder, rows, repeats
+    def __init__(self, report: Report, spark: SparkSession, folder: Path, rows: int, repeats: int) -> None:
+        self.report, self.spark, self.folder, self.rows, self.repeats = report, spark, folder, rows, repeats
         self.fresh = (str(folder / f"table{n}") for n in itertools.count())
         source = str(folder / "source")
         generate(spark, rows).write.parquet(source)
@@ -86,7 +85,7 @@ class _Bench:
     def load(self) -> None:
         """Loading all rows / the floor."""
         cases = {"floor": self._floor, "load": lambda: self._table(self.source)}
-        show(self.console, f"Load of {self.rows:,} rows", in_turn(cases, repeats=3), "floor")
+        self.report.timings(f"Load of {self.rows:,} rows", in_turn(cases, repeats=3), "floor")
 
     def upsert(self) -> None:
         """An upsert of 1 % spread evenly, with no index, and with each kept in the same commit."""
@@ -102,7 +101,7 @@ class _Bench:
             self._index(table, kinds)
             seconds = [timed(lambda table=table: table.upsert(share)) for _ in range(self.repeats + 1)]
             timings.append(Timing(name, tuple(seconds[1:])))
-        show(self.console, f"Upsert of {count:,} rows (1 %, spread evenly)", timings, "no index")
+        self.report.timings(f"Upsert of {count:,} rows (1 %, spread evenly)", timings, "no index")
 
     def lookup(self) -> None:
         """Rows by key and by customer: through the indexes, and by Spark alone on the same rows, sorted."""
@@ -118,14 +117,14 @@ class _Bench:
                 "Spark scan": lambda where=where: raw.where(where).collect(),
                 "index": lambda where=where: table.read(where=where).collect(),
             }
-            show(self.console, f"{many} keys of {self.rows:,}", in_turn(cases, self.repeats), "Spark scan")
+            self.report.timings(f"{many} keys of {self.rows:,}", in_turn(cases, self.repeats), "Spark scan")
         where = "customer = 'customer-77'"
         cases = {
             "Spark scan": lambda: raw.where(where).collect(),
             "index": lambda: table.read(where=where).collect(),
         }
         found = table.read(where=where).count()
-        show(self.console, f"{found} rows by a secondary key", in_turn(cases, self.repeats), "Spark scan")
+        self.report.timings(f"{found} rows by a secondary key", in_turn(cases, self.repeats), "Spark scan")
 
     def merge_and_compact(self) -> None:
         """Scanning with deltas of 1 % and 10 % / compacted; compaction / the floor."""
@@ -134,10 +133,10 @@ class _Bench:
         for name, step in (("1 % deltas", 100), ("10 % deltas", 10)):
             table.upsert(self._batch(step))
             timings += in_turn({name: lambda: self._noop(table.read())}, self.repeats)
-        show(self.console, f"Scan of {self.rows:,} rows, merge on read", timings, "compacted")
+        self.report.timings(f"Scan of {self.rows:,} rows, merge on read", timings, "compacted")
         floor = in_turn({"floor": self._floor}, repeats=3)
         compaction = Timing("compaction", (timed(table.compact),), "once: it leaves nothing to compact")
-        show(self.console, f"Compaction of {self.rows:,} rows with 11 % deltas", [*floor, compaction], "floor")
+        self.report.timings(f"Compaction of {self.rows:,} rows with 11 % deltas", [*floor, compaction], "floor")
 
     # --- parts ------------------------------------------------------------------------------------------------
 

@@ -13,10 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-
 from benchmarks.keyed_table import BUCKETS, SCHEMA, generate, workplace
-from benchmarks.measure import Case, in_turn, show
+from benchmarks.measure import Case, in_turn
+from benchmarks.report import Report
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,13 +24,13 @@ COUNTS = (1, 10, 100, 1_000, 10_000)
 _ALWAYS = 1 << 60
 
 
-def run(console: Console, arguments: Namespace) -> None:
+def run(report: Report, arguments: Namespace) -> None:
     """Prints one table a column and number of keys."""
     with workplace() as (spark, folder):
-        compare(console, spark, folder, arguments.rows, arguments.repeats)
+        compare(report, spark, folder, arguments.rows, arguments.repeats)
 
 
-def compare(console: Console, spark: SparkSession, folder: Path, rows: int, repeats: int) -> None:
+def compare(report: Report, spark: SparkSession, folder: Path, rows: int, repeats: int) -> None:
     """All numbers of keys, one after the other."""
     from spark_apps.table import IndexedTable
 
@@ -46,7 +45,7 @@ def compare(console: Console, spark: SparkSession, folder: Path, rows: int, repe
             where = f"{name} IN ({', '.join(repr(value) for value in values[:count])})"
             told = table.explain(where).index_used or "none"
             timings = in_turn(_cases(table, where), repeats if count < 10_000 else max(1, repeats // 2))
-            show(console, f"{count:,} values of {name} among {rows:,} rows; read uses: {told}", timings, "scan")
+            report.timings(f"{count:,} values of {name} among {rows:,} rows; read uses: {told}", timings, "scan")
 
 
 def _cases(table: Any, where: str) -> dict[str, Case]:

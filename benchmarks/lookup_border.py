@@ -11,10 +11,9 @@ from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-
 from benchmarks.keyed_table import BUCKETS, SCHEMA, generate, workplace
-from benchmarks.measure import Case, in_turn, show
+from benchmarks.measure import Case, in_turn
+from benchmarks.report import Report
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,17 +21,17 @@ if TYPE_CHECKING:
 COUNTS = (1, 10, 100, 1_000, 10_000, 100_000)
 
 
-def run(console: Console, arguments: Namespace) -> None:
+def run(report: Report, arguments: Namespace) -> None:
     """Prints one table a question."""
     with workplace() as (spark, folder):
-        _Bench(console, spark, folder, arguments.rows, arguments.repeats).lookups()
+        _Bench(report, spark, folder, arguments.rows, arguments.repeats).lookups()
 
 
 class _Bench:
-    def __init__(self, console: Console, spark: SparkSession, folder: Path, rows: int, repeats: int) -> None:
+    def __init__(self, report: Report, spark: SparkSession, folder: Path, rows: int, repeats: int) -> None:
         from spark_apps.table import IndexedTable
 
-        self.console, self.spark, self.rows, self.repeats = console, spark, rows, repeats
+        self.report, self.spark, self.rows, self.repeats = report, spark, rows, repeats
         self.source = generate(spark, rows).persist()
         self.table = IndexedTable.create(
             spark, folder / "table", SCHEMA, ["id"], partition_by=["month"], buckets=BUCKETS
@@ -41,7 +40,7 @@ class _Bench:
         for name, kind, columns in (("by_id", "record", ["id"]), ("by_customer", "secondary", ["customer"])):
             metrics = self.table.create_index(name, kind, columns).metrics
             told = {key: metrics[key] for key in ("estimated_bytes", "bytes", "estimated_seconds", "seconds")}
-            console.print(f"{kind} over {rows:,} rows: {told}")
+            report.say(f"{kind} over {rows:,} rows: {told}")
         share = min(1.0, 1.2 * COUNTS[-1] / rows)
         self.keys = [(row.id,) for row in self.source.sample(fraction=share, seed=7).limit(COUNTS[-1]).collect()]
 
@@ -52,7 +51,7 @@ class _Bench:
                 keys = self.keys[:count]
                 repeats = self.repeats if count < 10_000 else max(2, self.repeats // 2)
                 timings = in_turn(self._cases(keys), repeats)
-                show(self.console, f"{count:,} keys among {self.rows:,} entries", timings, "query: Spark")
+                self.report.timings(f"{count:,} keys among {self.rows:,} entries", timings, "query: Spark")
 
     def _cases(self, keys: list[tuple[Any, ...]]) -> dict[str, Case]:
         from spark_apps.indexes import candidates

@@ -10,9 +10,6 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from rich.console import Console
-from rich.table import Table
-
 Case = Callable[[], object]
 
 
@@ -46,17 +43,3 @@ def timed(case: Case) -> float:
     begun = time.perf_counter()
     case()
     return time.perf_counter() - begun
-
-
-def show(console: Console, title: str, timings: list[Timing], against: str | None = None) -> None:
-    """Prints medians, spreads, and ratios to the case named ``against``."""
-    table = Table(title=title, title_justify="left")
-    for heading in ("case", "median s", "min s", "max s", "runs", f"ratio to {against}" if against else "", "note"):
-        table.add_column(heading, justify="left" if heading in ("case", "note") else "right")
-    base = next((timing.median for timing in timings if timing.name == against), None)
-    for timing in timings:
-        ratio = f"{timing.median / base:.2f}" if base else ""
-        low, high = min(timing.seconds), max(timing.seconds)
-        cells = (f"{timing.median:.3f}", f"{low:.3f}", f"{high:.3f}", str(len(timing.seconds)), ratio, timing.note)
-        table.add_row(timing.name, *cells)
-    console.print(table)

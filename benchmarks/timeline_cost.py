@@ -13,10 +13,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from rich.console import Console
-from rich.table import Table
-
 from benchmarks.measure import timed
+from benchmarks.report import Report
 from spark_apps.storage.store import Store
 from spark_apps.timeline import checkpoints
 from spark_apps.timeline.creation import create_table
@@ -42,21 +40,23 @@ BUCKETS = 64
 _COMMITS = 12
 
 
-def run(console: Console, arguments: argparse.Namespace) -> None:
+def run(report: Report, arguments: argparse.Namespace) -> None:
     """Prints both tables."""
     repeats = arguments.repeats
-    shown = Table(
-        "files", "load ms", "one group ms", "commit ms", "commit, first ms", "compact ms", "checkpoint ms", "MB"
-    )
+    rows = []
     for count in FILES:
         with tempfile.TemporaryDirectory() as folder:
-            shown.add_row(f"{count:,}", *by_files(Store(folder), count, repeats))
-    console.print("A table's load and commit time, by its number of files:", shown, sep="\n")
-    shown = Table("versions", "load ms", "load without a checkpoint ms", "commit ms")
+            rows.append((f"{count:,}", *by_files(Store(folder), count, repeats)))
+    headings = (
+        "files", "load ms", "one group ms", "commit ms", "commit, first ms", "compact ms", "checkpoint ms", "MB"
+    )  # fmt: skip
+    report.table("A table's load and commit time, by its number of files", headings, rows)
+    rows = []
     for length in LOGS:
         with tempfile.TemporaryDirectory() as folder:
-            shown.add_row(f"{length:,}", *by_versions(Store(folder), length, repeats))
-    console.print("The same, by the length of the log:", shown, sep="\n")
+            rows.append((f"{length:,}", *by_versions(Store(folder), length, repeats)))
+    headings = ("versions", "load ms", "load without a checkpoint ms", "commit ms")
+    report.table("The same, by the length of the log", headings, rows)
 
 
 def by_files(store: Store, count: int, repeats: int) -> list[str]:

@@ -17,8 +17,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
+from benchmarks.report import Report
 
 TABLES = 50
 JOBS = 500
@@ -48,16 +47,16 @@ for number in range(ended):
 """
 
 
-def run(console: Console, arguments: argparse.Namespace) -> None:
+def run(report: Report, arguments: argparse.Namespace) -> None:
     """Prints CPU seconds a second, requests a second by kind, and the time from an app's end to the event."""
     place = Path(tempfile.mkdtemp(prefix="waiting-"))
     try:
-        asyncio.run(_measure(console, place))
+        asyncio.run(_measure(report, place))
     finally:
         shutil.rmtree(place, ignore_errors=True)
 
 
-async def _measure(console: Console, place: Path) -> None:
+async def _measure(report: Report, place: Path) -> None:
     os.environ.setdefault(
         "AIRFLOW_CONN_WAITING", json.dumps({"conn_type": "index_table_store", "extra": {"warehouse": str(place)}})
     )
@@ -102,7 +101,7 @@ async def _measure(console: Console, place: Path) -> None:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
     await asyncio.to_thread(apps.wait)
-    _print(console, seconds, used, counted, latencies)
+    _print(report, seconds, used, counted, latencies)
 
 
 def _count_requests(store: Any, requests: Counter[str]) -> None:
@@ -115,13 +114,12 @@ def _count_requests(store: Any, requests: Counter[str]) -> None:
     store._call = counted
 
 
-def _print(console: Console, seconds: float, used: float, requests: dict[str, int], latencies: list[float]) -> None:
-    table = Table(title=f"{JOBS} waiting triggers on {TABLES} tables, a look every {POLL_SECONDS:g} s")
-    table.add_column("what")
-    table.add_column("figure", justify="right")
-    table.add_row("CPU of the process, of one core", f"{100 * used / seconds:.1f} %")
-    for verb, count in sorted(requests.items()):
-        table.add_row(f"{verb} requests a second", f"{count / seconds:.1f}")
-    table.add_row("from an app's end to the event, median", f"{statistics.median(latencies):.1f} s")
-    table.add_row("the longest", f"{max(latencies):.1f} s")
-    console.print(table)
+def _print(report: Report, seconds: float, used: float, requests: dict[str, int], latencies: list[float]) -> None:
+    rows = [
+        ("CPU of the process, of one core", f"{100 * used / seconds:.1f} %"),
+        *((f"{verb} requests a second", f"{count / seconds:.1f}") for verb, count in sorted(requests.items())),
+        ("from an app's end to the event, median", f"{statistics.median(latencies):.1f} s"),
+        ("the longest", f"{max(latencies):.1f} s"),
+    ]
+    title = f"{JOBS} waiting triggers on {TABLES} tables, a look every {POLL_SECONDS:g} s"
+    report.table(title, ("what", "figure"), rows)

@@ -9,22 +9,21 @@ from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-
 from benchmarks.keyed_table import BUCKETS, SCHEMA, generate, workplace
-from benchmarks.measure import Case, in_turn, show
+from benchmarks.measure import Case, in_turn
+from benchmarks.report import Report
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def run(console: Console, arguments: Namespace) -> None:
+def run(report: Report, arguments: Namespace) -> None:
     """Prints one table a question."""
     with workplace() as (spark, folder):
-        compare(console, spark, folder, arguments.rows, arguments.repeats)
+        compare(report, spark, folder, arguments.rows, arguments.repeats)
 
 
-def compare(console: Console, spark: SparkSession, folder: Path, rows: int, repeats: int) -> None:
+def compare(report: Report, spark: SparkSession, folder: Path, rows: int, repeats: int) -> None:
     """The same two questions by every way."""
     from spark_apps.face.datasource import NAME, PUSHDOWN
     from spark_apps.face.views import register_data_source
@@ -51,7 +50,7 @@ def compare(console: Console, spark: SparkSession, folder: Path, rows: int, repe
         "data source, filter pushed down": lambda: loaded(True).where(where).collect(),
         "data source, filter not pushed": lambda: loaded().where(where).collect(),
     }
-    show(console, f"One row of {rows:,}", in_turn(cases, repeats), "read(where)")
+    report.timings(f"One row of {rows:,}", in_turn(cases, repeats), "read(where)")
     some = spark.read.format(NAME).schema("amount double")
     cases = {
         "read()": lambda: table.read().agg({"amount": "sum"}).collect(),
@@ -59,4 +58,4 @@ def compare(console: Console, spark: SparkSession, folder: Path, rows: int, repe
         "data source": lambda: loaded().agg({"amount": "sum"}).collect(),
         "data source, that column alone": lambda: some.load(table.uri).agg({"amount": "sum"}).collect(),
     }
-    show(console, f"The sum of one column of {rows:,} rows", in_turn(cases, repeats), "read()")
+    report.timings(f"The sum of one column of {rows:,} rows", in_turn(cases, repeats), "read()")
