@@ -102,8 +102,8 @@ def machine() -> str:
     """The machine, the versions and the day."""
     versions = ", ".join(f"{name} {version(name)}" for name in _SHOWN)
     return (
-        f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, {_memory()} GiB; Python {platform.python_version()}, "
-        f"{versions}; {dt.datetime.now(dt.UTC):%Y-%m-%d}"
+        f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, {_memory()} GiB; "
+        f"Python {platform.python_version()}, {versions}; {dt.datetime.now(dt.UTC):%Y-%m-%d}"
     )
 
 
