@@ -48,8 +48,6 @@ format: venv  ## Bring the code into its format
 	$(BIN)/ruff check --fix $(FOUND)
 
 bench: venv  ## Measure; print what was measured, and write it to benchmarks/RESULTS.md with pictures
-	@$(BIN)/python -c 'import matplotlib' 2>/dev/null || \
-	  PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[bench]'
 	$(BIN)/python -m benchmarks --page benchmarks/RESULTS.md $(BENCH_ARGS)
 
 model: venv  ## The timeline's model with 10,000 histories

@@ -83,7 +83,7 @@ BROUGHT_ALONG = {
         ("spark_apps", REQUIRED | EXTRAS["spark"] | EXTRAS["jdk"] | EXTRAS["lake"]),
         ("dags_examples", DEMO),
         ("tests", TEST),
-        ("benchmarks", TEST),
+        ("benchmarks", TEST | EXTRAS["bench"]),
     ],
 )
 def test_everything_imported_is_declared(folder: str, declared: set[str]) -> None:
