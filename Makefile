@@ -62,7 +62,7 @@ races: venv  ## 8 processes x 200 commits on one table, on local disk and on S3
 clusters: venv  ## Tests of tables and indexes once more, over a Spark Connect server
 	TESTS_OVER=connect $(PYTEST) tests/spark_apps/test_table.py tests/spark_apps/actions tests/spark_apps/indexes $(TEST_ARGS)
 
-differential: venv  ## 1,000 random histories against other engines (HISTORIES, MINUTES, SEEDS); goes on where it stopped
+differential: venv  ## 1,000 random histories against other engines (HISTORIES, MINUTES, SEEDS, PROCESSES); goes on where it stopped
 	$(BIN)/python -m tests.differential
 
 postgresql: venv  ## The tests on a whole Airflow, heavy ones too, whose state is in a real PostgreSQL

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,32 +48,18 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     ``TESTS_OVER=connect`` one over Spark Connect."""
     from pyspark.sql import SparkSession
 
-    from spark_apps.environment import java_home
     from tests.spark.clusters import connect_server
+    from tests.spark.local import local_session, set_environment
 
     home: Path = tmp_path_factory.mktemp("spark")
-    os.environ["JAVA_HOME"] = str(java_home())
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    set_environment()
     if os.environ.get("TESTS_OVER") == "connect":
         with connect_server(home) as server:
             session = SparkSession.builder.remote(server.address).create()
             yield session
             session.stop()
         return
-    session = (
-        SparkSession.builder.master("local[2]")
-        .appName("tests")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.sql.shuffle.partitions", "4")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.driver.memory", "2g")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.local.dir", str(home / "local"))
-        .config("spark.sql.warehouse.dir", str(home / "warehouse"))
-        .getOrCreate()
-    )
-    session.sparkContext.setLogLevel("ERROR")
+    places = {"spark__local__dir": str(home / "local"), "spark__sql__warehouse__dir": str(home / "warehouse")}
+    session = local_session(partitions=4, **places)
     yield session
     session.stop()

@@ -12,7 +12,7 @@ import multiprocessing
 import os
 import sys
 import time
-from functools import partial
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
 from tests.differential.tally import Tally
@@ -65,9 +65,10 @@ def main() -> int:
     until = time.time() + 60 * float(os.environ.get("MINUTES", "60"))
     processes = min(int(os.environ.get("PROCESSES", "2")), len(left))
     if left:
-        with multiprocessing.get_context("spawn").Pool(processes, begin) as pool:
-            for outcome in pool.imap_unordered(partial(work, until=until), left):
-                progress.take(outcome)
+        fresh = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(processes, mp_context=fresh, initializer=begin) as pool:
+            for running in as_completed([pool.submit(work, seed, until) for seed in left]):
+                progress.take(running.result())
     say(f"\n{progress.tally}")
     names = ", ".join(progress.failed) or "none"
     say(f"{len(progress.done):,} histories agree, {len(progress.failed):,} do not: {names}")

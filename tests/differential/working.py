@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import sys
 import tempfile
 import time
 import traceback
@@ -14,6 +12,7 @@ from typing import Any
 
 from tests.differential.histories import history
 from tests.differential.tally import Tally
+from tests.spark.local import local_session
 
 _spark: Any = None
 
@@ -32,24 +31,7 @@ class Outcome:
 def begin() -> None:
     """Starts the Spark of this process, as the tests' own."""
     global _spark
-    from pyspark.sql import SparkSession
-
-    from spark_apps.environment import java_home
-
-    os.environ["JAVA_HOME"] = str(java_home())
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    _spark = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.driver.memory", "2g")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
-        .getOrCreate()
-    )
-    _spark.sparkContext.setLogLevel("OFF")
+    _spark = local_session(quiet="OFF")
 
 
 def work(seed: int, until: float) -> Outcome:

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from spark_apps import IndexedTable
-from spark_apps.environment import java_home
 from tests.races.together import JOBS, Told, expected, make, table_of
+from tests.spark.local import set_environment
 
 pytestmark = [pytest.mark.spark, pytest.mark.heavy]
 
@@ -37,12 +37,12 @@ def by_threads(spark: Any, uri: str, rounds: dict[str, int]) -> list[Told]:
 
 
 def by_processes(uri: str, rounds: dict[str, int]) -> list[Told]:
-    environment = {**os.environ, "JAVA_HOME": str(java_home()), "PYSPARK_PYTHON": sys.executable}
+    set_environment()
     root = Path(__file__).parents[2]
     racers = [
         subprocess.Popen(
             [sys.executable, "-m", "tests.races.together", job, uri, str(number)],
-            cwd=root, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            cwd=root, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )
         for job, number in rounds.items()
     ]  # fmt: skip

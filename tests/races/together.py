@@ -18,6 +18,7 @@ from typing import Any
 
 from spark_apps import IndexedTable
 from spark_apps.storage.errors import CommitRefused, DrainTimeout
+from tests.spark.local import local_session
 
 DDL = "id bigint, p string, v bigint"
 KEYS = 40
@@ -151,19 +152,7 @@ def table_of(told: list[Told]) -> str:
 
 
 def main(job: str, uri: str, rounds: int) -> None:
-    from pyspark.sql import SparkSession
-
-    spark = (
-        SparkSession.builder.master("local[1]")
-        .appName(job)
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.driver.memory", "1g")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
-        .getOrCreate()
-    )
-    spark.sparkContext.setLogLevel("ERROR")
+    spark = local_session(cores=1, memory="1g")
     told = JOBS[job](spark, uri, rounds)
     sys.stdout.write(json.dumps(asdict(told)) + "\n")
     spark.stop()

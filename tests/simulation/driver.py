@@ -15,6 +15,7 @@ from typing import Any
 
 from spark_apps import IndexedTable
 from spark_apps.storage.store import Store
+from tests.spark.local import local_session
 
 COLUMNS = "id bigint, p string, city string, n int"
 CALLS = ("get", "get_range", "head", "put", "create", "list", "delete")
@@ -56,17 +57,8 @@ def session() -> Any:
     from pyspark.sql import SparkSession
 
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
-        return (
-            SparkSession.builder.master("local[2]")
-            .config("spark.ui.enabled", "false")
-            .config("spark.ui.showConsoleProgress", "false")
-            .config("spark.sql.shuffle.partitions", "2")
-            .config("spark.driver.bindAddress", "127.0.0.1")
-            .config("spark.driver.host", "127.0.0.1")
-            .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m")
-            .config("spark.log.level", "OFF")
-            .getOrCreate()
-        )
+        compiler = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"
+        return local_session(quiet="OFF", spark__driver__extraJavaOptions=compiler)
     gateway = launch_gateway()
     there = gateway.jvm.org.apache.spark.SparkContext.getOrCreate()
     conf = SparkConf(_jvm=gateway.jvm, _jconf=there.conf())

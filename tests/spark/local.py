@@ -1,0 +1,50 @@
+"""The Spark of tests: a small session in this process, with what its workers need of the environment."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from spark_apps.environment import java_home
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+}
+
+
+def set_environment() -> None:
+    """Which Java and which Python a Spark of this process, or of one that it starts, takes."""
+    os.environ["JAVA_HOME"] = str(java_home())
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+
+
+def local_session(
+    *, cores: int = 2, partitions: int = 2, memory: str = "2g", quiet: str = "ERROR", **more: str
+) -> SparkSession:
+    """A session as a user would have it, but small.
+
+    :param partitions: of a shuffle.
+    :param quiet: the least serious messages that are shown: a log4j level.
+    :param more: further settings, their dots written as two underscores.
+    """
+    from pyspark.sql import SparkSession
+
+    set_environment()
+    builder = SparkSession.builder.master(f"local[{cores}]").appName("tests").config("spark.log.level", quiet)
+    settings = {
+        **_SETTINGS,
+        "spark.sql.shuffle.partitions": str(partitions),
+        "spark.driver.memory": memory,
+        **{name.replace("__", "."): value for name, value in more.items()},
+    }
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
