@@ -12,7 +12,7 @@ FOUND  := $(wildcard $(PATHS))
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test heavy check format bench model faults races clusters differential postgresql pages kills clean
+.PHONY: help venv demo test heavy check format bench bench-full model faults races clusters differential postgresql pages kills clean
 
 help:  ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|' 2>/dev/null \
@@ -47,8 +47,11 @@ format: venv  ## Bring the code into its format
 	$(BIN)/ruff format $(FOUND)
 	$(BIN)/ruff check --fix $(FOUND)
 
-bench: venv  ## Measure; print what was measured, and write it to benchmarks/RESULTS.md with pictures
+bench: venv  ## Measure against other engines, in little (under 10 minutes); writes benchmarks/RESULTS.md with pictures
 	$(BIN)/python -m benchmarks --page benchmarks/RESULTS.md $(BENCH_ARGS)
+
+bench-full: venv  ## The same at the sizes of the targets: hours, and some 50 GB of disk
+	$(BIN)/python -m benchmarks --full --page benchmarks/RESULTS.md $(BENCH_ARGS)
 
 model: venv  ## The timeline's model with 10,000 histories
 	HISTORIES=10000 $(PYTEST) tests/timeline/test_model.py --timeout=7200 $(TEST_ARGS)
@@ -75,7 +78,7 @@ pages: venv  ## The page in a real browser; needs Chromium and its driver. SHOTS
 	@command -v chromedriver >/dev/null || { echo "Chromium's driver is not on the PATH. On Debian: apt-get install chromium chromium-driver. Nothing was run." >&2; exit 1; }
 	$(PYTEST) tests/pages/browser.py $(TEST_ARGS)
 
-clean:  ## Remove caches, builds and what runs leave; .venv stays
+clean:  ## Remove caches, builds and what runs leave (.bench: data sets and other engines); .venv stays
 	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis spark-warehouse \
-	  metastore_db derby.log .demo .differential .kills
+	  metastore_db derby.log .demo .differential .kills .bench
 	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +

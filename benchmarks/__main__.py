@@ -1,37 +1,81 @@
-"""``python -m benchmarks``: runs the measurements and prints them."""
+"""``python -m benchmarks``: runs the measurements, ours and those of other engines in turn, and prints them."""
 
 from __future__ import annotations
 
 import argparse
 import importlib
+import sys
+import traceback
 from pathlib import Path
 
 from benchmarks.report import Report
 
 QUESTIONS = {
     "timeline": "benchmarks.timeline_cost",
+    "build": "benchmarks.build",
+    "refresh": "benchmarks.refresh",
+    "lookup": "benchmarks.lookup",
+    "far_lookup": "benchmarks.far_lookup",
+    "upsert": "benchmarks.upsert",
+    "covering": "benchmarks.covering",
+    "compaction": "benchmarks.compaction",
+    "merging": "benchmarks.merging",
+    "growth": "benchmarks.growth",
+    "tasks": "benchmarks.tasks",
+    "parse": "benchmarks.dag_parse",
+}
+# Questions of no target, whose figures the documents give: asked by name, and by a full run.
+MORE = {
     "table": "benchmarks.keyed_table",
-    "lookup": "benchmarks.lookup_border",
+    "border": "benchmarks.lookup_border",
     "ways": "benchmarks.ways_to_read",
     "scan": "benchmarks.keys_or_scan",
     "waiting": "benchmarks.waiting",
-    "parse": "benchmarks.dag_parse",
 }
+QUICK_ROWS, FULL_ROWS = 300_000, 20_000_000
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("--only", choices=sorted(QUESTIONS), action="append", help="which measurements; all by default")
-    parser.add_argument("--rows", type=int, default=1_000_000, help="rows of the generated table")
+    every = {**QUESTIONS, **MORE}
+    parser.add_argument("--only", choices=sorted(every), action="append", help="which measurements; those of targets")
+    parser.add_argument("--full", action="store_true", help="the sizes of the targets, and all measurements: hours")
+    parser.add_argument("--rows", type=int, help=f"rows of a table; {QUICK_ROWS:,}, in full {FULL_ROWS:,}")
     parser.add_argument("--repeats", type=int, default=5, help="counted rounds of what is quick")
     parser.add_argument("--page", type=Path, help="write the figures and their pictures here too")
     arguments = parser.parse_args()
-    report = Report()
-    for name in arguments.only or QUESTIONS:
-        importlib.import_module(QUESTIONS[name]).run(report, arguments)
-    if arguments.page is not None:
-        report.write(arguments.page)
+    arguments.rows = arguments.rows or (FULL_ROWS if arguments.full else QUICK_ROWS)
+    report, failed = Report(), []
+    for name in arguments.only or (every if arguments.full else QUESTIONS):
+        if not ask(name, every[name], report, arguments):
+            failed.append(name)
+        if arguments.page is not None:
+            report.write(arguments.page)
+    if failed:
+        print(f"Did not come to an end: {', '.join(failed)}.", file=sys.stderr)
+    return 1 if failed else 0
+
+
+def ask(name: str, module: str, report: Report, arguments: argparse.Namespace) -> bool:
+    """One question; what it raised is told on the page, so that the others are still answered."""
+    try:
+        question = importlib.import_module(module)
+        text = (question.__doc__ or name).strip()
+        report.chapter(*_title(text))
+        question.run(report, arguments)
+    except Exception:  # noqa: BLE001 - the others are still asked, and the exit status tells
+        traceback.print_exc()
+        report.say(f"This measurement did not come to its end: {traceback.format_exc().strip().splitlines()[-1]}")
+        return False
+    return True
+
+
+def _title(text: str) -> tuple[str, str]:
+    """The first sentence of a module, and the rest of its words on one line."""
+    flat = " ".join(text.split())
+    title, _, rest = flat.partition(". ")
+    return title.rstrip("."), rest
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -7,45 +7,19 @@ needs to shuffle the same rows, sort them and write them as Parquet with the sam
 from __future__ import annotations
 
 import itertools
-import os
-import sys
-import tempfile
 from argparse import Namespace
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.measure import Timing, in_turn, timed
+from benchmarks.measure import Timing, interleaved, timed
 from benchmarks.report import Report
+from benchmarks.workplace import workplace
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 PARTITIONS, BUCKETS = 12, 4
 SCHEMA = "id string, month int, customer string, amount double, note string"
-
-
-@contextmanager
-def workplace() -> Iterator[tuple[SparkSession, Path]]:
-    """The Spark that is measured, and a folder for its tables; both are gone afterwards."""
-    from pyspark.sql import SparkSession
-
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # its workers need what this process has
-    spark = (
-        SparkSession.builder.master("local[2]")
-        .appName("benchmarks")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.memory", "6g")
-        .config("spark.log.level", "ERROR")
-        .getOrCreate()
-    )
-    try:
-        with tempfile.TemporaryDirectory(prefix="benchmarks-", ignore_cleanup_errors=True) as folder:
-            yield spark, Path(folder)
-    finally:
-        spark.stop()
 
 
 def generate(spark: SparkSession, rows: int) -> DataFrame:
@@ -85,7 +59,7 @@ class _Bench:
     def load(self) -> None:
         """Loading all rows / the floor."""
         cases = {"floor": self._floor, "load": lambda: self._table(self.source)}
-        self.report.timings(f"Load of {self.rows:,} rows", in_turn(cases, repeats=3), "floor")
+        self.report.timings(f"Load of {self.rows:,} rows", interleaved(cases, repeats=3), "floor")
 
     def upsert(self) -> None:
         """An upsert of 1 % spread evenly, with no index, and with each kept in the same commit."""
@@ -117,24 +91,24 @@ class _Bench:
                 "Spark scan": lambda where=where: raw.where(where).collect(),
                 "index": lambda where=where: table.read(where=where).collect(),
             }
-            self.report.timings(f"{many} keys of {self.rows:,}", in_turn(cases, self.repeats), "Spark scan")
+            self.report.timings(f"{many} keys of {self.rows:,}", interleaved(cases, self.repeats), "Spark scan")
         where = "customer = 'customer-77'"
         cases = {
             "Spark scan": lambda: raw.where(where).collect(),
             "index": lambda: table.read(where=where).collect(),
         }
         found = table.read(where=where).count()
-        self.report.timings(f"{found} rows by a secondary key", in_turn(cases, self.repeats), "Spark scan")
+        self.report.timings(f"{found} rows by a secondary key", interleaved(cases, self.repeats), "Spark scan")
 
     def merge_and_compact(self) -> None:
         """Scanning with deltas of 1 % and 10 % / compacted; compaction / the floor."""
         table = self._table(self.source)
-        timings = in_turn({"compacted": lambda: self._noop(table.read())}, self.repeats)
+        timings = interleaved({"compacted": lambda: self._noop(table.read())}, self.repeats)
         for name, step in (("1 % deltas", 100), ("10 % deltas", 10)):
             table.upsert(self._batch(step))
-            timings += in_turn({name: lambda: self._noop(table.read())}, self.repeats)
+            timings += interleaved({name: lambda: self._noop(table.read())}, self.repeats)
         self.report.timings(f"Scan of {self.rows:,} rows, merge on read", timings, "compacted")
-        floor = in_turn({"floor": self._floor}, repeats=3)
+        floor = interleaved({"floor": self._floor}, repeats=3)
         compaction = Timing("compaction", (timed(table.compact),), "once: it leaves nothing to compact")
         self.report.timings(f"Compaction of {self.rows:,} rows with 11 % deltas", [*floor, compaction], "floor")
 

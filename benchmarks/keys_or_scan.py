@@ -13,9 +13,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.keyed_table import BUCKETS, SCHEMA, generate, workplace
-from benchmarks.measure import Case, in_turn
+from benchmarks.keyed_table import BUCKETS, SCHEMA, generate
+from benchmarks.measure import Case, interleaved
 from benchmarks.report import Report
+from benchmarks.workplace import workplace
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,7 +45,7 @@ def compare(report: Report, spark: SparkSession, folder: Path, rows: int, repeat
         for name, values in columns.items():
             where = f"{name} IN ({', '.join(repr(value) for value in values[:count])})"
             told = table.explain(where).index_used or "none"
-            timings = in_turn(_cases(table, where), repeats if count < 10_000 else max(1, repeats // 2))
+            timings = interleaved(_cases(table, where), repeats if count < 10_000 else max(1, repeats // 2))
             report.timings(f"{count:,} values of {name} among {rows:,} rows; read uses: {told}", timings, "scan")
 
 

@@ -11,9 +11,10 @@ from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.keyed_table import BUCKETS, SCHEMA, generate, workplace
-from benchmarks.measure import Case, in_turn
+from benchmarks.keyed_table import BUCKETS, SCHEMA, generate
+from benchmarks.measure import Case, interleaved
 from benchmarks.report import Report
+from benchmarks.workplace import workplace
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,7 +51,7 @@ class _Bench:
             if count <= len(self.keys):
                 keys = self.keys[:count]
                 repeats = self.repeats if count < 10_000 else max(2, self.repeats // 2)
-                timings = in_turn(self._cases(keys), repeats)
+                timings = interleaved(self._cases(keys), repeats)
                 self.report.timings(f"{count:,} keys among {self.rows:,} entries", timings, "query: Spark")
 
     def _cases(self, keys: list[tuple[Any, ...]]) -> dict[str, Case]:

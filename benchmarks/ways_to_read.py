@@ -9,9 +9,10 @@ from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.keyed_table import BUCKETS, SCHEMA, generate, workplace
-from benchmarks.measure import Case, in_turn
+from benchmarks.keyed_table import BUCKETS, SCHEMA, generate
+from benchmarks.measure import Case, interleaved
 from benchmarks.report import Report
+from benchmarks.workplace import workplace
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,7 +51,7 @@ def compare(report: Report, spark: SparkSession, folder: Path, rows: int, repeat
         "data source, filter pushed down": lambda: loaded(True).where(where).collect(),
         "data source, filter not pushed": lambda: loaded().where(where).collect(),
     }
-    report.timings(f"One row of {rows:,}", in_turn(cases, repeats), "read(where)")
+    report.timings(f"One row of {rows:,}", interleaved(cases, repeats), "read(where)")
     some = spark.read.format(NAME).schema("amount double")
     cases = {
         "read()": lambda: table.read().agg({"amount": "sum"}).collect(),
@@ -58,4 +59,4 @@ def compare(report: Report, spark: SparkSession, folder: Path, rows: int, repeat
         "data source": lambda: loaded().agg({"amount": "sum"}).collect(),
         "data source, that column alone": lambda: some.load(table.uri).agg({"amount": "sum"}).collect(),
     }
-    report.timings(f"The sum of one column of {rows:,} rows", in_turn(cases, repeats), "read()")
+    report.timings(f"The sum of one column of {rows:,} rows", interleaved(cases, repeats), "read()")
