@@ -66,8 +66,8 @@ def _command(name: str, command: list[str]) -> None:
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if done.returncode:
         raise PeerFailed(
-            f"The environment of the peer {name} could not be made; the others are not touched. See that pip can install "
-            f"the packages in benchmarks/peers/{name}.txt, then run this again. What ended with {done.returncode} said:\n"
+            f"The environment of the peer {name} could not be made; the others are not touched. See that pip can "
+            f"install the packages in benchmarks/peers/{name}.txt, then run this again. It said:\n"
             f"{_tail(done.stdout)}"
         )
 
