@@ -33,7 +33,8 @@ class Figure:
 
     def shown(self, measured: float) -> str:
         """A figure of this kind with its unit."""
-        return f"{measured:.3g}" if self.unit == "times" else f"{measured:,.3g} {self.unit}"
+        figure = f"{measured:,.0f}" if abs(measured) >= 100 else f"{measured:.3g}"
+        return figure if self.unit == "times" else f"{figure} {self.unit}"
 
     @property
     def asked(self) -> str:
@@ -83,8 +84,10 @@ TARGETS = {
             (
                 Figure("many", "100,000 keys among 1M, 95th percentile", 60, "ms"),
                 Figure("one", "one key, the snapshot loaded, no page cached by us", 2, "ms"),
-                Figure("many / best peer", "the same, to the best of the peers", 1.2),
-                Figure("one / best peer", "the same, to the best of the peers", 1.2),
+                Figure("many / best peer", "medians; peers with the caches that they have", 1.2),
+                Figure("one / best peer", "medians; peers with the caches that they have", 1.2),
+                Figure("many / best without a cache", "medians; peers keep no contents of files either", None),
+                Figure("one / best without a cache", "medians; peers keep no contents of files either", None),
             ),
         ),
         Target(
