@@ -1,9 +1,9 @@
 """Keys looked up in process.
 
-Ours asks a record index for the partitions of the keys, with the snapshot of the table loaded, without a Spark job; each
-call reads the files of the index again, and keeps nothing of them. Peers hold the same keys and partitions in files sorted
-by key, and give these rows. Keys are asked for at random, other ones in each round, and are in memory in the form that
-each likes best. All files are in the system's cache. Parquet is written with Snappy, as the index is.
+Ours asks a record index for the partitions of the keys, with the snapshot of the table loaded, without a Spark job;
+each call reads the files of the index again, and keeps nothing of them. Peers hold the same keys and partitions in
+files sorted by key, and give these rows. Keys are asked for at random, other ones in each round, and are in memory in
+the form that each likes best. All files are in the system's cache. Parquet is written with Snappy, as the index is.
 """
 
 from __future__ import annotations
