@@ -7,6 +7,7 @@ Needs the standard library alone, since other engines' environments import it to
 from __future__ import annotations
 
 import math
+import os
 import resource
 import statistics
 import time
@@ -109,3 +110,23 @@ def weight(folder: Path, suffix: str = ".parquet") -> dict[str, int]:
     """Files of a folder, those of its folders too, and their bytes."""
     sizes = [path.stat().st_size for path in folder.rglob(f"*{suffix}") if path.is_file()]
     return {"files": len(sizes), "bytes": sum(sizes)}
+
+
+def chill(*folders: Path) -> None:
+    """Takes files out of the system's cache of files, as far as it follows such advice (Linux does)."""
+    for folder in folders:
+        for path in folder.rglob("*"):
+            if path.is_file():
+                with path.open("rb") as file:
+                    os.fdatasync(file.fileno())
+                    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def cold(case: Case, *folders: Path) -> Case:
+    """The case, with the files of these folders out of the system's cache before each run; that is not counted."""
+
+    def chilled() -> Answer:
+        chill(*folders)
+        return asked(case)
+
+    return chilled

@@ -1,0 +1,206 @@
+"""Queries that a covering index answers.
+
+TPC-H's lineitem, as its generator wrote it, is a registered source with a covering index on ``l_partkey``. Spark
+answers the same questions from the same rows sorted by that column, sorted with Parquet's bloom filters on it, and
+z-ordered by it and ``l_shipdate`` by Delta, whose files Spark reads as Parquet. Engines that need no session are
+shown beside. Tables are loaded before; each run plans its query anew and fetches its rows. What is cold has its files
+taken out of the system's cache of files before each run.
+"""
+
+from __future__ import annotations
+
+import random
+from argparse import Namespace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarks import data
+from benchmarks.measure import Answer, Case, Timing, cold, interleaved, timed, weight
+from benchmarks.peers import Peer, PeerFailed, started
+from benchmarks.report import Report
+from benchmarks.workplace import workplace
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+OURS = "covering index"
+BY, SECOND = "l_partkey", "l_shipdate"
+COLUMNS = ("l_orderkey", "l_quantity", "l_extendedprice", "l_discount")
+_ROWS_A_SCALE, _PARTS_A_SCALE = 6_000_000, 200_000
+_ENGINES = {"sorted": "sorted Parquet", "bloom": "sorted Parquet with bloom filters", "zorder": "z-ordered"}
+_BESIDE = {
+    "duckdb": "DuckDB, sorted Parquet",
+    "polars": "Polars, sorted Parquet",
+    "delta": "deltalake, z-ordered",
+    "delta by duckdb": "DuckDB, the z-ordered files of Delta",
+}
+
+
+@dataclass(frozen=True)
+class Question:
+    """A query in two parts: which rows, and what is made of them; ``sums`` are what it adds up by part, if any."""
+
+    key: str
+    title: str
+    where: str
+    sums: tuple[str, ...] = ()
+
+    def sql(self, rows: str) -> str:
+        """The query in the words that all engines know."""
+        if not self.sums:
+            return f"SELECT {', '.join(COLUMNS)} FROM {rows} WHERE {self.where}"
+        sums = ", ".join(f"sum({each}) AS s{number}" for number, each in enumerate(self.sums))
+        return f"SELECT {BY}, {sums} FROM {rows} WHERE {self.where} GROUP BY {BY}"
+
+    def asked(self, rows: DataFrame) -> DataFrame:
+        """The same of a DataFrame, whose rows need not be chosen yet."""
+        from pyspark.sql import functions as F
+
+        if not self.sums:
+            return rows.select(*COLUMNS)
+        return rows.groupBy(BY).agg(*(F.expr(f"sum({each}) AS s{n}") for n, each in enumerate(self.sums)))
+
+    @property
+    def columns(self) -> list[str]:
+        return list(COLUMNS) if not self.sums else [BY, *COLUMNS[1:]]
+
+
+def questions(scale: float) -> list[Question]:
+    """Of one part, of a hundredth of the parts, and of all parts."""
+    parts = max(int(_PARTS_A_SCALE * scale), 100)
+    part = random.Random(7).randrange(1, parts // 2)
+    sums = ("l_extendedprice * (1 - l_discount)", "l_quantity")
+    share = f"{BY} BETWEEN {part} AND {part + parts // 100 - 1}"
+    return [
+        Question("filter", "Rows of one part", f"{BY} = {part}"),
+        Question("aggregate", "Sums by part of a hundredth of the parts", share, sums),
+        Question("aggregate", "Sums by part of all parts", f"{BY} >= 0", sums),
+    ]
+
+
+def run(report: Report, arguments: Namespace) -> None:
+    """Prints one table a question and state of the cache."""
+    scale = 10.0 if arguments.full else max(0.01, round(arguments.rows / _ROWS_A_SCALE, 2))
+    with workplace("4g") as (spark, folder), started(report, ["delta", "duckdb", "polars"]) as peers:
+        _Bench(report, spark, folder, scale, arguments.repeats, peers).compare()
+
+
+class _Bench:
+    def __init__(
+        self, report: Report, spark: SparkSession, folder: Path, scale: float, repeats: int, peers: Mapping[str, Peer]
+    ) -> None:
+        self.report, self.spark, self.folder, self.scale, self.repeats = report, spark, folder, scale, repeats
+        self.source = folder / "ours" / "lineitem"
+        self.source.mkdir(parents=True)
+        (self.source / "lineitem.parquet").hardlink_to(data.tpch(scale) / "lineitem.parquet")
+        self.rows = spark.read.parquet(str(self.source)).count()
+        self.made: list[tuple[str, ...]] = []
+        self.table = self._indexed()
+        self.spark_rows = self._spark_rows()
+        self.peers = {name: peer for name, peer in peers.items() if self._copied(peer)}
+        if "delta" in self.peers:
+            self.spark_rows["zorder"] = spark.read.parquet(str(folder / "delta"))
+        headings = ("what", "seconds to make", "MB", "files")
+        report.table(f"{self.rows:,} rows of lineitem (scale {scale:g})", headings, self.made)
+
+    # --- the copies -------------------------------------------------------------------------------------------
+
+    def _indexed(self) -> Any:
+        from spark_apps import IncludedColumns, IndexedTable
+
+        table = IndexedTable.register(self.spark, self.source, format="parquet")
+        included = IncludedColumns(include=list(COLUMNS))
+        seconds = timed(lambda: table.create_index("by_part", "covering", [BY], included=included))
+        self._note(f"{OURS}, {len(COLUMNS) + 1} of 16 columns", seconds, weight(self.folder / "ours" / "_indexes"))
+        return table
+
+    def _spark_rows(self) -> dict[str, DataFrame]:
+        rows = self.spark.read.parquet(str(self.source))
+        bloom = {
+            f"parquet.enable.dictionary#{BY}": "false",  # Parquet's writer leaves the filter out beside a dictionary
+            f"parquet.bloom.filter.enabled#{BY}": "true",
+            f"parquet.bloom.filter.expected.ndv#{BY}": str(int(_PARTS_A_SCALE * self.scale)),
+        }
+        found = {}
+        for name, options in (("sorted", {}), ("bloom", bloom)):
+            place = self.folder / name
+            write = rows.orderBy(BY).write.option("compression", "zstd").options(**options)
+            seconds = timed(partial(write.parquet, str(place)))
+            self._note(f"Spark, {_ENGINES[name]}", seconds, weight(place))
+            found[name] = self.spark.read.parquet(str(place))
+        return found
+
+    def _copied(self, peer: Peer) -> bool:
+        place = self.folder / peer.name
+        files = str(self.source) if peer.name == "delta" else f"{self.source}/*.parquet"
+        try:
+            made = peer("copy", source=files, folder=str(place), by=[BY, SECOND] if peer.name == "delta" else [BY])
+        except PeerFailed as failed:
+            self.report.say(f"{peer.name} is left out. {failed}")
+            return False
+        self._note(_BESIDE[peer.name], made.seconds, weight(place))
+        return True
+
+    def _note(self, what: str, seconds: float, made: Mapping[str, int]) -> None:
+        self.made.append((what, f"{seconds:.1f}", f"{made['bytes'] / 1e6:,.1f}", str(made["files"])))
+
+    # --- the questions ----------------------------------------------------------------------------------------
+
+    def compare(self) -> None:
+        for question in questions(self.scale):
+            plan = self.table.explain(question.where, question.columns)
+            self.report.say(f"{question.sql('lineitem')} — answered from: {plan.index_used or 'the rows'}")
+            cases = self._cases(question)
+            warm = interleaved(cases, self.repeats)
+            self.report.timings(f"{question.title}, warm", warm, OURS)
+            _check(warm)
+            self._judge(question, warm)
+            chilled = {name: cold(case, self.folder) for name, case in cases.items()}
+            self.report.timings(f"{question.title}, cold", interleaved(chilled, min(self.repeats, 3), 0), OURS)
+
+    def _cases(self, question: Question) -> dict[str, Case]:
+        cases: dict[str, Case] = {OURS: lambda: _fetched(question.asked(self._read(question)))}
+        for name, rows in self.spark_rows.items():
+            cases[f"Spark, {_ENGINES[name]}"] = partial(_of_spark, question, rows)
+        for name, what in _BESIDE.items():
+            if name.partition(" ")[0] in self.peers:
+                cases[what] = partial(self._beside, name, question)
+        return cases
+
+    def _read(self, question: Question) -> DataFrame:
+        return self.table.read(question.where, question.columns)  # type: ignore[no-any-return]
+
+    def _beside(self, name: str, question: Question) -> Answer:
+        peer, _, by = name.partition(" by ")
+        folder = str(self.folder / peer)
+        if peer == "duckdb":
+            return self.peers[peer]("query", sql=question.sql(f"'{folder}/rows.parquet'"))
+        more = {"engine": by} if by else {}
+        return self.peers[peer]("query", folder=folder, sql=question.sql("t"), **more)
+
+    def _judge(self, question: Question, timings: Sequence[Timing]) -> None:
+        ours, *others = timings
+        for other in others:
+            beside = other.name in _BESIDE.values()
+            key = "beside" if beside else question.key
+            self.report.verdict(9, f"{key}: {question.title}, {other.name}", ours.median / other.median)
+
+
+def _of_spark(question: Question, rows: DataFrame) -> Answer:
+    return _fetched(question.asked(rows.where(question.where)))
+
+
+def _fetched(rows: DataFrame) -> Answer:
+    counted: list[int] = []
+    seconds = timed(lambda: counted.append(len(rows.collect())))
+    return Answer({"rows": counted[0]}, seconds)
+
+
+def _check(timings: Sequence[Timing]) -> None:
+    """:raises ValueError: two engines gave another number of rows."""
+    counts = {timing.name: timing.counts["rows"] for timing in timings}
+    if len(set(counts.values())) > 1:
+        raise ValueError(f"the engines do not agree on the rows of one question: {counts}")
