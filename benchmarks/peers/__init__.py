@@ -46,6 +46,8 @@ def environment(name: str, requirements: Path | None = None) -> Path:
     wanted = requirements or ROOT / "benchmarks" / "peers" / f"{name}.txt"
     folder = WORK / "envs" / name
     python, stamp = folder / "bin" / "python", folder / ".ready"
+    if not wanted.exists():
+        raise PeerFailed(f"There is no list of packages for a peer {name}: benchmarks/peers/{name}.txt.")
     folder.parent.mkdir(parents=True, exist_ok=True)
     with (folder.parent / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
