@@ -7,6 +7,7 @@ from typing import Any
 
 from spark_apps.storage.errors import DrainTimeout, IndexNotFound
 from spark_apps.timeline import windows
+from spark_apps.timeline.limits import SILENT_WRITER_SECONDS
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.model import Commit, Receipt
 from spark_apps.timeline.state import IndexEntry
@@ -37,7 +38,7 @@ def writers_drained(
     timeline: Timeline,
     epoch: int,
     *,
-    silent_seconds: float = windows.SILENT_SECONDS,
+    silent_seconds: float = SILENT_WRITER_SECONDS,
     then_abort: bool = False,
 ) -> dict[str, Any] | None:
     """Whether nobody from before a window is at work in its scope any more, and how many were ended for that.

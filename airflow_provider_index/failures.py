@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from airflow_provider_index.compat import AirflowFailException
 from spark_apps.storage.errors import (
     AlreadyExists,
@@ -39,3 +41,12 @@ def as_airflow_error(error: LakeIndexError) -> Exception:
     if isinstance(error, FINAL):
         return AirflowFailException(f"{type(error).__name__}: {error}")
     return error
+
+
+def error_told(document: Any) -> LakeIndexError:
+    """The error that an app or a trigger tells of, as JSON types."""
+    import msgspec
+
+    from spark_apps.job import ErrorDocument, rebuild_error
+
+    return rebuild_error(msgspec.convert(document, ErrorDocument))

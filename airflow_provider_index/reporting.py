@@ -10,14 +10,15 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import Asset, AssetAlias, BaseOperatorLink
 
-from airflow_provider_index import assets, lineage, metrics
 from airflow_provider_index.links import SparkUILink, TablePageLink
 from spark_apps.storage.errors import LakeIndexError, TableNotFound
-from spark_apps.timeline.model import TableDefinition
+
+if TYPE_CHECKING:
+    from spark_apps.timeline.model import TableDefinition
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,8 @@ class Reporting:
         :param result: what goes to XCom: a receipt, several, the answers to statements, or something else, of which
             there is nothing to tell.
         """
+        from airflow_provider_index import lineage, metrics
+
         operator: Any = self
         try:
             self.table_location = operator.location() or None
@@ -74,6 +77,8 @@ class Reporting:
 
     def report_error(self, error: BaseException) -> None:
         """Counts a task that ends with an error."""
+        from airflow_provider_index import metrics
+
         operator: Any = self
         metrics.record_error(operator.task_type, operator.table, error)
 
@@ -87,10 +92,14 @@ class Reporting:
 
     def get_openlineage_facets_on_start(self) -> Any:
         """What the task is going to read and write, as far as that can be said without asking a connection."""
+        from airflow_provider_index import lineage
+
         return lineage.of_start(self)
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
         """What the task has read and written, with versions and figures."""
+        from airflow_provider_index import lineage
+
         return lineage.of_end(self)
 
     # --- inside -----------------------------------------------------------------------------------------------------
@@ -113,6 +122,8 @@ class Reporting:
         return found
 
     def _count(self, context: Mapping[str, Any]) -> None:
+        from airflow_provider_index import metrics
+
         operator: Any = self
         for told in self.told:
             metrics.record_receipt(told.receipt, told.table, told.index)
@@ -148,6 +159,8 @@ class Reporting:
                     context["outlet_events"][outlet].extra.update({**_event(mine[-1]), **several})
 
     def _asset_of(self, told: Told) -> Asset:
+        from airflow_provider_index import assets
+
         operator: Any = self
         conn_id = operator.table_conn_id
         if told.index is None:
@@ -155,6 +168,8 @@ class Reporting:
         return assets.index_asset(told.table, told.index, table_conn_id=conn_id)
 
     def _is_about(self, told: Told, asset: Asset) -> bool:
+        from airflow_provider_index import assets
+
         if not asset.uri.startswith(f"{assets.SCHEME}://"):
             return False
         try:
@@ -167,4 +182,6 @@ class Reporting:
 
 
 def _event(told: Told) -> dict[str, Any]:
+    from airflow_provider_index import assets
+
     return assets.commit_event(told.receipt, told.location, told.index)

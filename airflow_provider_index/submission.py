@@ -17,7 +17,8 @@ from airflow_provider_index.runners.settings import SparkSettings
 from spark_apps.storage.documents import prepare
 from spark_apps.storage.errors import LakeIndexError
 from spark_apps.storage.store import ObjectInfo, Store
-from spark_apps.timeline.jobs import LEASE_SECONDS, SILENT_SECONDS, JobFolder, end_job
+from spark_apps.timeline.jobs import LEASE_SECONDS, JobFolder, end_job
+from spark_apps.timeline.limits import SILENT_JOB_SECONDS
 
 SAY_SECONDS = 10.0
 
@@ -36,8 +37,8 @@ class Submission(msgspec.Struct, frozen=True, omit_defaults=True):
     spark_conn_id: str | None = None
     runner: str | None = None
     deadline: float | None = None
-    silent_seconds: float = SILENT_SECONDS
-    start_seconds: float = SILENT_SECONDS
+    silent_seconds: float = SILENT_JOB_SECONDS
+    start_seconds: float = SILENT_JOB_SECONDS
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON types."""

@@ -7,17 +7,18 @@ commits through :mod:`spark_apps.timeline` only, so a worker needs no Spark for 
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseHook
 from airflow.sdk.log import mask_secret
 
 from airflow_provider_index.compat import connection_missing
-from airflow_provider_index.runners.settings import SparkSettings, is_secret
 from spark_apps.storage.errors import InvalidInput, LakeIndexError
-from spark_apps.storage.store import Store
-from spark_apps.timeline.log import Timeline
-from spark_apps.timeline.warehouse import Warehouse
+
+if TYPE_CHECKING:
+    from airflow_provider_index.runners.settings import SparkSettings
+    from spark_apps.storage.store import Store
+    from spark_apps.timeline.log import Timeline
 
 DEFAULT_SPARK_CONN_ID = "spark_default"
 
@@ -74,6 +75,8 @@ class TableStoreHook(BaseHook):
 
         :raises InvalidInput: if the connection's text is no JSON object.
         """
+        from spark_apps.storage.credentials import is_secret
+
         options = self.extra.get("storage_options") or {}
         if isinstance(options, str):
             try:
@@ -96,6 +99,8 @@ class TableStoreHook(BaseHook):
 
         :raises InvalidInput: if there is no such connection.
         """
+        from airflow_provider_index.runners.settings import SparkSettings
+
         conn_id = spark_conn_id or self.extra.get("spark_conn_id") or DEFAULT_SPARK_CONN_ID
         try:
             connection = self.get_connection(conn_id)
@@ -117,11 +122,15 @@ class TableStoreHook(BaseHook):
 
         :raises InvalidName: if it is none of these; a name cannot lead out of the warehouse.
         """
+        from spark_apps.timeline.warehouse import Warehouse
+
         whose = f"the connection {self.table_conn_id!r}"
         return Warehouse(self.warehouse, whose=whose).locate(table)
 
     def store(self, table: str) -> Store:
         """The store of a table's folder."""
+        from spark_apps.storage.store import Store
+
         return Store(self.locate(table), self.storage_options)
 
     def timeline(self, table: str) -> Timeline:
@@ -129,16 +138,23 @@ class TableStoreHook(BaseHook):
 
         :raises TableNotFound: :raises LogVanished:
         """
+        from spark_apps.timeline.log import Timeline
+
         return Timeline.load(self.log_store(table))
 
     def log_store(self, table: str) -> Store:
         """The store of the log of a table, or of the source registered there; of none, where a table's would be."""
+        from spark_apps.storage.store import Store
+        from spark_apps.timeline.warehouse import Warehouse
+
         location = self.locate(table)
         log = Warehouse(self.warehouse, self.storage_options).log_of(location)
         return log or Store(location, self.storage_options)
 
     def get_conn(self) -> Any:
         """The store of the warehouse."""
+        from spark_apps.storage.store import Store
+
         if self.warehouse is None:
             raise InvalidInput(f"The connection {self.table_conn_id!r} names no warehouse.", hint="Fill it in.")
         return Store(self.warehouse, self.storage_options)

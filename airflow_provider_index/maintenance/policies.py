@@ -18,8 +18,7 @@ from typing import Any, TypeVar
 from airflow_provider_index.maintenance.units import bytes_of, count_of, minutes_of, seconds_of, share_of
 from spark_apps.storage.errors import InvalidInput, InvalidName
 from spark_apps.storage.names import check_table_name
-from spark_apps.timeline.cleaning import RETAIN_SECONDS, RETAIN_VERSIONS
-from spark_apps.timeline.statistics import SMALL_BYTES
+from spark_apps.timeline.limits import RETAIN_SECONDS, RETAIN_VERSIONS, SMALL_BYTES
 
 _MODES = {"refresh": ("incremental", "full"), "compact": ("quick", "full")}
 _WILD = frozenset("*?[")

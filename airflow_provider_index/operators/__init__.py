@@ -1,4 +1,10 @@
-"""The operators that DAG authors import; one module a concern."""
+"""The operators that DAG authors import; one module a concern.
+
+What a DAG file imports (operators, sensors, task groups, hooks) takes in at its top only what parsing needs: Airflow's
+SDK, its like, the errors and the limits. What works on tables (log, store, runners, triggers) is imported inside the
+method that uses it, and for annotations under ``TYPE_CHECKING``; tests/airflow_provider_index/test_importing.py holds
+it to that.
+"""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import BaseOperator
 
@@ -22,18 +22,15 @@ from airflow_provider_index.identity import transaction_id
 from airflow_provider_index.operators.detached import DetachedJobs
 from airflow_provider_index.operators.staged import InTransaction
 from airflow_provider_index.reporting import Reporting
-from airflow_provider_index.runners.base import Runner
-from airflow_provider_index.runners.choosing import make_runner
-from spark_apps.job import Job, Outcome, rebuild_error
 from spark_apps.storage.errors import AlreadyCommitted, InvalidInput, JobFailed, LakeIndexError, TableNotFound
-from spark_apps.storage.store import Store
-from spark_apps.timeline.conflicts import Intent
-from spark_apps.timeline.jobs import SILENT_SECONDS
-from spark_apps.timeline.log import Timeline
-from spark_apps.timeline.model import Receipt, Write, table_scope
-from spark_apps.timeline.publish import check_windows
-from spark_apps.timeline.transactions import abort, find_receipt, live_attempts_of
-from spark_apps.timeline.warehouse import Warehouse
+from spark_apps.timeline.limits import SILENT_JOB_SECONDS
+
+if TYPE_CHECKING:
+    from airflow_provider_index.runners.base import Runner
+    from spark_apps.job import Job, Outcome
+    from spark_apps.storage.store import Store
+    from spark_apps.timeline.log import Timeline
+    from spark_apps.timeline.model import Receipt
 
 
 class TableOperator(Reporting, BaseOperator):
@@ -119,7 +116,7 @@ class SparkTableOperator(InTransaction, DetachedJobs, TableOperator):
         poll_interval: float | None = None,
         plan_only: bool = False,
         runner: str | None = None,
-        silent_seconds: float = SILENT_SECONDS,
+        silent_seconds: float = SILENT_JOB_SECONDS,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -233,6 +230,8 @@ class SparkTableOperator(InTransaction, DetachedJobs, TableOperator):
 
     def has_log(self) -> bool:
         """Whether earlier tries may have left jobs there. Looking would make the folder of a table that is not."""
+        from spark_apps.timeline.warehouse import Warehouse
+
         return Warehouse(options=self.hook.storage_options).log_of(self.location()) is not None
 
     def on_kill(self) -> None:
@@ -247,6 +246,8 @@ class SparkTableOperator(InTransaction, DetachedJobs, TableOperator):
             self._abort_attempts("the task was killed")
 
     def _run(self, context: Mapping[str, Any], txn_id: str | None) -> Outcome | None:
+        from airflow_provider_index.runners.choosing import make_runner
+
         settings = self.hook.spark_settings(self.spark_conn_id).with_conf(self.conf)
         self._runner = runner = make_runner(settings, self.log, detached=self.deferrable, runner=self.runner)
         job = self.job(context, txn_id)
@@ -267,6 +268,8 @@ class SparkTableOperator(InTransaction, DetachedJobs, TableOperator):
 
     def job(self, context: Mapping[str, Any], txn_id: str | None) -> Job:
         """What the app is told."""
+        from spark_apps.job import Job
+
         ti = context["ti"]
         return Job(
             program=self.program,
@@ -282,6 +285,8 @@ class SparkTableOperator(InTransaction, DetachedJobs, TableOperator):
 
     def _receipts(self, txn_ids: list[str]) -> list[Receipt]:
         """The receipts of those transactions that have committed."""
+        from spark_apps.timeline.transactions import find_receipt
+
         timeline = self._timeline()
         if timeline is None:
             return []
@@ -296,6 +301,8 @@ class SparkTableOperator(InTransaction, DetachedJobs, TableOperator):
 
     def abort_in(self, timeline: Timeline, txn_ids: list[str], reason: str) -> None:
         """Ends unfinished attempts of these transactions in one table."""
+        from spark_apps.timeline.transactions import abort, live_attempts_of
+
         for txn_id in txn_ids:
             for attempt in live_attempts_of(timeline, txn_id):
                 try:
@@ -318,6 +325,10 @@ class SparkTableOperator(InTransaction, DetachedJobs, TableOperator):
 
     def check_windows_in(self, timeline: Timeline, txn_id: str) -> None:
         """The same for one table, whose log was read."""
+        from spark_apps.timeline.conflicts import Intent
+        from spark_apps.timeline.model import Write, table_scope
+        from spark_apps.timeline.publish import check_windows
+
         whole = {epoch: window for epoch, window in timeline.head.windows.items() if window.partitions is None}
         epoch = epoch_of(self.window)
         if epoch is None and not whole:
@@ -374,6 +385,8 @@ def epoch_of(window: int | str | None) -> int | None:
 
 def outcome_of(outcome: Outcome | None) -> Outcome:
     """What an app answered. :raises LakeIndexError: the app's own error, or :class:`JobFailed` for no answer."""
+    from spark_apps.job import rebuild_error
+
     if outcome is None:
         raise JobFailed("The app gave no answer.")
     if outcome.error is not None:

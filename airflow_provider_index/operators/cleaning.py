@@ -6,12 +6,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import msgspec
-
 from airflow_provider_index.identity import transaction_id
 from airflow_provider_index.operators.base import TableOperator, epoch_of
-from spark_apps.timeline import cleaning
-from spark_apps.timeline.restore import restore
+from spark_apps.timeline.limits import RETAIN_SECONDS, RETAIN_VERSIONS
 
 
 class CleanTableOperator(TableOperator):
@@ -27,8 +24,8 @@ class CleanTableOperator(TableOperator):
     def __init__(
         self,
         *,
-        retain_versions: int = cleaning.RETAIN_VERSIONS,
-        retain_hours: float = cleaning.RETAIN_SECONDS / 3600,
+        retain_versions: int = RETAIN_VERSIONS,
+        retain_hours: float = RETAIN_SECONDS / 3600,
         plan_only: bool = False,
         **kwargs: Any,
     ) -> None:
@@ -41,6 +38,10 @@ class CleanTableOperator(TableOperator):
         return {**super().inputs(), "clean": [int(self.retain_versions), float(self.retain_hours)]}
 
     def work(self, context: Mapping[str, Any]) -> dict[str, Any]:
+        import msgspec
+
+        from spark_apps.timeline import cleaning
+
         timeline = self.hook.timeline(self.table)
         keep = {
             "retain_versions": int(self.retain_versions),
@@ -75,6 +76,8 @@ class RestoreTableOperator(TableOperator):
         return {**super().inputs(), "restore": int(self.version), "window": epoch_of(self.window)}
 
     def work(self, context: Mapping[str, Any]) -> dict[str, Any]:
+        from spark_apps.timeline.restore import restore
+
         receipt = restore(
             self.hook.timeline(self.table),
             int(self.version),

@@ -11,21 +11,19 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import msgspec
-import msgspec.structs
-
 from airflow_provider_index.compat import AirflowTaskTimeout
-from airflow_provider_index.failures import as_airflow_error
-from airflow_provider_index.hooks.table_store import TableStoreHook
+from airflow_provider_index.failures import as_airflow_error, error_told
 from airflow_provider_index.identity import make_id, recall, remember
-from airflow_provider_index.runners.base import Runner
-from airflow_provider_index.runners.detached import last_lines_of
-from airflow_provider_index.submission import JobWatch, Submission, cancel
-from airflow_provider_index.triggers.jobs import JobTrigger
-from spark_apps.job import ErrorDocument, Job, Outcome, rebuild_error
 from spark_apps.storage.errors import InvalidInput, JobFailed, LakeIndexError, StorageUnavailable
-from spark_apps.storage.store import Store
-from spark_apps.timeline.jobs import SILENT_SECONDS, JobFolder, list_jobs, new_job_id, sweep, unfinished
+from spark_apps.timeline.limits import SILENT_JOB_SECONDS
+
+if TYPE_CHECKING:
+    from airflow_provider_index.hooks.table_store import TableStoreHook
+    from airflow_provider_index.runners.base import Runner
+    from airflow_provider_index.submission import Submission
+    from spark_apps.job import Job, Outcome
+    from spark_apps.storage.store import Store
+    from spark_apps.timeline.jobs import JobFolder
 
 _MEMORY = "job"
 _POLL_SECONDS = 5.0
@@ -34,7 +32,7 @@ _POLL_SECONDS = 5.0
 class DetachedJobs:
     """Mixed into the Spark operators."""
 
-    silent_seconds: float = SILENT_SECONDS
+    silent_seconds: float = SILENT_JOB_SECONDS
     poll_interval: float | None
     deferrable: bool
     spark_conn_id: str | None
@@ -63,6 +61,12 @@ class DetachedJobs:
 
     def submit_detached(self, context: Mapping[str, Any], runner: Runner, job: Job) -> Outcome | None:
         """Hands the job over and defers. Where the task is not to defer, waits and returns the answer."""
+        from msgspec.structs import replace
+
+        from airflow_provider_index.submission import Submission
+        from airflow_provider_index.triggers.jobs import JobTrigger
+        from spark_apps.timeline.jobs import JobFolder, new_job_id
+
         store = self.jobs_store()
         if store is None:
             raise InvalidInput(
@@ -86,13 +90,13 @@ class DetachedJobs:
         folder.want()
         # Before it is there: a worker that is lost from here on leaves a trace for the next try.
         self._remember(context, submission)
-        job = msgspec.structs.replace(job, detached=True, job_id=job_id, jobs_at=store.uri, deadline=deadline)
+        job = replace(job, detached=True, job_id=job_id, jobs_at=store.uri, deadline=deadline)
         try:
             handle = runner.submit(job)
         except BaseException:
             folder.cancel("it was not handed over")
             raise
-        submission = msgspec.structs.replace(submission, handle=handle)
+        submission = replace(submission, handle=handle)
         self._remember(context, submission)
         if not self.deferrable:
             return self._wait_here(context, runner, submission, folder, job.txn_id)
@@ -108,6 +112,8 @@ class DetachedJobs:
         self, context: Mapping[str, Any], event: Mapping[str, Any], submission: Mapping[str, Any], txn_id: str | None
     ) -> Any:
         """Goes on where the trigger has fired: reads how the app ended, and what stands in the timeline."""
+        from airflow_provider_index.submission import Submission
+
         try:
             self._submission = Submission.from_dict(submission)
             outcome = self._end_of(self._submission, event["status"], txn_id, event.get("error"))
@@ -135,7 +141,7 @@ class DetachedJobs:
         if status == "timeout":
             raise AirflowTaskTimeout(f"{self.program} was ended: execution_timeout is over.")
         if error is not None:
-            raise rebuild_error(msgspec.convert(error, ErrorDocument))
+            raise error_told(error)
         raise JobFailed(
             f"The app {self.program} gave no sign of life for {submission.silent_seconds:g} s and was ended.",
             hint="See the driver's last lines above; a retry begins again under the same transaction.",
@@ -149,6 +155,9 @@ class DetachedJobs:
         folder: JobFolder,
         txn_id: str | None,
     ) -> Outcome | None:
+        from airflow_provider_index.submission import JobWatch
+        from spark_apps.timeline.jobs import list_jobs
+
         watch = JobWatch(submission)
         while True:
             time.sleep(self.poll_interval or 1.0)
@@ -172,6 +181,8 @@ class DetachedJobs:
 
     def cancel_job(self, submission: Submission, reason: str) -> None:
         """Ends a job with its processes and, by commits, its attempts."""
+        from airflow_provider_index.submission import cancel
+
         try:
             settings = self.hook.spark_settings(submission.spark_conn_id)
         except InvalidInput as error:
@@ -181,6 +192,9 @@ class DetachedJobs:
 
     def end_earlier_jobs(self, context: Mapping[str, Any], txn_id: str | None) -> None:
         """Ends what earlier tries of this task left at work, also those of other inputs, and sweeps what is old."""
+        from airflow_provider_index.submission import Submission
+        from spark_apps.timeline.jobs import list_jobs, sweep, unfinished
+
         kept = recall(context, _MEMORY)
         ended = set()
         if isinstance(kept, Mapping):
@@ -205,6 +219,8 @@ class DetachedJobs:
         remember(context, _MEMORY, submission.to_dict())
 
     def _log_last_lines(self, submission: Submission) -> None:
+        from airflow_provider_index.runners.detached import last_lines_of
+
         said = last_lines_of(submission.handle)
         if said:
             self.log.info("%s", said)

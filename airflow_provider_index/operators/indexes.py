@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow_provider_index.operators.base import IndexOperator, SparkTableOperator
-from spark_apps.job import Outcome
 from spark_apps.storage.errors import VerificationFailed
+
+if TYPE_CHECKING:
+    from spark_apps.job import Outcome
 
 
 class BuildIndexOperator(IndexOperator):

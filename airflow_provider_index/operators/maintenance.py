@@ -8,24 +8,22 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import msgspec
 from airflow.sdk import BaseOperator, Variable
 
 from airflow_provider_index.compat import AirflowSkipException, conf
 from airflow_provider_index.failures import as_airflow_error
 from airflow_provider_index.hooks.table_store import TableStoreHook
-from airflow_provider_index.maintenance.plan import NightPlan, as_text, plan_night
-from airflow_provider_index.maintenance.policies import Budget, MaintenanceConfig, check_pattern, matches
-from airflow_provider_index.maintenance.survey import Missed, Place, find_tables, survey_tables
-from airflow_provider_index.maintenance.units import bytes_of, minutes_of
 from airflow_provider_index.operators.base import SparkTableOperator
 from spark_apps.storage.errors import InvalidInput, LakeIndexError, StorageError
-from spark_apps.timeline import maintenance
-from spark_apps.timeline.maintenance import SkippedWork
-from spark_apps.timeline.model import Receipt
-from spark_apps.timeline.warehouse import Warehouse
+
+if TYPE_CHECKING:
+    from airflow_provider_index.maintenance.plan import NightPlan
+    from airflow_provider_index.maintenance.policies import Budget, MaintenanceConfig
+    from airflow_provider_index.maintenance.survey import Missed, Place
+    from spark_apps.timeline.model import Receipt
+    from spark_apps.timeline.warehouse import Warehouse
 
 OFF_VARIABLE = "index_maintenance_off"
 """The Airflow Variable that switches tables off: names or patterns, as a JSON list or one a line."""
@@ -68,6 +66,8 @@ class PlanMaintenanceOperator(BaseOperator):
         self.off_variable = off_variable
 
     def execute(self, context: Mapping[str, Any]) -> list[dict[str, Any]]:
+        from airflow_provider_index.maintenance.plan import as_text
+
         ti, params = context["ti"], dict(context.get("params") or {})
         try:
             plan = self.plan(ti.dag_id, params)
@@ -87,6 +87,9 @@ class PlanMaintenanceOperator(BaseOperator):
 
     def plan(self, dag_id: str, params: Mapping[str, Any]) -> NightPlan:
         """The plan as of now. :raises InvalidInput: for params or a Variable that cannot be understood."""
+        from airflow_provider_index.maintenance.plan import plan_night
+        from airflow_provider_index.maintenance.survey import find_tables, survey_tables
+
         warehouses = self._warehouses()
         places, missed = find_tables(self.config.tables, warehouses, self.table_conn_id)
         places, off = self._narrowed(places, params)
@@ -101,6 +104,8 @@ class PlanMaintenanceOperator(BaseOperator):
         )
 
     def _warehouses(self) -> dict[str, Warehouse]:
+        from spark_apps.timeline.warehouse import Warehouse
+
         # Connections are fetched here, by the task's own thread: the survey's threads only read storage.
         found = {}
         for conn_id in {self.table_conn_id, *(entry.table_conn_id for entry in self.config.tables)} - {None}:
@@ -110,6 +115,9 @@ class PlanMaintenanceOperator(BaseOperator):
 
     def _narrowed(self, places: Iterable[Place], params: Mapping[str, Any]) -> tuple[list[Place], list[Missed]]:
         """Without tables that are switched off, or that this run was not asked for."""
+        from airflow_provider_index.maintenance.survey import Missed
+        from spark_apps.timeline.maintenance import SkippedWork
+
         only, skip = _patterns(params.get("tables"), "tables"), _patterns(params.get("skip"), "skip")
         variable = _variable(self.off_variable)
         kept: list[Place] = []
@@ -130,11 +138,13 @@ class PlanMaintenanceOperator(BaseOperator):
         return kept, missed
 
     def _keep(self, plan: NightPlan, dag_id: str, run_id: str) -> None:
+        from spark_apps.timeline.maintenance import write_plan
+
         for seen in plan.seen:
             place = seen.place
             store = place.warehouse.log_of(place.location) or place.warehouse.store(place.location)
             try:
-                maintenance.write_plan(store, plan.for_table(seen, dag_id, run_id))
+                write_plan(store, plan.for_table(seen, dag_id, run_id))
             except StorageError as error:
                 # What is to be done stands in XCom; only the next run knows less.
                 self.log.warning("The plan for %s could not be kept below it: %s", place.name, error)
@@ -187,6 +197,8 @@ class MaintainTableOperator(SparkTableOperator):
 
 
 def _for_xcom(plan: NightPlan) -> dict[str, Any]:
+    import msgspec
+
     def row(one: Any, **more: Any) -> dict[str, Any]:
         built: dict[str, Any] = msgspec.to_builtins(one)
         return {**more, **built}
@@ -203,6 +215,9 @@ def _for_xcom(plan: NightPlan) -> dict[str, Any]:
 
 
 def _budget(given: Budget, params: Mapping[str, Any]) -> Budget:
+    from airflow_provider_index.maintenance.policies import Budget
+    from airflow_provider_index.maintenance.units import bytes_of, minutes_of
+
     size, minutes = params.get("budget_bytes"), params.get("budget_minutes")
     return Budget(
         given.bytes if size in (None, "") else bytes_of(size, "budget_bytes"),
@@ -211,6 +226,8 @@ def _budget(given: Budget, params: Mapping[str, Any]) -> Budget:
 
 
 def _patterns(given: Any, where: str) -> list[str]:
+    from airflow_provider_index.maintenance.policies import check_pattern
+
     return [check_pattern(one, where) for one in ([given] if isinstance(given, str) else given or [])]
 
 
@@ -231,6 +248,8 @@ def _variable(name: str) -> list[str]:
 
 
 def _fits(place: Place, patterns: Iterable[str]) -> str | None:
+    from airflow_provider_index.maintenance.policies import matches
+
     return next((one for one in patterns if matches(one, place.name) or one == place.location), None)
 
 

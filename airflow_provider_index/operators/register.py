@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow_provider_index.operators.base import SparkTableOperator
 from spark_apps.storage.errors import TableNotFound
-from spark_apps.storage.store import Store
-from spark_apps.timeline.locations import locate
-from spark_apps.timeline.log import Timeline
+
+if TYPE_CHECKING:
+    from spark_apps.storage.store import Store
+    from spark_apps.timeline.log import Timeline
 
 
 class RegisterTableOperator(SparkTableOperator):
@@ -61,6 +62,8 @@ class RegisterTableOperator(SparkTableOperator):
 
     def jobs_store(self) -> Store | None:
         """Where the log is or will be; never in the source."""
+        from spark_apps.storage.store import Store
+
         return Store(self._log_place(), self.hook.storage_options)
 
     def _timeline(self) -> Timeline | None:
@@ -72,4 +75,6 @@ class RegisterTableOperator(SparkTableOperator):
             return None
 
     def _log_place(self) -> str:
+        from spark_apps.timeline.locations import locate
+
         return locate(self.location()).default_log(self.index_root, self.name)

@@ -7,9 +7,7 @@ from typing import Any
 
 from airflow_provider_index.compat import AirflowSkipException
 from airflow_provider_index.links import page_url
-from airflow_provider_index.maintenance.pictures import Before, markdown, svg
 from airflow_provider_index.operators.base import TableOperator
-from spark_apps.timeline.statistics import partition_statistics
 
 
 class PreviewRescaleOperator(TableOperator):
@@ -29,6 +27,9 @@ class PreviewRescaleOperator(TableOperator):
         self.plan = plan
 
     def work(self, context: Mapping[str, Any]) -> dict[str, Any]:
+        from airflow_provider_index.maintenance.pictures import Before, markdown, svg
+        from spark_apps.timeline.statistics import partition_statistics
+
         plan: dict[str, Any] = self.plan
         if not plan["partitions"] and not plan["rules_change"]:
             raise AirflowSkipException("Every partition has the count that the rules say: there is nothing to approve.")

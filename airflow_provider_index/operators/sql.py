@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_index.hooks.table_store import TableStoreHook
 from airflow_provider_index.operators.base import SparkTableOperator, outcome_of
-from spark_apps.job import Outcome
 from spark_apps.storage.errors import InvalidInput, InvalidName, JobFailed, TableNotFound
-from spark_apps.storage.store import Store
-from spark_apps.timeline.log import Timeline
-from spark_apps.timeline.model import Receipt
-from spark_apps.timeline.warehouse import Warehouse
 
 if TYPE_CHECKING:
+    from spark_apps.job import Outcome
     from spark_apps.sql.statements import Statement
+    from spark_apps.storage.store import Store
+    from spark_apps.timeline.log import Timeline
+    from spark_apps.timeline.model import Receipt
+    from spark_apps.timeline.warehouse import Warehouse
 
 
 class IndexSQLOperator(SparkTableOperator):
@@ -82,6 +82,8 @@ class IndexSQLOperator(SparkTableOperator):
 
     def jobs_store(self) -> Store | None:
         """Below the warehouse."""
+        from spark_apps.storage.store import Store
+
         return None if self.hook.warehouse is None else Store(self.hook.warehouse, self.hook.storage_options)
 
     def has_log(self) -> bool:
@@ -130,6 +132,8 @@ class IndexSQLOperator(SparkTableOperator):
 
     @property
     def _warehouse(self) -> Warehouse:
+        from spark_apps.timeline.warehouse import Warehouse
+
         whose = f"the connection {self.table_conn_id!r}"
         return Warehouse(self.hook.warehouse, self.hook.storage_options, whose)
 
@@ -146,6 +150,8 @@ class IndexSQLOperator(SparkTableOperator):
             return []  # perhaps a name that Spark's catalog knows; the app finds out
 
     def _timelines(self) -> Iterator[tuple[Statement, Timeline]]:
+        from spark_apps.timeline.log import Timeline
+
         for statement in self.statements():
             for location in self._places(statement) if statement.commits else ():
                 log = self._warehouse.log_of(location)

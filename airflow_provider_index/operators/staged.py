@@ -10,11 +10,13 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from spark_apps.job import Outcome
 from spark_apps.storage.errors import AlreadyCommitted, AttemptAborted, InvalidInput, JobFailed, StageMismatch
-from spark_apps.timeline.log import Timeline
-from spark_apps.timeline.model import StageManifest
-from spark_apps.timeline.transactions import Transaction, resume
+
+if TYPE_CHECKING:
+    from spark_apps.job import Outcome
+    from spark_apps.timeline.log import Timeline
+    from spark_apps.timeline.model import StageManifest
+    from spark_apps.timeline.transactions import Transaction
 
 _UNFIT = re.compile(r"[^A-Za-z0-9_-]+")
 BEGIN_AGAIN = "Clear the task that began the transaction with all that comes after it: it begins anew."
@@ -152,6 +154,8 @@ def resumed(timeline: Timeline, txn_id: str, attempt: int) -> Transaction:
 
     :raises AlreadyCommitted: :raises AttemptAborted: saying how to go on.
     """
+    from spark_apps.timeline.transactions import resume
+
     try:
         return resume(timeline, txn_id, attempt)
     except AttemptAborted as error:

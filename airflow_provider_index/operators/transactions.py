@@ -5,19 +5,17 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow_provider_index.compat import AirflowFailException
 from airflow_provider_index.identity import make_id, tries_allowed
 from airflow_provider_index.operators.base import TableOperator, epoch_of
 from airflow_provider_index.operators.staged import BEGIN_AGAIN, resumed, transaction_of
 from spark_apps.storage.errors import AlreadyCommitted, BucketCountMismatch, ConcurrentWrite, InvalidInput
-from spark_apps.timeline.attempts import live_attempts_of, read_requested
-from spark_apps.timeline.conflicts import Intent
-from spark_apps.timeline.log import Timeline
-from spark_apps.timeline.model import Receipt, Requested, Scope, Write, partition_scope, table_scope
-from spark_apps.timeline.publish import check_windows
-from spark_apps.timeline.transactions import abort, begin, find_receipt
+
+if TYPE_CHECKING:
+    from spark_apps.timeline.log import Timeline
+    from spark_apps.timeline.model import Receipt, Requested, Scope
 
 PATIENCE = 6 * 3600.0
 """Seconds that may pass between two signs of life of a transaction of tasks, the time in queues included."""
@@ -65,6 +63,9 @@ class BeginTransactionOperator(TableOperator):
         }
 
     def work(self, context: Mapping[str, Any]) -> dict[str, Any]:
+        from spark_apps.timeline.attempts import live_attempts_of, read_requested
+        from spark_apps.timeline.transactions import abort, begin
+
         if not self.stages:
             raise InvalidInput("A transaction without a stage has nothing to commit.", hint="Name its stages.")
         timeline = self.hook.timeline(self.table)
@@ -106,11 +107,17 @@ class BeginTransactionOperator(TableOperator):
         return told == (round_, epoch_of(self.window), tuple(self.stages))
 
     def _scopes(self) -> list[Scope] | None:
+        from spark_apps.timeline.model import partition_scope
+
         return None if self.partitions is None else [partition_scope(path) for path in self.partitions]
 
     def _check_windows(self, timeline: Timeline, txn_id: str) -> None:
         """:raises FencedOff: if the window named has ended. :raises StopWriteWindowOpen: if somebody else holds one
         over what the stages write."""
+        from spark_apps.timeline.conflicts import Intent
+        from spark_apps.timeline.model import Write, table_scope
+        from spark_apps.timeline.publish import check_windows
+
         writes = tuple(Write(scope) for scope in self._scopes() or [table_scope()])
         whole = any(window.partitions is None for window in timeline.head.windows.values())
         if self.partitions is None and not whole:
@@ -141,6 +148,8 @@ class CommitTransactionOperator(_OfTransaction):
     """
 
     def work(self, context: Mapping[str, Any]) -> dict[str, Any]:
+        from spark_apps.timeline.transactions import find_receipt
+
         txn_id, attempt = transaction_of(self.transaction)
         timeline = self.hook.timeline(self.table)
         receipt = find_receipt(timeline, txn_id)
@@ -171,6 +180,8 @@ class RollBackTransactionOperator(_OfTransaction):
     """
 
     def work(self, context: Mapping[str, Any]) -> None:
+        from spark_apps.timeline.transactions import abort
+
         if not self.transaction:
             self.log.info("No transaction was begun.")
             return

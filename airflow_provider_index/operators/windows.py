@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import msgspec
 from airflow.sdk import BaseOperator
 
-from airflow_provider_index.failures import as_airflow_error
+from airflow_provider_index.failures import as_airflow_error, error_told
 from airflow_provider_index.hooks.table_store import TableStoreHook
 from airflow_provider_index.identity import transaction_id, tries_allowed
 from airflow_provider_index.operators.base import TableOperator, epoch_of
-from airflow_provider_index.triggers.windows import WindowsClosedTrigger
-from spark_apps.job import ErrorDocument, rebuild_error
 from spark_apps.storage.errors import (
     AlreadyCommitted,
     InvalidInput,
@@ -23,11 +20,10 @@ from spark_apps.storage.errors import (
     StopWriteWindowOpen,
     WindowNotOpen,
 )
-from spark_apps.timeline import windows
-from spark_apps.timeline.attempts import live_requests, presumed_dead
-from spark_apps.timeline.log import Timeline
-from spark_apps.timeline.transactions import abort
-from spark_apps.timeline.warehouse import Warehouse
+from spark_apps.timeline.limits import WINDOW_SECONDS
+
+if TYPE_CHECKING:
+    from spark_apps.timeline.log import Timeline
 
 
 class OpenStopWriteWindowOperator(TableOperator):
@@ -52,7 +48,7 @@ class OpenStopWriteWindowOperator(TableOperator):
         self,
         *,
         partitions: Sequence[str] | None = None,
-        seconds: float = windows.DEFAULT_SECONDS,
+        seconds: float = WINDOW_SECONDS,
         at_most: float | None = None,
         holder: str | None = None,
         drain_seconds: float | None = None,
@@ -81,7 +77,7 @@ class OpenStopWriteWindowOperator(TableOperator):
         """Goes on where the other windows have ended, or the time to wait for that."""
         try:
             if event["status"] == "error":
-                raise rebuild_error(msgspec.convert(event["error"], ErrorDocument))
+                raise error_told(event["error"])
             return self.report(context, self._open_when_free(context, until))
         except LakeIndexError as error:
             self.report_error(error)
@@ -96,6 +92,8 @@ class OpenStopWriteWindowOperator(TableOperator):
                     raise
                 self.log.info("%s Waiting for its end, %.0f s at most.", error.message, until - time.time())
             if self.deferrable:
+                from airflow_provider_index.triggers.windows import WindowsClosedTrigger
+
                 trigger = WindowsClosedTrigger(
                     table=self.table,
                     table_conn_id=self.table_conn_id,
@@ -107,6 +105,10 @@ class OpenStopWriteWindowOperator(TableOperator):
             time.sleep(self.poll_interval)
 
     def _open(self, context: Mapping[str, Any]) -> dict[str, Any]:
+        import msgspec
+
+        from spark_apps.timeline import windows
+
         ti = context["ti"]
         self._round = tries_allowed(context)
         timeline = self.hook.timeline(self.table)
@@ -145,6 +147,8 @@ class CloseStopWriteWindowOperator(TableOperator):
         return {**super().inputs(), "close": epoch_of(self.window)}
 
     def work(self, context: Mapping[str, Any]) -> dict[str, Any] | None:
+        from spark_apps.timeline import windows
+
         epoch = epoch_of(self.window)
         if epoch is None:
             raise InvalidInput("No window to close was given.", hint="Hand on the epoch that opening returned.")
@@ -223,6 +227,8 @@ class EndExpiredWindowsOperator(BaseOperator):
         return TableStoreHook(self.table_conn_id)
 
     def _names(self) -> list[str]:
+        from spark_apps.timeline.warehouse import Warehouse
+
         if self.tables is not None:
             return list(self.tables)
         hook = self.hook
@@ -230,6 +236,8 @@ class EndExpiredWindowsOperator(BaseOperator):
         return [table.location for table in found]
 
     def _end_windows(self, name: str, timeline: Timeline, by: str) -> list[dict[str, Any]]:
+        from spark_apps.timeline import windows
+
         found = []
         for window in windows.end_expired(timeline, by):
             self.log.warning("%s: ended the window of %s over %s.", name, window.holder, window.scope_text)
@@ -237,6 +245,9 @@ class EndExpiredWindowsOperator(BaseOperator):
         return found
 
     def _end_attempts(self, name: str, timeline: Timeline, silent_seconds: float) -> list[dict[str, Any]]:
+        from spark_apps.timeline.attempts import live_requests, presumed_dead
+        from spark_apps.timeline.transactions import abort
+
         found = []
         for request in live_requests(timeline):
             if not presumed_dead(timeline, request, silent_seconds):

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from airflow_provider_index.fingerprint import fingerprint
 from airflow_provider_index.operators.base import SparkTableOperator
 from spark_apps.storage.errors import InvalidInput
 
@@ -136,6 +135,8 @@ class WriteTableOperator(SparkTableOperator):
         return [self.source] if isinstance(self.source, str) else [str(path) for path in self.source]
 
     def source_fingerprint(self) -> Any:
+        from airflow_provider_index.fingerprint import fingerprint
+
         return fingerprint(self.paths, self.hook.storage_options) if self.paths else None
 
     def transactions(self, txn_id: str) -> list[str]:

@@ -6,28 +6,21 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import msgspec
 from airflow.sdk import BaseSensorOperator, PokeReturnValue
 
-from airflow_provider_index import metrics
 from airflow_provider_index.compat import AirflowSensorTimeout, conf
 from airflow_provider_index.documentation import with_documentation
-from airflow_provider_index.failures import as_airflow_error
+from airflow_provider_index.failures import as_airflow_error, error_told
 from airflow_provider_index.hooks.table_store import TableStoreHook
 from airflow_provider_index.identity import once
 from airflow_provider_index.operators.base import epoch_of
-from airflow_provider_index.triggers.timeline import (
-    IndexFreshnessTrigger,
-    IndexStateTrigger,
-    TableCommitTrigger,
-    TimelineTrigger,
-    WritersDrainedTrigger,
-)
-from spark_apps.job import ErrorDocument, rebuild_error
 from spark_apps.storage.errors import InvalidInput, LakeIndexError
-from spark_apps.timeline import windows
+from spark_apps.timeline.limits import SILENT_WRITER_SECONDS
+
+if TYPE_CHECKING:
+    from airflow_provider_index.triggers.timeline import TimelineTrigger
 
 _STATES = frozenset({"creating", "active", "disabled", "absent"})
 
@@ -91,7 +84,7 @@ class TimelineSensor(BaseSensorOperator):
         if event["status"] == "timeout":
             raise AirflowSensorTimeout(f"{self.task_id} has waited {self.timeout:g} s in vain.")
         if event["status"] == "error":
-            error = rebuild_error(msgspec.convert(event["error"], ErrorDocument))
+            error = error_told(event["error"])
             raise as_airflow_error(error) from error
         return event["value"]
 
@@ -105,6 +98,8 @@ class TimelineSensor(BaseSensorOperator):
         return found
 
     def _count_wait(self, context: Mapping[str, Any]) -> None:
+        from airflow_provider_index import metrics
+
         metrics.record_wait(self.task_type, self.table, time.time() - self._started(context))
 
     def _started(self, context: Mapping[str, Any]) -> float:
@@ -151,6 +146,8 @@ class TableCommitSensor(TimelineSensor):
         self.partition = partition
 
     def trigger(self, context: Mapping[str, Any], **shared: Any) -> TimelineTrigger:
+        from airflow_provider_index.triggers.timeline import TableCommitTrigger
+
         after = epoch_of(self.after_version)
         if after is None:
             after = self._start_from(context)
@@ -185,7 +182,7 @@ class WritersDrainedSensor(TimelineSensor):
         *,
         window: int | str,
         patience: float | None = None,
-        silent_seconds: float = windows.SILENT_SECONDS,
+        silent_seconds: float = SILENT_WRITER_SECONDS,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -194,6 +191,8 @@ class WritersDrainedSensor(TimelineSensor):
         self.silent_seconds = silent_seconds
 
     def trigger(self, context: Mapping[str, Any], **shared: Any) -> TimelineTrigger:
+        from airflow_provider_index.triggers.timeline import WritersDrainedTrigger
+
         epoch = epoch_of(self.window)
         if epoch is None:
             raise InvalidInput("No window was given.", hint="Hand on the epoch that opening it returned.")
@@ -222,6 +221,8 @@ class IndexFreshnessSensor(TimelineSensor):
         self.within_commits = within_commits
 
     def trigger(self, context: Mapping[str, Any], **shared: Any) -> TimelineTrigger:
+        from airflow_provider_index.triggers.timeline import IndexFreshnessTrigger
+
         partitions = None if self.partitions is None else list(self.partitions)
         return IndexFreshnessTrigger(
             index=self.index, partitions=partitions, within_commits=self.within_commits, **shared
@@ -243,6 +244,8 @@ class IndexStateSensor(TimelineSensor):
         self.states = states
 
     def trigger(self, context: Mapping[str, Any], **shared: Any) -> TimelineTrigger:
+        from airflow_provider_index.triggers.timeline import IndexStateTrigger
+
         states = [self.states] if isinstance(self.states, str) else list(self.states)
         if unknown := set(states) - _STATES:
             raise InvalidInput(

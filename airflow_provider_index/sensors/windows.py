@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow_provider_index.operators.base import epoch_of
 from airflow_provider_index.sensors.timeline import TimelineSensor
-from airflow_provider_index.triggers.timeline import TimelineTrigger
-from airflow_provider_index.triggers.windows import WindowsClosedTrigger
+
+if TYPE_CHECKING:
+    from airflow_provider_index.triggers.timeline import TimelineTrigger
 
 
 class StopWriteWindowClosedSensor(TimelineSensor):
@@ -33,5 +34,7 @@ class StopWriteWindowClosedSensor(TimelineSensor):
         self.window = window
 
     def trigger(self, context: Mapping[str, Any], **shared: Any) -> TimelineTrigger:
+        from airflow_provider_index.triggers.windows import WindowsClosedTrigger
+
         partitions = None if self.partitions is None else list(self.partitions)
         return WindowsClosedTrigger(partitions=partitions, epoch=epoch_of(self.window), **shared)

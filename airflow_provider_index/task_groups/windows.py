@@ -13,7 +13,7 @@ from airflow.sdk import TaskGroup
 from airflow_provider_index.hooks.table_store import TableStoreHook
 from airflow_provider_index.operators.windows import CloseStopWriteWindowOperator, OpenStopWriteWindowOperator
 from airflow_provider_index.sensors.timeline import WritersDrainedSensor
-from spark_apps.timeline import windows
+from spark_apps.timeline.limits import WINDOW_SECONDS
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ def stop_write_window(
     *,
     table: str,
     partitions: Sequence[str] | None = None,
-    seconds: float = windows.DEFAULT_SECONDS,
+    seconds: float = WINDOW_SECONDS,
     at_most: float | None = None,
     holder: str | None = None,
     patience: float | None = 600,

@@ -20,6 +20,7 @@ from airflow_provider_index.ui.readers import Readers
 from spark_apps.storage.errors import StorageError
 from spark_apps.storage.store import Store
 from spark_apps.timeline.attempts import live_requests, read_heartbeat
+from spark_apps.timeline.limits import SILENT_WRITER_SECONDS
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.maintenance import TablePlan, read_last
 from spark_apps.timeline.model import Commit, Heartbeat, Requested
@@ -31,7 +32,6 @@ from spark_apps.timeline.statistics import (
     partition_statistics,
     table_statistics,
 )
-from spark_apps.timeline.windows import SILENT_SECONDS
 
 logger = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ class Live:
 
     def silent(self, now: float) -> bool:
         """Whether nothing was heard for so long that a drain would take it for dead."""
-        return now - self.last_sign > SILENT_SECONDS
+        return now - self.last_sign > SILENT_WRITER_SECONDS
 
 
 @dataclass(frozen=True)

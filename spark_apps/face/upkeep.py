@@ -9,6 +9,7 @@ from spark_apps.actions.partitions import canonical
 from spark_apps.face.base import Face
 from spark_apps.storage.errors import InvalidInput
 from spark_apps.timeline import cleaning, restore, windows
+from spark_apps.timeline.limits import RETAIN_SECONDS, RETAIN_VERSIONS, WINDOW_SECONDS
 from spark_apps.timeline.model import Receipt
 from spark_apps.timeline.state import Window
 
@@ -34,8 +35,8 @@ class UpkeepFace(Face):
 
     def clean(
         self,
-        retain_versions: int = cleaning.RETAIN_VERSIONS,
-        retain_seconds: float = cleaning.RETAIN_SECONDS,
+        retain_versions: int = RETAIN_VERSIONS,
+        retain_seconds: float = RETAIN_SECONDS,
         *,
         plan_only: bool = False,
         txn_id: str | None = None,
@@ -58,7 +59,7 @@ class UpkeepFace(Face):
         self,
         holder: str,
         partitions: Iterable[str] | None = None,
-        seconds: float = windows.DEFAULT_SECONDS,
+        seconds: float = WINDOW_SECONDS,
         at_most: float | None = None,
     ) -> Window:
         """Opens a stop-write window over the table or some partitions; its ``epoch`` goes to the holder's own

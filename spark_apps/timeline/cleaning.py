@@ -21,6 +21,7 @@ from spark_apps.timeline.attempts import (
     live_requests,
     presumed_dead,
 )
+from spark_apps.timeline.limits import RETAIN_SECONDS, RETAIN_VERSIONS
 from spark_apps.timeline.log import Timeline, format_instant
 from spark_apps.timeline.model import AddFile, Expire, Receipt
 from spark_apps.timeline.publish import housekeeping, new_txn_id, publish
@@ -29,8 +30,6 @@ from spark_apps.timeline.transactions import abort
 
 logger = logging.getLogger(__name__)
 
-RETAIN_VERSIONS = 10
-RETAIN_SECONDS = 7 * 86400.0
 PRESUMED_DEAD_SECONDS = 3600.0
 _LATEST_LANDING_SECONDS = 86400.0
 

@@ -27,8 +27,6 @@ logger = logging.getLogger(__name__)
 JOBS = f"{ROOT}/jobs"
 BEAT_SECONDS = 5.0
 """How often an app shows that it lives."""
-SILENT_SECONDS = 60.0
-"""After how long a silence it is taken for dead."""
 LEASE_SECONDS = 600.0
 """For how long somebody says that he waits; said again before half of it has passed."""
 GRACE_SECONDS = 900.0

@@ -13,12 +13,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from spark_apps.timeline.files import DataFile, GroupKey, covered_lineages
+from spark_apps.timeline.limits import SMALL_BYTES
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.model import DATA_TREE
 from spark_apps.timeline.state import IndexEntry, State
-
-SMALL_BYTES = 32 * 1024 * 1024
-"""A file below this size is counted as small, unless something else is asked for."""
 
 
 @dataclass(frozen=True)

@@ -16,16 +16,14 @@ from spark_apps.storage.errors import (
     WindowNotOpen,
 )
 from spark_apps.timeline.attempts import live_requests, presumed_dead
+from spark_apps.timeline.limits import SILENT_WRITER_SECONDS, WINDOW_SECONDS
 from spark_apps.timeline.log import Timeline, format_instant, seconds_of
 from spark_apps.timeline.model import CloseWindow, OpenWindow, Receipt, RenewWindow, Requested, Scope
 from spark_apps.timeline.publish import end_window, housekeeping, publish
 from spark_apps.timeline.state import State, Window
 from spark_apps.timeline.transactions import abort
 
-DEFAULT_SECONDS = 3600.0
 DEFAULT_AT_MOST = 6 * 3600.0
-SILENT_SECONDS = 600.0
-"""An attempt without a sign of life for so long is presumed dead."""
 
 
 def open_window(
@@ -33,7 +31,7 @@ def open_window(
     holder: str,
     *,
     partitions: Iterable[str] | None = None,
-    seconds: float = DEFAULT_SECONDS,
+    seconds: float = WINDOW_SECONDS,
     at_most: float | None = None,
     txn_id: str | None = None,
 ) -> Window:
@@ -71,7 +69,7 @@ def open_window(
         return find(timeline, receipt.version)
 
 
-def renew(timeline: Timeline, epoch: int, seconds: float = DEFAULT_SECONDS) -> Window:
+def renew(timeline: Timeline, epoch: int, seconds: float = WINDOW_SECONDS) -> Window:
     """Moves the deadline to ``seconds`` from now, at most to the last moment.
 
     :raises WindowNotOpen: if the window has ended.
@@ -139,7 +137,7 @@ def drain(
     *,
     seconds: float = 600.0,
     poll: float = 1.0,
-    silent_seconds: float = SILENT_SECONDS,
+    silent_seconds: float = SILENT_WRITER_SECONDS,
     then_abort: bool = False,
 ) -> int:
     """Waits until no attempt from before the window is live in its scope.

@@ -2,21 +2,56 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 
-def test_importing_all_that_dags_use_imports_neither_pyspark_nor_pyarrow_nor_pandas() -> None:
-    code = """
-import sys
-import airflow_provider_index.operators, airflow_provider_index.sensors, airflow_provider_index.triggers
-import airflow_provider_index.task_groups, airflow_provider_index.hooks, airflow_provider_index.runners
-print(sorted({name.split(".")[0] for name in sys.modules} & {"pyspark", "pyarrow", "pandas", "py4j",
-"numpy"}))
+AIRFLOW = "from airflow.sdk import BaseHook, BaseOperator, BaseSensorOperator, TaskGroup, conf"
+DAG_FILE = """
+import airflow_provider_index.operators, airflow_provider_index.sensors
+import airflow_provider_index.task_groups, airflow_provider_index.hooks
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=Path(__file__).parents[2], capture_output=True, text=True, check=True
-    )
+PARSED = ("operators", "sensors", "task_groups", "hooks")
+BESIDE = {
+    *("own_apps", "compat", "documentation", "failures", "identity", "links", "reporting"),  # of the provider
+    *("version", "storage", "storage.errors", "timeline", "timeline.limits"),  # of the apps
+}
 
-    assert done.stdout.strip().splitlines()[-1] == "[]"
+
+def modules_after(code: str) -> set[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}\nimport json, sys\nprint(json.dumps(sorted(sys.modules)))"],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return set(json.loads(done.stdout.strip().splitlines()[-1]))
+
+
+@pytest.fixture(scope="module")
+def parsed() -> set[str]:
+    """What the file adds to what Airflow imports anyway."""
+    return modules_after(DAG_FILE) - modules_after(AIRFLOW)
+
+
+def test_importing_all_that_dags_and_triggerers_use_imports_neither_pyspark_nor_pyarrow_nor_pandas() -> None:
+    loaded = modules_after(f"{DAG_FILE}\nimport airflow_provider_index.triggers, airflow_provider_index.runners")
+
+    assert not {name.split(".")[0] for name in loaded} & {"pyspark", "pyarrow", "pandas", "py4j", "numpy"}
+
+
+def test_parsing_a_dag_file_imports_nothing_that_only_a_running_task_needs(parsed: set[str]) -> None:
+    ours = {name.partition(".")[2] for name in parsed if name.startswith(("airflow_provider_index.", "spark_apps."))}
+    more = {name for name in ours if name.partition(".")[0] not in PARSED} - BESIDE
+
+    assert not more, "import it in the method that uses it: see airflow_provider_index/operators/__init__.py"
+
+
+def test_parsing_a_dag_file_imports_no_library_beside_airflow(parsed: set[str]) -> None:
+    more = {name.split(".")[0] for name in parsed}
+
+    assert more - set(sys.stdlib_module_names) <= {"airflow", "airflow_provider_index", "spark_apps"}

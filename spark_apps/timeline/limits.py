@@ -1,0 +1,18 @@
+"""The times and counts that hold unless somebody says otherwise.
+
+They stand apart from what keeps to them, so that an operator can show them as its defaults where a DAG is parsed and
+imports nothing else for it.
+"""
+
+WINDOW_SECONDS = 3600.0
+"""A stop-write window's deadline, from its opening or renewal on."""
+SILENT_WRITER_SECONDS = 600.0
+"""After how long without a sign of life a writer is ended by whoever drains a window."""
+SILENT_JOB_SECONDS = 60.0
+"""After how long a silence a job that is watched on storage is taken for dead."""
+RETAIN_VERSIONS = 10
+"""How many of the newest versions a cleaning leaves in any case."""
+RETAIN_SECONDS = 7 * 86400.0
+"""How young a version has to be to stay."""
+SMALL_BYTES = 32 * 1024 * 1024
+"""Files below this size are small: better folded together."""
