@@ -1,11 +1,12 @@
 """What importing every operator, sensor and task group adds to a DAG file that imports Airflow anyway.
 
 Each run is a fresh process, as the first parse of a file is; what is counted is time on the processor, since other work
-on the machine changes that little.
+on the machine changes that little. The modules are compiled, as those of an installed package are.
 """
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from argparse import Namespace
@@ -35,10 +36,12 @@ def run(report: Report, arguments: Namespace) -> None:
     airflow, ours = zip(*taken, strict=True)
     timings = [Timing("Airflow's own", airflow), Timing("every operator, sensor and task group, on top", ours)]
     report.timings("Imports of a DAG file", timings, "Airflow's own")
+    report.verdict(11, "a DAG file with every operator, sensor and task group", 1000 * timings[1].median)
 
 
 def _one() -> tuple[float, float]:
     script = _TIMED.format(airflow=AIRFLOW, ours=OURS)
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
     airflow, ours = done.stdout.split()[-2:]
     return float(airflow), float(ours)
