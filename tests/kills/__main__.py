@@ -16,10 +16,10 @@ import traceback
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.differential.__main__ import session
 from tests.kills.cells import EVENTS, WORKS, Cell
 from tests.kills.ground import ground
 from tests.spark.clusters import standalone_cluster
+from tests.spark.local import local_session
 
 STATE = Path(".kills/state.json")
 
@@ -52,7 +52,7 @@ def main() -> int:
 
 def run(names: list[str], conf: Mapping[str, str], master: str, until: float, seen: dict[str, dict[str, str]]) -> None:
     """Runs cells on one Airflow, and notes what was seen of each."""
-    spark = session()
+    spark = local_session()
     folder = Path(tempfile.mkdtemp(prefix="kills"))
     with ground(folder, master, conf) as here:
         dags = {Cell.dag_of(event, work) for event in EVENTS.values() for work in WORKS.values()}
