@@ -52,7 +52,7 @@ def _upsert(timeline: Timeline, root: Path, number: int) -> None:
     for day in ("d0", "d1"):
         ids = [at for at in range(number * 10, number * 10 + ROWS) if f"d{at % 2}" == day]
         cities = [f"c{at % 7}" for at in ids]
-        columns = {"id": ids, "dt": [day] * len(ids), "city": cities, "__index_deleted": [False] * len(ids)}
+        columns = {"id": ids, "dt": [day] * len(ids), "city": cities, "__index_deleted": pa.nulls(len(ids), pa.bool_())}
         key = f"{transaction.data_folder('rows')}/{day}.parquet"
         target = root / key
         target.parent.mkdir(parents=True, exist_ok=True)
