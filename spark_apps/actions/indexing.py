@@ -71,7 +71,7 @@ class CreateIndex(Action):
         name: str,
         kind: str,
         columns: Sequence[str] = (),
-        included: IncludedColumns | None = None,
+        included: IncludedColumns | Sequence[str] | None = None,
         deferred: bool = False,
         properties: Mapping[str, str] | None = None,
         if_not_exists: bool = False,
@@ -85,7 +85,7 @@ class CreateIndex(Action):
         self.name = name
         self.kind = kind
         self.columns = tuple(columns)
-        self.included = included
+        self.included = IncludedColumns.given(included)
         self.deferred = deferred
         self.properties = {key: str(value) for key, value in (properties or {}).items()}
         self.if_not_exists = if_not_exists
@@ -207,7 +207,7 @@ class RefreshIndex(Action):
         name: str,
         mode: RefreshMode = "incremental",
         partitions: Iterable[str] | None = None,
-        included: IncludedColumns | None = None,
+        included: IncludedColumns | Sequence[str] | None = None,
         schema: str | None = None,
     ) -> None:
         if mode not in get_args(RefreshMode):
@@ -217,7 +217,7 @@ class RefreshIndex(Action):
         self.name = name
         self.mode: RefreshMode = mode
         self.partitions = None if partitions is None else list(partitions)
-        self.included = included
+        self.included = IncludedColumns.given(included)
         self.schema = schema
 
     def validate(self, snapshot: Snapshot) -> None:

@@ -22,7 +22,7 @@ class IndexesFace(Face):
         kind: str,
         columns: Sequence[str] = (),
         *,
-        included: IncludedColumns | None = None,
+        included: IncludedColumns | Sequence[str] | None = None,
         deferred: bool = False,
         properties: Mapping[str, str] | None = None,
         if_not_exists: bool = False,
@@ -37,6 +37,7 @@ class IndexesFace(Face):
         """Builds an index over the rows that are there, while writers go on, and makes it active.
 
         :param kind: the registered name of a handler: "record", "secondary", …
+        :param included: columns that are carried beside those indexed, for kinds that can; a list names them.
         :param deferred: refreshed by a task of its own, instead of in every commit of rows.
         :param partition_by: partition columns that its entries are kept apart by, for kinds that can; ``()``: by none.
         :param index_table: a name for what stores it. :param location: where, for kinds stored outside of the table.
@@ -55,7 +56,7 @@ class IndexesFace(Face):
         name: str,
         mode: Literal["incremental", "full", "quick"] = "incremental",
         partitions: Iterable[str] | None = None,
-        included: IncludedColumns | None = None,
+        included: IncludedColumns | Sequence[str] | None = None,
         schema: str | None = None,
         *,
         plan_only: bool = False,
@@ -64,7 +65,7 @@ class IndexesFace(Face):
     ) -> Any:
         """Brings an index up to date with this table.
 
-        :param included: columns to include from now on, and columns to leave out.
+        :param included: columns to include from now on, which a list names, and columns to leave out.
         :param schema: types of added columns where the files lack them.
         :raises IndexNotFound: :raises InvalidInput:
         """

@@ -38,6 +38,16 @@ class IncludedColumns:
                 f"The column {both[0]!r} is both to be included and to be excluded.", hint="Name it once."
             )
 
+    @classmethod
+    def given(cls, told: IncludedColumns | Iterable[str] | None) -> IncludedColumns | None:
+        """What a caller told: a list of names is what to include.
+
+        :raises InvalidInput: if it is a string.
+        """
+        if told is None or isinstance(told, IncludedColumns):
+            return told
+        return cls(include=told if isinstance(told, str) else list(told))
+
     @property
     def added(self) -> tuple[str, ...]:
         return tuple(self.include or ())

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from airflow_provider_index.testing import AirflowClient, LocalAirflow
 from spark_apps.storage.store import Store
@@ -32,3 +34,13 @@ class Lake:
     def timeline(self, table: str) -> Timeline:
         """A table's timeline, read anew."""
         return Timeline.load(Store(self.warehouse / table))
+
+    def run_until_asked(self, dag_id: str, conf: dict[str, Any], task_id: str = "approve") -> str:
+        """The id of a run that has come to wait for a person."""
+        run_id = self.client.trigger(dag_id, conf)
+        states = frozenset({"awaiting_input", "deferred", "failed", "skipped", "upstream_failed"})
+        state = self.client.wait_for_task(dag_id, run_id, task_id, states, timeout=300)
+        assert state in ("awaiting_input", "deferred"), self.client.task_states(dag_id, run_id)
+        # Airflow takes an answer that comes before the process that asked has ended for a failure; a person is slower.
+        time.sleep(5)
+        return run_id

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
@@ -23,14 +22,7 @@ def lines(lake: Lake) -> Path:
 
 def asked(lake: Lake, table: str) -> str:
     """A run that has come to wait for a person."""
-    conf = {"table": table, "expressions": "dt=d1,4", "partitions": ["dt=d1"]}
-    run_id = lake.client.trigger("rescale_by_hand", conf)
-    states = frozenset({"awaiting_input", "deferred", "failed", "skipped", "upstream_failed"})
-    state = lake.client.wait_for_task("rescale_by_hand", run_id, "approve", states, timeout=300)
-    assert state in ("awaiting_input", "deferred"), lake.client.task_states("rescale_by_hand", run_id)
-    # Airflow takes an answer that comes before the process that asked has ended for a failure; a person is slower.
-    time.sleep(5)
-    return run_id
+    return lake.run_until_asked("rescale_by_hand", {"table": table, "expressions": "dt=d1,4", "partitions": ["dt=d1"]})
 
 
 def test_given_a_reject_when_the_run_ends_then_no_commit_was_made_and_no_window_opened(lake: Lake, lines: Path) -> None:

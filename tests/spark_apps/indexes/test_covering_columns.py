@@ -61,3 +61,12 @@ def test_given_columns_of_another_time_then_a_restore_brings_the_rows_and_leaves
     table.refresh_index("cov")
     assert table.explain("city = 'c1'", ["city"]).index_used == "cov"
     assert len(read(table, "city = 'c1'")) == 20 and table.verify("cov").ok
+
+
+def test_given_a_list_of_names_then_these_are_included_and_a_string_is_refused(table: IndexedTable) -> None:
+    table.create_index("listed", "covering", ["id"], included=["n"], deferred=True)
+    assert table.indexes["listed"].included == ("n",)
+    table.refresh_index("listed", included=["note"])
+    assert table.indexes["listed"].included == ("n", "note")
+    with pytest.raises(errors.InvalidInput, match="list of names"):
+        table.create_index("told", "covering", ["id"], included="note")
