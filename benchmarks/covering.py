@@ -30,6 +30,9 @@ OURS = "covering index"
 BY, SECOND = "l_partkey", "l_shipdate"
 COLUMNS = ("l_orderkey", "l_quantity", "l_extendedprice", "l_discount")
 _ROWS_A_SCALE, _PARTS_A_SCALE = 6_000_000, 200_000
+_NARROW = 4
+"""So many rows of lineitem are measured for each row that other questions have."""
+
 _ENGINES = {"sorted": "sorted Parquet", "bloom": "sorted Parquet with bloom filters", "zorder": "z-ordered"}
 _BESIDE = {
     "duckdb": "DuckDB, sorted Parquet",
@@ -78,13 +81,13 @@ def questions(scale: float) -> list[Question]:
     return [
         Question("filter", "Rows of one part", f"{BY} = {part}"),
         Question("aggregate", "Sums by part of a hundredth of the parts", share, sums),
-        Question("aggregate", "Sums by part of all parts", f"{BY} >= 0", sums),
+        Question("all", "Sums by part of all parts", f"{BY} >= 0", sums),
     ]
 
 
 def run(report: Report, arguments: Namespace) -> None:
     """Prints one table a question and state of the cache."""
-    scale = 10.0 if arguments.full else max(0.01, round(arguments.rows / _ROWS_A_SCALE, 2))
+    scale = 10.0 if arguments.full else max(0.01, round(_NARROW * arguments.rows / _ROWS_A_SCALE, 2))
     with workplace("4g") as (spark, folder), started(report, ["delta", "duckdb", "polars"]) as peers:
         _Bench(report, spark, folder, scale, arguments.repeats, peers).compare()
 
@@ -159,6 +162,8 @@ class _Bench:
             self.report.timings(f"{question.title}, warm", warm, OURS)
             _check(warm)
             self._judge(question, warm)
+            if question.key == "all":
+                continue
             chilled = {name: cold(case, self.folder) for name, case in cases.items()}
             self.report.timings(f"{question.title}, cold", interleaved(chilled, min(self.repeats, 3), 0), OURS)
 
@@ -185,9 +190,12 @@ class _Bench:
     def _judge(self, question: Question, timings: Sequence[Timing]) -> None:
         ours, *others = timings
         for other in others:
-            beside = other.name in _BESIDE.values()
-            key = "beside" if beside else question.key
-            self.report.verdict(9, f"{key}: {question.title}, {other.name}", ours.median / other.median)
+            if other.name not in _BESIDE.values():
+                self.report.verdict(9, f"{question.key}: {question.title}, {other.name}", ours.median / other.median)
+        beside = [other for other in others if other.name in _BESIDE.values()]
+        if beside:
+            best = min(beside, key=lambda timing: timing.median)
+            self.report.verdict(9, f"beside: {question.title}, {best.name}", ours.median / best.median)
 
 
 def _of_spark(question: Question, rows: DataFrame) -> Answer:

@@ -39,9 +39,10 @@ def compare(report: Report, spark: SparkSession, folder: Path, rows: int, repeat
     table.upsert(generate(spark, rows))
     table.create_index("by_id", "record")
     table.create_index("by_note", "secondary", ["note"])
-    digests = [hashlib.sha256(str(n).encode()).hexdigest() for n in random.Random(7).sample(range(rows), COUNTS[-1])]
+    counts = [count for count in COUNTS if count <= rows]
+    digests = [hashlib.sha256(str(n).encode()).hexdigest() for n in random.Random(7).sample(range(rows), counts[-1])]
     columns = {"id": [text[:36] for text in digests], "note": [text[36:56] for text in digests]}
-    for count in COUNTS:
+    for count in counts:
         for name, values in columns.items():
             where = f"{name} IN ({', '.join(repr(value) for value in values[:count])})"
             told = table.explain(where).index_used or "none"
