@@ -19,8 +19,7 @@ from pyspark.sql import functions as F
 from spark_apps.actions.template import Attempt, Work
 from spark_apps.indexes.handler import Changes, IndexContext, IndexWork
 from spark_apps.mergetree.cached import cached
-from spark_apps.mergetree.read import read_files, scan, with_keys
-from spark_apps.mergetree.schema import column
+from spark_apps.mergetree.read import read_files, scan_keys
 from spark_apps.mergetree.tree import DELETED, Snapshot, Tree
 from spark_apps.timeline.conflicts import KeysConflict
 from spark_apps.timeline.files import DataFile, GroupKey
@@ -86,9 +85,7 @@ def rows_of_staged(
 ) -> DataFrame:
     """The rows of file groups that have a key of the staged files."""
     keys = read_files(snapshot, tree, as_files(snapshot, staged), tree.place)
-    names = list(dict.fromkeys([*tree.place, *columns]))
-    found = with_keys(scan(snapshot, tree, groups, names), keys, tree, tree.place, sum(a.rows for a in staged))
-    return found.select(*map(column, columns))
+    return scan_keys(snapshot, tree, groups, columns, keys, tree.place, sum(a.rows for a in staged))
 
 
 def wanted_columns(snapshot: Snapshot) -> list[str]:

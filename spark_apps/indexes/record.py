@@ -20,7 +20,7 @@ from spark_apps.indexes.handler import PARTITION, Changes, IndexContext, IndexWo
 from spark_apps.indexes.locating import marked
 from spark_apps.indexes.lookup import TooMany, damaged, lookup, ranged
 from spark_apps.mergetree.footers import check_footer
-from spark_apps.mergetree.read import with_keys
+from spark_apps.mergetree.read import scan_keys, with_keys
 from spark_apps.mergetree.schema import column, resolve, struct_type
 from spark_apps.mergetree.tree import Tree
 from spark_apps.storage.errors import InvalidInput, StorageError, VerificationFailed
@@ -69,7 +69,7 @@ class RecordHandler(EntryHandler):
 
     def locate(self, context: IndexContext, keys: DataFrame) -> DataFrame | None:
         snapshot, tree = context.snapshot, self.tree(context.table, context.definition)
-        found = with_keys(self.entries(context), keys, tree, tree.key)
+        found = scan_keys(snapshot, tree, snapshot.groups(tree.name), tree.columns, keys, tree.key)
         lag = snapshot.state.index(context.definition.name).lag
         if lag:
             # What an entry says of a file group that is not covered may be out of date; the caller looks there itself.

@@ -8,7 +8,7 @@ by one, with the schema given, so nothing is inferred, listed or merged by Spark
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import reduce
 from typing import Any
 
@@ -56,13 +56,7 @@ def scan(
     :raises ObjectNotFound: if a file is gone, naming it.
     """
     wanted = list(tree.columns if columns is None else columns)
-    plain: list[DataFile] = []
-    merged: list[Sequence[DataFile]] = []
-    for files in groups.values():
-        if len(files) == 1 and not files[0].tombstones:
-            plain.extend(files)
-        elif files:
-            merged.append(files)
+    plain, merged = _apart(groups)
     shown = [*wanted, DELETED] if tombstones else wanted
     parts = []
     if plain:
@@ -81,6 +75,56 @@ def scan(
     return reduce(DataFrame.unionAll, parts)
 
 
+def scan_keys(
+    snapshot: Snapshot,
+    tree: Tree,
+    groups: FileGroups,
+    columns: Sequence[str],
+    keys: DataFrame,
+    names: Sequence[str],
+    key_count: int | None = None,
+) -> DataFrame:
+    """The rows of file groups, merged, whose key columns ``names`` are among ``keys``.
+
+    What :func:`with_keys` gives of :func:`scan`; but files lose all other rows before they are merged, so that merging
+    costs what the keys are, and not what lies in the files.
+    """
+    plain, merged = _apart(groups)
+    needed = list(dict.fromkeys([*columns, *names, *tree.identity]))
+
+    def chosen(rows: DataFrame) -> DataFrame:
+        return with_keys(rows, keys, tree, names, key_count)
+
+    if GROUP_ID in names or tree.merge_by == "ordering" or is_foreign(snapshot, tree) or not (plain or merged):
+        return chosen(scan(snapshot, tree, groups, needed)).select(*map(column, columns))
+    parts = []
+    if plain:
+        parts.append(read_files(snapshot, tree, plain, needed, only=chosen))
+    if merged:
+        every = [file for files in merged for file in files]
+        events = read_files(snapshot, tree, every, needed, flag=True, place=True, only=chosen)
+        parts.append(_newest(events, _identity(tree, merged)).where(F.col(DELETED).isNull()))
+    return reduce(DataFrame.unionAll, [rows.select(*map(column, columns)) for rows in parts])
+
+
+def _apart(groups: FileGroups) -> tuple[list[DataFile], list[Sequence[DataFile]]]:
+    """The files that are read as they are, and the file groups whose files must be merged."""
+    plain: list[DataFile] = []
+    merged: list[Sequence[DataFile]] = []
+    for files in groups.values():
+        if len(files) == 1 and not files[0].tombstones:
+            plain.extend(files)
+        elif files:
+            merged.append(files)
+    return plain, merged
+
+
+def _newest(events: DataFrame, names: Sequence[str]) -> DataFrame:
+    """Of rows with their places the one with the highest, of each key."""
+    window = Window.partitionBy(*map(column, names)).orderBy(F.col(_PLACE).desc())
+    return events.withColumn(_RANK, F.row_number().over(window)).where(F.col(_RANK) == 1)
+
+
 def empty(snapshot: Snapshot, tree: Tree, columns: Sequence[str], tombstones: bool = False) -> DataFrame:
     """No rows, with these columns of the tree."""
     named = [column(tree.stored(name)).alias(name) for name in columns] + ([column(DELETED)] if tombstones else [])
@@ -95,11 +139,13 @@ def read_files(
     *,
     flag: bool = False,
     place: bool = False,
+    only: Callable[[DataFrame], DataFrame] | None = None,
 ) -> DataFrame:
     """The rows of files as they lie there, unmerged.
 
     :param flag: add the column that tells tombstones.
     :param place: add the place of a row's file in the merge order.
+    :param only: drops rows by their stored columns, before more is found out about them.
     :raises ObjectNotFound: if a file is gone. :raises StorageError: if one has another size than the log says.
     """
     files = list(files)
@@ -117,10 +163,10 @@ def read_files(
     if place:
         told[_PLACE] = ("bigint", [file.place for file in files])
     if not told and not tree.stored_names:
-        return rows
+        return rows if only is None else only(rows)
     named = [column(tree.stored(name)).alias(name) for name in stored] + ([column(DELETED)] if flag else [])
     shown = [*columns, *([DELETED] if flag else []), *([_PLACE] if place else [])]
-    return _told(snapshot, rows, named, files, told).select(*map(column, shown))
+    return _told(snapshot, rows, named, files, told, only or (lambda frame: frame)).select(*map(column, shown))
 
 
 def _told(
@@ -129,22 +175,24 @@ def _told(
     named: Sequence[Column],
     files: Sequence[DataFile],
     told: Mapping[str, tuple[str, Sequence[Any]]],
+    only: Callable[[DataFrame], DataFrame],
 ) -> DataFrame:
     """Rows of files with the columns ``named``, and with others, each of a type, that say the same of all its rows."""
     differing = {name: said for name, said in told.items() if len(set(said[1])) > 1}
     if differing:
         # The last folders and the name hold nothing that a URI would escape, and the name holds the write job's own id.
-        tail = F.substring_index(F.col("_metadata.file_path"), "/", -3)
+        tail = F.substring_index(F.col(_TAIL), "/", -3)
         tails = ["/".join(file.path.split("/")[-3:]) for file in files]
         known = inline(
             snapshot.spark,
             list(zip(tails, *(values for _, values in differing.values()), strict=True)),
             ", ".join([f"{_FILE} string", *(f"{name} {kind}" for name, (kind, _) in differing.items())]),
         )
-        rows = rows.select(*named, tail.alias(_TAIL))
+        # The path of all rows of a file is one value until they are filtered; its tail would be cut out row by row.
+        rows = only(rows.select(*named, F.col("_metadata.file_path").alias(_TAIL))).withColumn(_TAIL, tail)
         rows = rows.join(F.broadcast(known), F.col(_TAIL) == F.col(_FILE)).drop(_TAIL, _FILE)
     else:
-        rows = rows.select(*named)
+        rows = only(rows.select(*named))
     constant = {name: F.lit(values[0]).cast(kind) for name, (kind, values) in told.items() if name not in differing}
     return with_columns(rows, constant)
 
@@ -215,8 +263,7 @@ def _by_commit(
         events = read_files(
             snapshot, tree, [file for files in several for file in files], needed, flag=True, place=True
         )
-        window = Window.partitionBy(*map(column, _identity(tree, several))).orderBy(F.col(_PLACE).desc())
-        parts.append(events.withColumn(_RANK, F.row_number().over(window)).where(F.col(_RANK) == 1))
+        parts.append(_newest(events, _identity(tree, several)))
     return parts
 
 
