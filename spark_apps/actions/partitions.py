@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from spark_apps.layout.partitions import parse_partition_path, partition_path, value_of
 from spark_apps.layout.rules import BucketRules, HashingConfig
 from spark_apps.layout.types import parse_type
+from spark_apps.mergetree.placing import Target
 from spark_apps.mergetree.tree import Snapshot
-from spark_apps.mergetree.write import Target
 from spark_apps.storage.errors import InvalidInput
 from spark_apps.timeline import model
 from spark_apps.timeline.state import State

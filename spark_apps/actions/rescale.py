@@ -18,10 +18,11 @@ from typing import Any, ClassVar
 from spark_apps.actions.partitions import canonical, rules_of
 from spark_apps.actions.rules import Change, NewRules, RuleChange
 from spark_apps.actions.template import Action, Attempt, TableHandle, Work, run
+from spark_apps.mergetree.placing import Target
 from spark_apps.mergetree.read import scan
 from spark_apps.mergetree.sessions import cores
 from spark_apps.mergetree.tree import Snapshot
-from spark_apps.mergetree.write import Target, stage_rows
+from spark_apps.mergetree.write import stage_rows
 from spark_apps.storage.errors import AlreadyCommitted, InvalidInput, LakeIndexError, StopWriteWindowOpen, WindowNotOpen
 from spark_apps.timeline import windows
 from spark_apps.timeline.files import DataFile, GroupKey
@@ -199,7 +200,8 @@ class Rescale(Action):
         attempt.phase("write partitions anew", 0, len(targets))
         rows = scan(snapshot, tree, groups)
         folder = attempt.folder("rescaled")
-        added = stage_rows(snapshot.store, tree, rows, folder, targets, kind="base", one_a_key=False)
+        expected = sum(file.rows for files in groups.values() for file in files)
+        added = stage_rows(snapshot.store, tree, rows, folder, targets, kind="base", one_a_key=False, expected=expected)
         work.actions.extend(PutPartition(target.path, target.buckets, target.values) for target in targets)
         work.actions.extend(RemoveFile(tree.name, file.path) for files in groups.values() for file in files)
         work.actions.extend(added)

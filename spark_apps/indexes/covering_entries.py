@@ -23,10 +23,11 @@ from spark_apps.indexes.shares import share
 from spark_apps.mergetree.inline import inline
 from spark_apps.mergetree.intact import check_intact
 from spark_apps.mergetree.pages import Pages, damaged_pages
+from spark_apps.mergetree.placing import single_target
 from spark_apps.mergetree.read import read_files
 from spark_apps.mergetree.schema import column, struct_type
 from spark_apps.mergetree.tree import GROUP_ID, Snapshot, Tree
-from spark_apps.mergetree.write import single_target, stage_rows
+from spark_apps.mergetree.write import stage_rows
 from spark_apps.timeline.files import DataFile
 from spark_apps.timeline.model import AddFile
 
@@ -59,6 +60,7 @@ def entry_tree(context: IndexContext, columns: Sequence[str], schema: T.StructTy
         key=definition.columns,
         hash_fields=definition.columns,
         hash_function=definition.hash_function,
+        unique=tuple(name for name in columns if (name,) == context.table.record_key),
     )
 
 
@@ -92,19 +94,25 @@ def lacking(snapshot: Snapshot, files: Sequence[DataFile], columns: Sequence[str
 
 
 def stage_entries(
-    context: IndexContext, rows: DataFrame, columns: Sequence[str], folder: str, stages: Mapping[str, Collection[str]]
+    context: IndexContext,
+    rows: DataFrame,
+    columns: Sequence[str],
+    folder: str,
+    stages: Mapping[str, Collection[str]],
+    expected: int = 0,
 ) -> list[AddFile]:
     """Writes entries, one file a bucket, sorted by the indexed columns.
 
     :param folder: name of a folder below the context's directory that does not exist yet.
     :param stages: bucket -> the stages whose rows its file holds.
+    :param expected: how many rows these are, about.
     """
     definition, version = context.definition, context.snapshot.state.version
     tree = entry_tree(context, columns, _types(context, columns))
     buckets = definition.shards
     actions = stage_rows(
         context.snapshot.store, tree, rows, f"{context.directory}/{folder}", single_target(buckets), kind="base",
-        one_a_key=False, places={("", str(bucket)): version for bucket in range(buckets)},
+        one_a_key=False, places={("", str(bucket)): version for bucket in range(buckets)}, expected=expected,
     )  # fmt: skip
     return [
         replace(

@@ -143,7 +143,7 @@ def _index(context: IndexContext, files: Sequence[DataFile]) -> list[AnyAction]:
     columns, stage = held(context.table, context.definition), stage_id(context.directory)
     rows = rows_of(context.snapshot, files, columns)
     stages = {str(bucket): {stage} for bucket in range(context.definition.shards)}
-    staged = stage_entries(context, rows, columns, "entries", stages)
+    staged = stage_entries(context, rows, columns, "entries", stages, sum(max(file.rows, 0) for file in files))
     _check_counts(context, files, staged)
     added: list[AnyAction] = list(staged)
     # Other columns that entries of the index have: of a file that lacks them it can tell all the same.
@@ -189,7 +189,7 @@ def _without(context: IndexContext, known: Coverage, gone: AbstractSet[int]) -> 
         removed = holders(context, [file for file in entry_files(files) if stages & stages_of(file)], gone)
         for number, (columns, some) in enumerate(_by_columns(removed).items()):
             rows = read_entries(context, some, _stored(context, columns), without=gone)
-            added += stage_entries(context, rows, columns, f"kept-{number}", _stages(some))
+            added += stage_entries(context, rows, columns, f"kept-{number}", _stages(some), _entries(some))
     left = _looked_through(context, known.without(gone))
     if gone or left is not known:
         old = carriers(files)
@@ -231,7 +231,7 @@ def compact(context: IndexContext, mode: CompactMode) -> IndexWork:
     added: list[AnyAction] = []
     for number, (columns, some) in enumerate(sorted(chosen.items())):
         rows = read_entries(context, some, _stored(context, columns), without=gone | known.dropped)
-        added += stage_entries(context, rows, columns, f"merged-{number}", _stages(some))
+        added += stage_entries(context, rows, columns, f"merged-{number}", _stages(some), _entries(some))
     merged = [file for some in chosen.values() for file in some]
     metrics = {
         "files_before": len(merged), "files_after": len(added), "bytes_before": sum(file.bytes for file in merged),
@@ -299,6 +299,10 @@ def _stages(files: Iterable[DataFile]) -> dict[str, set[str]]:
     for file in files:
         found.setdefault(file.group, set()).update(stages_of(file))
     return found
+
+
+def _entries(files: Iterable[DataFile]) -> int:
+    return sum(file.rows for file in files)
 
 
 def _stored(context: IndexContext, columns: Sequence[str]) -> list[str]:

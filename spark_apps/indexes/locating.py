@@ -18,6 +18,7 @@ from spark_apps.layout.hashing import is_known, on_driver
 from spark_apps.layout.partitions import parse_partition_path
 from spark_apps.mergetree.buckets import bucket_column, buckets_of
 from spark_apps.mergetree.inline import inline
+from spark_apps.mergetree.placing import number_of
 from spark_apps.mergetree.schema import column
 from spark_apps.mergetree.tree import GROUP_ID, Snapshot, Tree
 from spark_apps.timeline.files import GroupKey
@@ -38,16 +39,20 @@ def with_path(rows: DataFrame, tree: Tree, paths: Iterable[str]) -> DataFrame:
     if not tree.partition_by:
         return rows.withColumn(PARTITION, F.lit(""))
     names = [f"__index_v{n}" for n in range(len(tree.partition_by))]
+    values = {path: tuple(parse_partition_path(path).values()) for path in sorted(set(paths))}
+    stray = F.raise_error(F.lit("a row of a partition that the commit does not touch"))
+    number = number_of(tree, list(values.values()), stray.cast("int"))
+    if number is not None:
+        return rows.withColumn(PARTITION, F.get(F.array(*map(F.lit, values)), number))
     known = inline(
         rows.sparkSession,
-        [(path, *parse_partition_path(path).values()) for path in sorted(set(paths))],
+        [(path, *texts) for path, texts in values.items()],
         ", ".join([f"{_PATH} string", *(f"{name} string" for name in names)]),
     )
     texts = [rows[f"`{name}`"].cast("string") for name in tree.partition_by]
     same = reduce(Column.__and__, [text.eqNullSafe(known[name]) for text, name in zip(texts, names, strict=True)])
-    stray = F.raise_error(F.lit("a row of a partition that the commit does not touch")).cast("string")
     found = rows.join(F.broadcast(known), same, "left")
-    return found.withColumn(PARTITION, F.coalesce(F.col(_PATH), stray)).drop(_PATH, *names)
+    return found.withColumn(PARTITION, F.coalesce(F.col(_PATH), stray.cast("string"))).drop(_PATH, *names)
 
 
 def with_bucket(entries: DataFrame, snapshot: Snapshot) -> DataFrame:

@@ -25,6 +25,7 @@ from spark_apps.mergetree.intact import check_intact
 from spark_apps.mergetree.read import read_files
 from spark_apps.mergetree.schema import column
 from spark_apps.mergetree.sessions import cores, with_columns
+from spark_apps.mergetree.telling import told_of
 from spark_apps.mergetree.tree import GROUP_ID, Snapshot, Tree
 from spark_apps.storage.ranged import RangedFile
 from spark_apps.timeline.files import DataFile
@@ -71,9 +72,11 @@ def located(
     stripes = [footer for footer in footers if footer.format == "orc" and readable(snapshot, tree, footer, columns)]
     apart = {footer.file.path for footer in (*parquet, *stripes)}
     whole = [file for file in files if file.path not in apart]
-    parts = []
+    parts: list[DataFrame] = []
     if parquet:
-        parts.append(_by_position(snapshot, tree, parquet, columns))
+        single = [footer for footer in parquet if footer.blocks == 1]
+        several = [footer for footer in parquet if footer.blocks != 1]
+        parts.extend(_by_position(snapshot, tree, some, columns) for some in (single, several) if some)
     if stripes:
         reads = [BlockRead(footer, tuple(range(footer.blocks))) for footer in stripes]
         parts.append(read_blocks(snapshot, tree, reads, [*columns, LINEAGE, BLOCK]))
@@ -88,6 +91,11 @@ def _by_position(snapshot: Snapshot, tree: Tree, footers: Sequence[BlockFile], c
     """Rows of Parquet files with their place, by the position that Spark tells of each row."""
     files = [footer.file for footer in footers]
     rows = read_files(snapshot, tree, files, columns)
+    if all(footer.blocks == 1 for footer in footers):
+        named = [column(name) for name in columns]
+        lineages = {LINEAGE: ("bigint", [file.lineage for file in files])}
+        found = told_of(snapshot.spark, rows, named, files, lineages, lambda frame: frame)
+        return found.select(*named, LINEAGE, F.lit(0).alias(BLOCK))
     path = F.regexp_replace(F.col("_metadata.file_path"), "^([A-Za-z0-9]+):/+", "$1:/")
     rows = rows.select(*map(column, columns), path.alias(_PATH), F.col("_metadata.row_index").alias(_AT))
     known = [

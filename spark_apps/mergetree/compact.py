@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from spark_apps.mergetree.placing import Target
 from spark_apps.mergetree.read import scan
 from spark_apps.mergetree.tree import FileGroups, Snapshot, Tree
-from spark_apps.mergetree.write import Target, stage_rows
+from spark_apps.mergetree.write import stage_rows
 from spark_apps.timeline.files import DataFile, GroupKey
 from spark_apps.timeline.model import AddFile, AnyAction, RemoveFile
 
@@ -76,6 +77,7 @@ def fold(
                 kind=kind,  # type: ignore[arg-type]
                 one_a_key=False,
                 places=places,
+                expected=sum(file.rows for files in groups.values() for file in files),
             )
     removed = [RemoveFile(tree.name, file.path) for file in plan.inputs]
     return [*removed, *added], folding_metrics(plan.inputs, added, len(plan.groups))

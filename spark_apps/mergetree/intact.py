@@ -99,8 +99,9 @@ def _there(store: ObjectStore, paths: Iterable[str]) -> dict[str, ObjectInfo]:
     """Those of some files that are there."""
     folders: dict[str, list[str]] = {}
     for path in paths:
-        # Below the folder of one write each file group has folders of its own.
-        folders.setdefault(path.split("/__index_", 1)[0], []).append(path)
+        # Below the folder of one write each file group has folders of its own, or none has.
+        above, _, _ = path.rpartition("/")
+        folders.setdefault(above.split("/__index_", 1)[0], []).append(path)
     many = [folder for folder, names in folders.items() if len(names) >= _WORTH_A_LISTING]
     few = [name for folder, names in folders.items() if len(names) < _WORTH_A_LISTING for name in names]
     with ThreadPoolExecutor(_AT_ONCE) as pool:

@@ -8,7 +8,7 @@ by one, with the schema given, so nothing is inferred, listed or merged by Spark
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
 from typing import Any
 
@@ -17,17 +17,14 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from spark_apps.mergetree.foreign import is_foreign, read_foreign
-from spark_apps.mergetree.inline import inline
 from spark_apps.mergetree.intact import check_intact
 from spark_apps.mergetree.opening import READ_OPTIONS, listed_here, literal
 from spark_apps.mergetree.schema import column
-from spark_apps.mergetree.sessions import with_columns
+from spark_apps.mergetree.telling import told_of
 from spark_apps.mergetree.tree import DELETED, GROUP_ID, FileGroups, Snapshot, Tree
 from spark_apps.timeline.files import DataFile
 
 _PLACE = "__index_place"
-_FILE = "__index_file"
-_TAIL = "__index_tail"
 _RANK = "__index_rank"
 _EMPTIED = "__index_emptied"
 
@@ -166,35 +163,7 @@ def read_files(
         return rows if only is None else only(rows)
     named = [column(tree.stored(name)).alias(name) for name in stored] + ([column(DELETED)] if flag else [])
     shown = [*columns, *([DELETED] if flag else []), *([_PLACE] if place else [])]
-    return _told(snapshot, rows, named, files, told, only or (lambda frame: frame)).select(*map(column, shown))
-
-
-def _told(
-    snapshot: Snapshot,
-    rows: DataFrame,
-    named: Sequence[Column],
-    files: Sequence[DataFile],
-    told: Mapping[str, tuple[str, Sequence[Any]]],
-    only: Callable[[DataFrame], DataFrame],
-) -> DataFrame:
-    """Rows of files with the columns ``named``, and with others, each of a type, that say the same of all its rows."""
-    differing = {name: said for name, said in told.items() if len(set(said[1])) > 1}
-    if differing:
-        # The last folders and the name hold nothing that a URI would escape, and the name holds the write job's own id.
-        tail = F.substring_index(F.col(_TAIL), "/", -3)
-        tails = ["/".join(file.path.split("/")[-3:]) for file in files]
-        known = inline(
-            snapshot.spark,
-            list(zip(tails, *(values for _, values in differing.values()), strict=True)),
-            ", ".join([f"{_FILE} string", *(f"{name} {kind}" for name, (kind, _) in differing.items())]),
-        )
-        # The path of all rows of a file is one value until they are filtered; its tail would be cut out row by row.
-        rows = only(rows.select(*named, F.col("_metadata.file_path").alias(_TAIL))).withColumn(_TAIL, tail)
-        rows = rows.join(F.broadcast(known), F.col(_TAIL) == F.col(_FILE)).drop(_TAIL, _FILE)
-    else:
-        rows = only(rows.select(*named))
-    constant = {name: F.lit(values[0]).cast(kind) for name, (kind, values) in told.items() if name not in differing}
-    return with_columns(rows, constant)
+    return told_of(snapshot.spark, rows, named, files, told, only or (lambda frame: frame)).select(*map(column, shown))
 
 
 def same_key(left: DataFrame, right: DataFrame, tree: Tree, names: Sequence[str], renamed: str = "") -> Column:

@@ -11,8 +11,7 @@ import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from functools import reduce
+from itertools import accumulate
 from typing import Literal
 
 from pyspark.errors import PySparkException
@@ -20,26 +19,25 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from spark_apps.mergetree.buckets import bucket_column
 from spark_apps.mergetree.counted import CountedRows
 from spark_apps.mergetree.footers import fetch_footer, fetch_tail, footer_of, seal
-from spark_apps.mergetree.inline import inline
+from spark_apps.mergetree.placing import GROUP, PART, UNKNOWN_PARTITION, Target, placed
 from spark_apps.mergetree.schema import NULL_MARK, column
-from spark_apps.mergetree.tree import DELETED, GROUP_ID, Tree
+from spark_apps.mergetree.tree import DELETED, Tree
 from spark_apps.storage.errors import InvalidInput, InvalidSchema, StorageError
 from spark_apps.storage.store import ObjectStore
 from spark_apps.timeline.files import GroupKey
 from spark_apps.timeline.model import DATA_TREE, AddFile
 
-PART = "__index_part"
-GROUP = "__index_bucket"
 _RANK = "__index_rank"
-_COUNT = "__index_count"
-_UNKNOWN_PARTITION = "[row of an unknown partition]"
+_SLOT = "__index_slot"
+_ASTRAY = "[row of another task's file group]"
 
 _UNREAD_FILE = re.compile(r"\[FAILED_READ_FILE[^\]]*\][^\n]*? file (\S[^\n]*?)\.(?:\s|$)")
 
-_CASE_LIMIT = 16  # above it a broadcast join finds a row's partition faster than a chain of comparisons
+_ROWS_A_TASK = 50_000
+"""From so many rows a file group on, each group is a task of its own, which needs no telling of groups apart."""
+_MOST_TASKS = 1_000
 _FOOTER_THREADS = 8
 # Small pages, so that the page index leads one key to a few KiB instead of a whole column chunk.
 _PARQUET_OPTIONS = {
@@ -47,21 +45,6 @@ _PARQUET_OPTIONS = {
     "parquet.page.size": str(128 * 1024),
     "parquet.page.row.count.limit": "8192",
 }
-
-
-@dataclass(frozen=True)
-class Target:
-    """A partition that rows are written into: its path, its columns' values as text, its bucket count (``None`` where
-    rows bring the id of their file group)."""
-
-    path: str
-    values: tuple[str | None, ...]
-    buckets: int | None
-
-
-def single_target(buckets: int) -> tuple[Target, ...]:
-    """The one partition of a tree that has no partition columns."""
-    return (Target("", (), buckets),)
 
 
 def partition_values(rows: DataFrame, tree: Tree) -> list[tuple[str | None, ...]]:
@@ -86,6 +69,7 @@ def stage_rows(
     one_a_key: bool = True,
     unknown: Literal["refuse", "drop"] = "refuse",
     places: Mapping[GroupKey, int] | None = None,
+    expected: int = 0,
 ) -> list[AddFile]:
     """Writes rows as files of the tree, not yet visible, and returns the actions that make them so.
 
@@ -100,6 +84,7 @@ def stage_rows(
         dropped.
     :param places: place in the merge order by file group, for files that fold others; else the commit's
         version.
+    :param expected: how many rows these are, about, if known: many are written by a task a file group.
     :raises InvalidSchema: for a null in a column that takes none.
     :raises InvalidInput: for a row of a partition that is not among the targets.
     :raises StorageError: if the files found do not hold as many rows as Spark wrote.
@@ -110,22 +95,58 @@ def stage_rows(
     if kind == "delta" and DELETED not in rows.columns:
         rows = rows.withColumn(DELETED, F.lit(None).cast("boolean"))
     given = list(dict.fromkeys([*columns, *tree.given]))
-    placed = _placed(rows.select(*map(column, given)), tree, targets, unknown)
-    placed = placed.withColumns({PART: _opaque(PART), GROUP: _opaque(GROUP, text=tree.by_id)}).repartition(PART, GROUP)
-    placed = _one_a_key(placed, tree) if one_a_key else placed.sortWithinPartitions(PART, GROUP, *map(column, tree.key))
+    found = placed(rows.select(*map(column, given)), tree, targets, unknown)
     options = {
         **_PARQUET_OPTIONS,
         **{f"parquet.enable.dictionary#{name}": "false" for name in map(tree.stored, _without_dictionary(tree))},
     }
     if tree.row_group_bytes is not None:
         options["parquet.block.size"] = str(tree.row_group_bytes)
-    counted = CountedRows(placed)
-    stored = counted.frame.select(*[column(name).alias(tree.stored(name)) for name in columns], PART, GROUP)
+    slots = None if one_a_key else _slots(targets, expected)
+    if slots is None:
+        found = found.withColumns({PART: _opaque(PART), GROUP: _opaque(GROUP, text=tree.by_id)})
+        found = found.repartition(PART, GROUP)
+        found = (
+            _one_a_key(found, tree) if one_a_key else found.sortWithinPartitions(PART, GROUP, *map(column, tree.key))
+        )
+    else:
+        found = _a_task_each(found, targets, len(slots)).sortWithinPartitions(*map(column, tree.key))
+    counted = CountedRows(found)
+    shown = [column(name).alias(tree.stored(name)) for name in columns]
+    folders = [PART, GROUP] if slots is None else []
+    stored = (counted.frame if slots is None else _checked(counted.frame)).select(*shown, *folders)
     with refused_nulls():
-        stored.write.options(**options).partitionBy(PART, GROUP).parquet(store.spark_path(directory), mode="overwrite")
-    staged = list_staged(store, tree, directory, targets, kind, places)
+        stored.write.options(**options).partitionBy(*folders).parquet(store.spark_path(directory), mode="overwrite")
+    staged = list_staged(store, tree, directory, targets, kind, places, slots)
     counted.check(sum(action.rows for action in staged), directory)
     return staged
+
+
+def _slots(targets: Sequence[Target], expected: int) -> list[tuple[int, str]] | None:
+    """All file groups of the targets, in order: (number of the target, group); ``None`` where the rows are too few to
+    take a task for each."""
+    groups = sum(target.buckets or 0 for target in targets)
+    if not 0 < groups <= min(_MOST_TASKS, expected // _ROWS_A_TASK) or any(t.buckets is None for t in targets):
+        return None
+    return [(part, str(bucket)) for part, target in enumerate(targets) for bucket in range(target.buckets or 0)]
+
+
+def _a_task_each(found: DataFrame, targets: Sequence[Target], slots: int) -> DataFrame:
+    """The rows shuffled so that the task of each number has the file group of that number and nothing else.
+
+    They are sorted by their key then, and need neither be told apart by partition and group while they are sorted (the
+    first bytes of the key decide most comparisons) nor while they are written.
+    """
+    first = list(accumulate((target.buckets or 0 for target in targets), initial=0))
+    slot = F.get(F.array(*map(F.lit, first)), F.col(PART)) + F.col(GROUP) if len(targets) > 1 else F.col(GROUP)
+    return found.withColumn(_SLOT, slot).drop(PART, GROUP).repartitionById(slots, F.col(_SLOT))
+
+
+def _checked(rows: DataFrame) -> DataFrame:
+    """Rows that are in the task of their file group, whose number the name of the task's file tells; another one fails
+    the job."""
+    here = F.spark_partition_id() == F.col(_SLOT)
+    return rows.where(F.when(here, True).otherwise(F.raise_error(F.lit(_ASTRAY)).cast("boolean")))
 
 
 def _without_dictionary(tree: Tree) -> list[str]:
@@ -144,44 +165,6 @@ def _opaque(name: str, text: bool = False) -> Column:
     if text:
         return F.concat(F.col(name), F.substring(F.spark_partition_id().cast("string"), 1, 0))
     return F.col(name) + F.spark_partition_id() * F.lit(0)
-
-
-def _placed(rows: DataFrame, tree: Tree, targets: Sequence[Target], unknown_rows: str) -> DataFrame:
-    """Adds the number of a row's partition and its bucket."""
-    types = [tree.field(name).dataType.simpleString() for name in tree.hash_fields]
-
-    def bucket(count: int | Column | None) -> Column:
-        if tree.by_id:
-            return F.col(GROUP_ID)
-        assert count is not None
-        return bucket_column(tree.hash_fields, count, tree.hash_function, types)
-
-    if not tree.partition_by:
-        return rows.withColumns({PART: F.lit(0), GROUP: bucket(targets[0].buckets)})
-    texts = [column(name).cast("string") for name in tree.partition_by]
-    refuse = unknown_rows == "refuse"
-    unknown = (F.raise_error(F.lit(_UNKNOWN_PARTITION)) if refuse else F.lit(None)).cast("int")
-    if len(targets) <= _CASE_LIMIT:
-        part, count = unknown, unknown
-        for number, target in enumerate(targets):
-            here = reduce(
-                Column.__and__, [text.eqNullSafe(F.lit(v)) for text, v in zip(texts, target.values, strict=True)]
-            )
-            part = F.when(here, number).otherwise(part)
-            count = F.when(here, target.buckets).otherwise(count)
-        placed = rows.withColumns({PART: part, _COUNT: count})
-        placed = placed if refuse else placed.where(F.col(PART).isNotNull())
-        return placed.withColumn(GROUP, bucket(F.col(_COUNT))).drop(_COUNT)
-    names = [f"__index_v{n}" for n in range(len(texts))]
-    ddl = ", ".join([f"{PART} int", f"{_COUNT} int", *(f"{name} string" for name in names)])
-    known = inline(rows.sparkSession, [(n, t.buckets, *t.values) for n, t in enumerate(targets)], ddl)
-    same = reduce(Column.__and__, [text.eqNullSafe(known[name]) for text, name in zip(texts, names, strict=True)])
-    joined = rows.join(F.broadcast(known), same, "left" if refuse else "inner")
-    return (
-        joined.withColumn(PART, F.coalesce(F.col(PART), unknown))
-        .withColumn(GROUP, bucket(F.col(_COUNT)))
-        .drop(_COUNT, *names)
-    )
 
 
 def one_a_key(rows: DataFrame, tree: Tree, key: Sequence[str]) -> DataFrame:
@@ -227,7 +210,7 @@ class refused_nulls:
                 f"The batch holds a null in the column {name!r}, which takes none.",
                 hint="Record key columns and columns declared NOT NULL need a value in every row.",
             ) from error
-        if _UNKNOWN_PARTITION in text:
+        if UNKNOWN_PARTITION in text:
             raise InvalidInput(
                 "The batch holds a row of a partition that it did not hold a moment before.",
                 hint="Its source changes while it is read, or is not deterministic: write it to files first.",
@@ -252,15 +235,22 @@ def list_staged(
     targets: Sequence[Target],
     kind: Literal["base", "delta"],
     places: Mapping[GroupKey, int] | None,
+    slots: Sequence[tuple[int, str]] | None = None,
 ) -> list[AddFile]:
-    """The files that a Spark job left in ``directory``, with rows and tombstones counted from their
-    footers."""
+    """The files that a Spark job left in ``directory``, with rows and tombstones counted from their footers.
+
+    :param slots: the file group of each task, where each had one; else folders tell it.
+    """
     found = []
     for info in store.list(directory):
         folders, _, name = info.key.removeprefix(directory).strip("/").rpartition("/")
         if not name.startswith(("_", ".")) and name.endswith(".parquet"):
-            part, group = (folder.split("=", 1)[1] for folder in folders.split("/"))
-            found.append((targets[int(part)].path, group, info))
+            if slots is None:
+                part, group = (folder.split("=", 1)[1] for folder in folders.split("/"))
+                number = int(part)
+            else:
+                number, group = slots[int(name.split("-")[1])]
+            found.append((targets[number].path, group, info))
     stray = {key[:2] for key in found} - places.keys() if places is not None else set()
     if stray:
         raise StorageError(
@@ -273,6 +263,9 @@ def list_staged(
     actions = []
     for (partition, group, info), tail in zip(found, tails, strict=True):
         rows, tombstones = _counted(info.key, footer_of(tail), kind)
+        if not rows and slots is not None:
+            store.delete([info.key])  # Spark's first task leaves a file even if it had no row
+            continue
         place = None if places is None else places[partition, group]
         # Of the rows' files there are too many to keep more of each in the log; Spark reads them, not the driver.
         extra = None if tree.name == DATA_TREE else seal(store, info.key, info.size, tail)

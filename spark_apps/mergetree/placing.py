@@ -1,0 +1,113 @@
+"""Which partition and file group a row belongs to, as columns: the number that the driver gave the partition, and the
+bucket by its count.
+
+Few partitions are told apart by comparisons inside the generated code, many by a broadcast join; both compare with
+null, and neither makes a path of a value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Literal
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from spark_apps.mergetree.buckets import bucket_column
+from spark_apps.mergetree.inline import inline
+from spark_apps.mergetree.schema import column
+from spark_apps.mergetree.tree import GROUP_ID, Tree
+
+PART = "__index_part"
+GROUP = "__index_bucket"
+UNKNOWN_PARTITION = "[row of an unknown partition]"
+
+_COUNT = "__index_count"
+# Above these a broadcast join finds a row's partition faster than a chain of comparisons, and the generated code of a
+# longer chain of texts would be too large for Java to compile.
+_CASE_LIMIT = 16
+_TYPED_CASE_LIMIT = 32
+# Types whose values and their texts correspond one to one, so that values are compared and no text is made of each.
+_EXACT = (T.ByteType, T.ShortType, T.IntegerType, T.LongType, T.DateType, T.BooleanType)
+
+
+@dataclass(frozen=True)
+class Target:
+    """A partition that rows are written into: its path, its columns' values as text, its bucket count (``None`` where
+    rows bring the id of their file group)."""
+
+    path: str
+    values: tuple[str | None, ...]
+    buckets: int | None
+
+
+def single_target(buckets: int) -> tuple[Target, ...]:
+    """The one partition of a tree that has no partition columns."""
+    return (Target("", (), buckets),)
+
+
+def number_of(tree: Tree, values: Sequence[Sequence[str | None]], otherwise: Column) -> Column | None:
+    """A column with the place in ``values`` of a row's partition, ``otherwise`` for one that is not there; ``None``
+    where there are too many of them to compare with one by one.
+
+    :param tree: with partition columns. :param values: of the partition columns, as text.
+    """
+    exact = [isinstance(tree.field(name).dataType, _EXACT) for name in tree.partition_by]
+    if len(values) > (_TYPED_CASE_LIMIT if all(exact) else _CASE_LIMIT):
+        return None
+
+    def same(name: str, typed: bool, value: str | None) -> Column:
+        if typed:
+            return column(name).eqNullSafe(F.lit(value).cast(tree.field(name).dataType))
+        return column(name).cast("string").eqNullSafe(F.lit(value))
+
+    found = otherwise
+    for number, texts in enumerate(values):
+        alike = [same(*one) for one in zip(tree.partition_by, exact, texts, strict=True)]
+        found = F.when(reduce(Column.__and__, alike), number).otherwise(found)
+    return found
+
+
+def placed(
+    rows: DataFrame, tree: Tree, targets: Sequence[Target], unknown_rows: Literal["refuse", "drop"]
+) -> DataFrame:
+    """Adds the number of a row's partition among the targets, :data:`PART`, and its file group, :data:`GROUP`."""
+    types = [tree.field(name).dataType.simpleString() for name in tree.hash_fields]
+
+    def bucket(count: int | Column | None) -> Column:
+        if tree.by_id:
+            return F.col(GROUP_ID)
+        assert count is not None
+        return bucket_column(tree.hash_fields, count, tree.hash_function, types)
+
+    if not tree.partition_by:
+        return rows.withColumns({PART: F.lit(0), GROUP: bucket(targets[0].buckets)})
+    refuse = unknown_rows == "refuse"
+    unknown = (F.raise_error(F.lit(UNKNOWN_PARTITION)) if refuse else F.lit(None)).cast("int")
+    number = number_of(tree, [target.values for target in targets], unknown)
+    if number is not None:
+        numbered = rows.withColumn(PART, number)
+        numbered = numbered if refuse else numbered.where(F.col(PART).isNotNull())
+        return numbered.withColumn(GROUP, bucket(_count_of(targets)))
+    texts = [column(name).cast("string") for name in tree.partition_by]
+    names = [f"__index_v{n}" for n in range(len(texts))]
+    ddl = ", ".join([f"{PART} int", f"{_COUNT} int", *(f"{name} string" for name in names)])
+    known = inline(rows.sparkSession, [(n, t.buckets, *t.values) for n, t in enumerate(targets)], ddl)
+    same = reduce(Column.__and__, [text.eqNullSafe(known[name]) for text, name in zip(texts, names, strict=True)])
+    joined = rows.join(F.broadcast(known), same, "left" if refuse else "inner")
+    return (
+        joined.withColumn(PART, F.coalesce(F.col(PART), unknown))
+        .withColumn(GROUP, bucket(F.col(_COUNT)))
+        .drop(_COUNT, *names)
+    )
+
+
+def _count_of(targets: Sequence[Target]) -> int | Column | None:
+    """The bucket count of the partition whose number :data:`PART` tells."""
+    counts = [target.buckets for target in targets]
+    if len(set(counts)) == 1:
+        return counts[0]
+    return F.get(F.array(*map(F.lit, counts)), F.col(PART))
