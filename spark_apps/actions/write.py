@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any, ClassVar
 
+from msgspec.structs import replace
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -38,7 +39,7 @@ from spark_apps.mergetree.tree import DELETED, Snapshot, Tree
 from spark_apps.mergetree.write import one_a_key, partition_values, refused_nulls, stage_rows
 from spark_apps.query.checking import check_predicate
 from spark_apps.storage.errors import InvalidSchema, KeysExist, UnknownColumn
-from spark_apps.timeline.model import AddFile, RemoveFile, Write, group_scope
+from spark_apps.timeline.model import NEW_KEYS, AddFile, RemoveFile, Write, group_scope
 
 _EXAMPLES = 3
 
@@ -163,6 +164,10 @@ class Insert(Upsert):
     refused."""
 
     operation: ClassVar[str] = "insert"
+
+    def stage(self, attempt: Attempt, tree: Tree) -> tuple[list[AddFile], Spread]:
+        staged, targets = super().stage(attempt, tree)
+        return [replace(action, extra={**(action.extra or {}), NEW_KEYS: True}) for action in staged], targets
 
     def moves(self, attempt: Attempt, tree: Tree, rows: DataFrame, held: ExitStack) -> Moves:
         _refuse(rows_at(attempt.snapshot, tree, held_by(held, locate(attempt, tree, rows))), tree)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack
 from typing import Any, Literal
 
 from msgspec.structs import replace
@@ -22,10 +21,9 @@ from spark_apps.indexes.candidates import candidates
 from spark_apps.indexes.comparing import compare
 from spark_apps.indexes.counts import check_counts
 from spark_apps.indexes.entry_rows import (
-    CHANGED,
     PLACE,
+    appended,
     difference,
-    left_join,
     place_columns,
     split_lagging,
 )
@@ -42,12 +40,13 @@ from spark_apps.indexes.handler import (
 from spark_apps.indexes.locating import marked, with_path
 from spark_apps.indexes.verification import VerificationReport
 from spark_apps.layout.hashing import check_bucket_count, check_hash_types
-from spark_apps.mergetree.cached import cached
 from spark_apps.mergetree.compact import fold, plan_fold
+from spark_apps.mergetree.placing import single_target
 from spark_apps.mergetree.read import scan, with_keys
+from spark_apps.mergetree.repeated import count_repeated
 from spark_apps.mergetree.schema import check_key_types, column, resolve, struct_type
 from spark_apps.mergetree.tree import DELETED, FileGroups, Tree, stored_names
-from spark_apps.mergetree.write import single_target, stage_rows
+from spark_apps.mergetree.write import stage_rows
 from spark_apps.storage.errors import InvalidInput
 from spark_apps.timeline.files import DataFile, GroupKey
 from spark_apps.timeline.model import (
@@ -86,12 +85,21 @@ class EntryHandler(IndexHandler):
         """Whether entries of rows that changed may stay until a compaction."""
         return False
 
+    def alike(self, context: IndexContext, tree: Tree) -> Literal["none", "merge", "count"]:
+        """Whether rows of a snapshot can make the same entry twice: no; yes, and they must become one; yes, which would
+        be a fault, found by counting."""
+        return "none" if context.table.source is None else "merge"
+
     def check_entries(self, context: IndexContext, entries: int) -> None:
-        """Refuses a build that came to so many entries, where fewer than there are rows means something."""
+        """Refuses a build that came to so many different entries, where fewer than there are rows means something."""
         return None
 
     def check_additions(self, context: IndexContext, new: DataFrame, others: DataFrame) -> None:
         """Refuses entries that contradict each other or ``others``, which stay."""
+        return None
+
+    def check_appended(self, context: IndexContext, tree: Tree, added: Sequence[AddFile]) -> None:
+        """Refuses staged entries of keys that are new in their file groups, where ``check_additions`` would."""
         return None
 
     # --- definition -------------------------------------------------------------------------------------------
@@ -165,9 +173,13 @@ class EntryHandler(IndexHandler):
         tree = self.tree(context.table, context.definition)
         entries = self._entries_of(context, context.snapshot.groups())
         version = context.snapshot.state.version
-        added = self._stage(context, tree, entries, "base", version, one_a_key=True)
+        rows = sum(max(file.rows, 0) for file in context.snapshot.state.files(context.snapshot.data.name))
+        alike = self.alike(context, tree)
+        added = self._stage(context, tree, entries, "base", version, one_a_key=alike == "merge", expected=rows)
         count = sum(action.rows for action in added)
-        self.check_entries(context, count)
+        if alike != "none":
+            twice = count_repeated(context.snapshot.store, tree, added) if alike == "count" else 0
+            self.check_entries(context, count - twice)
         return _work(tree, [*added, Cover(tree.name, version)], "backdated", {"entries": count})
 
     def maintain(self, context: IndexContext, changes: Changes) -> IndexWork:
@@ -221,9 +233,26 @@ class EntryHandler(IndexHandler):
     def _catch_up(
         self, context: IndexContext, lag: Mapping[GroupKey, int | None], partitions: Sequence[str] | None
     ) -> IndexWork:
-        """Compares the entries of lagging file groups with the rows there, and stages the difference."""
+        """Brings the entries of lagging file groups up to date."""
         snapshot, version = context.snapshot, context.snapshot.state.version
         tree = self.tree(context.table, context.definition)
+        since = appended(snapshot, lag)
+        added = self._differing(context, tree, lag) if since is None else self._adding(context, tree, since)
+        metrics = {"groups": len(lag), "entries": sum(a.rows - a.tombstones for a in added),
+                   "tombstones": sum(a.tombstones for a in added)}  # fmt: skip
+        cover = Cover(tree.name, version, None if partitions is None else tuple(partitions))
+        return _work(tree, [*added, cover], "backdated", metrics)
+
+    def _adding(self, context: IndexContext, tree: Tree, since: FileGroups) -> list[AddFile]:
+        """Stages the entries of rows whose keys have none: what the index holds is not looked at."""
+        new = self._entries_of(context, since)
+        added = self._stage(context, tree, new, "delta", context.snapshot.state.version)
+        self.check_appended(context, tree, added)
+        return added
+
+    def _differing(self, context: IndexContext, tree: Tree, lag: Mapping[GroupKey, int | None]) -> list[AddFile]:
+        """Compares the entries of lagging file groups with the rows there, and stages the difference."""
+        snapshot = context.snapshot
         whole, deltas = split_lagging(snapshot, lag)
         new, changed = self._rows_of(context, whole, deltas)
         marks = {**dict.fromkeys(snapshot.groups(), "covered"), **dict.fromkeys(whole, "whole")}
@@ -232,20 +261,15 @@ class EntryHandler(IndexHandler):
         # Null marks are entries of file groups that are gone; they go too.
         old = entries.where(F.col(_MARK).isNull() | (F.col(_MARK) == "whole"))
         rest = entries.where(F.col(_MARK).isin("covered", "delta"))
-        with ExitStack() as held:
-            if changed is not None:
-                keys = [*context.table.record_key, *place_columns(context.table)]
-                hit = (F.col(_MARK) == "delta") & F.col(CHANGED).isNotNull()
-                rest = held.enter_context(cached(left_join(rest, changed.withColumn(CHANGED, F.lit(True)), keys)))
-                old = old.unionByName(rest.where(hit).drop(CHANGED))
-                rest = rest.where(~hit | hit.isNull())
-            self.check_additions(context, new, rest)
-            delta = difference(tree, old.select(*map(column, tree.columns)), new)
-            added = self._stage(context, tree, delta, "delta", version)
-        metrics = {"groups": len(lag), "entries": sum(a.rows - a.tombstones for a in added),
-                   "tombstones": sum(a.tombstones for a in added)}  # fmt: skip
-        cover = Cover(tree.name, version, None if partitions is None else tuple(partitions))
-        return _work(tree, [*added, cover], "backdated", metrics)
+        if changed is not None:
+            count = sum(file.rows for files in deltas.values() for file in files)
+            keys = [*context.table.record_key, *place_columns(context.table)]
+            in_deltas = entries.where(F.col(_MARK) == "delta")
+            old = old.unionByName(with_keys(in_deltas, changed, tree, keys, count))
+            rest = with_keys(rest, changed, tree, keys, count, without=True)
+        self.check_additions(context, new, rest)
+        delta = difference(tree, old.select(*map(column, tree.columns)), new)
+        return self._stage(context, tree, delta, "delta", snapshot.state.version)
 
     def _rows_of(
         self, context: IndexContext, whole: FileGroups, deltas: Mapping[GroupKey, Sequence[DataFile]]
@@ -306,12 +330,13 @@ class EntryHandler(IndexHandler):
         place: int | None,
         *,
         one_a_key: bool = False,
+        expected: int = 0,
     ) -> list[AddFile]:
         shards = context.definition.shards
         places = None if place is None else {("", str(shard)): place for shard in range(shards)}
         return stage_rows(
             context.snapshot.store, tree, entries, f"{context.directory}/{kind}", single_target(shards),
-            kind=kind, one_a_key=one_a_key, places=places,
+            kind=kind, one_a_key=one_a_key, places=places, expected=expected,
         )  # fmt: skip
 
     def verify(self, context: IndexContext) -> VerificationReport:

@@ -13,16 +13,13 @@ from spark_apps.mergetree.read import scan
 from spark_apps.mergetree.schema import column
 from spark_apps.mergetree.tree import DELETED, GROUP_ID, FileGroups, Snapshot, Tree
 from spark_apps.timeline.files import DataFile, GroupKey
-from spark_apps.timeline.model import TableDefinition
+from spark_apps.timeline.model import NEW_KEYS, TableDefinition
 
 ROWS_A_SHARD = 1_000_000
 _MOST_SHARDS = 256
 _TAG = "__index_new"
 _BEFORE = "__index_before"
 _AFTER = "__index_after"
-
-CHANGED = "__index_changed"
-"""Column that marks what :func:`left_join` found."""
 
 PLACE = (PARTITION, GROUP_ID)
 """Columns of entries that say where a row lives; the group only where no hash of the key tells it."""
@@ -85,6 +82,27 @@ def default_shards(rows: int) -> int:
     return max(1, min(_MOST_SHARDS, -(-rows // ROWS_A_SHARD)))
 
 
+def appended(snapshot: Snapshot, lag: Mapping[GroupKey, int | None]) -> dict[GroupKey, list[DataFile]] | None:
+    """The files that lagging file groups lag by, where all that these hold are keys that an index has no entry of:
+    groups that came since, and inserts, of which each found that none of its keys was there. ``None`` where another
+    change is among them, so that entries may have to go."""
+    # Of a source nobody says what a file of a known name held before.
+    if snapshot.table.source is not None:
+        return None
+    groups = snapshot.groups(only=lag.keys())
+    found: dict[GroupKey, list[DataFile]] = {}
+    for group, through in lag.items():
+        files = groups.get(group, [])
+        since = [] if through is None or through < 0 else [file for file in files if file.place > through]
+        if not since or any(file.kind == "base" for file in since):
+            return None
+        inserts = all((file.extra or {}).get(NEW_KEYS) and not file.tombstones for file in since)
+        if len(since) < len(files) and not inserts:
+            return None
+        found[group] = since
+    return found
+
+
 def split_lagging(
     snapshot: Snapshot, lag: Mapping[GroupKey, int | None]
 ) -> tuple[dict[GroupKey, list[DataFile]], dict[GroupKey, list[DataFile]]]:
@@ -101,9 +119,3 @@ def split_lagging(
         else:
             deltas[group] = since
     return {group: files for group, files in whole.items() if files}, deltas
-
-
-def left_join(rows: DataFrame, other: DataFrame, names: Sequence[str]) -> DataFrame:
-    right = other.select(*[column(name).alias(f"__index_k_{name}") for name in names], CHANGED)
-    same = reduce(lambda a, b: a & b, [rows[f"`{name}`"] == right[f"`__index_k_{name}`"] for name in names])
-    return rows.join(right, same, "left").drop(*[f"__index_k_{name}" for name in names])

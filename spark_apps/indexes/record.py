@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace as changed
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from msgspec.structs import replace
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
 from spark_apps.indexes.entries import EntryHandler
@@ -20,12 +20,13 @@ from spark_apps.indexes.handler import PARTITION, Changes, IndexContext, IndexWo
 from spark_apps.indexes.locating import marked
 from spark_apps.indexes.lookup import TooMany, damaged, lookup, ranged
 from spark_apps.mergetree.footers import check_footer
-from spark_apps.mergetree.read import scan_keys, with_keys
+from spark_apps.mergetree.read import read_files, scan_keys, with_keys
 from spark_apps.mergetree.schema import column, resolve, struct_type
 from spark_apps.mergetree.tree import Tree
 from spark_apps.storage.errors import InvalidInput, StorageError, VerificationFailed
 from spark_apps.storage.store import ObjectStore
 from spark_apps.timeline.conflicts import KeysConflict
+from spark_apps.timeline.files import DataFile
 from spark_apps.timeline.keys import ByKeys
 from spark_apps.timeline.model import AddFile, Commit, IndexDefinition, Scope, TableDefinition
 
@@ -89,6 +90,12 @@ class RecordHandler(EntryHandler):
 
     # --- uniqueness -------------------------------------------------------------------------------------------
 
+    def alike(self, context: IndexContext, tree: Tree) -> Literal["none", "merge", "count"]:
+        table = context.table
+        if table.source is None and not _may_repeat(table):
+            return "none"
+        return "count" if table.source is None and countable(context.snapshot.store, tree) else "merge"
+
     def check_entries(self, context: IndexContext, entries: int) -> None:
         if not _may_repeat(context.table):
             return
@@ -96,6 +103,25 @@ class RecordHandler(EntryHandler):
         if rows > entries:
             raw = self.expected(context, context.snapshot.groups())
             _refuse_repeated(context, raw, f"{rows:,} rows have {entries:,} record keys")
+
+    def check_appended(self, context: IndexContext, tree: Tree, added: Sequence[AddFile]) -> None:
+        if not _may_repeat(context.table) or not added:
+            return
+        snapshot = context.snapshot
+        mine = [DataFile.of(action, snapshot.state.version) for action in added]
+        keys = read_files(snapshot, tree, mine, [*tree.key, PARTITION])
+        shards = {file.group for file in mine}
+        there = [file for file in snapshot.state.files(tree.name) if file.group in shards]
+        both = keys
+        if there:
+            # Keys in order of time cannot be among those there, as the statistics of the files then tell Spark.
+            least, most = keys.agg(F.min(column(tree.key[0])), F.max(column(tree.key[0]))).collect()[0]
+            others = read_files(snapshot, tree, there, [*tree.key, PARTITION])
+            others = others.where(column(tree.key[0]).between(F.lit(least), F.lit(most)))
+            both = both.unionByName(with_keys(others, keys, tree, tree.key, sum(file.rows for file in mine)))
+        # What lies there unmerged may be out of date: if it is in the way, it is looked at more closely.
+        if _repeated(context, both):
+            self.check_additions(context, keys, self.entries(context))
 
     def check_additions(self, context: IndexContext, new: DataFrame, others: DataFrame) -> None:
         if not _may_repeat(context.table):
@@ -114,11 +140,17 @@ def _may_repeat(table: TableDefinition) -> bool:
     return table.source is None and not set(table.partition_by) <= set(table.record_key)
 
 
+def _repeated(context: IndexContext, entries: DataFrame) -> list[Row]:
+    """A few record keys that have entries in several partitions, with these."""
+    places = F.sort_array(F.collect_set(PARTITION)).alias(PARTITION)
+    found = entries.groupBy(*map(column, context.table.record_key)).agg(places)
+    return found.where(F.size(PARTITION) > 1).limit(_EXAMPLES).collect()
+
+
 def _refuse_repeated(context: IndexContext, entries: DataFrame, what: str) -> None:
     """:raises VerificationFailed: with examples, if a record key has entries in several partitions."""
     key = list(context.table.record_key)
-    places = F.sort_array(F.collect_set(PARTITION)).alias(PARTITION)
-    repeated = entries.groupBy(*map(column, key)).agg(places).where(F.size(PARTITION) > 1).limit(_EXAMPLES).collect()
+    repeated = _repeated(context, entries)
     if not repeated:
         return
     examples = "; ".join(

@@ -68,6 +68,9 @@ COVERS = "covers"
 """In :attr:`AddFile.extra` of an index that addresses files: which ones it tells of
 (:mod:`spark_apps.indexes.lineage`)."""
 
+NEW_KEYS = "new_keys"
+"""In :attr:`AddFile.extra` of rows that were inserted: none of their keys was in the file group before."""
+
 
 class AddFile(Action, frozen=True, tag="add"):
     """A data or index file becomes part of a file group.
