@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
@@ -26,11 +26,24 @@ from spark_apps.timeline.files import DataFile
 
 _PLACE = "__index_place"
 _RANK = "__index_rank"
+_HASH = "__index_hash"
 _EMPTIED = "__index_emptied"
 
 _BROADCAST_ROWS = 300_000
 """Up to so many keys are broadcast whatever Spark thinks of their size: it does not know how few rows a
 footer states."""
+
+_BROADCAST_SHARE, _KEY_BYTES = 0.2, 160
+"""More keys, if they take no more than this share of the driver's memory, in which they pass; a key takes about so many
+bytes there."""
+
+_UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+
+# Values of these types that Spark takes for equal have one hash; of floating ones 0.0 and -0.0 have two.
+_HASHED = (
+    T.ByteType, T.ShortType, T.IntegerType, T.LongType, T.DateType, T.TimestampType, T.TimestampNTZType, T.BooleanType,
+    T.BinaryType, T.DecimalType,
+)  # fmt: skip
 
 
 def scan(
@@ -191,10 +204,39 @@ def with_keys(
     :param key_count: how many rows ``keys`` has at most, if known; few are broadcast.
     """
     right = keys.select(*[column(name).alias(f"__index_k_{name}") for name in names])
-    if key_count is not None and key_count <= _BROADCAST_ROWS:
-        right = F.broadcast(right)
     condition = same_key(rows, right, tree, names, "__index_k_")
+    if key_count is not None and key_count <= broadcast_rows(rows.sparkSession):
+        if _hashable(rows, right, names):
+            right = right.withColumn(_HASH, F.xxhash64(*[column(f"__index_k_{name}") for name in names]))
+            condition = _same_by_hash(rows, right, names)
+        right = F.broadcast(right)
     return rows.join(right, condition, "left_anti" if without else "left_semi")
+
+
+def broadcast_rows(spark: SparkSession) -> int:
+    """How many keys are broadcast at most, by the memory of the driver."""
+    told = str(spark.conf.get("spark.driver.memory", "1g")).strip().lower().removesuffix("b")
+    number, unit = (told[:-1], told[-1]) if told[-1:] in _UNITS else (told, "m")
+    memory = int(number) * _UNITS[unit] if number.isdecimal() else 0
+    return max(_BROADCAST_ROWS, int(memory * _BROADCAST_SHARE) // _KEY_BYTES)
+
+
+def _hashable(left: DataFrame, right: DataFrame, names: Sequence[str]) -> bool:
+    """Whether equal keys of both frames have equal hashes, and a hash is less to compare than the key."""
+    kinds = [(left.schema[name].dataType, right.schema[f"__index_k_{name}"].dataType) for name in names]
+    if any(one != other or not (type(one) in _HASHED or one == T.StringType()) for one, other in kinds):
+        return False
+    return len(kinds) > 1 or not isinstance(kinds[0][0], (*_HASHED[:5], T.BooleanType))
+
+
+def _same_by_hash(left: DataFrame, right: DataFrame, names: Sequence[str]) -> Column:
+    """The condition that keys are equal, null with null, in a form by which Spark joins on the hash alone, a number,
+    which it finds several times as fast, and compares the keys where that is the same."""
+    alike = [F.xxhash64(*[left[f"`{name}`"] for name in names]) == right[_HASH]]
+    for name in names:
+        one, other = left[f"`{name}`"], right[f"`__index_k_{name}`"]
+        alike.append(F.coalesce((one >= other) & (one <= other), one.isNull() & other.isNull()))
+    return reduce(Column.__and__, alike)
 
 
 def _identity(tree: Tree, groups: Sequence[Sequence[DataFile]]) -> tuple[str, ...]:
