@@ -1,0 +1,72 @@
+"""Scan of a table with deltas / the same table compacted.
+
+Deltas of 1 % and of 10 % of the rows spread evenly over all file groups, and of 10 % of the rows in a tenth of the
+groups; each lies directly over the same base files, for the table is restored between them, and all are read as of
+their versions in turn. Every column of every row is read.
+"""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarks.measure import Answer, Case, interleaved
+from benchmarks.report import Report
+from benchmarks.wide_tables import every, files_of, stored, wide_frame, wide_table
+from benchmarks.workplace import workplace
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from spark_apps.table import IndexedTable
+
+_LEAST_ROWS = 1_000_000
+_COMPACTED = "compacted"
+
+
+def run(report: Report, arguments: Namespace) -> None:
+    """Prints one table."""
+    rows = max(arguments.rows, _LEAST_ROWS)
+    with workplace() as (spark, folder):
+        table = wide_table(spark, folder / "table", rows)
+        table.compact()
+        versions = {_COMPACTED: table.version}
+        for name, batch in _batches(spark, table, rows).items():
+            changed = stored(spark, batch, folder / "batch")
+            table.upsert(changed)
+            versions[name] = table.version
+            table.restore(versions[_COMPACTED])
+        cases: dict[str, Case] = {name: _scan(spark, table.uri, version) for name, version in versions.items()}
+        timings = interleaved(cases, 3 if arguments.full else arguments.repeats, warm=2)
+        report.timings(f"Scan of {rows:,} rows with deltas over them", timings, _COMPACTED)
+        for timing in timings[1:]:
+            report.verdict(12, timing.name, timing.median / timings[0].median)
+
+
+def _batches(spark: SparkSession, table: IndexedTable, rows: int) -> dict[str, DataFrame]:
+    """What is upserted: rows of before with another amount."""
+    source = wide_frame(spark, rows)
+    groups = sorted({file.group_key for file in files_of(table)})
+    chosen = groups[:: len(groups) // (len(groups) // 10 + 1)][: len(groups) // 10 + 1]
+    held = [Path(table.uri, file.path) for file in files_of(table) if file.group_key in chosen]
+    narrow = spark.read.parquet(*(f"file://{path}" for path in held))
+    share = max(1, round(narrow.count() * 100 / rows))
+    return {
+        "1 %": every(source, 100),
+        "10 %": every(source, 10),
+        # 10 % of the rows, all in these groups: nearly every row of them, whatever share of the rows they hold.
+        "10 % in a tenth": every(narrow, 100, min(100, round(1000 / share))).select(source.columns),
+    }
+
+
+def _scan(spark: SparkSession, uri: str, version: int) -> Case:
+    from spark_apps.table import IndexedTable
+
+    return partial(_read, IndexedTable.load(spark, uri, version=version))
+
+
+def _read(table: IndexedTable) -> Answer | None:
+    table.read().write.format("noop").mode("overwrite").save()
+    return None
