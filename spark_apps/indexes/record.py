@@ -21,6 +21,7 @@ from spark_apps.indexes.locating import marked
 from spark_apps.indexes.lookup import TooMany, damaged, lookup, ranged
 from spark_apps.mergetree.footers import check_footer
 from spark_apps.mergetree.read import read_files, scan_keys, with_keys
+from spark_apps.mergetree.repeated import countable
 from spark_apps.mergetree.schema import column, resolve, struct_type
 from spark_apps.mergetree.tree import Tree
 from spark_apps.storage.errors import InvalidInput, StorageError, VerificationFailed
