@@ -1,6 +1,7 @@
 """The apps as Spark takes them: one zip for ``--py-files`` and the programs beside it, made from the
 installed package.
 
+Beside each module the zip holds it compiled, for a Python of the version that made it; any other reads the source.
 A bundle is made once for each content, in the user's cache, under the hash of that content; so two versions
 never mix and parallel tasks may make the same one at once.
 """
@@ -8,7 +9,9 @@ never mix and parallel tasks may make the same one at once.
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import io
+import marshal
 import os
 import shutil
 import tempfile
@@ -22,6 +25,10 @@ from spark_apps.storage.errors import EnvironmentMismatch
 _SKIPPED = {"__pycache__"}
 # Zip entries carry a time; one that never changes makes equal content equal bytes.
 _EPOCH = (1980, 1, 1, 0, 0, 0)
+# What begins a compiled module that is valid whatever the time of its source (PEP 552, unchecked).
+_UNCHECKED = importlib.util.MAGIC_NUMBER + (1).to_bytes(4, "little")
+# Later ones write an object according to how many hold it, so that equal modules come out unequal.
+_MARSHAL_VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -88,7 +95,11 @@ def _write(folder: Path, files: list[tuple[str, Path]]) -> None:
         buffer = io.BytesIO()
         with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
             for name, path in files:
-                archive.writestr(zipfile.ZipInfo(name, _EPOCH), path.read_bytes(), zipfile.ZIP_DEFLATED)
+                content = path.read_bytes()
+                archive.writestr(zipfile.ZipInfo(name, _EPOCH), content, zipfile.ZIP_DEFLATED)
+                if path.suffix == ".py":
+                    compiled = zipfile.ZipInfo(f"{name}c", _EPOCH)
+                    archive.writestr(compiled, _compiled(name, content), zipfile.ZIP_DEFLATED)
                 # A program stands beside the zip, so that the folder it is started from, which Python puts
                 # in front of its import path, holds nothing that could be taken for another module.
                 if name.count("/") == 1 and path.suffix == ".py" and _is_program(path):
@@ -103,6 +114,11 @@ def _write(folder: Path, files: list[tuple[str, Path]]) -> None:
             raise
     finally:
         shutil.rmtree(draft, ignore_errors=True)
+
+
+def _compiled(name: str, source: bytes) -> bytes:
+    code = marshal.dumps(compile(source, name, "exec", dont_inherit=True), _MARSHAL_VERSION)
+    return _UNCHECKED + importlib.util.source_hash(source) + code
 
 
 def _is_program(path: Path) -> bool:
