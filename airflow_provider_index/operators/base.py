@@ -97,7 +97,8 @@ class SparkTableOperator(InTransaction, DetachedJobs, TableOperator):
     :param window: epoch of the stop-write window that the work is done in.
     :param transaction: stage the work for a transaction of several tasks instead of committing it, as stage ``stage``,
         made from the stages in ``after`` (:class:`~airflow_provider_index.operators.staged.InTransaction`).
-    :param poll_interval: seconds between two looks at the app; 1, and 5 from the triggerer.
+    :param poll_interval: seconds between two looks at the app; 1, and from the triggerer 5 at most: an app that has run
+        for less than 100 seconds is looked at sooner.
     :param plan_only: return a plan of the work and commit nothing.
     :param runner: what runs the app, over what the Spark connection names.
     :param silent_seconds: after how long without a sign of life an app that is watched on storage is taken for dead.

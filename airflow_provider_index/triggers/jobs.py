@@ -17,7 +17,7 @@ from asgiref.sync import sync_to_async
 
 from airflow_provider_index.hooks.table_store import TableStoreHook
 from airflow_provider_index.submission import JobWatch, Submission, cancel
-from airflow_provider_index.triggers.polling import polled
+from airflow_provider_index.triggers.polling import polled, sooner_at_first
 from spark_apps.job import describe_error
 from spark_apps.storage.errors import LakeIndexError, StorageUnavailable
 from spark_apps.storage.store import ObjectInfo, Store
@@ -32,7 +32,7 @@ class JobTrigger(BaseTrigger):
     Its event is ``{"status": "done" | "dead" | "timeout"}``, or ``{"status": "error", "error": …}``.
 
     :param submission: :class:`~airflow_provider_index.submission.Submission` as a dictionary.
-    :param poll_interval: seconds between two looks.
+    :param poll_interval: seconds between two looks at most; at first it looks every second.
     """
 
     def __init__(self, *, submission: Mapping[str, Any], poll_interval: float) -> None:
@@ -50,8 +50,8 @@ class JobTrigger(BaseTrigger):
     async def run(self) -> AsyncIterator[TriggerEvent]:
         job, watch = self.submission, JobWatch(self.submission)
         look = partial(_look, watch, job.job_id)
-        reached = True
-        async with polled((job.jobs_at, job.table_conn_id), self._open, _list, look, self.poll_interval) as rounds:
+        reached, interval = True, partial(sooner_at_first, self.poll_interval)
+        async with polled((job.jobs_at, job.table_conn_id), self._open, _list, look, interval) as rounds:
             async for found in rounds:
                 if isinstance(found, StorageUnavailable):
                     # It may pass, and there is a deadline.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary
@@ -20,6 +20,9 @@ from spark_apps.storage.errors import LakeIndexError, StorageUnavailable
 # Requests of many tables go out side by side; each table is one request at a time.
 _THREADS = 16
 
+_SOONEST_SECONDS = 1.0
+_SHARE_WAITED = 1 / 20
+
 R = TypeVar("R")
 S = TypeVar("S")
 
@@ -27,7 +30,8 @@ S = TypeVar("S")
 @dataclass(eq=False)
 class _Waiter(Generic[S]):
     look: Callable[[S], Any]
-    interval: float
+    interval: Callable[[float], float]
+    since: float
     answers: asyncio.Queue[Any] = field(default_factory=asyncio.Queue)
 
 
@@ -44,9 +48,11 @@ class Poller(Generic[R, S]):
         self._opened: R | None = None
         self._waiters: list[_Waiter[S]] = []
         self._task: asyncio.Task[None] | None = None
+        self._joined = asyncio.Event()
 
     def join(self, waiter: _Waiter[S]) -> None:
         self._waiters.append(waiter)
+        self._joined.set()
         if self._task is None:
             self._task = asyncio.create_task(self._rounds())
 
@@ -65,8 +71,19 @@ class Poller(Generic[R, S]):
             present = list(self._waiters)
             for waiter, answer in zip(present, await self._round(present), strict=True):
                 waiter.answers.put_nowait(answer)
-            interval = min((waiter.interval for waiter in self._waiters), default=0.0)
-            await asyncio.sleep(max(0.0, interval - (loop.time() - started)))
+            await self._pause(started)
+
+    async def _pause(self, started: float) -> None:
+        """Until the next round is due to one of those who wait. Who joins meanwhile may be in more of a hurry."""
+        loop = asyncio.get_running_loop()
+        while self._waiters:
+            now = loop.time()
+            left = started - now + min(waiter.interval(now - waiter.since) for waiter in self._waiters)
+            if left <= 0:
+                return
+            self._joined.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._joined.wait(), left)
 
     async def _round(self, waiters: list[_Waiter[S]]) -> list[Any]:
         """What each of them found, or the error that he met."""
@@ -101,17 +118,19 @@ async def polled(
     open_: Callable[[], Awaitable[R]],
     ask: Callable[[R], S],
     look: Callable[[S], Any],
-    interval: float,
+    interval: float | Callable[[float], float],
 ) -> AsyncIterator[AsyncIterator[Any]]:
     """Joins the poller of ``key``; what ``look`` finds comes once a round.
 
     :param key: whose look is shared: everything with an equal key asks the same of the same table.
     :param look: is given the shared answer, in a thread, one waiter of the table after the other.
-    :param interval: seconds between two rounds at most; the shortest of those who wait counts.
+    :param interval: seconds between two rounds at most, or what gives them for the seconds waited so far; the shortest
+        of those who wait counts.
     """
-    pollers = _POLLERS.setdefault(asyncio.get_running_loop(), {})
+    loop = asyncio.get_running_loop()
+    pollers = _POLLERS.setdefault(loop, {})
     poller = pollers.setdefault(key, Poller(open_, ask))
-    waiter: _Waiter[S] = _Waiter(look, interval)
+    waiter: _Waiter[S] = _Waiter(look, interval if callable(interval) else lambda _: interval, loop.time())
     poller.join(waiter)
 
     async def answers() -> AsyncIterator[Any]:
@@ -123,6 +142,12 @@ async def polled(
     finally:
         if poller.leave(waiter):
             pollers.pop(key, None)
+
+
+def sooner_at_first(longest: float, waited: float) -> float:
+    """Seconds until the next look at something that is over in seconds or in hours: a twentieth of what was waited, so
+    that nothing is heard of later than by that share of its time; one second at least, ``longest`` at most."""
+    return min(longest, max(_SOONEST_SECONDS, waited * _SHARE_WAITED))
 
 
 def _pool() -> ThreadPoolExecutor:
