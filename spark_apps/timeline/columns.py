@@ -6,6 +6,7 @@ needed to find them (an order by group, an order by the paths' hashes) is made w
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from itertools import repeat
@@ -171,8 +172,9 @@ class Columns:
             tree, partition, group = (
                 _joined(self.table.column(name)).indices.cast(pa.int64()) for name in ("tree", "partition", "group")
             )
-            key = pc.add(pc.multiply(tree, len(self._code_of("partition"))), partition)
-            self._by_group = _ordered(pc.add(pc.multiply(key, len(self._code_of("group"))), group))
+            partitions, groups = (_numbers([len(self._code_of(name))])[0] for name in ("partition", "group"))
+            key = pc.add(pc.multiply(tree, partitions), partition)
+            self._by_group = _ordered(pc.add(pc.multiply(key, groups), group))
         return self._by_group
 
 
@@ -204,9 +206,10 @@ def _view(values: Any) -> memoryview:
 
 
 def _numbers(rows: list[int]) -> Any:
+    """Integers as Arrow sees them. Arrow's own way from a Python value looks for pandas, and so imports it."""
     import pyarrow as pa
 
-    return pa.array(rows, pa.int64())
+    return pa.Array.from_buffers(pa.int64(), len(rows), [None, pa.py_buffer(array("q", rows))])
 
 
 def _decoded(extra: bytes | None) -> dict[str, Any] | None:

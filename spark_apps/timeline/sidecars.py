@@ -45,6 +45,6 @@ def join(store: ObjectStore, commit: Commit) -> Commit:
         raise LogDamaged(f"{commit.sidecar}, listed by version {commit.version}, is not what was written.")
     import pyarrow.parquet as pq
 
-    rows = pq.read_table(io.BytesIO(body)).column("action").to_pylist()
+    rows = pq.ParquetFile(io.BytesIO(body)).read().column("action").to_pylist()
     decoder = msgspec.json.Decoder(AnyAction)
     return msgspec.structs.replace(commit, actions=tuple(decoder.decode(row) for row in rows), sidecar=None)

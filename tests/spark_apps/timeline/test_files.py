@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
+from spark_apps.storage.store import Store
 from spark_apps.timeline import checkpoints
+from spark_apps.timeline.creation import create_table
 from spark_apps.timeline.files import DataFile, FileSet
 from spark_apps.timeline.log import Timeline
+from spark_apps.timeline.model import Field, TableDefinition
 from spark_apps.timeline.state import State
 from tests.simulation import work
 from tests.simulation.reading import check_all
@@ -135,3 +141,24 @@ def test_three_checkpoints_are_kept_and_the_newest_is_used(job: work.Job, world:
     assert found is not None
     assert older is not None
     assert (found.version, older.version) == (5, 4)
+
+
+def test_reading_a_checkpoint_brings_in_neither_pandas_nor_datasets(tmp_path: Path) -> None:
+    definition = TableDefinition("t", (Field("k", "string"),), ("k",))
+    timeline, _ = create_table(Store(tmp_path), definition)
+    state = timeline.head.copy()
+    for number in range(200):
+        state.file_set.add(file(number))
+    checkpoints.write(timeline.store, state)
+    code = f"""
+import sys
+from spark_apps.storage.store import Store
+from spark_apps.timeline.log import Timeline
+head = Timeline.load(Store({str(tmp_path)!r})).head
+print(len(head.files("data")), len(head.files("data", "p=1", "3")))
+print(sorted({{"pandas", "pyarrow.dataset"}} & set(sys.modules)))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=Path(__file__).parents[3], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split("\n")[:2] == ["200 5", "[]"]
