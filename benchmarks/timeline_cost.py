@@ -1,7 +1,8 @@
 """What the log costs: loading a table and committing to it, by number of files and by length of the log.
 
 The files of the tables exist only in the log, which is all that the timeline reads. Times are medians; a commit is a
-whole transaction with one file (begin, write, check, publish), in a process that has the table loaded.
+whole transaction with one file (begin, write, check, publish), in a process that has the table loaded. At last 16
+processes race on one table.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.measure import timed
+from benchmarks.measure import Timing, timed
+from benchmarks.racing import lost, race
 from benchmarks.report import Report
 from spark_apps.storage.store import Store
 from spark_apps.timeline import checkpoints
@@ -37,20 +39,51 @@ FILES = (1_000, 100_000, 1_000_000)
 LOGS = (1_000, 10_000)
 PARTITIONS = 365
 BUCKETS = 64
+WRITERS, EACH = 16, 25
 _COMMITS = 12
+_SIDE_BY_SIDE = 200
+"""So many that large tables write a checkpoint as well, as every 200th commit does."""
 
 
 def run(report: Report, arguments: argparse.Namespace) -> None:
-    """Prints both tables."""
+    """Prints a table a question."""
     repeats = arguments.repeats
+    with tempfile.TemporaryDirectory() as folder:
+        stores = {count: Store(Path(folder, str(count))) for count in FILES}
+        report_by_files(report, stores, repeats)
+        report_side_by_side(report, {count: stores[count] for count in (FILES[0], FILES[-1])})
+    report_by_versions(report, repeats)
+    report_races(report)
+
+
+def report_by_files(report: Report, stores: dict[int, Store], repeats: int) -> None:
     rows = []
-    for count in FILES:
-        with tempfile.TemporaryDirectory() as folder:
-            rows.append((f"{count:,}", *by_files(Store(folder), count, repeats)))
+    for count, store in stores.items():
+        load, *rest = by_files(store, count, repeats)
+        rows.append((f"{count:,}", milliseconds(load), *rest))
     headings = (
         "files", "load ms", "one group ms", "commit ms", "commit, first ms", "compact ms", "checkpoint ms", "MB"
     )  # fmt: skip
     report.table("A table's load and commit time, by its number of files", headings, rows)
+    report.verdict(8, "load", statistics.median(load))
+
+
+def report_side_by_side(report: Report, stores: dict[int, Store]) -> None:
+    """Commits on a small and a large table in turn, checkpoints among them."""
+    timelines = {count: Timeline.load(store) for count, store in stores.items()}
+    seconds: dict[int, list[float]] = {count: [] for count in stores}
+    for number in range(_SIDE_BY_SIDE):
+        for count, timeline in timelines.items():
+            seconds[count].append(timed(lambda: commit(timeline, number)))  # noqa: B023 - called at once
+    small, large = (
+        Timing(f"{count:,} files", tuple(taken), f"mean {statistics.mean(taken) * 1000:.1f} ms")
+        for count, taken in seconds.items()
+    )
+    report.timings("A commit on a small and on a large table, in turn", [small, large], small.name)
+    report.verdict(8, "commit", large.median / small.median)
+
+
+def report_by_versions(report: Report, repeats: int) -> None:
     rows = []
     for length in LOGS:
         with tempfile.TemporaryDirectory() as folder:
@@ -59,8 +92,24 @@ def run(report: Report, arguments: argparse.Namespace) -> None:
     report.table("The same, by the length of the log", headings, rows)
 
 
-def by_files(store: Store, count: int, repeats: int) -> list[str]:
-    """Times of a table whose newest checkpoint holds so many files."""
+def report_races(report: Report) -> None:
+    """Writers of one file group, each a process: as many commits of each, whoever loses a race tries again."""
+    rows = []
+    for writers in (1, 4, WRITERS):
+        with tempfile.TemporaryDirectory() as folder:
+            store = Store(folder)
+            new_table(store)
+            each = EACH * WRITERS // writers
+            told, seconds = race(store, writers, each)
+            missing, rate = lost(store, told, writers * each), len(told) / seconds
+        rows.append((str(writers), str(writers * each), str(missing), f"{rate:.1f}"))
+    report.table("Processes that race on one table", ("writers", "commits", "lost", "commits a second"), rows)
+    report.verdict(8, "lost", missing)
+    report.verdict(8, "rate", rate)
+
+
+def by_files(store: Store, count: int, repeats: int) -> tuple[list[float], *tuple[str, ...]]:
+    """Times of a table whose newest checkpoint holds so many files: those of loading in seconds, others as text."""
     timeline = new_table(store)
     state = timeline.head.copy()
     for partition in range(PARTITIONS):
@@ -77,15 +126,15 @@ def by_files(store: Store, count: int, repeats: int) -> list[str]:
     commits = [timed(lambda n=n: commit(timeline, n)) for n in range(_COMMITS)]
     folds = [timed(lambda n=n: compact(timeline, n)) for n in range(_COMMITS)]
     flat = [timed(lambda: checkpoints.write(store, timeline.head)) for _ in range(min(repeats, 3))]
-    return [
-        milliseconds(load),
+    return (
+        load,
         milliseconds(group),
         milliseconds(commits[1:]),
         milliseconds(commits[:1]),
         milliseconds(folds[1:]),
         milliseconds(flat),
         f"{size / 1e6:.1f}",
-    ]
+    )
 
 
 def by_versions(store: Store, length: int, repeats: int) -> list[str]:
