@@ -10,7 +10,7 @@ from airflow.sdk import BaseOperator
 
 from airflow_provider_index.failures import as_airflow_error, error_told
 from airflow_provider_index.hooks.table_store import TableStoreHook
-from airflow_provider_index.identity import transaction_id, tries_allowed
+from airflow_provider_index.identity import recall, remember, transaction_id, tries_allowed
 from airflow_provider_index.operators.base import TableOperator, epoch_of
 from spark_apps.storage.errors import (
     AlreadyCommitted,
@@ -24,6 +24,8 @@ from spark_apps.timeline.limits import WINDOW_SECONDS
 
 if TYPE_CHECKING:
     from spark_apps.timeline.log import Timeline
+
+_OPENED = "window"
 
 
 class OpenStopWriteWindowOperator(TableOperator):
@@ -39,7 +41,8 @@ class OpenStopWriteWindowOperator(TableOperator):
         commit. ``None`` leaves that to a :class:`~airflow_provider_index.sensors.WritersDrainedSensor`.
 
     Returns ``{"epoch", "holder", "deadline", "last_moment", "partitions"}``; times are seconds since 1970.
-    A retry gets the window that its first try opened.
+    A retry gets the window that its first try opened. After a clear the window is opened anew, and the earlier one, if
+    nobody has closed it, is closed: the work in it was ended by the clear, and cannot commit any more.
     """
 
     template_fields: Sequence[str] = (*TableOperator.template_fields, "partitions", "holder")
@@ -111,6 +114,9 @@ class OpenStopWriteWindowOperator(TableOperator):
 
         ti = context["ti"]
         self._round = tries_allowed(context)
+        self._close_earlier(context)
+        txn_id = transaction_id(context, self.inputs)
+        remember(context, _OPENED, {"round": self._round, "table": self.table, "txn_id": txn_id})
         timeline = self.hook.timeline(self.table)
         window = windows.open_window(
             timeline,
@@ -118,7 +124,7 @@ class OpenStopWriteWindowOperator(TableOperator):
             partitions=self.partitions,
             seconds=self.seconds,
             at_most=self.at_most,
-            txn_id=transaction_id(context, self.inputs),
+            txn_id=txn_id,
         )
         self.log.info("Opened a stop-write window over %s, epoch %s.", window.scope_text, window.epoch)
         if self.drain_seconds is not None:
@@ -128,6 +134,25 @@ class OpenStopWriteWindowOperator(TableOperator):
         # Also under a key of its own, so that `open.output["epoch"]` can be handed on.
         ti.xcom_push(key="epoch", value=window.epoch)
         return {"partitions": None, **built}
+
+    def _close_earlier(self, context: Mapping[str, Any]) -> None:
+        """Closes what this task opened before it was cleared; Airflow clears the task that would have done so, too."""
+        from spark_apps.timeline import windows
+        from spark_apps.timeline.transactions import find_receipt
+
+        kept = recall(context, _OPENED)
+        if not isinstance(kept, Mapping) or kept["round"] == self._round:
+            return
+        timeline = self.hook.timeline(kept["table"])
+        receipt = find_receipt(timeline, kept["txn_id"])
+        if receipt is None or receipt.version not in timeline.head.windows:
+            return
+        try:
+            windows.close(timeline, receipt.version)
+        except WindowNotOpen as error:
+            self.log.info("%s", error.message)
+        else:
+            self.log.info("Closed the window of epoch %s, opened before this task was cleared.", receipt.version)
 
 
 class CloseStopWriteWindowOperator(TableOperator):

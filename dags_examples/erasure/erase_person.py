@@ -36,10 +36,9 @@ with DAG(
 ):
 
     @task
-    def indexes_of(table: str, by_key: bool) -> list[str]:
-        """The table's indexes: those that name rows by key are compacted, the others refreshed."""
-        head = TableStoreHook(HERE["table_conn_id"]).timeline(table).head
-        return [name for name, entry in head.indexes.items() if (entry.definition.addresses == "key") == by_key]
+    def indexes_of(table: str) -> list[str]:
+        """The names of the table's indexes."""
+        return list(TableStoreHook(HERE["table_conn_id"]).timeline(table).head.indexes)
 
     approved = ApprovalOperator(
         task_id="approve",
@@ -48,15 +47,14 @@ with DAG(
     )
     delete = WriteTableOperator(task_id="delete", operation="delete", where="{{ params.where }}", **HERE)
     fold = CompactTableOperator(task_id="fold", mode="full", **HERE)
-    compact = CompactIndexOperator.partial(task_id="fold_indexes", mode="full", **HERE).expand(
-        index=indexes_of.override(task_id="indexes_by_key")(HERE["table"], True)
-    )
-    refresh = IncrementalRefreshOperator.partial(task_id="refresh_indexes", **HERE).expand(
-        index=indexes_of.override(task_id="indexes_by_file")(HERE["table"], False)
-    )
-    # A table may have no index of one of the kinds, whose step is skipped then; after a reject all steps are, this too.
+    indexes = indexes_of(HERE["table"])
+    # First every index gets to know of the rows that went, then its files lose them.
+    refresh = IncrementalRefreshOperator.partial(task_id="refresh_indexes", **HERE).expand(index=indexes)
+    compact = CompactIndexOperator.partial(task_id="fold_indexes", mode="full", **HERE).expand(index=indexes)
+    # The steps of a table without indexes are skipped; after a reject all are, and nothing may be cleaned.
     clean = CleanTableOperator(
         task_id="clean", retain_versions=1, retain_hours=0, trigger_rule="none_failed_min_one_success", **HERE
     )
-    approved >> delete >> fold >> [compact, refresh] >> clean
+    approved >> delete >> fold >> indexes
+    refresh >> compact >> clean
     fold >> clean

@@ -13,11 +13,12 @@ from airflow.sdk.exceptions import TaskDeferred
 
 from airflow_provider_index.operators import EndExpiredWindowsOperator, OpenStopWriteWindowOperator
 from airflow_provider_index.sensors import StopWriteWindowClosedSensor
-from spark_apps.storage.errors import JobFailed, StopWriteWindowOpen
+from spark_apps.storage.errors import FencedOff, JobFailed, StopWriteWindowOpen
 from spark_apps.timeline import windows
 from spark_apps.timeline.log import Timeline
+from spark_apps.timeline.model import Write, table_scope
 from spark_apps.timeline.transactions import begin
-from tests.airflow_provider_index.operators.plain_table import context, make_table
+from tests.airflow_provider_index.operators.plain_table import Memory, context, make_table
 
 
 @pytest.fixture
@@ -68,6 +69,21 @@ def test_given_deferrable_when_another_window_is_open_then_it_waits_in_the_trigg
     windows.close(table, other.epoch)
     assert trigger.look(Timeline.load(table.store)) == {"version": 2}
     assert operator.execute_complete(context("open"), {"status": "done"}, until)["epoch"] == 3
+
+
+def test_given_a_clear_while_its_window_is_open_then_that_is_closed_and_another_opened_and_the_old_work_fenced_off(
+    table: Timeline,
+) -> None:
+    memory = Memory()
+    first = opening(table).execute(context("open", memory=memory))["epoch"]
+    assert opening(table).execute(context("open", memory=memory))["epoch"] == first, "a retry gets the same one"
+    work = begin(Timeline.load(table.store), operation="upsert", txn_id="work", window=first)
+
+    second = opening(table).execute(context("open", tries=1, memory=memory))["epoch"]
+
+    assert second > first and set(table.refresh().windows) == {second}
+    with pytest.raises(FencedOff):
+        work.commit([], writes=[Write(table_scope())])
 
 
 def test_a_writer_waits_for_windows_over_its_partitions_only_and_not_past_their_deadline(table: Timeline) -> None:
