@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Literal
 
 from msgspec.structs import replace
@@ -124,8 +125,11 @@ def held(table: TableDefinition, definition: IndexDefinition) -> tuple[str, ...]
 def schema_of(definition: IndexDefinition) -> T.StructType:
     """The merged schema: columns of all entry files."""
     text = definition.properties.get(SCHEMA, "")
-    if not text:
-        return T.StructType([])
+    return _struct(text) if text else T.StructType([])
+
+
+@lru_cache(maxsize=256)
+def _struct(text: str) -> T.StructType:
     struct = parse_type(text)
     if not isinstance(struct, T.StructType):
         raise InvalidSchema(f"The index property {SCHEMA!r} is {text!r}, not a list of columns.", hint="Leave it out.")

@@ -25,7 +25,7 @@ from spark_apps.mergetree.intact import check_intact
 from spark_apps.mergetree.pages import Pages, damaged_pages
 from spark_apps.mergetree.placing import single_target
 from spark_apps.mergetree.read import read_files
-from spark_apps.mergetree.schema import column, struct_type
+from spark_apps.mergetree.schema import chosen, column, quote, struct_type
 from spark_apps.mergetree.tree import GROUP_ID, Snapshot, Tree
 from spark_apps.mergetree.write import stage_rows
 from spark_apps.timeline.files import DataFile
@@ -162,7 +162,10 @@ def read_entries(
         rows = read_files(context.snapshot, tree, some, read)
         if filtered:
             rows = _of_lineages(rows, only, without or ())
-        parts.append(rows.select(*[_present(name, wanted, types) for name in columns]))
+        if read != list(columns):
+            made = wanted == list(columns)
+            rows = chosen(rows, wanted) if made else rows.select(*[_present(name, wanted, types) for name in columns])
+        parts.append(rows)
     return reduce(DataFrame.unionAll, parts)
 
 
@@ -175,8 +178,8 @@ def _present(name: str, there: Sequence[str], types: T.StructType) -> Column:
 def _of_lineages(rows: DataFrame, only: Collection[int] | None, without: Collection[int]) -> DataFrame:
     lineages = sorted(without if only is None else only)
     if len(lineages) <= _LISTED:
-        listed = F.col(LINEAGE).isin(lineages) if lineages else F.lit(False)
-        return rows.where(~listed if only is None else listed)
+        listed = f"{quote(LINEAGE)} IN ({', '.join(map(str, lineages)) or 'NULL'})"
+        return rows.where(f"NOT {listed}" if only is None else listed)
     known = inline(rows.sparkSession, [(lineage,) for lineage in lineages], "__index_l bigint")
     how = "left_anti" if only is None else "left_semi"
     return rows.join(F.broadcast(known), F.col(LINEAGE) == F.col("__index_l"), how)

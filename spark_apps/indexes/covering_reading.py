@@ -18,15 +18,14 @@ from spark_apps.indexes.covering_definition import has_lineage, ratio, schema_of
 from spark_apps.indexes.covering_entries import (
     check_pages,
     check_readable,
-    columns_of,
-    entry_tree,
     read_entries,
     stages_of,
 )
+from spark_apps.indexes.covering_ranges import left, stored, told
 from spark_apps.indexes.handler import CannotPrune, IndexContext, Question, Substitute
 from spark_apps.indexes.lineage import LINEAGE, Coverage, entry_files
-from spark_apps.indexes.shares import share
 from spark_apps.layout.hashing import bucket_id
+from spark_apps.layout.types import parse_type
 from spark_apps.mergetree.schema import struct_type
 from spark_apps.timeline.files import DataFile, GroupKey, lowest_plain
 from spark_apps.timeline.model import DATA_TREE
@@ -51,6 +50,7 @@ def substitute(
     files = [file for file in entry_files(index_files) if stages & stages_of(file)]
     files = _of_buckets(context, question, files)
     check_readable(context, files)
+    files, size = _left(context, question, files, needed)
     lineages = frozenset(usable)
 
     def rows(names: Sequence[str]) -> DataFrame:
@@ -58,7 +58,6 @@ def substitute(
 
     # Of a keyed table the key is read too where deltas lie over a file.
     key = context.table.record_key if context.table.source is None else ()
-    size = sum(_bytes(context, file, needed) for file in files)
     return Substitute(lineages, rows, len(files), size, lambda: check_pages(context, files, {*needed, *key}))
 
 
@@ -152,10 +151,19 @@ def _of_buckets(context: IndexContext, question: Question | None, files: list[Da
     return [file for file in files if file.group in buckets]
 
 
-def _bytes(context: IndexContext, file: DataFile, needed: Collection[str]) -> int:
-    """What a query reads of an entry file."""
-    schema = entry_tree(context, columns_of(file), schema_of(context.definition)).schema
-    return round(file.bytes * share(schema, {*needed, LINEAGE}))
+def _left(
+    context: IndexContext, question: Question | None, files: list[DataFile], needed: Collection[str]
+) -> tuple[list[DataFile], int]:
+    """The entry files that the predicate does not rule out by their min and max, and the bytes read of them, about."""
+    table, indexed = struct_type(context.table.fields), context.definition.columns
+    kinds = {name: parse_type(table[name].dataType.simpleString()) for name in indexed}
+    kept, size = [], 0.0
+    for file, footer in zip(files, told(context.snapshot, files, kinds), strict=True):
+        part = left(question, footer, indexed[0])
+        if part:
+            kept.append(file)
+            size += part * stored(footer, {*needed, LINEAGE})
+    return kept, round(size)
 
 
 def _rows(

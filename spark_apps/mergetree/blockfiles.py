@@ -129,13 +129,15 @@ class BlockFile:
         return not int96 and all(one is not None and _is_recent(one) for one in found)
 
 
-def read_footers(snapshot: Snapshot, files: Sequence[DataFile]) -> list[BlockFile]:
+def read_footers(snapshot: Snapshot, files: Sequence[DataFile], *, own: bool = False) -> list[BlockFile]:
     """The footers of those files that have blocks, in their order.
 
+    :param own: they are files of an index, and so Parquet, whatever the table's are.
     :raises StorageError: naming a file whose footer cannot be read.
     """
     options = store_options(snapshot)
-    wanted = [(file, found) for file in files if (found := block_format(snapshot, file)) is not None]
+    forms: list[BlockFormat | None] = ["parquet" if own else block_format(snapshot, file) for file in files]
+    wanted = [(file, form) for file, form in zip(files, forms, strict=True) if form is not None]
 
     def read(one: tuple[DataFile, BlockFormat]) -> BlockFile:
         return _read(one[0], one[1], snapshot.store.spark_path(one[0].path), options)

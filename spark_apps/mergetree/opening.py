@@ -24,6 +24,8 @@ _GLOB = re.compile(r"([\[\]{}*?\\])")
 
 _LISTING = threading.Lock()
 _LISTING_SETTING = "spark.sql.sources.parallelPartitionDiscovery.threshold"
+_LISTED = 32
+"""Up to so many files Spark looks itself, unless it was told otherwise; asking and telling it takes as long."""
 
 
 def literal(paths: Iterable[str]) -> list[str]:
@@ -38,7 +40,7 @@ def listed_here(spark: SparkSession, paths: Sequence[str]) -> Iterator[None]:
 
     On an object store, where every look is a call of many milliseconds, the job is worth its while.
     """
-    if not paths or not paths[0].startswith("file:"):
+    if len(paths) <= _LISTED or not paths[0].startswith("file:"):
         yield
         return
     conf = spark.conf

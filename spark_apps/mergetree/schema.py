@@ -63,6 +63,14 @@ def column(name: str) -> Column:
     return F.col(quote(name))
 
 
+def chosen(rows: DataFrame, names: Iterable[str]) -> DataFrame:
+    """Rows with the columns of these names, whatever characters they hold.
+
+    One text a column: an expression made in Python takes a dozen calls to the JVM each, which a short query would feel.
+    """
+    return rows.selectExpr(*map(quote, names))
+
+
 def table_fields(schema: T.StructType | str, required: Sequence[str]) -> tuple[Field, ...]:
     """The fields of a table from a StructType or a DDL string; the columns in ``required`` take no null.
 

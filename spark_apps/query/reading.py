@@ -22,7 +22,7 @@ from spark_apps.indexes.lineage import LINEAGE
 from spark_apps.layout.types import parse_type
 from spark_apps.mergetree.blocks import read_blocks
 from spark_apps.mergetree.read import empty, read_files, scan, with_keys
-from spark_apps.mergetree.schema import column, quote, resolve
+from spark_apps.mergetree.schema import chosen, column, quote, resolve
 from spark_apps.mergetree.tree import GROUP_ID, Snapshot
 from spark_apps.query.blocks import choose_blocks
 from spark_apps.query.checking import check_predicate
@@ -53,7 +53,7 @@ def read_rows(snapshot: Snapshot, where: str | None = None, columns: Sequence[st
         except PySparkException:
             check_predicate(snapshot, where)  # says it in our words, if it is the predicate that Spark refuses
             raise
-    return rows.select(*map(column, names))
+    return rows if needed == list(names) else chosen(rows, names)
 
 
 def _needed(plan: ReadPlan) -> list[str]:
@@ -80,7 +80,7 @@ def _scans(plan: ReadPlan, names: Sequence[str]) -> list[DataFrame]:
     if keyed:
         shown = list(dict.fromkeys([*names, *tree.key]))
         rows = scan(snapshot, tree, keyed, shown).where(_one_of(snapshot, keys))
-        parts.append(rows.select(*map(column, names)))
+        parts.append(rows if shown == list(names) else chosen(rows, names))
     return parts
 
 
@@ -93,14 +93,14 @@ def _substituted(plan: ReadPlan, found: Substitute, names: Sequence[str]) -> Dat
     # Keys are unique in their file group only: the file under a delta stands for the group on both sides.
     deltas = [changed(file, group=str(lineage)) for lineage, files in over.items() for file in files]
     if not deltas:
-        return found.rows(names).select(*map(column, names))
+        return found.rows(names)
     shown = list(dict.fromkeys([*names, *tree.key]))
     rows = found.rows([*shown, LINEAGE])
     rows = rows.select(*map(column, shown), F.col(LINEAGE).cast("string").alias(GROUP_ID))
     keys = read_files(snapshot, tree, deltas, [*tree.key, GROUP_ID])
     count = sum(file.rows for file in deltas)
     left = with_keys(rows, keys, tree, [*tree.key, GROUP_ID], count, without=True)
-    return left.select(*map(column, names))
+    return chosen(left, names)
 
 
 def _one_of(snapshot: Snapshot, keys: set[tuple[Any, ...]]) -> Column:
