@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import importlib
 import sys
+import time
 import traceback
 from pathlib import Path
 
+from benchmarks.kept import gather, keep
 from benchmarks.report import Report
 
 QUESTIONS = {
@@ -43,9 +45,14 @@ def main() -> int:
     parser.add_argument("--rows", type=int, help=f"rows of a table; {QUICK_ROWS:,}, in full {FULL_ROWS:,}")
     parser.add_argument("--repeats", type=int, default=5, help="counted rounds of what is quick")
     parser.add_argument("--page", type=Path, help="write the figures and their pictures here too")
+    parser.add_argument("--gather", action="store_true", help="measure nothing: the page of what was last measured")
     arguments = parser.parse_args()
     arguments.rows = arguments.rows or (FULL_ROWS if arguments.full else QUICK_ROWS)
-    report, failed = Report(), []
+    report, failed = Report(), list[str]()
+    if arguments.gather:
+        gather(arguments.only or every, report)
+        report.write(arguments.page or Path("benchmarks/RESULTS.md"))
+        return 0
     for name in arguments.only or (every if arguments.full else QUESTIONS):
         if not ask(name, every[name], report, arguments):
             failed.append(name)
@@ -59,10 +66,13 @@ def main() -> int:
 def ask(name: str, module: str, report: Report, arguments: argparse.Namespace) -> bool:
     """One question; what it raised is told on the page, so that the others are still answered."""
     try:
+        begun, before = time.perf_counter(), len(report.verdicts)
         question = importlib.import_module(module)
-        text = (question.__doc__ or name).strip()
-        report.chapter(*_title(text))
+        report.chapter(*_title((question.__doc__ or name).strip()))
         question.run(report, arguments)
+        report.say(f"This measurement took {time.perf_counter() - begun:.0f} s.")
+        asked = f"{'full, ' if arguments.full else ''}{arguments.rows:,} rows, {arguments.repeats} repeats"
+        keep(name, asked, report, report.verdicts[before:])
     except Exception:  # noqa: BLE001 - the others are still asked, and the exit status tells
         traceback.print_exc()
         report.say(f"This measurement did not come to its end: {traceback.format_exc().strip().splitlines()[-1]}")

@@ -17,7 +17,7 @@ _WIDE = 30  # the longest case over the shortest, from which a logarithmic axis 
 class Curves:
     """Points of lines by name, and what the axes are."""
 
-    points: Mapping[str, Sequence[tuple[float, float]]]
+    points: Mapping[str, tuple[tuple[float, float], ...]]
     x: str
     y: str
 

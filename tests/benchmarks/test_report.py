@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from benchmarks import kept
 from benchmarks.measure import Answer, Timing, interleaved
 from benchmarks.report import Report
 from benchmarks.targets import TARGETS, Verdict
@@ -69,6 +70,23 @@ def test_what_was_said_stands_where_it_was_said(tmp_path: Path) -> None:
     places = [page.index(text) for text in order]
     assert places == sorted(places)
     assert (tmp_path / "plots" / "second.svg").read_text().startswith("<?xml")
+
+
+def test_a_page_gathered_from_questions_measured_one_by_one_is_that_of_one_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept, "_FOLDER", tmp_path)
+    told = report()
+    told.chapter("A question")
+    told.timings("Cases", [Timing("ours", (1.0, 2.0), "a note", 7, {"rows": 3}), Timing("theirs", (2.0,))], "theirs")
+    told.curves("Growing", {"ours": [(10, 1.0), (100, 9.0)]}, "rows", "seconds")
+    verdict = told.verdict(1, "record", 1.05)
+    kept.keep("one", "3 rows", told, [verdict])
+    found = report()
+    kept.gather(["none", "one"], found)
+    assert found.verdicts == [verdict]
+    assert found.chapters[0].parts[1:] == told.chapters[0].parts
+    assert "3 rows" in str(found.chapters[0].parts[0])
 
 
 def test_cases_run_in_turn_and_are_counted_with_the_seconds_that_they_tell() -> None:
