@@ -49,13 +49,15 @@ def told(snapshot: Snapshot, files: Sequence[DataFile], indexed: Mapping[str, Co
     :raises StorageError: naming a file whose footer cannot be read.
     """
     keys = [(snapshot.store.uri, file.path, identity_of(snapshot, file.path)) for file in files]
-    fresh = [number for number, key in enumerate(keys) if key not in _told]
-    if len(_told) > _MOST_REMEMBERED:
-        _told.clear()
-    footers = read_footers(snapshot, [files[number] for number in fresh], own=True)
-    read = {number: _of(footer, indexed) for number, footer in zip(fresh, footers, strict=True)}
-    _told.update({keys[number]: found for number, found in read.items()})
-    return [read[number] if number in read else _told[key] for number, key in enumerate(keys)]
+    known = {key: found for key in keys if (found := _told.get(key)) is not None}
+    fresh = {key: file for key, file in zip(keys, files, strict=True) if key not in known}
+    if fresh:
+        footers = read_footers(snapshot, list(fresh.values()), own=True)
+        known.update({key: _of(footer, indexed) for key, footer in zip(fresh, footers, strict=True)})
+        if len(_told) > _MOST_REMEMBERED:
+            _told.clear()
+        _told.update({key: known[key] for key in fresh})
+    return [known[key] for key in keys]
 
 
 def _of(footer: BlockFile, indexed: Mapping[str, ColumnType]) -> Told:

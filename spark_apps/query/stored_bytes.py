@@ -8,7 +8,7 @@ import logging
 from collections.abc import Collection, Sequence
 
 from spark_apps.indexes.shares import share
-from spark_apps.mergetree.blockfiles import read_footers
+from spark_apps.mergetree.blockfiles import BlockFile, read_footers
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.storage.errors import StorageError
 from spark_apps.timeline.files import DataFile
@@ -30,7 +30,7 @@ def part(snapshot: Snapshot, files: Sequence[DataFile], columns: Collection[str]
     source = snapshot.table.source
     if source is not None and source.format in _BY_LINE:
         return 1.0
-    footers = [found for found in _columns(snapshot, files[:: max(1, len(files) // _SAMPLED)][:_SAMPLED]) if found]
+    footers = _columns(snapshot, files[:: max(1, len(files) // _SAMPLED)][:_SAMPLED])
     if not footers:
         return share(snapshot.data.schema, set(columns))
     wanted = {snapshot.data.stored(name).lower() for name in columns}
@@ -39,19 +39,26 @@ def part(snapshot: Snapshot, files: Sequence[DataFile], columns: Collection[str]
 
 
 def _columns(snapshot: Snapshot, files: Sequence[DataFile]) -> list[dict[str, int]]:
-    keys = [(snapshot.store.uri, file.path, file.bytes) for file in files]
-    fresh = [file for key, file in zip(keys, files, strict=True) if key not in _told]
-    if len(_told) > _MOST_REMEMBERED:
-        _told.clear()
+    known = [_told.get(_key(snapshot, file)) for file in files]
+    fresh = [file for file, found in zip(files, known, strict=True) if found is None]
+    if not fresh:
+        return [found for found in known if found]
     try:
-        footers = read_footers(snapshot, fresh) if fresh else []
+        footers = read_footers(snapshot, fresh)
     except StorageError as error:
         logger.debug("Footers could not be read for an estimate: %s", error)
         return []  # what reads the rows will say what is wrong, if it matters
-    found = {
-        footer.file.path: {name.lower(): footer.bytes([name]) for name in footer.schema.names}
-        for footer in footers
-        if footer.format == "parquet"
-    }
-    _told.update({(snapshot.store.uri, file.path, file.bytes): found.get(file.path, {}) for file in fresh})
-    return [_told[key] for key in keys]
+    read = {footer.file.path: _by_column(footer) for footer in footers}
+    if len(_told) > _MOST_REMEMBERED:
+        _told.clear()
+    _told.update({_key(snapshot, file): read.get(file.path, {}) for file in fresh})
+    return [found for found in (*known, *read.values()) if found]
+
+
+def _key(snapshot: Snapshot, file: DataFile) -> tuple[str, str, int]:
+    return snapshot.store.uri, file.path, file.bytes
+
+
+def _by_column(footer: BlockFile) -> dict[str, int]:
+    names = footer.schema.names if footer.format == "parquet" else []
+    return {name.lower(): footer.bytes([name]) for name in names if names.count(name) == 1}
