@@ -26,16 +26,15 @@ if TYPE_CHECKING:
     from spark_apps.table import IndexedTable
     from spark_apps.timeline.files import DataFile
 
-_LEAST_ROWS = 1_000_000
 _TOUCHED = MONTHS // 4
 
 
 def run(report: Report, arguments: Namespace) -> None:
     """Prints one table each for compaction and rescale."""
-    rows = max(arguments.rows, _LEAST_ROWS)
+    rows = arguments.rows
     with workplace() as (spark, folder):
         bench = _Bench(spark, folder, rows)
-        repeats = 3 if arguments.full else min(arguments.repeats, 3)
+        repeats = 3 if arguments.full else arguments.repeats
         cases: dict[str, dict[str, Case]] = {
             "compaction": {"floor": bench.floor, "compaction": bench.compact},
             "rescale": {"floor": bench.floor_of_rescale, "rescale": bench.rescale},

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from spark_apps.table import IndexedTable
 
-_LEAST_ROWS = 1_000_000
 _BY_KEY = ("record", "secondary", "lazy")
 _EVERY = (*KINDS, "lazy")
 """``lazy``: a secondary index whose tombstones come at compaction."""
@@ -32,8 +31,8 @@ _EVERY = (*KINDS, "lazy")
 
 def run(report: Report, arguments: Namespace) -> None:
     """Prints a table a size and shape."""
-    rows = max(arguments.rows, _LEAST_ROWS)
-    repeats = 3 if arguments.full else 2
+    rows = arguments.rows
+    repeats = 3
     with workplace() as (spark, folder):
         large = _Sized(spark, folder / "large", rows)
         small = _Sized(spark, folder / "small", rows // 10)

@@ -33,7 +33,7 @@ _BROADCAST_ROWS = 300_000
 """Up to so many keys are broadcast whatever Spark thinks of their size: it does not know how few rows a
 footer states."""
 
-_BROADCAST_SHARE, _KEY_BYTES = 0.2, 160
+_BROADCAST_SHARE, _KEY_BYTES = 0.1, 160
 """More keys, if they take no more than this share of the driver's memory, in which they pass; a key takes about so many
 bytes there."""
 

@@ -10,12 +10,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import types as T
 
 from spark_apps.mergetree import write
 from spark_apps.mergetree.placing import Target
 from spark_apps.mergetree.read import read_files, with_keys
 from spark_apps.mergetree.repeated import count_repeated
-from spark_apps.mergetree.schema import parse_type
 from spark_apps.mergetree.tree import GROUP_ID, Snapshot, Tree
 from spark_apps.mergetree.write import stage_rows
 from spark_apps.storage.errors import InvalidInput
@@ -26,7 +26,8 @@ from spark_apps.timeline.state import State
 from tests.spark_apps.frames import frame
 
 DDL = "p string, k int, n string"
-TREE = Tree("data", parse_type(DDL), ("k", "n"), ("k",), partition_by=("p",))
+SCHEMA = T.StructType().add("p", "string").add("k", "int").add("n", "string")
+TREE = Tree("data", SCHEMA, ("k", "n"), ("k",), partition_by=("p",))
 TARGETS = (Target("p=a", ("a",), 3), Target("p=__HIVE_DEFAULT_PARTITION__", (None,), 2), Target("p=c", ("c",), 4))
 # Nothing is of p=a, so the first tasks have no rows.
 ROWS: list[tuple[Any, ...]] = [(None if k % 2 else "c", k, None if k % 5 == 0 else f"n{k % 3}") for k in range(40)]
