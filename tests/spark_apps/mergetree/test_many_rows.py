@@ -26,7 +26,7 @@ from spark_apps.timeline.state import State
 from tests.spark_apps.frames import frame
 
 DDL = "p string, k int, n string"
-SCHEMA = T.StructType().add("p", "string").add("k", "int").add("n", "string")
+SCHEMA = T.StructType().add("p", "string").add("k", "integer").add("n", "string")
 TREE = Tree("data", SCHEMA, ("k", "n"), ("k",), partition_by=("p",))
 TARGETS = (Target("p=a", ("a",), 3), Target("p=__HIVE_DEFAULT_PARTITION__", (None,), 2), Target("p=c", ("c",), 4))
 # Nothing is of p=a, so the first tasks have no rows.
