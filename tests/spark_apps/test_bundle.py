@@ -35,16 +35,32 @@ def test_it_holds_all_programs_and_the_package_can_be_imported_from_it(tmp_path:
     bundle = make_bundle(tmp_path)
 
     assert all(bundle.program(name).exists() for name in PROGRAMS)
-    code = "import spark_apps.timeline.log as m; print(m.__file__)"
+    assert imported_from(bundle.archive, tmp_path)
+
+
+def test_its_modules_are_compiled_and_a_python_of_another_version_reads_the_source(tmp_path: Path) -> None:
+    archive = make_bundle(tmp_path).archive
+    foreign = tmp_path / "foreign.zip"
+    with zipfile.ZipFile(archive) as whole, zipfile.ZipFile(foreign, "w") as other:
+        for name in whole.namelist():
+            content = whole.read(name)
+            other.writestr(name, b"\x00\x00\r\n" + content[4:] if name.endswith(".pyc") else content)
+
+    assert imported_from(archive, tmp_path).endswith("spark_apps/timeline/log.pyc")
+    assert imported_from(foreign, tmp_path).endswith("spark_apps/timeline/log.py")
+
+
+def imported_from(archive: Path, folder: Path) -> str:
     done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={"PYTHONPATH": str(bundle.archive)},
+        [sys.executable, "-c", "import spark_apps.timeline.log as m; print(m.__file__)"],
+        env={"PYTHONPATH": str(archive)},
         capture_output=True,
         text=True,
         check=True,
-        cwd=tmp_path,
+        cwd=folder,
     )
-    assert done.stdout.startswith(str(bundle.archive))
+    assert done.stdout.startswith(str(archive))
+    return done.stdout.strip()
 
 
 def test_it_is_made_once_even_by_many_at_a_time(tmp_path: Path) -> None:
