@@ -20,7 +20,7 @@ RUNS = 5
 CONF = {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.sql.shuffle.partitions": "2"}
 
 
-def refreshes(settings: SparkSettings, folder: Path) -> list[tuple[float, float]]:
+def refreshes(settings: SparkSettings, folder: Path, runs: int = RUNS) -> list[tuple[float, float]]:
     """Wall and processor seconds of this machine's own processes, for each of some refreshes after an upsert."""
     folder.mkdir()
     table = folder / "table"
@@ -29,7 +29,7 @@ def refreshes(settings: SparkSettings, folder: Path) -> list[tuple[float, float]
     jobs.run(settings, "build_index", table, index)
     jobs.run(settings, "refresh_index", table, {"name": "by_city"})
     found = []
-    for n in range(1, RUNS + 1):
+    for n in range(1, runs + 1):
         rows = jobs.write_rows(folder / f"{n}.parquet", range(n, 1000, 50), n + 1)
         jobs.run(settings, "write_table", table, jobs.upsert(rows))
         found.append(timed(lambda: jobs.run(settings, "refresh_index", table, {"name": "by_city"})))

@@ -1,0 +1,140 @@
+"""What an index task costs beside Spark: on a real Airflow against a task that does nothing, and over Spark Connect.
+
+On Airflow a deferrable refresh that has nothing to do, in turn with a deferrable task that does nothing and with the
+start of an empty Spark app; what is left of the first is ours: two starts of Python code, the job's folder, the look
+of the trigger. Over Spark Connect a small refresh from its submission to its answer, in a session of its own on a
+server that is warm.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from argparse import Namespace
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+
+from airflow_provider_index.runners.settings import SparkSettings
+from airflow_provider_index.testing import LocalAirflow
+from airflow_provider_index.testing.client import AirflowClient
+from benchmarks.measure import Timing
+from benchmarks.report import Report
+from spark_apps import environment
+from tests.spark.clusters import connect_server
+from tests.spark.measure import refreshes
+
+CONF = {
+    "spark.ui.enabled": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.shuffle.partitions": "2",
+}
+DAGS = """
+from datetime import UTC, datetime
+
+from airflow.providers.standard.triggers.temporal import DateTimeTrigger
+from airflow.sdk import DAG, BaseOperator
+
+from airflow_provider_index.operators import BuildIndexOperator, IncrementalRefreshOperator, WriteTableOperator
+
+
+class Nothing(BaseOperator):
+    def execute(self, context):
+        self.defer(trigger=DateTimeTrigger(moment=datetime.now(UTC)), method_name="done")
+
+    def done(self, context, event):
+        return None
+
+
+with DAG("nothing", schedule=None):
+    Nothing(task_id="nothing")
+with DAG("refresh", schedule=None):
+    IncrementalRefreshOperator(task_id="refresh", table="db.people", index="by_city", deferrable=True)
+with DAG("prepare", schedule=None):
+    create = {"schema": "id bigint, city string", "record_key": ["id"], "buckets": 2}
+    rows = "SELECT id, concat('city ', id % 50) AS city FROM range(1000)"
+    WriteTableOperator(task_id="write", table="db.people", sql=rows, create=create) >> BuildIndexOperator(
+        task_id="build", table="db.people", index="by_city", kind="secondary", columns=["city"]
+    )
+"""
+EMPTY_APP = """
+import sys, time
+from pyspark.sql import SparkSession
+SparkSession.builder.appName("empty").getOrCreate()
+print("ready", time.time(), flush=True)
+"""
+
+
+def run(report: Report, arguments: Namespace) -> None:
+    """Prints a table a question."""
+    repeats = max(5, arguments.repeats) if arguments.full else 3
+    with tempfile.TemporaryDirectory(prefix="benchmarks-", ignore_cleanup_errors=True) as name:
+        report_tasks(report, Path(name), repeats)
+        report_connect(report, Path(name) / "connect", repeats)
+
+
+def report_tasks(report: Report, folder: Path, repeats: int) -> None:
+    """Runs of DAGs of one task, from the start of the run to its end."""
+    dags = folder / "dags"
+    dags.mkdir()
+    (dags / "tasks.py").write_text(DAGS)
+    connections = {
+        "index_table_store_default": {"conn_type": "index_table_store", "extra": {"warehouse": str(folder / "lake")}},
+        "spark_default": {"conn_type": "spark", "host": "local[2]", "extra": {"conf": CONF, "driver-memory": "1g"}},
+    }
+    kinds = ("index task", "empty task", "empty app")
+    seconds: dict[str, list[float]] = {kind: [] for kind in kinds}
+    with LocalAirflow(dags, connections=connections, parallelism=2) as airflow:
+        airflow.client.wait_for_dags("nothing", "refresh", "prepare")
+        airflow.client.run("prepare")
+        _run(airflow.client, "nothing")
+        for _ in range(repeats):
+            taken = (_run(airflow.client, "refresh"), _run(airflow.client, "nothing"), _start_of_spark(folder))
+            for kind, each in zip(kinds, taken, strict=True):
+                seconds[kind].append(each)
+    beyond = [task - nothing - app for task, nothing, app in zip(*seconds.values(), strict=True)]
+    timings = [Timing(kind, tuple(each)) for kind, each in seconds.items()]
+    report.timings("A deferrable task on a local Airflow", [*timings, Timing("beyond both", tuple(beyond))])
+    report.verdict(10, "task", statistics.median(beyond))
+
+
+def report_connect(report: Report, folder: Path, repeats: int) -> None:
+    """Refreshes after small upserts, over a server that other sessions have used before."""
+    folder.mkdir()
+    with connect_server(folder / "server") as server:
+        found = refreshes(SparkSettings(master=server.address), folder / "tables", repeats)
+    wall, used = zip(*found, strict=True)
+    note = f"{statistics.median(used):.1f} s of processors outside the server"
+    timing = Timing("small refresh, new session", wall, note)
+    report.timings("A small refresh over Spark Connect, from its submission to its answer", [timing])
+    report.verdict(10, "refresh", timing.median)
+
+
+def _run(client: AirflowClient, dag: str) -> float:
+    done = client.run(dag)
+    told = client.get(f"dags/{dag}/dagRuns/{done.run_id}")
+    begun, ended = (datetime.fromisoformat(told[name]) for name in ("start_date", "end_date"))
+    return (ended - begun).total_seconds()
+
+
+def _start_of_spark(folder: Path) -> float:
+    """From the start of ``spark-submit`` to a session, with the settings of the tasks' own."""
+    app = folder / "empty.py"
+    app.write_text(EMPTY_APP)
+    settings = [part for key, value in CONF.items() for part in ("--conf", f"{key}={value}")]
+    submit = str(environment.spark_home() / "bin" / "spark-submit")
+    command = [submit, "--master", "local[2]", "--driver-memory", "1g", *settings, str(app)]
+    begun = time.time()
+    done = subprocess.run(command, env=_surroundings(), capture_output=True, text=True, check=True)
+    [ready] = [line for line in done.stdout.splitlines() if line.startswith("ready ")]
+    return float(ready.split()[1]) - begun
+
+
+def _surroundings() -> Mapping[str, str]:
+    own = {"JAVA_HOME": str(environment.java_home()), "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    return {**os.environ, **own, "PYSPARK_DRIVER_PYTHON": sys.executable}
