@@ -25,6 +25,9 @@ from spark_apps.timeline.jobs import JobFolder, list_jobs
 
 Listing = tuple[Store, dict[str, dict[str, ObjectInfo]]]
 
+_ENDING: set[asyncio.Future[None]] = set()
+"""Jobs that are being ended: the event loop alone would not keep them."""
+
 
 class JobTrigger(BaseTrigger):
     """Fires once, when a job has ended, is taken for dead, or its time is over.
@@ -73,6 +76,13 @@ class JobTrigger(BaseTrigger):
 
     async def on_kill(self) -> None:
         """Ends this job, and no other of its task: the next try may have begun already."""
+        # A triggerer cancels again, each second, what is not over yet, and would break this off in silence.
+        ending = asyncio.ensure_future(self._end())
+        _ENDING.add(ending)
+        ending.add_done_callback(_ENDING.discard)
+        await asyncio.shield(ending)
+
+    async def _end(self) -> None:
         job, hook = self.submission, TableStoreHook(self.submission.table_conn_id)
         options = await sync_to_async(lambda: hook.storage_options)()
         try:

@@ -182,6 +182,30 @@ def test_given_two_tries_at_work_when_the_first_ones_trigger_is_killed_then_only
     attempts[1].commit(())
 
 
+def test_given_a_kill_that_is_broken_off_when_it_has_begun_then_the_job_is_ended_all_the_same(
+    timeline: Timeline, tmp_path: Path
+) -> None:
+    """As a triggerer does that finds the trigger still there a second after it was told to go."""
+    job = JobFolder(timeline.store, "x.1.aaaa")
+    job.want()
+    attempt = begin(timeline, operation="upsert", txn_id="x")
+    job.hold(HeldAttempt(timeline.store.uri, "x", attempt.attempt))
+
+    async def broken_off() -> None:
+        killing = asyncio.ensure_future(trigger(tmp_path / "t", job.job_id).on_kill())
+        await asyncio.sleep(0)
+        killing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await killing
+        for _ in range(200):
+            if timeline.refresh().is_aborted("x", attempt.attempt):
+                return
+            await asyncio.sleep(0.05)
+
+    asyncio.run(broken_off())
+    assert job.cancelled() is not None and timeline.refresh().is_aborted("x", attempt.attempt)
+
+
 def test_given_sensors_on_one_table_when_they_wait_together_then_each_hears_what_it_waits_for(
     timeline: Timeline, tmp_path: Path
 ) -> None:
