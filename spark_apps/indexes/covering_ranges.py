@@ -8,8 +8,8 @@ plan to compare with what the table's files would cost.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from spark_apps.indexes.handler import Question
@@ -26,17 +26,8 @@ _HALVINGS = 7
 _MOST_REMEMBERED = 20_000
 
 
-@dataclass(frozen=True)
-class Told:
-    """What the footer of an entry file says.
-
-    :param ranges: of each row group, the ranges of the indexed columns that it tells.
-    :param bytes: of each column, as stored.
-    """
-
-    ranges: tuple[Mapping[str, Range], ...]
-    bytes: Mapping[str, int]
-
+Told = tuple[Mapping[str, Range], ...]
+"""What the footer of an entry file says of each row group: the ranges of the indexed columns that it tells."""
 
 _told: dict[tuple[str, str, Identity | None], Told] = {}
 
@@ -66,7 +57,7 @@ def _of(footer: BlockFile, indexed: Mapping[str, ColumnType]) -> Told:
     for block in range(footer.blocks):
         found = {name: range_of(footer.statistics(block, name), kind) for name, kind in usable.items()}
         ranges.append({name: held for name, held in found.items() if held is not None})
-    return Told(tuple(ranges), {name: footer.bytes([name]) for name in footer.schema.names})
+    return tuple(ranges)
 
 
 def left(question: Question | None, told: Told, first: str) -> float:
@@ -74,15 +65,10 @@ def left(question: Question | None, told: Told, first: str) -> float:
 
     :param first: the first of the indexed columns, by which the file is sorted before all.
     """
-    if question is None or not told.ranges:
+    if question is None or not told:
         return 1.0
-    parts = [_part(question, ranges, first) for ranges in told.ranges]
+    parts = [_part(question, ranges, first) for ranges in told]
     return sum(parts) / len(parts)
-
-
-def stored(told: Told, columns: Collection[str]) -> int:
-    """The bytes of some columns in a file."""
-    return sum(told.bytes.get(name, 0) for name in columns)
 
 
 def _part(question: Question, ranges: Mapping[str, Range], first: str) -> float:

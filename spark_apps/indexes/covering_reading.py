@@ -18,12 +18,15 @@ from spark_apps.indexes.covering_definition import has_lineage, ratio, schema_of
 from spark_apps.indexes.covering_entries import (
     check_pages,
     check_readable,
+    columns_of,
+    entry_tree,
     read_entries,
     stages_of,
 )
-from spark_apps.indexes.covering_ranges import left, stored, told
+from spark_apps.indexes.covering_ranges import left, told
 from spark_apps.indexes.handler import CannotPrune, IndexContext, Question, Substitute
 from spark_apps.indexes.lineage import LINEAGE, Coverage, entry_files
+from spark_apps.indexes.shares import share
 from spark_apps.layout.hashing import bucket_id
 from spark_apps.layout.types import parse_type
 from spark_apps.mergetree.schema import struct_type
@@ -162,7 +165,9 @@ def _left(
         part = left(question, footer, indexed[0])
         if part:
             kept.append(file)
-            size += part * stored(footer, {*needed, LINEAGE})
+            schema = entry_tree(context, columns_of(file), schema_of(context.definition)).schema
+            # By types, as the table's files are counted that it is compared with.
+            size += part * file.bytes * share(schema, {*needed, LINEAGE})
     return kept, round(size)
 
 

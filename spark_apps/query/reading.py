@@ -93,7 +93,7 @@ def _substituted(plan: ReadPlan, found: Substitute, names: Sequence[str]) -> Dat
     # Keys are unique in their file group only: the file under a delta stands for the group on both sides.
     deltas = [changed(file, group=str(lineage)) for lineage, files in over.items() for file in files]
     if not deltas:
-        return found.rows(names)
+        return chosen(found.rows(names), names)
     shown = list(dict.fromkeys([*names, *tree.key]))
     rows = found.rows([*shown, LINEAGE])
     rows = rows.select(*map(column, shown), F.col(LINEAGE).cast("string").alias(GROUP_ID))

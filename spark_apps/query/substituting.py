@@ -11,17 +11,20 @@ from dataclasses import dataclass
 
 from spark_apps.indexes.handler import CannotPrune, IndexContext, IndexHandler, Substitute
 from spark_apps.indexes.registry import available
+from spark_apps.indexes.shares import share
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.query.costs import KEY_BYTES
 from spark_apps.query.planning import IndexUse, NotUsed, ReadPlan, plan_read, unreadable
 from spark_apps.query.question import PredicateQuestion
-from spark_apps.query.stored_bytes import part
 from spark_apps.storage.errors import StorageError
 from spark_apps.timeline.files import DataFile, GroupKey
 from spark_apps.timeline.state import IndexEntry
 
 _BLOCK_BYTES = 32 * 1024 * 1024
 """What a block of a file holds, about."""
+
+_BY_LINE = ("json", "csv", "text", "xml", "avro")
+"""Formats that are read whole, whatever columns are wanted."""
 
 
 def plan_rows(snapshot: Snapshot, where: str | None, columns: Sequence[str]) -> ReadPlan:
@@ -103,15 +106,22 @@ def _left(plan: ReadPlan) -> dict[GroupKey, list[DataFile]]:
 
 def _cost(plan: ReadPlan, left: dict[GroupKey, list[DataFile]], needed: Iterable[str], lineages: frozenset[int]) -> int:
     """The bytes that the query would read of data files, about."""
-    told = [(group, file) for group, files in left.items() for file in files if file.lineage in lineages]
-    share = part(plan.snapshot, [file for _, file in told], set(needed))
-    return round(sum(_bytes(plan, group, file, share) for group, file in told))
+    source = plan.snapshot.table.source
+    part = 1.0
+    if source is None or source.format not in _BY_LINE:
+        part = share(plan.snapshot.data.schema, set(needed))
+    total = 0.0
+    for group, files in left.items():
+        for file in files:
+            if file.lineage in lineages:
+                total += _bytes(plan, group, file, part)
+    return round(total)
 
 
-def _bytes(plan: ReadPlan, group: GroupKey, file: DataFile, share: float) -> float:
-    size, keys, blocks = file.bytes * share, plan.groups[group], plan.blocks.get(file.lineage)
+def _bytes(plan: ReadPlan, group: GroupKey, file: DataFile, part: float) -> float:
+    size, keys, blocks = file.bytes * part, plan.groups[group], plan.blocks.get(file.lineage)
     if keys is not None:
         size = min(size, KEY_BYTES * len(keys))
     if blocks is not None:
-        size = min(size, _BLOCK_BYTES * len(blocks) * share)
+        size = min(size, _BLOCK_BYTES * len(blocks) * part)
     return size

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from spark_apps.indexes.covering_ranges import Told, left
+from spark_apps.indexes.covering_ranges import left
 from spark_apps.indexes.ranges import Range
 from spark_apps.query.predicates import parse_predicate
 from spark_apps.query.question import PredicateQuestion
@@ -18,7 +18,7 @@ TYPES = {"n": "bigint", "d": "date", "p": "decimal(10,2)", "s": "string", "other
 
 def part(where: str, first: str, *ranges: Range) -> float:
     question = PredicateQuestion(parse_predicate(where, TYPES))
-    return left(question, Told(tuple({first: held} for held in ranges), {}), first)
+    return left(question, tuple({first: held} for held in ranges), first)
 
 
 @pytest.mark.parametrize(
@@ -57,6 +57,6 @@ def test_each_row_group_counts_by_itself() -> None:
 
 def test_a_row_group_that_tells_nothing_may_hold_anything() -> None:
     question = PredicateQuestion(parse_predicate("n = 5", TYPES))
-    assert left(question, Told(({},), {}), "n") == 1.0
-    assert left(question, Told((), {}), "n") == 1.0
-    assert left(None, Told(({"n": Range(0, 9)},), {}), "n") == 1.0
+    assert left(question, ({},), "n") == 1.0
+    assert left(question, (), "n") == 1.0
+    assert left(None, ({"n": Range(0, 9)},), "n") == 1.0
