@@ -29,6 +29,7 @@ LIBRARIES = {
     "google-re2": "re2",
     "lark": "lark",
     "msgspec": "msgspec",
+    "numpy": "numpy",
     "obstore": "obstore",
     "pyarrow": "pyarrow",
     "sqlglot": "sqlglot",

@@ -1,32 +1,39 @@
-"""Looks few keys up in a merge tree on the driver: only the shards, row groups and columns that can hold them are read.
+"""Looks keys up in a merge tree on the driver: only the shards, row groups, pages and columns that can hold them are
+read.
 
-A Spark job costs more than all of this for a handful of keys. Every file is checked against what the log says of it
-(size, rows) and its pages against their checksums, so that a damaged file is found and never taken for an empty answer.
+A Spark job costs more than all of this for a handful of keys, and for many where the index is not large. All of it
+works on whole columns; Python objects are made for those alone who ask for them (:func:`lookup`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+import os
+from collections.abc import Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+from spark_apps.indexes.entry_files import EntryFile, damaged, ranged
 from spark_apps.indexes.handler import PARTITION, Key
-from spark_apps.indexes.ranges import value_of
-from spark_apps.layout.hashing import bucket_id
-from spark_apps.layout.types import parse_type
-from spark_apps.mergetree.footers import check_footer
+from spark_apps.indexes.matching import Wanted, arrow_type, as_arrow, as_keys, kinds_of, last_of_each, uniform
+from spark_apps.layout.hashing import DEFAULT_HASH, bucket_id
+from spark_apps.layout.hashing_arrays import buckets_of_columns
 from spark_apps.mergetree.tree import DELETED, GROUP_ID, Snapshot, Tree
-from spark_apps.storage.errors import LakeIndexError, StorageError
-from spark_apps.storage.ranged import RangedFile
-from spark_apps.storage.store import ObjectStore
-from spark_apps.timeline.files import DataFile
-from spark_apps.timeline.model import AddFile
+
+__all__ = ["Found", "FoundTable", "TooMany", "damaged", "lookup", "lookup_table", "ranged", "shards_of"]
 
 _MOST_ROWS = 4_000_000
 """So many rows, in row groups that can hold the keys, are read on the driver at most."""
 
 _MOST_FOUND = 100_000
-"""So many entries become Python objects at most: a second's work, by which time Spark has them too."""
+"""So many entries become Python objects at most: by then Spark has them too."""
+
+_THREADED_ROWS = 200_000
+# Row groups are read by so many at most, which bounds the memory that a thread needs.
+_MOST_GROUPS = 16
+_THREADS = 8
+# Below this numpy's many small steps take longer than a call for each key.
+_HASHED_SINGLY = 64
 
 Place = tuple[str, str | None]
 """Partition and, where no hash of the key tells it, file group of a row."""
@@ -45,6 +52,15 @@ class Found:
     bytes: int
 
 
+@dataclass(frozen=True)
+class FoundTable:
+    """The entries of the keys as an Arrow table with the tree's columns. ``files`` and ``bytes`` were read for it."""
+
+    table: Any
+    files: int
+    bytes: int
+
+
 def shards_of(tree: Tree, keys: Collection[Key], shards: int) -> dict[str, list[Key]]:
     """Shard -> the keys that it can hold."""
     types = [tree.field(name).dataType.simpleString() for name in tree.hash_fields]
@@ -59,150 +75,111 @@ def lookup(snapshot: Snapshot, tree: Tree, keys: Collection[Key], shards: int) -
 
     :raises TooMany: :raises StorageError: if a file is missing or damaged.
     """
+    found = lookup_table(snapshot, tree, as_arrow(tree, keys), shards, _MOST_ROWS, _MOST_FOUND)
+    key = as_keys(found.table, tree, tree.key)
+    partitions = found.table.column(PARTITION).to_pylist()
+    groups: Sequence[str | None] = [None] * len(partitions)
+    if GROUP_ID in found.table.column_names:
+        groups = found.table.column(GROUP_ID).to_pylist()
+    places = zip(partitions, groups, strict=True)
+    return Found(list(zip(key, places, strict=True)), found.files, found.bytes)
+
+
+def lookup_table(
+    snapshot: Snapshot,
+    tree: Tree,
+    keys: Any,
+    shards: int,
+    most_rows: int | None = None,
+    most_found: int | None = None,
+) -> FoundTable:
+    """The live entries of a tree whose ``hash_fields`` have one of the given values.
+
+    :param keys: an Arrow table with the columns ``tree.hash_fields``, of types that can be cast to theirs.
+    :param most_rows: so many rows at most are in row groups that can hold the keys.
+    :param most_found: so many entries at most are found.
+    :raises TooMany: if they are more. :raises StorageError: if a file is missing or damaged.
+    """
+    import pyarrow as pa
+
     groups = snapshot.groups(tree.name)
-    entries: list[tuple[Key, Place]] = []
-    files = read = rows = 0
-    for shard, wanted in shards_of(tree, keys, shards).items():
-        newest: dict[Key, Place | None] = {}
-        for file in groups.get(("", shard), ()):
-            reader = _Reader(snapshot.store, tree, file, wanted)
-            rows += reader.rows
-            if rows > _MOST_ROWS:
-                raise TooMany
-            newest.update(reader.entries())
-            if len(entries) + len(newest) > _MOST_FOUND:
-                raise TooMany
-            files, read = files + 1, read + reader.bytes
-        entries.extend((key, place) for key, place in newest.items() if place is not None)
-    return Found(entries, files, read)
-
-
-class _Reader:
-    """One file of a tree, and the row groups of it that can hold some keys."""
-
-    def __init__(self, store: ObjectStore, tree: Tree, file: DataFile, keys: Sequence[Key]) -> None:
-        import pyarrow as pa
-
-        self._tree = tree
-        self._file = file
-        self._keys = frozenset(keys)
-        self._types = [parse_type(tree.field(name).dataType.simpleString()) for name in tree.key]
-        try:
-            self._bytes = ranged(store, file)
-            self._parquet = self._open()
-            self._groups = [n for n in range(self._parquet.num_row_groups) if self._can_hold(n)]
-        except (pa.ArrowException, OSError, StorageError) as error:
-            raise damaged(file.path, error) from error
-
-    def _open(self) -> Any:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        check_footer(self._bytes, self._file.extra)
-        parquet = pq.ParquetFile(
-            pa.PythonFile(self._bytes, mode="r"),
-            pre_buffer=False,
-            page_checksum_verification=True,
-            coerce_int96_timestamp_unit="us",
-        )
-        if parquet.metadata.num_rows != self._file.rows:
-            raise pa.ArrowInvalid(f"it has {parquet.metadata.num_rows} rows, the log says {self._file.rows}")
-        return parquet
-
-    @property
-    def bytes(self) -> int:
-        return self._bytes.fetched
-
-    @property
-    def rows(self) -> int:
-        return sum(self._parquet.metadata.row_group(n).num_rows for n in self._groups)
-
-    def entries(self) -> Iterator[tuple[Key, Place | None]]:
-        """(key columns, place) of the rows with one of the keys; no place for a tombstone."""
-        import pyarrow as pa
-
-        if not self._groups:
-            return
-        names = list(dict.fromkeys([*self._tree.key, *self._tree.columns]))
-        if self._file.kind == "delta":
-            names.append(DELETED)
-        try:
-            stored = [self._tree.stored(name) for name in names]
-            table = self._parquet.read_row_groups(self._groups, columns=stored, use_threads=False)
-            rows = self._matching(table.select(stored).rename_columns(names))
-        except (pa.ArrowException, OSError, StorageError) as error:
-            raise damaged(self._file.path, error) from error
-        prefix = len(self._tree.hash_fields)
-        partition = names.index(PARTITION)
-        group = names.index(GROUP_ID) if GROUP_ID in names else None
-        gone = names.index(DELETED) if DELETED in names else None
-        for row in rows:
-            key = tuple(value_of(value, kind) for value, kind in zip(row[: len(self._types)], self._types, strict=True))
-            if key[:prefix] in self._keys:
-                place = (row[partition], None if group is None else row[group])
-                yield key, None if gone is not None and row[gone] else place
-
-    def _matching(self, table: Any) -> Iterator[tuple[Any, ...]]:
-        """Rows each of whose looked-up columns has some value of the keys: all that are wanted, and few others."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        for place, name in enumerate(self._tree.hash_fields):
-            held = table.column(name)
-            values = pa.array(list({key[place] for key in self._keys}), type=held.type)
-            table = table.filter(pc.is_in(held, value_set=values))
-        if table.num_rows > _MOST_FOUND:
+    tables, rows = [_nothing(tree)], 0
+    files: list[EntryFile] = []
+    for shard, some in _by_shard(tree, keys, shards).items():
+        wanted = Wanted(tree, some)
+        opened = [EntryFile(snapshot, tree, file, wanted) for file in groups.get(("", shard), ())]
+        files += opened
+        rows += sum(file.rows_in(group) for file in opened for group in file.groups)
+        if most_rows is not None and rows > most_rows:
             raise TooMany
-        return zip(*(table.column(name).to_pylist() for name in table.column_names), strict=True)
-
-    def _can_hold(self, number: int) -> bool:
-        group = self._parquet.metadata.row_group(number)
-        ranges = []
-        for name in self._tree.hash_fields:
-            place = self._parquet.schema_arrow.get_field_index(self._tree.stored(name))
-            ranges.append(_Range.of(group.column(place).statistics))
-        return any(all(held.can_hold(value) for held, value in zip(ranges, key, strict=True)) for key in self._keys)
+        parts = [part for part in _read(opened) if part is not None]
+        if parts:
+            tables.append(_newest(tree, parts, len(opened)))
+        if most_found is not None and sum(len(table) for table in tables) > most_found:
+            raise TooMany
+    return FoundTable(pa.concat_tables(tables), len(files), sum(file.bytes for file in files))
 
 
-@dataclass(frozen=True)
-class _Range:
-    """What the statistics of a column chunk say; without them it can hold anything."""
-
-    known: bool
-    low: Any = None
-    high: Any = None
-    nulls: bool = True
-
-    @classmethod
-    def of(cls, statistics: Any) -> _Range:
-        if statistics is None:
-            return cls(False)
-        nulls = not statistics.has_null_count or statistics.null_count > 0
-        if not statistics.has_min_max:
-            return cls(False, nulls=nulls)
-        return cls(True, statistics.min, statistics.max, nulls)
-
-    def can_hold(self, value: Any) -> bool:
-        if value is None:
-            return self.nulls
-        if not self.known:
-            return True
-        try:
-            return bool(self.low <= value <= self.high)
-        except TypeError:  # statistics in another form than the values, as for times without a zone
-            return True
+def _read(files: Sequence[EntryFile]) -> list[Any]:
+    """The rows with a key in the row groups that can hold one, in merge order."""
+    rows = sum(file.rows_in(group) for file in files for group in file.groups)
+    threads = min(_THREADS, os.cpu_count() or 1) if rows >= _THREADED_ROWS else 1
+    jobs = [
+        (file, file.groups[n : n + step])
+        for file in files
+        for step in [max(1, min(_MOST_GROUPS, -(-len(file.groups) // (2 * threads))))]
+        for n in range(0, len(file.groups), step)
+    ]
+    if threads == 1 or len(jobs) < 2:
+        return [file.rows(groups) for file, groups in jobs]
+    with ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(lambda job: job[0].rows(job[1]), jobs))
 
 
-def ranged(store: ObjectStore, file: DataFile | AddFile) -> RangedFile:
-    """A file of an index, read by ranges."""
-    return RangedFile(lambda start, end: store.get_range(file.path, start, end), file.bytes)
+def _newest(tree: Tree, parts: Sequence[Any], files: int) -> Any:
+    """Of each key the entry that was written last, unless that is a tombstone; parts are given in merge order."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    table = pa.concat_tables(parts, promote_options="default") if len(parts) > 1 else parts[0]
+    if files > 1 and len(parts) > 1:
+        table = table.take(last_of_each([table.column(name).combine_chunks() for name in tree.key]))
+    if DELETED in table.column_names:
+        table = table.filter(pc.invert(pc.fill_null(table.column(DELETED), False)))
+    return table.select(_columns(tree))
 
 
-def damaged(path: str, error: Exception) -> StorageError:
-    """The error that says that a file of an index cannot be used."""
-    reason = error.message if isinstance(error, LakeIndexError) else str(error).strip().split("\n")[0]
-    return StorageError(
-        f"The index file {path} cannot be read: {reason}.",
-        outcome="The rows are not affected.",
-        hint="Rebuild the index: refresh_index(name, mode='full').",
+def _columns(tree: Tree) -> list[str]:
+    return list(dict.fromkeys([*tree.key, *tree.columns]))
+
+
+def _nothing(tree: Tree) -> Any:
+    import pyarrow as pa
+
+    names = _columns(tree)
+    return pa.table(
+        [pa.array([], arrow_type(kind)) for kind in kinds_of(tree, names)],
+        names=names,
     )
+
+
+def _by_shard(tree: Tree, keys: Any, shards: int) -> dict[str, Any]:
+    """Shard -> the rows of an Arrow table of keys that it can hold."""
+    import numpy as np
+
+    if not len(keys):
+        return {}
+    if shards == 1:
+        return {"0": keys}
+    kinds = kinds_of(tree, tree.hash_fields)
+    columns = [uniform(keys.column(name), kind) for name, kind in zip(tree.hash_fields, kinds, strict=True)]
+    found = None
+    if tree.hash_function == DEFAULT_HASH and len(keys) > _HASHED_SINGLY:
+        found = buckets_of_columns(columns, kinds, shards)
+    if found is None:
+        types = [kind.text for kind in kinds]
+        singly = as_keys(keys.select(tree.hash_fields), tree, tree.hash_fields)
+        found = np.array([bucket_id(key, shards, tree.hash_function, types) for key in singly])
+    order = np.argsort(found, kind="stable")
+    bounds = np.flatnonzero(np.diff(found[order])) + 1
+    return {str(found[places[0]]): keys.take(places) for places in np.split(order, bounds)}

@@ -71,6 +71,10 @@ class RangedFile(io.RawIOBase):
             self._tail = self._read(self._size - size, self._size)
         return self._tail[-size:] if size else b""
 
+    def range(self, start: int, end: int) -> bytes:
+        """Bytes ``start`` to ``end`` (exclusive), wherever the file is being read."""
+        return self._read(start, end)
+
     def readinto(self, buffer: Any) -> int:
         data = self.read(len(buffer))
         buffer[: len(data)] = data
