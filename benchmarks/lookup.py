@@ -1,9 +1,10 @@
 """Keys looked up in process.
 
 Ours asks a record index for the partitions of the keys, with the snapshot of the table loaded, without a Spark job;
-each call reads the files of the index again, and keeps nothing of them. Peers hold the same keys and partitions in
-files sorted by key, and give these rows. Keys are asked for at random, other ones in each round, and are in memory in
-the form that each likes best. All files are in the system's cache. Parquet is written with Snappy, as the index is.
+each call reads the pages of the index again, and keeps nothing of them but parsed footers. Peers hold the same keys and
+partitions in files sorted by key, and give these rows. Keys are asked for at random, other ones in each round, and are
+in memory in the form that each likes best. All files are in the system's cache. Parquet is written with Snappy, as the
+index is.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from benchmarks.report import Report
 from benchmarks.workplace import workplace
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import SparkSession
 
     from spark_apps import IndexedTable
@@ -66,7 +68,8 @@ class _Bench:
         self.keys = data.keys(random.Random(7).sample(range(rows), SETS * self.many))
         source = data.wide(rows)
         self.table = _table(spark, source, folder)
-        pq.write_table(pa.table({"id": self.keys}), folder / "keys.parquet")
+        self.arrow = pa.array(self.keys)
+        pq.write_table(pa.table({"id": self.arrow}), folder / "keys.parquet")
         self.peers: dict[str, Peer] = {}
         copies = [_copied("ours", "a record index; its files are those of the index alone", self._own_weight())]
         for name, peer in peers.items():
@@ -119,10 +122,10 @@ class _Bench:
 
     def _many(self, turn: int) -> Answer:
         first = turn % SETS * self.many
-        return _ours(self.table, self.keys[first : first + self.many])
+        return _ours(self.table, self.arrow[first : first + self.many])
 
     def _one(self, turn: int) -> Answer:
-        return _ours(self.table, [self.keys[turn % len(self.keys)]])
+        return _ours(self.table, self.arrow[turn % len(self.keys) :][:1])
 
     def _judge(self, what: str, timings: Sequence[Timing], seconds: float) -> None:
         ours, *others = timings
@@ -148,17 +151,12 @@ def _table(spark: SparkSession, source: Path, folder: Path) -> IndexedTable:
     return table
 
 
-def _ours(table: IndexedTable, keys: Sequence[str]) -> Answer:
-    """The partitions of keys, by the record index, as writers ask for them."""
-    from spark_apps.indexes.handler import IndexContext
-    from spark_apps.indexes.record import RecordHandler
-
-    context = IndexContext(table.snapshot, table.snapshot.state.index("by_id").definition, "")
-    asked = [(key,) for key in keys]
+def _ours(table: IndexedTable, keys: pa.Array) -> Answer:
+    """The partitions of keys, by the record index, as Arrow."""
     found: list[Any] = []
     forget_peak()
-    seconds = timed(lambda: found.append(RecordHandler().places(context, asked)))
-    return _checked(Answer({"rows": len(found[0] or ())}, seconds, peak()), len(keys))
+    seconds = timed(lambda: found.append(table.lookup(keys)))
+    return _checked(Answer({"rows": len(found[0])}, seconds, peak()), len(keys))
 
 
 def _next(ask: Any, turns: Any) -> Answer:

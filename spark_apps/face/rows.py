@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from spark_apps.actions.overwrite import Drop, DropPartitions, InsertOverwrite
 from spark_apps.actions.write import Delete, Insert, Upsert
@@ -89,6 +89,21 @@ class RowsFace(Face):
             return read_rows(self.snapshot, None, columns)
         with judged_by_spark(self.snapshot, where):
             return read_rows(self.snapshot, where, columns)
+
+    def lookup(self, keys: Any, index: str | None = None) -> Any:
+        """Where the rows with some record keys live, told by a record index without a Spark job.
+
+        :param keys: an Arrow array (of a key of one column), an Arrow table whose columns are those of the key, or
+            Python values: one each, or tuples.
+        :param index: name of a record index; the only one if not given.
+        :returns: an Arrow table of the keys found, once each, in no order: the key columns and ``__index_partition``;
+            ``__index_group`` too where no hash of the key tells a row's file group.
+        :raises InvalidInput: if there is no such index, or it does not cover all rows. :raises InvalidSchema: if a key
+            is not one. :raises StorageError: if a file of the index is missing or damaged.
+        """
+        from spark_apps.indexes.asking import look_up
+
+        return look_up(self.snapshot, keys, index)
 
     def locate(self, where: str, count: bool = False) -> list[LocatedFile]:
         """The files that can hold rows which satisfy a predicate, found by the indexes: which files hold this person.
