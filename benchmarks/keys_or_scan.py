@@ -46,11 +46,12 @@ def compare(report: Report, spark: SparkSession, folder: Path, rows: int, repeat
         for name, values in columns.items():
             where = f"{name} IN ({', '.join(repr(value) for value in values[:count])})"
             told = table.explain(where).index_used or "none"
-            timings = interleaved(_cases(table, where), repeats if count < 10_000 else max(1, repeats // 2))
+            timings = interleaved(cases(table, where), repeats if count < 10_000 else max(1, repeats // 2))
             report.timings(f"{count:,} values of {name} among {rows:,} rows; read uses: {told}", timings, "scan")
 
 
-def _cases(table: Any, where: str) -> dict[str, Case]:
+def cases(table: Any, where: str) -> dict[str, Case]:
+    """Reading by the index whatever it costs, by a scan, and as ``read`` chooses."""
     from spark_apps.mergetree.read import scan
 
     snapshot = table.snapshot
