@@ -13,7 +13,7 @@ from typing import Any
 
 from spark_apps.actions.partitions import rules_of
 from spark_apps.layout.rules import DEFAULT_ENGINE, BucketRules, Expressions, HashingConfig, parse_expressions
-from spark_apps.storage.errors import InvalidInput, InvalidRule
+from spark_apps.storage.errors import InvalidInput, InvalidRule, LogDamaged
 from spark_apps.timeline import model
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.state import PartitionEntry, State
@@ -89,6 +89,7 @@ class NewRules(RuleChange):
     add: Expressions | None = None
 
     def applied_to(self, state: State) -> Change:
+        _configs(state)
         now = rules_of(state)
         rules = self._rules(now.newest).check(partition_types(state.table))
         if rules.says_as(now.newest):
@@ -127,7 +128,7 @@ class Rollback(RuleChange):
         self._before: dict[str, PartitionEntry] | None = None
 
     def applied_to(self, state: State) -> Change:
-        known = [entry.instant for entry in state.configs]
+        known = [entry.instant for entry in _configs(state)]
         if self._instant is None:
             self._instant = known[-1]
         if self._instant not in known:
@@ -160,6 +161,20 @@ class Rollback(RuleChange):
         return self._before
 
 
+def _configs(state: State) -> list[model.HashingConfig]:
+    """The configs in force, oldest first; a table with buckets has one from its first commit on.
+
+    :raises LogDamaged: if there is none: the log was not written by this package, or not by it alone.
+    """
+    if not state.configs:
+        raise LogDamaged(
+            f"The log has no bucket rules as of version {state.version}: no commit of it has a hashing config.",
+            hint="The commit that creates a table puts one beside it (PutHashingConfig). Write the table anew with "
+            "IndexedTable.create, or add the config to that commit.",
+        )
+    return state.configs
+
+
 def partition_types(table: model.TableDefinition) -> dict[str, str]:
     """Partition column -> its Spark type."""
     types = {field.name: field.type for field in table.fields}
@@ -184,7 +199,7 @@ def check_agrees(state: State, given: Mapping[str, Any]) -> None:
                 hint="It is fixed when a table is made, since rows are found by it: leave it out here.",
             )
     if table.bucketed and not _rules_agree(state, given):
-        newest = state.configs[-1]
+        newest = _configs(state)[-1]
         told = f"{given.get('bucket_expressions') or 'none'} ({given.get('bucket_rule') or DEFAULT_ENGINE})"
         raise InvalidRule(
             f"The table has the bucket rules {newest.expressions or 'none'} ({newest.rule}) and {newest.default} "
@@ -199,7 +214,8 @@ def _plain(value: str | Iterable[str]) -> str | list[str]:
 
 def _rules_agree(state: State, given: Mapping[str, Any]) -> bool:
     expressions, engine, count = (given.get(name) for name in ("bucket_expressions", "bucket_rule", "buckets"))
-    for entry in (state.configs[0], state.configs[-1]):
+    configs = _configs(state)
+    for entry in (configs[0], configs[-1]):
         known = HashingConfig.of([entry]).newest
         default = known.default if count is None else count
         if expressions is None and engine is None:
