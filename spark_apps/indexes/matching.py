@@ -145,17 +145,28 @@ class Wanted:
 
         assert self.sorted is not None
         found = [np.empty(0, np.int64)]
-        number = 0
-        few = len(self) < len(pages)
-        wanted = set() if not few else {n for values in self.sorted.values() for key in values for n in _of(pages, key)}
-        for number, page in enumerate(pages):
-            if few and number not in wanted:
-                continue
+        for page in [pages[number] for number in self._pages(pages)]:
             values = page.values
             keys = self.sorted.get(values.dtype.itemsize if values.dtype.kind == "S" else 0)
             if keys is not None:
                 found.append(page.first + self._search(values, keys))
         return np.concatenate(found)
+
+    def _pages(self, pages: Sequence[Page]) -> Sequence[int]:
+        """The pages that can hold a key, ascending; all of them where it is not worth finding out."""
+        import numpy as np
+
+        assert self.sorted is not None
+        if len(self) >= 8 * len(pages):
+            return range(len(pages))
+        if 4 * len(self) < len(pages):
+            return sorted({n for keys in self.sorted.values() for key in keys for n in _of(pages, key)})
+        first = np.array([page.first_value for page in pages])
+        held = np.zeros(len(pages), bool)
+        for keys in self.sorted.values():
+            low = np.searchsorted(keys, first)
+            held |= np.append(np.searchsorted(keys, first[1:], "right"), len(keys)) > low
+        return np.flatnonzero(held).tolist()
 
     def _search(self, values: Any, keys: Any) -> Any:
         import numpy as np

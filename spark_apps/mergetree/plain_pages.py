@@ -130,7 +130,7 @@ class Page:
                 wanted = 4 + int.from_bytes(begin[:4], "little")
                 begin = snappy_begin(self.stored, wanted)
                 if len(begin) >= wanted:
-                    return bytes(begin[4:wanted])
+                    return bytes(begin[4:wanted]).rstrip(b"\0")  # as numpy gives it
         return self.values[0]
 
 
