@@ -17,6 +17,8 @@ from typing import Any
 _DATA_PAGE = 0
 _PLAIN = 0
 _CODECS = {"SNAPPY": "snappy", "ZSTD": "zstd", "GZIP": "gzip", "BROTLI": "brotli"}
+# Of a page without nulls: the levels' own length, one run of them, and the length of the first value.
+_LEVELS_AND_LENGTH = 14
 _INTEGERS = {"INT32": "<i4", "INT64": "<i8"}
 
 
@@ -93,6 +95,13 @@ class Page:
     stored: memoryview
 
     @cached_property
+    def _intact(self) -> memoryview:
+        """The stored bytes, once they were held against their checksum."""
+        if self.crc is not None and zlib.crc32(self.stored) != self.crc & 0xFFFFFFFF:
+            raise OSError("could not verify page integrity, CRC checksum verification failed")
+        return self.stored
+
+    @cached_property
     def values(self) -> Any:
         """The values as a numpy array: integers, or bytes (``S…``) that all have the same length.
 
@@ -101,11 +110,9 @@ class Page:
         import numpy as np
         import pyarrow as pa
 
-        if self.crc is not None and zlib.crc32(self.stored) != self.crc & 0xFFFFFFFF:
-            raise OSError("could not verify page integrity, CRC checksum verification failed")
-        data: Any = self.stored
+        data: Any = self._intact
         if self.chunk.codec != "UNCOMPRESSED":
-            data = _codec(self.chunk.codec).decompress(pa.py_buffer(self.stored), self.size)
+            data = _codec(self.chunk.codec).decompress(pa.py_buffer(data), self.size)
         raw = np.frombuffer(data, np.uint8)
         if self.chunk.optional:
             raw = raw[_levels(raw, self.rows) :]
@@ -123,14 +130,19 @@ class Page:
 
     @property
     def first_value(self) -> Any:
-        """The first of the values, where it can be had without the others."""
-        if self.chunk.codec == "SNAPPY" and not self.chunk.optional and "values" not in self.__dict__:
-            begin = snappy_begin(self.stored, 4)
-            if self.chunk.physical == "BYTE_ARRAY" and len(begin) >= 4:
-                wanted = 4 + int.from_bytes(begin[:4], "little")
-                begin = snappy_begin(self.stored, wanted)
-                if len(begin) >= wanted:
-                    return bytes(begin[4:wanted]).rstrip(b"\0")  # as numpy gives it
+        """The first of the values, without the others where it can be had so. :raises NotPlain: :raises OSError:"""
+        if self.chunk.codec != "SNAPPY" or self.chunk.physical != "BYTE_ARRAY" or "values" in self.__dict__:
+            return self.values[0]
+        import numpy as np
+
+        begin = snappy_begin(self._intact, _LEVELS_AND_LENGTH)
+        if len(begin) >= _LEVELS_AND_LENGTH:
+            skipped = _levels(np.frombuffer(begin, np.uint8), self.rows) if self.chunk.optional else 0
+            start = skipped + 4
+            end = start + int.from_bytes(begin[skipped:start], "little")
+            begin = snappy_begin(self._intact, end) if start <= _LEVELS_AND_LENGTH else bytearray()
+            if len(begin) >= end:
+                return bytes(begin[start:end]).rstrip(b"\0")  # as numpy gives it
         return self.values[0]
 
 
@@ -182,7 +194,9 @@ def _sized(raw: Any, kind: Any, rows: int) -> Any:
 def _levels(raw: Any, rows: int) -> int:
     """How long the definition levels at the start of a page are. :raises NotPlain: if they tell of nulls."""
     length = int(raw[:4].view("<u4")[0])
-    run, end = _varint(bytes(raw[4 : 4 + length]), 0)
+    if not 2 <= length <= 6:
+        raise NotPlain
+    run, end = _varint(bytes(raw[4 : 4 + length]) + b"\0", 0)
     # One run, of so many ones: every row has a value. Anything else may hold a null.
     if run & 1 or run >> 1 < rows or length != end + 1 or raw[4 + end] != 1:
         raise NotPlain
