@@ -124,9 +124,10 @@ class Cell:
 
         wait_for(f"an attempt of {self.work.operation}", at_work, 180)
         self.driver = wait_for("a driver", self.ground.driver, 60)
-        if self.work.operation == "transaction" and self.event.mode == "deferred":
-            # Its attempt was begun by a task before; a driver held now might not have been told of its work yet.
-            wait_for("a task that is deferred", lambda: self.task_state() == "deferred", 60)
+        if self.work.operation == "transaction":
+            # Its attempt was begun by a task before; the driver is at work once Spark writes for it.
+            data = self.ground.warehouse / self.table.replace(".", "/") / "data"
+            wait_for("rows that are being written", lambda: any(data.glob("*together-begin*")), 120)
         self.held = self.driver if self.event.holds == "driver" else self.submit()
         self.signal(signal.SIGSTOP)
 
