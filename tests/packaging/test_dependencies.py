@@ -18,6 +18,10 @@ CONFIG = configparser.ConfigParser()
 CONFIG.read(ROOT / "setup.cfg")
 
 
+PEERS = ROOT / "benchmarks" / "peers"
+"""Run in environments of their own, of what the lists beside them name."""
+
+
 def distributions(text: str) -> set[str]:
     """The distributions named in one list of setup.cfg."""
     lines = (line.strip() for line in text.splitlines())
@@ -33,6 +37,8 @@ def imported(folder: str) -> dict[str, str]:
     """Top-level modules of others that are imported below ``folder``, each with a file that does."""
     found: dict[str, str] = {}
     for path in (ROOT / folder).rglob("*.py"):
+        if PEERS in path.parents:
+            continue
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             names: list[str] = []
             if isinstance(node, ast.Import):
@@ -112,3 +118,10 @@ def test_everything_declared_is_pinned_and_has_its_reason_in_the_readme() -> Non
     assert declared - pinned == set()
     assert declared - explained == set()
     assert pins["pyspark"] == pins["pyspark-client"]
+
+
+def test_an_engine_s_environment_is_made_of_pinned_packages() -> None:
+    lists = sorted(PEERS.glob("*.txt"))
+    assert lists
+    for path in lists:
+        assert all(re.fullmatch(r"[A-Za-z0-9._-]+==[A-Za-z0-9.]+", line) for line in path.read_text().split()), path
