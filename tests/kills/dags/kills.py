@@ -17,7 +17,7 @@ from airflow_provider_index.operators import (
 from airflow_provider_index.task_groups import index_transaction, stop_write_window
 
 TASK_LIMIT = timedelta(seconds=60)
-RUN_LIMIT = timedelta(seconds=60)
+RUN_LIMIT = timedelta(seconds=90)
 SILENT_SECONDS = 25
 """After so long without a sign of life an app that was left behind is taken for dead."""
 # The rows that were there get a new note, and as many are new.
