@@ -16,6 +16,7 @@ from urllib.parse import urlencode
 import pytest
 from selenium import webdriver
 from selenium.webdriver.common.by import By
+from selenium.webdriver.support.expected_conditions import staleness_of
 from selenium.webdriver.support.ui import WebDriverWait
 
 from airflow_provider_index.testing import LocalAirflow
@@ -83,6 +84,14 @@ class Browser:
 
     def find(self, selector: str) -> Any:
         return WebDriverWait(self.driver, 60).until(lambda driver: driver.find_element(By.CSS_SELECTOR, selector))
+
+    def follow(self, selector: str) -> None:
+        """Click what leads to another page, and be there: a click may return before anything of that page is."""
+        left = self.find("html")
+        self.find(selector).click()
+        WebDriverWait(self.driver, 60).until(staleness_of(left))
+        complete = "return document.readyState === 'complete'"
+        WebDriverWait(self.driver, 60).until(lambda driver: driver.execute_script(complete))
 
     def all(self, selector: str) -> list[Any]:
         return self.driver.find_elements(By.CSS_SELECTOR, selector)
@@ -161,12 +170,11 @@ def test_a_page_fits_its_screen_can_be_read_and_has_its_headings(
 def test_airflow_shows_the_page_in_its_own_frame_and_a_click_leads_to_a_table(browser: Browser) -> None:
     browser.driver.get(f"{browser.airflow.url}/plugin/lakeindex")
     browser.driver.switch_to.frame(browser.find("iframe"))
-    browser.find(".tabs a[href*=sales]").click()
-    browser.find("tbody a[href*='orders']")
+    browser.follow(".tabs a[href*=sales]")
     browser.driver.switch_to.default_content()
     browser.shoot("airflow-overview")
     browser.driver.switch_to.frame(browser.find("iframe"))
-    browser.find("tbody a[href*='orders']").click()
+    browser.follow("tbody a[href*='orders']")
 
     assert browser.find("h1").text == "shop.orders"
     assert len(browser.all(".timeline a.commit")) == 60
@@ -194,10 +202,10 @@ def test_without_javascript_filters_and_pages_work(browser: Browser) -> None:
     try:
         browser.open("", conn="many")
         assert len(browser.all("tr.table")) == 50
-        browser.find("a[rel=next]").click()
+        browser.follow("a[rel=next]")
         assert "Page 2 of 20" in browser.find(".pager").text
         browser.find("input[name=q]").send_keys("table_0042")
-        browser.find("form button").click()
+        browser.follow("form button")
         assert [row.text for row in browser.all("tr.table th")] == ["db2.table_0042"]
     finally:
         browser.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
