@@ -16,7 +16,7 @@ from airflow.sdk import DAG, task
 from airflow_provider_index.operators import RefreshIndexOperator, WriteTableOperator
 from airflow_provider_index.task_groups import index_transaction
 
-TABLE = "sales.orders"
+TABLE = "sales.regional_orders"
 REGIONS = ("north", "east", "south")
 
 

@@ -24,14 +24,14 @@ from spark_apps.timeline.model import (
 )
 from tests.airflow.lake import Lake
 
-DAG_ID, TABLE = "orders_by_region", "sales/orders"
+DAG_ID, TABLE = "orders_by_region", "sales/regional_orders"
 
 
 def make_table(lake: Lake) -> None:
     """The table and its index, empty; without Spark."""
     store = Store(lake.warehouse / TABLE)
     fields = (Field("id", "bigint", False), Field("region", "string"), Field("status", "string"))
-    table = TableDefinition("orders", fields, ("id",), ("region",))
+    table = TableDefinition("regional_orders", fields, ("id",), ("region",))
     properties = {"tombstones": "eager", "shards": "1"}
     index = IndexDefinition("by_status", "secondary", ("status",), "a1", deferred=True, properties=properties)
     create_table(store, table, (PutHashingConfig(HashingConfig("", 2)), PutIndex(index, covered=True)))
