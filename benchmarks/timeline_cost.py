@@ -11,7 +11,7 @@ import argparse
 import hashlib
 import statistics
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from benchmarks.measure import Timing, timed
@@ -36,10 +36,10 @@ from spark_apps.timeline.state import PartitionEntry
 from spark_apps.timeline.transactions import begin
 
 FILES = (1_000, 100_000, 1_000_000)
-LOGS = (1_000, 10_000)
+LOGS, FULL_LOGS = (300, 3_000), (1_000, 10_000)
 PARTITIONS = 365
 BUCKETS = 64
-WRITERS, EACH = 16, 25
+WRITERS, EACH, FULL_EACH = 16, 8, 25
 _COMMITS = 12
 _SIDE_BY_SIDE = 200
 """So many that large tables write a checkpoint as well, as every 200th commit does."""
@@ -52,8 +52,8 @@ def run(report: Report, arguments: argparse.Namespace) -> None:
         stores = {count: Store(Path(folder, str(count))) for count in FILES}
         report_by_files(report, stores, repeats)
         report_side_by_side(report, {count: stores[count] for count in (FILES[0], FILES[-1])})
-    report_by_versions(report, repeats)
-    report_races(report)
+    report_by_versions(report, FULL_LOGS if arguments.full else LOGS, repeats)
+    report_races(report, FULL_EACH if arguments.full else EACH)
 
 
 def report_by_files(report: Report, stores: dict[int, Store], repeats: int) -> None:
@@ -83,23 +83,26 @@ def report_side_by_side(report: Report, stores: dict[int, Store]) -> None:
     report.verdict(8, "commit", large.median / small.median)
 
 
-def report_by_versions(report: Report, repeats: int) -> None:
+def report_by_versions(report: Report, lengths: Sequence[int], repeats: int) -> None:
     rows = []
-    for length in LOGS:
+    for length in lengths:
         with tempfile.TemporaryDirectory() as folder:
             rows.append((f"{length:,}", *by_versions(Store(folder), length, repeats)))
     headings = ("versions", "load ms", "load without a checkpoint ms", "commit ms")
     report.table("The same, by the length of the log", headings, rows)
 
 
-def report_races(report: Report) -> None:
-    """Writers of one file group, each a process: as many commits of each, whoever loses a race tries again."""
+def report_races(report: Report, commits: int) -> None:
+    """Writers of one file group, each a process: as many commits of each, whoever loses a race tries again.
+
+    :param commits: of each writer, where the most of them race; fewer writers make as many in all.
+    """
     rows = []
     for writers in (1, 4, WRITERS):
         with tempfile.TemporaryDirectory() as folder:
             store = Store(folder)
             new_table(store)
-            each = EACH * WRITERS // writers
+            each = commits * WRITERS // writers
             told, seconds = race(store, writers, each)
             missing, rate = lost(store, told, writers * each), len(told) / seconds
         rows.append((str(writers), str(writers * each), str(missing), f"{rate:.1f}"))
