@@ -66,14 +66,20 @@ def changes_of(snapshot: Snapshot, tree: Tree, staged: Sequence[AddFile], column
     files = as_files(snapshot, staged)
     touched = touched_groups(snapshot, staged)
     before = rows_of_staged(snapshot, tree, staged, touched, names) if touched else None
-    after: DataFrame | None = None
-    if any(file.rows > file.tombstones for file in files):
-        if tree.merge_by == "ordering" and touched:
-            # Which of old and new row stands is decided by the merge.
-            after = rows_of_staged(snapshot, tree, staged, with_staged(snapshot, touched, staged), names)
-        else:
-            after = read_files(snapshot, tree, files, names, flag=True).where(F.col(DELETED).isNull()).drop(DELETED)
+    if tree.merge_by == "ordering" and touched and any(file.rows > file.tombstones for file in files):
+        # Which of old and new row stands is decided by the merge.
+        after: DataFrame | None = rows_of_staged(snapshot, tree, staged, with_staged(snapshot, touched, staged), names)
+    else:
+        after = rows_in(snapshot, tree, staged, names)
     return Changes(before, after, frozenset((file.partition, file.group) for file in files))
+
+
+def rows_in(snapshot: Snapshot, tree: Tree, staged: Sequence[AddFile], names: Sequence[str]) -> DataFrame | None:
+    """The rows that staged files hold; ``None`` if they hold tombstones only."""
+    files = as_files(snapshot, [action for action in staged if action.rows > action.tombstones])
+    if not files:
+        return None
+    return read_files(snapshot, tree, files, names, flag=True).where(F.col(DELETED).isNull()).drop(DELETED)
 
 
 def rows_of_staged(
@@ -98,8 +104,19 @@ def wanted_columns(snapshot: Snapshot) -> list[str]:
     return list(names)
 
 
-def maintain(attempt: Attempt, changes: Changes, work: Work) -> None:
-    """Adds to ``work`` what the change of rows means for every index kept with the data."""
+def needs_rows(state: State) -> bool:
+    """Whether any kept index needs to see the rows that an upsert replaces."""
+    from spark_apps.indexes.registry import find
+
+    entries = kept(state)
+    return any(find(entry.definition.kind).needs_rows(state.table, entry.definition) for entry in entries)
+
+
+def maintain(attempt: Attempt, changes: Changes, work: Work, *, held_already: bool = False) -> None:
+    """Adds to ``work`` what the change of rows means for every index kept with the data.
+
+    :param held_already: ``changes.before`` is kept by Spark, or nobody reads it.
+    """
     from spark_apps.indexes.registry import find
 
     entries = kept(attempt.snapshot.state)
@@ -108,7 +125,7 @@ def maintain(attempt: Attempt, changes: Changes, work: Work) -> None:
     conflicts: dict[str, KeysConflict] = {}
     attempt.phase("indexes " + ", ".join(entry.definition.name for entry in entries))
     with ExitStack() as held:
-        if changes.before is not None and len(entries) > 1:
+        if changes.before is not None and len(entries) > 1 and not held_already:
             changes = replace(changes, before=held.enter_context(cached(changes.before)))
 
         def part_of(entry: IndexEntry) -> IndexWork:

@@ -7,7 +7,7 @@ moves.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame
@@ -16,11 +16,11 @@ from pyspark.sql import functions as F
 from spark_apps.actions.maintenance import as_files, kept
 from spark_apps.actions.partitions import NOWHERE, Spread, path_of, spread
 from spark_apps.actions.template import Attempt, Work
-from spark_apps.indexes.handler import PARTITION, IndexContext
+from spark_apps.indexes.handler import PARTITION, IndexContext, Key
 from spark_apps.indexes.registry import find
 from spark_apps.layout.types import normalize, parse_type
 from spark_apps.mergetree.inline import inline
-from spark_apps.mergetree.read import read_files, same_key, scan, with_keys
+from spark_apps.mergetree.read import broadcast_rows, read_files, same_key, scan, scan_keys, with_keys
 from spark_apps.mergetree.schema import column
 from spark_apps.mergetree.tree import DELETED, Snapshot, Tree
 from spark_apps.storage.errors import ConcurrentWrite
@@ -29,7 +29,7 @@ from spark_apps.timeline.state import IndexEntry, State
 
 # Measured as for queries (see spark_apps.indexes.candidates), driver against Spark join: 1,000 keys 0.15 s against 1.6,
 # 10,000 keys 0.27 against 1.5, 100,000 keys 1.2 against 2.4; the keys of so many are better not brought to the driver.
-_FEW = 10_000
+FEW = 10_000
 """Up to so many keys are looked up on the driver: reading what can hold them takes less than a Spark job over all."""
 
 
@@ -38,14 +38,17 @@ def unique_index(state: State) -> IndexEntry | None:
     return next((entry for entry in kept(state) if find(entry.definition.kind).unique_keys), None)
 
 
-def locate(attempt: Attempt, tree: Tree, keys: DataFrame) -> DataFrame:
+def locate(attempt: Attempt, tree: Tree, keys: DataFrame, count: int | None = None) -> DataFrame:
     """Place (:attr:`~spark_apps.mergetree.tree.Tree.place`) of the rows that have one of these record keys, in whatever
     partition.
 
     :param keys: frame with the record key columns, each key once.
+    :param count: how many there are, if known.
     """
     snapshot = attempt.snapshot
     keys = keys.select(*map(column, tree.key))
+    if count is not None and count <= broadcast_rows(snapshot.spark):
+        keys = F.broadcast(keys)
     entry = unique_index(snapshot.state)
     found: DataFrame | None = None
     if entry is not None:
@@ -56,7 +59,7 @@ def locate(attempt: Attempt, tree: Tree, keys: DataFrame) -> DataFrame:
             if not entry.lag:
                 return found
     groups = snapshot.groups(only=None if found is None or entry is None else entry.lag)
-    scanned = with_keys(scan(snapshot, tree, groups, tree.place), keys, tree, tree.key)
+    scanned = scan_keys(snapshot, tree, groups, tree.place, keys, tree.key, count)
     return scanned if found is None else found.unionByName(scanned).distinct()
 
 
@@ -117,19 +120,42 @@ def moves_of(
 def _all_stay(attempt: Attempt, tree: Tree, rows: DataFrame) -> bool:
     """Whether a batch is so small that the index can be asked on the driver, and no key of it lives elsewhere."""
     snapshot = attempt.snapshot
-    entry = unique_index(snapshot.state)
-    if entry is None:
+    if unique_index(snapshot.state) is None:
         return False
     texts = [column(name).cast("string").alias(f"__index_v{n}") for n, name in enumerate(tree.partition_by)]
-    found = rows.select(*map(column, tree.key), *texts).limit(_FEW + 1).collect()
-    if len(found) > _FEW:
+    found = rows.select(*map(column, tree.key), *texts).limit(FEW + 1).collect()
+    if len(found) > FEW:
         return False
     types = [parse_type(tree.field(name).dataType.simpleString()) for name in tree.key]
     width = len(types)
     given = {tuple(map(normalize, row[:width], types)): path_of(snapshot.table, row[width:]) for row in found}
-    context = IndexContext(snapshot, entry.definition, "")
-    places = find(entry.definition.kind).places(context, given.keys())
+    places = places_of(attempt, given.keys())
     return places is not None and all(given[key] == path for key, path in places.items())
+
+
+def places_of(attempt: Attempt, keys: Collection[Key]) -> Mapping[Key, str] | None:
+    """Record key -> the partition it lives in, by the unique index and without Spark; ``None`` if it cannot be asked
+    so, or not for so many keys."""
+    entry = unique_index(attempt.snapshot.state)
+    if entry is None:
+        return None
+    return find(entry.definition.kind).places(IndexContext(attempt.snapshot, entry.definition, ""), keys)
+
+
+def located_at(snapshot: Snapshot, tree: Tree, rows: Sequence[tuple[object, ...]]) -> DataFrame:
+    """Record keys and paths of partitions on the driver, as a frame of record keys with the partition's columns.
+
+    :param rows: key columns that Spark gave, which are strings or whole numbers, and the path.
+    """
+    import pyarrow as pa
+
+    kinds = {"string": pa.string(), "tinyint": pa.int8(), "smallint": pa.int16(), "int": pa.int32()}
+    types = [kinds.get(tree.field(name).dataType.simpleString(), pa.int64()) for name in tree.key]
+    columns = [
+        pa.array(values, kind) for values, kind in zip(zip(*rows, strict=True), [*types, pa.string()], strict=True)
+    ]
+    found = snapshot.spark.createDataFrame(pa.table(columns, names=[*tree.key, PARTITION]))
+    return _partition_columns(snapshot, tree, found)
 
 
 def keep_unique(attempt: Attempt, tree: Tree, staged: Sequence[AddFile], work: Work) -> None:

@@ -33,6 +33,11 @@ class Spread:
     def reads(self) -> list[model.Scope]:
         return [model.CONFIG_SCOPE] if self.new else []
 
+    def with_more(self, more: Spread) -> Spread:
+        """The same, and those partitions of ``more`` that are there already."""
+        known = {target.path for target in self.targets}
+        return Spread((*self.targets, *(target for target in more.targets if target.path not in known)), self.new)
+
     def only(self, paths: Iterable[str]) -> Spread:
         """The same, of these partitions."""
         wanted = set(paths)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from msgspec.structs import replace
@@ -19,6 +20,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from spark_apps.actions.finding import changes_by, find_places, finds_late
 from spark_apps.actions.groups import with_groups
 from spark_apps.actions.maintenance import (
     changes_of,
@@ -32,6 +34,7 @@ from spark_apps.actions.maintenance import (
 from spark_apps.actions.moves import Moves, keep_unique, locate, moves_of, rows_at, tombstones, unique_index
 from spark_apps.actions.partitions import Spread, existing, spread
 from spark_apps.actions.template import Action, Attempt, Work
+from spark_apps.indexes.handler import Changes
 from spark_apps.mergetree.cached import cached
 from spark_apps.mergetree.read import scan
 from spark_apps.mergetree.schema import column, conform
@@ -44,19 +47,35 @@ from spark_apps.timeline.model import NEW_KEYS, AddFile, RemoveFile, Write, grou
 _EXAMPLES = 3
 
 
+@dataclass(frozen=True)
+class Staged:
+    """Staged deltas, the partitions that they are of, and what is known of the rows of their keys."""
+
+    files: list[AddFile]
+    targets: Spread
+    changes: Changes | None = None
+
+
 class _WriteRows(Action):
     """What upsert, insert and delete share."""
 
     staging = "rows"
 
     @abstractmethod
-    def stage(self, attempt: Attempt, tree: Tree) -> tuple[list[AddFile], Spread]:
-        """Stages deltas of the table's own tree, into the attempt's folder ``rows``."""
+    def stage(self, attempt: Attempt, tree: Tree, held: ExitStack) -> Staged:
+        """Stages deltas of the table's own tree, into the attempt's folder ``rows``.
+
+        :param held: keeps frames until the indexes have followed.
+        """
 
     def work(self, attempt: Attempt) -> Work | None:
-        tree = attempt.snapshot.data
+        with ExitStack() as held:
+            return self._work(attempt, attempt.snapshot.data, held)
+
+    def _work(self, attempt: Attempt, tree: Tree, held: ExitStack) -> Work | None:
         with refused_nulls():
-            staged, targets = self.stage(attempt, tree)
+            done = self.stage(attempt, tree, held)
+        staged, targets = done.files, done.targets
         if not staged:
             return None
         work = Work(reads=targets.reads, metrics=written(staged))
@@ -71,7 +90,8 @@ class _WriteRows(Action):
             work.writes.extend(Write(group_scope(a.partition, a.group), "append") for a in staged)
         keep_unique(attempt, tree, staged, work)
         if kept(attempt.snapshot.state):
-            maintain(attempt, changes_of(attempt.snapshot, tree, staged, wanted_columns(attempt.snapshot)), work)
+            changes = done.changes or changes_of(attempt.snapshot, tree, staged, wanted_columns(attempt.snapshot))
+            maintain(attempt, changes, work, held_already=done.changes is not None)
         return work
 
     def check(self, attempt: Attempt, tree: Tree, staged: Sequence[AddFile], work: Work) -> None:
@@ -87,6 +107,9 @@ class Upsert(_WriteRows):
     """
 
     operation: ClassVar[str] = "upsert"
+
+    may_find_late: ClassVar[bool] = True
+    """Whether rows may be staged before it is known where their keys live."""
 
     def __init__(self, rows: DataFrame, deleted: str | None = None) -> None:
         self.rows = rows
@@ -114,32 +137,49 @@ class Upsert(_WriteRows):
         # Only a true is a tombstone; a false would be one more value to tell apart wherever rows are read.
         return conform(marked, with_mark).withColumn(DELETED, F.when(F.col(DELETED), F.lit(True)))
 
-    def stage(self, attempt: Attempt, tree: Tree) -> tuple[list[AddFile], Spread]:
+    def stage(self, attempt: Attempt, tree: Tree, held: ExitStack) -> Staged:
         rows = self._conformed(tree)
         if not tree.by_id and (not tree.partition_by or unique_index(attempt.snapshot.state) is None):
-            return self._stage(attempt, tree, rows)
+            return Staged(*self._stage(attempt, tree, rows))
         # Keys are unique in the table, so the batch is reduced over all partitions, and old places are given
         # up.
-        with ExitStack() as held:
-            moves = self.moves(attempt, tree, held_by(held, one_a_key(rows, tree, tree.key)), held)
+        with ExitStack() as batch:
+            rows = held_by(batch, one_a_key(rows, tree, tree.key))
+            if self.may_find_late and finds_late(attempt.snapshot, tree):
+                staged, targets = self._stage(attempt, tree, rows, reduced=True)
+                return self._with_places(attempt, tree, staged, targets, held) if staged else Staged([], targets)
+            moves = self.moves(attempt, tree, rows, batch)
             rows = moves.rows
             if tree.by_id:
-                rows = with_groups(attempt.snapshot, tree, rows, moves.places, lambda frame: held_by(held, frame))
-            staged, targets = self._stage(attempt, tree, rows)
+                rows = with_groups(attempt.snapshot, tree, rows, moves.places, lambda frame: held_by(batch, frame))
+            staged, targets = self._stage(attempt, tree, rows, reduced=True)
             left = stage_leaving(attempt, tree, moves)
-        known = {target.path for target in targets.targets}
-        more = [target for target in moves.targets.targets if target.path not in known]
-        return [*staged, *left], Spread((*targets.targets, *more), targets.new)
+        return Staged([*staged, *left], targets.with_more(moves.targets))
+
+    def _with_places(
+        self, attempt: Attempt, tree: Tree, staged: list[AddFile], targets: Spread, held: ExitStack
+    ) -> Staged:
+        def hold(frame: DataFrame) -> DataFrame:
+            return held_by(held, frame)
+
+        columns = wanted_columns(attempt.snapshot)
+        places = find_places(attempt, tree, staged, columns, hold)
+        left = stage_leaving(attempt, tree, places.moves)
+        changes = changes_by(attempt.snapshot, tree, staged, left, columns, places, hold)
+        return Staged([*staged, *left], targets.with_more(places.moves.targets), changes)
 
     def moves(self, attempt: Attempt, tree: Tree, rows: DataFrame, held: ExitStack) -> Moves:
         """Which rows of the batch leave another partition."""
         return moves_of(attempt, tree, rows, lambda frame: held_by(held, frame))
 
-    def _stage(self, attempt: Attempt, tree: Tree, rows: DataFrame) -> tuple[list[AddFile], Spread]:
+    def _stage(
+        self, attempt: Attempt, tree: Tree, rows: DataFrame, reduced: bool = False
+    ) -> tuple[list[AddFile], Spread]:
         attempt.phase("find the partitions")
         targets = spread(attempt.snapshot, partition_values(rows, tree))
         attempt.phase("write the rows")
-        return stage_rows(attempt.snapshot.store, tree, rows, attempt.folder("rows"), targets.targets), targets
+        store, folder = attempt.snapshot.store, attempt.folder("rows")
+        return stage_rows(store, tree, rows, folder, targets.targets, one_a_key=not reduced), targets
 
 
 def held_by(held: ExitStack, frame: DataFrame) -> DataFrame:
@@ -164,10 +204,12 @@ class Insert(Upsert):
     refused."""
 
     operation: ClassVar[str] = "insert"
+    may_find_late = False
 
-    def stage(self, attempt: Attempt, tree: Tree) -> tuple[list[AddFile], Spread]:
-        staged, targets = super().stage(attempt, tree)
-        return [replace(action, extra={**(action.extra or {}), NEW_KEYS: True}) for action in staged], targets
+    def stage(self, attempt: Attempt, tree: Tree, held: ExitStack) -> Staged:
+        done = super().stage(attempt, tree, held)
+        files = [replace(action, extra={**(action.extra or {}), NEW_KEYS: True}) for action in done.files]
+        return Staged(files, done.targets, done.changes)
 
     def moves(self, attempt: Attempt, tree: Tree, rows: DataFrame, held: ExitStack) -> Moves:
         _refuse(rows_at(attempt.snapshot, tree, held_by(held, locate(attempt, tree, rows))), tree)
@@ -211,18 +253,18 @@ class Delete(_WriteRows):
         else:
             conform(self.rows, snapshot.data.schema, only=snapshot.table.record_key)
 
-    def stage(self, attempt: Attempt, tree: Tree) -> tuple[list[AddFile], Spread]:
+    def stage(self, attempt: Attempt, tree: Tree, held: ExitStack) -> Staged:
         snapshot = attempt.snapshot
         here = existing(snapshot)
         if not here.targets:
-            return [], here
+            return Staged([], here)
         attempt.phase("write the tombstones")
         keys = self._keys(attempt, tree)
         staged = stage_rows(
             snapshot.store, tree, tombstones(keys, tree), attempt.folder("rows"), here.targets, unknown="drop"
         )
         groups = touched_groups(snapshot, staged)
-        return [action for action in staged if (action.partition, action.group) in groups], here
+        return Staged([action for action in staged if (action.partition, action.group) in groups], here)
 
     def check(self, attempt: Attempt, tree: Tree, staged: Sequence[AddFile], work: Work) -> None:
         if isinstance(self.rows, str):

@@ -76,22 +76,24 @@ class Changes:
 
     Both frames hold the table's partition columns, its record key, and the columns that any index asked for
     (:meth:`IndexHandler.reads`), one row a key at most. ``before``: the row as the snapshot shows it.
-    ``after``: as the commit will show it. A key deleted is in ``before`` only, a new one in ``after`` only,
-    one whose row did not change in these columns is in both; one moved to another partition is in both, with
-    other partition columns. Both are lazy and can be read more than once; reading ``before`` joins the
-    touched file groups with the batch's keys.
+    ``after``: as the commit will show it. A key deleted is in ``before`` only, a new one in ``after`` only, one whose
+    row did not change in these columns is in both; one moved to another partition is in both, with other partition
+    columns. Both are lazy and can be read more than once; reading ``before`` joins the touched file groups with keys.
 
     :param before: ``None`` where it is known that none of the keys existed.
     :param after: ``None`` where all rows go.
     :param groups: the file groups of the data that the commit writes.
-    :param replaced: partitions all of whose rows go (an overwrite, a dropped partition); ``before`` holds
-        them.
+    :param replaced: partitions all of whose rows go (an overwrite, a dropped partition), which ``before`` holds.
+    :param located: partition columns and record key of the rows in ``before``, where an index told them; may name more.
+    :param settled: whether it is known that each key of ``after`` lived where it lives now, and that none goes.
     """
 
     before: DataFrame | None
     after: DataFrame | None
     groups: frozenset[GroupKey]
     replaced: frozenset[str] = frozenset()
+    located: DataFrame | None = None
+    settled: bool = False
 
 
 @dataclass(frozen=True)
@@ -102,8 +104,7 @@ class IndexWork:
     :param writes: scopes written: :func:`~spark_apps.timeline.model.shard_scope` of the index's tree.
     :param reads: scopes that must not change until the commit.
     :param metrics: small numbers for the receipt.
-    :param keys_conflict: whether another commit wrote a key of ours into a shard, for indexes whose keys are
-        unique.
+    :param keys_conflict: whether another commit wrote a key of ours into a shard, where keys are unique.
     """
 
     actions: tuple[AnyAction, ...] = ()
@@ -280,6 +281,10 @@ class IndexHandler(ABC):
     def reads(self, table: TableDefinition, definition: IndexDefinition) -> tuple[str, ...]:
         """Columns beside partition columns and record key that :meth:`maintain` needs in :class:`Changes`."""
         return ()
+
+    def needs_rows(self, table: TableDefinition, definition: IndexDefinition) -> bool:
+        """Whether :meth:`maintain` reads ``before`` of an upsert; if no index does, it is ``None`` there."""
+        return True
 
     @abstractmethod
     def plan(self, context: IndexContext, mode: str = "full", partitions: Sequence[str] | None = None) -> IndexPlan:

@@ -62,12 +62,21 @@ class RecordHandler(EntryHandler):
         return ()
 
     def maintain(self, context: IndexContext, changes: Changes) -> IndexWork:
+        if changes.settled:
+            return IndexWork(metrics={"entries": 0, "tombstones": 0})
+        if changes.located is not None:
+            # What the index itself says of the keys, which may be of any partition, and not what the rows say.
+            everywhere = changes.replaced | context.snapshot.state.partitions.keys()
+            changes = changed(changes, before=changes.located, replaced=everywhere)
         work = super().maintain(context, changes)
         added = [action for action in work.actions if isinstance(action, AddFile)]
         if not added:
             return work
         tree = self.tree(context.table, context.definition)
         return changed(work, keys_conflict=_keys_conflict(context.snapshot.store, tree, added))
+
+    def needs_rows(self, table: TableDefinition, definition: IndexDefinition) -> bool:
+        return False
 
     def locate(self, context: IndexContext, keys: DataFrame) -> DataFrame | None:
         snapshot, tree = context.snapshot, self.tree(context.table, context.definition)

@@ -60,6 +60,9 @@ class SecondaryHandler(EntryHandler):
     def key(self, table: TableDefinition, definition: IndexDefinition) -> tuple[str, ...]:
         return entry_key(table, definition.columns)
 
+    def needs_rows(self, table: TableDefinition, definition: IndexDefinition) -> bool:
+        return not is_lazy(definition)
+
     def lingering(self, definition: IndexDefinition) -> bool:
         return is_lazy(definition)
 

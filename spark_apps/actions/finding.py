@@ -1,0 +1,169 @@
+"""Where the keys of a staged upsert live: in the file groups that it writes, or elsewhere.
+
+The rows are staged first, for most keys stay where they are. If an index needs the rows as they were, these are read,
+and every key found there is settled; only the others are asked of the ``record`` index: few on the driver, many by a
+Spark join. If no index needs them, no row is read at all. Not for tables without buckets, whose keys must be found
+before they can be staged, nor where an older row may win.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+from pyspark.sql import DataFrame
+from pyspark.sql import types as T
+
+from spark_apps.actions.maintenance import (
+    as_files,
+    changes_of,
+    needs_rows,
+    rows_in,
+    rows_of_staged,
+    touched_groups,
+)
+from spark_apps.actions.moves import FEW, Moves, located_at, places_of, tombstones, unique_index
+from spark_apps.actions.moves import locate as locate_all
+from spark_apps.actions.partitions import path_of, spread
+from spark_apps.actions.template import Attempt
+from spark_apps.indexes.handler import Changes
+from spark_apps.layout.types import normalize, parse_type
+from spark_apps.mergetree.read import read_files, with_keys
+from spark_apps.mergetree.schema import column
+from spark_apps.mergetree.tree import Snapshot, Tree
+from spark_apps.timeline.model import AddFile
+
+Hold = Callable[[DataFrame], DataFrame]
+
+_PLAIN = (T.StringType, T.ByteType, T.ShortType, T.IntegerType, T.LongType)
+"""Types whose values come from Spark and go back to it as they were, whatever the session's settings."""
+
+
+@dataclass(frozen=True)
+class Places:
+    """What is known of the keys of staged files.
+
+    :param before: their rows as they were in the file groups that the files go into; ``None`` if there were none, or
+        nobody needs them.
+    :param located: partition columns and record key of all keys that live anywhere; ``None`` if ``settled``, or if none
+        does.
+    :param settled: whether every key lives in the partition that it was written into.
+    :param moves: the places that are left.
+    """
+
+    before: DataFrame | None
+    located: DataFrame | None
+    settled: bool
+    moves: Moves
+
+
+@dataclass(frozen=True)
+class _Rest:
+    """Keys that were not found in the rows: where the index says that they live, and how many of them where they were
+    written to."""
+
+    located: DataFrame | None
+    staying: int
+    elsewhere: DataFrame | None
+    left: Sequence[tuple[str | None, ...]]
+
+
+def find_places(attempt: Attempt, tree: Tree, staged: Sequence[AddFile], columns: Sequence[str], hold: Hold) -> Places:
+    """Where the keys of staged files live.
+
+    :param columns: of the rows as they were, beside those that name them, for those who need them.
+    :param hold: keeps a frame that is read more than once.
+    """
+    snapshot = attempt.snapshot
+    count = sum(action.rows for action in staged)
+    touched = touched_groups(snapshot, staged)
+    keys = read_files(snapshot, tree, as_files(snapshot, staged), tree.identity)
+    before, found, rest = None, 0, keys
+    if touched and needs_rows(snapshot.state):
+        attempt.phase("read the old values")
+        names = list(dict.fromkeys([*tree.place, *columns]))
+        before = hold(rows_of_staged(snapshot, tree, staged, touched, names))
+        found = before.count()
+        if 0 < found < count:
+            rest = with_keys(keys, before, tree, tree.identity, found, without=True)
+    other = _NOTHING
+    if found < count and snapshot.state.partitions:
+        attempt.phase("find the keys")
+        few = _few(attempt, tree, rest) if count - found <= FEW else None
+        other = few or _many(attempt, tree, hold(rest) if found else rest, count - found, hold)
+    settled = found + other.staying == count and not any(action.tombstones for action in staged)
+    parts = [] if before is None else [before.select(*map(column, tree.identity))]
+    parts += [] if other.located is None else [other.located]
+    located = None if settled or not parts else reduce(DataFrame.unionByName, parts)
+    targets = spread(snapshot, other.left)
+    targets = targets.only({target.path for target in targets.targets} - targets.new)
+    moves = Moves(keys)
+    if other.elsewhere is not None and targets.targets:
+        moves = Moves(keys, tombstones(other.elsewhere, tree), targets)
+    return Places(before if found else None, located, settled, moves)
+
+
+_NOTHING = _Rest(None, 0, None, ())
+
+
+def _few(attempt: Attempt, tree: Tree, rest: DataFrame) -> _Rest | None:
+    """Few keys, asked of the index on the driver; ``None`` if it cannot be asked there."""
+    snapshot = attempt.snapshot
+    kinds = [tree.field(name).dataType for name in tree.key]
+    if not all(isinstance(kind, _PLAIN) for kind in kinds):
+        return None
+    texts = [column(name).cast("string").alias(f"__index_v{n}") for n, name in enumerate(tree.partition_by)]
+    rows = rest.select(*map(column, tree.key), *texts).collect()
+    types = [parse_type(kind.simpleString()) for kind in kinds]
+    width = len(types)
+    given = {tuple(map(normalize, row[:width], types)): row for row in rows}
+    places = places_of(attempt, given.keys())
+    if places is None:
+        return None
+    paths = {values: path_of(snapshot.table, values) for values in {tuple(row[width:]) for row in rows}}
+    own = {key: paths[tuple(row[width:])] for key, row in given.items()}
+    gone = {key: path for key, path in places.items() if own[key] != path}
+    known = snapshot.state.partitions
+
+    def frame(found: Mapping[tuple[object, ...], str]) -> DataFrame | None:
+        there = [(*given[key][:width], path) for key, path in found.items() if path in known]
+        return located_at(snapshot, tree, there) if there else None
+
+    left = sorted({known[path].values for path in gone.values() if path in known}, key=repr)
+    return _Rest(frame(places), len(places) - len(gone), frame(gone), left)
+
+
+def _many(attempt: Attempt, tree: Tree, rest: DataFrame, count: int, hold: Hold) -> _Rest:
+    """Many keys, joined with the entries of the index."""
+    located = hold(locate_all(attempt, tree, rest, count))
+    elsewhere = hold(with_keys(located, rest, tree, tree.identity, count, without=True))
+    texts = [column(name).cast("string") for name in tree.partition_by]
+    left = [tuple(row) for row in elsewhere.groupBy(*texts).count().collect()]
+    staying = located.count() - sum(row[-1] for row in left)
+    return _Rest(located, staying, elsewhere if left else None, [row[:-1] for row in left])
+
+
+def changes_by(
+    snapshot: Snapshot, tree: Tree, staged: Sequence[AddFile], left: Sequence[AddFile], columns: Sequence[str],
+    places: Places, hold: Hold,
+) -> Changes:  # fmt: skip
+    """What an upsert does to the rows of its keys, from what is known of them.
+
+    :param left: the tombstones for places that are left.
+    """
+    names = list(dict.fromkeys([*tree.place, *columns]))
+    before = places.before
+    if left and needs_rows(snapshot.state):
+        moved = changes_of(snapshot, tree, left, columns).before
+        if moved is not None:
+            before = hold(moved) if before is None else before.unionByName(hold(moved))
+    groups = frozenset((action.partition, action.group) for action in (*staged, *left))
+    after = rows_in(snapshot, tree, staged, names)
+    return Changes(before, after, groups, located=places.located, settled=places.settled)
+
+
+def finds_late(snapshot: Snapshot, tree: Tree) -> bool:
+    """Whether an upsert may stage its rows before it knows where their keys live."""
+    state = snapshot.state
+    return bool(tree.partition_by) and not tree.by_id and tree.merge_by == "commit" and unique_index(state) is not None

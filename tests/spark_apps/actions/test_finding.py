@@ -1,0 +1,99 @@
+"""Upserts that find where their keys live once their rows are staged: stays, moves, new keys and deletes, asked of the
+index on the driver or by a Spark join, with and without an index that needs the rows as they were."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from spark_apps import IndexedTable
+from spark_apps.actions import finding
+
+pytestmark = pytest.mark.spark
+
+DDL = "id bigint, part string, city string"
+
+
+@pytest.fixture(params=["few", "many"])
+def asked(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """How the index is asked: as for few keys, or as for many."""
+    if request.param == "many":
+        monkeypatch.setattr(finding, "FEW", -1)
+    return str(request.param)
+
+
+@pytest.fixture(params=[None, "eager", "lazy"])
+def table(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> IndexedTable:
+    made = IndexedTable.create(spark, tmp_path / "t", DDL, ["id"], partition_by=["part"], buckets=2)
+    made.upsert(spark.createDataFrame([(n, f"p{n % 3}", f"c{n % 4}") for n in range(30)], DDL))
+    made.create_index("key", kind="record")
+    if request.param is not None:
+        made.create_index("city", kind="secondary", columns=["city"], properties={"tombstones": request.param})
+    return made
+
+
+def held(table: IndexedTable) -> dict[int, tuple[str, str]]:
+    rows = [tuple(row) for row in table.read().collect()]
+    assert len({row[0] for row in rows}) == len(rows)
+    return {row[0]: row[1:] for row in rows}
+
+
+def sound(table: IndexedTable) -> bool:
+    return all(table.verify(name).ok for name in table.indexes)
+
+
+def files(table: IndexedTable, name: str) -> int:
+    return len(list(table.snapshot.state.files(table.indexes[name].definition.tree)))
+
+
+def test_given_rows_that_stay_move_come_and_go_then_rows_and_indexes_are_right(
+    spark: SparkSession, table: IndexedTable, asked: str
+) -> None:
+    expected = held(table)
+    first: list[Any] = [(0, "p0", "new", False), (1, "p2", "moved", False), (99, "p9", "new", False)]
+    first += [(3, "p0", "", True), (4, "p2", "", True), (77, "p1", "never there", True), (5, None, "moved", False)]
+    second = [(1, "p1", "back", False), (3, "p0", "again", False), (99, "p9", "c1", False), (5, "p2", "c2", False)]
+
+    for batch in (first, second):
+        table.upsert(spark.createDataFrame(batch, f"{DDL}, gone boolean"), deleted="gone")
+        for key, part, city, gone in batch:
+            expected.pop(key, None)
+            if not gone:
+                expected[key] = (part, city)
+
+        assert held(table) == expected
+        assert sound(table)
+        assert [row.id for row in table.read("city = 'moved'").orderBy("id").collect()] == sorted(
+            key for key, (_, city) in expected.items() if city == "moved"
+        )
+
+
+def test_given_keys_that_all_stay_then_the_record_index_gets_no_file(
+    spark: SparkSession, table: IndexedTable, asked: str
+) -> None:
+    before = files(table, "key")
+
+    receipt = table.upsert(spark.createDataFrame([(n, f"p{n % 3}", "same") for n in range(12)], DDL))
+
+    assert files(table, "key") == before
+    assert (receipt.metrics["index.key.entries"], receipt.metrics["index.key.tombstones"]) == (0, 0)
+    assert table.read("city = 'same'").count() == 12
+    assert sound(table)
+
+
+def test_given_no_index_that_needs_the_old_rows_then_none_is_read(
+    spark: SparkSession, table: IndexedTable, asked: str
+) -> None:
+    kinds = {info.definition.properties.get("tombstones") for info in table.indexes.values()}
+    for path in Path(table.uri.removeprefix("file://"), "data").rglob("*.parquet"):
+        path.write_bytes(b"no rows can be read from here")
+    batch = spark.createDataFrame([(0, "p0", "a"), (1, "p2", "b"), (99, "p0", "c")], DDL)
+
+    if "eager" in kinds:
+        with pytest.raises(Exception, match="is damaged"):
+            table.upsert(batch)
+    else:
+        assert table.upsert(batch).metrics["index.key.entries"] == 2
