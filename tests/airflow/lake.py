@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from airflow_provider_index.testing import AirflowClient, LocalAirflow
 from spark_apps.storage.store import Store
@@ -16,6 +20,18 @@ SECRET = "planted-5b1c77"
 
 STORAGE_SECRET = "planted-c40d19"
 """Stands in the storage options of the tables' connection, and may stand nowhere else."""
+
+_ROWS = """
+from airflow.configuration import conf
+from sqlalchemy import MetaData, create_engine
+engine = create_engine(conf.get("database", "sql_alchemy_conn"))
+tables = MetaData()
+tables.reflect(engine)
+with engine.connect() as connection:
+    for table in tables.sorted_tables:
+        for row in connection.execute(table.select()):
+            print(table.name, tuple(row))
+"""
 
 
 @dataclass(frozen=True)
@@ -34,6 +50,15 @@ class Lake:
     def timeline(self, table: str) -> Timeline:
         """A table's timeline, read anew."""
         return Timeline.load(Store(self.warehouse / table))
+
+    def ask(self, code: str) -> str:
+        """What a program prints that has this Airflow's settings, and so its database."""
+        env = psutil.Process(self.airflow.pid).environ()
+        return subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True).stdout
+
+    def database_rows(self) -> str:
+        """Every row of Airflow's database as text, whatever keeps it: a server's files may hold them compressed."""
+        return self.ask(_ROWS)
 
     def run_until_asked(self, dag_id: str, conf: dict[str, Any], task_id: str = "approve") -> str:
         """The id of a run that has come to wait for a person."""

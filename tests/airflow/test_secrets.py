@@ -4,8 +4,6 @@ works, and afterwards."""
 from __future__ import annotations
 
 import contextlib
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -47,17 +45,11 @@ def said_by(processes: list[psutil.Process], environment: bool) -> list[str]:
     return [word for word in told if any(secret.decode() in word for secret in PLANTED)]
 
 
-def triggers(lake: Lake) -> str:
-    """The triggers as the database holds them, decrypted."""
-    env = psutil.Process(lake.airflow.pid).environ()
-    done = subprocess.run([sys.executable, "-c", TRIGGERS], env=env, capture_output=True, text=True, check=True)
-    return done.stdout
-
-
 @pytest.fixture(scope="module")
 def run(lake: Lake) -> DagRunReport:
     run_id, job_id = start_and_wait_for_the_attempt(lake, "deferring", "secretive", 12)
-    told = triggers(lake)
+    # As the database holds them, decrypted.
+    told = lake.ask(TRIGGERS)
     assert "JobTrigger" in told and "secretive" in told
     assert not any(secret.decode() in told for secret in PLANTED)
     at_work = drivers(job_id)
@@ -75,8 +67,10 @@ def test_while_a_driver_works_no_process_trigger_or_file_tells_a_secret(run: Dag
 
 def test_afterwards_no_log_database_or_table_tells_one(lake: Lake, run: DagRunReport) -> None:
     assert lake.client.xcom("deferring", run.run_id, "write")["operation"] == "upsert"
-    # Logs, drivers' logs, XCom, rendered templates and serialized DAGs: all that Airflow keeps lies in its home.
+    # Logs, drivers' logs, XCom, rendered templates and serialized DAGs: Airflow keeps all in its home and its database.
     home = [path for path in lake.airflow.home.rglob("*") if path.is_file()]
     assert any("index_drivers" in path.parts for path in home)
     assert holding(iter(home)) == []
+    rows = lake.database_rows()
+    assert "secretive" in rows and not any(secret.decode() in rows for secret in PLANTED)
     assert holding(lake.warehouse.rglob("*")) == []
