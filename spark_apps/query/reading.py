@@ -22,7 +22,7 @@ from spark_apps.indexes.lineage import LINEAGE
 from spark_apps.layout.types import parse_type
 from spark_apps.mergetree.blocks import read_blocks
 from spark_apps.mergetree.read import empty, read_files, scan, with_keys
-from spark_apps.mergetree.schema import chosen, column, quote, resolve
+from spark_apps.mergetree.schema import arranged, chosen, column, quote, resolve
 from spark_apps.mergetree.tree import GROUP_ID, Snapshot
 from spark_apps.query.blocks import choose_blocks
 from spark_apps.query.checking import check_predicate
@@ -93,7 +93,7 @@ def _substituted(plan: ReadPlan, found: Substitute, names: Sequence[str]) -> Dat
     # Keys are unique in their file group only: the file under a delta stands for the group on both sides.
     deltas = [changed(file, group=str(lineage)) for lineage, files in over.items() for file in files]
     if not deltas:
-        return chosen(found.rows(names), names)
+        return arranged(found.rows(names), names)
     shown = list(dict.fromkeys([*names, *tree.key]))
     rows = found.rows([*shown, LINEAGE])
     rows = rows.select(*map(column, shown), F.col(LINEAGE).cast("string").alias(GROUP_ID))
