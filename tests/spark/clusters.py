@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -151,6 +152,10 @@ def _wait_for(process: subprocess.Popen[bytes], log: Path, words: str) -> None:
 
 
 def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind((_LOOPBACK, 0))
-        return int(one.getsockname()[1])
+    """A port that nobody listens on, below those that the system gives to outgoing connections: one of these could take
+    it before the server does."""
+    for port in random.sample(range(20_000, 32_000), 100):
+        with socket.socket() as one, contextlib.suppress(OSError):
+            one.bind((_LOOPBACK, port))
+            return port
+    raise OSError("No port is free.")
