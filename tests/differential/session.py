@@ -27,12 +27,13 @@ def small(spark: Any, *, compiled: bool, row_groups: int = 0) -> Iterator[None]:
     before = {key: spark.conf.get(key, None) for key in wanted}
     for key, value in wanted.items():
         spark.conf.set(key, value)
-    hadoop = spark.sparkContext._jsc.hadoopConfiguration()
-    if row_groups:
+    hadoop = spark.sparkContext._jsc.hadoopConfiguration() if row_groups else None
+    if hadoop is not None:
         hadoop.set(_ROW_GROUPS, str(row_groups))
     try:
         yield
     finally:
-        hadoop.unset(_ROW_GROUPS)
+        if hadoop is not None:
+            hadoop.unset(_ROW_GROUPS)
         for key, value in before.items():
             spark.conf.unset(key) if value is None else spark.conf.set(key, value)
