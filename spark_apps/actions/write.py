@@ -145,7 +145,7 @@ class Upsert(_WriteRows):
         # up.
         with ExitStack() as batch:
             rows = held_by(batch, one_a_key(rows, tree, tree.key))
-            if self.may_find_late and finds_late(attempt.snapshot, tree):
+            if self.may_find_late and finds_late(attempt.snapshot, tree, rows):
                 staged, targets = self._stage(attempt, tree, rows, reduced=True)
                 return self._with_places(attempt, tree, staged, targets, held) if staged else Staged([], targets)
             moves = self.moves(attempt, tree, rows, batch)
