@@ -1,8 +1,8 @@
 """Reads file groups of a tree, merged: what a key's newest row says, and nothing of keys whose newest word is
 a tombstone.
 
-Groups that need no merging are scanned as they are. Where deltas lie over a base, the base loses the deltas'
-keys by an anti-join; a window runs over deltas only, and only where a group has several. Files are named one
+Groups that need no merging are scanned as they are. Where deltas lie over a file, that file loses the deltas'
+keys by an anti-join; a window runs over these deltas only, and only where a group has several. Files are named one
 by one, with the schema given, so nothing is inferred, listed or merged by Spark itself.
 """
 
@@ -254,20 +254,23 @@ def _by_commit(
     snapshot: Snapshot, tree: Tree, groups: Sequence[Sequence[DataFile]], needed: Sequence[str]
 ) -> list[DataFrame]:
     regular = [files for files in groups if _is_regular(files)]
-    bases = [files[0] for files in regular if files[0].kind == "base"]
-    deltas = [[file for file in files if file.kind == "delta"] for files in regular]
-    single = [files[0] for files in deltas if len(files) == 1]
+    # Whatever kind the lowest file is of: a file holds a key once, so it only loses those that are told of above it.
+    lowest = [files[0] for files in regular]
+    above = [files[1:] for files in regular]
+    single = [files[0] for files in above if len(files) == 1]
     # A file under a base (entries told late, of an earlier version) cannot be left to the anti-join: all are
     # events.
     irregular = [files for files in groups if not _is_regular(files)]
-    several = [files for files in deltas if len(files) > 1] + irregular
+    several = [files for files in above if len(files) > 1] + irregular
     parts = []
-    if bases:
-        names = _identity(tree, regular)
-        over = [file for files in regular if files[0].kind == "base" for file in files[1:]]
-        keys = read_files(snapshot, tree, over, names)
-        rows = read_files(snapshot, tree, bases, needed, flag=True)
-        parts.append(with_keys(rows, keys, tree, names, sum(file.rows for file in over), without=True))
+    if lowest:
+        rows = read_files(snapshot, tree, lowest, needed, flag=True)
+        over = [file for files in above for file in files]
+        if over:
+            names = _identity(tree, regular)
+            keys = read_files(snapshot, tree, over, names)
+            rows = with_keys(rows, keys, tree, names, sum(file.rows for file in over), without=True)
+        parts.append(rows)
     if single:
         parts.append(read_files(snapshot, tree, single, needed, flag=True))
     if several:
