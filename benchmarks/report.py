@@ -24,6 +24,10 @@ from benchmarks.measure import Timing
 from benchmarks.pictures import Curves
 from benchmarks.targets import Verdict
 
+_OPENING = (
+    "A figure is of the size at which its question was asked, which stands with the question. The fewer the rows, the "
+    "more of a ratio is Spark's own time to plan and start jobs; a target that names a size is of that size."
+)
 _WIDTH = 160
 _SHOWN = ("pyspark", "pyarrow", "apache-airflow", "obstore")
 
@@ -144,7 +148,7 @@ class Report:
         """Writes the page and, beside it in ``plots/``, its pictures."""
         plots = page.parent / "plots"
         plots.mkdir(parents=True, exist_ok=True)
-        lines = ["# Measured", "", *_table(targets.HEADINGS, targets.table(self.verdicts)), machine(), ""]
+        lines = ["# Measured", "", _OPENING, "", *_table(targets.HEADINGS, targets.table(self.verdicts)), machine(), ""]
         for chapter in self.chapters:
             lines += [f"## {chapter.title}", ""]
             for part in chapter.parts:
