@@ -14,6 +14,20 @@ from contextlib import contextmanager
 
 BUCKET = "lake"
 
+# moto looks whether an object is there and then writes it, which another of its threads may do in between; S3 does both
+# at once, and whoever races relies on it.
+_SERVER = """
+import sys, threading
+from moto.s3.responses import S3Response
+from moto.server import main
+one, put = threading.Lock(), S3Response.put_object
+def put_object(self):
+    with one:
+        return put(self)
+S3Response.put_object = put_object
+main(sys.argv[1:])
+"""
+
 
 @contextmanager
 def s3_server() -> Iterator[dict[str, str]]:
@@ -21,10 +35,9 @@ def s3_server() -> Iterator[dict[str, str]]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    program = "from moto.server import main; import sys; main(sys.argv[1:])"
     environment = {**os.environ, "MOTO_S3_CUSTOM_ENDPOINTS": "", "AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}
     server = subprocess.Popen(
-        [sys.executable, "-c", program, "-H", "127.0.0.1", "-p", str(port)],
+        [sys.executable, "-c", _SERVER, "-H", "127.0.0.1", "-p", str(port)],
         env=environment,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
