@@ -27,6 +27,9 @@ from spark_apps.timeline.model import AddFile
 from spark_apps.timeline.state import State
 
 _MOST_FOOTERS = 256
+# With more keys than one to so many rows hardly a page can be left out. Arrow then reads columns as a whole, and other
+# threads run meanwhile: pages, one at a time in Python, would wait for each other.
+_ROWS_A_KEY = 1_000
 # Few values over and over, which are kept as numbers until the rows are known.
 _REPEATED = (PARTITION, GROUP_ID)
 _LOCK = threading.Lock()
@@ -119,15 +122,19 @@ class _Reading:
         names = list(dict.fromkeys([*self._tree.key, *self._tree.columns]))
         if self._file._file.kind == "delta":
             names.append(DELETED)
-        found = self._found()
+        found = self._found(names)
         if not len(found):
             return None
         self._read([name for name in names if not self._is_plain(name)])
         return pa.table([self._column(name, found) for name in names], names=names)
 
-    def _found(self) -> Any:
-        if self._wanted.sorted is not None:
+    def _found(self, names: Sequence[str]) -> Any:
+        if self._wanted.sortable:
             [name] = self._wanted.names
+            if len(self._wanted) * _ROWS_A_KEY >= sum(self._footer.rows):
+                self._read(names)
+                column = self._arrow[name]
+                return self._wanted.rows_of([column]) if column.null_count else self._wanted.rows_among(column)
             if self._is_plain(name):
                 try:
                     return self._wanted.rows_in(self._pages[name])
@@ -162,6 +169,7 @@ class _Reading:
         if not missing:
             return
         stored = [self._tree.stored(name) for name in missing]
+        self._fetch(stored)
         parquet = pq.ParquetFile(
             pa.PythonFile(self.source, mode="r"),
             metadata=self._footer.metadata,
@@ -176,6 +184,15 @@ class _Reading:
             raise OSError(f"a column holds {table.num_rows} values, the footer says {self._starts[-1]}")
         for name, kept in zip(missing, stored, strict=True):
             self._arrow[name] = table.column(kept)
+
+    def _fetch(self, stored: Sequence[str]) -> None:
+        """Fetches columns of all row groups at once, where nothing but them lies in between."""
+        metadata, places = self._footer.metadata, [self._footer.places[name] for name in stored]
+        chunks = [metadata.row_group(group).column(place) for group in self._groups for place in places]
+        starts = [min(filter(None, (chunk.dictionary_page_offset, chunk.data_page_offset))) for chunk in chunks]
+        first, last = min(starts), max(s + c.total_compressed_size for s, c in zip(starts, chunks, strict=True))
+        if last - first == sum(chunk.total_compressed_size for chunk in chunks):
+            self.source.keep(first, last)
 
     def _column(self, name: str, rows: Any) -> Any:
         kind = None if name == DELETED else kinds_of(self._tree, [name])[0]

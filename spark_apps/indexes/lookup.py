@@ -10,7 +10,9 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from spark_apps.indexes.entry_files import EntryFile, damaged, ranged
@@ -19,6 +21,7 @@ from spark_apps.indexes.matching import Wanted, arrow_type, as_arrow, as_keys, k
 from spark_apps.layout.hashing import DEFAULT_HASH, bucket_id
 from spark_apps.layout.hashing_arrays import buckets_of_columns
 from spark_apps.mergetree.tree import DELETED, GROUP_ID, Snapshot, Tree
+from spark_apps.timeline.files import DataFile
 
 __all__ = ["Found", "FoundTable", "TooMany", "damaged", "lookup", "lookup_table", "ranged", "shards_of"]
 
@@ -103,37 +106,57 @@ def lookup_table(
     import pyarrow as pa
 
     groups = snapshot.groups(tree.name)
-    tables, rows = [_nothing(tree)], 0
-    files: list[EntryFile] = []
-    for shard, some in _by_shard(tree, keys, shards).items():
-        wanted = Wanted(tree, some)
-        opened = [EntryFile(snapshot, tree, file, wanted) for file in groups.get(("", shard), ())]
-        files += opened
-        rows += sum(file.rows_in(group) for file in opened for group in file.groups)
-        if most_rows is not None and rows > most_rows:
-            raise TooMany
-        parts = [part for part in _read(opened) if part is not None]
-        if parts:
-            tables.append(_newest(tree, parts, len(opened)))
-        if most_found is not None and sum(len(table) for table in tables) > most_found:
-            raise TooMany
+    shards_read = [
+        _Shard(snapshot, tree, groups.get(("", shard), ()), Wanted(tree, some))
+        for shard, some in _by_shard(tree, keys, shards).items()
+    ]
+    if most_rows is not None and sum(shard.rows for shard in shards_read) > most_rows:
+        raise TooMany
+    tables = [_nothing(tree), *_read(tree, shards_read, most_found)]
+    files = [file for shard in shards_read for file in shard.files]
     return FoundTable(pa.concat_tables(tables), len(files), sum(file.bytes for file in files))
 
 
-def _read(files: Sequence[EntryFile]) -> list[Any]:
-    """The rows with a key in the row groups that can hold one, in merge order."""
-    rows = sum(file.rows_in(group) for file in files for group in file.groups)
-    threads = min(_THREADS, os.cpu_count() or 1) if rows >= _THREADED_ROWS else 1
-    jobs = [
-        (file, file.groups[n : n + step])
-        for file in files
-        for step in [max(1, min(_MOST_GROUPS, -(-len(file.groups) // (2 * threads))))]
-        for n in range(0, len(file.groups), step)
-    ]
-    if threads == 1 or len(jobs) < 2:
-        return [file.rows(groups) for file, groups in jobs]
-    with ThreadPoolExecutor(threads) as pool:
-        return list(pool.map(lambda job: job[0].rows(job[1]), jobs))
+class _Shard:
+    """The files of a shard, and the keys that it can hold."""
+
+    def __init__(self, snapshot: Snapshot, tree: Tree, files: Sequence[DataFile], wanted: Wanted) -> None:
+        self.wanted = wanted
+        self.files = [EntryFile(snapshot, tree, file, wanted) for file in files]
+        self.rows = sum(file.rows_in(group) for file in self.files for group in file.groups)
+
+    def jobs(self, threads: int) -> list[tuple[EntryFile, list[int]]]:
+        """Files with some of their row groups, each a thread's work for a while."""
+        found = []
+        for file in self.files:
+            step = max(1, min(_MOST_GROUPS, -(-len(file.groups) // (4 * threads))))
+            found += [(file, file.groups[n : n + step]) for n in range(0, len(file.groups), step)]
+        return found
+
+
+def _read(tree: Tree, shards: Sequence[_Shard], most_found: int | None) -> list[Any]:
+    """The live entries with a key, a table a shard.
+
+    :raises TooMany: if they are more than ``most_found``.
+    """
+    threads = min(_THREADS, os.cpu_count() or 1) if sum(shard.rows for shard in shards) >= _THREADED_ROWS else 1
+    with ExitStack() as stack:
+        each: Any = map
+        if threads > 1:
+            pool = stack.enter_context(ThreadPoolExecutor(threads))
+            each = pool.map
+            each(Wanted.prepare, [shard.wanted for shard in shards])  # while the first pages are read
+        jobs = [shard.jobs(threads) for shard in shards]
+        parts = each(lambda job: job[0].rows(job[1]), [job for some in jobs for job in some])
+        tables, found = [], 0
+        for shard, some in zip(shards, jobs, strict=True):
+            held = [part for part in islice(parts, len(some)) if part is not None]
+            if held:
+                tables.append(_newest(tree, held, len(shard.files)))
+                found += len(tables[-1])
+            if most_found is not None and found > most_found:
+                raise TooMany
+    return tables
 
 
 def _newest(tree: Tree, parts: Sequence[Any], files: int) -> Any:

@@ -34,9 +34,9 @@ class RangedFile(io.RawIOBase):
         self.fetched = 0
         """Bytes fetched so far."""
         self._tail = b""
-        self._whole: bytes | None = None
-        if size <= whole_below:
-            self._whole = self._get(0, size) if size else b""
+        self._kept, self._kept_from = b"", 0
+        if 0 < size <= whole_below:
+            self.keep(0, size)
 
     @property
     def size(self) -> int:
@@ -75,16 +75,25 @@ class RangedFile(io.RawIOBase):
         """Bytes ``start`` to ``end`` (exclusive), wherever the file is being read."""
         return self._read(start, end)
 
+    def keep(self, start: int, end: int) -> None:
+        """Fetches bytes ``start`` to ``end`` (exclusive) at once, for the reads to come, unless they are held."""
+        if self._held(start, end) is None:
+            self._kept, self._kept_from = self._get(start, end), start
+
     def readinto(self, buffer: Any) -> int:
         data = self.read(len(buffer))
         buffer[: len(data)] = data
         return len(data)
 
     def _read(self, start: int, end: int) -> bytes:
-        if self._whole is not None:
-            return self._whole[start:end]
-        kept = self._size - len(self._tail)
-        return self._tail[start - kept : end - kept] if start >= kept else self._get(start, end)
+        held = self._held(start, end)
+        return self._get(start, end) if held is None else held
+
+    def _held(self, start: int, end: int) -> bytes | None:
+        for held, first in ((self._kept, self._kept_from), (self._tail, self._size - len(self._tail))):
+            if first <= start and end <= first + len(held):
+                return held[start - first : end - first]
+        return None
 
     def _get(self, start: int, end: int) -> bytes:
         data = self._fetch(start, end)

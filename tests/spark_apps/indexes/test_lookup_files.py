@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from spark_apps.indexes import entry_files
 from spark_apps.indexes.handler import PARTITION
 from spark_apps.indexes.lookup import lookup
 from spark_apps.indexes.matching import arrow_type
@@ -32,6 +33,7 @@ _UTC = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)
 VALUES: dict[str, list[Any]] = {
     "string": [f"key-{n:05}" for n in range(300)],
     "odd string": ["é" * (n % 7) + "\0" * (n % 3) + str(n) for n in range(300)],
+    "alike string": [f"the same before {n % 40} and between them {n:05}" for n in range(300)],
     "even binary": [bytes([n // 256, n % 256, 0, n % 2 and 7]) for n in range(300)],
     "binary": [bytes([n % 256, 0]) * (n % 4) for n in range(300)],
     "tinyint": list(range(-100, 100)),
@@ -60,13 +62,20 @@ CASES = [((kind,), False) for kind in VALUES] + [
 ]
 
 
+@pytest.fixture(params=["columns", "pages"], autouse=True)
+def read_as(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files of a few hundred rows are read as a whole for any number of keys, unless told otherwise."""
+    if request.param == "pages":
+        monkeypatch.setattr(entry_files, "_ROWS_A_KEY", 0)
+
+
 class _Files:
     """A tree in files that pyarrow wrote, and its live entries as a dictionary."""
 
     def __init__(self, folder: Path, kinds: tuple[str, ...], nulls: bool, unique: bool, form: dict[str, Any]) -> None:
         self.store, self.state, self.form, self.folder = Store(folder), State(), form, folder
         self.drawn, names = kinds, tuple(f"c{n}" for n in range(len(kinds)))
-        self.kinds = kinds = tuple(kind.removeprefix("odd ").removeprefix("even ") for kind in kinds)
+        self.kinds = kinds = tuple(kind.rpartition(" ")[2] for kind in kinds)
         types = [Field(name, kind, nullable=nulls) for name, kind in zip(names, kinds, strict=True)]
         more = [Field(name, "string", nullable=False) for name in ("id", PARTITION)]
         key = names if unique else (*names, "id")
