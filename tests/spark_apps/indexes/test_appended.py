@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from spark_apps import IndexedTable
+from spark_apps.indexes import record
 from spark_apps.storage.errors import VerificationFailed
 from tests.spark_apps.frames import frame
 
@@ -81,6 +82,17 @@ def test_entries_of_inserted_rows_are_added_unseen(spark: Any, table: IndexedTab
     check(table, "by_k")
 
 
+def test_a_driver_that_finds_no_key_of_new_entries_starts_no_job_for_it(
+    spark: Any, table: IndexedTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(record, "_repeated", None)
+    table.insert(frame(spark, MORE, DDL))
+
+    table.refresh_index("by_k")
+
+    check(table, "by_k")
+
+
 @pytest.mark.parametrize("change", ["upsert", "delete", "compact", "drop and insert again", "overwrite"])
 def test_any_other_change_among_them_is_compared_as_before(spark: Any, table: IndexedTable, change: str) -> None:
     table.insert(frame(spark, MORE, DDL))
@@ -102,6 +114,14 @@ def test_any_other_change_among_them_is_compared_as_before(spark: Any, table: In
         check(table, name)
 
 
+@pytest.fixture(params=["on the driver", "by Spark"])
+def searched(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who looks for the keys of new entries among those that are there."""
+    if request.param == "by Spark":
+        monkeypatch.setattr(record, "_MOST_SEARCHED", 0)
+
+
+@pytest.mark.usefixtures("searched")
 def test_an_inserted_key_that_stands_in_another_partition_is_refused(spark: Any, table: IndexedTable) -> None:
     table.insert(frame(spark, [("k001", "c", "x")], DDL))
 
@@ -114,6 +134,7 @@ def test_an_inserted_key_that_stands_in_another_partition_is_refused(spark: Any,
     assert table.read("k = 'k001'").collect() == [("k001", "c", "x")]
 
 
+@pytest.mark.usefixtures("searched")
 def test_a_key_in_two_new_partitions_is_refused(spark: Any, table: IndexedTable) -> None:
     table.insert(frame(spark, [("z", "c", "x"), ("z", "d", "x")], DDL))
 
