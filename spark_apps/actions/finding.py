@@ -162,20 +162,18 @@ def changes_by(
     return Changes(before, after, groups, located=places.located, settled=places.settled)
 
 
-def finds_late(snapshot: Snapshot, tree: Tree, rows: DataFrame) -> bool:
+def finds_late(snapshot: Snapshot, tree: Tree, count: int) -> bool:
     """Whether the rows of an upsert are staged before it is known where their keys live.
 
     Few rows are not, if the rows as they were are needed: their keys are then asked for on the driver, and the indexes
     read in one job what they need, which takes less than the two jobs of the other way.
 
-    :param rows: the batch, kept by Spark, for it is counted.
+    :param count: of the rows.
     """
     state = snapshot.state
     if not tree.partition_by or tree.by_id or tree.merge_by != "commit" or unique_index(state) is None:
         return False
-    if not needs_rows(state) and _plain(tree):
-        return True
-    return rows.count() > FEW
+    return count > FEW or (not needs_rows(state) and _plain(tree))
 
 
 def _plain(tree: Tree) -> bool:

@@ -128,7 +128,8 @@ def _all_stay(attempt: Attempt, tree: Tree, rows: DataFrame) -> bool:
         return False
     types = [parse_type(tree.field(name).dataType.simpleString()) for name in tree.key]
     width = len(types)
-    given = {tuple(map(normalize, row[:width], types)): path_of(snapshot.table, row[width:]) for row in found}
+    paths = {values: path_of(snapshot.table, values) for values in {tuple(row[width:]) for row in found}}
+    given = {tuple(map(normalize, row[:width], types)): paths[tuple(row[width:])] for row in found}
     places = places_of(attempt, given.keys())
     return places is not None and all(given[key] == path for key, path in places.items())
 

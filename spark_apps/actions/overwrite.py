@@ -7,7 +7,7 @@ for nothing and conflicts with every other write to the partition.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import ExitStack
 from functools import reduce
 from typing import ClassVar
@@ -32,7 +32,7 @@ from spark_apps.indexes.registry import available
 from spark_apps.mergetree.read import read_files, scan
 from spark_apps.mergetree.schema import column, conform
 from spark_apps.mergetree.tree import Snapshot, Tree
-from spark_apps.mergetree.write import one_a_key, partition_values, refused_nulls, stage_rows
+from spark_apps.mergetree.write import one_a_key, partition_counts, refused_nulls, stage_rows
 from spark_apps.storage.errors import InvalidInput, LakeIndexError
 from spark_apps.timeline.files import DataFile
 from spark_apps.timeline.model import (
@@ -82,7 +82,7 @@ class InsertOverwrite(Action):
             if unique:
                 rows = held_by(held, one_a_key(rows, tree, tree.key))
             attempt.phase("find the partitions")
-            targets = self._targets(snapshot, partition_values(rows, tree))
+            targets = self._targets(snapshot, partition_counts(rows, tree))
             attempt.phase("write the rows")
             if tree.by_id:
                 rows = with_groups(snapshot, tree, rows, None, lambda frame: held_by(held, frame), fresh=True)
@@ -94,7 +94,7 @@ class InsertOverwrite(Action):
                 left = stage_leaving(attempt, tree, moves)
         return self._work(attempt, tree, staged, left, replaced, targets)
 
-    def _targets(self, snapshot: Snapshot, values: Sequence[tuple[str | None, ...]]) -> Spread:
+    def _targets(self, snapshot: Snapshot, values: Collection[tuple[str | None, ...]]) -> Spread:
         if self.partitions is not None:
             stray = [path for texts in values if (path := path_of(snapshot.table, texts)) not in self.partitions]
             if snapshot.table.partition_by and stray:

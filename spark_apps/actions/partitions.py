@@ -47,7 +47,7 @@ class Spread:
 NOWHERE = Spread((), frozenset())
 
 
-def spread(snapshot: Snapshot, values: Sequence[tuple[str | None, ...]]) -> Spread:
+def spread(snapshot: Snapshot, values: Iterable[tuple[str | None, ...]]) -> Spread:
     """The partitions with these values of the partition columns (as text)."""
     table, known = snapshot.table, snapshot.state.partitions
     types = _types(table)

@@ -10,7 +10,7 @@ same commit.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -39,10 +39,13 @@ from spark_apps.mergetree.cached import cached
 from spark_apps.mergetree.read import scan
 from spark_apps.mergetree.schema import column, conform
 from spark_apps.mergetree.tree import DELETED, Snapshot, Tree
-from spark_apps.mergetree.write import one_a_key, partition_values, refused_nulls, stage_rows
+from spark_apps.mergetree.write import one_a_key, partition_counts, refused_nulls, stage_rows
 from spark_apps.query.checking import check_predicate
 from spark_apps.storage.errors import InvalidSchema, KeysExist, UnknownColumn
 from spark_apps.timeline.model import NEW_KEYS, AddFile, RemoveFile, Write, group_scope
+
+Counts = Mapping[tuple[str | None, ...], int]
+"""Values of the partition columns, as text, and how many rows have them."""
 
 _EXAMPLES = 3
 
@@ -140,19 +143,20 @@ class Upsert(_WriteRows):
     def stage(self, attempt: Attempt, tree: Tree, held: ExitStack) -> Staged:
         rows = self._conformed(tree)
         if not tree.by_id and (not tree.partition_by or unique_index(attempt.snapshot.state) is None):
-            return Staged(*self._stage(attempt, tree, rows))
+            return Staged(*self._stage(attempt, tree, rows, _counts(attempt, tree, rows)))
         # Keys are unique in the table, so the batch is reduced over all partitions, and old places are given
         # up.
         with ExitStack() as batch:
             rows = held_by(batch, one_a_key(rows, tree, tree.key))
-            if self.may_find_late and finds_late(attempt.snapshot, tree, rows):
-                staged, targets = self._stage(attempt, tree, rows, reduced=True)
+            counts = _counts(attempt, tree, rows)
+            if self.may_find_late and finds_late(attempt.snapshot, tree, sum(counts.values())):
+                staged, targets = self._stage(attempt, tree, rows, counts, reduced=True)
                 return self._with_places(attempt, tree, staged, targets, held) if staged else Staged([], targets)
             moves = self.moves(attempt, tree, rows, batch)
             rows = moves.rows
             if tree.by_id:
                 rows = with_groups(attempt.snapshot, tree, rows, moves.places, lambda frame: held_by(batch, frame))
-            staged, targets = self._stage(attempt, tree, rows, reduced=True)
+            staged, targets = self._stage(attempt, tree, rows, counts, reduced=True)
             left = stage_leaving(attempt, tree, moves)
         return Staged([*staged, *left], targets.with_more(moves.targets))
 
@@ -173,13 +177,18 @@ class Upsert(_WriteRows):
         return moves_of(attempt, tree, rows, lambda frame: held_by(held, frame))
 
     def _stage(
-        self, attempt: Attempt, tree: Tree, rows: DataFrame, reduced: bool = False
+        self, attempt: Attempt, tree: Tree, rows: DataFrame, counts: Counts, reduced: bool = False
     ) -> tuple[list[AddFile], Spread]:
-        attempt.phase("find the partitions")
-        targets = spread(attempt.snapshot, partition_values(rows, tree))
+        """Stages rows that are, at the most, as many of each partition as ``counts`` tells."""
+        targets = spread(attempt.snapshot, counts)
         attempt.phase("write the rows")
-        store, folder = attempt.snapshot.store, attempt.folder("rows")
-        return stage_rows(store, tree, rows, folder, targets.targets, one_a_key=not reduced), targets
+        store, folder, count = attempt.snapshot.store, attempt.folder("rows"), sum(counts.values())
+        return stage_rows(store, tree, rows, folder, targets.targets, one_a_key=not reduced, expected=count), targets
+
+
+def _counts(attempt: Attempt, tree: Tree, rows: DataFrame) -> Counts:
+    attempt.phase("find the partitions")
+    return partition_counts(rows, tree)
 
 
 def held_by(held: ExitStack, frame: DataFrame) -> DataFrame:

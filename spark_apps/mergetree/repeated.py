@@ -19,7 +19,7 @@ from spark_apps.storage.errors import StorageError
 from spark_apps.storage.store import ObjectStore
 from spark_apps.timeline.model import AddFile
 
-_AT_ONCE = 1 << 17
+_AT_ONCE = 1 << 14
 # Values of these types are equal to Arrow exactly if they are to Spark; of others (floating ones, say) perhaps not.
 _PLAIN = (T.StringType, T.BinaryType, T.ByteType, T.ShortType, T.IntegerType, T.LongType, T.DateType, T.BooleanType)
 

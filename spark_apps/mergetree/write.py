@@ -15,7 +15,7 @@ from itertools import accumulate
 from typing import Literal
 
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
@@ -23,6 +23,7 @@ from spark_apps.mergetree.counted import CountedRows
 from spark_apps.mergetree.footers import fetch_footer, fetch_tail, footer_of, seal
 from spark_apps.mergetree.placing import GROUP, PART, UNKNOWN_PARTITION, Target, placed
 from spark_apps.mergetree.schema import NULL_MARK, column
+from spark_apps.mergetree.sessions import cores
 from spark_apps.mergetree.tree import DELETED, Tree
 from spark_apps.storage.errors import InvalidInput, InvalidSchema, StorageError
 from spark_apps.storage.store import ObjectStore
@@ -47,15 +48,15 @@ _PARQUET_OPTIONS = {
 }
 
 
-def partition_values(rows: DataFrame, tree: Tree) -> list[tuple[str | None, ...]]:
-    """The distinct values (as text) of the partition columns in the rows; one Spark job, none without such
-    columns."""
+def partition_counts(rows: DataFrame, tree: Tree) -> dict[tuple[str | None, ...], int]:
+    """The distinct values (as text) of the partition columns in the rows, in order, and how many rows have them; one
+    Spark job. Without such columns there is none, and 0 stands for a number that is not known."""
     if not tree.partition_by:
-        return [()]
+        return {(): 0}
     texts = [column(name).cast("string").alias(f"v{n}") for n, name in enumerate(tree.partition_by)]
     with refused_nulls():
-        found = rows.select(*texts).distinct().collect()
-    return sorted((tuple(row) for row in found), key=lambda values: [(v is not None, v or "") for v in values])
+        found = {tuple(row[:-1]): row[-1] for row in rows.groupBy(*texts).count().collect()}
+    return dict(sorted(found.items(), key=lambda item: [(value is not None, value or "") for value in item[0]]))
 
 
 def stage_rows(
@@ -84,7 +85,8 @@ def stage_rows(
         dropped.
     :param places: place in the merge order by file group, for files that fold others; else the commit's
         version.
-    :param expected: how many rows these are, about, if known: many are written by a task a file group.
+    :param expected: how many rows these are, about, if known: many are written by a task a file group, few by a task a
+        core.
     :raises InvalidSchema: for a null in a column that takes none.
     :raises InvalidInput: for a row of a partition that is not among the targets.
     :raises StorageError: if the files found do not hold as many rows as Spark wrote.
@@ -105,7 +107,7 @@ def stage_rows(
     slots = None if one_a_key else _slots(targets, expected)
     if slots is None:
         found = found.withColumns({PART: _opaque(PART), GROUP: _opaque(GROUP, text=tree.by_id)})
-        found = found.repartition(PART, GROUP)
+        found = found.repartition(*_few_tasks(rows.sparkSession, targets, expected), PART, GROUP)
         found = (
             _one_a_key(found, tree) if one_a_key else found.sortWithinPartitions(PART, GROUP, *map(column, tree.key))
         )
@@ -131,6 +133,16 @@ def _slots(targets: Sequence[Target], expected: int) -> list[tuple[int, str]] | 
     return [(part, str(bucket)) for part, target in enumerate(targets) for bucket in range(target.buckets or 0)]
 
 
+def _few_tasks(spark: SparkSession, targets: Sequence[Target], expected: int) -> list[int]:
+    """How many tasks write few rows, if so many are to be told: Spark would give them all to one, by their size, but
+    what takes time is the number of files."""
+    groups = sum(target.buckets or 0 for target in targets)
+    if not expected or not groups:
+        return []
+    side_by_side = cores(spark)
+    return [min(groups, side_by_side)] if expected <= _ROWS_A_TASK * side_by_side else []
+
+
 def _a_task_each(found: DataFrame, targets: Sequence[Target], slots: int) -> DataFrame:
     """The rows shuffled so that the task of each number has the file group of that number and nothing else.
 
@@ -138,7 +150,8 @@ def _a_task_each(found: DataFrame, targets: Sequence[Target], slots: int) -> Dat
     first bytes of the key decide most comparisons) nor while they are written.
     """
     first = list(accumulate((target.buckets or 0 for target in targets), initial=0))
-    slot = F.get(F.array(*map(F.lit, first)), F.col(PART)) + F.col(GROUP) if len(targets) > 1 else F.col(GROUP)
+    # With one target too: its number is what refuses a row of another partition.
+    slot = F.get(F.array(*map(F.lit, first)), F.col(PART)) + F.col(GROUP)
     return found.withColumn(_SLOT, slot).drop(PART, GROUP).repartitionById(slots, F.col(_SLOT))
 
 

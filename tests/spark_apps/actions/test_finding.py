@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from spark_apps import IndexedTable
 from spark_apps.actions import finding
+from spark_apps.mergetree import write
 
 pytestmark = pytest.mark.spark
 
@@ -35,6 +36,13 @@ def table(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -
     return made
 
 
+@pytest.fixture(params=["few rows", "many rows"])
+def written(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How rows are staged: by a task a core, or by one a file group."""
+    if request.param == "many rows":
+        monkeypatch.setattr(write, "_ROWS_A_TASK", 0.01)
+
+
 def held(table: IndexedTable) -> dict[int, tuple[str, str]]:
     rows = [tuple(row) for row in table.read().collect()]
     assert len({row[0] for row in rows}) == len(rows)
@@ -49,6 +57,7 @@ def files(table: IndexedTable, name: str) -> int:
     return len(list(table.snapshot.state.files(table.indexes[name].definition.tree)))
 
 
+@pytest.mark.usefixtures("written")
 def test_given_rows_that_stay_move_come_and_go_then_rows_and_indexes_are_right(
     spark: SparkSession, table: IndexedTable, asked: str
 ) -> None:

@@ -60,6 +60,18 @@ def test_a_task_each_writes_the_same_files_as_all_tasks_together(spark: Any, tmp
 
 
 @pytest.mark.spark
+@pytest.mark.parametrize("expected", [0, 1, 10**9], ids=["not known", "few", "many"])
+def test_a_row_of_no_target_is_refused_though_there_is_one_target_only(
+    spark: Any, tmp_path: Path, expected: int
+) -> None:
+    rows = frame(spark, [("c", 1, "n"), ("z", 2, "n")], DDL).repartition(1)  # which the optimizer cannot look into
+    with pytest.raises(InvalidInput, match="a partition that it did not hold"):
+        stage_rows(
+            Store(tmp_path), TREE, rows, "data/t.1/stray", TARGETS[2:], kind="base", one_a_key=False, expected=expected
+        )
+
+
+@pytest.mark.spark
 @pytest.mark.parametrize("alike", [False, True], ids=["sizes differ", "two of a size"])
 @pytest.mark.parametrize("most", [0, 32], ids=["joined", "compared"])
 def test_each_row_is_told_the_group_of_its_file(
