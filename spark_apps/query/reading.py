@@ -7,8 +7,9 @@ row groups and pages, since files are sorted by key.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import reduce
+from math import ceil, sqrt
 from typing import Any
 
 from msgspec.structs import replace as changed
@@ -17,7 +18,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from spark_apps.indexes.candidates import HANDED_KEYS
-from spark_apps.indexes.handler import Substitute
+from spark_apps.indexes.handler import Key, Substitute
 from spark_apps.indexes.lineage import LINEAGE
 from spark_apps.layout.types import parse_type
 from spark_apps.mergetree.blocks import read_blocks
@@ -32,6 +33,14 @@ from spark_apps.timeline.files import DataFile, GroupKey
 
 # Literals of other types may be compared in a form that keeps Parquet from using them, or that differs by session.
 _FILTERED = ("string", "date", "boolean")
+
+_VALUES_AN_IN = 10
+"""Of a longer list Spark tells Parquet only the lowest and the highest, which rules no page out."""
+_MOST_VALUES = 40
+"""Up to so many are told in lists of that length; each row that is read is held against all of them."""
+_ROWS_A_PAGE = 8192
+_PAGES_A_READ = 40
+"""So many pages, with all their columns, are read in the time that one more read takes (measured: 80 ms)."""
 
 
 def read_rows(snapshot: Snapshot, where: str | None = None, columns: Sequence[str] | None = None) -> DataFrame:
@@ -65,7 +74,7 @@ def _scans(plan: ReadPlan, names: Sequence[str]) -> list[DataFrame]:
     snapshot, tree = plan.snapshot, plan.snapshot.data
     files = plan.files()
     keyed: dict[GroupKey, list[DataFile]] = {}
-    keys: set[tuple[Any, ...]] = set()
+    keys: set[Key] = set()
     for group, wanted in plan.groups.items():
         if group in files and wanted is not None and len(keys) + len(wanted) <= HANDED_KEYS:
             keys |= wanted
@@ -77,11 +86,33 @@ def _scans(plan: ReadPlan, names: Sequence[str]) -> list[DataFrame]:
     parts = [scan(snapshot, tree, files, names)] if files else []
     if reads:
         parts.append(read_blocks(snapshot, tree, reads, names))
-    if keyed:
-        shown = list(dict.fromkeys([*names, *tree.key]))
-        rows = scan(snapshot, tree, keyed, shown).where(_one_of(snapshot, keys))
+    shown = list(dict.fromkeys([*names, *tree.key]))
+    for some, sought in _apart(keyed, {group: plan.groups[group] or frozenset() for group in keyed}):
+        rows = scan(snapshot, tree, some, shown).where(_one_of(snapshot, sought))
         parts.append(rows if shown == list(names) else chosen(rows, names))
     return parts
+
+
+def _apart(
+    files: Mapping[GroupKey, list[DataFile]], keys: Mapping[GroupKey, frozenset[Key]]
+) -> list[tuple[dict[GroupKey, list[DataFile]], set[Key]]]:
+    """File groups, with the keys to look for in them, in as many reads as are worth while: a read looks in each of its
+    files for all of its keys, and each key takes a page."""
+    every = [file for some in files.values() for file in some]
+    number, asked = len(every), sum(map(len, keys.values()))
+    # A source's file does not tell its rows.
+    pages = sum(max(file.rows, 0) for file in every) / _ROWS_A_PAGE / max(number, 1)
+    reads = max(1, int(sqrt(number * min(asked, pages) / _PAGES_A_READ)))
+    most = ceil(asked / reads)
+    if most >= min(pages, _MOST_VALUES):  # then nearly every page holds one of them, or Parquet is not told of each
+        most = asked
+    found: list[tuple[dict[GroupKey, list[DataFile]], set[Key]]] = []
+    for group, wanted in keys.items():
+        if not found or len(found[-1][1] | wanted) > most:
+            found.append(({}, set()))
+        found[-1][0][group] = files[group]
+        found[-1][1].update(wanted)
+    return found
 
 
 def _substituted(plan: ReadPlan, found: Substitute, names: Sequence[str]) -> DataFrame:
@@ -103,7 +134,7 @@ def _substituted(plan: ReadPlan, found: Substitute, names: Sequence[str]) -> Dat
     return chosen(left, names)
 
 
-def _one_of(snapshot: Snapshot, keys: set[tuple[Any, ...]]) -> Column:
+def _one_of(snapshot: Snapshot, keys: Collection[Key]) -> Column:
     """A filter that lets rows with these record keys pass, and perhaps others."""
     tree = snapshot.data
     passed = F.lit(True)
@@ -111,8 +142,10 @@ def _one_of(snapshot: Snapshot, keys: set[tuple[Any, ...]]) -> Column:
         kind = parse_type(tree.field(name).dataType.simpleString())
         if kind.is_integer or kind.kind in _FILTERED:
             # One text: a call to the JVM for each value would take longer than reading the files.
-            listed = ", ".join(_literal(value) for value in sorted({key[place] for key in keys}))
-            passed = passed & F.expr(f"{quote(name)} IN ({listed})")
+            listed = [_literal(value) for value in sorted({key[place] for key in keys})]
+            step = _VALUES_AN_IN if len(listed) <= _MOST_VALUES else len(listed)
+            each = [f"{quote(name)} IN ({', '.join(listed[n : n + step])})" for n in range(0, len(listed), step)]
+            passed = passed & F.expr(" OR ".join(each))
     return passed
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from spark_apps import IncludedColumns, IndexedTable
+from spark_apps.query import costs, reading
 from tests.spark_apps.frames import frame
 
 pytestmark = pytest.mark.spark
@@ -34,3 +35,27 @@ def test_given_negative_zeros_then_they_are_found_as_the_zeros_that_they_equal(s
     table.create_index("by_id", "covering", ["id"], included=IncludedColumns(include=["f"]))
     for columns in (["f"], None):
         assert table.read("f = 0.0D", columns).count() == 5
+
+
+@pytest.mark.parametrize(
+    ("count", "rows_a_page", "reads"), [(1, 1, 1), (5, 1, 2), (25, 1, 9), (170, 1, 12), (900, 1, 1), (25, 8192, 1)]
+)
+def test_given_many_keys_then_each_read_looks_for_few_of_them_where_that_spares_pages(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int, rows_a_page: int, reads: int
+) -> None:
+    monkeypatch.setattr(costs, "ALWAYS_KEYS", 1 << 60)
+    monkeypatch.setattr(costs, "ALWAYS_CHARACTERS", 1 << 60)
+    monkeypatch.setattr(reading, "_ROWS_A_PAGE", rows_a_page)
+    monkeypatch.setattr(reading, "_PAGES_A_READ", 3)
+    rows = [(f"k{n:04}", f"p{n % 3}", n) for n in range(1000)]
+    table = IndexedTable.create(
+        spark, tmp_path / "t", "k string, p string, n int", ["k"], partition_by=["p"], buckets=4
+    )
+    table.upsert(frame(spark, rows, "k string, p string, n int"))
+    table.create_index("by_k", "record")
+    asked = sorted(rows, key=lambda row: row[2] * 7919 % 1000)[:count]
+
+    found = table.read(f"k IN ({', '.join(repr(key) for key, *_ in asked)})")
+
+    assert sorted(map(tuple, found.collect())) == sorted(asked)
+    assert found._jdf.queryExecution().executedPlan().toString().count("FileScan") == reads
