@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 COUNTS = (1, 10, 100, 1_000, 10_000)
 _ALWAYS = 1 << 60
+_PUSHED = "spark.sql.parquet.filterPushdown"
 
 
 def run(report: Report, arguments: Namespace) -> None:
@@ -60,6 +61,22 @@ def cases(table: Any, where: str) -> dict[str, Case]:
         "scan": lambda: scan(snapshot, snapshot.data, snapshot.groups()).where(where).collect(),
         "read": lambda: table.read(where).collect(),
     }
+
+
+def full_scan(table: Any, where: str) -> Case:
+    """A scan that reads every row: files are sorted by key, so that Spark would pass over most pages of them."""
+    from spark_apps.mergetree.read import scan
+
+    conf, snapshot = table.snapshot.spark.conf, table.snapshot
+
+    def read() -> None:
+        conf.set(_PUSHED, "false")
+        try:
+            scan(snapshot, snapshot.data, snapshot.groups()).where(where).collect()
+        finally:
+            conf.unset(_PUSHED)
+
+    return read
 
 
 def _whatever_it_costs(ask: Callable[[], Any]) -> Any:

@@ -36,7 +36,7 @@ from spark_apps.timeline.state import PartitionEntry
 from spark_apps.timeline.transactions import begin
 
 FILES = (1_000, 100_000, 1_000_000)
-LOGS, FULL_LOGS = (300, 3_000), (1_000, 10_000)
+LOGS, FULL_LOGS = (300, 1_000), (1_000, 10_000)
 PARTITIONS = 365
 BUCKETS = 64
 WRITERS, EACH, FULL_EACH = 16, 8, 25
