@@ -38,6 +38,7 @@ from spark_apps.indexes.handler import (
     Question,
 )
 from spark_apps.indexes.locating import marked, with_path
+from spark_apps.indexes.uneven import known_parts, sampled_parts
 from spark_apps.indexes.verification import VerificationReport
 from spark_apps.layout.hashing import check_bucket_count, check_hash_types
 from spark_apps.mergetree.compact import fold, plan_fold
@@ -175,7 +176,10 @@ class EntryHandler(IndexHandler):
         version = context.snapshot.state.version
         rows = sum(max(file.rows, 0) for file in context.snapshot.state.files(context.snapshot.data.name))
         alike = self.alike(context, tree)
-        added = self._stage(context, tree, entries, "base", version, one_a_key=alike == "merge", expected=rows)
+        split = {} if alike == "merge" else self._split(context, tree)
+        added = self._stage(
+            context, tree, entries, "base", version, one_a_key=alike == "merge", expected=rows, parts=split
+        )
         count = sum(action.rows for action in added)
         if alike != "none":
             twice = count_repeated(context.snapshot.store, tree, added) if alike == "count" else 0
@@ -331,13 +335,19 @@ class EntryHandler(IndexHandler):
         *,
         one_a_key: bool = False,
         expected: int = 0,
+        parts: Mapping[GroupKey, int] | None = None,
     ) -> list[AddFile]:
         shards = context.definition.shards
         places = None if place is None else {("", str(shard)): place for shard in range(shards)}
         return stage_rows(
             context.snapshot.store, tree, entries, f"{context.directory}/{kind}", single_target(shards),
-            kind=kind, one_a_key=one_a_key, places=places, expected=expected,
+            kind=kind, one_a_key=one_a_key, places=places, expected=expected, parts=parts,
         )  # fmt: skip
+
+    def _split(self, context: IndexContext, tree: Tree) -> Mapping[GroupKey, int]:
+        """The shards whose base, made from the rows, is split, and into how many parts."""
+        groups, shards = context.snapshot.groups(), context.definition.shards
+        return sampled_parts(tree, groups, lambda some: self._entries_of(context, some), shards)
 
     def verify(self, context: IndexContext) -> VerificationReport:
         return compare(context, self)
@@ -349,8 +359,9 @@ class EntryHandler(IndexHandler):
         plan = plan_fold(context.snapshot.groups(tree.name), mode)
         if not plan.groups:
             return IndexWork()
-        targets = single_target(context.definition.shards)
-        actions, metrics = fold(context.snapshot, tree, plan, context.directory, targets)
+        shards = context.definition.shards
+        split = known_parts(context.snapshot.groups(tree.name), shards)
+        actions, metrics = fold(context.snapshot, tree, plan, context.directory, single_target(shards), split)
         writes = tuple(Write(shard_scope(tree.name, group), "fold") for _, group in plan.groups)
         return IndexWork(tuple(actions), writes, metrics={"mode": mode, **metrics})
 

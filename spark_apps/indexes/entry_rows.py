@@ -12,7 +12,7 @@ from spark_apps.indexes.handler import PARTITION
 from spark_apps.mergetree.read import scan
 from spark_apps.mergetree.schema import column
 from spark_apps.mergetree.tree import DELETED, GROUP_ID, FileGroups, Snapshot, Tree
-from spark_apps.timeline.files import DataFile, GroupKey
+from spark_apps.timeline.files import DataFile, GroupKey, is_merged
 from spark_apps.timeline.model import NEW_KEYS, TableDefinition
 
 ROWS_A_SHARD = 1_000_000
@@ -68,9 +68,7 @@ def difference(tree: Tree, old: DataFrame | None, new: DataFrame | None) -> Data
 def live_rows(snapshot: Snapshot, tree: Tree, groups: FileGroups | None = None) -> int:
     """How many rows file groups hold, merged: from the log where no merging is needed, else counted."""
     groups = snapshot.groups(tree.name) if groups is None else groups
-    plain = [
-        files[0] for files in groups.values() if len(files) == 1 and not files[0].tombstones and files[0].rows >= 0
-    ]
+    plain = [file for files in groups.values() if is_merged(files) and files[0].rows >= 0 for file in files]
     known = {file.group_key for file in plain}
     merged = {key: files for key, files in groups.items() if key not in known}
     counted = scan(snapshot, tree, merged, tree.key).count() if merged else 0

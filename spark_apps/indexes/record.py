@@ -35,6 +35,8 @@ _EXAMPLES = 3
 _MOST_SEARCHED = 25_000_000
 """Among so many entries on its own disk the driver looks keys up in a fifth of the time that Spark's join takes on as
 many cores; among more, a cluster has more cores."""
+_MOST_NEW = 2_000_000
+"""So many keys to look for fit into a small part of the driver's memory."""
 _MARK = "__index_mark"
 
 
@@ -156,7 +158,9 @@ def _may_repeat(table: TableDefinition) -> bool:
 def _surely_new(context: IndexContext, tree: Tree, added: Sequence[AddFile]) -> bool:
     """Whether the driver has looked for the keys of staged entries, and each stands once and has no other entry."""
     snapshot = context.snapshot
-    if not countable(snapshot.store, tree) or count_repeated(snapshot.store, tree, added):
+    if sum(file.rows for file in added) > _MOST_NEW or not countable(snapshot.store, tree):
+        return False
+    if count_repeated(snapshot.store, tree, added):
         return False
     keys = _read_keys(snapshot.store, tree, added).rename_columns(list(tree.key))
     try:

@@ -16,9 +16,11 @@ from pyspark.sql import DataFrame
 from spark_apps.indexes.entries import EntryHandler
 from spark_apps.indexes.entry_rows import entry_key
 from spark_apps.indexes.handler import IndexContext, IndexWork
+from spark_apps.indexes.uneven import known_parts
 from spark_apps.mergetree.read import scan, with_keys
 from spark_apps.mergetree.tree import Tree
 from spark_apps.storage.errors import InvalidInput
+from spark_apps.timeline.files import is_merged
 from spark_apps.timeline.model import AddFile, IndexDefinition, RemoveFile, TableDefinition, Write, shard_scope
 
 TOMBSTONES = ("eager", "lazy")
@@ -79,19 +81,21 @@ class SecondaryHandler(EntryHandler):
     def _sweep(self, context: IndexContext) -> IndexWork:
         """New bases without the entries that no row bears out."""
         snapshot, tree = context.snapshot, self.tree(context.table, context.definition)
+        there = snapshot.groups(tree.name)
         newest = max((file.place for file in snapshot.state.files(snapshot.data.name)), default=0)
         groups = {
             key: files
-            for key, files in snapshot.groups(tree.name).items()
-            if len(files) > 1 or files[0].tombstones or files[0].kind == "delta" or files[0].place < newest
+            for key, files in there.items()
+            if not is_merged(files) or files[0].kind == "delta" or files[0].place < newest
         }
         if not groups:
             return IndexWork()
         entries = scan(snapshot, tree, groups)
         kept = with_keys(entries, self.expected(context, snapshot.groups()), tree, tree.key)
         # The bases tell of this version: what was dropped was judged by its rows, later commits lie on top.
-        added = self._stage(context, tree, kept, "base", snapshot.state.version)
         old = [file for files in groups.values() for file in files]
+        rows, split = sum(file.rows for file in old), known_parts(there, context.definition.shards)
+        added = self._stage(context, tree, kept, "base", snapshot.state.version, expected=rows, parts=split)
         metrics = {
             "mode": "full", "groups": len(groups), "files_before": len(old), "files_after": len(added),
             "entries_before": sum(file.rows - file.tombstones for file in old), "rows": sum(a.rows for a in added),

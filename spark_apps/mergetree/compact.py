@@ -6,7 +6,7 @@ it. Deltas folded without the base under them keep their tombstones; a base neve
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -14,7 +14,7 @@ from spark_apps.mergetree.placing import Target
 from spark_apps.mergetree.read import scan
 from spark_apps.mergetree.tree import FileGroups, Snapshot, Tree
 from spark_apps.mergetree.write import stage_rows
-from spark_apps.timeline.files import DataFile, GroupKey
+from spark_apps.timeline.files import DataFile, GroupKey, is_merged, lowest
 from spark_apps.timeline.model import AddFile, AnyAction, RemoveFile
 
 CompactMode = Literal["quick", "full"]
@@ -39,28 +39,33 @@ class FoldPlan:
 
 
 def plan_fold(groups: FileGroups, mode: CompactMode = "full") -> FoldPlan:
-    """What a compaction of these groups would fold; a group that is one file without tombstones is left
-    alone."""
+    """What a compaction of these groups would fold; a group that is a base alone is left alone."""
     whole: dict[GroupKey, list[DataFile]] = {}
     deltas: dict[GroupKey, list[DataFile]] = {}
     for key, files in groups.items():
-        if len(files) == 1 and not files[0].tombstones:
+        if is_merged(files):
             continue
         above = [file for file in files if file.kind == "delta"]
         if mode == "full" or len(above) == len(files):
             whole[key] = list(files)
-        elif len(above) > 1 and files[0].kind == "base" and len(above) == len(files) - 1:
+        elif len(above) > 1 and files[0].kind == "base" and len(above) == len(files) - len(lowest(files)):
             deltas[key] = above
     return FoldPlan(whole, deltas)
 
 
 def fold(
-    snapshot: Snapshot, tree: Tree, plan: FoldPlan, directory: str, targets: Sequence[Target]
+    snapshot: Snapshot,
+    tree: Tree,
+    plan: FoldPlan,
+    directory: str,
+    targets: Sequence[Target],
+    parts: Mapping[GroupKey, int] | None = None,
 ) -> tuple[list[AnyAction], dict[str, Any]]:
     """Stages the folded files below ``directory``; returns the actions that swap them for their inputs, and
     metrics.
 
     :param targets: the partitions of the groups, with their bucket counts.
+    :param parts: of groups too large for one task, into how many files their base is split.
     """
     added: list[AddFile] = []
     for name, kind, groups in (("whole", "base", plan.whole), ("deltas", "delta", plan.deltas)):
@@ -78,6 +83,7 @@ def fold(
                 one_a_key=False,
                 places=places,
                 expected=sum(file.rows for files in groups.values() for file in files),
+                parts=parts if kind == "base" else None,
             )
     removed = [RemoveFile(tree.name, file.path) for file in plan.inputs]
     return [*removed, *added], folding_metrics(plan.inputs, added, len(plan.groups))

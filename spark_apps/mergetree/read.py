@@ -22,7 +22,7 @@ from spark_apps.mergetree.opening import READ_OPTIONS, listed_here, literal
 from spark_apps.mergetree.schema import column
 from spark_apps.mergetree.telling import told_of
 from spark_apps.mergetree.tree import DELETED, GROUP_ID, FileGroups, Snapshot, Tree
-from spark_apps.timeline.files import DataFile
+from spark_apps.timeline.files import DataFile, is_merged, lowest
 
 _PLACE = "__index_place"
 _RANK = "__index_rank"
@@ -122,7 +122,7 @@ def _apart(groups: FileGroups) -> tuple[list[DataFile], list[Sequence[DataFile]]
     plain: list[DataFile] = []
     merged: list[Sequence[DataFile]] = []
     for files in groups.values():
-        if len(files) == 1 and not files[0].tombstones:
+        if is_merged(files):
             plain.extend(files)
         elif files:
             merged.append(files)
@@ -247,7 +247,7 @@ def _identity(tree: Tree, groups: Sequence[Sequence[DataFile]]) -> tuple[str, ..
 
 
 def _is_regular(files: Sequence[DataFile]) -> bool:
-    return all(file.kind == "delta" for file in files[1:])
+    return all(file.kind == "delta" for file in files[len(lowest(files)) :])
 
 
 def _by_commit(
@@ -255,16 +255,16 @@ def _by_commit(
 ) -> list[DataFrame]:
     regular = [files for files in groups if _is_regular(files)]
     # Whatever kind the lowest file is of: a file holds a key once, so it only loses those that are told of above it.
-    lowest = [files[0] for files in regular]
-    above = [files[1:] for files in regular]
+    bottom = [file for files in regular for file in lowest(files)]
+    above = [files[len(lowest(files)) :] for files in regular]
     single = [files[0] for files in above if len(files) == 1]
     # A file under a base (entries told late, of an earlier version) cannot be left to the anti-join: all are
     # events.
     irregular = [files for files in groups if not _is_regular(files)]
     several = [files for files in above if len(files) > 1] + irregular
     parts = []
-    if lowest:
-        rows = read_files(snapshot, tree, lowest, needed, flag=True)
+    if bottom:
+        rows = read_files(snapshot, tree, bottom, needed, flag=True)
         over = [file for files in above for file in files]
         if over:
             names = _identity(tree, regular)

@@ -1,4 +1,4 @@
-"""Writes rows of a tree: each to its partition and bucket, one a key, sorted, one file a file group.
+"""Writes rows of a tree: each to its partition and bucket, one a key, sorted, one file a file group unless told.
 
 One shuffle and one sort serve the reduction to one row a key, the layout and the order inside the files.
 Partitions are written under numbers that the driver gave them, so no value ever becomes a path; nothing
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import accumulate
@@ -71,6 +72,7 @@ def stage_rows(
     unknown: Literal["refuse", "drop"] = "refuse",
     places: Mapping[GroupKey, int] | None = None,
     expected: int = 0,
+    parts: Mapping[GroupKey, int] | None = None,
 ) -> list[AddFile]:
     """Writes rows as files of the tree, not yet visible, and returns the actions that make them so.
 
@@ -87,6 +89,8 @@ def stage_rows(
         version.
     :param expected: how many rows these are, about, if known: many are written by a task a file group, few by a task a
         core.
+    :param parts: of file groups too large for one task, into how many files they are split, if there are many rows:
+        each has some of the keys.
     :raises InvalidSchema: for a null in a column that takes none.
     :raises InvalidInput: for a row of a partition that is not among the targets.
     :raises StorageError: if the files found do not hold as many rows as Spark wrote.
@@ -104,7 +108,7 @@ def stage_rows(
     }
     if tree.row_group_bytes is not None:
         options["parquet.block.size"] = str(tree.row_group_bytes)
-    slots = None if one_a_key else _slots(targets, expected)
+    slots = None if one_a_key else _slots(targets, expected, parts or {})
     if slots is None:
         found = found.withColumns({PART: _opaque(PART), GROUP: _opaque(GROUP, text=tree.by_id)})
         found = found.repartition(*_few_tasks(rows.sparkSession, targets, expected), PART, GROUP)
@@ -112,7 +116,7 @@ def stage_rows(
             _one_a_key(found, tree) if one_a_key else found.sortWithinPartitions(PART, GROUP, *map(column, tree.key))
         )
     else:
-        found = _a_task_each(found, targets, len(slots)).sortWithinPartitions(*map(column, tree.key))
+        found = _a_task_each(found, tree, targets, slots).sortWithinPartitions(*map(column, tree.key))
     counted = CountedRows(found)
     shown = [column(name).alias(tree.stored(name)) for name in columns]
     folders = [PART, GROUP] if slots is None else []
@@ -124,13 +128,18 @@ def stage_rows(
     return staged
 
 
-def _slots(targets: Sequence[Target], expected: int) -> list[tuple[int, str]] | None:
-    """All file groups of the targets, in order: (number of the target, group); ``None`` where the rows are too few to
-    take a task for each."""
+def _slots(targets: Sequence[Target], expected: int, parts: Mapping[GroupKey, int]) -> list[tuple[int, str]] | None:
+    """All file groups of the targets, in order, each as often as it has parts: (number of the target, group); ``None``
+    where the rows are too few to take a task for each."""
     groups = sum(target.buckets or 0 for target in targets)
     if not 0 < groups <= min(_MOST_TASKS, expected // _ROWS_A_TASK) or any(t.buckets is None for t in targets):
         return None
-    return [(part, str(bucket)) for part, target in enumerate(targets) for bucket in range(target.buckets or 0)]
+    return [
+        (number, str(bucket))
+        for number, target in enumerate(targets)
+        for bucket in range(target.buckets or 0)
+        for _ in range(parts.get((target.path, str(bucket)), 1))
+    ]
 
 
 def _few_tasks(spark: SparkSession, targets: Sequence[Target], expected: int) -> list[int]:
@@ -143,8 +152,11 @@ def _few_tasks(spark: SparkSession, targets: Sequence[Target], expected: int) ->
     return [min(groups, side_by_side)] if expected <= _ROWS_A_TASK * side_by_side else []
 
 
-def _a_task_each(found: DataFrame, targets: Sequence[Target], slots: int) -> DataFrame:
-    """The rows shuffled so that the task of each number has the file group of that number and nothing else.
+def _a_task_each(
+    found: DataFrame, tree: Tree, targets: Sequence[Target], slots: Sequence[tuple[int, str]]
+) -> DataFrame:
+    """The rows shuffled so that the task of each number has the file group (or the part of one) of that number and
+    nothing else.
 
     They are sorted by their key then, and need neither be told apart by partition and group while they are sorted (the
     first bytes of the key decide most comparisons) nor while they are written.
@@ -152,7 +164,14 @@ def _a_task_each(found: DataFrame, targets: Sequence[Target], slots: int) -> Dat
     first = list(accumulate((target.buckets or 0 for target in targets), initial=0))
     # With one target too: its number is what refuses a row of another partition.
     slot = F.get(F.array(*map(F.lit, first)), F.col(PART)) + F.col(GROUP)
-    return found.withColumn(_SLOT, slot).drop(PART, GROUP).repartitionById(slots, F.col(_SLOT))
+    parts = list(Counter(slots).values())
+    if len(parts) < len(slots):
+        starts = F.get(F.array(*map(F.lit, accumulate(parts, initial=0))), slot)
+        spread = F.pmod(
+            F.xxhash64(*[_hashable(found, name) for name in tree.key]), F.get(F.array(*map(F.lit, parts)), slot)
+        )
+        slot = starts + spread.cast("int")
+    return found.withColumn(_SLOT, slot).drop(PART, GROUP).repartitionById(len(slots), F.col(_SLOT))
 
 
 def _checked(rows: DataFrame) -> DataFrame:
@@ -252,7 +271,7 @@ def list_staged(
 ) -> list[AddFile]:
     """The files that a Spark job left in ``directory``, with rows and tombstones counted from their footers.
 
-    :param slots: the file group of each task, where each had one; else folders tell it.
+    :param slots: the file group of each task, where each had one, or a part of one; else folders tell it.
     """
     found = []
     for info in store.list(directory):
@@ -286,9 +305,11 @@ def list_staged(
             AddFile(tree.name, partition, group, info.key, kind, rows, info.size, place, tombstones,
                     lineage(info.key), extra)
         )  # fmt: skip
-    if len({(action.partition, action.group) for action in actions}) < len(actions):
+    allowed = Counter((targets[number].path, group) for number, group in slots or ())
+    written = Counter((action.partition, action.group) for action in actions)
+    if any(count > max(1, allowed[group]) for group, count in written.items()):
         raise StorageError(
-            f"Spark wrote more than one file for a file group below {directory}.",
+            f"Spark wrote more files for a file group than it should have, below {directory}.",
             outcome="Nothing was changed.",
             hint="A setting of the session splits files; retry without spark.sql.files.* settings of its own.",
         )

@@ -59,6 +59,19 @@ def covered_lineages(files: Iterable[DataFile]) -> frozenset[int]:
     return frozenset(lineage for part in parts for lineage in part["lineages"])
 
 
+def lowest(files: Sequence[DataFile]) -> Sequence[DataFile]:
+    """What lies under all others of a group (given in merge order): one file, or the parts of one base, which have one
+    place and no key in common."""
+    parts = sum(file.kind == "base" and file.place == files[0].place for file in files)
+    return files[: max(parts, 1)]
+
+
+def is_merged(files: Sequence[DataFile]) -> bool:
+    """Whether the files of a group (given in merge order) are its rows as they are: a key stands once, none is
+    deleted."""
+    return len(lowest(files)) == len(files) and not any(file.tombstones for file in files)
+
+
 def lowest_plain(files: Sequence[DataFile]) -> DataFile | None:
     """The file under all others of a group (given in merge order), if its rows stand where no later one says
     otherwise: a base, or a delta without tombstones, with nothing but deltas over it."""

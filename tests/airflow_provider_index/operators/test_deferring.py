@@ -26,7 +26,7 @@ from spark_apps.timeline.creation import create_table
 from spark_apps.timeline.jobs import JobFolder, list_jobs
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.model import Field, TableDefinition
-from spark_apps.timeline.transactions import begin, live_attempts_of
+from spark_apps.timeline.transactions import begin
 
 pytestmark = pytest.mark.slow
 
@@ -85,10 +85,9 @@ def context(memory: Memory, try_number: int = 1) -> dict[str, Any]:
     return {"ti": Instance(try_number), "task_state_store": memory}
 
 
-def at_work(place: Path, txn_id: str) -> bool:
-    """Whether an attempt of the transaction has begun."""
-    made = (place / "_index/timeline").exists()
-    return made and bool(live_attempts_of(Timeline.load(Store(place)), txn_id))
+def at_work(submission: Mapping[str, Any]) -> bool:
+    """Whether an attempt has begun and is noted: without a note the next try would end it, not who cancels the job."""
+    return bool(JobFolder(Store(submission["jobs_at"]), submission["job_id"]).attempts())
 
 
 def deferred(operator: WriteTableOperator, given: Mapping[str, Any]) -> TaskDeferred:
@@ -128,7 +127,7 @@ def test_a_driver_that_was_killed_is_found_dead_its_attempt_ended_and_the_next_t
 
     def kill_once_it_is_at_work() -> None:
         until = time.monotonic() + 120
-        while time.monotonic() < until and not at_work(tmp_path / "w", txn_id):
+        while time.monotonic() < until and not at_work(task.kwargs["submission"]):
             time.sleep(0.1)
         os.killpg(group, signal.SIGKILL)
         killed.append(time.monotonic())
