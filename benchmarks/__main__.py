@@ -34,7 +34,7 @@ MORE = {
     "scan": "benchmarks.keys_or_scan",
     "waiting": "benchmarks.waiting",
 }
-QUICK_ROWS, FULL_ROWS = 300_000, 20_000_000
+QUICK_ROWS, FULL_ROWS = 200_000, 20_000_000
 
 
 def main() -> int:

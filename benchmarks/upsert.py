@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 BUCKETS = 4
 NEWEST = data.MONTHS - 1
 SHARE = 100
-LEAST_ROWS = 500_000
+LEAST_ROWS = 300_000
 """With fewer an upsert is nothing but Spark's own time to plan and start jobs."""
 OURS = {"record": None, "record + secondary, eager": "eager", "record + secondary, lazy": "lazy"}
 """Our tables by name: the tombstones of their secondary index, if they have one."""
