@@ -36,10 +36,10 @@ def table(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -
     return made
 
 
-@pytest.fixture(params=["few rows", "many rows"])
-def written(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """How rows are staged: by a task a core, or by one a file group."""
-    if request.param == "many rows":
+@pytest.fixture
+def written(asked: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How rows are staged: by a task a core, or, where their keys are many too, by one a file group."""
+    if asked == "many":
         monkeypatch.setattr(write, "_ROWS_A_TASK", 0.01)
 
 

@@ -126,7 +126,7 @@ def test_two_files_for_one_group_are_refused(tmp_path: Path) -> None:
         pq.write_table(pa.table({"k": ["a"]}), folder / name)
     tree = Tree("data", None, ("k",), ("k",))  # type: ignore[arg-type]
 
-    with pytest.raises(StorageError, match="more than one file"):
+    with pytest.raises(StorageError, match="more files for a file group"):
         list_staged(Store(tmp_path), tree, "data/txn.1/rows", single_target(1), "base", None)
 
 

@@ -117,11 +117,15 @@ def test_keys_that_stand_twice_are_counted_across_the_pieces_of_a_file(
 
 
 def test_few_rows_or_too_many_groups_take_no_task_each() -> None:
-    assert write._slots(TARGETS, 9 * 50_000 - 1) is None
-    assert write._slots(TARGETS, 9 * 50_000) == [
+    assert write._slots(TARGETS, 9 * 50_000 - 1, {}) is None
+    assert write._slots(TARGETS, 9 * 50_000, {}) == [
         *[(0, str(bucket)) for bucket in range(3)],
         *[(1, str(bucket)) for bucket in range(2)],
         *[(2, str(bucket)) for bucket in range(4)],
     ]
-    assert write._slots([Target("", (), 2_000)], 10**12) is None
-    assert write._slots([Target("", (), None)], 10**12) is None
+    assert write._slots(TARGETS[:2], 10**9, {("p=a", "1"): 3}) == [
+        *[(0, "0"), (0, "1"), (0, "1"), (0, "1"), (0, "2")],
+        *[(1, "0"), (1, "1")],
+    ]
+    assert write._slots([Target("", (), 2_000)], 10**12, {}) is None
+    assert write._slots([Target("", (), None)], 10**12, {}) is None
