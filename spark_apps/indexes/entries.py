@@ -38,7 +38,7 @@ from spark_apps.indexes.handler import (
     Question,
 )
 from spark_apps.indexes.locating import marked, with_path
-from spark_apps.indexes.uneven import known_parts, sampled_parts
+from spark_apps.indexes.skew import known_parts, sampled_parts
 from spark_apps.indexes.verification import VerificationReport
 from spark_apps.layout.hashing import check_bucket_count, check_hash_types
 from spark_apps.mergetree.compact import fold, plan_fold

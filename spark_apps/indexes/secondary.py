@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame
 from spark_apps.indexes.entries import EntryHandler
 from spark_apps.indexes.entry_rows import entry_key
 from spark_apps.indexes.handler import IndexContext, IndexWork
-from spark_apps.indexes.uneven import known_parts
+from spark_apps.indexes.skew import known_parts
 from spark_apps.mergetree.read import scan, with_keys
 from spark_apps.mergetree.tree import Tree
 from spark_apps.storage.errors import InvalidInput

@@ -67,9 +67,9 @@ def lowest(files: Sequence[DataFile]) -> Sequence[DataFile]:
 
 
 def is_merged(files: Sequence[DataFile]) -> bool:
-    """Whether the files of a group (given in merge order) are its rows as they are: a key stands once, none is
-    deleted."""
-    return len(lowest(files)) == len(files) and not any(file.tombstones for file in files)
+    """Whether there are files in a group (given in merge order) and they are its rows as they stand: a key is there
+    once, none is deleted."""
+    return 0 < len(files) == len(lowest(files)) and not any(file.tombstones for file in files)
 
 
 def lowest_plain(files: Sequence[DataFile]) -> DataFile | None:

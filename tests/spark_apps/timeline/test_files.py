@@ -12,7 +12,7 @@ import pytest
 from spark_apps.storage.store import Store
 from spark_apps.timeline import checkpoints
 from spark_apps.timeline.creation import create_table
-from spark_apps.timeline.files import DataFile, FileSet
+from spark_apps.timeline.files import DataFile, FileSet, is_merged, lowest, merge_order
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.model import Field, TableDefinition
 from spark_apps.timeline.state import State
@@ -162,3 +162,26 @@ print(sorted({{"pandas", "pyarrow.dataset"}} & set(sys.modules)))
         [sys.executable, "-c", code], cwd=Path(__file__).parents[3], capture_output=True, text=True, check=True
     )
     assert done.stdout.split("\n")[:2] == ["200 5", "[]"]
+
+
+@pytest.mark.parametrize(
+    ("files", "below", "merged"),
+    [
+        ([], 0, False),
+        ([("base", 1, 0)], 1, True),
+        ([("delta", 1, 0)], 1, True),
+        ([("delta", 1, 1)], 1, False),
+        ([("base", 1, 0), ("base", 1, 0)], 2, True),
+        ([("base", 1, 0), ("base", 1, 0), ("delta", 1, 0)], 2, False),
+        ([("base", 1, 0), ("base", 2, 0)], 1, False),
+        ([("delta", 1, 0), ("base", 2, 0), ("base", 2, 0)], 1, False),
+    ],
+)
+def test_parts_of_one_base_lie_lowest_together(files: list[tuple[str, int, int]], below: int, merged: bool) -> None:
+    group = [
+        DataFile("i", "", "0", f"{n}", kind, 9, 9, place, tombstones)  # type: ignore[arg-type]
+        for n, (kind, place, tombstones) in enumerate(files)
+    ]
+    assert sorted(group, key=merge_order) == group
+    assert len(lowest(group)) == below
+    assert is_merged(group) is merged

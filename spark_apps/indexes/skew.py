@@ -1,4 +1,4 @@
-"""Which shards of an index hold far more entries than the others, as that of a value which very many rows have.
+"""Skew: which shards of an index hold far more entries than the others, as that of a value which very many rows have.
 
 Their bases are split into parts that have some of the keys each, for else all tasks of a build would wait for one.
 """

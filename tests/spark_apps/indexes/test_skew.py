@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from spark_apps import IndexedTable
-from spark_apps.indexes import uneven
+from spark_apps.indexes import skew
 from spark_apps.mergetree import write
 from tests.spark_apps.frames import frame
 
@@ -23,9 +23,9 @@ ROWS = [(n, f"p{n % 2}", "hot" if n % 10 else None if n % 50 else f"cold {n}") f
 
 @pytest.fixture(autouse=True)
 def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(uneven, "_WORTH_ROWS", 0)
-    monkeypatch.setattr(uneven, "_SAMPLED_ROWS", 100)
-    monkeypatch.setattr(uneven, "ROWS_A_SHARD", 1)
+    monkeypatch.setattr(skew, "_WORTH_ROWS", 0)
+    monkeypatch.setattr(skew, "_SAMPLED_ROWS", 100)
+    monkeypatch.setattr(skew, "ROWS_A_SHARD", 1)
     monkeypatch.setattr(write, "_ROWS_A_TASK", 0.01)
 
 
