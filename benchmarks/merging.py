@@ -2,7 +2,8 @@
 
 Deltas of 1 % and of 10 % of the rows spread evenly over all file groups, and of 10 % of the rows in a tenth of the
 groups; each lies directly over the same base files, for the table is restored between them, and all are read as of
-their versions in turn. Every column of every row is read.
+their versions in turn. Once as tables are by default, and once with positions written by the upserts. Every column of
+every row is read. An upsert is timed once, as it cannot be done twice.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.measure import Answer, Case, interleaved
+from benchmarks.measure import Answer, Case, interleaved, timed
 from benchmarks.report import Report
 from benchmarks.wide_tables import every, files_of, stored, wide_frame, wide_table
 from benchmarks.workplace import workplace
@@ -27,22 +28,38 @@ _COMPACTED = "compacted"
 
 
 def run(report: Report, arguments: Namespace) -> None:
-    """Prints one table."""
+    """Prints the scans, and what the upserts took."""
     rows = max(arguments.rows, _LEAST_ROWS)
     with workplace() as (spark, folder):
-        table = wide_table(spark, folder / "table", rows)
-        table.compact()
-        versions = {_COMPACTED: table.version}
-        for name, batch in _batches(spark, table, rows).items():
-            changed = stored(spark, batch, folder / "batch")
-            table.upsert(changed)
-            versions[name] = table.version
-            table.restore(versions[_COMPACTED])
-        cases: dict[str, Case] = {name: _scan(spark, table.uri, version) for name, version in versions.items()}
+        plain, plain_seconds = _deltas(spark, folder / "plain", rows)
+        positioned, positioned_seconds = _deltas(spark, folder / "positioned", rows, positions=True)
+        cases: dict[str, Case] = {
+            _COMPACTED: plain.pop(_COMPACTED),
+            **plain,
+            **{f"{name}: with positions": scan for name, scan in positioned.items() if name != _COMPACTED},
+        }
         timings = interleaved(cases, 3 if arguments.full else arguments.repeats, warm=2)
         report.timings(f"Scan of {rows:,} rows with deltas over them", timings, _COMPACTED)
         for timing in timings[1:]:
             report.verdict(12, timing.name, timing.median / timings[0].median)
+    told = [(name, *(f"{one[name]:.2f}" for one in (plain_seconds, positioned_seconds))) for name in plain_seconds]
+    report.table("The upserts that wrote these deltas", ("rows", "seconds", "seconds, with positions"), told)
+
+
+def _deltas(
+    spark: SparkSession, place: Path, rows: int, *, positions: bool = False
+) -> tuple[dict[str, Case], dict[str, float]]:
+    """Scans of a new table, compacted and with each batch upserted; and how long the upserts took."""
+    table = wide_table(spark, place, rows, positions=positions)
+    table.compact()
+    versions = {_COMPACTED: table.version}
+    taken = {}
+    for name, batch in _batches(spark, table, rows).items():
+        changed = stored(spark, batch, place.with_name("batch"))
+        taken[name] = timed(lambda changed=changed: table.upsert(changed))  # type: ignore[misc]
+        versions[name] = table.version
+        table.restore(versions[_COMPACTED])
+    return {name: _scan(spark, table.uri, version) for name, version in versions.items()}, taken
 
 
 def _batches(spark: SparkSession, table: IndexedTable, rows: int) -> dict[str, DataFrame]:

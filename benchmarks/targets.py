@@ -32,8 +32,10 @@ class Figure:
         return measured < self.limit if self.below else measured <= self.limit
 
     def shown(self, measured: float) -> str:
-        """A figure of this kind with its unit."""
-        figure = f"{measured:,.0f}" if abs(measured) >= 100 else f"{measured:.3g}"
+        """A figure of this kind with its unit, in as many digits as tell on which side of the limit it is."""
+        texts = (f"{measured:.{digits}g}" for digits in range(3, 18))
+        figure = next(text for text in texts if self.met(float(text)) is self.met(measured))
+        figure = f"{measured:,.0f}" if abs(measured) >= 100 else figure
         return figure if self.unit == "times" else f"{figure} {self.unit}"
 
     @property

@@ -32,11 +32,11 @@ def wide_frame(spark: SparkSession, rows: int, first: int = 0) -> DataFrame:
     return spark.read.schema(data.WIDE).parquet(str(data.wide(rows, first)))
 
 
-def wide_table(spark: SparkSession, place: Path, rows: int) -> IndexedTable:
+def wide_table(spark: SparkSession, place: Path, rows: int, **options: Any) -> IndexedTable:
     """A table of so many wide rows, each file group one base file."""
     from spark_apps.table import IndexedTable
 
-    table = IndexedTable.create(spark, place, data.WIDE, ["id"], partition_by=["month"], buckets=BUCKETS)
+    table = IndexedTable.create(spark, place, data.WIDE, ["id"], partition_by=["month"], buckets=BUCKETS, **options)
     table.upsert(wide_frame(spark, rows))
     return table
 

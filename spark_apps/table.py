@@ -64,6 +64,7 @@ class IndexedTable(RowsFace, IndexesFace, LayoutFace, UpkeepFace, ColumnsFace, V
         properties: Mapping[str, str] | None = None,
         options: Mapping[str, Any] | None = None,
         txn_id: str | None = None,
+        positions: bool = False,
     ) -> IndexedTable:
         """Makes a table.
 
@@ -77,6 +78,8 @@ class IndexedTable(RowsFace, IndexesFace, LayoutFace, UpkeepFace, ColumnsFace, V
             (the property ``group_rows``, 1,000,000 by default).
         :param bucket_rule: the engine that reads the rules: "regex" (unanchored, against partition paths),
             "range" (``2024-11-01 <= dt < 2024-12-01``), or a user's.
+        :param positions: writes find out which rows they replace, so that readers need not look at keys
+            (:mod:`spark_apps.mergetree.positions`).
         :param bucket_expressions: ``expression,count;…``, or pairs of expression and count; the first match wins.
         :param options: options of the store; see :class:`~spark_apps.storage.store.Store`.
         :raises InvalidInput: :raises TableExists:
@@ -89,7 +92,7 @@ class IndexedTable(RowsFace, IndexesFace, LayoutFace, UpkeepFace, ColumnsFace, V
             )
         definition = define(
             schema, record_key, partition_by, ordering_column, merge_by, rules is not None, hash_fields, hash_function,
-            write_mode, properties,
+            write_mode, properties, positions,
         )  # fmt: skip
         handle, _ = create(spark, Store(uri, options), definition, rules, txn_id)
         return cls(handle, handle.timeline.head)

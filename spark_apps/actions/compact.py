@@ -7,8 +7,10 @@ from collections.abc import Iterable
 from typing import ClassVar, get_args
 
 from spark_apps.actions.partitions import canonical, existing
+from spark_apps.actions.positions import positions_over
 from spark_apps.actions.template import Action, Attempt, Work
 from spark_apps.mergetree.compact import CompactMode, FoldPlan, fold, folding_metrics, plan_fold
+from spark_apps.mergetree.positions import beneath
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.storage.errors import InvalidInput
 from spark_apps.timeline.files import DataFile, GroupKey
@@ -48,7 +50,13 @@ class CompactTable(Action):
             return None
         attempt.phase("fold file groups", 0, len(plan.groups))
         targets = existing(attempt.snapshot, sorted({partition for partition, _ in plan.groups})).targets
-        actions, metrics = fold(attempt.snapshot, attempt.snapshot.data, plan, attempt.folder("folded"), targets)
+        tree, groups = attempt.snapshot.data, attempt.snapshot.groups(DATA_TREE, plan.deltas)
+        actions, metrics = fold(attempt.snapshot, tree, plan, attempt.folder("folded"), targets)
+        deltas = [one for one in actions if isinstance(one, AddFile) and one.kind == "delta"]
+        others = [one for one in actions if not (isinstance(one, AddFile) and one.kind == "delta")]
+        # The deltas that were folded no longer count, only the file under them does.
+        under = {key: beneath(files[:1]) for key, files in groups.items()}
+        actions = [*others, *positions_over(attempt, tree, deltas, under)]
         writes = [Write(group_scope(*key), "fold") for key in plan.groups]
         self._inputs = plan.groups
         return Work(actions=actions, writes=writes, metrics={"mode": self.mode, **metrics})

@@ -39,6 +39,7 @@ def define(
     hash_function: str = "xxhash64",
     write_mode: str = "merge_on_read",
     properties: Mapping[str, str] | None = None,
+    positions: bool = False,
 ) -> TableDefinition:
     """A table's definition from what a user gives.
 
@@ -49,6 +50,7 @@ def define(
         raise InvalidInput("record_key names no column.", hint="A keyed table needs at least one.")
     _check_choice("merge_by", merge_by, ("commit", "ordering"))
     _check_choice("write_mode", write_mode, ("merge_on_read", "copy_on_write"))
+    _check_positions(positions, merge_by, write_mode)
     fields = table_fields(schema, ())
     names = [field.name for field in fields]
     key = resolve(record_key, names, "record_key")
@@ -74,6 +76,7 @@ def define(
         hash_function=hash_function,
         bucketed=bucketed,
         properties=dict(properties or {}),
+        positions=positions,
     )
 
 
@@ -105,6 +108,14 @@ def _check_lists(**given: Sequence[str] | None) -> None:
     for name, names in given.items():
         if isinstance(names, str):
             raise InvalidInput(f"{name} is the text {names!r}.", hint=f"Give a list: [{names!r}].")
+
+
+def _check_positions(positions: bool, merge_by: str, write_mode: str) -> None:
+    if positions and (merge_by, write_mode) != ("commit", "merge_on_read"):
+        raise InvalidInput(
+            f"Positions were asked for with merge_by {merge_by!r} and write_mode {write_mode!r}, which have none.",
+            hint="They tell which rows a delta replaces: with merge_by 'commit' and write_mode 'merge_on_read' alone.",
+        )
 
 
 def _check_roles(

@@ -33,6 +33,7 @@ from spark_apps.actions.maintenance import (
 )
 from spark_apps.actions.moves import Moves, keep_unique, locate, moves_of, rows_at, tombstones, unique_index
 from spark_apps.actions.partitions import Spread, existing, spread
+from spark_apps.actions.positions import with_positions
 from spark_apps.actions.template import Action, Attempt, Work
 from spark_apps.indexes.handler import Changes
 from spark_apps.mergetree.cached import cached
@@ -89,7 +90,7 @@ class _WriteRows(Action):
         if attempt.snapshot.table.write_mode == "copy_on_write":
             _rewrite(attempt, tree, staged, targets, work)
         else:
-            work.actions.extend(staged)
+            work.actions.extend(with_positions(attempt, tree, staged))
             work.writes.extend(Write(group_scope(a.partition, a.group), "append") for a in staged)
         keep_unique(attempt, tree, staged, work)
         if kept(attempt.snapshot.state):

@@ -23,12 +23,12 @@ from spark_apps.indexes.ranges import Range, range_of, value_of
 from spark_apps.layout.partitions import partition_path
 from spark_apps.layout.types import ColumnType, parse_type
 from spark_apps.mergetree.blockfiles import BlockFile, read_footers
-from spark_apps.mergetree.blocks import BLOCK, LINEAGE, located
+from spark_apps.mergetree.blocks import BLOCK, located
 from spark_apps.mergetree.footers import check_footer
 from spark_apps.mergetree.inline import inline
 from spark_apps.mergetree.placing import Target
 from spark_apps.mergetree.schema import column, struct_type
-from spark_apps.mergetree.tree import GROUP_ID, Snapshot, Tree
+from spark_apps.mergetree.tree import GROUP_ID, LINEAGE, Snapshot, Tree
 from spark_apps.mergetree.write import stage_rows
 from spark_apps.storage.errors import LakeIndexError, VerificationFailed
 from spark_apps.timeline.files import DataFile

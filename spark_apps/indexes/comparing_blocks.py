@@ -17,11 +17,11 @@ from spark_apps.indexes.handler import IndexContext
 from spark_apps.indexes.lineage import Coverage, entry_files
 from spark_apps.indexes.verification import EXAMPLES, Difference, VerificationReport, unreadable
 from spark_apps.mergetree.blockfiles import read_footers
-from spark_apps.mergetree.blocks import BLOCK, LINEAGE
+from spark_apps.mergetree.blocks import BLOCK
 from spark_apps.mergetree.cached import cached
 from spark_apps.mergetree.read import empty, read_files
 from spark_apps.mergetree.schema import column
-from spark_apps.mergetree.tree import Tree
+from spark_apps.mergetree.tree import LINEAGE, Tree
 from spark_apps.storage.errors import StorageError
 from spark_apps.timeline.model import DATA_TREE
 

@@ -26,12 +26,9 @@ from spark_apps.mergetree.read import read_files
 from spark_apps.mergetree.schema import column
 from spark_apps.mergetree.sessions import cores, with_columns
 from spark_apps.mergetree.telling import told_of
-from spark_apps.mergetree.tree import GROUP_ID, Snapshot, Tree
+from spark_apps.mergetree.tree import GROUP_ID, LINEAGE, Snapshot, Tree
 from spark_apps.storage.ranged import RangedFile
 from spark_apps.timeline.files import DataFile
-
-LINEAGE = "__index_lineage"
-"""Column that names a row's file by its lineage."""
 
 BLOCK = "__index_block"
 """Column with the number of the block, within its file, that a row lies in."""

@@ -2,8 +2,9 @@
 a tombstone.
 
 Groups that need no merging are scanned as they are. Where deltas lie over a file, that file loses the deltas'
-keys by an anti-join; a window runs over these deltas only, and only where a group has several. Files are named one
-by one, with the schema given, so nothing is inferred, listed or merged by Spark itself.
+keys by an anti-join, or the rows that the deltas tell by their positions; a window runs over these deltas only, and
+only where a group has several. Files are named one by one, with the schema given, so nothing is inferred, listed or
+merged by Spark itself.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ from pyspark.sql import types as T
 from spark_apps.mergetree.foreign import is_foreign, read_foreign
 from spark_apps.mergetree.intact import check_intact
 from spark_apps.mergetree.opening import READ_OPTIONS, listed_here, literal
+from spark_apps.mergetree.positions import is_hidden, is_whole, positioned, standing
 from spark_apps.mergetree.schema import column
 from spark_apps.mergetree.telling import told_of
-from spark_apps.mergetree.tree import DELETED, GROUP_ID, FileGroups, Snapshot, Tree
+from spark_apps.mergetree.tree import DELETED, GROUP_ID, LINEAGE, ROW, FileGroups, Snapshot, Tree
 from spark_apps.timeline.files import DataFile, is_merged, lowest
 
 _PLACE = "__index_place"
@@ -74,7 +76,7 @@ def scan(
         parts.append(rows.withColumn(DELETED, F.lit(None).cast("boolean")) if tombstones else rows)
     if merged:
         ordering = tree.ordering if tree.merge_by == "ordering" else None
-        needed = list(dict.fromkeys([*wanted, *_identity(tree, merged), *([] if ordering is None else [ordering])]))
+        needed = list(dict.fromkeys([*wanted, *names_within(tree, merged), *([] if ordering is None else [ordering])]))
         merge = _by_commit if ordering is None else _by_ordering
         parts.extend(
             (rows if tombstones else rows.where(F.col(DELETED).isNull())).select(*map(column, shown))
@@ -113,7 +115,7 @@ def scan_keys(
     if merged:
         every = [file for files in merged for file in files]
         events = read_files(snapshot, tree, every, needed, flag=True, place=True, only=chosen)
-        parts.append(_newest(events, _identity(tree, merged)).where(F.col(DELETED).isNull()))
+        parts.append(_newest(events, names_within(tree, merged)).where(F.col(DELETED).isNull()))
     return reduce(DataFrame.unionAll, [rows.select(*map(column, columns)) for rows in parts])
 
 
@@ -149,12 +151,14 @@ def read_files(
     *,
     flag: bool = False,
     place: bool = False,
+    row: bool = False,
     only: Callable[[DataFrame], DataFrame] | None = None,
 ) -> DataFrame:
     """The rows of files as they lie there, unmerged.
 
     :param flag: add the column that tells tombstones.
     :param place: add the place of a row's file in the merge order.
+    :param row: add :data:`~spark_apps.mergetree.tree.LINEAGE` and :data:`~spark_apps.mergetree.tree.ROW`.
     :param only: drops rows by their stored columns, before more is found out about them.
     :raises ObjectNotFound: if a file is gone. :raises StorageError: if one has another size than the log says.
     """
@@ -172,10 +176,13 @@ def read_files(
         told[GROUP_ID] = ("string", [file.group for file in files])
     if place:
         told[_PLACE] = ("bigint", [file.place for file in files])
+    if row:
+        told[LINEAGE] = ("bigint", [file.lineage for file in files])
     if not told and not tree.stored_names:
         return rows if only is None else only(rows)
     named = [column(tree.stored(name)).alias(name) for name in stored] + ([column(DELETED)] if flag else [])
-    shown = [*columns, *([DELETED] if flag else []), *([_PLACE] if place else [])]
+    named += [F.col("_metadata.row_index").alias(ROW)] if row else []
+    shown = [*columns, *([DELETED] if flag else []), *([_PLACE] if place else []), *([LINEAGE, ROW] if row else [])]
     return told_of(snapshot.spark, rows, named, files, told, only or (lambda frame: frame)).select(*map(column, shown))
 
 
@@ -239,7 +246,7 @@ def _same_by_hash(left: DataFrame, right: DataFrame, names: Sequence[str]) -> Co
     return reduce(Column.__and__, alike)
 
 
-def _identity(tree: Tree, groups: Sequence[Sequence[DataFile]]) -> tuple[str, ...]:
+def names_within(tree: Tree, groups: Sequence[Sequence[DataFile]]) -> tuple[str, ...]:
     """The columns that tell keys apart within these groups: in one partition its columns say nothing."""
     names = tree.identity if len({files[0].partition for files in groups}) > 1 else tree.key
     # A key that was deleted in one group may live on in another.
@@ -254,8 +261,9 @@ def _by_commit(
     snapshot: Snapshot, tree: Tree, groups: Sequence[Sequence[DataFile]], needed: Sequence[str]
 ) -> list[DataFrame]:
     regular = [files for files in groups if _is_regular(files)]
+    placed, keyed = positioned(snapshot, tree, regular)
     # Whatever kind the lowest file is of: a file holds a key once, so it only loses those that are told of above it.
-    bottom = [file for files in regular for file in lowest(files)]
+    bottom = [file for files in keyed for file in lowest(files)]
     above = [files[len(lowest(files)) :] for files in regular]
     single = [files[0] for files in above if len(files) == 1]
     # A file under a base (entries told late, of an earlier version) cannot be left to the anti-join: all are
@@ -265,19 +273,33 @@ def _by_commit(
     parts = []
     if bottom:
         rows = read_files(snapshot, tree, bottom, needed, flag=True)
-        over = [file for files in above for file in files]
+        over = [file for files in keyed for file in files[len(lowest(files)) :]]
         if over:
-            names = _identity(tree, regular)
+            names = names_within(tree, regular)
             keys = read_files(snapshot, tree, over, names)
             rows = with_keys(rows, keys, tree, names, sum(file.rows for file in over), without=True)
         parts.append(rows)
+    parts.extend(_by_positions(snapshot, tree, placed, needed))
     if single:
         parts.append(read_files(snapshot, tree, single, needed, flag=True))
     if several:
         events = read_files(
             snapshot, tree, [file for files in several for file in files], needed, flag=True, place=True
         )
-        parts.append(_newest(events, _identity(tree, several)))
+        parts.append(_newest(events, names_within(tree, several)))
+    return parts
+
+
+def _by_positions(
+    snapshot: Snapshot, tree: Tree, groups: Sequence[Sequence[DataFile]], needed: Sequence[str]
+) -> list[DataFrame]:
+    """The rows of the lowest files of groups, without those that the deltas over them replace or delete."""
+    whole = [files[0] for files in groups if is_whole(files)]
+    partly = [files for files in groups if not is_whole(files) and not is_hidden(files)]
+    parts = [read_files(snapshot, tree, whole, needed, flag=True)] if whole else []
+    if partly:
+        rows = read_files(snapshot, tree, [files[0] for files in partly], needed, flag=True, row=True)
+        parts.append(standing(snapshot, rows, partly).drop(LINEAGE, ROW))
     return parts
 
 
@@ -291,7 +313,7 @@ def _by_ordering(
     a tombstone of one place come from a fold of deltas, where the row is the later one.
     """
     assert tree.ordering is not None
-    names = _identity(tree, groups)
+    names = names_within(tree, groups)
     bases = [file for files in groups for file in files if file.kind == "base"]
     deltas = [file for files in groups for file in files if file.kind == "delta"]
     events = read_files(snapshot, tree, deltas, needed, flag=True, place=True)

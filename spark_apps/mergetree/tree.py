@@ -31,6 +31,12 @@ GROUP_ID = "__index_group"
 """Column that names a row's file group, where groups are found by their id and not by a hash; readers add it on
 demand, files do not hold it."""
 
+LINEAGE = "__index_lineage"
+"""Column that names a row's file by its lineage; files do not hold it."""
+
+ROW = "__index_row"
+"""Column with the number of a row within its file, from 0; files do not hold it."""
+
 FileGroups = Mapping[GroupKey, Sequence[DataFile]]
 """(partition, group) -> its files in merge order."""
 

@@ -120,6 +120,12 @@ def _text(at: At[str]) -> str:
     return at.value
 
 
+def _yes_or_no(at: At[str]) -> bool:
+    if at.value.lower() not in ("true", "false"):
+        raise Refused(at.token, f"{at.value!r} is neither true nor false.")
+    return at.value.lower() == "true"
+
+
 def _one_name(at: At[str]) -> str:
     found = names_of(at)
     if len(found) != 1:
@@ -173,6 +179,7 @@ _NAMES: dict[str, tuple[_Reader, tuple[str, ...]]] = {
     "bucket_expressions": (_text, ("hoodie.bucket.index.partition.expressions",)),
     "hash_fields": (names_of, ("hoodie.bucket.index.hash.field",)),
     "hash_function": (_text, ()),
+    "positions": (_yes_or_no, ()),
 }
 """Argument of ``IndexedTable.create`` -> how its value is read, and its other names."""
 

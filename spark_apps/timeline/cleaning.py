@@ -24,6 +24,7 @@ from spark_apps.timeline.attempts import (
 from spark_apps.timeline.limits import RETAIN_SECONDS, RETAIN_VERSIONS
 from spark_apps.timeline.log import Timeline, format_instant
 from spark_apps.timeline.model import AddFile, Expire, Receipt
+from spark_apps.timeline.positions import delta_of
 from spark_apps.timeline.publish import housekeeping, new_txn_id, publish
 from spark_apps.timeline.state import State
 from spark_apps.timeline.transactions import abort
@@ -134,7 +135,7 @@ def _deletable(timeline: Timeline, below: int) -> tuple[dict[str, int], tuple[st
     found: dict[str, int] = {}
     for prefix in (DATA, INDEXES):
         for info in timeline.store.list(prefix):
-            if _checked_by(info.key) not in needed and _attempt_ended(state, info.key):
+            if _beside(info.key) not in needed and _attempt_ended(state, info.key):
                 found[info.key] = info.size
     return found, tuple(f"{request.txn_id}.{request.attempt}" for request in held)
 
@@ -146,10 +147,11 @@ def _needed(timeline: Timeline, state: State, oldest: int) -> set[str]:
     return needed
 
 
-def _checked_by(key: str) -> str:
-    """The file that a checksum file of Hadoop's (``.<name>.crc``, on local disk) stands beside; else the key itself."""
+def _beside(key: str) -> str:
+    """The file that positions, or a checksum file of Hadoop's (``.<name>.crc``, on local disk), stand beside; else the
+    key itself."""
     folder, _, name = key.rpartition("/")
-    return f"{folder}/{name[1:-4]}" if name.startswith(".") and name.endswith(".crc") else key
+    return f"{folder}/{name[1:-4]}" if name.startswith(".") and name.endswith(".crc") else delta_of(key) or key
 
 
 def _attempt_ended(state: State, key: str) -> bool:

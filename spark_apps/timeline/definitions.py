@@ -127,6 +127,8 @@ class TableDefinition(Struct, frozen=True):
     With a ``source`` the rows are somebody else's; its ``fields`` and ``version`` then change as the source's do.
 
     ``retired`` are names in files of columns that were dropped: no later column may be stored under them.
+    ``positions``: whether deltas tell which rows of the file under them they replace
+    (:mod:`spark_apps.mergetree.positions`).
     """
 
     table_id: str
@@ -142,6 +144,7 @@ class TableDefinition(Struct, frozen=True):
     properties: dict[str, str] = {}
     source: SourceDefinition | None = None
     retired: tuple[str, ...] = ()
+    positions: bool = False
 
 
 class HashingConfig(Struct, frozen=True):

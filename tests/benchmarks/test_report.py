@@ -37,6 +37,11 @@ def test_a_figure_is_held_against_the_limit_of_its_target(
     assert Verdict(target, what, measured).met is met
 
 
+def test_a_figure_close_to_its_limit_is_shown_in_as_many_digits_as_tell_it_apart() -> None:
+    shown = [Verdict(1, "record", measured).cells()[2] for measured in (1.0951, 1.102, 1.10004)]
+    assert shown == ["1.1", "1.102", "1.10004"]
+
+
 def test_a_key_that_another_begins_with_is_told_from_it() -> None:
     assert TARGETS[12].figure("10 %").limit == 1.9
     assert TARGETS[12].figure("10 % in a tenth: with positions").limit == 1.15

@@ -95,6 +95,8 @@ def draw_table(rng: random.Random) -> tuple[RawRows, dict[str, Any]]:
         "write_mode": rng.choice(["merge_on_read", "merge_on_read", "copy_on_write"]),
         **_layout(rng, key, parts, names),
     }  # fmt: skip
+    if (merge_by, options["write_mode"]) == ("commit", "merge_on_read"):
+        options["positions"] = rng.random() < 0.5
     model = RawRows(columns, [names[name] for name in columns], key, parts, ordering, merge_by)
     return model, options
 

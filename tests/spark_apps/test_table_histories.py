@@ -60,6 +60,25 @@ SHAPES = [
         },
     ),
     Shape(
+        "with positions, some partitions with another count",
+        (("id", "bigint"), ("p", "string"), ("v", "string"), ("ts", "int")),
+        ("id",),
+        {
+            "partition_by": ["p"],
+            "ordering_column": "ts",
+            "buckets": 2,
+            "bucket_expressions": "p=a,3",
+            "positions": True,
+        },
+    ),
+    Shape(
+        "with positions, without buckets",
+        (("id", "bigint"), ("p", "string"), ("v", "string"), ("ts", "int")),
+        ("id",),
+        {"partition_by": ["p"], "buckets": None, "properties": {"group_rows": "7"}, "positions": True},
+        record_index=True,
+    ),
+    Shape(
         "unpartitioned, java hash, no ordering",
         (("id", "string"), ("v", "string")),
         ("id",),

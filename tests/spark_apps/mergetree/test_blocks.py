@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from spark_apps.mergetree.blockfiles import BlockFile, read_footers
-from spark_apps.mergetree.blocks import BLOCK, LINEAGE, BlockRead, located, read_blocks, readable
-from spark_apps.mergetree.tree import Snapshot
+from spark_apps.mergetree.blocks import BLOCK, BlockRead, located, read_blocks, readable
+from spark_apps.mergetree.tree import LINEAGE, Snapshot
 from spark_apps.storage.store import Store
 from spark_apps.timeline.model import (
     DATA_TREE,

@@ -186,13 +186,13 @@ def test_our_own_options_and_the_layout_clause() -> None:
         CREATE TABLE IF NOT EXISTS db.t (id int NOT NULL, n string) USING indexed
         CLUSTERED BY (id) INTO 4 BUCKETS LOCATION '/lake/t' COMMENT 'rides'
         TBLPROPERTIES (record_key = 'id', preCombineField = 'n', hoodie.record.merge.mode = 'EVENT_TIME_ORDERING',
-                       'team.owner' = 'me')"""
+                       positions = 'TRUE', 'team.owner' = 'me')"""
     )
 
     assert statement == CreateTable(
         "db.t", "id int NOT NULL, n string", (),
-        (("record_key", ("id",)), ("ordering_column", "n"), ("merge_by", "ordering"), ("hash_fields", ("id",)),
-         ("buckets", 4)),
+        (("record_key", ("id",)), ("ordering_column", "n"), ("merge_by", "ordering"), ("positions", True),
+         ("hash_fields", ("id",)), ("buckets", 4)),
         (("team.owner", "me"),), "/lake/t", "rides", True,
     )  # fmt: skip
 
