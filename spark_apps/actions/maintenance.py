@@ -16,6 +16,7 @@ from dataclasses import replace
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from spark_apps.actions.searching import by_group, rows_with_keys, searchable
 from spark_apps.actions.template import Attempt, Work
 from spark_apps.indexes.handler import Changes, IndexContext, IndexWork
 from spark_apps.mergetree.cached import cached
@@ -90,6 +91,9 @@ def rows_of_staged(
     columns: Sequence[str],
 ) -> DataFrame:
     """The rows of file groups that have a key of the staged files."""
+    files = [file for file in as_files(snapshot, staged) if file.group_key in groups]
+    if searchable(snapshot, tree, files, columns):
+        return rows_with_keys(snapshot, tree, groups, by_group(files), columns)
     keys = read_files(snapshot, tree, as_files(snapshot, staged), tree.place)
     return scan_keys(snapshot, tree, groups, columns, keys, tree.place, sum(a.rows for a in staged))
 

@@ -19,7 +19,7 @@ from spark_apps.actions.template import Attempt, Work
 from spark_apps.indexes.handler import PARTITION, IndexContext, Key
 from spark_apps.indexes.registry import find
 from spark_apps.layout.types import normalize, parse_type
-from spark_apps.mergetree.inline import inline
+from spark_apps.mergetree.inline import inline, of_arrow
 from spark_apps.mergetree.read import broadcast_rows, read_files, same_key, scan, scan_keys, with_keys
 from spark_apps.mergetree.schema import column
 from spark_apps.mergetree.tree import DELETED, Snapshot, Tree
@@ -155,7 +155,7 @@ def located_at(snapshot: Snapshot, tree: Tree, rows: Sequence[tuple[object, ...]
     columns = [
         pa.array(values, kind) for values, kind in zip(zip(*rows, strict=True), [*types, pa.string()], strict=True)
     ]
-    found = snapshot.spark.createDataFrame(pa.table(columns, names=[*tree.key, PARTITION]))
+    found = of_arrow(snapshot.spark, pa.table(columns, names=[*tree.key, PARTITION]))
     return _partition_columns(snapshot, tree, found)
 
 

@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
-import dataclasses
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from spark_apps.actions.maintenance import as_files, touched_groups
+from spark_apps.actions.searching import by_group, numbers_of, searchable
 from spark_apps.actions.template import Attempt
-from spark_apps.indexes.matching import Wanted
-from spark_apps.mergetree.intact import check_intact
 from spark_apps.mergetree.positions import beneath, encoded
 from spark_apps.mergetree.read import broadcast_rows, names_within, read_files, with_keys
-from spark_apps.mergetree.repeated import countable
 from spark_apps.mergetree.tree import LINEAGE, ROW, Snapshot, Tree
-from spark_apps.storage.errors import StorageError
 from spark_apps.timeline.files import DataFile, GroupKey
 from spark_apps.timeline.model import NEW_KEYS, AddFile
 from spark_apps.timeline.positions import Positions, path_of
 
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
-    Numbers = npt.NDArray[np.int64]
+    from spark_apps.actions.searching import Numbers
 
 _AT_ONCE = 16
 
@@ -82,63 +74,25 @@ def _found(
     snapshot: Snapshot, tree: Tree, deltas: Sequence[AddFile], over: Mapping[GroupKey, DataFile]
 ) -> Iterable[tuple[int, Numbers]]:
     """Lineage of a file -> numbers of the rows in it whose keys the deltas hold."""
-    groups: dict[GroupKey, list[DataFile]] = {}
-    for delta in as_files(snapshot, deltas):
-        groups.setdefault(delta.group_key, []).append(delta)
-    if not countable(snapshot.store, tree):
-        return _by_spark(snapshot, tree, deltas, [over[key] for key in groups])
-    check_intact(snapshot, tree, [file for key, files in groups.items() for file in (over[key], *files)])
-    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        return list(pool.map(lambda key: (over[key].lineage, _rows_in(snapshot, tree, over[key], groups[key])), groups))
+    files = as_files(snapshot, deltas)
+    groups = by_group(files)
+    if not searchable(snapshot, tree, files):
+        return _by_spark(snapshot, tree, files, [over[key] for key in groups])
+    return zip((over[key].lineage for key in groups), numbers_of(snapshot, tree, over, groups), strict=True)
 
 
 def _by_spark(
-    snapshot: Snapshot, tree: Tree, deltas: Sequence[AddFile], files: Sequence[DataFile]
+    snapshot: Snapshot, tree: Tree, deltas: Sequence[DataFile], files: Sequence[DataFile]
 ) -> Iterator[tuple[int, Numbers]]:
     import numpy as np
 
     names = names_within(tree, [[file] for file in files])
-    keys = read_files(snapshot, tree, as_files(snapshot, deltas), names)
+    keys = read_files(snapshot, tree, deltas, names)
     rows = read_files(snapshot, tree, files, names, row=True)
-    found = with_keys(rows, keys, tree, names, sum(action.rows for action in deltas)).select(LINEAGE, ROW).toArrow()
+    found = with_keys(rows, keys, tree, names, sum(file.rows for file in deltas)).select(LINEAGE, ROW).toArrow()
     lineages, numbers = found.column(LINEAGE).to_numpy(), found.column(ROW).to_numpy()
     order = np.argsort(lineages, kind="stable")
     told, counts = np.unique(lineages, return_counts=True)
     ends = np.cumsum(counts)
     for lineage, begin, end in zip(told.tolist(), ends - counts, ends, strict=True):
         yield lineage, numbers[order[begin:end]]
-
-
-def _rows_in(snapshot: Snapshot, tree: Tree, file: DataFile, deltas: Sequence[DataFile]) -> Numbers:
-    """Numbers of the rows of a file on the driver's disk whose keys deltas of its group hold. Files are sorted by key,
-    so this takes a part of what Spark needs to hash each."""
-    import numpy as np
-    import pyarrow as pa
-
-    keys = pa.concat_tables(part for delta in deltas for part in _keys_of(snapshot, tree, delta))
-    wanted = Wanted(dataclasses.replace(tree, hash_fields=tree.key), keys)
-    first, found = 0, [np.empty(0, np.int64)]
-    for part in _keys_of(snapshot, tree, file):
-        here = wanted.rows_among(part.column(0)) if wanted.sortable else wanted.rows_of(part.columns)
-        found.append(first + here)
-        first += len(part)
-    return np.concatenate(found)
-
-
-def _keys_of(snapshot: Snapshot, tree: Tree, file: DataFile) -> Iterator[Any]:
-    """The keys of a file on the driver's disk, an Arrow table for each row group."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    names = [tree.stored(name) for name in tree.key]
-    try:
-        place = snapshot.store.spark_path(file.path).removeprefix("file://")
-        with pq.ParquetFile(place, page_checksum_verification=True) as opened:
-            for number in range(opened.num_row_groups):
-                yield opened.read_row_group(number, names, use_threads=False).select(names).rename_columns(tree.key)
-    except (pa.ArrowException, OSError) as error:
-        raise StorageError(
-            f"The file {file.path} cannot be read: {error}.",
-            outcome="Nothing was changed.",
-            hint="Bring the file back from a backup, or restore an earlier version of the table.",
-        ) from error

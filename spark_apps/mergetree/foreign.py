@@ -17,7 +17,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from spark_apps.mergetree.inline import inline
+from spark_apps.mergetree.inline import inline, of_arrow
 from spark_apps.mergetree.opening import READ_OPTIONS, listed_here, literal
 from spark_apps.mergetree.schema import column
 from spark_apps.mergetree.sessions import with_columns
@@ -167,7 +167,7 @@ def _read_through(snapshot: Snapshot, tree: Tree, file: DataFile, columns: Seque
     # Spark cannot tell how many rows there are without a column.
     wanted = [name for name in columns if name in held] or held[:1]
     schema = T.StructType([T.StructField(name, tree.field(name).dataType, True) for name in wanted])
-    rows = snapshot.spark.createDataFrame(snapshot.foreign.rows(file, schema), schema)
+    rows = of_arrow(snapshot.spark, snapshot.foreign.rows(file, schema), schema)
     rows = with_columns(rows, {name: typed(tree, name, F.lit(text)) for name, text in told.items()})
     if GROUP_ID in columns:
         rows = rows.withColumn(GROUP_ID, F.lit(file.group))

@@ -20,13 +20,13 @@ from spark_apps.storage.store import ObjectStore
 from spark_apps.timeline.model import AddFile
 
 _AT_ONCE = 1 << 14
-# Values of these types are equal to Arrow exactly if they are to Spark; of others (floating ones, say) perhaps not.
-_PLAIN = (T.StringType, T.BinaryType, T.ByteType, T.ShortType, T.IntegerType, T.LongType, T.DateType, T.BooleanType)
+PLAIN = (T.StringType, T.BinaryType, T.ByteType, T.ShortType, T.IntegerType, T.LongType, T.DateType, T.BooleanType)
+"""Types whose values are equal to Arrow exactly if they are to Spark; of others (floating ones, say) perhaps not."""
 
 
 def countable(store: ObjectStore, tree: Tree) -> bool:
     """Whether :func:`count_repeated` can and should be asked: for files on a disk that the driver has."""
-    plain = all(type(tree.field(name).dataType) in _PLAIN for name in tree.key)
+    plain = all(type(tree.field(name).dataType) in PLAIN for name in tree.key)
     return plain and store.spark_path("").startswith("file:")
 
 

@@ -6,12 +6,20 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from spark_apps import IndexedTable
 
 DDL = "id bigint, dt string, city string, ts int"
 """The columns of a small table, partitioned by ``dt`` and ordered by ``ts``."""
 
 Make = Callable[..., IndexedTable]
+
+
+def found_by_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has rows found by their key by Spark, as where files are not on the driver's disk."""
+    for module in ("maintenance", "positions"):
+        monkeypatch.setattr(f"spark_apps.actions.{module}.searchable", lambda *given: False)
 
 
 def maker(spark: Any, folder: Path) -> Make:

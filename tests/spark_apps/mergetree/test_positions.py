@@ -24,6 +24,7 @@ from spark_apps.timeline.files import DataFile
 from spark_apps.timeline.model import DATA_TREE
 from spark_apps.timeline.positions import Positions, path_of
 from tests.spark_apps.frames import frame
+from tests.spark_apps.small_tables import found_by_spark
 
 pytestmark = pytest.mark.spark
 
@@ -121,7 +122,7 @@ def test_positions_are_found_of_keys_of_any_type(
     spark: Any, tmp_path: Path, key: str, here: bool, monkeypatch: pytest.MonkeyPatch, by_positions: list[int]
 ) -> None:
     if not here:
-        monkeypatch.setattr("spark_apps.actions.positions.countable", lambda store, tree: False)
+        found_by_spark(monkeypatch)
     names = [part.split()[0] for part in key.split(", ")]
     ddl = f"{key}, v int"
     made = IndexedTable.create(spark, tmp_path / "table", ddl, names, buckets=2, positions=True)

@@ -1,0 +1,101 @@
+"""Rows found by key on the driver are those that Spark finds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame
+
+from spark_apps import IndexedTable
+from spark_apps.actions import maintenance
+from spark_apps.actions.maintenance import rows_of_staged, touched_groups
+from spark_apps.actions.template import Attempt, Work, run
+from spark_apps.actions.write import Upsert
+from spark_apps.storage.errors import StorageError
+from tests.spark_apps.frames import frame
+from tests.spark_apps.small_tables import found_by_spark
+
+pytestmark = pytest.mark.spark
+
+DDL = "id string, n int, p string, city string, day date, raw binary, flag boolean, small tinyint"
+MORE = {
+    "bucketed": {"buckets": 3},
+    "one file group": {"buckets": 1},
+    "found by id": {"buckets": None, "properties": {"group_rows": "40"}},
+}
+
+
+def batch(spark: Any, first: int, last: int, city: str) -> DataFrame:
+    return spark.sql(
+        f"""SELECT concat('k', repeat('0', id % 3), id) id, cast(id % 7 AS int) n, if(id % 2 = 0, 'a', 'ö') p,
+                   if(id % 5 = 0, NULL, concat('{city}', id)) city, date_add(DATE'1960-01-01', cast(id AS int)) day,
+                   encode(cast(id AS string), 'utf-8') raw, id % 3 = 0 flag, cast(id % 100 AS tinyint) small
+            FROM range({first}, {last})"""
+    )
+
+
+class Looking(Upsert):
+    """Compares both ways in the midst of an upsert, and then does nothing."""
+
+    def __init__(self, rows: DataFrame, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__(rows)
+        self.monkeypatch = monkeypatch
+        self.found: list[list[Any]] = []
+
+    def work(self, attempt: Attempt) -> Work | None:
+        tree, snapshot = attempt.snapshot.data, attempt.snapshot
+        work = super().work(attempt)
+        assert work is not None
+        staged = [action for action in work.actions if getattr(action, "tree", None) == tree.name]
+        touched = touched_groups(snapshot, staged)
+        names = list(dict.fromkeys([*tree.place, *tree.columns]))
+        for patch in (lambda: None, lambda: found_by_spark(self.monkeypatch)):
+            patch()
+            rows = rows_of_staged(snapshot, tree, staged, touched, names)
+            assert rows.columns == names
+            self.found.append([rows.schema, sorted(map(tuple, rows.collect()), key=repr)])
+        return None
+
+
+@pytest.mark.parametrize("more", MORE.values(), ids=list(MORE))
+def test_rows_found_on_the_driver_are_those_that_spark_finds(
+    spark: Any, tmp_path: Path, more: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = IndexedTable.create(spark, tmp_path / "table", DDL, ["id", "n"], partition_by=["p"], **more)
+    table.upsert(batch(spark, 0, 100, "old"))
+    table.compact()
+    table.upsert(batch(spark, 50, 80, "new"))
+    table.delete(batch(spark, 70, 90, "x").select("id", "n", "p"))
+    table.rename_column("city", "town")
+    table.add_columns("later int")
+    table.widen_column("small", "bigint")
+    rows = batch(spark, 20, 130, "last").withColumnRenamed("city", "town").selectExpr(
+        "* EXCEPT (small)", "cast(small AS bigint) small", "cast(5 AS int) later"
+    )  # fmt: skip
+    looking = Looking(rows, monkeypatch)
+    calls = []
+    searched = maintenance.rows_with_keys
+    monkeypatch.setattr(maintenance, "rows_with_keys", lambda *given: calls.append(1) or searched(*given))
+
+    run(table._handle, looking)
+
+    here, there = looking.found
+    assert here[0] == there[0]
+    assert here[1] == there[1]
+    assert len(here[1]) == 60  # 20 to 69 and 90 to 99
+    assert calls
+
+
+def test_a_file_that_is_damaged_is_named(spark: Any, tmp_path: Path) -> None:
+    table = IndexedTable.create(spark, tmp_path / "table", "id bigint, city string", ["id"], buckets=1)
+    table.upsert(frame(spark, [(n, "a") for n in range(1000)], "id bigint, city string"))
+    table.create_index("city", "secondary", ["city"])
+    [file] = table.snapshot.state.files("data")
+    place = Path(table.uri, file.path)
+    body = bytearray(place.read_bytes())
+    body[10:200] = bytes(190)
+    place.write_bytes(bytes(body))
+    with pytest.raises(StorageError, match=file.path):
+        table.upsert(frame(spark, [(5, "b")], "id bigint, city string"))
