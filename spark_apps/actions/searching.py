@@ -19,6 +19,7 @@ from pyspark.sql import types as T
 from spark_apps.indexes.matching import Wanted, arrow_type, kinds_of, last_of_each, uniform
 from spark_apps.mergetree.inline import of_arrow
 from spark_apps.mergetree.intact import check_intact
+from spark_apps.mergetree.read import broadcast_rows
 from spark_apps.mergetree.repeated import PLAIN, countable
 from spark_apps.mergetree.tree import DELETED, GROUP_ID, FileGroups, Snapshot, Tree
 from spark_apps.storage.errors import StorageError
@@ -30,16 +31,17 @@ if TYPE_CHECKING:
 
     Numbers = npt.NDArray[np.int64]
 
-MOST_KEYS = 2_000_000
-"""So many keys are searched for on the driver at most."""
-
 
 def searchable(snapshot: Snapshot, tree: Tree, deltas: Iterable[DataFile], columns: Collection[str] = ()) -> bool:
-    """Whether rows with the keys of deltas can be found here, and these columns of them be taken as Spark would."""
+    """Whether rows with the keys of deltas can be found here, and these columns of them be taken as Spark would.
+
+    No more than keys are broadcast, for the rows pass through the driver's memory as these do.
+    """
     if tree.merge_by != "commit" or snapshot.table.source is not None or not countable(snapshot.store, tree):
         return False
     kinds = [type(tree.field(name).dataType) for name in columns if name in tree.columns]
-    return all(kind in PLAIN for kind in kinds) and sum(file.rows for file in deltas) <= MOST_KEYS
+    few = sum(file.rows for file in deltas) <= broadcast_rows(snapshot.spark)
+    return few and all(kind in PLAIN for kind in kinds)
 
 
 def by_group(files: Iterable[DataFile]) -> dict[GroupKey, list[DataFile]]:
