@@ -154,10 +154,14 @@ def _among(wanted: Wanted, keys: Any) -> Numbers:
 
 
 def _keys(opened: Any, tree: Tree) -> Iterator[Any]:
-    """The key columns of an opened file, an Arrow table for each row group."""
+    """The key columns of an opened file, an Arrow table for each row group; of one schema, whether or not a file says
+    that its columns have no null."""
+    import pyarrow as pa
+
     names = [tree.stored(name) for name in tree.key]
     for number in range(opened.num_row_groups):
-        yield opened.read_row_group(number, names, use_threads=False).select(names).rename_columns(tree.key)
+        read = opened.read_row_group(number, names, use_threads=False)
+        yield pa.table([read.column(name) for name in names], names=list(tree.key))
 
 
 @contextmanager

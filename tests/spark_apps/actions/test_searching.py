@@ -88,6 +88,22 @@ def test_rows_found_on_the_driver_are_those_that_spark_finds(
     assert calls
 
 
+def test_files_whose_columns_take_no_null_lie_beside_others(spark: Any, tmp_path: Path) -> None:
+    table = IndexedTable.create(
+        spark, tmp_path / "table", "id bigint, p string, city string", ["id"], partition_by=["p"], buckets=1,
+        positions=True,
+    )  # fmt: skip
+    table.upsert(spark.range(40).selectExpr("id", "if(id % 3 = 0, 'a', 'b') p", "'old' city"))
+    table.create_index("key", "record")
+    table.create_index("city", "secondary", ["city"])
+    # Rows that move leave tombstones in the group that others stay in: of columns that take nulls, unlike the rows'.
+    table.upsert(spark.range(20, 60).selectExpr("id", "if(id % 2 = 0, 'a', 'b') p", "'new' city"))
+    expected = {(n, "ab"[n % 3 > 0], "old") for n in range(20)} | {(n, "ab"[n % 2], "new") for n in range(20, 60)}
+    assert {tuple(row) for row in table.read().collect()} == expected
+    assert table.read().count() == 60
+    assert table.verify("key").ok and table.verify("city").ok
+
+
 def test_a_file_that_is_damaged_is_named(spark: Any, tmp_path: Path) -> None:
     table = IndexedTable.create(spark, tmp_path / "table", "id bigint, city string", ["id"], buckets=1)
     table.upsert(frame(spark, [(n, "a") for n in range(1000)], "id bigint, city string"))
