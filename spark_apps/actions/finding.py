@@ -1,19 +1,19 @@
 """Where the keys of a staged upsert live: in the file groups that it writes, or elsewhere.
 
 The rows are staged first, for most keys stay where they are. If an index needs the rows as they were, these are read,
-and every key found there is settled; only the others are asked of the ``record`` index: few on the driver, many by a
-Spark join. If no index needs them, no row is read at all. Not for tables without buckets, whose keys must be found
-before they can be staged, nor where an older row may win, nor for few rows whose old ones are needed.
+and every key found there is settled; only the others are asked of the ``record`` index: on the driver where they are
+few, or the index lies on its disk, else by a Spark join. If no index needs them, no row is read at all. Not for tables
+without buckets, whose keys must be found before they can be staged, nor where an older row may win, nor for few rows
+whose old ones are needed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
 from pyspark.sql import DataFrame
-from pyspark.sql import types as T
 
 from spark_apps.actions.maintenance import (
     as_files,
@@ -23,21 +23,18 @@ from spark_apps.actions.maintenance import (
     rows_of_staged,
     touched_groups,
 )
-from spark_apps.actions.moves import FEW, Moves, located_at, places_of, tombstones, unique_index
+from spark_apps.actions.moves import FEW, Moves, located_at, look_up, tombstones, unique_index
 from spark_apps.actions.moves import locate as locate_all
-from spark_apps.actions.partitions import path_of, spread
+from spark_apps.actions.partitions import spread
 from spark_apps.actions.template import Attempt
-from spark_apps.indexes.handler import Changes
-from spark_apps.layout.types import normalize, parse_type
+from spark_apps.indexes.handler import PARTITION, Changes
 from spark_apps.mergetree.read import read_files, with_keys
+from spark_apps.mergetree.repeated import plain
 from spark_apps.mergetree.schema import column
 from spark_apps.mergetree.tree import Snapshot, Tree
 from spark_apps.timeline.model import AddFile
 
 Hold = Callable[[DataFrame], DataFrame]
-
-_PLAIN = (T.StringType, T.ByteType, T.ShortType, T.IntegerType, T.LongType)
-"""Types whose values come from Spark and go back to it as they were, whatever the session's settings."""
 
 
 @dataclass(frozen=True)
@@ -90,8 +87,9 @@ def find_places(attempt: Attempt, tree: Tree, staged: Sequence[AddFile], columns
     other = _NOTHING
     if found < count and snapshot.state.partitions:
         attempt.phase("find the keys")
-        few = _few(attempt, tree, rest) if count - found <= FEW else None
-        other = few or _many(attempt, tree, hold(rest) if found else rest, count - found, hold)
+        other = _looked_up(attempt, tree, rest, count - found) or _joined(
+            attempt, tree, hold(rest) if found else rest, count - found, hold
+        )
     settled = found + other.staying == count and not any(action.tombstones for action in staged)
     parts = [] if before is None else [before.select(*map(column, tree.identity))]
     parts += [] if other.located is None else [other.located]
@@ -107,34 +105,21 @@ def find_places(attempt: Attempt, tree: Tree, staged: Sequence[AddFile], columns
 _NOTHING = _Rest(None, 0, None, ())
 
 
-def _few(attempt: Attempt, tree: Tree, rest: DataFrame) -> _Rest | None:
-    """Few keys, asked of the index on the driver; ``None`` if it cannot be asked there."""
+def _looked_up(attempt: Attempt, tree: Tree, rest: DataFrame, count: int) -> _Rest | None:
+    """Keys that the index is asked for on the driver; ``None`` if it cannot be asked there."""
     snapshot = attempt.snapshot
-    if not _plain(tree):
+    found = look_up(attempt, tree, rest, count)
+    if found is None:
         return None
-    texts = [column(name).cast("string").alias(f"__index_v{n}") for n, name in enumerate(tree.partition_by)]
-    rows = rest.select(*map(column, tree.key), *texts).collect()
-    types = [parse_type(tree.field(name).dataType.simpleString()) for name in tree.key]
-    width = len(types)
-    given = {tuple(map(normalize, row[:width], types)): row for row in rows}
-    places = places_of(attempt, given.keys())
-    if places is None:
-        return None
-    paths = {values: path_of(snapshot.table, values) for values in {tuple(row[width:]) for row in rows}}
-    own = {key: paths[tuple(row[width:])] for key, row in given.items()}
-    gone = {key: path for key, path in places.items() if own[key] != path}
     known = snapshot.state.partitions
-
-    def frame(found: Mapping[tuple[object, ...], str]) -> DataFrame | None:
-        there = [(*given[key][:width], path) for key, path in found.items() if path in known]
-        return located_at(snapshot, tree, there) if there else None
-
-    left = sorted({known[path].values for path in gone.values() if path in known}, key=repr)
-    return _Rest(frame(places), len(places) - len(gone), frame(gone), left)
+    paths = set(found.gone.column(PARTITION).to_pylist())
+    left = sorted((known[path].values for path in paths if path in known), key=repr)
+    staying = len(found.places) - len(found.gone)
+    return _Rest(located_at(snapshot, tree, found.places), staying, located_at(snapshot, tree, found.gone), left)
 
 
-def _many(attempt: Attempt, tree: Tree, rest: DataFrame, count: int, hold: Hold) -> _Rest:
-    """Many keys, joined with the entries of the index."""
+def _joined(attempt: Attempt, tree: Tree, rest: DataFrame, count: int, hold: Hold) -> _Rest:
+    """Keys, joined with the entries of the index by Spark."""
     located = hold(locate_all(attempt, tree, rest, count))
     elsewhere = hold(with_keys(located, rest, tree, tree.identity, count, without=True))
     texts = [column(name).cast("string") for name in tree.partition_by]
@@ -173,8 +158,4 @@ def finds_late(snapshot: Snapshot, tree: Tree, count: int) -> bool:
     state = snapshot.state
     if not tree.partition_by or tree.by_id or tree.merge_by != "commit" or unique_index(state) is None:
         return False
-    return count > FEW or (not needs_rows(state) and _plain(tree))
-
-
-def _plain(tree: Tree) -> bool:
-    return all(isinstance(tree.field(name).dataType, _PLAIN) for name in tree.key)
+    return count > FEW or (not needs_rows(state) and plain(tree))

@@ -7,30 +7,35 @@ moves.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from spark_apps.actions.maintenance import as_files, kept
 from spark_apps.actions.partitions import NOWHERE, Spread, path_of, spread
 from spark_apps.actions.template import Attempt, Work
-from spark_apps.indexes.handler import PARTITION, IndexContext, Key
+from spark_apps.indexes.handler import PARTITION, IndexContext
+from spark_apps.indexes.matching import kinds_of, numbered, uniform
 from spark_apps.indexes.registry import find
-from spark_apps.layout.types import normalize, parse_type
 from spark_apps.mergetree.inline import inline, of_arrow
 from spark_apps.mergetree.read import broadcast_rows, read_files, same_key, scan, scan_keys, with_keys
+from spark_apps.mergetree.repeated import countable, plain
 from spark_apps.mergetree.schema import column
 from spark_apps.mergetree.tree import DELETED, Snapshot, Tree
 from spark_apps.storage.errors import ConcurrentWrite
-from spark_apps.timeline.model import AddFile
+from spark_apps.timeline.model import AddFile, TableDefinition
 from spark_apps.timeline.state import IndexEntry, State
 
 # Measured as for queries (see spark_apps.indexes.candidates), driver against Spark join: 1,000 keys 0.15 s against 1.6,
-# 10,000 keys 0.27 against 1.5, 100,000 keys 1.2 against 2.4; the keys of so many are better not brought to the driver.
+# 10,000 keys 0.27 against 1.5, 100,000 keys 1.2 against 2.4.
 FEW = 10_000
-"""Up to so many keys are looked up on the driver: reading what can hold them takes less than a Spark job over all."""
+"""Up to so many keys are looked up on the driver wherever the index lies: reading what can hold them takes less than a
+Spark job over all."""
+_OWN = "__index_own"
 
 
 def unique_index(state: State) -> IndexEntry | None:
@@ -119,44 +124,109 @@ def moves_of(
 
 def _all_stay(attempt: Attempt, tree: Tree, rows: DataFrame) -> bool:
     """Whether a batch is so small that the index can be asked on the driver, and no key of it lives elsewhere."""
+    import pyarrow.compute as pc
+
+    if unique_index(attempt.snapshot.state) is None:
+        return False
+    batch = _with_texts(tree, rows).limit(FEW + 1).toArrow()
+    places = _places_of(attempt, tree, batch) if len(batch) <= FEW else None
+    return places is not None and not pc.any(_moved(places)).as_py()
+
+
+@dataclass(frozen=True)
+class Located:
+    """Where record keys live that are written into some partition: Arrow tables of them and of partitions' paths.
+
+    :param places: of all keys that live anywhere. :param gone: of those that live in another partition.
+    """
+
+    places: Any
+    gone: Any
+
+
+def look_up(attempt: Attempt, tree: Tree, rows: DataFrame, count: int) -> Located | None:
+    """Where the keys of rows live, by the unique index and on the driver; ``None`` if it cannot be asked there, or
+    Spark is quicker.
+
+    :param rows: at least partition columns and record key. :param count: of the rows.
+    """
     snapshot = attempt.snapshot
-    if unique_index(snapshot.state) is None:
-        return False
-    texts = [column(name).cast("string").alias(f"__index_v{n}") for n, name in enumerate(tree.partition_by)]
-    found = rows.select(*map(column, tree.key), *texts).limit(FEW + 1).collect()
-    if len(found) > FEW:
-        return False
-    types = [parse_type(tree.field(name).dataType.simpleString()) for name in tree.key]
-    width = len(types)
-    paths = {values: path_of(snapshot.table, values) for values in {tuple(row[width:]) for row in found}}
-    given = {tuple(map(normalize, row[:width], types)): paths[tuple(row[width:])] for row in found}
-    places = places_of(attempt, given.keys())
-    return places is not None and all(given[key] == path for key, path in places.items())
-
-
-def places_of(attempt: Attempt, keys: Collection[Key]) -> Mapping[Key, str] | None:
-    """Record key -> the partition it lives in, by the unique index and without Spark; ``None`` if it cannot be asked
-    so, or not for so many keys."""
-    entry = unique_index(attempt.snapshot.state)
-    if entry is None:
+    here = countable(snapshot.store, tree) and count <= broadcast_rows(snapshot.spark)
+    if not plain(tree) or (count > FEW and not here):
         return None
-    return find(entry.definition.kind).places(IndexContext(attempt.snapshot, entry.definition, ""), keys)
+    places = _places_of(attempt, tree, _with_texts(tree, rows).toArrow())
+    return None if places is None else Located(places, places.filter(_moved(places)))
 
 
-def located_at(snapshot: Snapshot, tree: Tree, rows: Sequence[tuple[object, ...]]) -> DataFrame:
-    """Record keys and paths of partitions on the driver, as a frame of record keys with the partition's columns.
+def _with_texts(tree: Tree, rows: DataFrame) -> DataFrame:
+    """Record key, and what the names of partitions are made of."""
+    texts = [
+        column(name).cast("string").alias(text) for name, text in zip(tree.partition_by, _texts(tree), strict=True)
+    ]
+    return rows.select(*map(column, tree.key), *texts)
 
-    :param rows: key columns that Spark gave, which are strings or whole numbers, and the path.
+
+def _texts(tree: Tree) -> list[str]:
+    return [f"__index_v{number}" for number in range(len(tree.partition_by))]
+
+
+def _places_of(attempt: Attempt, tree: Tree, batch: Any) -> Any | None:
+    """Of each record key of a batch that lives anywhere, the path of its partition, and of the one it is written into.
+
+    :param batch: an Arrow table of :func:`_with_texts`.
+    :returns: an Arrow table; ``None`` if the index cannot be asked, or not for so many keys.
     """
     import pyarrow as pa
 
-    kinds = {"string": pa.string(), "tinyint": pa.int8(), "smallint": pa.int16(), "int": pa.int32()}
-    types = [kinds.get(tree.field(name).dataType.simpleString(), pa.int64()) for name in tree.key]
-    columns = [
-        pa.array(values, kind) for values, kind in zip(zip(*rows, strict=True), [*types, pa.string()], strict=True)
-    ]
-    found = of_arrow(snapshot.spark, pa.table(columns, names=[*tree.key, PARTITION]))
-    return _partition_columns(snapshot, tree, found)
+    entry = unique_index(attempt.snapshot.state)
+    if entry is None:
+        return None
+    kinds = kinds_of(tree, tree.key)
+    keys = pa.table(
+        [uniform(batch.column(name), kind) for name, kind in zip(tree.key, kinds, strict=True)], names=list(tree.key)
+    )
+    found = find(entry.definition.kind).places(IndexContext(attempt.snapshot, entry.definition, ""), keys)
+    if found is None:
+        return None
+    own = keys.append_column(_OWN, _paths(attempt.snapshot.table, tree, batch))
+    places = found.select([*tree.key, PARTITION]).join(own, list(tree.key), join_type="inner")
+    # Arrow takes no null for another: what is left out here, Spark must tell.
+    return places if len(places) == len(found) else None
+
+
+def _paths(table: TableDefinition, tree: Tree, batch: Any) -> Any:
+    """The path of the partition that each row of a batch is written into."""
+    import numpy as np
+    import pyarrow as pa
+
+    if not tree.partition_by:
+        return pa.repeat(path_of(table, ()), len(batch))
+    texts = batch.select(_texts(tree)).combine_chunks()
+    numbers = numbered([column.combine_chunks() for column in texts.columns])
+    _, first, places = np.unique(numbers, return_index=True, return_inverse=True)
+    paths = [path_of(table, tuple(row.values())) for row in texts.take(first).to_pylist()]
+    return pa.array(paths, pa.string()).take(pa.array(places))
+
+
+def _moved(places: Any) -> Any:
+    import pyarrow.compute as pc
+
+    return pc.not_equal(places.column(PARTITION), places.column(_OWN))
+
+
+def located_at(snapshot: Snapshot, tree: Tree, places: Any) -> DataFrame | None:
+    """Record keys and paths of partitions, in an Arrow table, as a frame of record keys with the partition's columns;
+    ``None`` if no such partition is there."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    known = pa.array(list(snapshot.state.partitions), pa.string())
+    there = places.filter(pc.is_in(places.column(PARTITION), value_set=known))
+    if not len(there):
+        return None
+    fields = [T.StructField(name, tree.field(name).dataType) for name in tree.key]
+    schema = T.StructType([*fields, T.StructField(PARTITION, T.StringType())])
+    return _partition_columns(snapshot, tree, of_arrow(snapshot.spark, there.select(schema.names), schema))
 
 
 def keep_unique(attempt: Attempt, tree: Tree, staged: Sequence[AddFile], work: Work) -> None:

@@ -382,10 +382,12 @@ class IndexHandler(ABC):
             hint="Refresh it with mode='full'.",
         )
 
-    def places(self, context: IndexContext, keys: Collection[Key]) -> Mapping[Key, str] | None:
-        """As :meth:`locate`, for few record keys and without Spark: key -> partition. ``None`` if that is not to be
-        had, also where the index does not cover everything.
+    def places(self, context: IndexContext, keys: Any) -> Any | None:
+        """As :meth:`locate`, without Spark. ``None`` if that is not to be had, or if Spark is quicker for so many keys,
+        also where the index does not cover everything.
 
+        :param keys: an Arrow table with the record key columns, each key once.
+        :returns: an Arrow table with these columns and :data:`PARTITION`.
         :raises StorageError: if a file of the index is missing or damaged.
         """
         return None

@@ -23,9 +23,9 @@ from spark_apps.layout.hashing_arrays import buckets_of_columns
 from spark_apps.mergetree.tree import DELETED, GROUP_ID, Snapshot, Tree
 from spark_apps.timeline.files import DataFile
 
-__all__ = ["Found", "FoundTable", "TooMany", "damaged", "lookup", "lookup_table", "ranged", "shards_of"]
+__all__ = ["MOST_ROWS", "Found", "FoundTable", "TooMany", "damaged", "lookup", "lookup_table", "ranged", "shards_of"]
 
-_MOST_ROWS = 4_000_000
+MOST_ROWS = 4_000_000
 """So many rows, in row groups that can hold the keys, are read on the driver at most."""
 
 _MOST_FOUND = 100_000
@@ -78,7 +78,7 @@ def lookup(snapshot: Snapshot, tree: Tree, keys: Collection[Key], shards: int) -
 
     :raises TooMany: :raises StorageError: if a file is missing or damaged.
     """
-    found = lookup_table(snapshot, tree, as_arrow(tree, keys), shards, _MOST_ROWS, _MOST_FOUND)
+    found = lookup_table(snapshot, tree, as_arrow(tree, keys), shards, MOST_ROWS, _MOST_FOUND)
     key = as_keys(found.table, tree, tree.key)
     partitions = found.table.column(PARTITION).to_pylist()
     groups: Sequence[str | None] = [None] * len(partitions)

@@ -6,7 +6,7 @@ two that add one key in two partitions at once the second is refused. Follows se
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace as changed
 from typing import Any, ClassVar, Literal
 
@@ -16,9 +16,9 @@ from pyspark.sql import functions as F
 
 from spark_apps.indexes.entries import EntryHandler
 from spark_apps.indexes.entry_rows import entry_key, live_rows, place_columns
-from spark_apps.indexes.handler import PARTITION, Changes, IndexContext, IndexWork, Key
+from spark_apps.indexes.handler import PARTITION, Changes, IndexContext, IndexWork
 from spark_apps.indexes.locating import marked
-from spark_apps.indexes.lookup import TooMany, damaged, lookup, lookup_table, ranged
+from spark_apps.indexes.lookup import MOST_ROWS, TooMany, damaged, lookup_table, ranged
 from spark_apps.mergetree.footers import check_footer
 from spark_apps.mergetree.read import read_files, scan_keys, with_keys
 from spark_apps.mergetree.repeated import count_repeated, countable
@@ -93,15 +93,15 @@ class RecordHandler(EntryHandler):
             found = located.where(F.col(_MARK).isNull()).drop(_MARK)
         return found.select(*map(column, [*tree.key, *place_columns(context.table)]))
 
-    def places(self, context: IndexContext, keys: Collection[Key]) -> Mapping[Key, str] | None:
+    def places(self, context: IndexContext, keys: Any) -> Any | None:
         snapshot, tree = context.snapshot, self.tree(context.table, context.definition)
         if snapshot.state.index(context.definition.name).lag:
             return None
+        most = _MOST_SEARCHED if countable(snapshot.store, tree) else MOST_ROWS
         try:
-            found = lookup(snapshot, tree, keys, context.definition.shards)
+            return lookup_table(snapshot, tree, keys, context.definition.shards, most).table
         except TooMany:
             return None
-        return {key: partition for key, (partition, _) in found.entries}
 
     # --- uniqueness -------------------------------------------------------------------------------------------
 

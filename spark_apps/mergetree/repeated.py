@@ -24,10 +24,14 @@ PLAIN = (T.StringType, T.BinaryType, T.ByteType, T.ShortType, T.IntegerType, T.L
 """Types whose values are equal to Arrow exactly if they are to Spark; of others (floating ones, say) perhaps not."""
 
 
+def plain(tree: Tree) -> bool:
+    """Whether all columns of the key are of such types."""
+    return all(type(tree.field(name).dataType) in PLAIN for name in tree.key)
+
+
 def countable(store: ObjectStore, tree: Tree) -> bool:
     """Whether :func:`count_repeated` can and should be asked: for files on a disk that the driver has."""
-    plain = all(type(tree.field(name).dataType) in PLAIN for name in tree.key)
-    return plain and store.spark_path("").startswith("file:")
+    return plain(tree) and store.spark_path("").startswith("file:")
 
 
 def count_repeated(store: ObjectStore, tree: Tree, files: Sequence[AddFile]) -> int:

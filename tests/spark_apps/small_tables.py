@@ -17,9 +17,9 @@ Make = Callable[..., IndexedTable]
 
 
 def found_by_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Has rows found by their key by Spark, as where files are not on the driver's disk."""
-    for module in ("maintenance", "positions"):
-        monkeypatch.setattr(f"spark_apps.actions.{module}.searchable", lambda *given: False)
+    """Has rows, and many keys in a record index, found by Spark, as where files are not on the driver's disk."""
+    for name in ("maintenance.searchable", "positions.searchable", "moves.countable"):
+        monkeypatch.setattr(f"spark_apps.actions.{name}", lambda *given: False)
 
 
 def maker(spark: Any, folder: Path) -> Make:

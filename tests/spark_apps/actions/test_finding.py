@@ -3,6 +3,7 @@ index on the driver or by a Spark join, with and without an index that needs the
 
 from __future__ import annotations
 
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -10,19 +11,23 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark_apps import IndexedTable
-from spark_apps.actions import finding
+from spark_apps.actions import finding, moves
 from spark_apps.mergetree import write
+from tests.spark_apps.small_tables import found_by_spark
 
 pytestmark = pytest.mark.spark
 
 DDL = "id bigint, part string, city string"
 
 
-@pytest.fixture(params=["few", "many"])
+@pytest.fixture(params=["few", "many", "many, far"])
 def asked(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """How the index is asked: as for few keys, or as for many."""
-    if request.param == "many":
+    """How the index is asked: as for few keys, or as for many, of an index on the driver's disk or elsewhere."""
+    if request.param != "few":
         monkeypatch.setattr(finding, "FEW", -1)
+        monkeypatch.setattr(moves, "FEW", -1)
+    if request.param == "many, far":
+        found_by_spark(monkeypatch)
     return str(request.param)
 
 
@@ -39,7 +44,7 @@ def table(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -
 @pytest.fixture
 def written(asked: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """How rows are staged: by a task a core, or, where their keys are many too, by one a file group."""
-    if asked == "many":
+    if asked != "few":
         monkeypatch.setattr(write, "_ROWS_A_TASK", 0.01)
 
 
@@ -106,3 +111,30 @@ def test_given_no_index_that_needs_the_old_rows_then_none_is_read(
             table.upsert(batch)
     else:
         assert table.upsert(batch).metrics["index.key.entries"] == 2
+
+
+def test_given_partitions_of_odd_names_and_a_key_of_two_columns_then_rows_move_all_the_same(
+    spark: SparkSession, tmp_path: Path, asked: str
+) -> None:
+    ddl = "day date, id binary, part string, number int, city string"
+    table = IndexedTable.create(spark, tmp_path / "t", ddl, ["day", "id"], partition_by=["part", "number"], buckets=2)
+    parts = ["a/b=c", "%2F ", "ü", None, "None"]
+
+    def batch(count: int, shift: int, city: str) -> dict[Any, Any]:
+        rows = [
+            (date(1500, 1, 1 + n % 9), str(n).encode(), parts[(n + shift) % 5], n % 3 or None, city)
+            for n in range(count)
+        ]
+        table.upsert(spark.createDataFrame(rows, ddl))
+        return {row[:2]: row[2:] for row in rows}
+
+    expected = batch(40, 0, "old")
+    table.create_index("key", kind="record")
+    expected |= batch(10, 0, "stays")
+    expected |= batch(25, 1, "moved")
+    expected |= batch(60, 1, "new")
+
+    rows = [tuple(row) for row in table.read().collect()]
+    assert len(rows) == len(expected)
+    assert {(day, bytes(key)): tuple(others) for day, key, *others in rows} == expected
+    assert sound(table)

@@ -89,11 +89,15 @@ def test_given_keys_of_a_type_then_entries_are_those_of_the_rows_that_hold_them(
 def test_given_record_keys_then_deleted_and_unknown_ones_are_not_found(table: IndexedTable, rows: list[Row]) -> None:
     context, _ = _context(table, "record")
     handler: Any = find("record")
-    asked = [(f"id-{n:06}",) for n in range(ROWS + 2 * CHANGED)] + [("",), ("id-",), ("ü",)]
+    asked = [f"id-{n:06}" for n in range(ROWS + 2 * CHANGED)] + ["", "id-", "ü"]
 
-    assert handler.places(context, asked) == {(row["id"],): f"p={row['p']}" for row in rows}
-    assert handler.places(context, [("id-000041",)]) == {("id-000041",): "p=p1"}
-    assert handler.places(context, [("id-000001",)]) == {} == handler.places(context, [])
+    def places(keys: list[str]) -> dict[str, str]:
+        found = handler.places(context, pa.table({"id": pa.array(keys, pa.string())}))
+        return dict(zip(found["id"].to_pylist(), found[PARTITION].to_pylist(), strict=True))
+
+    assert places(asked) == {row["id"]: f"p={row['p']}" for row in rows}
+    assert places(["id-000041"]) == {"id-000041": "p=p1"}
+    assert places(["id-000001"]) == {} == places([])
 
 
 def test_given_keys_as_arrow_or_as_values_then_the_answer_is_the_same(table: IndexedTable, rows: list[Row]) -> None:
