@@ -23,7 +23,6 @@ from spark_apps.indexes.counts import check_counts
 from spark_apps.indexes.entry_rows import (
     PLACE,
     appended,
-    difference,
     place_columns,
     split_lagging,
 )
@@ -189,19 +188,13 @@ class EntryHandler(IndexHandler):
     def maintain(self, context: IndexContext, changes: Changes) -> IndexWork:
         tree = self.tree(context.table, context.definition)
         paths = {partition for partition, _ in changes.groups} | changes.replaced
+        old = None if self.lingering(context.definition) else changes.before
         before, after = (
-            None if rows is None else self._from_rows(context, rows, paths) for rows in (changes.before, changes.after)
+            None if rows is None else self._from_rows(context, rows, paths) for rows in (old, changes.after)
         )
-        delta = self._delta(context, tree, before, after)
-        if delta is None:
+        if before is None and after is None:
             return IndexWork()
-        return _work(tree, self._stage(context, tree, delta, "delta", None), "append")
-
-    def _delta(
-        self, context: IndexContext, tree: Tree, before: DataFrame | None, after: DataFrame | None
-    ) -> DataFrame | None:
-        """What a commit writes into the tree, from the entries of the rows before and after it."""
-        return after if before is None else difference(tree, before, after)
+        return _work(tree, self._stage(context, tree, after, "delta", None, replaced=before), "append")
 
     def refresh(
         self,
@@ -272,8 +265,7 @@ class EntryHandler(IndexHandler):
             old = old.unionByName(with_keys(in_deltas, changed, tree, keys, count))
             rest = with_keys(rest, changed, tree, keys, count, without=True)
         self.check_additions(context, new, rest)
-        delta = difference(tree, old.select(*map(column, tree.columns)), new)
-        return self._stage(context, tree, delta, "delta", snapshot.state.version)
+        return self._stage(context, tree, new, "delta", snapshot.state.version, replaced=old)
 
     def _rows_of(
         self, context: IndexContext, whole: FileGroups, deltas: Mapping[GroupKey, Sequence[DataFile]]
@@ -329,19 +321,23 @@ class EntryHandler(IndexHandler):
         self,
         context: IndexContext,
         tree: Tree,
-        entries: DataFrame,
+        entries: DataFrame | None,
         kind: Literal["base", "delta"],
         place: int | None,
         *,
         one_a_key: bool = False,
+        replaced: DataFrame | None = None,
         expected: int = 0,
         parts: Mapping[GroupKey, int] | None = None,
     ) -> list[AddFile]:
+        if entries is None:
+            assert replaced is not None
+            entries, replaced, one_a_key = replaced.withColumn(DELETED, F.lit(True)), None, True
         shards = context.definition.shards
         places = None if place is None else {("", str(shard)): place for shard in range(shards)}
         return stage_rows(
             context.snapshot.store, tree, entries, f"{context.directory}/{kind}", single_target(shards),
-            kind=kind, one_a_key=one_a_key, places=places, expected=expected, parts=parts,
+            kind=kind, one_a_key=one_a_key, replaced=replaced, places=places, expected=expected, parts=parts,
         )  # fmt: skip
 
     def _split(self, context: IndexContext, tree: Tree) -> Mapping[GroupKey, int]:

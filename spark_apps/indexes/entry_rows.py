@@ -1,25 +1,17 @@
-"""Entries that name rows by key and place, as frames: what tells them apart, and what turns some into others."""
+"""Entries that name rows by key and place, as frames: what tells them apart, and how many there are."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import reduce
-
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from spark_apps.indexes.handler import PARTITION
 from spark_apps.mergetree.read import scan
-from spark_apps.mergetree.schema import column
-from spark_apps.mergetree.tree import DELETED, GROUP_ID, FileGroups, Snapshot, Tree
+from spark_apps.mergetree.tree import GROUP_ID, FileGroups, Snapshot, Tree
 from spark_apps.timeline.files import DataFile, GroupKey, is_merged
 from spark_apps.timeline.model import NEW_KEYS, TableDefinition
 
 ROWS_A_SHARD = 1_000_000
 _MOST_SHARDS = 256
-_TAG = "__index_new"
-_BEFORE = "__index_before"
-_AFTER = "__index_after"
 
 PLACE = (PARTITION, GROUP_ID)
 """Columns of entries that say where a row lives; the group only where no hash of the key tells it."""
@@ -40,29 +32,6 @@ def entry_key(table: TableDefinition, columns: Sequence[str]) -> tuple[str, ...]
 def place_columns(table: TableDefinition) -> tuple[str, ...]:
     """The columns of :data:`PLACE` that entries on a table have."""
     return (PARTITION,) if table.bucketed else PLACE
-
-
-def difference(tree: Tree, old: DataFrame | None, new: DataFrame | None) -> DataFrame:
-    """What turns the entries ``old`` into ``new``: those that are new or point elsewhere, tombstones for those gone."""
-    assert old is not None or new is not None
-    sides = [
-        side.select(*map(column, tree.columns), F.lit(is_new).alias(_TAG))
-        for side, is_new in ((old, False), (new, True))
-        if side is not None
-    ]
-    both = reduce(DataFrame.unionByName, sides)
-    # Of a key the place alone can differ; where that is part of the key, nothing can, and one column of it will do.
-    told = [name for name in tree.columns if name not in tree.key] or [PARTITION]
-    place = F.struct(*told)
-    before = F.max(F.when(~F.col(_TAG), place)).alias(_BEFORE)
-    after = F.max(F.when(F.col(_TAG), place)).alias(_AFTER)
-    said = both.groupBy(*map(column, tree.key)).agg(before, after)
-    said = said.where(~F.col(_BEFORE).eqNullSafe(F.col(_AFTER)))
-    now = F.coalesce(F.col(_AFTER), F.col(_BEFORE))
-    return said.select(
-        *[now[name].alias(name) if name in told else column(name) for name in tree.columns],
-        F.when(F.col(_AFTER).isNull(), True).alias(DELETED),
-    )
 
 
 def live_rows(snapshot: Snapshot, tree: Tree, groups: FileGroups | None = None) -> int:

@@ -11,14 +11,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, Literal
 
-from pyspark.sql import DataFrame
-
 from spark_apps.indexes.entries import EntryHandler
 from spark_apps.indexes.entry_rows import entry_key
 from spark_apps.indexes.handler import IndexContext, IndexWork
 from spark_apps.indexes.skew import known_parts
 from spark_apps.mergetree.read import scan, with_keys
-from spark_apps.mergetree.tree import Tree
 from spark_apps.storage.errors import InvalidInput
 from spark_apps.timeline.files import is_merged
 from spark_apps.timeline.model import AddFile, IndexDefinition, RemoveFile, TableDefinition, Write, shard_scope
@@ -67,11 +64,6 @@ class SecondaryHandler(EntryHandler):
 
     def lingering(self, definition: IndexDefinition) -> bool:
         return is_lazy(definition)
-
-    def _delta(
-        self, context: IndexContext, tree: Tree, before: DataFrame | None, after: DataFrame | None
-    ) -> DataFrame | None:
-        return after if is_lazy(context.definition) else super()._delta(context, tree, before, after)
 
     def compact(self, context: IndexContext, mode: Literal["quick", "full"] = "quick") -> IndexWork:
         if mode == "full" and is_lazy(context.definition):

@@ -33,6 +33,7 @@ from spark_apps.timeline.model import DATA_TREE, AddFile
 
 _RANK = "__index_rank"
 _SLOT = "__index_slot"
+_WAS = "__index_was"
 _ASTRAY = "[row of another task's file group]"
 
 _UNREAD_FILE = re.compile(r"\[FAILED_READ_FILE[^\]]*\][^\n]*? file (\S[^\n]*?)\.(?:\s|$)")
@@ -69,6 +70,7 @@ def stage_rows(
     *,
     kind: Literal["base", "delta"] = "delta",
     one_a_key: bool = True,
+    replaced: DataFrame | None = None,
     unknown: Literal["refuse", "drop"] = "refuse",
     places: Mapping[GroupKey, int] | None = None,
     expected: int = 0,
@@ -83,6 +85,8 @@ def stage_rows(
     :param targets: every partition that a row can belong to.
     :param one_a_key: whether rows of the same key must be reduced to one: the highest ordering column, then
         the highest hash over all columns, so that the order of the input does not matter.
+    :param replaced: rows as they were, for a delta: what is written is what turns them into ``rows``, which are those
+        that are new or differ outside the key, and tombstones for those that are no more.
     :param unknown: what becomes of a row of no target: a tombstone for a partition that is not there can be
         dropped.
     :param places: place in the merge order by file group, for files that fold others; else the commit's
@@ -101,6 +105,10 @@ def stage_rows(
     if kind == "delta" and DELETED not in rows.columns:
         rows = rows.withColumn(DELETED, F.lit(None).cast("boolean"))
     given = list(dict.fromkeys([*columns, *tree.given]))
+    if replaced is not None:
+        rows = rows.select(*map(column, given)).unionByName(
+            replaced.withColumn(DELETED, F.lit(True)).select(*map(column, given))
+        )
     found = placed(rows.select(*map(column, given)), tree, targets, unknown)
     options = {
         **_PARQUET_OPTIONS,
@@ -108,13 +116,16 @@ def stage_rows(
     }
     if tree.row_group_bytes is not None:
         options["parquet.block.size"] = str(tree.row_group_bytes)
-    slots = None if one_a_key else _slots(targets, expected, parts or {})
+    slots = None if one_a_key or replaced is not None else _slots(targets, expected, parts or {})
     if slots is None:
         found = found.withColumns({PART: _opaque(PART), GROUP: _opaque(GROUP, text=tree.by_id)})
         found = found.repartition(*_few_tasks(rows.sparkSession, targets, expected), PART, GROUP)
-        found = (
-            _one_a_key(found, tree) if one_a_key else found.sortWithinPartitions(PART, GROUP, *map(column, tree.key))
-        )
+        if replaced is not None:
+            found = _changed(found, tree)
+        elif one_a_key:
+            found = _one_a_key(found, tree)
+        else:
+            found = found.sortWithinPartitions(PART, GROUP, *map(column, tree.key))
     else:
         found = _a_task_each(found, tree, targets, slots).sortWithinPartitions(*map(column, tree.key))
     counted = CountedRows(found)
@@ -210,6 +221,16 @@ def _one_a_key(placed: DataFrame, tree: Tree) -> DataFrame:
     # sort is the order that the files want: neither is done twice.
     window = Window.partitionBy(PART, GROUP, *map(column, tree.key)).orderBy(*_preference(placed, tree))
     return placed.withColumn(_RANK, F.row_number().over(window)).where(F.col(_RANK) == 1)
+
+
+def _changed(placed: DataFrame, tree: Tree) -> DataFrame:
+    """Of rows as they were, told by :data:`DELETED`, and as they are to be, what turns the former into the latter."""
+    values = F.struct(*[column(name) for name in tree.columns if name not in tree.key] or [F.lit(True)])
+    window = Window.partitionBy(PART, GROUP, *map(column, tree.key)).orderBy(F.col(DELETED).isNotNull(), values.desc())
+    was = F.max(F.when(F.col(DELETED), values))
+    every = window.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
+    found = placed.withColumns({_RANK: F.row_number().over(window), _WAS: was.over(every)}).where(F.col(_RANK) == 1)
+    return found.where(F.col(DELETED) | ~F.col(_WAS).eqNullSafe(values))
 
 
 def _preference(rows: DataFrame, tree: Tree) -> list[Column]:
