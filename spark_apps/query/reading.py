@@ -7,9 +7,11 @@ row groups and pages, since files are sorted by key.
 from __future__ import annotations
 
 import datetime as dt
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import reduce
-from math import ceil, sqrt
+from math import sqrt
 from typing import Any
 
 from msgspec.structs import replace as changed
@@ -24,7 +26,7 @@ from spark_apps.layout.types import parse_type
 from spark_apps.mergetree.blocks import read_blocks
 from spark_apps.mergetree.read import empty, read_files, scan, with_keys
 from spark_apps.mergetree.schema import arranged, chosen, column, quote, resolve
-from spark_apps.mergetree.tree import GROUP_ID, Snapshot
+from spark_apps.mergetree.tree import GROUP_ID, Snapshot, Tree
 from spark_apps.query.blocks import choose_blocks
 from spark_apps.query.checking import check_predicate
 from spark_apps.query.planning import ReadPlan
@@ -33,12 +35,19 @@ from spark_apps.timeline.files import DataFile, GroupKey
 
 # Literals of other types may be compared in a form that keeps Parquet from using them, or that differs by session.
 _FILTERED = ("string", "date", "boolean")
+# Types whose values and their texts correspond one to one, so that no text is made of a row's value.
+_EXACT = ("tinyint", "smallint", "int", "bigint", "date", "boolean")
 
 _VALUES_AN_IN = 10
 """Of a longer list Spark tells Parquet only the lowest and the highest, which rules no page out."""
 _MOST_VALUES = 40
 """Up to so many are told in lists of that length; each row that is read is held against all of them."""
 _ROWS_A_PAGE = 8192
+_MOST_PARTITIONS = 32
+"""Of more the filter does not say which it speaks of."""
+_TERMS_A_PAGE = 16
+"""So many comparisons of a filter are held against the statistics of a file in the time that a page is read (measured:
+48 files, 112 comparisons, 0.27 s)."""
 _PAGES_A_READ = 40
 """So many pages, with all their columns, are read in the time that one more read takes (measured: 80 ms)."""
 
@@ -80,39 +89,84 @@ def _scans(plan: ReadPlan, names: Sequence[str]) -> list[DataFrame]:
             keys |= wanted
             keyed[group] = files.pop(group)
     choice = choose_blocks(plan, names)
-    reads = [] if choice is None else [read for read in choice.reads if read.file.group_key in files]
-    for read in reads:
-        del files[read.file.group_key]
+    blocks = [] if choice is None else [read for read in choice.reads if read.file.group_key in files]
+    for block in blocks:
+        del files[block.file.group_key]
     parts = [scan(snapshot, tree, files, names)] if files else []
-    if reads:
-        parts.append(read_blocks(snapshot, tree, reads, names))
+    if blocks:
+        parts.append(read_blocks(snapshot, tree, blocks, names))
     shown = list(dict.fromkeys([*names, *tree.key]))
-    for some, sought in _apart(keyed, {group: plan.groups[group] or frozenset() for group in keyed}):
-        rows = scan(snapshot, tree, some, shown).where(_one_of(snapshot, sought))
+    for read in _keyed_reads(snapshot, keyed, {group: plan.groups[group] or frozenset() for group in keyed}):
+        rows = scan(snapshot, tree, read.files, shown).where(_one_of(snapshot, read.keys))
         parts.append(rows if shown == list(names) else chosen(rows, names))
     return parts
 
 
-def _apart(
-    files: Mapping[GroupKey, list[DataFile]], keys: Mapping[GroupKey, frozenset[Key]]
-) -> list[tuple[dict[GroupKey, list[DataFile]], set[Key]]]:
-    """File groups, with the keys to look for in them, in as many reads as are worth while: a read looks in each of its
-    files for all of its keys, and each key takes a page."""
-    every = [file for some in files.values() for file in some]
-    number, asked = len(every), sum(map(len, keys.values()))
+@dataclass(frozen=True)
+class _KeyedRead:
+    """File groups, and the keys to look for in those of each partition, or of all where it does not say which."""
+
+    files: dict[GroupKey, list[DataFile]] = field(default_factory=dict)
+    keys: dict[str | None, set[Key]] = field(default_factory=dict)
+
+
+def _keyed_reads(
+    snapshot: Snapshot, files: Mapping[GroupKey, list[DataFile]], keys: Mapping[GroupKey, frozenset[Key]]
+) -> list[_KeyedRead]:
+    """File groups whose keys are known, in as many reads as are worth while: a read looks in each of its files for all
+    of its keys, or for those of the file's partition, and each key takes a page."""
+    if not files:
+        return []
+    number = sum(map(len, files.values()))
     # A source's file does not tell its rows.
-    pages = sum(max(file.rows, 0) for file in every) / _ROWS_A_PAGE / max(number, 1)
-    reads = max(1, int(sqrt(number * min(asked, pages) / _PAGES_A_READ)))
-    most = ceil(asked / reads)
-    if most >= min(pages, _MOST_VALUES):  # then nearly every page holds one of them, or Parquet is not told of each
-        most = asked
-    found: list[tuple[dict[GroupKey, list[DataFile]], set[Key]]] = []
-    for group, wanted in keys.items():
-        if not found or len(found[-1][1] | wanted) > most:
-            found.append(({}, set()))
-        found[-1][0][group] = files[group]
-        found[-1][1].update(wanted)
-    return found
+    pages = sum(max(file.rows, 0) for some in files.values() for file in some) / _ROWS_A_PAGE / number
+    together: dict[GroupKey, str | None] = dict.fromkeys(files)
+    partitions = {group[0] for group in files}
+    # What the files of a source hold of a partition's values is theirs to say.
+    if 1 < len(partitions) <= _MOST_PARTITIONS and snapshot.data.partition_by and snapshot.table.source is None:
+        apart: dict[GroupKey, str | None] = {group: group[0] for group in files}
+        spared = _pages(files, keys, together, pages) - _pages(files, keys, apart, pages)
+        if spared * _TERMS_A_PAGE > number * (sum(map(len, keys.values())) + len(partitions)):
+            return _dealt(files, keys, apart, pages)
+    return _dealt(files, keys, together, pages)
+
+
+def _pages(
+    files: Mapping[GroupKey, list[DataFile]],
+    keys: Mapping[GroupKey, frozenset[Key]],
+    told: Mapping[GroupKey, str | None],
+    most: float,
+) -> float:
+    """How many pages one read takes. :param told: of which partition's keys the filter speaks."""
+    asked, read = Counter[str | None](), Counter[str | None]()
+    for group, some in files.items():
+        asked[told[group]] += len(keys[group])
+        read[told[group]] += len(some)
+    return sum(read[partition] * min(count, most) for partition, count in asked.items())
+
+
+def _dealt(
+    files: Mapping[GroupKey, list[DataFile]],
+    keys: Mapping[GroupKey, frozenset[Key]],
+    told: Mapping[GroupKey, str | None],
+    pages: float,
+) -> list[_KeyedRead]:
+    """The reads, each with an equal part of the keys of each partition that the filter speaks of."""
+    reads = max(1, int(sqrt(_pages(files, keys, told, pages) / _PAGES_A_READ)))
+    asked, placed = Counter[str | None](), Counter[str | None]()
+    for group in files:
+        asked[told[group]] += len(keys[group])
+    found = [_KeyedRead() for _ in range(reads)]
+    for group, some in files.items():
+        partition, wanted = told[group], keys[group]
+        read = found[placed[partition] * reads // max(asked[partition], 1)]
+        placed[partition] += len(wanted)
+        read.files[group] = some
+        read.keys.setdefault(partition, set()).update(wanted)
+    if reads > 1 and max(len(some) for read in found for some in read.keys.values()) >= min(pages, _MOST_VALUES):
+        # Nearly every page holds a key then, or Parquet is not told of each.
+        return [_KeyedRead(dict(files), {None: {key for group in files for key in keys[group]}})]
+    return [read for read in found if read.files]
 
 
 def _substituted(plan: ReadPlan, found: Substitute, names: Sequence[str]) -> DataFrame:
@@ -134,19 +188,43 @@ def _substituted(plan: ReadPlan, found: Substitute, names: Sequence[str]) -> Dat
     return chosen(left, names)
 
 
-def _one_of(snapshot: Snapshot, keys: Collection[Key]) -> Column:
-    """A filter that lets rows with these record keys pass, and perhaps others."""
-    tree = snapshot.data
-    passed = F.lit(True)
+def _one_of(snapshot: Snapshot, keys: Mapping[str | None, Collection[Key]]) -> Column:
+    """A filter that lets rows of partitions with these record keys pass, and perhaps others.
+
+    By the partition's values, which files hold too, Parquet reads of each file the pages of its own keys alone. One
+    text: a call to the JVM for each value would take longer than reading the files.
+    """
+    tree, known = snapshot.data, snapshot.state.partitions
+    each = [
+        _with_key(tree, some)
+        if partition is None
+        else f"{_of(tree, known[partition].values)} AND {_with_key(tree, some)}"
+        for partition, some in keys.items()
+    ]
+    return F.expr(" OR ".join(f"({one})" for one in each))
+
+
+def _of(tree: Tree, values: Sequence[str | None]) -> str:
+    """Whether a row is of the partition with these values, as text."""
+    each = []
+    for name, value in zip(tree.partition_by, values, strict=True):
+        kind = tree.field(name).dataType.simpleString()
+        kind, held = (kind, quote(name)) if kind in _EXACT else ("string", f"CAST({quote(name)} AS string)")
+        each.append(f"{held} IS NULL" if value is None else f"{held} = CAST({_literal(value)} AS {kind})")
+    return " AND ".join(each)
+
+
+def _with_key(tree: Tree, keys: Collection[Key]) -> str:
+    """Whether a row can have one of these keys, of which there is one at least."""
+    each = []
     for place, name in enumerate(tree.key):
         kind = parse_type(tree.field(name).dataType.simpleString())
         if kind.is_integer or kind.kind in _FILTERED:
-            # One text: a call to the JVM for each value would take longer than reading the files.
             listed = [_literal(value) for value in sorted({key[place] for key in keys})]
             step = _VALUES_AN_IN if len(listed) <= _MOST_VALUES else len(listed)
-            each = [f"{quote(name)} IN ({', '.join(listed[n : n + step])})" for n in range(0, len(listed), step)]
-            passed = passed & F.expr(" OR ".join(each))
-    return passed
+            lists = [f"{quote(name)} IN ({', '.join(listed[n : n + step])})" for n in range(0, len(listed), step)]
+            each.append(f"({' OR '.join(lists)})")
+    return " AND ".join(each) or "true"
 
 
 def _literal(value: Any) -> str:

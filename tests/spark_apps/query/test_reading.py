@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ def test_given_negative_zeros_then_they_are_found_as_the_zeros_that_they_equal(s
 
 
 @pytest.mark.parametrize(
-    ("count", "rows_a_page", "reads"), [(1, 1, 1), (5, 1, 2), (25, 1, 9), (170, 1, 12), (900, 1, 1), (25, 8192, 1)]
+    ("count", "rows_a_page", "reads"), [(1, 1, 1), (5, 1, 1), (25, 1, 4), (170, 1, 9), (900, 1, 1), (25, 8192, 1)]
 )
 def test_given_many_keys_then_each_read_looks_for_few_of_them_where_that_spares_pages(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int, rows_a_page: int, reads: int
@@ -59,3 +60,29 @@ def test_given_many_keys_then_each_read_looks_for_few_of_them_where_that_spares_
 
     assert sorted(map(tuple, found.collect())) == sorted(asked)
     assert found._jdf.queryExecution().executedPlan().toString().count("FileScan") == reads
+
+
+@pytest.mark.parametrize("most", [32, 1])
+def test_given_keys_of_several_partitions_then_each_file_is_asked_for_those_of_its_own(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    monkeypatch.setattr(reading, "_MOST_PARTITIONS", most)
+    monkeypatch.setattr(reading, "_TERMS_A_PAGE", 1 << 30)
+    monkeypatch.setattr(reading, "_ROWS_A_PAGE", 0.001)
+    monkeypatch.setattr(reading, "_PAGES_A_READ", 1 << 30)
+    ddl = "k string, p string, d date, b boolean, n int"
+    texts, days = ["it's", "a\\b", "%x=/ ", None, ""], [dt.date(1, 1, 1), None, dt.date(2026, 1, 1)]
+    rows = [(f"k{n:03}", texts[n % 5], days[n % 3], [True, False, None][n // 15 % 3], n) for n in range(90)]
+    table = IndexedTable.create(spark, tmp_path / "t", ddl, ["k"], partition_by=["p", "d", "b"], buckets=2)
+    table.upsert(frame(spark, rows, ddl))
+    table.create_index("by_k", "record")
+    table.upsert(frame(spark, [(*row[:4], -row[4]) for row in rows[::7]], ddl))
+    expected = [(*row[:4], -row[4]) if n % 7 == 0 else row for n, row in enumerate(rows)]
+
+    for asked in (expected[:1], expected[3:20:4], expected[::9], expected):
+        found = table.read(f"k IN ({', '.join(repr(row[0]) for row in asked)})")
+
+        assert sorted(map(tuple, found.collect()), key=repr) == sorted(asked, key=repr)
+        plan = found._jdf.queryExecution().executedPlan().toString()
+        told = re.search(r"[pd]#\d+ = ", plan) is not None
+        assert told == (1 < len(asked) <= most), plan
