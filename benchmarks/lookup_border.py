@@ -1,7 +1,7 @@
 """How many keys are better looked up on the driver, straight from the index files, and how many by a Spark job.
 
 An index of one entry a row, unique 36-character keys in sorted files, keys asked for at random. Once for queries
-(``DIRECT_KEYS``: from keys to file groups), once for writers (``_FEW``: from record keys to partitions). Also what was
+(``DIRECT_KEYS``: from keys to file groups), once for writers (``FEW``: from record keys to partitions). Also what was
 estimated for the indexes, beside the truth.
 """
 
@@ -58,15 +58,17 @@ class _Bench:
         from spark_apps.indexes import candidates
         from spark_apps.indexes.handler import IndexContext
         from spark_apps.indexes.lookup import lookup
+        from spark_apps.indexes.matching import as_arrow
         from spark_apps.indexes.record import RecordHandler
 
         snapshot, handler = self.table.snapshot, RecordHandler()
         definition = snapshot.state.index("by_id").definition
         context, tree = IndexContext(snapshot, definition, ""), handler.tree(snapshot.table, definition)
+        asked = as_arrow(tree, keys)
         frame = self.spark.createDataFrame(keys, "id string")
         return {
             "query: driver": lambda: candidates._of_few(context, tree, lookup(snapshot, tree, keys, definition.shards)),
             "query: Spark": lambda: candidates._of_many(context, tree, keys),
-            "writer: driver": lambda: handler.places(context, keys),
+            "writer: driver": lambda: handler.places(context, asked),
             "writer: Spark": lambda: handler.locate(context, frame).count(),
         }
