@@ -85,7 +85,7 @@ def _scans(plan: ReadPlan, names: Sequence[str]) -> list[DataFrame]:
     keyed: dict[GroupKey, list[DataFile]] = {}
     keys: set[Key] = set()
     for group, wanted in plan.groups.items():
-        if group in files and wanted is not None and len(keys) + len(wanted) <= HANDED_KEYS:
+        if group in files and wanted and len(keys) + len(wanted) <= HANDED_KEYS:
             keys |= wanted
             keyed[group] = files.pop(group)
     choice = choose_blocks(plan, names)
@@ -95,8 +95,8 @@ def _scans(plan: ReadPlan, names: Sequence[str]) -> list[DataFrame]:
     parts = [scan(snapshot, tree, files, names)] if files else []
     if blocks:
         parts.append(read_blocks(snapshot, tree, blocks, names))
-    shown = list(dict.fromkeys([*names, *tree.key]))
     for read in _keyed_reads(snapshot, keyed, {group: plan.groups[group] or frozenset() for group in keyed}):
+        shown = list(dict.fromkeys([*names, *(tree.key if None in read.keys else tree.identity)]))
         rows = scan(snapshot, tree, read.files, shown).where(_one_of(snapshot, read.keys))
         parts.append(rows if shown == list(names) else chosen(rows, names))
     return parts
@@ -159,7 +159,7 @@ def _dealt(
     found = [_KeyedRead() for _ in range(reads)]
     for group, some in files.items():
         partition, wanted = told[group], keys[group]
-        read = found[placed[partition] * reads // max(asked[partition], 1)]
+        read = found[placed[partition] * reads // asked[partition]]
         placed[partition] += len(wanted)
         read.files[group] = some
         read.keys.setdefault(partition, set()).update(wanted)

@@ -80,9 +80,11 @@ def test_given_keys_of_several_partitions_then_each_file_is_asked_for_those_of_i
     expected = [(*row[:4], -row[4]) if n % 7 == 0 else row for n, row in enumerate(rows)]
 
     for asked in (expected[:1], expected[3:20:4], expected[::9], expected):
-        found = table.read(f"k IN ({', '.join(repr(row[0]) for row in asked)})")
+        where = f"k IN ({', '.join(repr(row[0]) for row in asked)})"
+        found = table.read(where)
 
         assert sorted(map(tuple, found.collect()), key=repr) == sorted(asked, key=repr)
+        assert sorted(row.n for row in table.read(where, ["n"]).collect()) == sorted(row[-1] for row in asked)
         plan = found._jdf.queryExecution().executedPlan().toString()
         told = re.search(r"[pd]#\d+ = ", plan) is not None
         assert told == (1 < len(asked) <= most), plan
