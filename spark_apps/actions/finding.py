@@ -28,6 +28,7 @@ from spark_apps.actions.moves import locate as locate_all
 from spark_apps.actions.partitions import spread
 from spark_apps.actions.template import Attempt
 from spark_apps.indexes.handler import PARTITION, Changes
+from spark_apps.mergetree.placing import value_texts
 from spark_apps.mergetree.read import read_files, with_keys
 from spark_apps.mergetree.repeated import plain
 from spark_apps.mergetree.schema import column
@@ -122,8 +123,7 @@ def _joined(attempt: Attempt, tree: Tree, rest: DataFrame, count: int, hold: Hol
     """Keys, joined with the entries of the index by Spark."""
     located = hold(locate_all(attempt, tree, rest, count))
     elsewhere = hold(with_keys(located, rest, tree, tree.identity, count, without=True))
-    texts = [column(name).cast("string") for name in tree.partition_by]
-    left = [tuple(row) for row in elsewhere.groupBy(*texts).count().collect()]
+    left = [tuple(row) for row in elsewhere.groupBy(*value_texts(tree).values()).count().collect()]
     staying = located.count() - sum(row[-1] for row in left)
     return _Rest(located, staying, elsewhere if left else None, [row[:-1] for row in left])
 

@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 
 from spark_apps.actions.partitions import path_of
 from spark_apps.mergetree.inline import inline
+from spark_apps.mergetree.placing import same_values, value_texts
 from spark_apps.mergetree.read import same_key
 from spark_apps.mergetree.schema import column
 from spark_apps.mergetree.tree import DELETED, GROUP_ID, Snapshot, Tree
@@ -60,8 +61,7 @@ def with_groups(
     if DELETED in rows.columns:
         found = found.where(F.col(GROUP_ID).isNotNull() | F.col(DELETED).isNull())
     found = hold(found)
-    texts = [column(name).cast("string").alias(f"__index_v{n}") for n, name in enumerate(tree.partition_by)]
-    homeless = found.where(F.col(GROUP_ID).isNull()).groupBy(*texts).count().collect()
+    homeless = found.where(F.col(GROUP_ID).isNull()).groupBy(*value_texts(tree).values()).count().collect()
     opened = []
     for *values, count in homeless:
         if count:
@@ -84,12 +84,10 @@ def _open(snapshot: Snapshot, tree: Tree, path: str, count: int, fresh: bool) ->
 
 def _assigned(found: DataFrame, tree: Tree, opened: Sequence[tuple[str | None, ...]]) -> DataFrame:
     """Gives the rows without a group one of those opened for their partition, by the hash of their key."""
-    names = [f"__index_v{n}" for n in range(len(tree.partition_by))]
+    names = list(value_texts(tree))
     ddl = ", ".join(["__index_open string", *(f"{name} string" for name in names)])
     known = inline(found.sparkSession, opened, ddl)
-    same = F.lit(True)
-    for name, value in zip(tree.partition_by, names, strict=True):
-        same = same & column(name).cast("string").eqNullSafe(known[value])
+    same = same_values(tree, known) if names else F.lit(True)
     ids = F.split(F.col("__index_open"), ",")
     place = F.pmod(F.xxhash64(*map(column, tree.key)), F.size(ids)) + 1
     chosen = F.coalesce(F.col(GROUP_ID), F.element_at(ids, place.cast("int")))

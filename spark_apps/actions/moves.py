@@ -22,6 +22,7 @@ from spark_apps.indexes.handler import PARTITION, IndexContext
 from spark_apps.indexes.matching import kinds_of, numbered, uniform
 from spark_apps.indexes.registry import find
 from spark_apps.mergetree.inline import inline, of_arrow
+from spark_apps.mergetree.placing import value_texts
 from spark_apps.mergetree.read import broadcast_rows, read_files, same_key, scan, scan_keys, with_keys
 from spark_apps.mergetree.repeated import countable, plain
 from spark_apps.mergetree.schema import column
@@ -109,8 +110,7 @@ def moves_of(
         return Moves(rows, places=places)
     # What stays where it is has its new row in the same file group; only the others need a tombstone.
     elsewhere = hold(with_keys(places, rows, tree, tree.identity, without=True))
-    texts = [column(name).cast("string") for name in tree.partition_by]
-    values = [tuple(row) for row in elsewhere.select(*texts).distinct().collect()]
+    values = [tuple(row) for row in elsewhere.select(*value_texts(tree).values()).distinct().collect()]
     targets = spread(attempt.snapshot, values)
     targets = targets.only({target.path for target in targets.targets} - targets.new - set(replaced))
     if not targets.targets:
@@ -160,14 +160,7 @@ def look_up(attempt: Attempt, tree: Tree, rows: DataFrame, count: int) -> Locate
 
 def _with_texts(tree: Tree, rows: DataFrame) -> DataFrame:
     """Record key, and what the names of partitions are made of."""
-    texts = [
-        column(name).cast("string").alias(text) for name, text in zip(tree.partition_by, _texts(tree), strict=True)
-    ]
-    return rows.select(*map(column, tree.key), *texts)
-
-
-def _texts(tree: Tree) -> list[str]:
-    return [f"__index_v{number}" for number in range(len(tree.partition_by))]
+    return rows.select(*map(column, tree.key), *[text.alias(name) for name, text in value_texts(tree).items()])
 
 
 def _places_of(attempt: Attempt, tree: Tree, batch: Any) -> Any | None:
@@ -201,7 +194,7 @@ def _paths(table: TableDefinition, tree: Tree, batch: Any) -> Any:
 
     if not tree.partition_by:
         return pa.repeat(path_of(table, ()), len(batch))
-    texts = batch.select(_texts(tree)).combine_chunks()
+    texts = batch.select(list(value_texts(tree))).combine_chunks()
     numbers = numbered([column.combine_chunks() for column in texts.columns])
     _, first, places = np.unique(numbers, return_index=True, return_inverse=True)
     paths = [path_of(table, tuple(row.values())) for row in texts.take(first).to_pylist()]
@@ -277,8 +270,7 @@ def _losing(snapshot: Snapshot, tree: Tree, rows: DataFrame, elsewhere: DataFram
 def rows_at(snapshot: Snapshot, tree: Tree, places: DataFrame) -> DataFrame:
     """Of rows named by partition columns and record key, those that are really there: an index may name one
     that was."""
-    texts = [column(name).cast("string") for name in tree.partition_by]
-    values = [tuple(row) for row in places.select(*texts).distinct().collect()]
+    values = [tuple(row) for row in places.select(*value_texts(tree).values()).distinct().collect()]
     paths = {target.path for target in spread(snapshot, values).targets}
     groups = {key: files for key, files in snapshot.groups().items() if key[0] in paths}
     return with_keys(scan(snapshot, tree, groups, tree.place), places, tree, tree.place)
@@ -299,7 +291,7 @@ def _partition_columns(snapshot: Snapshot, tree: Tree, located: DataFrame) -> Da
     """Record keys with a partition's path, turned into record keys with the partition's columns."""
     if not tree.partition_by:
         return located.select(*map(column, tree.place))
-    names = [f"__index_v{n}" for n in range(len(tree.partition_by))]
+    names = list(value_texts(tree))
     known = inline(
         snapshot.spark,
         [(path, *entry.values) for path, entry in snapshot.state.partitions.items()],

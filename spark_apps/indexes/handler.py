@@ -1,9 +1,8 @@
 """The interface of an index kind: what its code is asked, what it is given, and what it hands back.
 
-A handler decides what is to be done and stages files; the framework (:mod:`spark_apps.actions`) begins the
-transaction and commits what the handler returns, so that no handler can publish half of something. Kinds of
-third parties use this same interface; how a handler is found is told in :mod:`spark_apps.indexes.registry`.
-Follows seed ``003_b2126cd8dfebb648.txt`` (pluggable index handlers).
+A handler decides what is to be done and stages files; the framework (:mod:`spark_apps.actions`) begins the transaction
+and commits what the handler returns, so that none can publish half of something. Kinds of third parties use this same
+interface; :mod:`spark_apps.indexes.registry` finds them. Follows seed ``003_b2126cd8dfebb648.txt``.
 """
 
 from __future__ import annotations
@@ -352,14 +351,23 @@ class IndexHandler(ABC):
         return CannotPrune("it holds no rows")
 
     def locate(self, context: IndexContext, keys: DataFrame) -> DataFrame | None:
-        """Where records live, for a kind whose keys are unique in the whole table; ``None`` if the kind does
-        not tell.
+        """Where records live, for a kind whose keys are unique in the whole table; ``None`` if it does not tell.
 
         :param keys: record keys, each once.
         :returns: the record key columns and :data:`PARTITION` (without a bucket layout also the id of the file group,
-            :data:`~spark_apps.mergetree.tree.GROUP_ID`), for those keys that live in a file group which
-            the index covers; the caller looks for them in the other groups itself. May name a key that was
-            there and is not: the caller only writes tombstones by it.
+            :data:`~spark_apps.mergetree.tree.GROUP_ID`), for those keys that live in a file group which the index
+            covers; the caller looks for them in the others itself. May name a key that was there: the caller only
+            writes tombstones by it.
+        """
+        return None
+
+    def places(self, context: IndexContext, keys: Any) -> Any | None:
+        """As :meth:`locate`, without Spark. ``None`` if that is not to be had, or if Spark is quicker for so many keys;
+        also where the index does not cover everything.
+
+        :param keys: an Arrow table with the record key columns, each key once.
+        :returns: an Arrow table with these columns and :data:`PARTITION`.
+        :raises StorageError: if a file of the index is missing or damaged.
         """
         return None
 
@@ -381,16 +389,6 @@ class IndexHandler(ABC):
             f"An index of kind {self.kind!r} cannot be compared with the rows.",
             hint="Refresh it with mode='full'.",
         )
-
-    def places(self, context: IndexContext, keys: Any) -> Any | None:
-        """As :meth:`locate`, without Spark. ``None`` if that is not to be had, or if Spark is quicker for so many keys,
-        also where the index does not cover everything.
-
-        :param keys: an Arrow table with the record key columns, each key once.
-        :returns: an Arrow table with these columns and :data:`PARTITION`.
-        :raises StorageError: if a file of the index is missing or damaged.
-        """
-        return None
 
     def drop_partitions(self, context: IndexContext, partitions: Collection[str]) -> IndexWork:
         """What goes, in the commit that drops these partitions of the table, of an index that is not told of single

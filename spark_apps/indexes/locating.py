@@ -7,10 +7,9 @@ neither compaction nor a rescale makes an entry wrong. In Spark for many entries
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import reduce
 from typing import Any
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from spark_apps.indexes.handler import PARTITION
@@ -18,7 +17,7 @@ from spark_apps.layout.hashing import is_known, on_driver
 from spark_apps.layout.partitions import parse_partition_path
 from spark_apps.mergetree.buckets import bucket_column, buckets_of
 from spark_apps.mergetree.inline import inline
-from spark_apps.mergetree.placing import number_of
+from spark_apps.mergetree.placing import number_of, same_values, value_texts
 from spark_apps.mergetree.schema import column
 from spark_apps.mergetree.tree import GROUP_ID, Snapshot, Tree
 from spark_apps.timeline.files import GroupKey
@@ -38,7 +37,7 @@ def with_path(rows: DataFrame, tree: Tree, paths: Iterable[str]) -> DataFrame:
     """
     if not tree.partition_by:
         return rows.withColumn(PARTITION, F.lit(""))
-    names = [f"__index_v{n}" for n in range(len(tree.partition_by))]
+    names = list(value_texts(tree))
     values = {path: tuple(parse_partition_path(path).values()) for path in sorted(set(paths))}
     stray = F.raise_error(F.lit("a row of a partition that the commit does not touch"))
     number = number_of(tree, list(values.values()), stray.cast("int"))
@@ -49,9 +48,7 @@ def with_path(rows: DataFrame, tree: Tree, paths: Iterable[str]) -> DataFrame:
         [(path, *texts) for path, texts in values.items()],
         ", ".join([f"{_PATH} string", *(f"{name} string" for name in names)]),
     )
-    texts = [rows[f"`{name}`"].cast("string") for name in tree.partition_by]
-    same = reduce(Column.__and__, [text.eqNullSafe(known[name]) for text, name in zip(texts, names, strict=True)])
-    found = rows.join(F.broadcast(known), same, "left")
+    found = rows.join(F.broadcast(known), same_values(tree, known), "left")
     return found.withColumn(PARTITION, F.coalesce(F.col(_PATH), stray.cast("string"))).drop(_PATH, *names)
 
 

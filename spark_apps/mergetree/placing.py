@@ -71,6 +71,16 @@ def number_of(tree: Tree, values: Sequence[Sequence[str | None]], otherwise: Col
     return found
 
 
+def value_texts(tree: Tree) -> dict[str, Column]:
+    """The values of a row's partition columns as text, each with a name that no column has."""
+    return {f"__index_v{number}": column(name).cast("string") for number, name in enumerate(tree.partition_by)}
+
+
+def same_values(tree: Tree, known: DataFrame) -> Column:
+    """Whether a row is of the partition that a row of ``known`` tells by columns of :func:`value_texts`."""
+    return reduce(Column.__and__, [text.eqNullSafe(known[name]) for name, text in value_texts(tree).items()])
+
+
 def placed(
     rows: DataFrame, tree: Tree, targets: Sequence[Target], unknown_rows: Literal["refuse", "drop"]
 ) -> DataFrame:
@@ -92,12 +102,10 @@ def placed(
         numbered = rows.withColumn(PART, number)
         numbered = numbered if refuse else numbered.where(F.col(PART).isNotNull())
         return numbered.withColumn(GROUP, bucket(_count_of(targets)))
-    texts = [column(name).cast("string") for name in tree.partition_by]
-    names = [f"__index_v{n}" for n in range(len(texts))]
+    names = list(value_texts(tree))
     ddl = ", ".join([f"{PART} int", f"{_COUNT} int", *(f"{name} string" for name in names)])
     known = inline(rows.sparkSession, [(n, t.buckets, *t.values) for n, t in enumerate(targets)], ddl)
-    same = reduce(Column.__and__, [text.eqNullSafe(known[name]) for text, name in zip(texts, names, strict=True)])
-    joined = rows.join(F.broadcast(known), same, "left" if refuse else "inner")
+    joined = rows.join(F.broadcast(known), same_values(tree, known), "left" if refuse else "inner")
     return (
         joined.withColumn(PART, F.coalesce(F.col(PART), unknown))
         .withColumn(GROUP, bucket(F.col(_COUNT)))

@@ -22,7 +22,7 @@ from pyspark.sql import types as T
 
 from spark_apps.mergetree.counted import CountedRows
 from spark_apps.mergetree.footers import fetch_footer, fetch_tail, footer_of, seal
-from spark_apps.mergetree.placing import GROUP, PART, UNKNOWN_PARTITION, Target, placed
+from spark_apps.mergetree.placing import GROUP, PART, UNKNOWN_PARTITION, Target, placed, value_texts
 from spark_apps.mergetree.schema import NULL_MARK, column
 from spark_apps.mergetree.sessions import cores
 from spark_apps.mergetree.tree import DELETED, Tree
@@ -55,9 +55,8 @@ def partition_counts(rows: DataFrame, tree: Tree) -> dict[tuple[str | None, ...]
     Spark job. Without such columns there is none, and 0 stands for a number that is not known."""
     if not tree.partition_by:
         return {(): 0}
-    texts = [column(name).cast("string").alias(f"v{n}") for n, name in enumerate(tree.partition_by)]
     with refused_nulls():
-        found = {tuple(row[:-1]): row[-1] for row in rows.groupBy(*texts).count().collect()}
+        found = {tuple(row[:-1]): row[-1] for row in rows.groupBy(*value_texts(tree).values()).count().collect()}
     return dict(sorted(found.items(), key=lambda item: [(value is not None, value or "") for value in item[0]]))
 
 

@@ -35,8 +35,6 @@ from spark_apps.timeline.files import DataFile, GroupKey
 
 # Literals of other types may be compared in a form that keeps Parquet from using them, or that differs by session.
 _FILTERED = ("string", "date", "boolean")
-# Types whose values and their texts correspond one to one, so that no text is made of a row's value.
-_EXACT = ("tinyint", "smallint", "int", "bigint", "date", "boolean")
 
 _VALUES_AN_IN = 10
 """Of a longer list Spark tells Parquet only the lowest and the highest, which rules no page out."""
@@ -208,9 +206,9 @@ def _of(tree: Tree, values: Sequence[str | None]) -> str:
     """Whether a row is of the partition with these values, as text."""
     each = []
     for name, value in zip(tree.partition_by, values, strict=True):
-        kind = tree.field(name).dataType.simpleString()
-        kind, held = (kind, quote(name)) if kind in _EXACT else ("string", f"CAST({quote(name)} AS string)")
-        each.append(f"{held} IS NULL" if value is None else f"{held} = CAST({_literal(value)} AS {kind})")
+        # A partition's values and their texts correspond one to one (see check_partition_types).
+        told = "NULL" if value is None else f"CAST({_literal(value)} AS {tree.field(name).dataType.simpleString()})"
+        each.append(f"{quote(name)} {'IS' if value is None else '='} {told}")
     return " AND ".join(each)
 
 
