@@ -1,10 +1,10 @@
 """Queries that a covering index answers.
 
-TPC-H's lineitem, as its generator wrote it, is a registered source with a covering index on ``l_partkey``. Spark
-answers the same questions from the same rows sorted by that column, sorted with Parquet's bloom filters on it, and
-z-ordered by it and ``l_shipdate`` by Delta, whose files Spark reads as Parquet. Engines that need no session are
-shown beside. Tables are loaded before; each run plans its query anew and fetches its rows. What is cold has its files
-taken out of the system's cache of files before each run.
+TPC-H's lineitem, as its generator wrote it, is a registered source with a covering index on ``l_partkey``, laid by
+ranges; the same index by hash is shown beside. Spark answers the same questions from the same rows sorted by that
+column, sorted with Parquet's bloom filters on it, and z-ordered by it and ``l_shipdate`` by Delta, whose files Spark
+reads as Parquet. Engines that need no session are shown beside. Tables are loaded before; each run plans its query anew
+and fetches its rows. What is cold has its files taken out of the system's cache of files before each run.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from benchmarks.workplace import workplace
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-OURS = "covering index"
+OURS, HASHED = "covering index", "covering index, by hash"
 BY, SECOND = "l_partkey", "l_shipdate"
 COLUMNS = ("l_orderkey", "l_quantity", "l_extendedprice", "l_discount")
 _ROWS_A_SCALE, _PARTS_A_SCALE = 6_000_000, 200_000
@@ -98,11 +98,9 @@ class _Bench:
     ) -> None:
         self.report, self.spark, self.folder, self.scale, self.repeats = report, spark, folder, scale, repeats
         self.source = folder / "ours" / "lineitem"
-        self.source.mkdir(parents=True)
-        (self.source / "lineitem.parquet").hardlink_to(data.tpch(scale) / "lineitem.parquet")
-        self.rows = spark.read.parquet(str(self.source)).count()
         self.made: list[tuple[str, ...]] = []
-        self.table = self._indexed()
+        self.tables = {OURS: self._indexed("ours", "ranges"), HASHED: self._indexed("hashed", "hash")}
+        self.rows = spark.read.parquet(str(self.source)).count()
         self.spark_rows = self._spark_rows()
         self.peers = {name: peer for name, peer in peers.items() if self._copied(peer)}
         if "delta" in self.peers:
@@ -112,13 +110,17 @@ class _Bench:
 
     # --- the copies -------------------------------------------------------------------------------------------
 
-    def _indexed(self) -> Any:
+    def _indexed(self, place: str, layout: str) -> Any:
         from spark_apps import IncludedColumns, IndexedTable
 
-        table = IndexedTable.register(self.spark, self.source, format="parquet")
-        included = IncludedColumns(include=list(COLUMNS))
-        seconds = timed(lambda: table.create_index("by_part", "covering", [BY], included=included))
-        self._note(f"{OURS}, {len(COLUMNS) + 1} of 16 columns", seconds, weight(self.folder / "ours" / "_indexes"))
+        source = self.folder / place / "lineitem"
+        source.mkdir(parents=True)
+        (source / "lineitem.parquet").hardlink_to(data.tpch(self.scale) / "lineitem.parquet")
+        table = IndexedTable.register(self.spark, source, format="parquet")
+        more = {"included": IncludedColumns(include=list(COLUMNS)), "properties": {"layout": layout}}
+        seconds = timed(lambda: table.create_index("by_part", "covering", [BY], **more))
+        what = f"covering index, {len(COLUMNS) + 1} of 16 columns, by {layout}"
+        self._note(what, seconds, weight(self.folder / place / "_indexes"))
         return table
 
     def _spark_rows(self) -> dict[str, DataFrame]:
@@ -155,7 +157,7 @@ class _Bench:
 
     def compare(self) -> None:
         for question in questions(self.scale):
-            plan = self.table.explain(question.where, question.columns)
+            plan = self.tables[OURS].explain(question.where, question.columns)
             self.report.say(f"{question.sql('lineitem')} — answered from: {plan.index_used or 'the rows'}")
             cases = self._cases(question)
             warm = interleaved(cases, self.repeats)
@@ -168,7 +170,7 @@ class _Bench:
             self.report.timings(f"{question.title}, cold", interleaved(chilled, min(self.repeats, 3), 0), OURS)
 
     def _cases(self, question: Question) -> dict[str, Case]:
-        cases: dict[str, Case] = {OURS: lambda: _fetched(question.asked(self._read(question)))}
+        cases: dict[str, Case] = {name: partial(self._ours, table, question) for name, table in self.tables.items()}
         for name, rows in self.spark_rows.items():
             cases[f"Spark, {_ENGINES[name]}"] = partial(_of_spark, question, rows)
         for name, what in _BESIDE.items():
@@ -176,8 +178,8 @@ class _Bench:
                 cases[what] = partial(self._beside, name, question)
         return cases
 
-    def _read(self, question: Question) -> DataFrame:
-        return self.table.read(question.where, question.columns)  # type: ignore[no-any-return]
+    def _ours(self, table: Any, question: Question) -> Answer:
+        return _fetched(question.asked(table.read(question.where, question.columns)))
 
     def _beside(self, name: str, question: Question) -> Answer:
         peer, _, by = name.partition(" by ")
@@ -188,7 +190,8 @@ class _Bench:
         return self.peers[peer]("query", folder=folder, sql=question.sql("t"), **more)
 
     def _judge(self, question: Question, timings: Sequence[Timing]) -> None:
-        ours, *others = timings
+        ours, hashed, *others = timings
+        self.report.verdict(9, f"hash: {question.title}", ours.median / hashed.median)
         for other in others:
             if other.name not in _BESIDE.values():
                 self.report.verdict(9, f"{question.key}: {question.title}, {other.name}", ours.median / other.median)

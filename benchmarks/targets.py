@@ -145,6 +145,7 @@ TARGETS = {
                 Figure("filter", "ours / the peer's", 1, below=True),
                 Figure("aggregate", "ours / the peer's", 1, below=True),
                 Figure("all", "ours / the peer's, over all rows, of which an index spares none", None),
+                Figure("hash", "laid by ranges / by hash", None),
                 Figure("beside", "ours / the best engine that needs no session", None),
             ),
         ),

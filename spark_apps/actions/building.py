@@ -17,7 +17,7 @@ from spark_apps.indexes.handler import IndexContext, IndexHandler, IndexWork
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.storage.errors import IndexExists
 from spark_apps.timeline.files import DataFile
-from spark_apps.timeline.model import DATA_TREE, AddFile, IndexDefinition, RemoveFile, Write
+from spark_apps.timeline.model import DATA_TREE, AddFile, IndexDefinition, PutIndex, RemoveFile, Write
 from spark_apps.timeline.state import NEVER, IndexEntry
 
 logger = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ class Building:
     def __init__(self, attempt: Attempt, handler: IndexHandler, definition: IndexDefinition) -> None:
         self._attempt = attempt
         self._handler = handler
-        self._definition = definition
+        self.definition = definition
         self._state = attempt.snapshot.state.copy()
         # Where it exists already, it is built anew under its own name: what it holds so far does not count.
         self._state.file_set.remove_tree(definition.tree)
@@ -55,16 +55,16 @@ class Building:
 
     def round(self, number: int) -> None:
         """Stages what makes the index cover the newest version known: everything first, then what has landed since."""
-        lagging = len(self._state.index(self._definition.name).lag)
-        self._attempt.phase(f"build index {self._definition.name}, round {number}", 0, lagging)
-        folder = self._attempt.index_folder(self._definition.name, f"round-{number}")
-        context = IndexContext(self.snapshot, self._definition, folder)
+        lagging = len(self._state.index(self.definition.name).lag)
+        self._attempt.phase(f"build index {self.definition.name}, round {number}", 0, lagging)
+        folder = self._attempt.index_folder(self.definition.name, f"round-{number}")
+        context = IndexContext(self.snapshot, self.definition, folder)
         work = self._handler.build(context) if number == 1 else self._handler.refresh(context)
         self.take(work)
         self.metrics["rounds"] = number
         logger.info(
             "Index %s, round %s: version %s, %s file groups, %s",
-            self._definition.name, number, self.covered, lagging, dict(work.metrics),
+            self.definition.name, number, self.covered, lagging, dict(work.metrics),
         )  # fmt: skip
 
     def take(self, work: IndexWork) -> None:
@@ -76,9 +76,11 @@ class Building:
             elif isinstance(action, RemoveFile):
                 self._added.pop(action.path, None)
                 self._state.file_set.remove(action.tree, action.path)
+            elif isinstance(action, PutIndex):  # the rows have told something of the index
+                self.definition = action.definition
         self.writes.extend(write for write in work.writes if write not in self.writes)
-        entry = self._state.index(self._definition.name)
-        self._state.indexes[self._definition.name] = replace(entry, lag={}, dirty={})
+        entry = self._state.index(self.definition.name)
+        self._state.indexes[self.definition.name] = replace(entry, definition=self.definition, lag={}, dirty={})
 
     def behind(self) -> bool:
         """Reads on in the log, and tells whether what landed concerns the index.
@@ -91,10 +93,10 @@ class Building:
         for commit in timeline.commits(after=self._state.version):
             self._state.apply(commit)
         assert self._state.table  # or it was dropped meanwhile
-        entry = self._state.indexes.get(self._definition.name)
-        if entry is None or entry.definition.tree != self._definition.tree:
+        entry = self._state.indexes.get(self.definition.name)
+        if entry is None or entry.definition.tree != self.definition.tree:
             raise IndexExists(
-                f"Another index {self._definition.name!r} was committed while this one was built.",
+                f"Another index {self.definition.name!r} was committed while this one was built.",
                 hint="Choose another name, or drop that one first.",
             )
         return bool(entry.lag)
@@ -104,4 +106,4 @@ class Building:
 
         :raises VerificationFailed: with both figures; such an index does not become active.
         """
-        self.metrics.update(self._handler.check_built(IndexContext(self.snapshot, self._definition, "")))
+        self.metrics.update(self._handler.check_built(IndexContext(self.snapshot, self.definition, "")))

@@ -22,13 +22,13 @@ from spark_apps.actions.partitions import canonical
 from spark_apps.actions.template import Action, Attempt, Work
 from spark_apps.indexes.columns import EXCLUDED, IncludedColumns, among
 from spark_apps.indexes.entry_rows import default_shards
+from spark_apps.indexes.estimating import rows_about
 from spark_apps.indexes.handler import IndexContext, IndexPlan, IndexWork
 from spark_apps.indexes.registry import available, find
 from spark_apps.mergetree.compact import CompactMode
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.storage.errors import IndexExists, InvalidInput
 from spark_apps.storage.names import check_name
-from spark_apps.timeline.files import DataFile
 from spark_apps.timeline.model import (
     DATA_TREE,
     SCHEMA_SCOPE,
@@ -46,8 +46,6 @@ from spark_apps.timeline.state import State
 logger = logging.getLogger(__name__)
 
 RefreshMode = Literal["incremental", "full", "quick"]
-
-_ROW_BYTES = 100
 
 ROUNDS = 8
 """A build goes after its writers this often at most; each round is shorter than the one before."""
@@ -108,7 +106,7 @@ class CreateIndex(Action):
                 hint="Create it with deferred=True.",
             )
         names = [field.name for field in table.fields]
-        rows = sum(_rows_of(file) for file in snapshot.state.files(DATA_TREE))
+        rows = sum(map(rows_about, snapshot.state.files(DATA_TREE)))
         given = IndexDefinition(
             name=self.name,
             kind=self.kind,
@@ -153,7 +151,7 @@ class CreateIndex(Action):
         building = Building(attempt, find(self.kind), definition)
         self._rounds(building, 1 if attempt.stage else ROUNDS)
         building.check_counts()
-        work.actions.extend([PutIndex(definition), *building.added, Cover(definition.tree, building.covered)])
+        work.actions.extend([PutIndex(building.definition), *building.added, Cover(definition.tree, building.covered)])
         work.writes.extend(building.writes)
         work.metrics.update({**building.metrics, **cost.beside(building.added)})
         return work
@@ -339,11 +337,6 @@ def _plan(context: IndexContext, mode: str, partitions: Sequence[str] | None) ->
     """What a build or refresh would do, and what that would cost."""
     handler = find(context.definition.kind)
     return handler.priced(context, handler.plan(context, mode, partitions))
-
-
-def _rows_of(file: DataFile) -> int:
-    """Rows of a file; of a source's, whose format does not tell them, about as many as its bytes let expect."""
-    return file.bytes // _ROW_BYTES if file.rows < 0 else file.rows - file.tombstones
 
 
 def _of(done: IndexWork, metrics: Mapping[str, Any]) -> Work:

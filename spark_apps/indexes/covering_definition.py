@@ -15,7 +15,9 @@ from msgspec.structs import replace
 from pyspark.sql import types as T
 
 from spark_apps.indexes.columns import EXCLUDED, IncludedColumns, among, refuse_indexed
+from spark_apps.layout import ranges
 from spark_apps.layout.hashing import check_bucket_count, check_hash_types
+from spark_apps.layout.types import parse_type as parse_kind
 from spark_apps.mergetree.schema import check_key_types, parse_type, quote, resolve, struct_type, table_fields
 from spark_apps.storage.errors import InvalidInput, InvalidSchema, UnknownColumn
 from spark_apps.timeline.model import Field, IndexDefinition, TableDefinition
@@ -34,7 +36,13 @@ CHANGEABLE = frozenset({"hybrid_appended_ratio", "hybrid_deleted_ratio", "optimi
 SCHEMA = "schema"
 """Property: the columns that any entry file holds, with their types (the document's ``schemaString``)."""
 
-_KNOWN = frozenset({*DEFAULTS, "buckets", EXCLUDED, SCHEMA})
+LAYOUT = "layout"
+"""Property: how entries are dealt among the buckets, by ``hash`` or by ``ranges`` of the first indexed column."""
+
+BOUNDS = "bounds"
+"""Property: what ends one range and begins the next (see :mod:`spark_apps.layout.ranges`); found in the rows."""
+
+_KNOWN = frozenset({*DEFAULTS, "buckets", EXCLUDED, SCHEMA, LAYOUT, BOUNDS})
 
 
 def completed(table: TableDefinition, definition: IndexDefinition) -> IndexDefinition:
@@ -49,6 +57,8 @@ def completed(table: TableDefinition, definition: IndexDefinition) -> IndexDefin
     refuse_indexed(definition.included, columns)
     included = resolve(definition.included, schema.names, what)
     properties = _properties(definition)
+    if properties.get(LAYOUT) == "ranges":
+        _check_ranges(definition.name, columns[0], schema[columns[0]].dataType.simpleString(), properties)
     buckets = int(properties["buckets"])
     found = replace(
         definition, columns=columns, included=included, shards=buckets, properties=properties, addresses="file"
@@ -62,7 +72,7 @@ def _properties(definition: IndexDefinition) -> dict[str, str]:
     if unknown:
         raise InvalidInput(
             f"The index property {unknown[0]!r} is not one of kind 'covering'.",
-            hint=f"Known are: {', '.join(sorted(_KNOWN - {EXCLUDED, SCHEMA}))}.",
+            hint=f"Known are: {', '.join(sorted(_KNOWN - {EXCLUDED, SCHEMA, BOUNDS}))}.",
         )
     found = {"buckets": str(definition.shards), EXCLUDED: "[]", **DEFAULTS, **definition.properties}
     check_bucket_count(_whole(found, "buckets"), "The number of buckets")
@@ -70,12 +80,29 @@ def _properties(definition: IndexDefinition) -> dict[str, str]:
     for name in ("hybrid_appended_ratio", "hybrid_deleted_ratio"):
         _ratio(found, name)
     found["lineage"] = found["lineage"].lower()
-    for name, allowed in (("lineage", ("true", "false")), ("optimize_schema", ("merge", "same"))):
-        if found[name] not in allowed:
+    for name, allowed in (("lineage", ("true", "false")), ("optimize_schema", ("merge", "same")),
+                          (LAYOUT, ("hash", "ranges"))):  # fmt: skip
+        if found.get(name, allowed[0]) not in allowed:
             raise InvalidInput(
                 f"The index property {name!r} is {found[name]!r}.", hint=f"Use one of: {', '.join(allowed)}."
             )
     return found
+
+
+def _check_ranges(index: str, column: str, kind: str, properties: Mapping[str, str]) -> None:
+    if not ranges.can_bound(parse_kind(kind)):
+        raise InvalidInput(
+            f"The index {index!r} cannot be laid by ranges of {column!r}, which is {kind}.",
+            hint="Leave the property 'layout' out; ranges are of strings, integers, decimals, dates or timestamps.",
+        )
+    ranges.bounds_of(properties.get(BOUNDS, f"{ranges.PREFIX}[]"), kind)
+
+
+def hash_of(definition: IndexDefinition) -> str:
+    """The function that tells the bucket of an entry from its indexed columns."""
+    if definition.properties.get(LAYOUT) != "ranges":
+        return definition.hash_function
+    return definition.properties.get(BOUNDS, f"{ranges.PREFIX}[]")
 
 
 def _whole(properties: Mapping[str, str], name: str) -> int:

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from spark_apps.indexes.columns import among
-from spark_apps.indexes.covering_definition import has_lineage, schema_of
+from spark_apps.indexes.covering_definition import has_lineage, hash_of, schema_of
 from spark_apps.indexes.handler import IndexContext
 from spark_apps.indexes.lineage import LINEAGE
 from spark_apps.indexes.lookup import damaged
@@ -59,7 +59,7 @@ def entry_tree(context: IndexContext, columns: Sequence[str], schema: T.StructTy
         schema=T.StructType(fields),
         key=definition.columns,
         hash_fields=definition.columns,
-        hash_function=definition.hash_function,
+        hash_function=hash_of(definition),
         unique=tuple(name for name in columns if (name,) == context.table.record_key),
     )
 

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from spark_apps.indexes.columns import among
-from spark_apps.indexes.covering_definition import has_lineage, ratio, schema_of
+from spark_apps.indexes.covering_definition import has_lineage, hash_of, ratio, schema_of
 from spark_apps.indexes.covering_entries import (
     check_pages,
     check_readable,
@@ -150,7 +150,7 @@ def _of_buckets(context: IndexContext, question: Question | None, files: list[Da
         return files
     table = struct_type(context.table.fields)
     types = [table[name].dataType.simpleString() for name in definition.columns]
-    buckets = {str(bucket_id(key, definition.shards, definition.hash_function, types)) for key in keys}
+    buckets = {str(bucket_id(key, definition.shards, hash_of(definition), types)) for key in keys}
     return [file for file in files if file.group in buckets]
 
 

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from spark_apps.indexes.candidates import SPARK_ERRORS
-from spark_apps.indexes.covering_definition import has_lineage, schema_of
+from spark_apps.indexes.covering_definition import has_lineage, hash_of, schema_of
 from spark_apps.indexes.covering_entries import check_readable, read_entries, rows_of
 from spark_apps.indexes.handler import IndexContext
 from spark_apps.indexes.lineage import LINEAGE, Coverage, entry_files, indexable
@@ -98,7 +98,7 @@ def _values(context: IndexContext, rows: DataFrame, columns: Sequence[str], entr
     definition, schema = context.definition, schema_of(context.definition)
     if entry is None:
         types = [schema[name].dataType.simpleString() for name in definition.columns]
-        bucket = bucket_column(definition.columns, definition.shards, definition.hash_function, types)
+        bucket = bucket_column(definition.columns, definition.shards, hash_of(definition), types)
         rows = rows.withColumn(GROUP_ID, bucket.cast("string"))
     texts = [_text(column(name), schema[name].dataType) for name in columns]
     values = F.to_json(F.array(*texts, F.col(GROUP_ID)), {"ignoreNullFields": "false"})

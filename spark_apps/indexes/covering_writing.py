@@ -11,8 +11,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any
 
+from msgspec.structs import replace
+
 from spark_apps.indexes.columns import among
-from spark_apps.indexes.covering_definition import DEFAULTS, has_lineage, held, schema_of, with_schema
+from spark_apps.indexes.covering_definition import BOUNDS, DEFAULTS, LAYOUT, has_lineage, held, schema_of, with_schema
 from spark_apps.indexes.covering_entries import (
     columns_of,
     holders,
@@ -22,6 +24,7 @@ from spark_apps.indexes.covering_entries import (
     stage_entries,
     stages_of,
 )
+from spark_apps.indexes.estimating import rows_about
 from spark_apps.indexes.handler import IndexContext, IndexPlan, IndexWork
 from spark_apps.indexes.lineage import (
     LINEAGE,
@@ -32,7 +35,10 @@ from spark_apps.indexes.lineage import (
     indexable,
     stage_id,
 )
+from spark_apps.layout import ranges
+from spark_apps.layout.types import parse_type
 from spark_apps.mergetree.compact import CompactMode
+from spark_apps.mergetree.schema import column, struct_type
 from spark_apps.storage.errors import InvalidInput, VerificationFailed
 from spark_apps.timeline.files import DataFile
 from spark_apps.timeline.model import (
@@ -48,6 +54,9 @@ from spark_apps.timeline.model import (
 
 _COUNTED = ("parquet", "orc")
 """Formats of sources whose files tell how many rows Spark makes of them."""
+
+_SAMPLED = 20_000
+"""From about so many values the bounds of ranges are taken: of 100 buckets each is right within a fifth, mostly."""
 
 
 def coverage(context: IndexContext) -> Coverage:
@@ -78,8 +87,10 @@ def plan(context: IndexContext, mode: str, partitions: Sequence[str] | None) -> 
 def build(context: IndexContext) -> IndexWork:
     """Entries of all files that can be told of."""
     files = list(indexable(context.snapshot).values())
+    context = _laid(context, files)
     added = _index(context, files)
-    return _work(context, [*added, _cover(context)], {"files": len(files), "entries": _rows(added)})
+    metrics = {"files": len(files), "entries": _rows(added)}
+    return _work(context, [*_changed(context), *added, _cover(context)], metrics)
 
 
 def rebuild(context: IndexContext) -> IndexWork:
@@ -89,7 +100,24 @@ def rebuild(context: IndexContext) -> IndexWork:
     context = IndexContext(context.snapshot, definition, context.directory)
     old = [RemoveFile(file.tree, file.path) for file in state.files(definition.tree)]
     built = build(context)
-    return _work(context, [*_changed(context), *old, *built.actions], built.metrics)
+    return _work(context, [*old, *built.actions], built.metrics)
+
+
+def _laid(context: IndexContext, files: Sequence[DataFile]) -> IndexContext:
+    """The same, for entries that are all written anew: where they are laid by ranges, with bounds that deal the rows
+    of some files in like numbers. Reads one column."""
+    definition = context.definition
+    if definition.properties.get(LAYOUT) != "ranges":
+        return context
+    name, values = definition.columns[0], list[Any]()
+    if files:
+        part = _SAMPLED / max(sum(map(rows_about, files)), 1)
+        some = rows_of(context.snapshot, files, [name]).select(column(name)).sample(min(1.0, part), seed=1)
+        values = [row[0] for row in some.collect()]
+    kind = parse_type(struct_type(context.table.fields)[name].dataType.simpleString())
+    bounds = ranges.between(values, kind, definition.shards)
+    found = replace(definition, properties={**definition.properties, BOUNDS: bounds})
+    return IndexContext(context.snapshot, found, context.directory)
 
 
 def catch_up(context: IndexContext, partitions: Sequence[str] | None, *, again: bool) -> IndexWork:
@@ -110,6 +138,8 @@ def catch_up(context: IndexContext, partitions: Sequence[str] | None, *, again: 
     new = [
         file for lineage, file in live.items() if wanted(file) and (lineage not in known.lineages or lineage in gone)
     ]
+    if new and not entry_files(context.snapshot.state.files(context.definition.tree)):
+        context = _laid(context, new)
     changed = _changed(context)
     lag = context.snapshot.state.index(context.definition.name).lag
     behind = any(partitions is None or group[0] in partitions for group in lag)

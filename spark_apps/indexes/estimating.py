@@ -63,6 +63,11 @@ class Estimate:
         )
 
 
+def rows_about(file: DataFile) -> int:
+    """Rows of a file; of a source's, whose format does not tell them, about as many as its bytes let expect."""
+    return file.bytes // _ROW_BYTES if file.rows < 0 else file.rows - file.tombstones
+
+
 def estimate(
     snapshot: Snapshot, groups: Collection[GroupKey], columns: Sequence[str], *, values: bool = False
 ) -> Estimate:
@@ -72,7 +77,7 @@ def estimate(
     :param values: whether it holds each value once a block and not once a row.
     """
     files = [file for found in snapshot.groups(only=groups).values() for file in found]
-    rows = sum(file.bytes // _ROW_BYTES if file.rows < 0 else file.rows - file.tombstones for file in files)
+    rows = sum(map(rows_about, files))
     total = sum(file.bytes for file in files)
     if not files or not rows:
         return Estimate(rows, total, 0, 0.0 if not files else _START_SECONDS, 0)

@@ -10,9 +10,10 @@ from __future__ import annotations
 import decimal
 import struct
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
-from spark_apps.layout import sql_hash
+from spark_apps.layout import ranges, sql_hash
 from spark_apps.layout.hash_functions import FUNCTIONS, HashFunction
 from spark_apps.layout.types import ColumnType, column_types, days, micros, normalize, unscaled
 from spark_apps.storage.errors import InvalidInput, InvalidRule, InvalidSchema
@@ -98,6 +99,8 @@ def _driver_function(name: str) -> BucketFunction | None:
         return _FUNCTIONS[name]
     if name.startswith(sql_hash.PREFIX):
         return None
+    if name.startswith(ranges.PREFIX):
+        return partial(ranges.bucket, name)
     function = FUNCTIONS.find(name)
     return _checked(name, function) if function.on_driver else None
 

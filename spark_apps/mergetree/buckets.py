@@ -16,10 +16,11 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from spark_apps.layout import sql_hash
+from spark_apps.layout import ranges, sql_hash
 from spark_apps.layout.hash_functions import FUNCTIONS
 from spark_apps.layout.hashing import DEFAULT_HASH, bucket_id, check_bucket_count, check_hash_types, on_driver
-from spark_apps.layout.types import parse_type
+from spark_apps.layout.partitions import canonical_string
+from spark_apps.layout.types import ColumnType, parse_type
 from spark_apps.mergetree.schema import parse_type as spark_type
 from spark_apps.storage.errors import InvalidInput, InvalidRule
 
@@ -56,6 +57,8 @@ def bucket_column(
         return _EXPRESSIONS[hash_function](fields, types, number).cast("int")
     if hash_function.startswith(sql_hash.PREFIX):
         return _sql(hash_fields, types, hash_function, number).cast("int")
+    if hash_function.startswith(ranges.PREFIX):
+        return _by_ranges(fields, types, hash_function, number).cast("int")
     found = F.coalesce(FUNCTIONS.find(hash_function).column(fields, list(types or []), number).cast("int"), F.lit(0))
     stray = F.raise_error(F.lit(f"the hash function {hash_function} gave no bucket below the count")).cast("int")
     inside = F.when((found >= 0) & (found < number), found).otherwise(stray)
@@ -70,6 +73,29 @@ def _sql(fields: Sequence[str | Column], types: Sequence[str] | None, function: 
     columns = {name: f"cast({quoted(name)} as {kind})" for name, kind in zip(names, types, strict=True)}
     hashed = F.expr(sql_hash.rendered(function, columns)).cast("bigint")
     return F.pmod(F.coalesce(hashed, F.lit(0).cast("bigint")), count)
+
+
+def _by_ranges(fields: Sequence[Column], types: Sequence[str] | None, function: str, count: Column) -> Column:
+    """A search in halves: a row is compared with few of the bounds."""
+    if types is None:
+        raise InvalidInput("Ranges need the types of their fields.", hint="Give types=[…].")
+    kind = parse_type(types[0])
+    bounds = [_bound(bound, kind) for bound in ranges.bounds_of(function, types[0])]
+
+    def search(low: int, high: int) -> Column:
+        if low == high:
+            return F.lit(low)
+        middle = (low + high) // 2
+        # So that null, which is not above anything, comes into the first.
+        return F.when(fields[0] >= bounds[middle], search(middle + 1, high)).otherwise(search(low, middle))
+
+    return F.least(search(0, len(bounds)), count - 1)
+
+
+def _bound(value: Any, kind: ColumnType) -> Column:
+    text = canonical_string(value, kind)
+    # Written in UTC, whatever the session's time zone.
+    return F.lit(f"{text}Z" if kind.kind == "timestamp" else text).cast(kind.text)
 
 
 def buckets_of(

@@ -213,10 +213,12 @@ class Steps:
             more["included"] = IncludedColumns(
                 include=self.rng.sample(others, self.rng.randrange(min(3, len(others)) + 1))
             )
+            refusals = (errors.InvalidInput,)  # types that cannot be laid by ranges
             more["properties"] = {"buckets": self.rng.choice([1, 2]), "hybrid_deleted_ratio": "1",
                                   "lineage": self.rng.choice(["true", "true", "false"]),
                                   "hybrid_appended_ratio": "1",
-                                  "optimize_schema": self.rng.choice(["merge", "same"])}  # fmt: skip
+                                  "optimize_schema": self.rng.choice(["merge", "same"]),
+                                  "layout": self.rng.choice(["hash", "ranges"])}  # fmt: skip
         return Step(f"create {kind} {name} {columns}",
                     lambda t, x: t.create_index(name, kind, columns, deferred=deferred, txn_id=x, **more),
                     refusals=refusals)  # fmt: skip

@@ -87,7 +87,8 @@ def test_given_one_name_with_two_types_then_only_a_full_refresh_takes_the_new_on
     ("properties", "says"),
     [({"bukets": "3"}, "'bukets'"), ({"buckets": "0"}, "buckets"), ({"lineage": "maybe"}, "true, false"),
      ({"optimize_schema": "all"}, "merge, same"), ({"hybrid_appended_ratio": "2"}, "from 0 to 1"),
-     ({"small_bytes": "-1"}, "whole number")],
+     ({"small_bytes": "-1"}, "whole number"), ({"layout": "range"}, "hash, ranges"),
+     ({"layout": "ranges", "bounds": 'ranges:["2", "1"]'}, "that rise")],
 )  # fmt: skip
 def test_given_a_property_that_cannot_be_then_it_is_named(spark: Any, properties: dict[str, str], says: str) -> None:
     with pytest.raises(InvalidInput, match=says):

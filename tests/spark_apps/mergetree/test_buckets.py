@@ -11,9 +11,10 @@ from decimal import Decimal
 import pytest
 from pyspark.sql import functions as F
 
-from spark_apps.layout import hash_functions
+from spark_apps.layout import hash_functions, ranges
 from spark_apps.layout.hash_functions import HashFunction
 from spark_apps.layout.hashing import bucket_id
+from spark_apps.layout.types import parse_type
 from spark_apps.mergetree.buckets import bucket_column, buckets_of, check_own_function
 from spark_apps.storage.errors import InvalidInput, InvalidRule, InvalidSchema
 
@@ -21,6 +22,7 @@ pytestmark = pytest.mark.spark
 
 ROWS = 400
 COUNT = 9973
+RANGED = 3
 ODD_TEXT = [
     "",
     "a",
@@ -114,6 +116,12 @@ def row(rng: random.Random) -> list[object]:
     return [None if rng.random() < 0.1 else values[name] for name in TYPES]
 
 
+def ranges_of(name: str, rows: list[list[object]]) -> str:
+    """Ranges of some of the values, of which there is one a row, so that many rows are a bound themselves."""
+    place = 2 + list(TYPES).index(name)
+    return ranges.between([values[place] for values in rows[::3]], parse_type(TYPES[name]), RANGED)
+
+
 @pytest.fixture(scope="module")
 def keys(spark):
     """Generated rows, with the buckets that Spark gives each column alone and several together."""
@@ -126,13 +134,16 @@ def keys(spark):
         columns += [bucket_column([name], COUNT, types=[kind]).alias(f"xx_{name}")]
     for name in JAVA:
         columns += [bucket_column([name], COUNT, "java", [TYPES[name]]).alias(f"java_{name}")]
+    functions = {name: ranges_of(name, rows) for name in TYPES if ranges.can_bound(parse_type(TYPES[name]))}
+    columns += [bucket_column([n], RANGED, f, [TYPES[n]]).alias(f"ranged_{n}") for n, f in functions.items()]
     columns += [
         bucket_column(list(TYPES), F.col("n"), types=list(TYPES.values())).alias("xx_all"),
         bucket_column(JAVA, F.col("n"), "java", [TYPES[name] for name in JAVA]).alias("java_all"),
         F.expr("pmod(xxhash64(s, i32, wide), 64)").cast("int").alias("plain_sql"),
     ]
     found = {got["row"]: got.asDict() for got in frame.select(*columns).collect()}
-    return [(dict(zip(["row", "n", *TYPES], values, strict=True)), found[values[0]]) for values in rows]
+    told = {"functions": functions}
+    return [(dict(zip(["row", "n", *TYPES], values, strict=True)), found[values[0]] | told) for values in rows]
 
 
 @pytest.mark.parametrize("name", list(TYPES))
@@ -145,6 +156,13 @@ def test_given_any_value_of_a_type_then_driver_and_spark_agree_on_its_xxhash64_b
 def test_given_any_value_of_a_type_then_driver_and_spark_agree_on_its_java_bucket(keys, name):
     for values, found in keys:
         assert bucket_id([values[name]], COUNT, "java", [TYPES[name]]) == found[f"java_{name}"], values[name]
+
+
+@pytest.mark.parametrize("name", [name for name in TYPES if name not in ("flag", "f32", "f64", "b")])
+def test_given_any_value_of_a_type_then_driver_and_spark_agree_on_its_range(keys, name):
+    for values, found in keys:
+        assert bucket_id([values[name]], RANGED, found["functions"][name], [TYPES[name]]) == found[f"ranged_{name}"]
+    assert {found[f"ranged_{name}"] for _, found in keys} == set(range(RANGED))
 
 
 def test_given_several_fields_and_a_count_per_row_then_driver_and_spark_agree(keys):
@@ -175,6 +193,20 @@ def test_given_another_session_time_zone_then_java_buckets_of_timestamps_stay(sp
         spark.conf.set("spark.sql.session.timeZone", before)
     assert found[0] == bucket_id([at], COUNT, "java", ["timestamp"])
     assert found[1] == bucket_id([local], COUNT, "java", ["timestamp_ntz"])
+
+
+def test_given_another_session_time_zone_then_ranges_of_timestamps_stay(spark):
+    moments = [dt.datetime(2024, 3, 10, hour, 30, tzinfo=dt.UTC) for hour in range(24)]
+    function = ranges.between(moments, parse_type("timestamp"), 4)
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    try:
+        frame = spark.createDataFrame([(at,) for at in moments], "at timestamp")
+        found = [row[0] for row in frame.select(bucket_column(["at"], 4, function, ["timestamp"])).collect()]
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", before)
+    assert found == [bucket_id([at], 4, function, ["timestamp"]) for at in moments]
+    assert found == sorted(found) and set(found) == {0, 1, 2, 3}
 
 
 def test_given_a_field_name_with_dots_and_backticks_then_it_is_taken_literally(spark):
