@@ -20,6 +20,9 @@ from spark_apps.storage.errors import InvalidRule
 PREFIX = "ranges:"
 
 _KINDS = ("string", "date", "timestamp", "timestamp_ntz", "decimal")
+_MOST = 1_000
+"""So many ranges at most: each is a comparison in the code that Spark makes."""
+
 _LONGEST = 64
 """A bound need not be a value: so many characters of a long one tell ranges apart as well."""
 
@@ -39,7 +42,7 @@ def _bounds(function: str, column: ColumnType) -> tuple[Any, ...]:
     try:
         texts = json.loads(function.removeprefix(PREFIX))
         found = tuple(value_of(text, column) for text in texts)
-        fits = None not in found and all(one < other for one, other in pairwise(found))
+        fits = len(found) < _MOST and None not in found and all(one < other for one, other in pairwise(found))
     except (ValueError, TypeError, AttributeError) as error:
         raise _unreadable(function, column) from error
     if not fits:
@@ -58,8 +61,9 @@ def between(values: Collection[Any], column: ColumnType, count: int) -> str:
     """The function that deals values among buckets in like numbers.
 
     :param values: some of them, taken at random; those that are null do not count.
-    :param count: buckets. There are fewer where values repeat a great deal.
+    :param count: buckets. Fewer are used where values repeat a great deal, and never more than 1,000.
     """
+    count = min(count, _MOST)
     known = sorted(value for value in (normalize(each, column) for each in values) if value is not None)
     cuts = [known[number * len(known) // count] for number in range(1, count)] if known else []
     bounds = sorted({cut[:_LONGEST] if isinstance(cut, str) else cut for cut in cuts})

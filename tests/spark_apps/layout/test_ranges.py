@@ -40,6 +40,13 @@ def test_given_long_texts_then_bounds_are_short() -> None:
     assert len(ranges.between(texts, parse_type("string"), 4)) < 300
 
 
+def test_given_very_many_buckets_then_ranges_stay_few_enough_to_be_compared_with() -> None:
+    function = ranges.between(range(50_000), LONG, 100_000)
+    assert len(ranges.bounds_of(function, "bigint")) == 999
+    with pytest.raises(InvalidRule):
+        ranges.bounds_of(f"ranges:{list(map(str, range(1000)))}".replace("'", '"'), "bigint")
+
+
 def test_given_moments_then_bounds_are_in_utc() -> None:
     berlin = dt.timezone(dt.timedelta(hours=1))
     moments = [dt.datetime(2024, 1, 1, hour, tzinfo=berlin) for hour in range(2)]
