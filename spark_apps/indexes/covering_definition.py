@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from pyspark.sql import types as T
 
 from spark_apps.indexes.columns import EXCLUDED, IncludedColumns, among, refuse_indexed
-from spark_apps.layout import ranges
+from spark_apps.layout import range_buckets
 from spark_apps.layout.hashing import check_bucket_count, check_hash_types
 from spark_apps.layout.types import parse_type as parse_kind
 from spark_apps.mergetree.schema import check_key_types, parse_type, quote, resolve, struct_type, table_fields
@@ -40,7 +40,7 @@ LAYOUT = "layout"
 """Property: how entries are dealt among the buckets, by ``hash`` or by ``ranges`` of the first indexed column."""
 
 BOUNDS = "bounds"
-"""Property: what ends one range and begins the next (see :mod:`spark_apps.layout.ranges`); found in the rows."""
+"""Property: what ends one range and begins the next (see :mod:`spark_apps.layout.range_buckets`); found in the rows."""
 
 _KNOWN = frozenset({*DEFAULTS, "buckets", EXCLUDED, SCHEMA, LAYOUT, BOUNDS})
 
@@ -90,19 +90,19 @@ def _properties(definition: IndexDefinition) -> dict[str, str]:
 
 
 def _check_ranges(index: str, column: str, kind: str, properties: Mapping[str, str]) -> None:
-    if not ranges.can_bound(parse_kind(kind)):
+    if not range_buckets.can_bound(parse_kind(kind)):
         raise InvalidInput(
             f"The index {index!r} cannot be laid by ranges of {column!r}, which is {kind}.",
             hint="Leave the property 'layout' out; ranges are of strings, integers, decimals, dates or timestamps.",
         )
-    ranges.bounds_of(properties.get(BOUNDS, f"{ranges.PREFIX}[]"), kind)
+    range_buckets.bounds_of(properties.get(BOUNDS, f"{range_buckets.PREFIX}[]"), kind)
 
 
 def hash_of(definition: IndexDefinition) -> str:
     """The function that tells the bucket of an entry from its indexed columns."""
     if definition.properties.get(LAYOUT) != "ranges":
         return definition.hash_function
-    return definition.properties.get(BOUNDS, f"{ranges.PREFIX}[]")
+    return definition.properties.get(BOUNDS, f"{range_buckets.PREFIX}[]")
 
 
 def _whole(properties: Mapping[str, str], name: str) -> int:

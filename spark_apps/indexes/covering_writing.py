@@ -35,7 +35,7 @@ from spark_apps.indexes.lineage import (
     indexable,
     stage_id,
 )
-from spark_apps.layout import ranges
+from spark_apps.layout import range_buckets
 from spark_apps.layout.types import parse_type
 from spark_apps.mergetree.compact import CompactMode
 from spark_apps.mergetree.schema import column, struct_type
@@ -115,7 +115,7 @@ def _laid(context: IndexContext, files: Sequence[DataFile]) -> IndexContext:
         some = rows_of(context.snapshot, files, [name]).select(column(name)).sample(min(1.0, part), seed=1)
         values = [row[0] for row in some.collect()]
     kind = parse_type(struct_type(context.table.fields)[name].dataType.simpleString())
-    bounds = ranges.between(values, kind, definition.shards)
+    bounds = range_buckets.between(values, kind, definition.shards)
     found = replace(definition, properties={**definition.properties, BOUNDS: bounds})
     return IndexContext(context.snapshot, found, context.directory)
 

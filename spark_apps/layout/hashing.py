@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from spark_apps.layout import ranges, sql_hash
+from spark_apps.layout import range_buckets, sql_hash
 from spark_apps.layout.hash_functions import FUNCTIONS, HashFunction
 from spark_apps.layout.types import ColumnType, column_types, days, micros, normalize, unscaled
 from spark_apps.storage.errors import InvalidInput, InvalidRule, InvalidSchema
@@ -99,8 +99,8 @@ def _driver_function(name: str) -> BucketFunction | None:
         return _FUNCTIONS[name]
     if name.startswith(sql_hash.PREFIX):
         return None
-    if name.startswith(ranges.PREFIX):
-        return partial(ranges.bucket, name)
+    if name.startswith(range_buckets.PREFIX):
+        return partial(range_buckets.bucket, name)
     function = FUNCTIONS.find(name)
     return _checked(name, function) if function.on_driver else None
 

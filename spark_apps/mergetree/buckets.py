@@ -16,7 +16,7 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from spark_apps.layout import ranges, sql_hash
+from spark_apps.layout import range_buckets, sql_hash
 from spark_apps.layout.hash_functions import FUNCTIONS
 from spark_apps.layout.hashing import DEFAULT_HASH, bucket_id, check_bucket_count, check_hash_types, on_driver
 from spark_apps.layout.partitions import canonical_string
@@ -57,7 +57,7 @@ def bucket_column(
         return _EXPRESSIONS[hash_function](fields, types, number).cast("int")
     if hash_function.startswith(sql_hash.PREFIX):
         return _sql(hash_fields, types, hash_function, number).cast("int")
-    if hash_function.startswith(ranges.PREFIX):
+    if hash_function.startswith(range_buckets.PREFIX):
         return _by_ranges(fields, types, hash_function, number).cast("int")
     found = F.coalesce(FUNCTIONS.find(hash_function).column(fields, list(types or []), number).cast("int"), F.lit(0))
     stray = F.raise_error(F.lit(f"the hash function {hash_function} gave no bucket below the count")).cast("int")
@@ -80,7 +80,7 @@ def _by_ranges(fields: Sequence[Column], types: Sequence[str] | None, function: 
     if types is None:
         raise InvalidInput("Ranges need the types of their fields.", hint="Give types=[…].")
     kind = parse_type(types[0])
-    bounds = [_bound(bound, kind) for bound in ranges.bounds_of(function, types[0])]
+    bounds = [_bound(bound, kind) for bound in range_buckets.bounds_of(function, types[0])]
 
     def search(low: int, high: int) -> Column:
         if low == high:

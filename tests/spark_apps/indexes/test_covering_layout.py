@@ -10,7 +10,7 @@ import pytest
 
 from spark_apps import IncludedColumns, IndexedTable
 from spark_apps.indexes.covering_definition import hash_of
-from spark_apps.layout import ranges
+from spark_apps.layout import range_buckets
 from spark_apps.storage.errors import InvalidInput
 from tests.spark_apps.frames import frame
 from tests.spark_apps.indexes.support import index_files
@@ -36,7 +36,7 @@ def _made(spark: Any, path: Path, ids: range = range(2000), column: str = "n", *
 
 
 def _bounds(table: IndexedTable) -> tuple[Any, ...]:
-    return ranges.bounds_of(hash_of(table.indexes["cov"].definition), "int")
+    return range_buckets.bounds_of(hash_of(table.indexes["cov"].definition), "int")
 
 
 def _check(table: IndexedTable, where: str, among: list[tuple[Any, ...]], most: int) -> None:

@@ -11,7 +11,7 @@ from decimal import Decimal
 import pytest
 from pyspark.sql import functions as F
 
-from spark_apps.layout import hash_functions, ranges
+from spark_apps.layout import hash_functions, range_buckets
 from spark_apps.layout.hash_functions import HashFunction
 from spark_apps.layout.hashing import bucket_id
 from spark_apps.layout.types import parse_type
@@ -119,7 +119,7 @@ def row(rng: random.Random) -> list[object]:
 def ranges_of(name: str, rows: list[list[object]]) -> str:
     """Ranges of some of the values, of which there is one a row, so that many rows are a bound themselves."""
     place = 2 + list(TYPES).index(name)
-    return ranges.between([values[place] for values in rows[::3]], parse_type(TYPES[name]), RANGED)
+    return range_buckets.between([values[place] for values in rows[::3]], parse_type(TYPES[name]), RANGED)
 
 
 @pytest.fixture(scope="module")
@@ -134,7 +134,7 @@ def keys(spark):
         columns += [bucket_column([name], COUNT, types=[kind]).alias(f"xx_{name}")]
     for name in JAVA:
         columns += [bucket_column([name], COUNT, "java", [TYPES[name]]).alias(f"java_{name}")]
-    functions = {name: ranges_of(name, rows) for name in TYPES if ranges.can_bound(parse_type(TYPES[name]))}
+    functions = {name: ranges_of(name, rows) for name in TYPES if range_buckets.can_bound(parse_type(TYPES[name]))}
     columns += [bucket_column([n], RANGED, f, [TYPES[n]]).alias(f"ranged_{n}") for n, f in functions.items()]
     columns += [
         bucket_column(list(TYPES), F.col("n"), types=list(TYPES.values())).alias("xx_all"),
@@ -197,7 +197,7 @@ def test_given_another_session_time_zone_then_java_buckets_of_timestamps_stay(sp
 
 def test_given_another_session_time_zone_then_ranges_of_timestamps_stay(spark):
     moments = [dt.datetime(2024, 3, 10, hour, 30, tzinfo=dt.UTC) for hour in range(24)]
-    function = ranges.between(moments, parse_type("timestamp"), 4)
+    function = range_buckets.between(moments, parse_type("timestamp"), 4)
     before = spark.conf.get("spark.sql.session.timeZone")
     spark.conf.set("spark.sql.session.timeZone", "America/New_York")
     try:

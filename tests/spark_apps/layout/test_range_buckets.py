@@ -6,7 +6,7 @@ import datetime as dt
 
 import pytest
 
-from spark_apps.layout import ranges
+from spark_apps.layout import range_buckets
 from spark_apps.layout.hashing import bucket_id, check_hash
 from spark_apps.layout.types import parse_type
 from spark_apps.storage.errors import InvalidInput, InvalidRule
@@ -16,15 +16,15 @@ LONG = parse_type("bigint")
 
 def test_given_values_at_random_then_each_range_holds_like_numbers_of_them() -> None:
     values = [(7919 * n) % 10_007 for n in range(10_007)]
-    function = ranges.between(values, LONG, 16)
+    function = range_buckets.between(values, LONG, 16)
     placed = [bucket_id([value], 16, function, ["bigint"]) for value in values]
     assert {placed.count(number) for number in range(16)} <= {625, 626}
     assert [bucket for _, bucket in sorted(zip(values, placed, strict=True))] == sorted(placed)
 
 
 def test_given_values_that_repeat_then_no_range_is_empty_by_definition_and_nulls_do_not_count() -> None:
-    assert ranges.between([5] * 90 + [None] * 90 + [9] * 10, LONG, 4) == 'ranges:["5"]'
-    assert ranges.between([None, None], LONG, 4) == ranges.between([], LONG, 4) == "ranges:[]"
+    assert range_buckets.between([5] * 90 + [None] * 90 + [9] * 10, LONG, 4) == 'ranges:["5"]'
+    assert range_buckets.between([None, None], LONG, 4) == range_buckets.between([], LONG, 4) == "ranges:[]"
     assert bucket_id([17], 4, "ranges:[]", ["bigint"]) == 0
 
 
@@ -37,26 +37,26 @@ def test_given_a_bound_then_it_begins_the_next_range_and_null_is_in_the_first() 
 
 def test_given_long_texts_then_bounds_are_short() -> None:
     texts = [f"{number:05}" + "x" * 10_000 for number in range(100)]
-    assert len(ranges.between(texts, parse_type("string"), 4)) < 300
+    assert len(range_buckets.between(texts, parse_type("string"), 4)) < 300
 
 
 def test_given_very_many_buckets_then_ranges_stay_few_enough_to_be_compared_with() -> None:
-    function = ranges.between(range(50_000), LONG, 100_000)
-    assert len(ranges.bounds_of(function, "bigint")) == 999
+    function = range_buckets.between(range(50_000), LONG, 100_000)
+    assert len(range_buckets.bounds_of(function, "bigint")) == 999
     with pytest.raises(InvalidRule):
-        ranges.bounds_of(f"ranges:{list(map(str, range(1000)))}".replace("'", '"'), "bigint")
+        range_buckets.bounds_of(f"ranges:{list(map(str, range(1000)))}".replace("'", '"'), "bigint")
 
 
 def test_given_moments_then_bounds_are_in_utc() -> None:
     berlin = dt.timezone(dt.timedelta(hours=1))
     moments = [dt.datetime(2024, 1, 1, hour, tzinfo=berlin) for hour in range(2)]
-    assert ranges.between(moments, parse_type("timestamp"), 2) == 'ranges:["2024-01-01 00:00:00"]'
+    assert range_buckets.between(moments, parse_type("timestamp"), 2) == 'ranges:["2024-01-01 00:00:00"]'
 
 
 @pytest.mark.parametrize("text", ["", "3", '["b"', '["b", "a"]', '["a", "a"]', "[1, null]", '{"a": 1}x'])
 def test_given_no_list_of_rising_values_then_it_is_refused(text: str) -> None:
     with pytest.raises(InvalidInput):
-        ranges.bounds_of(f"ranges:{text}", "string")
+        range_buckets.bounds_of(f"ranges:{text}", "string")
     with pytest.raises(InvalidInput):
         bucket_id(["a"], 3, f"ranges:{text}", ["string"])
 
