@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from spark_apps import IndexedTable
 from spark_apps.actions import finding, moves
 from spark_apps.mergetree import write
+from tests.spark_apps.frames import frame
 from tests.spark_apps.small_tables import found_by_spark
 
 pytestmark = pytest.mark.spark
@@ -34,7 +35,7 @@ def asked(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> st
 @pytest.fixture(params=[None, "eager", "lazy"])
 def table(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> IndexedTable:
     made = IndexedTable.create(spark, tmp_path / "t", DDL, ["id"], partition_by=["part"], buckets=2)
-    made.upsert(spark.createDataFrame([(n, f"p{n % 3}", f"c{n % 4}") for n in range(30)], DDL))
+    made.upsert(frame(spark, [(n, f"p{n % 3}", f"c{n % 4}") for n in range(30)], DDL))
     made.create_index("key", kind="record")
     if request.param is not None:
         made.create_index("city", kind="secondary", columns=["city"], properties={"tombstones": request.param})
@@ -72,7 +73,7 @@ def test_given_rows_that_stay_move_come_and_go_then_rows_and_indexes_are_right(
     second = [(1, "p1", "back", False), (3, "p0", "again", False), (99, "p9", "c1", False), (5, "p2", "c2", False)]
 
     for batch in (first, second):
-        table.upsert(spark.createDataFrame(batch, f"{DDL}, gone boolean"), deleted="gone")
+        table.upsert(frame(spark, batch, f"{DDL}, gone boolean"), deleted="gone")
         for key, part, city, gone in batch:
             expected.pop(key, None)
             if not gone:
@@ -90,7 +91,7 @@ def test_given_keys_that_all_stay_then_the_record_index_gets_no_file(
 ) -> None:
     before = files(table, "key")
 
-    receipt = table.upsert(spark.createDataFrame([(n, f"p{n % 3}", "same") for n in range(12)], DDL))
+    receipt = table.upsert(frame(spark, [(n, f"p{n % 3}", "same") for n in range(12)], DDL))
 
     assert files(table, "key") == before
     assert (receipt.metrics["index.key.entries"], receipt.metrics["index.key.tombstones"]) == (0, 0)
@@ -104,7 +105,7 @@ def test_given_no_index_that_needs_the_old_rows_then_none_is_read(
     kinds = {info.definition.properties.get("tombstones") for info in table.indexes.values()}
     for path in Path(table.uri.removeprefix("file://"), "data").rglob("*.parquet"):
         path.write_bytes(b"no rows can be read from here")
-    batch = spark.createDataFrame([(0, "p0", "a"), (1, "p2", "b"), (99, "p0", "c")], DDL)
+    batch = frame(spark, [(0, "p0", "a"), (1, "p2", "b"), (99, "p0", "c")], DDL)
 
     if "eager" in kinds:
         with pytest.raises(Exception, match="is damaged"):
@@ -125,7 +126,7 @@ def test_given_partitions_of_odd_names_and_a_key_of_two_columns_then_rows_move_a
             (date(1500, 1, 1 + n % 9), str(n).encode(), parts[(n + shift) % 5], n % 3 or None, city)
             for n in range(count)
         ]
-        table.upsert(spark.createDataFrame(rows, ddl))
+        table.upsert(frame(spark, rows, ddl))
         return {row[:2]: row[2:] for row in rows}
 
     expected = batch(40, 0, "old")

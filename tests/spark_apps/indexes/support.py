@@ -13,6 +13,7 @@ from spark_apps import IndexedTable
 from spark_apps.layout.partitions import partition_path
 from spark_apps.mergetree.read import scan
 from spark_apps.timeline.files import DataFile
+from tests.spark_apps import frames
 
 DDL = "id bigint, p string, city string, n int"
 Row = tuple[int, str | None, str | None, int | None]
@@ -46,7 +47,7 @@ def draw(rng: random.Random, ids: range, count: int) -> list[Row]:
 
 
 def frame(spark: Any, rows: list[Any], ddl: str = DDL) -> Any:
-    return spark.createDataFrame(rows, ddl)
+    return frames.frame(spark, rows, ddl)
 
 
 def read(table: IndexedTable, where: str | None = None) -> list[Row]:

@@ -75,10 +75,14 @@ def test_given_writes_since_then_entries_keep_to_the_bounds_until_all_are_writte
     assert _bounds(table) == before and table.verify("cov").ok
     wanted = [row for row in expected.values() if row[1] and row[1] >= 8000]
     _check(table, "n >= 8000", wanted, 1)
+    version = table.version
     table.refresh_index("cov", mode="full")
     assert max(_bounds(table)) > 5000 and table.verify("cov").ok
     _check(table, "n >= 8000", wanted, 3)
     _check(table, "n BETWEEN 150 AND 160", [r for r in expected.values() if r[1] and 150 <= r[1] <= 160], 2)
+    table.restore(version)
+    assert _bounds(table) == before and table.verify("cov").ok, "its files came back, and so did their bounds"
+    _check(table, "n >= 8000", wanted, 1)
 
 
 @pytest.mark.parametrize("deferred", [False, True])

@@ -10,6 +10,7 @@ import pytest
 from spark_apps import IndexedTable
 from spark_apps.storage.errors import InvalidPredicate, UnknownColumn
 from spark_apps.timeline.model import DATA_TREE
+from tests.spark_apps.frames import frame
 from tests.spark_apps.indexes.support import scanned
 
 pytestmark = pytest.mark.spark
@@ -92,11 +93,11 @@ def test_given_an_index_that_is_no_use_then_explain_says_why(table: IndexedTable
 def test_given_deltas_then_a_file_group_is_read_whole_and_the_newest_row_counts(spark: Any, tmp_path: Path) -> None:
     table = IndexedTable.create(spark, tmp_path / "t", "id int, city string", ["id"], buckets=4)
     ddl = "id int, city string"
-    table.upsert(spark.createDataFrame([(i, "sfo") for i in range(40)], ddl))
+    table.upsert(frame(spark, [(i, "sfo") for i in range(40)], ddl))
     table.create_index("city", "secondary", ["city"], properties={"tombstones": "lazy"})
-    table.upsert(spark.createDataFrame([(1, "aus"), (2, "aus")], ddl))
-    table.upsert(spark.createDataFrame([(2, "lax")], ddl))
-    table.delete(spark.createDataFrame([(1,)], "id int"))
+    table.upsert(frame(spark, [(1, "aus"), (2, "aus")], ddl))
+    table.upsert(frame(spark, [(2, "lax")], ddl))
+    table.delete(frame(spark, [(1,)], "id int"))
 
     assert [tuple(row) for row in table.read("city = 'aus'").collect()] == []
     assert [tuple(row) for row in table.read("city = 'lax'").collect()] == [(2, "lax")]
