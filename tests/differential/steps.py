@@ -215,10 +215,9 @@ class Steps:
             )
             refusals = (errors.InvalidInput,)  # types that cannot be laid by ranges
             more["properties"] = {"buckets": self.rng.choice([1, 2]), "hybrid_deleted_ratio": "1",
-                                  "lineage": self.rng.choice(["true", "true", "false"]),
+                                  **self.rng.choice([{"lineage": "true"}, {"layout": "ranges"}, {"lineage": "false"}]),
                                   "hybrid_appended_ratio": "1",
-                                  "optimize_schema": self.rng.choice(["merge", "same"]),
-                                  "layout": self.rng.choice(["hash", "ranges"])}  # fmt: skip
+                                  "optimize_schema": self.rng.choice(["merge", "same"])}  # fmt: skip
         return Step(f"create {kind} {name} {columns}",
                     lambda t, x: t.create_index(name, kind, columns, deferred=deferred, txn_id=x, **more),
                     refusals=refusals)  # fmt: skip

@@ -86,4 +86,6 @@ def _described(info: Any) -> str:
         words.append("composite")
     if info.properties.get("lineage") == "false":
         words.append("without lineage")
+    if info.properties.get("layout") == "ranges":
+        words.append("by ranges")
     return " ".join(words)
