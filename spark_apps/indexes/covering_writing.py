@@ -12,6 +12,7 @@ from collections.abc import Set as AbstractSet
 from typing import Any
 
 from msgspec.structs import replace
+from pyspark.sql import functions as F
 
 from spark_apps.indexes.columns import among
 from spark_apps.indexes.covering_definition import BOUNDS, DEFAULTS, LAYOUT, has_lineage, held, schema_of, with_schema
@@ -39,6 +40,7 @@ from spark_apps.layout import range_buckets
 from spark_apps.layout.types import parse_type
 from spark_apps.mergetree.compact import CompactMode
 from spark_apps.mergetree.schema import column, struct_type
+from spark_apps.mergetree.write import refused_nulls
 from spark_apps.storage.errors import InvalidInput, VerificationFailed
 from spark_apps.timeline.files import DataFile
 from spark_apps.timeline.model import (
@@ -110,11 +112,15 @@ def _laid(context: IndexContext, files: Sequence[DataFile]) -> IndexContext:
     if definition.properties.get(LAYOUT) != "ranges":
         return context
     name, values = definition.columns[0], list[Any]()
+    kind = parse_type(struct_type(context.table.fields)[name].dataType.simpleString())
     if files:
         part = _SAMPLED / max(sum(map(rows_about, files)), 1)
         some = rows_of(context.snapshot, files, [name]).select(column(name)).sample(min(1.0, part), seed=1)
-        values = [row[0] for row in some.collect()]
-    kind = parse_type(struct_type(context.table.fields)[name].dataType.simpleString())
+        if kind.kind in ("date", "timestamp", "timestamp_ntz"):
+            # Python knows the years from 1 to 9999 only, in any time zone one less.
+            some = some.where(F.year(column(name)).between(2, 9998))
+        with refused_nulls():
+            values = [row[0] for row in some.collect()]
     bounds = range_buckets.between(values, kind, definition.shards)
     found = replace(definition, properties={**definition.properties, BOUNDS: bounds})
     return IndexContext(context.snapshot, found, context.directory)

@@ -46,7 +46,7 @@ def range_of(statistics: Any, kind: ColumnType) -> Range | None:
         return None
     try:
         low, high = value_of(statistics.min, kind), value_of(statistics.max, kind)
-    except InvalidSchema:
+    except (InvalidSchema, OverflowError, ValueError):  # the years that Python does not know
         return None
     return Range(low, high, nulls=not counted or statistics.null_count > 0)
 

@@ -40,10 +40,11 @@ def bounds_of(function: str, kind: str) -> tuple[Any, ...]:
 @lru_cache(maxsize=256)
 def _bounds(function: str, column: ColumnType) -> tuple[Any, ...]:
     try:
-        texts = json.loads(function.removeprefix(PREFIX))
-        found = tuple(value_of(text, column) for text in texts)
+        if not function.startswith(PREFIX):
+            raise ValueError(function)
+        found = tuple(value_of(text, column) for text in json.loads(function.removeprefix(PREFIX)))
         fits = len(found) < _MOST and None not in found and all(one < other for one, other in pairwise(found))
-    except (ValueError, TypeError, AttributeError) as error:
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise _unreadable(function, column) from error
     if not fits:
         raise _unreadable(function, column)

@@ -231,4 +231,7 @@ def _at_least(version: str, wanted: tuple[int, int]) -> bool:
 def _is_recent(statistics: Any) -> bool:
     if statistics.has_null_count and statistics.num_values == 0:
         return True
-    return bool(statistics.has_min_max) and statistics.min.year >= _RECENT
+    try:
+        return bool(statistics.has_min_max) and statistics.min.year >= _RECENT
+    except (OverflowError, ValueError):  # a year that Python does not know, before 1 or after 9999
+        return False

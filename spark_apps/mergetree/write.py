@@ -109,12 +109,6 @@ def stage_rows(
             replaced.withColumn(DELETED, F.lit(True)).select(*map(column, given))
         )
     found = placed(rows.select(*map(column, given)), tree, targets, unknown)
-    options = {
-        **_PARQUET_OPTIONS,
-        **{f"parquet.enable.dictionary#{name}": "false" for name in map(tree.stored, _without_dictionary(tree))},
-    }
-    if tree.row_group_bytes is not None:
-        options["parquet.block.size"] = str(tree.row_group_bytes)
     slots = None if one_a_key or replaced is not None else _slots(targets, expected, parts or {})
     if slots is None:
         found = found.withColumns({PART: _opaque(PART), GROUP: _opaque(GROUP, text=tree.by_id)})
@@ -132,10 +126,19 @@ def stage_rows(
     folders = [PART, GROUP] if slots is None else []
     stored = (counted.frame if slots is None else _checked(counted.frame)).select(*shown, *folders)
     with refused_nulls():
-        stored.write.options(**options).partitionBy(*folders).parquet(store.spark_path(directory), mode="overwrite")
+        stored.write.options(**_options(tree)).partitionBy(*folders).parquet(
+            store.spark_path(directory), mode="overwrite"
+        )
     staged = list_staged(store, tree, directory, targets, kind, places, slots)
     counted.check(sum(action.rows for action in staged), directory)
     return staged
+
+
+def _options(tree: Tree) -> dict[str, str]:
+    """How Parquet writes files of a tree."""
+    plain = {f"parquet.enable.dictionary#{name}": "false" for name in map(tree.stored, _without_dictionary(tree))}
+    size = {} if tree.row_group_bytes is None else {"parquet.block.size": str(tree.row_group_bytes)}
+    return {**_PARQUET_OPTIONS, **plain, **size}
 
 
 def _slots(targets: Sequence[Target], expected: int, parts: Mapping[GroupKey, int]) -> list[tuple[int, str]] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from spark_apps import IncludedColumns, IndexedTable
 from spark_apps.indexes.covering_definition import hash_of
 from spark_apps.layout import range_buckets
-from spark_apps.storage.errors import InvalidInput
+from spark_apps.storage.errors import InvalidInput, StorageError
 from tests.spark_apps.frames import frame
 from tests.spark_apps.indexes.support import index_files
 
@@ -129,6 +130,33 @@ def test_given_another_session_time_zone_then_moments_are_found_all_the_same(spa
             assert [row[0] for row in table.read(f"at = TIMESTAMP '{at}'", ["id"]).collect()] == [hour]
     finally:
         spark.conf.set("spark.sql.session.timeZone", zone)
+
+
+@pytest.mark.parametrize("layout", ["hash", "ranges"])
+@pytest.mark.parametrize("kind", ["date", "timestamp", "timestamp_ntz"])
+def test_given_years_that_python_does_not_know_then_they_are_laid_and_found_as_others(
+    spark: Any, tmp_path: Path, kind: str, layout: str
+) -> None:
+    table = IndexedTable.create(spark, tmp_path / "t", f"id bigint, day {kind}, note string", ["id"], buckets=1)
+    far = "WHEN 0 THEN '+10000-01-01' WHEN 1 THEN '0001-01-01' WHEN 2 THEN '-0007-01-01'"
+    days = f"CAST(CASE id {far} ELSE string(date_add(DATE'2024-01-01', int(id))) END AS {kind})"
+    table.upsert(spark.sql(f"SELECT id, {days} AS day, repeat(md5(string(id)), 90) AS note FROM range(100)"))
+    table.create_index("cov", "covering", ["day"], properties={"layout": layout, "buckets": "4"})
+    assert table.verify("cov").ok
+    for where, wanted in (("> '2024-04-08'", {0, 99}), ("< '2024-01-01'", {1, 2}), ("= '2024-02-20'", {50})):
+        asked = f"day {where[0]} {kind.upper()}{where[2:]}"
+        assert table.explain(asked, ["id"]).index_used == "cov"
+        assert {row[0] for row in table.read(asked, ["id"]).collect()} == wanted, asked
+
+
+def test_given_a_damaged_file_then_the_error_names_it_and_nothing_is_changed(spark: Any, tmp_path: Path) -> None:
+    spark.range(1000).repartition(3).write.parquet(str(tmp_path / "rows"))
+    table = IndexedTable.register(spark, tmp_path / "rows", format="parquet")
+    [file, *_] = sorted((tmp_path / "rows").glob("*.parquet"))
+    os.truncate(file, 40)
+    with pytest.raises(StorageError, match=f"(?s){file.name}.*Nothing was changed"):
+        table.create_index("cov", "covering", ["id"], properties=LAID)
+    assert not table.indexes
 
 
 def test_given_what_ranges_cannot_be_of_or_what_is_fixed_then_it_is_refused(spark: Any, tmp_path: Path) -> None:

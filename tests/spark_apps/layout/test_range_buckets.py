@@ -61,6 +61,12 @@ def test_given_no_list_of_rising_values_then_it_is_refused(text: str) -> None:
         bucket_id(["a"], 3, f"ranges:{text}", ["string"])
 
 
+def test_given_a_list_without_its_prefix_or_deep_as_a_well_then_it_is_refused() -> None:
+    for function in ('["a"]', "ranges:" + "[" * 100_000):
+        with pytest.raises(InvalidInput):
+            range_buckets.bounds_of(function, "string")
+
+
 def test_given_ranges_then_a_table_does_not_take_them_as_its_hash() -> None:
     with pytest.raises(InvalidRule):
         check_hash({"id": "bigint"}, 'ranges:["1"]')
