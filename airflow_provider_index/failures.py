@@ -7,7 +7,7 @@ from typing import Any
 from airflow_provider_index.compat import AirflowFailException
 from spark_apps.storage.errors import (
     AlreadyExists,
-    AttemptAborted,
+    AttemptReplaced,
     CommitUndone,
     EnvironmentMismatch,
     FencedOff,
@@ -16,6 +16,7 @@ from spark_apps.storage.errors import (
     LogDamaged,
     NotFound,
     SparkMissing,
+    TransactionEnded,
     VerificationFailed,
     WindowNotOpen,
 )
@@ -25,7 +26,8 @@ FINAL = (
     NotFound,
     AlreadyExists,
     FencedOff,
-    AttemptAborted,
+    AttemptReplaced,
+    TransactionEnded,
     WindowNotOpen,
     CommitUndone,
     LogDamaged,

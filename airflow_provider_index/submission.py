@@ -15,9 +15,9 @@ import msgspec
 from airflow_provider_index.runners.choosing import make_runner
 from airflow_provider_index.runners.settings import SparkSettings
 from spark_apps.storage.documents import prepare
-from spark_apps.storage.errors import LakeIndexError
+from spark_apps.storage.errors import LakeIndexError, LogDamaged
 from spark_apps.storage.store import ObjectInfo, Store
-from spark_apps.timeline.jobs import LEASE_SECONDS, JobFolder, end_job
+from spark_apps.timeline.jobs import LEASE_SECONDS, Beat, JobFolder, end_job
 from spark_apps.timeline.limits import SILENT_JOB_SECONDS
 
 SAY_SECONDS = 10.0
@@ -56,17 +56,25 @@ class Submission(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def cancel(
-    submission: Submission, options: Mapping[str, Any], settings: SparkSettings | None, log: Any, reason: str
+    submission: Submission, options: Mapping[str, Any] | None, settings: SparkSettings | None, log: Any, reason: str
 ) -> None:
     """Ends a job: by a mark and by commits that end its attempts, so that nothing of it can be published, and as far as
     its runner reaches from here, its processes. Other jobs of the same transaction are left alone.
 
-    :param options: of the store.
+    :param options: of the store; without them only its processes are ended.
     :param settings: of the Spark connection; without them only the app itself sees to its end.
+    :raises LakeIndexError: if the mark or a commit could not be written; its processes were ended all the same.
     """
-    folder = submission.folder(options)
-    for held in end_job(folder, lambda uri: Store(uri, options), reason):
-        log.info("Aborted attempt %s of transaction %s: %s.", held.attempt, held.txn_id, reason)
+    try:
+        if options is not None:
+            reached = options
+            for held in end_job(submission.folder(reached), lambda uri: Store(uri, reached), reason):
+                log.info("Aborted attempt %s of transaction %s: %s.", held.attempt, held.txn_id, reason)
+    finally:
+        _end_processes(submission, settings, log)
+
+
+def _end_processes(submission: Submission, settings: SparkSettings | None, log: Any) -> None:
     if not submission.handle or settings is None:
         return
     try:
@@ -123,7 +131,7 @@ class JobWatch:
         said, at = self._said
         if self._beat is None or self._heard <= at or now - at < SAY_SECONDS:
             return None
-        beat = folder.beat()
+        beat = _readable_beat(folder)
         line = said if beat is None else beat.line()
         self._said = (line, now)
         if beat is not None and beat.ui != self.ui:
@@ -139,6 +147,14 @@ class JobWatch:
             self._beat = seen
             self._heard = self._monotonic()
             self._patience = self._submission.silent_seconds
+
+
+def _readable_beat(folder: JobFolder) -> Beat | None:
+    """The app's sign of life, for people; one that cannot be read is as good as none."""
+    try:
+        return folder.beat()
+    except (LogDamaged, msgspec.MsgspecError):
+        return None
 
 
 prepare(Submission)

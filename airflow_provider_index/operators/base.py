@@ -171,6 +171,8 @@ class SparkTableOperator(InTransaction, DetachedJobs, TableOperator):
         }
 
     def work(self, context: Mapping[str, Any]) -> Any:
+        from spark_apps.timeline.publish import REPLACED
+
         if not self.commits():
             self.end_earlier_jobs(context, None)
             return self.conclude(None, self._run(context, None))
@@ -180,7 +182,7 @@ class SparkTableOperator(InTransaction, DetachedJobs, TableOperator):
             self.log.info("Transaction %s has committed already; nothing is written again.", txn_id)
             return done
         self.end_earlier_jobs(context, txn_id)
-        self._abort_attempts("replaced by a retry")
+        self._abort_attempts(REPLACED)
         self._check_windows(txn_id)
         return self.conclude(txn_id, self._run(context, txn_id))
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider_index.compat import AirflowTaskTimeout
 from airflow_provider_index.failures import as_airflow_error, error_told
-from airflow_provider_index.identity import make_id, recall, remember
+from airflow_provider_index.identity import make_id, recall, remember, transaction_id
 from spark_apps.storage.errors import InvalidInput, JobFailed, LakeIndexError, StorageUnavailable
 from spark_apps.timeline.limits import SILENT_JOB_SECONDS
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from spark_apps.timeline.jobs import JobFolder
 
 _MEMORY = "job"
+TRIGGER_FAILED = "__fail__"
+"""Airflow's name of the way that a task takes whose trigger failed."""
 _POLL_SECONDS = 5.0
 
 
@@ -49,6 +51,9 @@ class DetachedJobs:
         defer: Callable[..., Any]
         execution_timeout: timedelta | None
 
+        def already_done(self, txn_id: str) -> Any: ...
+        def commits(self) -> bool: ...
+        def inputs(self) -> dict[str, Any]: ...
         def conclude(self, txn_id: str | None, outcome: Outcome | None) -> Any: ...
         def jobs_store(self) -> Store | None: ...
         def has_log(self) -> bool: ...
@@ -122,10 +127,28 @@ class DetachedJobs:
             self.report_error(error)
             raise as_airflow_error(error) from error
 
+    def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Mapping[str, Any]) -> Any:
+        """Airflow's way back from a deferral. Of a trigger that failed it tells neither the trigger nor
+        :meth:`execute_complete`: the job is ended here, and a commit that it has made counts."""
+        if next_method == TRIGGER_FAILED:
+            self.log.error("The trigger of this task failed: %s", (next_kwargs or {}).get("error"))
+            try:
+                txn_id = transaction_id(context, self.inputs) if self.commits() else None
+                self.end_earlier_jobs(context, txn_id)
+                if txn_id is not None and (done := self.already_done(txn_id)) is not None:
+                    return self.report(context, done)
+            except LakeIndexError as error:
+                self.log.error("%s", error)
+        return super().resume_execution(next_method, next_kwargs, context)  # type: ignore[misc]
+
     def _end_of(self, submission: Submission, status: str, txn_id: str | None, error: Any = None) -> Outcome | None:
         """How the app ended. One that has not, is ended here."""
-        folder = submission.folder(self.hook.storage_options)
-        outcome = folder.outcome()
+        try:
+            folder = submission.folder(self.hook.storage_options)
+            outcome = folder.outcome()
+        except LakeIndexError:
+            self.cancel_job(submission, "how it ended cannot be read")
+            raise
         if outcome is not None:
             if outcome.error is not None:
                 self._log_last_lines(submission)
@@ -183,17 +206,23 @@ class DetachedJobs:
         """Ends a job with its processes and, by commits, its attempts."""
         from airflow_provider_index.submission import cancel
 
-        try:
-            settings = self.hook.spark_settings(submission.spark_conn_id)
-        except InvalidInput as error:
-            self.log.warning("%s", error)
-            settings = None
-        cancel(submission, self.hook.storage_options, settings, self.log, reason)
+        def read(what: Callable[[], Any]) -> Any:
+            try:
+                return what()
+            except InvalidInput as error:
+                # What is in reach without it is ended; the app ends itself when nobody waits for it any longer.
+                self.log.warning("%s", error)
+                return None
+
+        options = read(lambda: self.hook.storage_options)
+        settings = read(lambda: self.hook.spark_settings(submission.spark_conn_id))
+        cancel(submission, options, settings, self.log, reason)
 
     def end_earlier_jobs(self, context: Mapping[str, Any], txn_id: str | None) -> None:
         """Ends what earlier tries of this task left at work, also those of other inputs, and sweeps what is old."""
         from airflow_provider_index.submission import Submission
         from spark_apps.timeline.jobs import list_jobs, sweep, unfinished
+        from spark_apps.timeline.publish import REPLACED
 
         kept = recall(context, _MEMORY)
         ended = set()
@@ -202,7 +231,7 @@ class DetachedJobs:
             folder = submission.folder(self.hook.storage_options)
             if submission.table_conn_id == self.table_conn_id and folder.wanted_until() and folder.outcome() is None:
                 self.log.info("Ending job %s of an earlier try.", submission.job_id)
-                self.cancel_job(submission, "replaced by a later try")
+                self.cancel_job(submission, REPLACED)
                 ended.add(submission.job_id)
         store = self.jobs_store() if self.deferrable or self.has_log() else None
         if store is None:
@@ -211,7 +240,7 @@ class DetachedJobs:
         for job_id in unfinished(listed, intent_of(context, txn_id)):
             if job_id not in ended and "cancelled.json" not in listed[job_id]:
                 self.log.info("Ending job %s of an earlier try.", job_id)
-                self.cancel_job(Submission(job_id, store.uri, self.table_conn_id), "replaced by a later try")
+                self.cancel_job(Submission(job_id, store.uri, self.table_conn_id), REPLACED)
         sweep(store, listed)
 
     def _remember(self, context: Mapping[str, Any], submission: Submission) -> None:

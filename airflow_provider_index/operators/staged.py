@@ -10,7 +10,14 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from spark_apps.storage.errors import AlreadyCommitted, AttemptAborted, InvalidInput, JobFailed, StageMismatch
+from spark_apps.storage.errors import (
+    AlreadyCommitted,
+    AttemptAborted,
+    InvalidInput,
+    JobFailed,
+    StageMismatch,
+    TransactionEnded,
+)
 
 if TYPE_CHECKING:
     from spark_apps.job import Outcome
@@ -99,7 +106,7 @@ class InTransaction:
     def staged_already(self, key: str) -> Any:
         """What goes to XCom if the stage is staged, of these inputs and of the stages as they are now; else ``None``.
 
-        :raises AttemptAborted: if the transaction was rolled back.
+        :raises TransactionEnded: if the transaction was rolled back.
         """
         self.check_may_be_stage()
         timeline = self._timeline()
@@ -152,11 +159,11 @@ def transaction_of(given: Any) -> tuple[str, int]:
 def resumed(timeline: Timeline, txn_id: str, attempt: int) -> Transaction:
     """The transaction's attempt, for a task of it.
 
-    :raises AlreadyCommitted: :raises AttemptAborted: saying how to go on.
+    :raises AlreadyCommitted: :raises TransactionEnded: saying how to go on.
     """
     from spark_apps.timeline.transactions import resume
 
     try:
         return resume(timeline, txn_id, attempt)
     except AttemptAborted as error:
-        raise AttemptAborted(error.message, hint=BEGIN_AGAIN) from error
+        raise TransactionEnded(error.message, hint=BEGIN_AGAIN) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,7 @@ from spark_apps.timeline.limits import WINDOW_SECONDS
 
 if TYPE_CHECKING:
     from spark_apps.timeline.log import Timeline
+    from spark_apps.timeline.state import Window
 
 _OPENED = "window"
 
@@ -41,8 +43,9 @@ class OpenStopWriteWindowOperator(TableOperator):
         commit. ``None`` leaves that to a :class:`~airflow_provider_index.sensors.WritersDrainedSensor`.
 
     Returns ``{"epoch", "holder", "deadline", "last_moment", "partitions"}``; times are seconds since 1970.
-    A retry gets the window that its first try opened. After a clear the window is opened anew, and the earlier one, if
-    nobody has closed it, is closed: the work in it was ended by the clear, and cannot commit any more.
+    A retry gets the window that its first try opened, while that is open, else another one. After a clear the window is
+    opened anew, and the earlier one, if nobody has closed it, is closed: the work in it was ended by the clear, and
+    cannot commit any more.
     """
 
     template_fields: Sequence[str] = (*TableOperator.template_fields, "partitions", "holder")
@@ -115,17 +118,8 @@ class OpenStopWriteWindowOperator(TableOperator):
         ti = context["ti"]
         self._round = tries_allowed(context)
         self._close_earlier(context)
-        txn_id = transaction_id(context, self.inputs)
-        remember(context, _OPENED, {"round": self._round, "table": self.table, "txn_id": txn_id})
         timeline = self.hook.timeline(self.table)
-        window = windows.open_window(
-            timeline,
-            self.holder or f"{ti.dag_id}.{ti.task_id} ({ti.run_id})",
-            partitions=self.partitions,
-            seconds=self.seconds,
-            at_most=self.at_most,
-            txn_id=txn_id,
-        )
+        window = self._reopened(context, timeline, self.holder or f"{ti.dag_id}.{ti.task_id} ({ti.run_id})")
         self.log.info("Opened a stop-write window over %s, epoch %s.", window.scope_text, window.epoch)
         if self.drain_seconds is not None:
             ended = windows.drain(timeline, window.epoch, seconds=self.drain_seconds, then_abort=True)
@@ -134,6 +128,27 @@ class OpenStopWriteWindowOperator(TableOperator):
         # Also under a key of its own, so that `open.output["epoch"]` can be handed on.
         ti.xcom_push(key="epoch", value=window.epoch)
         return {"partitions": None, **built}
+
+    def _reopened(self, context: Mapping[str, Any], timeline: Timeline, holder: str) -> Window:
+        """The window that an earlier try opened, while it is open; where it has ended, another one."""
+        from spark_apps.timeline import windows
+
+        txn_id = transaction_id(context, self.inputs)
+        for number in itertools.count():
+            name = txn_id if number == 0 else f"{txn_id}.{number}"
+            remember(context, _OPENED, {"round": self._round, "table": self.table, "txn_id": name})
+            try:
+                return windows.open_window(
+                    timeline,
+                    holder,
+                    partitions=self.partitions,
+                    seconds=self.seconds,
+                    at_most=self.at_most,
+                    txn_id=name,
+                )
+            except WindowNotOpen as error:
+                self.log.info("The window that an earlier try opened has ended; another is opened. %s", error.message)
+        raise AssertionError("numbers do not end")
 
     def _close_earlier(self, context: Mapping[str, Any]) -> None:
         """Closes what this task opened before it was cleared; Airflow clears the task that would have done so, too."""

@@ -148,22 +148,28 @@ class TableCommitSensor(TimelineSensor):
     def trigger(self, context: Mapping[str, Any], **shared: Any) -> TimelineTrigger:
         from airflow_provider_index.triggers.timeline import TableCommitTrigger
 
-        after = epoch_of(self.after_version)
+        after, log = epoch_of(self.after_version), None
         if after is None:
-            after = self._start_from(context)
+            after, log = self._start_from(context)
         operations = None if self.operations is None else list(self.operations)
-        return TableCommitTrigger(after=after, operations=operations, partition=self.partition, **shared)
+        return TableCommitTrigger(after=after, log=log, operations=operations, partition=self.partition, **shared)
 
-    def _start_from(self, context: Mapping[str, Any]) -> int:
-        """The version that was the newest when the sensor first looked."""
+    def _start_from(self, context: Mapping[str, Any]) -> tuple[int, str | None]:
+        """The version that was the newest when the sensor first looked, and of which log."""
         if self.reschedule and context.get("task_state_store") is None:
             raise InvalidInput(
                 "This Airflow cannot remember where a rescheduled sensor began to look.",
                 hint="Give after_version, or use mode='poke' or deferrable=True.",
             )
         if not hasattr(self, "_after"):
-            self._after = int(once(context, "after", lambda: self.hook.timeline(self.table).head.version))
+            kept = once(context, "after", self._newest)
+            # A sensor of an earlier version of this package kept the version alone.
+            self._after = (kept, None) if isinstance(kept, int) else (int(kept["version"]), str(kept["log"]))
         return self._after
+
+    def _newest(self) -> dict[str, Any]:
+        timeline = self.hook.timeline(self.table)
+        return {"version": timeline.head.version, "log": timeline.identity}
 
 
 class WritersDrainedSensor(TimelineSensor):

@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import math
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -23,7 +25,8 @@ from airflow_provider_index.assets import commit_event
 from airflow_provider_index.conditions import changes_rows, touches
 from airflow_provider_index.hooks.table_store import TableStoreHook
 from airflow_provider_index.source_state import SourceState, source_state
-from spark_apps.storage.errors import InvalidInput, LakeIndexError, TableNotFound
+from airflow_provider_index.triggers.polling import describe
+from spark_apps.storage.errors import InvalidInput, TableNotFound
 from spark_apps.storage.store import Store
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.model import Receipt
@@ -85,7 +88,7 @@ class TableEventTrigger(BaseEventTrigger):
         while (loaded := await memory.load()) is None:
             await asyncio.sleep(self.poll_interval)  # to begin anywhere else would lose what landed meanwhile
         mark = kept = loaded.mark
-        sent_at = 0.0
+        settling = _Settling()
         failed = 0
         missing = connected = False
         while True:
@@ -102,8 +105,8 @@ class TableEventTrigger(BaseEventTrigger):
                     self.log.info("%s It is waited for.", error)
                 missing, failed = True, 0
                 payloads, now = [], self.before_all if mark is None else mark
-            except LakeIndexError as error:
-                self.log.warning("%s", error)
+            except Exception as error:  # noqa: BLE001 - a watcher never ends: it says what it met, and looks again
+                self.log.warning("%s", describe(error))
                 self._count("watch_failures")
                 failed += 1
                 connected = False
@@ -111,10 +114,11 @@ class TableEventTrigger(BaseEventTrigger):
             for payload in payloads:
                 self._count("events")
                 yield TriggerEvent(payload)
-                sent_at = time.monotonic()
-            first, mark = mark is None, now
-            if mark != kept and ((first and not payloads) or time.monotonic() - sent_at >= _SETTLED_SECONDS):
-                kept = mark if await memory.save(mark) else kept
+            if now != mark:
+                settling.add(now, sent=bool(payloads))
+            mark, settled = now, settling.newest()
+            if settled != kept and settled is not None:
+                kept = settled if await memory.save(settled) else kept
             await asyncio.sleep(min(self.poll_interval * 2 ** min(failed, 10), max(_LONGEST_PAUSE, self.poll_interval)))
 
     def _count(self, name: str) -> None:
@@ -129,10 +133,17 @@ class TableEventTrigger(BaseEventTrigger):
         self._timeline: Timeline | None = None
 
     def timeline(self) -> Timeline:
-        """The table's log, read to its end. :raises TableNotFound:"""
+        """The table's log, read to its end; another object where the log was deleted and begun anew.
+
+        :raises TableNotFound: :raises LogVanished:
+        """
+        if self._timeline is not None and self._timeline.is_replaced():
+            self._timeline = None
         if self._timeline is None:
             log = Warehouse(self._root, self._options).log_of(self._location)
-            self._timeline = Timeline.load(log or Store(self._location, self._options))
+            loaded = Timeline.load(log or Store(self._location, self._options))
+            loaded.identity  # noqa: B018 - read now, so that a later look can tell whether it is still this log
+            self._timeline = loaded
         else:
             self._timeline.refresh()
         return self._timeline
@@ -173,14 +184,18 @@ class CommitEventTrigger(TableEventTrigger):
 
     def look(self, mark: Any) -> tuple[list[dict[str, Any]], Any]:
         timeline = self.timeline()
-        head = timeline.head.version
+        head, log = timeline.head.version, timeline.identity
         if mark is None:
-            mark = head if self.after_version is None else self.after_version
-        if mark > head:
-            self.log.warning("The log of %s was made anew; its commits are told of from the first on.", self._location)
-            mark = -1
-        commits = [commit for commit in timeline.commits(after=mark) if self._wanted(commit)]
-        return [commit_event(Receipt.of(commit).to_dict(), self._location) for commit in commits], head
+            after = head if self.after_version is None else self.after_version
+        else:
+            # Watchers of an earlier version of this package kept the number of the version alone.
+            after, of_log = (mark, log) if isinstance(mark, int) else (mark["version"], mark["log"])
+            if after > head or of_log != log:
+                self.log.warning("The log of %s was made anew; all its commits are sent.", self._location)
+                after = -1
+        commits = [commit for commit in timeline.commits(after=after) if self._wanted(commit)]
+        events = [commit_event(Receipt.of(commit).to_dict(), self._location) for commit in commits]
+        return events, {"version": head, "log": log}
 
     def _wanted(self, commit: Any) -> bool:
         if self.operations is None:
@@ -217,18 +232,46 @@ class SourceEventTrigger(TableEventTrigger):
 
     def connect(self) -> None:
         super().connect()
-        self._source: SourceState | None = None
+        self._source: tuple[Timeline, SourceState] | None = None
 
     def look(self, mark: Any) -> tuple[list[dict[str, Any]], Any]:
-        state = self.timeline().head
-        if self._source is None:
-            self._source = source_state(state, self._options, self.partition)
-        change = self._source.change(state)
+        timeline = self.timeline()
+        state = timeline.head
+        if self._source is None or self._source[0] is not timeline:
+            self._source = timeline, source_state(state, self._options, self.partition)
+        change = self._source[1].change(state)
         # A change that a refresh has taken in since leaves its mark: the same state will not come again.
         if change is None or change.mark == mark:
             return [], mark or "none"
         event = {"commit": f"source:{change.mark}", "operation": "source", "table": self._location, "index": None}
         return [{**event, **change.told}], change.mark
+
+
+class _Settling:
+    """The marks behind which every event counts as kept by Airflow, and those that wait for that.
+
+    A table may get commits faster than an event settles, so each mark is counted from its own events on: the newest
+    that has settled is what a restart may begin at.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: deque[tuple[float, Any]] = deque()
+        self._sent_at = -math.inf
+        self._settled: Any = None
+
+    def add(self, mark: Any, *, sent: bool) -> None:
+        """:param sent: whether events were sent before this mark, and behind the one before."""
+        if sent:
+            self._sent_at = time.monotonic()
+        elif self._waiting and self._waiting[-1][0] == self._sent_at:
+            self._waiting.pop()  # nothing was sent between the two: the newer stands for both
+        self._waiting.append((self._sent_at, mark))
+
+    def newest(self) -> Any:
+        """The newest mark that has settled; ``None`` if none has."""
+        while self._waiting and time.monotonic() - self._waiting[0][0] >= _SETTLED_SECONDS:
+            self._settled = self._waiting.popleft()[1]
+        return self._settled
 
 
 @dataclass(frozen=True)

@@ -11,14 +11,12 @@ from collections.abc import AsyncIterator, Mapping
 from functools import partial
 from typing import Any
 
-import msgspec
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 from asgiref.sync import sync_to_async
 
 from airflow_provider_index.hooks.table_store import TableStoreHook
 from airflow_provider_index.submission import JobWatch, Submission, cancel
-from airflow_provider_index.triggers.polling import polled, sooner_at_first
-from spark_apps.job import describe_error
+from airflow_provider_index.triggers.polling import as_event, polled, sooner_at_first
 from spark_apps.storage.errors import LakeIndexError, StorageUnavailable
 from spark_apps.storage.store import ObjectInfo, Store
 from spark_apps.timeline.jobs import JobFolder, list_jobs
@@ -61,11 +59,10 @@ class JobTrigger(BaseTrigger):
                     if reached:
                         self.log.warning("%s", found)
                     reached, event, line = False, watch.look(None), None
-                elif isinstance(found, LakeIndexError):
-                    yield TriggerEvent({"status": "error", "error": msgspec.to_builtins(describe_error(found))})
-                    return
                 elif isinstance(found, Exception):
-                    raise found
+                    # The task goes on and ends the job: one that is not watched must not commit behind its back.
+                    yield TriggerEvent(as_event(found))
+                    return
                 else:
                     reached, (event, line) = True, found
                 if line is not None:

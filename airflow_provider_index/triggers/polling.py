@@ -1,8 +1,9 @@
 """One look a round for all who wait for the same table: triggers of one event loop share it.
 
 A poller opens its table once, asks it the shared question in a thread, lets everybody who waits look at the answer
-there, and hands each what he found. It ends with the last who waits. A store that does not answer is asked again,
-through a connection that is read anew.
+there, and hands each what he found, or the error that he alone met. It ends with the last who waits. Where the table
+cannot be opened or asked it is tried again, through a connection that is read anew: a fault that may pass comes as
+:class:`StorageUnavailable`, and as itself only once it has lasted.
 """
 
 from __future__ import annotations
@@ -15,7 +16,14 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
-from spark_apps.storage.errors import LakeIndexError, StorageUnavailable
+import msgspec
+
+from spark_apps.job import describe_error
+from spark_apps.storage.errors import JobFailed, LakeIndexError, LogDamaged, NotFound, StorageUnavailable
+
+_PATIENCE_SECONDS = 300.0
+"""For how long a table that cannot be opened for another reason than its store is tried again: an Airflow that does not
+hand out its connection now, for instance."""
 
 # Requests of many tables go out side by side; each table is one request at a time.
 _THREADS = 16
@@ -49,6 +57,7 @@ class Poller(Generic[R, S]):
         self._waiters: list[_Waiter[S]] = []
         self._task: asyncio.Task[None] | None = None
         self._joined = asyncio.Event()
+        self._failing_since: float | None = None
 
     def join(self, waiter: _Waiter[S]) -> None:
         self._waiters.append(waiter)
@@ -90,12 +99,23 @@ class Poller(Generic[R, S]):
         try:
             if self._opened is None:
                 self._opened = await self._open()
-            return await asyncio.get_running_loop().run_in_executor(_pool(), self._look, self._opened, waiters)
-        except StorageUnavailable as error:
+            found = await asyncio.get_running_loop().run_in_executor(_pool(), self._look, self._opened, waiters)
+        except Exception as error:  # noqa: BLE001 - it is handed to everybody who waits
             self._opened = None
-            return [error] * len(waiters)
-        except Exception as error:  # noqa: BLE001 - it is handed to everybody who waits, and raised there
-            return [error] * len(waiters)
+            return [self._may_pass(error)] * len(waiters)
+        self._failing_since = None
+        return found
+
+    def _may_pass(self, error: Exception) -> Exception:
+        """The error of a round, as one that may pass unless it is known not to, or has lasted."""
+        if isinstance(error, StorageUnavailable | NotFound | LogDamaged):
+            return error
+        now = asyncio.get_running_loop().time()
+        if self._failing_since is None:
+            self._failing_since = now
+        if now - self._failing_since >= _PATIENCE_SECONDS:
+            return error
+        return StorageUnavailable(f"{describe(error)} It is tried again.")
 
     def _look(self, opened: R, waiters: list[_Waiter[S]]) -> list[Any]:
         shared = self._ask(opened)
@@ -103,7 +123,7 @@ class Poller(Generic[R, S]):
         for waiter in waiters:
             try:
                 found.append(waiter.look(shared))
-            except LakeIndexError as error:
+            except Exception as error:  # noqa: BLE001 - it is this waiter's own, and handed to him
                 found.append(error)
         return found
 
@@ -148,6 +168,17 @@ def sooner_at_first(longest: float, waited: float) -> float:
     """Seconds until the next look at something that is over in seconds or in hours: a twentieth of what was waited, so
     that nothing is heard of later than by that share of its time; one second at least, ``longest`` at most."""
     return min(longest, max(_SOONEST_SECONDS, waited * _SHARE_WAITED))
+
+
+def describe(error: Exception) -> str:
+    """An error for a person: what one of ours says, else its class as well."""
+    return str(error) if isinstance(error, LakeIndexError) else f"{type(error).__name__}: {error}."
+
+
+def as_event(error: Exception) -> dict[str, Any]:
+    """The event by which a trigger hands an error to its task, as JSON types."""
+    told = error if isinstance(error, LakeIndexError) else JobFailed(f"Waiting for it failed with {describe(error)}")
+    return {"status": "error", "error": msgspec.to_builtins(describe_error(told))}
 
 
 def _pool() -> ThreadPoolExecutor:

@@ -11,15 +11,14 @@ import time
 from collections.abc import AsyncIterator
 from typing import Any
 
-import msgspec
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 from asgiref.sync import sync_to_async
 
 from airflow_provider_index.conditions import index_fresh, index_in_state, new_commit, writers_drained
 from airflow_provider_index.hooks.table_store import TableStoreHook
-from airflow_provider_index.triggers.polling import polled
-from spark_apps.job import describe_error
-from spark_apps.storage.errors import LakeIndexError, StorageUnavailable
+from airflow_provider_index.triggers.polling import as_event, polled
+from spark_apps.storage.errors import StorageUnavailable
+from spark_apps.storage.store import Store
 from spark_apps.timeline.log import Timeline
 
 
@@ -68,11 +67,9 @@ class TimelineTrigger(BaseTrigger):
                     if reached:
                         self.log.warning("%s", found)
                     reached = False
-                elif isinstance(found, LakeIndexError):
-                    yield TriggerEvent({"status": "error", "error": msgspec.to_builtins(describe_error(found))})
-                    return
                 elif isinstance(found, Exception):
-                    raise found
+                    yield TriggerEvent(as_event(found))
+                    return
                 elif found is not None:
                     yield TriggerEvent({"status": "done", "value": found})
                     return
@@ -85,40 +82,66 @@ class TimelineTrigger(BaseTrigger):
     async def _open(self) -> Timeline:
         # Connections are asked of the supervisor, which answers only on the event loop's own thread.
         store = await sync_to_async(TableStoreHook(self.table_conn_id).log_store)(self.table)
-        return await asyncio.to_thread(Timeline.load, store)
+        return await asyncio.to_thread(_load, store)
+
+
+def _load(store: Store) -> Timeline:
+    timeline = Timeline.load(store)
+    timeline.identity  # noqa: B018 - read now, so that a later look can tell whether it is still this log
+    return timeline
 
 
 def _refresh(timeline: Timeline) -> Timeline:
-    """Once for all who wait; what they look at is then in memory."""
+    """Once for all who wait; what they look at is then in memory.
+
+    :raises StorageUnavailable: the log was deleted; it is opened anew, which tells whether there is one again.
+    """
+    if timeline.is_replaced():
+        raise StorageUnavailable(f"The log of {timeline.store.uri} was deleted, or deleted and begun anew.")
     timeline.refresh()
     return timeline
 
 
 class TableCommitTrigger(TimelineTrigger):
     """Fires at the first commit behind version ``after``; see
-    :func:`airflow_provider_index.conditions.new_commit`."""
+    :func:`airflow_provider_index.conditions.new_commit`.
+
+    :param log: identity of the log that ``after`` is a version of, where it is known: in one that was begun anew since,
+        the first commit counts.
+    """
 
     def __init__(
         self,
         *,
         after: int,
+        log: str | None = None,
         operations: list[str] | None = None,
         partition: str | None = None,
         **shared: Any,
     ) -> None:
         super().__init__(**shared)
         self.after = after
+        self.log_identity = log
         self.operations = operations
         self.partition = partition
         self._looked = after
+        self._looked_at = log
 
     def look(self, timeline: Timeline) -> dict[str, Any] | None:
+        if self._looked_at not in (None, timeline.identity):
+            self._looked = -1
+        self._looked_at = timeline.identity
         found = new_commit(timeline, self._looked, self.operations, self.partition)
         self._looked = max(self._looked, timeline.head.version)
         return found
 
     def own_arguments(self) -> dict[str, Any]:
-        return {"after": self.after, "operations": self.operations, "partition": self.partition}
+        return {
+            "after": self.after,
+            "log": self.log_identity,
+            "operations": self.operations,
+            "partition": self.partition,
+        }
 
 
 class WritersDrainedTrigger(TimelineTrigger):

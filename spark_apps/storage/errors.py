@@ -27,7 +27,9 @@
     │   ├── BucketCountMismatch   a partition has another bucket count
     │   ├── StopWriteWindowOpen   somebody holds a stop-write window on this scope: wait
     │   ├── FencedOff             the window of this writer has ended: do not retry
-    │   ├── AttemptAborted        this attempt was ended by a commit: stop
+    │   ├── AttemptAborted        this attempt was ended by a commit: stop; a retry is a new attempt
+    │   │   ├── AttemptReplaced   by a later try of the same work, which goes on with it
+    │   │   └── TransactionEnded  of a transaction of several tasks: it begins anew with its first task
     │   └── StageMismatch         a stage is missing, or stages of different tries were mixed
     ├── WindowError
     │   ├── WindowNotOpen         the epoch given is not that of an open window
@@ -185,7 +187,15 @@ class FencedOff(CommitRefused):
 
 
 class AttemptAborted(CommitRefused):
-    """A commit has ended this attempt. Whoever meets it stops."""
+    """A commit has ended this attempt. Whoever meets it stops; a retry, which is a new attempt, may succeed."""
+
+
+class AttemptReplaced(AttemptAborted):
+    """A later try of the same work has ended this attempt and goes on with the work."""
+
+
+class TransactionEnded(AttemptAborted):
+    """A transaction of several tasks was ended. No retry of one of its tasks helps: it begins anew with the first."""
 
 
 class StageMismatch(CommitRefused):

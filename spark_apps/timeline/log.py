@@ -6,6 +6,7 @@ is read back, because a store may answer an error to a write that landed, and "a
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import re
 import time
@@ -63,6 +64,7 @@ class Timeline:
         self._snapshot: State | None = None
         self._recent: dict[int, Commit] = {}
         self._loaded: State | None = None
+        self._identity: str | None = None
         self.sleep: Callable[[float], None] = time.sleep
 
     # --- reading ----------------------------------------------------------------------------------------------
@@ -87,6 +89,23 @@ class Timeline:
         if self._snapshot is None or self._snapshot.version != self._state.version:
             self._snapshot = self._state.copy()
         return self._snapshot
+
+    @property
+    def identity(self) -> str:
+        """What tells this log from another one at the same place: a hash of its first commit, which no two share.
+
+        :raises TableNotFound: if the log is gone.
+        """
+        if self._identity is None:
+            found = self._first_commit_hash()
+            if found is None:
+                raise TableNotFound(f"There is no log at {self.store.uri} any more.")
+            self._identity = found
+        return self._identity
+
+    def is_replaced(self) -> bool:
+        """Whether the log was deleted since it was read here, or deleted and begun anew. Costs one small request."""
+        return self._first_commit_hash() != self.identity
 
     def refresh(self) -> State:
         """Reads what was committed since, and returns the newest state."""
@@ -245,6 +264,12 @@ class Timeline:
         if self._state.version >= 0 and not versions:
             self.check_not_vanished()
         return max(versions, default=-1)
+
+    def _first_commit_hash(self) -> str | None:
+        try:
+            return hashlib.sha256(self.store.get(commit_key(0))).hexdigest()[:16]
+        except ObjectNotFound:
+            return None
 
     def _raise_missing(self) -> None:
         if left_by_a_table(self.store):

@@ -7,6 +7,7 @@ window.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import secrets
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from collections.abc import Callable
 from spark_apps.storage.errors import (
     AlreadyCommitted,
     AttemptAborted,
+    AttemptReplaced,
     BucketCountMismatch,
     CommitUndone,
     ConcurrentWrite,
@@ -28,6 +30,7 @@ from spark_apps.timeline.model import (
     CONFIG_SCOPE,
     DATA_TREE,
     FORMAT_VERSION,
+    Abort,
     AddFile,
     AnyAction,
     Commit,
@@ -39,6 +42,9 @@ from spark_apps.timeline.model import (
 from spark_apps.timeline.state import State, Window
 
 logger = logging.getLogger(__name__)
+
+REPLACED = "replaced by a later try"
+"""Reason of an abort by who goes on with the attempt's work."""
 
 Guard = Callable[[State], None]
 """A check of the caller's own on the state that the commit would follow; raises to refuse."""
@@ -55,7 +61,7 @@ def publish(timeline: Timeline, intent: Intent, guard: Guard | None = None) -> R
     while True:
         head = timeline.refresh()
         check_not_committed(head, intent.txn_id, timeline)
-        check_not_aborted(head, intent.txn_id, intent.attempt)
+        check_not_aborted(head, intent.txn_id, intent.attempt, timeline)
         landed_since = list(timeline.commits(after=checked))
         for commit in landed_since:
             check_new_partitions(intent, commit)
@@ -133,14 +139,24 @@ def check_not_committed(state: State, txn_id: str, timeline: Timeline) -> None:
     )
 
 
-def check_not_aborted(state: State, txn_id: str, attempt: int) -> None:
-    """:raises AttemptAborted:"""
-    if state.is_aborted(txn_id, attempt):
-        raise AttemptAborted(
-            f"Attempt {attempt} of transaction {txn_id} was ended by a commit: it was taken for dead, cancelled, or "
-            "replaced by a retry.",
-            hint="Stop; a retry is a new attempt.",
-        )
+def check_not_aborted(state: State, txn_id: str, attempt: int, timeline: Timeline) -> None:
+    """:raises AttemptReplaced: a later try of the work has ended the attempt. :raises AttemptAborted: anything else
+    has, which the error names."""
+    if not state.is_aborted(txn_id, attempt):
+        return
+    ending = commit_of(timeline, state, abort_id(txn_id, attempt))
+    aborts = () if ending is None else (action for action in ending.actions if isinstance(action, Abort))
+    reason = next((action.reason for action in aborts), "")
+    kind = AttemptReplaced if reason == REPLACED else AttemptAborted
+    raise kind(
+        f"Attempt {attempt} of transaction {txn_id} was ended by a commit: {reason or 'no reason was given'}.",
+        hint="Stop; a retry is a new attempt.",
+    )
+
+
+def abort_id(txn_id: str, attempt: int) -> str:
+    """The transaction id of the commit that ends an attempt: whoever ends it first, it is one commit."""
+    return f"abort-{hashlib.sha256(txn_id.encode()).hexdigest()[:24]}.{attempt}"
 
 
 def check_not_dropped(timeline: Timeline, state: State, intent: Intent) -> None:

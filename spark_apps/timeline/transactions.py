@@ -7,7 +7,6 @@ attempt is ended only by a commit, so a process that was taken for dead cannot p
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
@@ -48,7 +47,9 @@ from spark_apps.timeline.model import (
     Write,
 )
 from spark_apps.timeline.publish import (
+    REPLACED,
     Guard,
+    abort_id,
     check_not_aborted,
     check_not_committed,
     commit_of,
@@ -110,7 +111,7 @@ class Transaction:
         """:raises AttemptAborted: if a commit has ended this attempt. :raises AlreadyCommitted:"""
         state = self.timeline.refresh()
         check_not_committed(state, self.txn_id, self.timeline)
-        check_not_aborted(state, self.txn_id, self.attempt)
+        check_not_aborted(state, self.txn_id, self.attempt, self.timeline)
 
     def stage(
         self,
@@ -313,7 +314,7 @@ def begin(
 def end_earlier(timeline: Timeline, txn_id: str) -> None:
     """Ends, by commits, the attempts of a transaction that a new one replaces. :raises AlreadyCommitted:"""
     for attempt in live_attempts_of(timeline, txn_id):
-        abort(timeline, txn_id, attempt, "replaced by a retry")
+        abort(timeline, txn_id, attempt, REPLACED)
 
 
 def resume(timeline: Timeline, txn_id: str, attempt: int) -> Transaction:
@@ -329,7 +330,7 @@ def resume(timeline: Timeline, txn_id: str, attempt: int) -> Transaction:
     # After looking for the request: what an ended attempt left behind may be tidied away at any moment.
     state = timeline.refresh()
     check_not_committed(state, txn_id, timeline)
-    check_not_aborted(state, txn_id, attempt)
+    check_not_aborted(state, txn_id, attempt, timeline)
     if requested is None:
         raise TransactionNotFound(f"{timeline.store.uri} knows no attempt {attempt} of transaction {txn_id}.")
     return Transaction(timeline, requested, timeline.rebuild(requested.base))
@@ -354,9 +355,10 @@ def abort(timeline: Timeline, txn_id: str, attempt: int, reason: str = "") -> Re
                 else "A later restore took its effect back.",
             )
 
-    name = f"abort-{hashlib.sha256(txn_id.encode()).hexdigest()[:24]}.{attempt}"
     not_committed(timeline.refresh())
-    intent = housekeeping("abort", Abort(txn_id, attempt, reason), txn_id=name, base=timeline.head.version)
+    intent = housekeeping(
+        "abort", Abort(txn_id, attempt, reason), txn_id=abort_id(txn_id, attempt), base=timeline.head.version
+    )
     try:
         return publish(timeline, intent, not_committed)
     except AlreadyCommitted as error:

@@ -7,15 +7,17 @@ import asyncio
 import json
 import os
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import TaskDeferred
+from airflow.sdk.exceptions import TaskDeferralError, TaskDeferred
 
 from airflow_provider_index.compat import AirflowFailException
+from airflow_provider_index.identity import transaction_id
 from airflow_provider_index.operators import CleanTableOperator, VerifyIndexOperator, WriteTableOperator
 from airflow_provider_index.runners import processes
 from airflow_provider_index.sensors import IndexFreshnessSensor
@@ -23,10 +25,10 @@ from spark_apps.job import ErrorDocument, Outcome
 from spark_apps.storage.errors import JobFailed
 from spark_apps.storage.store import Store
 from spark_apps.timeline.creation import create_table
-from spark_apps.timeline.jobs import JobFolder, list_jobs
+from spark_apps.timeline.jobs import HeldAttempt, JobFolder, list_jobs
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.model import Field, TableDefinition
-from spark_apps.timeline.transactions import begin
+from spark_apps.timeline.transactions import begin, resume
 
 pytestmark = pytest.mark.slow
 
@@ -179,6 +181,77 @@ def test_a_commit_counts_though_its_app_died_before_it_could_say_so(timeline: Ti
     told = write().execute_complete(context(memory), event={"status": "dead"}, **handed)
 
     assert told["version"] == receipt.version
+
+
+def test_an_attempt_that_was_ended_is_retried_unless_a_later_try_has_taken_over(
+    timeline: Timeline, memory: Memory
+) -> None:
+    for name, final in (("AttemptAborted", False), ("AttemptReplaced", True), ("TransactionEnded", True)):
+        handed = started(timeline, "x.1.aa", memory)
+        JobFolder(timeline.store, "x.1.aa").finish(Outcome("error", error=ErrorDocument(name, "Ended.", "")))
+        with pytest.raises(Exception, match=r"Ended\.") as caught:
+            write().execute_complete(context(memory), event={"status": "done"}, **handed)
+        assert isinstance(caught.value, AirflowFailException) == final, name
+
+
+def deferred_job(timeline: Timeline, operator: WriteTableOperator, memory: Memory) -> tuple[str, JobFolder]:
+    """Transaction and job of a task that has deferred and whose app is at work, both played."""
+    txn_id = transaction_id(context(memory), operator.inputs)
+    job = JobFolder(timeline.store, f"{txn_id}.1.aa")
+    job.want()
+    attempt = begin(timeline, operation="upsert", txn_id=txn_id)
+    job.hold(HeldAttempt(timeline.store.uri, txn_id, attempt.attempt))
+    return txn_id, job
+
+
+def test_given_a_trigger_that_failed_when_the_task_comes_back_then_its_job_is_ended_and_cannot_commit_any_more(
+    timeline: Timeline, memory: Memory
+) -> None:
+    operator = write()
+    txn_id, job = deferred_job(timeline, operator, memory)
+
+    with pytest.raises(TaskDeferralError):
+        operator.resume_execution("__fail__", {"error": "Trigger failure"}, context(memory))
+
+    assert job.cancelled() is not None
+    assert timeline.refresh().is_aborted(txn_id, 1)
+
+
+def test_given_a_trigger_that_failed_when_the_job_has_committed_all_the_same_then_the_commit_counts(
+    timeline: Timeline, memory: Memory
+) -> None:
+    operator = write()
+    txn_id, _ = deferred_job(timeline, operator, memory)
+    receipt = resume(timeline, txn_id, 1).commit(())
+
+    told = operator.resume_execution("__fail__", {"error": "Trigger failure"}, context(memory))
+
+    assert told["version"] == receipt.version
+
+
+def test_given_a_connection_that_is_gone_when_the_task_comes_back_then_what_runs_here_is_ended(
+    timeline: Timeline, memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = subprocess.Popen(["sleep", "600"], start_new_session=True)
+    handle = {
+        "host": processes.this_host(),
+        "pid": process.pid,
+        "started": processes.started_at(process.pid),
+        "log": "",
+    }
+    handed = started(timeline, "x.1.aa", memory)
+    handed["submission"] |= {
+        "spark_conn_id": "spark_here",
+        "handle": json.dumps({**handle, "log": str(Path("/nowhere/driver.log"))}),
+    }
+    monkeypatch.delenv("AIRFLOW_CONN_LAKE")
+    operator = write(spark_conn_id="spark_here")
+    try:
+        with pytest.raises(AirflowFailException, match="no Airflow connection 'lake'"):
+            operator.execute_complete(context(memory), event={"status": "error", "error": {}}, **handed)
+        process.wait(10)
+    finally:
+        process.kill()
 
 
 def test_a_report_of_work_that_commits_nothing_is_handed_on(timeline: Timeline, memory: Memory) -> None:

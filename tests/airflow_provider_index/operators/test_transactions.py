@@ -87,7 +87,7 @@ def test_given_a_roll_back_when_a_stage_or_the_commit_goes_on_then_it_is_told_to
     roll_back(table, txn)
     roll_back(table, txn)
 
-    with pytest.raises(AirflowFailException, match=r"AttemptAborted.*Nothing was changed.*begins anew"):
+    with pytest.raises(AirflowFailException, match=r"TransactionEnded.*Nothing was changed.*begins anew"):
         commit(table, txn)
     write = WriteTableOperator(task_id="one", table=table.store.uri, sql="SELECT 1", transaction=txn)
     with pytest.raises(AirflowFailException, match="begins anew"):

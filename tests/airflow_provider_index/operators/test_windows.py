@@ -86,6 +86,21 @@ def test_given_a_clear_while_its_window_is_open_then_that_is_closed_and_another_
         work.commit([], writes=[Write(table_scope())])
 
 
+def test_given_a_retry_when_the_window_of_its_first_try_has_ended_then_another_one_is_opened(table: Timeline) -> None:
+    memory = Memory()
+    first = opening(table, seconds=0.2).execute(context("open", memory=memory))["epoch"]
+    time.sleep(0.3)
+    windows.end_expired(table, "the next writer")
+
+    second = opening(table).execute(context("open", memory=memory))["epoch"]
+    again = opening(table).execute(context("open", memory=memory))["epoch"]
+
+    assert second == again > first
+    assert set(table.refresh().windows) == {second}
+    third = opening(table).execute(context("open", tries=1, memory=memory))["epoch"]
+    assert set(table.refresh().windows) == {third}, "a clear closes the newest that this task opened"
+
+
 def test_a_writer_waits_for_windows_over_its_partitions_only_and_not_past_their_deadline(table: Timeline) -> None:
     windows.open_window(table, "a", partitions=["p=a"], seconds=60)
     windows.open_window(table, "late", partitions=["p=b"], seconds=0.2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -135,6 +136,87 @@ def test_what_landed_while_the_triggerer_was_away_is_told_of_and_an_event_not_ye
     assert asyncio.run(restarted(new())) == []
     commit(timeline, "later")
     assert asyncio.run(restarted(new())) == ["2:later"]
+
+
+def test_a_table_that_is_never_quiet_keeps_the_newest_mark_that_has_settled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events, "_SETTLED_SECONDS", 0.3)
+    timeline, _ = create_table(Store(tmp_path / "t"), DEFINITION)
+    memory = AssetStore()
+
+    async def busy() -> list[str]:
+        stream = watcher(CommitEventTrigger, memory, table=str(tmp_path / "t"), after_version=0).run()
+        found = []
+        for number in range(12):  # none of them 0.3 s behind the one before
+            commit(timeline, f"c{number}")
+            found.append((await asyncio.wait_for(anext(stream), 10)).payload["commit"])
+            await asyncio.sleep(0.1)
+        return found  # before the last had settled
+
+    told = asyncio.run(busy())
+    repeated = asyncio.run(restarted(watcher(CommitEventTrigger, memory, table=str(tmp_path / "t"), after_version=0)))
+
+    assert told == [f"{number + 1}:c{number}" for number in range(12)]
+    assert 0 < len(repeated) < 12 and repeated == told[-len(repeated) :], "what had settled is not sent again"
+
+
+def test_a_log_that_was_deleted_and_begun_anew_is_sent_from_its_first_commit_on_however_long_the_old_one_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events, "_SETTLED_SECONDS", 0.05)
+    memory = AssetStore()
+    new = lambda: watcher(CommitEventTrigger, memory, table=str(tmp_path / "t"))  # noqa: E731
+
+    def made_anew(*names: str) -> None:
+        shutil.rmtree(tmp_path / "t", ignore_errors=True)
+        timeline, _ = create_table(Store(tmp_path / "t"), DEFINITION)
+        for name in names:
+            commit(timeline, name)
+
+    async def while_watched() -> list[str]:
+        waiting = asyncio.create_task(restarted(new(), 0.8))
+        await asyncio.sleep(0.3)
+        made_anew("x1", "x2")
+        await asyncio.sleep(0.3)
+        made_anew("y1", "y2", "y3", "y4")  # longer than the one before when it is looked at
+        return await waiting
+
+    made_anew("a1", "a2", "a3")
+    assert asyncio.run(while_watched()) == ["1:x1", "2:x2", "1:y1", "2:y2", "3:y3", "4:y4"]
+    made_anew("z1", "z2", "z3", "z4", "z5")  # while nobody watched
+    assert asyncio.run(restarted(new())) == ["1:z1", "2:z2", "3:z3", "4:z4", "5:z5"]
+
+
+def test_a_mark_that_an_earlier_version_kept_is_gone_on_from(tmp_path: Path) -> None:
+    timeline, _ = create_table(Store(tmp_path / "t"), DEFINITION)
+    for name in ("a", "b", "c"):
+        commit(timeline, name)
+    memory = AssetStore()
+    trigger = watcher(CommitEventTrigger, memory, table=str(tmp_path / "t"))
+    memory.kept[events._Memory(trigger)._key] = 2
+
+    assert asyncio.run(restarted(trigger)) == ["3:c"]
+
+
+def test_a_connection_that_cannot_be_read_for_a_while_does_not_end_a_watcher(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timeline, _ = create_table(Store(tmp_path / "t"), DEFINITION)
+    commit(timeline, "landed")
+    tried = []
+    whole = CommitEventTrigger.connect
+
+    def connect(self: CommitEventTrigger) -> None:
+        tried.append(1)
+        if len(tried) < 3:
+            raise AirflowRuntimeError(ErrorResponse(error=ErrorType.GENERIC_ERROR))
+        whole(self)
+
+    monkeypatch.setattr(CommitEventTrigger, "connect", connect)
+    assert asyncio.run(
+        restarted(watcher(CommitEventTrigger, AssetStore(), table=str(tmp_path / "t"), after_version=0))
+    ) == ["1:landed"]
 
 
 def test_while_airflow_cannot_say_where_a_watcher_had_got_to_it_waits_rather_than_begins_anew(tmp_path: Path) -> None:

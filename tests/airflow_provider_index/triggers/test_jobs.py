@@ -6,21 +6,25 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
+from airflow.sdk.execution_time.comms import ErrorResponse
 
+from airflow_provider_index.hooks.table_store import TableStoreHook
 from airflow_provider_index.submission import JobWatch, Submission
-from airflow_provider_index.triggers import IndexStateTrigger, JobTrigger, TableCommitTrigger, TimelineTrigger
+from airflow_provider_index.triggers import IndexStateTrigger, JobTrigger, TableCommitTrigger, TimelineTrigger, polling
 from spark_apps.job import Outcome
 from spark_apps.storage.store import Store
 from spark_apps.timeline.creation import create_table
 from spark_apps.timeline.jobs import Beat, HeldAttempt, JobFolder, list_jobs
 from spark_apps.timeline.log import Timeline
-from spark_apps.timeline.model import Field, TableDefinition
+from spark_apps.timeline.model import Field, TableDefinition, Write, table_scope
 from spark_apps.timeline.transactions import begin
 
 SECRET = "planted-77aa01"
@@ -162,6 +166,103 @@ def test_given_many_that_wait_on_one_table_when_they_look_then_it_is_listed_once
 
     assert asyncio.run(wait_for_all()) == [{"status": "done"}] * 20
     assert len(listed) <= 9
+
+
+def airflow_is_busy() -> AirflowRuntimeError:
+    return AirflowRuntimeError(ErrorResponse(error=ErrorType.API_SERVER_ERROR))
+
+
+def test_given_a_connection_that_cannot_be_read_now_when_jobs_are_waited_for_then_they_are_waited_for_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, failures = TableStoreHook.storage_options.fget, [airflow_is_busy(), OSError("cut off")]
+
+    def options(self: TableStoreHook) -> Any:
+        if failures:
+            raise failures.pop()
+        return whole(self)
+
+    monkeypatch.setattr(TableStoreHook, "storage_options", property(options))
+    folders = [JobFolder(Store(tmp_path), f"x{number}.1.aa") for number in range(2)]
+
+    async def wait_for_both() -> list[Any]:
+        tasks = [asyncio.create_task(fired(trigger(tmp_path, folder.job_id))) for folder in folders]
+        await asyncio.sleep(0.3)
+        for folder in folders:
+            folder.finish(Outcome("report", {}))
+        return await asyncio.wait_for(asyncio.gather(*tasks), 10)
+
+    assert asyncio.run(wait_for_both()) == [{"status": "done"}] * 2
+    assert not failures
+
+
+def test_given_a_connection_that_stays_unreadable_when_a_job_is_waited_for_then_its_task_is_handed_the_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def options(_: TableStoreHook) -> Any:
+        raise airflow_is_busy()
+
+    monkeypatch.setattr(TableStoreHook, "storage_options", property(options))
+    monkeypatch.setattr(polling, "_PATIENCE_SECONDS", 0.2)
+
+    event = asyncio.run(asyncio.wait_for(fired(trigger(tmp_path, "x.1.aa")), 10))
+
+    assert event["status"] == "error"
+    assert event["error"]["type"] == "JobFailed" and "AirflowRuntimeError" in event["error"]["message"]
+
+
+def test_given_a_sign_of_life_that_is_cut_off_when_two_wait_then_neither_hears_of_it(tmp_path: Path) -> None:
+    one, other = (JobFolder(Store(tmp_path), f"x.{number}.aa") for number in (1, 2))
+
+    async def wait_for_both() -> list[Any]:
+        tasks = [asyncio.create_task(fired(trigger(tmp_path, folder.job_id))) for folder in (one, other)]
+        one.store.put(one.key("beat.json"), b'{"at": 1.0, "pha')
+        await asyncio.sleep(0.4)
+        assert not any(task.done() for task in tasks)
+        for folder in (one, other):
+            folder.finish(Outcome("report", {}))
+        return await asyncio.wait_for(asyncio.gather(*tasks), 10)
+
+    assert asyncio.run(wait_for_both()) == [{"status": "done"}] * 2
+
+
+def test_given_one_whose_look_fails_when_several_wait_on_a_table_then_the_others_go_on(
+    timeline: Timeline, tmp_path: Path
+) -> None:
+    class Broken(TimelineTrigger):
+        def look(self, timeline: Timeline) -> Any:
+            raise ZeroDivisionError("a mistake")
+
+    shared = {"table": timeline.store.uri, "table_conn_id": "lake", "poll_interval": 0.05}
+    shared["deadline"] = time.time() + 20
+
+    async def wait_for_both() -> list[Any]:
+        tasks = [asyncio.create_task(fired(one)) for one in (Broken(**shared), TableCommitTrigger(after=0, **shared))]
+        await asyncio.sleep(0.3)
+        begin(timeline, operation="upsert", txn_id="y").commit((), writes=[Write(table_scope(), "append")])
+        return await asyncio.wait_for(asyncio.gather(*tasks), 10)
+
+    broken, commit = asyncio.run(wait_for_both())
+    assert broken["status"] == "error" and "ZeroDivisionError: a mistake" in broken["error"]["message"]
+    assert commit["status"] == "done"
+
+
+def test_given_a_log_that_is_deleted_and_begun_anew_when_a_commit_is_waited_for_then_its_first_one_counts(
+    timeline: Timeline, tmp_path: Path
+) -> None:
+    for name in ("a", "b", "c"):
+        begin(timeline, operation="upsert", txn_id=name).commit((), writes=[Write(table_scope(), "append")])
+    shared = {"table": timeline.store.uri, "table_conn_id": "lake", "poll_interval": 0.05}
+    waits = TableCommitTrigger(after=3, log=timeline.identity, deadline=time.time() + 20, **shared)
+
+    async def wait() -> Any:
+        task = asyncio.create_task(fired(waits))
+        await asyncio.sleep(0.3)
+        shutil.rmtree(tmp_path / "t")
+        create_table(Store(tmp_path / "t"), DEFINITION, txn_id="made-anew")
+        return await asyncio.wait_for(task, 10)
+
+    assert asyncio.run(wait())["value"]["txn_id"] == "made-anew"
 
 
 def test_given_two_tries_at_work_when_the_first_ones_trigger_is_killed_then_only_its_own_job_ends(

@@ -7,6 +7,7 @@ import pytest
 from spark_apps.storage.errors import (
     AlreadyCommitted,
     AttemptAborted,
+    AttemptReplaced,
     BucketCountMismatch,
     CommitStateUnknown,
     CommitUndone,
@@ -106,11 +107,19 @@ def test_aborting_twice_is_one_abort(job: work.Job) -> None:
     assert abort(new_job(job.world).timeline, "w", 1) == first
 
 
-def test_a_fence_ends_the_earlier_attempts(job: work.Job) -> None:
+def test_a_fence_ends_the_earlier_attempts_which_hear_that_a_later_try_has_taken_over(job: work.Job) -> None:
     asleep = job.begin("upsert", "w")
     begin(new_job(job.world).timeline, operation="upsert", txn_id="w", fence=True)
-    with pytest.raises(AttemptAborted):
+    with pytest.raises(AttemptReplaced, match="replaced by a later try"):
         asleep.commit(())
+
+
+def test_an_attempt_that_was_ended_hears_why(job: work.Job) -> None:
+    asleep = job.begin("upsert", "w")
+    abort(new_job(job.world).timeline, "w", 1, "drained by the window of epoch 7")
+    with pytest.raises(AttemptAborted, match="drained by the window of epoch 7") as caught:
+        asleep.commit(())
+    assert type(caught.value) is AttemptAborted
 
 
 def test_stages_are_joined_and_a_missing_or_mixed_one_is_refused(job: work.Job) -> None:
