@@ -42,6 +42,8 @@ from spark_apps.mergetree.schema import column, conform
 from spark_apps.mergetree.tree import DELETED, Snapshot, Tree
 from spark_apps.mergetree.write import one_a_key, partition_counts, refused_nulls, stage_rows
 from spark_apps.query.checking import check_predicate
+from spark_apps.query.planning import parsed
+from spark_apps.query.predicates import of_whole_rows
 from spark_apps.storage.errors import InvalidSchema, KeysExist, UnknownColumn
 from spark_apps.timeline.model import NEW_KEYS, AddFile, RemoveFile, Write, group_scope
 
@@ -284,6 +286,10 @@ class Delete(_WriteRows):
     def _keys(self, attempt: Attempt, tree: Tree) -> DataFrame:
         snapshot = attempt.snapshot
         if isinstance(self.rows, str):
+            if tree.by_id and of_whole_rows(parsed(snapshot, self.rows)):
+                # It must not see the column that tells a row's file group.
+                matching = scan(snapshot, tree, snapshot.groups(), tree.columns).where(self.rows)
+                return locate(attempt, tree, matching)
             matching = scan(snapshot, tree, snapshot.groups(), tree.given).where(self.rows)
             return matching.select(*map(column, tree.place))
         given = {name.lower() for name in self.rows.columns}

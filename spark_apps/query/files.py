@@ -11,7 +11,8 @@ from spark_apps.mergetree.read import scan
 from spark_apps.mergetree.schema import column
 from spark_apps.mergetree.tree import GROUP_ID, Snapshot
 from spark_apps.query.planning import plan_read
-from spark_apps.storage.errors import InvalidInput
+from spark_apps.query.predicates import of_whole_rows
+from spark_apps.storage.errors import InvalidInput, InvalidPredicate
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,11 @@ def locate_files(snapshot: Snapshot, where: str, count: bool = False) -> list[Lo
             hint="Leave count out, or count rows with read(where).",
         )
     plan = plan_read(snapshot, where)
+    if count and plan.predicate is not None and of_whole_rows(plan.predicate):
+        raise InvalidPredicate(
+            f"Rows are not counted by file for {where!r}, which speaks of whole rows.",
+            hint="Name the columns in place of *, or leave count out.",
+        )
     used = [snapshot.state.index(use.name) for use in plan.used if use.name in snapshot.state.indexes]
     matches: dict[tuple[str, str], int] | None = None
     if count:

@@ -14,7 +14,7 @@ from typing import Any
 
 import sqlglot
 from sqlglot import exp
-from sqlglot.tokens import TokenType
+from sqlglot.tokens import Token, TokenType
 
 from spark_apps.layout.types import ColumnType, parse_type
 from spark_apps.query.literals import NO_VALUE, Literal, Unclear, as_key, comparable
@@ -33,6 +33,7 @@ _COMPARISONS: dict[type[exp.Expr], str] = {
     exp.NullSafeNEQ: "<!>",
 }
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_DENIED = {TokenType.GT: (TokenType.LTE, "<="), TokenType.LT: (TokenType.GTE, ">=")}
 # Names that Spark takes for a function without parentheses when no column has them.
 _NAMELESS_FUNCTIONS = frozenset(
     (
@@ -59,6 +60,7 @@ def parse_predicate(
     schema: Mapping[str, str],
     *,
     time_zone: str | None = None,
+    timestamps: str | None = None,
     case_sensitive: bool = False,
     ask_spark: Callable[[str], None] | None = None,
 ) -> Predicate:
@@ -67,6 +69,8 @@ def parse_predicate(
     :param sql: what stands after ``WHERE``, in Spark's SQL.
     :param schema: the table's columns and their Spark types, as ``dict(df.dtypes)`` gives them.
     :param time_zone: the session's time zone (``spark.sql.session.timeZone``), for times written without one.
+    :param timestamps: what ``TIMESTAMP`` means in the session, ``timestamp`` or ``timestamp_ntz``
+        (``spark.sql.timestampType``); ``None`` when unknown.
     :param case_sensitive: as ``spark.sql.caseSensitive``.
     :param ask_spark: asked about a text that cannot be read here, and raises one of the errors below if Spark cannot
         read it either. What only Spark can read, only the rows can decide.
@@ -76,7 +80,7 @@ def parse_predicate(
     if not isinstance(sql, str) or not sql.strip():
         raise InvalidPredicate(f"The predicate is {sql!r}.", hint="Write what stands after WHERE, like city = 'sfo'.")
     try:
-        return _parsed(sql, _Columns(schema, case_sensitive), time_zone)
+        return _parsed(sql, _Columns(schema, case_sensitive), time_zone, timestamps)
     except (InvalidPredicate, UnknownColumn) as error:
         if ask_spark is None:
             raise
@@ -88,16 +92,21 @@ def parse_predicate(
             raise
         except InvalidPredicate:
             raise error from None
-        return Opaque(sql, frozenset(schema), "only Spark can read it")
+        return Opaque(sql, frozenset(schema), "only Spark can read it", whole="*" in sql)
 
 
-def _parsed(sql: str, columns: _Columns, time_zone: str | None) -> Predicate:
+def _parsed(sql: str, columns: _Columns, time_zone: str | None, timestamps: str | None) -> Predicate:
     try:
         node, strings = _read(sql)
+        if isinstance(node.unnest(), exp.Null):
+            raise InvalidPredicate(
+                f"The predicate is {sql!r}, which is no condition.", hint="Write what is to be null."
+            )
         unsure = frozenset(text for text, plain in strings if not plain or columns.find(text))
-        reader = _Reader(columns, time_zone, unsure, sql)
+        reader = _Reader(columns, time_zone, timestamps, unsure, sql)
         if _DIFFERENT.search(sql):
-            return reader.opaque(node, "it holds a variable or a comment that Spark reads in its own way")
+            why = "it holds a variable or a comment that Spark reads in its own way"
+            return Opaque(sql, columns.all, why, whole="*" in sql)
         return reader.predicate(node)
     except RecursionError as error:
         raise InvalidPredicate(
@@ -109,7 +118,7 @@ def _read(sql: str) -> tuple[exp.Expr, frozenset[tuple[str, bool]]]:
     """The library's tree, and the string literals that ``_unsure_strings`` finds."""
     dialect = sqlglot.Dialect.get_or_raise("spark")
     try:
-        tokens = dialect.tokenize(sql)
+        tokens = _joined(dialect.tokenize(sql))
         found = dialect.parser().parse_into(exp.Condition, tokens, sql)
     except sqlglot.errors.TokenError as error:
         where = re.search(r"Missing (\S+) from (\d+):(\d+)", str(error.__cause__))
@@ -124,6 +133,19 @@ def _read(sql: str) -> tuple[exp.Expr, frozenset[tuple[str, bool]]]:
             hint="Give one condition, without a semicolon.",
         )
     return found[0], frozenset(_unsure_strings(sql, tokens))
+
+
+def _joined(tokens: Sequence[Token]) -> list[Token]:
+    """The tokens, with ``!>`` and ``!<`` as what they are to Spark: one word each, for ``<=`` and ``>=``."""
+    joined: list[Token] = []
+    for token in tokens:
+        last = joined[-1] if joined else None
+        if token.token_type in _DENIED and last is not None and last.text == "!" and last.end + 1 == token.start:
+            kind, text = _DENIED[token.token_type]
+            joined[-1] = Token(kind, text, token.line, token.col, last.start, token.end, token.comments)
+        else:
+            joined.append(token)
+    return joined
 
 
 def _unsure_strings(sql: str, tokens: Sequence[Any]) -> Iterator[tuple[str, bool]]:
@@ -169,6 +191,10 @@ class _Columns:
             self._names.setdefault(self._fold(name), []).append(name)
         self._types = {name: parse_type(text) for name, text in schema.items()}
 
+    @property
+    def all(self) -> frozenset[str]:
+        return frozenset(self._types)
+
     def find(self, name: str) -> list[str]:
         return self._names.get(self._fold(name), [])
 
@@ -196,6 +222,7 @@ class _Reader:
 
     columns: _Columns
     zone: str | None
+    timestamps: str | None
     unsure: frozenset[str]
     sql: str
 
@@ -213,6 +240,8 @@ class _Reader:
 
     def opaque(self, node: exp.Expr, reason: str) -> Opaque:
         text = node.sql(dialect="spark") if node.parent is not None else self.sql
+        if any(map(_names_all, node.find_all(exp.Star))):
+            return Opaque(text, self.columns.all, reason, whole=True)
         return Opaque(text, self._columns_in(node), reason)
 
     def _atom(self, node: exp.Expr) -> Predicate:
@@ -290,7 +319,13 @@ class _Reader:
             raise Unclear("Spark's reading of the quoted text depends on its version and settings")
         if isinstance(node, exp.HexString) and "0x" in self.sql.lower():
             raise Unclear("a hexadecimal number is not one in Spark")
-        return literal_of(node)
+        casts = "cast" in self.sql.lower() or "::" in self.sql
+        if "try_cast" in self.sql.lower():
+            raise Unclear("a cast that is tried gives null where another one fails")
+        return literal_of(node, self.timestamps, casts=casts)
+
+    def _meant(self, text: str) -> list[str]:
+        return self.columns.find(text) if text in self.unsure else []
 
     def _is_nameless_function(self, node: exp.Column) -> bool:
         identifier = node.parts[0]
@@ -300,13 +335,21 @@ class _Reader:
     def _columns_in(self, node: exp.Expr) -> frozenset[str]:
         """The table's columns below a node. Inside a subquery a name may be another table's."""
         nested = node.find(exp.Query) is not None
-        found: set[str] = set()
+        if any(str(called.this).lower() == "identifier" for called in node.find_all(exp.Anonymous)):
+            return self.columns.all  # by a text, which names any of them
+        # "x" may be set to mean a column.
+        found = {name for text in node.find_all(exp.Literal) if text.is_string for name in self._meant(text.this)}
         for column in node.find_all(exp.Column):
             names = self.columns.find(column.parts[0].name)
             if not names and not nested and not self._is_nameless_function(column):
                 raise self.columns.unknown(column)
             found.update(names)
         return frozenset(found)
+
+
+def _names_all(star: exp.Star) -> bool:
+    """Whether a ``*`` stands for the columns of the table: not ``s.*``, nor one inside a subquery."""
+    return not isinstance(star.parent, exp.Column) and star.find_ancestor(exp.Query) is None
 
 
 def _operands(node: exp.Expr) -> list[exp.Expr]:

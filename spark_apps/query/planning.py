@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from functools import partial, reduce
 from operator import and_, or_
+from typing import TYPE_CHECKING
 
 from spark_apps.indexes.handler import CannotPrune, IndexContext, Key, Question, Substitute
 from spark_apps.indexes.registry import available
@@ -37,6 +38,9 @@ from spark_apps.query.question import PredicateQuestion
 from spark_apps.storage.errors import StorageError
 from spark_apps.timeline.files import DataFile, GroupKey
 from spark_apps.timeline.state import IndexEntry
+
+if TYPE_CHECKING:
+    from pyspark.sql.conf import RuntimeConfig
 
 logger = logging.getLogger(__name__)
 
@@ -167,20 +171,39 @@ def plan_read(snapshot: Snapshot, where: str | None = None) -> ReadPlan:
         why = "the table is scanned sooner than a predicate of this length is parsed"
         plan.not_used = {name: NotUsed("scan_is_cheaper", why) for name in snapshot.state.indexes}
         return plan
+    return plan_predicate(snapshot, where, parsed(snapshot, where))
+
+
+def parsed(snapshot: Snapshot, where: str) -> Predicate:
+    """The predicate, as the session reads it.
+
+    :raises InvalidPredicate: :raises UnknownColumn:
+    """
     conf = snapshot.spark.conf
-    predicate = parse_predicate(
+    names = frozenset(field.name for field in snapshot.table.fields)
+    if "`" in where and _is_on(conf, "spark.sql.parser.quotedRegexColumnNames"):
+        return Opaque(where, names, "a name in backquotes is a pattern in this session", whole=True)
+    return parse_predicate(
         where,
         {field.name: field.type for field in snapshot.table.fields},
         time_zone=conf.get("spark.sql.session.timeZone", None),
-        case_sensitive=str(conf.get("spark.sql.caseSensitive", "false")).lower() == "true",
+        timestamps=_timestamps(str(conf.get("spark.sql.timestampType", "TIMESTAMP_LTZ"))),
+        case_sensitive=_is_on(conf, "spark.sql.caseSensitive"),
         ask_spark=partial(check_predicate, snapshot),
     )
-    return plan_predicate(snapshot, where, predicate)
+
+
+def _is_on(conf: RuntimeConfig, name: str) -> bool:
+    return str(conf.get(name, "false")).lower() == "true"
+
+
+def _timestamps(setting: str) -> str | None:
+    return {"TIMESTAMP_LTZ": "timestamp", "TIMESTAMP_NTZ": "timestamp_ntz"}.get(setting.upper())
 
 
 def _unread(snapshot: Snapshot, where: str) -> Predicate:
     names = frozenset(field.name for field in snapshot.table.fields)
-    return Opaque(f"{where[:60]} …", names, "it is long, and the table small")
+    return Opaque(f"{where[:60]} …", names, "it is long, and the table small", whole="*" in where)
 
 
 def plan_predicate(snapshot: Snapshot, where: str, predicate: Predicate) -> ReadPlan:

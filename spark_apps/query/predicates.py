@@ -21,6 +21,7 @@ from spark_apps.query.tree import (
     Or,
     Predicate,
     columns_of,
+    of_whole_rows,
     reasons,
 )
 
@@ -41,6 +42,7 @@ __all__ = [
     "columns_of",
     "keys_for",
     "may_match",
+    "of_whole_rows",
     "parse_predicate",
     "reasons",
 ]

@@ -30,6 +30,7 @@ from spark_apps.mergetree.tree import GROUP_ID, Snapshot, Tree
 from spark_apps.query.blocks import choose_blocks
 from spark_apps.query.checking import check_predicate
 from spark_apps.query.planning import ReadPlan
+from spark_apps.query.predicates import of_whole_rows
 from spark_apps.query.substituting import plan_rows
 from spark_apps.timeline.files import DataFile, GroupKey
 
@@ -58,9 +59,7 @@ def read_rows(snapshot: Snapshot, where: str | None = None, columns: Sequence[st
     tree = snapshot.data
     names = tree.columns if columns is None else resolve(columns, tree.columns, "columns")
     plan = plan_rows(snapshot, where, names)
-    if not plan.groups:
-        return empty(snapshot, tree, names)
-    needed = list(dict.fromkeys([*names, *_needed(plan)]))
+    needed = _needed(plan, names)
     parts = [*_scans(plan, needed), *(_substituted(plan, found, needed) for found in plan.substitutes)]
     rows = reduce(DataFrame.unionAll, parts) if parts else empty(snapshot, tree, needed)
     if where is not None:
@@ -72,9 +71,13 @@ def read_rows(snapshot: Snapshot, where: str | None = None, columns: Sequence[st
     return rows if needed == list(names) else chosen(rows, names)
 
 
-def _needed(plan: ReadPlan) -> list[str]:
-    """The predicate's columns, in declared order; all where the predicate may name one in a way not understood here."""
-    return [name for name in plan.snapshot.data.columns if name in plan.columns]
+def _needed(plan: ReadPlan, names: Sequence[str]) -> list[str]:
+    """The columns asked for and the predicate's, in declared order; all where the predicate may name one in a way not
+    understood here. Where it is about whole rows it is applied to these, and not to columns as they were asked for."""
+    declared = plan.snapshot.data.columns
+    if plan.predicate is not None and of_whole_rows(plan.predicate):
+        return list(declared)
+    return list(dict.fromkeys([*names, *(name for name in declared if name in plan.columns)]))
 
 
 def _scans(plan: ReadPlan, names: Sequence[str]) -> list[DataFrame]:

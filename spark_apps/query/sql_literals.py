@@ -20,11 +20,12 @@ _NUMBER = re.compile(r"\d*(\.\d*)?([eE][+-]?\d+)?", re.ASCII)
 _LONG_MAX = 2**63 - 1
 _TIMES = {
     exp.DType.DATE: "date",
-    exp.DType.TIMESTAMPTZ: "timestamp",
     exp.DType.TIMESTAMPLTZ: "timestamp",
-    exp.DType.TIMESTAMP: "timestamp",
     exp.DType.TIMESTAMPNTZ: "timestamp_ntz",
 }
+# What the session says that a timestamp is.
+_PLAIN_TIMES = (exp.DType.TIMESTAMP, exp.DType.TIMESTAMPTZ)
+_ZONED = re.compile(r"(Z|UTC|[+-]\d\d:\d\d)\Z", re.ASCII)
 _INTEGERS = {
     exp.DType.TINYINT: "tinyint",
     exp.DType.SMALLINT: "smallint",
@@ -33,9 +34,11 @@ _INTEGERS = {
 }
 
 
-def literal_of(node: exp.Expr) -> Literal:
+def literal_of(node: exp.Expr, timestamps: str | None = None, *, casts: bool = True) -> Literal:
     """The literal of a node.
 
+    :param timestamps: what ``TIMESTAMP`` means, ``timestamp`` or ``timestamp_ntz``; ``None`` when unknown.
+    :param casts: whether a cast may be written as one; else it is a suffix that the library takes for one.
     :raises Unclear: when the node is none, or one that Spark may refuse or round.
     """
     match node:
@@ -55,9 +58,10 @@ def literal_of(node: exp.Expr) -> Literal:
             if isinstance(inner, exp.Literal) and not inner.is_string:
                 return _number(inner.this, negative=True)
             if isinstance(inner, exp.Cast) and inner.this.is_number:
-                return _negated(literal_of(inner))
+                # -128Y is one literal to Spark and a negated 128Y here; a negated cast of 128 is another thing.
+                return _negated(_cast(inner, timestamps, bound=not casts))
         case exp.Cast() if isinstance(node.this, exp.Literal):
-            return _cast(node.this, node.to)
+            return _cast(node, timestamps)
     raise Unclear("its right side is not a plain literal")
 
 
@@ -86,20 +90,33 @@ def _finite(number: float) -> float:
     return number
 
 
-def _cast(literal: exp.Literal, to: exp.DataType) -> Literal:
+def _cast(node: exp.Cast, timestamps: str | None, bound: bool = False) -> Literal:
+    literal, to = node.this, node.to
+    if to.this in _PLAIN_TIMES and literal.is_string:
+        return Literal(_timestamp_kind(node, timestamps), literal.this)
     if to.this in _TIMES and literal.is_string:
         return Literal(_TIMES[to.this], literal.this)
     if to.this in _INTEGERS and not literal.is_string:
-        return _cast_integer(literal.this, 1 << (INTEGER_BITS[_INTEGERS[to.this]] - 1))
+        return _cast_integer(literal.this, (1 << (INTEGER_BITS[_INTEGERS[to.this]] - 1)) - (not bound))
     convert = _FRACTIONS.get(to.this)
     if convert is None:
         raise Unclear("the cast of the literal is not followed")
     return convert(literal, to)
 
 
-def _cast_integer(text: str, half: int) -> Literal:
-    # -128Y is one literal to Spark and a negated 128Y here, so the bound is allowed for.
-    if not _INTEGER.fullmatch(text) or int(text) > half:
+def _timestamp_kind(node: exp.Cast, timestamps: str | None) -> str:
+    """Which type ``TIMESTAMP`` stands for. Where that is the one without a zone, a cast drops a text's offset, and a
+    literal with an offset is of the other type all the same."""
+    literal = node.to.this == exp.DType.TIMESTAMPTZ and not isinstance(node, exp.TryCast)
+    if literal and _ZONED.search(node.this.this):
+        return "timestamp"
+    if timestamps is None:
+        raise Unclear("what TIMESTAMP means is the session's to say")
+    return timestamps
+
+
+def _cast_integer(text: str, most: int) -> Literal:
+    if not _INTEGER.fullmatch(text) or int(text) > most:
         raise Unclear("the number does not fit its type")
     return Literal("int", int(text))
 

@@ -81,11 +81,14 @@ class Opaque:
     :param text: its SQL, for people.
     :param columns: the table's columns in it.
     :param reason: why it was not understood.
+    :param whole: it is about rows as a whole (``hash(*)``), so it means what it says only where the table's columns,
+        and no others, stand in their declared order.
     """
 
     text: str
     columns: frozenset[str]
     reason: str
+    whole: bool = False
 
 
 Predicate = Fixed | Comparison | In | IsNull | Not | And | Or | Opaque
@@ -112,6 +115,11 @@ def columns_of(predicate: Predicate) -> frozenset[str]:
         elif isinstance(node, (Fixed, Opaque)):
             found |= node.columns
     return frozenset(found)
+
+
+def of_whole_rows(predicate: Predicate) -> bool:
+    """Whether a part of the predicate is about rows as a whole; see :attr:`Opaque.whole`."""
+    return any(isinstance(node, Opaque) and node.whole for node in walk(predicate))
 
 
 def reasons(predicate: Predicate) -> tuple[str, ...]:

@@ -174,6 +174,20 @@ for name in ("dec", "wide", "f", "d"):
 for name in ("f", "d"):
     COLUMNS[name][2].extend(["'NaN'", "'Infinity'", "'0.1'"])
 SCHEMA = {name: kind for name, (kind, _, _) in COLUMNS.items()}
+BOUNDS = [
+    f"{sign}{cast}({bound} AS {kind})"
+    for kind, bound in (("TINYINT", 2**7), ("SMALLINT", 2**15), ("INT", 2**31), ("BIGINT", 2**63))
+    for cast in ("CAST", "TRY_CAST")
+    for sign in ("", "-")
+] + ["-128Y", "-32768S", "-9223372036854775808L", "128::tinyint", "-128::tinyint"]
+MOMENTS = [
+    f"{before}'2024-01-01 05:00:00{zone}'{after}"
+    for zone in ("", "Z", "+02:00", " UTC")
+    for before, after in (
+        ("CAST(", " AS TIMESTAMP)"), ("TIMESTAMP ", ""), ("timestamp(", ")"), ("", "::timestamp"), ("", ""),
+        ("CAST(", " AS TIMESTAMP_LTZ)"), ("CAST(", " AS TIMESTAMP_NTZ)"), ("TRY_CAST(", " AS TIMESTAMP)"),
+    )
+]  # fmt: skip
 OPAQUE = [
     "upper(city) = 'A'",
     "city LIKE 'a%'",
@@ -192,7 +206,7 @@ OPAQUE = [
     "NOT 'f' <> flag",
     "exists(array(id, 2), x -> x > 1)",
     "1 = 1",
-    "NULL",
+    "NULL AND true",
     "true",
 ]
 
@@ -217,7 +231,9 @@ def atoms(draw: st.DrawFn) -> str:
             return column + draw(st.sampled_from(["", " IS TRUE", " IS NOT FALSE", " IS UNKNOWN"]))
         case 6:
             return f"{draw(literal)} {draw(st.sampled_from(['=', '<', '<=', '>', '>=', '<=>', '!=']))} {column}"
-    op = draw(st.sampled_from(["=", "=", "=", "==", "<>", "!=", "<=>", "<", "<=", ">", ">=", "IS DISTINCT FROM"]))
+    op = draw(
+        st.sampled_from(["=", "=", "=", "==", "<>", "!=", "<=>", "<", "<=", ">", ">=", "IS DISTINCT FROM", "!>", "!<"])
+    )
     return f"{column} {op} {draw(literal)}"
 
 
@@ -255,8 +271,8 @@ def normalized(rows):
     return [dict(zip(SCHEMA, (NAN if v != v else v for v in row), strict=True)) for row in values]
 
 
-def check(text, found, rows):
-    predicate = parse_predicate(text, SCHEMA, time_zone=ZONE)
+def check(text, found, rows, timestamps):
+    predicate = parse_predicate(text, SCHEMA, time_zone=ZONE, timestamps=timestamps)
     names = sorted(columns_of(predicate)) or ["id"]
     for row, outcome in zip(rows, found, strict=True):
         ours = outcomes(predicate, row)
@@ -290,20 +306,20 @@ def zoned(spark):
         spark.conf.set(key, value)
 
 
-def compare(spark, rows, predicates):
-    """Check all predicates over all rows in both modes; how many were refused by Spark, and pruned by us."""
+def compare(spark, rows, predicates, timestamps="timestamp", modes=("true", "false")):
+    """Check all predicates over all rows, with ANSI and without; how many Spark refused, and how many pruned."""
     frame = spark.createDataFrame(
         [(number, *row) for number, row in enumerate(rows)],
-        "row int, " + ", ".join(f"{name} {kind}" for name, kind in SCHEMA.items()),
+        "row int, " + ", ".join(f"{name} {kind if name != 'ts' else 'timestamp_ltz'}" for name, kind in SCHEMA.items()),
     )
     refused = pruned = 0
-    for ansi in ("true", "false"):
+    for ansi in modes:
         spark.conf.set("spark.sql.ansi.enabled", ansi)
         for text, found in zip(predicates, spark_outcomes(spark, frame, predicates), strict=True):
             if found is None:
                 refused += 1
             else:
-                pruned += check(text, found, normalized(rows)) > 0
+                pruned += check(text, found, normalized(rows), timestamps) > 0
     return refused, pruned
 
 
@@ -311,6 +327,28 @@ def compare(spark, rows, predicates):
 @given(rows=ROWS, predicates=st.lists(PREDICATES, min_size=20, max_size=30))
 def test_given_any_table_and_predicates_then_no_matching_row_lies_outside_of_the_keys(zoned, rows, predicates):
     compare(zoned, rows, predicates)
+
+
+def test_given_casts_at_the_bounds_of_their_types_then_outcomes_are_spark_s(zoned):
+    rows = list(itertools.zip_longest(*([*values, None] for _, values, _ in COLUMNS.values())))
+    for mode, literals in (("false", BOUNDS), ("true", [text for text in BOUNDS if "TRY_CAST" in text])):
+        names = [(name, literal) for name in ("tiny", "id") for literal in literals]
+        predicates = [f"{name} {op} {literal}" for name, literal in names for op in ("=", "<=>", "!>")]
+        refused, pruned = compare(zoned, rows, predicates, modes=(mode,))
+        assert not refused and (pruned or mode == "true")
+
+
+@pytest.mark.parametrize("kind", ["timestamp", "timestamp_ntz"])
+def test_given_either_type_of_timestamps_then_offsets_in_literals_count_as_they_do_in_spark(zoned, kind):
+    rows = list(itertools.zip_longest(*([*values, None] for _, values, _ in COLUMNS.values())))
+    predicates = [f"{name} {op} {text}" for name in ("ts", "local") for text in MOMENTS for op in ("=", "<", "<=>")]
+    predicates += [f"{name} IN ({text})" for name in ("ts", "local") for text in MOMENTS]
+    zoned.conf.set("spark.sql.timestampType", "TIMESTAMP_LTZ" if kind == "timestamp" else "TIMESTAMP_NTZ")
+    try:
+        _, pruned = compare(zoned, rows, predicates, kind)
+    finally:
+        zoned.conf.unset("spark.sql.timestampType")
+    assert pruned > 30
 
 
 def test_given_every_literal_beside_every_column_then_outcomes_are_spark_s(zoned):

@@ -24,6 +24,7 @@ from spark_apps.query.predicates import (
     columns_of,
     keys_for,
     may_match,
+    of_whole_rows,
     parse_predicate,
     reasons,
 )
@@ -50,7 +51,7 @@ SCHEMA = {
 
 
 def parse(sql, **options):
-    return parse_predicate(sql, SCHEMA, **options)
+    return parse_predicate(sql, SCHEMA, **{"timestamps": "timestamp", **options})
 
 
 def keys(sql, *columns, **options):
@@ -122,6 +123,61 @@ def test_given_a_time_without_a_zone_then_the_session_s_decides_and_without_one_
     assert keys(sql, "at", time_zone="PST") is CannotPrune
 
 
+def test_given_a_number_s_bound_then_it_is_taken_only_as_a_literal_with_its_sign():
+    assert keys("id = -128Y OR id = -32768S", "id") == {-128, -32768}
+    assert keys("big = -9223372036854775808L", "big") == {-(2**63)}
+    assert keys("id = CAST(127 AS TINYINT) OR id = 127Y", "id") == {127}
+
+
+def test_given_a_timestamp_then_the_session_s_type_of_it_decides_whether_an_offset_counts():
+    cast, literal = "at = CAST('2024-01-01 02:00:00+02:00' AS TIMESTAMP)", "at = TIMESTAMP '2024-01-01 02:00:00+02:00'"
+    there = {dt.datetime(2024, 1, 1, tzinfo=dt.UTC)}
+    assert keys(cast, "at") == keys(literal, "at") == there
+    for unclear in ({"timestamps": "timestamp_ntz"}, {"timestamps": None}):
+        assert keys(cast, "at", **unclear) is CannotPrune
+        assert keys("at = '2024-01-01 02:00:00Z'::timestamp", "at", **unclear) is CannotPrune
+        assert keys(literal, "at", **unclear) == there
+        assert keys("at = CAST('2024-01-01 00:00:00Z' AS TIMESTAMP_LTZ)", "at", **unclear) == there
+    assert (
+        keys("at = TIMESTAMP '2024-01-01 00:00:00'", "at", timestamps="timestamp_ntz", time_zone="UTC") is CannotPrune
+    )
+
+
+@pytest.mark.parametrize(
+    "sql", ["hash(*) = 1", "concat_ws(',', *) = '1,a' AND id = 1", "struct(* EXCEPT (id)) IS NULL"]
+)
+def test_given_a_star_then_the_predicate_is_about_whole_rows_and_needs_all_columns(sql):
+    assert of_whole_rows(parse(sql))
+    assert columns_of(parse(sql)) == set(SCHEMA)
+
+
+@pytest.mark.parametrize("sql", ["identifier('city') = 'a'", "IDENTIFIER('ci' || 'ty') = 'a'", "city = '${x}'"])
+def test_given_a_column_named_by_a_text_then_all_columns_are_needed(sql):
+    assert not of_whole_rows(parse(sql))
+    assert columns_of(parse(sql)) == set(SCHEMA)
+
+
+def test_given_a_star_that_is_not_the_table_s_then_the_predicate_needs_its_columns_only():
+    for sql, columns in (
+        ("id IN (SELECT * FROM other)", {"id"}),
+        ("id * 2 = 4", {"id"}),
+        ("hash(place.*) = 1", {"place"}),
+        ("upper(city) = '*'", {"city"}),
+    ):
+        assert columns_of(parse(sql)) == columns, sql
+        assert not of_whole_rows(parse(sql)), sql
+
+
+def test_given_a_text_that_may_be_set_to_be_a_column_then_that_is_needed():
+    assert columns_of(parse("\"city\" = 'a'")) == {"city"}
+
+
+@pytest.mark.parametrize("sql", ["NULL", " (null) "])
+def test_given_a_bare_null_then_it_is_refused_as_spark_does(sql):
+    with pytest.raises(InvalidPredicate, match="no condition"):
+        parse(sql)
+
+
 @pytest.mark.parametrize(
     ("sql", "column"),
     [
@@ -139,6 +195,8 @@ def test_given_a_time_without_a_zone_then_the_session_s_decides_and_without_one_
         ("false", "id"),
         ("flag AND NOT flag", "flag"),
         ("id = 1 AND NULL", "id"),
+        ("id = 1 AND id !> 0", "id"),
+        ("id = 1 AND id !< 2", "id"),
     ],
 )
 def test_given_a_predicate_that_no_row_meets_then_nothing_matches(sql, column):
@@ -150,6 +208,13 @@ def test_given_a_predicate_that_no_row_meets_then_nothing_matches(sql, column):
     [
         ("id > 5", "id"),
         ("id <> 5", "id"),
+        ("id = CAST(2147483648 AS INT)", "id"),
+        ("id = -CAST(2147483648 AS INT)", "id"),
+        ("id <=> TRY_CAST(2147483648 AS INT)", "id"),
+        ("id = try_cast(1 AS INT)", "id"),
+        ("id = 128Y", "id"),
+        ("id = 32768S", "id"),
+        ("big = 9223372036854775808L", "big"),
         ("id IS NOT NULL", "id"),
         ("id = 1 OR city = 'a'", "id"),
         ("id = 1 OR upper(city) = 'A'", "id"),
