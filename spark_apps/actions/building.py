@@ -93,13 +93,13 @@ class Building:
         for commit in timeline.commits(after=self._state.version):
             self._state.apply(commit)
         assert self._state.table  # or it was dropped meanwhile
-        entry = self._state.indexes.get(self.definition.name)
-        if entry is None or entry.definition.tree != self.definition.tree:
-            raise IndexExists(
-                f"Another index {self.definition.name!r} was committed while this one was built.",
-                hint="Choose another name, or drop that one first.",
-            )
-        return bool(entry.lag)
+        for name, entry in self._state.indexes.items():
+            if name.lower() == self.definition.name.lower() and entry.definition.tree != self.definition.tree:
+                raise IndexExists(
+                    f"Another index {name!r} was committed while {self.definition.name!r} was built.",
+                    hint="Choose another name, or drop that one first.",
+                )
+        return bool(self._state.index(self.definition.name).lag)
 
     def check_counts(self) -> None:
         """Holds the index against the rows that it should tell of, as its kind knows how.

@@ -223,9 +223,12 @@ class RefreshIndex(Action):
         if self.partitions is not None:
             self.partitions = [canonical(snapshot.table, path) for path in self.partitions]
 
+    @property
+    def _changes_columns(self) -> bool:
+        return self.included is not None or self.schema is not None
+
     def not_staged_because(self) -> str | None:
-        given = self.included is not None or self.schema is not None
-        return "it changes the columns of the index" if given else super().not_staged_because()
+        return "it changes the columns of the index" if self._changes_columns else super().not_staged_because()
 
     @property
     def confinable(self) -> bool:
@@ -240,7 +243,7 @@ class RefreshIndex(Action):
         """What the handler is given: the definition with its columns changed, the table with columns it learned of."""
         definition = snapshot.state.index(self.name).definition
         handler = find(definition.kind)
-        if self.included is None and self.schema is None:
+        if not self._changes_columns:
             return IndexContext(snapshot, definition, directory)
         definition, table = handler.evolve(snapshot.table, definition, self.mode, self.included, self.schema)
         if table != snapshot.table:
@@ -262,7 +265,9 @@ class RefreshIndex(Action):
             work.actions.insert(0, PutTable(context.table))
             work.writes.append(Write(SCHEMA_SCOPE, "replace"))
         # Two refreshes at once would each write what the other does not know of.
-        work.writes.append(Write(definition_scope(self.name), "fold"))
+        work.writes.append(Write(definition_scope(self.name), "replace" if self._changes_columns else "fold"))
+        if self._changes_columns:
+            work.reads.append(SCHEMA_SCOPE)
         if self.mode == "full" and self.partitions is None:
             building = Building(attempt, handler, definition)
             building.take(done)

@@ -22,11 +22,13 @@ from spark_apps.mergetree.tree import Snapshot
 from spark_apps.storage.errors import InvalidInput, InvalidSchema
 from spark_apps.storage.names import check_column_name
 from spark_apps.timeline.model import (
+    DEFINITIONS_SCOPE,
     SCHEMA_SCOPE,
     Field,
     IndexDefinition,
     PutIndex,
     PutTable,
+    Scope,
     TableDefinition,
     Write,
     definition_scope,
@@ -41,6 +43,9 @@ class ChangeColumns(Action):
     """What the changes of columns share."""
 
     operation: ClassVar[str] = "change_columns"
+
+    reads: ClassVar[tuple[Scope, ...]] = (SCHEMA_SCOPE, DEFINITIONS_SCOPE)
+    """What must stay as it is until the commit: the columns, and that no index is over one that changes."""
 
     @abstractmethod
     def changed(self, snapshot: Snapshot) -> tuple[TableDefinition, list[IndexDefinition]]:
@@ -67,7 +72,7 @@ class ChangeColumns(Action):
         actions = [PutTable(table)]
         puts = [PutIndex(index, attempt.snapshot.state.index(index.name).state) for index in indexes]
         writes = [Write(SCHEMA_SCOPE, "replace"), *(Write(definition_scope(index.name), "fold") for index in indexes)]
-        return Work(actions=[*actions, *puts], reads=[SCHEMA_SCOPE], writes=writes, metrics=self.told())
+        return Work(actions=[*actions, *puts], reads=list(self.reads), writes=writes, metrics=self.told())
 
 
 class AddColumns(ChangeColumns):
@@ -76,6 +81,8 @@ class AddColumns(ChangeColumns):
     :param columns: a DDL string as ``"fare double, tip double"``, or a StructType.
     :param properties: of the table, that go with them.
     """
+
+    reads = (SCHEMA_SCOPE,)  # no index can be over a column that is new
 
     def __init__(self, columns: T.StructType | str, properties: Mapping[str, str] | None = None) -> None:
         self.columns = columns

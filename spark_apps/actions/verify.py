@@ -76,6 +76,6 @@ class RepairIndexes(Action):
 
 def _counts(report: VerificationReport) -> dict[str, int]:
     """How many of each fault were found; of files that could not be read, as many as the report names."""
-    faults = ("missing", "too_many", "wrong_partition", "wrong_values")
+    faults = ("missing", "too_many", "wrong_partition", "wrong_values", "wrong_shard")
     unreadable = sum(difference.fault == "unreadable" for difference in report.differences)
     return {**{name: getattr(report, name) for name in faults}, "unreadable": unreadable}

@@ -1,5 +1,5 @@
-"""Compares the entries of an index that names rows by key with a full scan of the rows: entries missing, too many, or
-pointing to the wrong partition.
+"""Compares the entries of an index that names rows by key with a full scan of the rows: entries missing, too many,
+pointing to the wrong partition, or lying in a shard in which nobody looks for them.
 
 Entries that a kind leaves behind on purpose (``tombstones`` ``lazy``), and those of partitions that are gone, cost
 reads and no rows; they are counted, and are no fault.
@@ -7,16 +7,21 @@ reads and no rows; they are counted, and are no fault.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from spark_apps.indexes.candidates import SPARK_ERRORS
+from spark_apps.indexes.entry_rows import PLACE
 from spark_apps.indexes.handler import PARTITION, IndexContext
 from spark_apps.indexes.locating import marked
 from spark_apps.indexes.verification import EXAMPLES, Difference, VerificationReport, unreadable
+from spark_apps.mergetree.buckets import bucket_column
 from spark_apps.mergetree.cached import cached
+from spark_apps.mergetree.read import read_files
 from spark_apps.mergetree.schema import column
 from spark_apps.mergetree.tree import GROUP_ID, Tree
 from spark_apps.storage.errors import StorageError
@@ -28,6 +33,9 @@ _ROW = "__index_row"
 _ENTRY = "__index_entry"
 _MARK = "__index_mark"
 _FAULT = "__index_fault"
+_SHARD = "__index_shard"
+
+WRONG_SHARD = "wrong shard"
 
 
 def compare(context: IndexContext, handler: EntryHandler) -> VerificationReport:
@@ -59,6 +67,11 @@ def _compare(context: IndexContext, handler: EntryHandler, tree: Tree) -> Verifi
         wrong = both.where(F.col(_FAULT).isin(*faults)).limit(EXAMPLES).collect()
     count = {fault: n for fault, (n, _, _) in counts.items()}
     too_many = count.get("too many", 0)
+    misplaced = _misplaced(context, tree)
+    astray = 0 if misplaced is None else misplaced.count()
+    found = [_difference(tree, row) for row in wrong]
+    if misplaced is not None and astray:
+        found += [Difference(WRONG_SHARD, *_told(tree, row)) for row in misplaced.limit(EXAMPLES).collect()]
     return VerificationReport(
         index=definition.name,
         version=snapshot.state.version,
@@ -69,8 +82,30 @@ def _compare(context: IndexContext, handler: EntryHandler, tree: Tree) -> Verifi
         wrong_partition=count.get("wrong partition", 0),
         stale=count.get("of no group", 0) + (too_many if lazy else 0),
         uncovered=len(groups) - len(covered),
-        differences=tuple(_difference(tree, row) for row in wrong),
+        differences=tuple(found),
+        wrong_shard=astray,
     )
+
+
+def _misplaced(context: IndexContext, tree: Tree) -> DataFrame | None:
+    """Entries and tombstones, as they lie in the files, that a lookup of their values would not come by; ``None`` if
+    there are no files. Lookups hash by the table's types of today."""
+    files = context.snapshot.state.files(tree.name)
+    if not files:
+        return None
+    names = [name for name in tree.columns if name not in PLACE]
+    # Without the columns of the place, of which one is called as the reader calls the shard.
+    bare = replace(tree, schema=T.StructType([tree.field(name) for name in names]))
+    types = [tree.field(name).dataType.simpleString() for name in tree.hash_fields]
+    shard = bucket_column(tree.hash_fields, context.definition.shards, tree.hash_function, types)
+    rows = read_files(context.snapshot, bare, files, [*names, GROUP_ID]).withColumn(_SHARD, shard.cast("string"))
+    return rows.where(F.col(_SHARD) != F.col(GROUP_ID))
+
+
+def _told(tree: Tree, row: Any) -> tuple[dict[str, Any], str, str]:
+    """The key of a misplaced entry, where it lies, and where it should."""
+    key = {name: row[name] for name in tree.key if name not in PLACE}
+    return key, f"shard {row[GROUP_ID]}", f"shard {row[_SHARD]}"
 
 
 def _paired(tree: Tree, rows: DataFrame, entries: DataFrame) -> DataFrame:
@@ -99,5 +134,5 @@ def _paired(tree: Tree, rows: DataFrame, entries: DataFrame) -> DataFrame:
 
 
 def _difference(tree: Tree, row: Any) -> Difference:
-    key = {name: row[name] for name in tree.key if name not in (PARTITION, GROUP_ID)}
+    key = {name: row[name] for name in tree.key if name not in PLACE}
     return Difference(row[_FAULT], key, row["__index_said"], row["__index_expected"])

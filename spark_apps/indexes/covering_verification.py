@@ -23,7 +23,7 @@ from spark_apps.indexes.lineage import LINEAGE, Coverage, entry_files, indexable
 from spark_apps.indexes.verification import EXAMPLES, Difference, VerificationReport, unreadable
 from spark_apps.mergetree.buckets import bucket_column
 from spark_apps.mergetree.cached import cached
-from spark_apps.mergetree.schema import column
+from spark_apps.mergetree.schema import column, struct_type
 from spark_apps.mergetree.tree import GROUP_ID
 from spark_apps.storage.errors import StorageError
 from spark_apps.timeline.files import DataFile
@@ -97,7 +97,9 @@ def _values(context: IndexContext, rows: DataFrame, columns: Sequence[str], entr
     """Rows or entries as: the columns that name one, all its values and its bucket in one text."""
     definition, schema = context.definition, schema_of(context.definition)
     if entry is None:
-        types = [schema[name].dataType.simpleString() for name in definition.columns]
+        # By the table's types of today, as a query looks for them.
+        table = struct_type(context.table.fields)
+        types = [table[name].dataType.simpleString() for name in definition.columns]
         bucket = bucket_column(definition.columns, definition.shards, hash_of(definition), types)
         rows = rows.withColumn(GROUP_ID, bucket.cast("string"))
     texts = [_text(column(name), schema[name].dataType) for name in columns]

@@ -17,8 +17,8 @@ EXAMPLES = 10
 
 @dataclass(frozen=True)
 class Difference:
-    """A disagreement. ``fault``: "missing", "too many", "wrong partition", "wrong values" or "unreadable"; ``key`` is
-    that of the entry."""
+    """A disagreement. ``fault``: "missing", "too many", "wrong partition", "wrong values", "wrong shard" or
+    "unreadable"; ``key`` is that of the entry."""
 
     fault: str
     key: dict[str, Any]
@@ -35,6 +35,7 @@ class VerificationReport:
     :param stale: entries that no row bears out and that need not be gone yet.
     :param uncovered: file groups that the index does not cover, which were not compared.
     :param wrong_values: entries of rows that are there with other values, for kinds that hold values.
+    :param wrong_shard: entries and tombstones that lie where no lookup of their values reads.
     :param differences: examples, not all of them.
     :param repaired: version of the commit that rebuilt what was wrong.
     """
@@ -50,12 +51,14 @@ class VerificationReport:
     uncovered: int
     differences: tuple[Difference, ...] = ()
     wrong_values: int = 0
+    wrong_shard: int = 0
     repaired: int | None = field(default=None)
 
     @property
     def ok(self) -> bool:
         """Whether the index agrees with the rows wherever it claims to."""
-        return not self.differences and not (self.missing or self.too_many or self.wrong_partition or self.wrong_values)
+        faults = self.missing, self.too_many, self.wrong_partition, self.wrong_values, self.wrong_shard
+        return not self.differences and not any(faults)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain types, for JSON and XCom."""

@@ -24,7 +24,8 @@ class Struct(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Scope(Struct, frozen=True):
-    """A part of the table. ``table`` holds all others, ``partition`` holds its buckets."""
+    """A part of the table. ``table`` holds all others, ``partition`` holds its buckets, ``definition`` without a name
+    those of all indexes. Names of indexes that differ in case only are one, as they are in SQL."""
 
     kind: Literal["table", "partition", "bucket", "shard", "definition", "config", "schema"]
     partition: str | None = None
@@ -40,9 +41,13 @@ class Scope(Struct, frozen=True):
             if self.partition != other.partition:
                 return False
             return "partition" in kinds or self.group == other.group
+        if kinds == {"definition"}:
+            return self.name is None or other.name is None or self.name.lower() == other.name.lower()
         return self == other
 
     def __str__(self) -> str:
+        if self == DEFINITIONS_SCOPE:
+            return "the definitions of indexes"
         parts = [part for part in (self.name, self.partition, self.group) if part is not None]
         return f"{self.kind} {'/'.join(parts)}".strip()
 
@@ -86,6 +91,8 @@ def definition_scope(index: str) -> Scope:
 
 CONFIG_SCOPE = Scope("config")
 SCHEMA_SCOPE = Scope("schema")
+DEFINITIONS_SCOPE = Scope("definition")
+"""Which indexes there are, and what each is: read by whoever relies on none of them being in the way."""
 
 
 # --- definitions ------------------------------------------------------------------------------------------------

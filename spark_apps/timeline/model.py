@@ -14,6 +14,7 @@ from spark_apps.storage.documents import prepare
 from spark_apps.timeline.definitions import (
     CONFIG_SCOPE,
     DATA_TREE,
+    DEFINITIONS_SCOPE,
     FORMAT_VERSION,
     SCHEMA_SCOPE,
     UNKNOWN_ROWS,
@@ -37,6 +38,7 @@ from spark_apps.timeline.definitions import (
 __all__ = [  # handed on; what is defined here is public too
     "CONFIG_SCOPE",
     "DATA_TREE",
+    "DEFINITIONS_SCOPE",
     "FORMAT_VERSION",
     "SCHEMA_SCOPE",
     "UNKNOWN_ROWS",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,11 @@ from spark_apps.actions.compact import CompactTable
 from spark_apps.actions.overwrite import InsertOverwrite
 from spark_apps.actions.rescale import Rescale
 from spark_apps.actions.rules import NewRules
-from spark_apps.actions.template import Action, Attempt, Work, run
 from spark_apps.actions.write import Delete, Insert, Upsert
 from spark_apps.storage import errors
 from spark_apps.timeline.model import DATA_TREE
 from tests.spark_apps.frames import frame
+from tests.spark_apps.racing import go
 
 pytestmark = pytest.mark.spark
 
@@ -34,28 +33,6 @@ def table(spark: Any, tmp_path: Path) -> IndexedTable:
 
 def batch(spark: Any, ids: Any, p: str, v: str) -> Any:
     return frame(spark, [(n, p, v) for n in ids], DDL)
-
-
-def racing(action: Action, meanwhile: Callable[[], Any]) -> Action:
-    """The action, with something else committed after its work and before its commit."""
-
-    class Racing(type(action)):  # type: ignore[misc]
-        def work(self, attempt: Attempt) -> Work | None:
-            work = super().work(attempt)
-            meanwhile()
-            return work
-
-    action.__class__ = Racing
-    return action
-
-
-def go(table: IndexedTable, action: Action, meanwhile: Callable[[IndexedTable], Any]) -> IndexedTable:
-    """Runs the action while ``meanwhile`` happens through another table object; returns the table
-    afterwards."""
-    spark = table._handle.spark
-    other = IndexedTable.load(spark, table.uri)
-    run(table._handle, racing(action, lambda: meanwhile(other)))
-    return IndexedTable.load(spark, table.uri)
 
 
 def values(table: IndexedTable) -> dict[int, str]:

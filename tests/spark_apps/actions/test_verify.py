@@ -49,11 +49,15 @@ def made(interpreted: None, spark: Any, tmp_path_factory: pytest.TempPathFactory
     table.create_index("lazy", "secondary", ["city"], properties={"tombstones": "lazy"})
     table.upsert(frame(spark, [(i, "ab"[i % 2], "moved", i) for i in (1, 2, 3)], DDL))
     table.compact()
+    table.create_index("sharded", "secondary", ["n"], properties={"shards": "2"})
     table.create_index("blocks", "compact", ["city"])
     table.create_index(
         "cov", "covering", ["city"], included=IncludedColumns(include=["n"]), properties={"buckets": "2"}
     )
     return table
+
+
+FAULTS = ("missing", "too_many", "wrong_partition", "wrong_values", "wrong_shard")
 
 
 def spoil(table: IndexedTable, name: str, change: Callable[[DataFrame], DataFrame], move: bool = False) -> None:
@@ -92,7 +96,7 @@ def check(
     assert sound.ok, sound
     spoil(table, name, change, move)
     report = table.verify(name)
-    counted = {fault: getattr(report, fault) for fault in ("missing", "too_many", "wrong_partition", "wrong_values")}
+    counted = {fault: getattr(report, fault) for fault in FAULTS}
     expected = dict.fromkeys(counted, 0) | {fault: n for fault, n in wrong.items() if fault != "stale"}
     assert counted == expected, report
     assert report.stale == wrong.get("stale", sound.stale)
@@ -135,6 +139,13 @@ def test_given_a_secondary_index_with_wrong_entries_then_each_is_found(made: Ind
 
     # The place is part of what tells its entries apart: one that is misplaced is one that is missing and one too many.
     check(made, "eager", change, missing=2, too_many=2)
+
+
+def test_given_entries_in_a_shard_in_which_no_lookup_reads_then_they_are_found(made: IndexedTable) -> None:
+    check(made, "sharded", lambda entries: entries, move=True, wrong_shard=40)
+
+    assert [row.id for row in made.read("n = 7").collect()] == [7]
+    assert made.explain("n = 7").index_used == "sharded"
 
 
 def test_given_lazy_tombstones_then_entries_of_old_values_are_counted_and_only_missing_ones_are_wrong(

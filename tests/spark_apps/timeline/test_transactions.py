@@ -23,12 +23,14 @@ from spark_apps.timeline.log import commit_key
 from spark_apps.timeline.model import (
     CONFIG_SCOPE,
     DATA_TREE,
+    DEFINITIONS_SCOPE,
     AddFile,
     HashingConfig,
     PutHashingConfig,
     PutPartition,
     RemoveFile,
     Write,
+    definition_scope,
     group_scope,
     partition_scope,
     shard_scope,
@@ -222,6 +224,22 @@ def test_what_was_read_must_not_have_changed_but_may_have_been_folded(job: work.
                 reader.commit((), reads=(partition_scope(A),))
         else:
             reader.commit((), reads=(partition_scope(A),))
+
+
+@pytest.mark.parametrize("made", ["by_v", "By_V"])
+def test_who_relies_on_the_indexes_that_there_are_meets_one_that_is_made_and_none_that_is_folded(
+    job: work.Job, made: str
+) -> None:
+    for txn, mode, refused in (("a", REPLACE, True), ("b", FOLD, False)):
+        reader, other = job.begin("rename_column", f"{txn}.reader"), job.begin("create_index", f"{txn}.other")
+        job.begin("create_index", txn).commit((), writes=(Write(definition_scope(made), mode),))  # type: ignore[arg-type]
+        with pytest.raises(ConcurrentWrite, match=f"needs definition by_v, and .* has changed definition {made}"):
+            other.commit((), writes=(Write(definition_scope("by_v"), REPLACE),))
+        if refused:
+            with pytest.raises(ConcurrentWrite, match="needs the definitions of indexes, and"):
+                reader.commit((), reads=(DEFINITIONS_SCOPE,))
+        else:
+            reader.commit((), reads=(DEFINITIONS_SCOPE,))
 
 
 def test_disjoint_buckets_are_rebased(job: work.Job) -> None:

@@ -1,0 +1,100 @@
+"""Indexes made, changed and dropped beside changes of the columns that they are over: whichever commits first, no index
+is left that the table's columns do not go with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spark_apps import IncludedColumns, IndexedTable
+from spark_apps.actions.indexing import CreateIndex, RefreshIndex
+from spark_apps.actions.schema import AddColumns, DropColumns, RenameColumn, WidenColumn
+from spark_apps.actions.template import Action
+from spark_apps.storage import errors
+from tests.spark_apps.frames import frame
+from tests.spark_apps.racing import go
+
+pytestmark = pytest.mark.spark
+
+DDL = "id bigint, v int, w string"
+
+Made = Callable[[], Action]
+
+CHANGES: dict[str, Made] = {
+    "widen": lambda: WidenColumn("v", "bigint"),
+    "rename": lambda: RenameColumn("v", "renamed"),
+    "drop": lambda: DropColumns(["v"]),
+}
+MAKERS: dict[str, Made] = {
+    "secondary": lambda: CreateIndex("made", "secondary", ["v"], deferred=True),
+    "compact": lambda: CreateIndex("made", "compact", ["v"], deferred=True),
+    "covering": lambda: CreateIndex("made", "covering", ["v"], deferred=True),
+    "included": lambda: CreateIndex("made", "covering", ["w"], IncludedColumns(include=["v"]), deferred=True),
+    "refresh": lambda: RefreshIndex("cov", included=IncludedColumns(include=["v"])),
+}
+
+
+@pytest.fixture(scope="module")
+def rows(spark: Any) -> Any:
+    return frame(spark, [(n, n % 8, f"w{n}") for n in range(40)], DDL)
+
+
+@pytest.fixture(scope="module")
+def kept(spark: Any, rows: Any, tmp_path_factory: pytest.TempPathFactory) -> IndexedTable:
+    """A table that the refused of each pair leaves as it is; the other one's work is undone after it."""
+    made = IndexedTable.create(spark, tmp_path_factory.mktemp("columns") / "table", DDL, ["id"], buckets=1)
+    made.upsert(rows)
+    made.create_index("cov", "covering", ["w"])
+    return made
+
+
+@pytest.fixture
+def table(kept: IndexedTable) -> Iterator[IndexedTable]:
+    table = IndexedTable.load(kept._handle.spark, kept.uri)
+    before = table.version
+    yield table
+    table.restore(before)
+    for name in set(table.indexes) - {"cov"}:
+        table.drop_index(name)
+
+
+@pytest.mark.parametrize("maker", MAKERS)
+@pytest.mark.parametrize("change", CHANGES)
+def test_an_index_over_a_column_that_lands_first_refuses_a_change_of_the_column(
+    table: IndexedTable, change: str, maker: str
+) -> None:
+    def meanwhile(other: IndexedTable) -> None:
+        assert other._run(MAKERS[maker](), None, None).committed
+
+    with pytest.raises(errors.ConcurrentWrite, match="Nothing was changed"):
+        go(table, CHANGES[change](), meanwhile)
+
+
+@pytest.mark.parametrize("maker", MAKERS)
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_change_of_a_column_that_lands_first_refuses_an_index_over_it(
+    spark: Any, tmp_path: Path, rows: Any, change: str, maker: str
+) -> None:
+    fresh = IndexedTable.create(spark, tmp_path / "table", DDL, ["id"], buckets=1)
+    fresh.create_index("cov", "covering", ["w"], deferred=True)
+
+    with pytest.raises(errors.ConcurrentWrite, match="Nothing was changed"):
+        go(fresh, MAKERS[maker](), lambda other: other._run(CHANGES[change](), None, None))
+
+
+def test_a_new_column_does_not_meet_an_index(table: IndexedTable) -> None:
+    after = go(table, AddColumns("x int"), lambda other: other.create_index("made", "secondary", ["v"], deferred=True))
+
+    assert "x" in after.schema.names and "made" in after.indexes
+
+
+def test_of_two_indexes_whose_names_differ_in_case_only_the_second_is_refused(table: IndexedTable) -> None:
+    with pytest.raises(errors.ConcurrentWrite, match=r"needs definition ByV, and create_index .* definition byv"):
+        go(
+            table,
+            CreateIndex("ByV", "secondary", ["v"], deferred=True),
+            lambda other: other.create_index("byv", "secondary", ["w"], deferred=True),
+        )
