@@ -12,7 +12,7 @@ FOUND  := $(wildcard $(PATHS))
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test heavy check format bench bench-full model faults races clusters differential postgresql pages kills clean
+.PHONY: help venv demo test heavy check format bench bench-full model faults races clusters differential postgresql mutants pages kills clean
 
 help:  ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|' 2>/dev/null \
@@ -73,6 +73,9 @@ postgresql: venv  ## The tests on a whole Airflow, heavy ones too, whose state i
 
 kills: venv  ## Every kind of end, met by every kind of work, on a real scheduler (CELLS, MINUTES); goes on where it stopped
 	$(BIN)/python -m tests.kills
+
+mutants: venv  ## Faults planted one at a time, and which tests find each (ONLY, MINUTES); goes on where it stopped
+	$(BIN)/python -m tests.mutants
 
 pages: venv  ## The page in a real browser; needs Chromium and its driver. SHOTS=folder keeps the pictures
 	@command -v chromedriver >/dev/null || { echo "Chromium's driver is not on the PATH. On Debian: apt-get install chromium chromium-driver. Nothing was run." >&2; exit 1; }

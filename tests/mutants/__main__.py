@@ -1,0 +1,54 @@
+"""Plants every fault and says which tests find it: ``python -m tests.mutants``; goes on where it stopped.
+
+``ONLY`` (a list of names): these alone, whatever was done; ``MINUTES`` (240): when to stop. Each takes half a minute to
+several, most of it Spark's start.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from tests.mutants.planting import RESULTS, ROOT, faults, search
+
+
+def say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def main() -> int:
+    listed = {fault.name: fault for fault in faults()}
+    results: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    results = {name: told for name, told in results.items() if name in listed}
+    only = [name.strip() for name in os.environ.get("ONLY", "").split(",") if name.strip()]
+    left = only or [name for name, fault in listed.items() if results.get(name, {}).get("fault") != fault.digest]
+    until = time.monotonic() + 60 * float(os.environ.get("MINUTES", "240"))
+    missing = []
+    with tempfile.TemporaryDirectory(prefix="mutants") as folder:
+        for number, name in enumerate(left, 1):
+            if time.monotonic() > until:
+                break
+            fault = listed[name]
+            if not fault.stands_in(ROOT):
+                say(f"{name}: {fault.file} has not the place, once, that the list names")
+                missing.append(name)
+                continue
+            started = time.monotonic()
+            found = search(fault, Path(folder))
+            seconds = time.monotonic() - started
+            say(f"{number} of {len(left)} {name}: {', '.join(found) or 'NOTHING FINDS IT'} ({seconds:.0f} s)")
+            results[name] = {"fault": fault.digest, "found_by": found}
+            RESULTS.write_text(json.dumps(dict(sorted(results.items())), indent=1) + "\n")
+    unfound = [name for name in listed if not results.get(name, {}).get("found_by")]
+    say(f"{len(listed) - len(unfound)} of {len(listed)} faults are found; not: {', '.join(unfound) or 'none'}")
+    return 1 if unfound or missing else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,99 @@
+"""One planted fault: read from the list, put into a copy of the code, and searched for by its tests."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+LIST = Path(__file__).with_name("faults.toml")
+RESULTS = Path(__file__).with_name("results.json")
+
+COPIED = ("airflow_provider_index", "spark_apps", "dags_examples", "tests", "benchmarks", "docs")
+ONE_RUN_SECONDS = 900
+_FOUND = re.compile(r"^(?:FAILED|ERROR) (\S+?)(?: - .*)?$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A change of one place that breaks a promise.
+
+    :param promise: what does not hold any more with it.
+    :param file: path from the root; ``replace`` stands in it exactly once, and ``by`` takes its place.
+    :param tests: what pytest is given: files, or tests of them, where the fault should be found.
+    :param environment: more variables for these tests, such as how much of a search runs.
+    """
+
+    name: str
+    promise: str
+    file: str
+    replace: str
+    by: str
+    tests: tuple[str, ...]
+    environment: Mapping[str, str]
+
+    @property
+    def digest(self) -> str:
+        """Tells this fault from another of its name."""
+        told = "\0".join((self.file, self.replace, self.by, *self.tests))
+        return hashlib.sha256(told.encode()).hexdigest()[:12]
+
+    def stands_in(self, root: Path) -> bool:
+        """Whether the code has the place, once."""
+        path = root / self.file
+        return path.is_file() and path.read_text(encoding="utf-8").count(self.replace) == 1
+
+
+def faults() -> list[Fault]:
+    """All faults of the list."""
+    listed = tomllib.loads(LIST.read_text(encoding="utf-8"))["fault"]
+    return [
+        Fault(
+            one["name"],
+            one["promise"],
+            one["file"],
+            one["replace"],
+            one["by"],
+            tuple(one["tests"]),
+            one.get("environment", {}),
+        )
+        for one in listed
+    ]
+
+
+def search(fault: Fault, folder: Path) -> list[str]:
+    """Plants a fault in a copy of the code and runs its tests; returns those that failed, by their node ids.
+
+    :param folder: where the copy is made; taken away afterwards.
+    :raises RuntimeError: if the tests could not be run.
+    """
+    copy = folder / "tree"
+    shutil.rmtree(copy, ignore_errors=True)
+    try:
+        for name in COPIED:
+            shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+        for name in ("pyproject.toml", "setup.cfg", "README.md", "CHANGELOG.md", "Makefile", "constraints.txt"):
+            shutil.copy(ROOT / name, copy / name)
+        path = copy / fault.file
+        path.write_text(path.read_text(encoding="utf-8").replace(fault.replace, fault.by), encoding="utf-8")
+        command = [sys.executable, "-m", "pytest", "-q", "--maxfail=3", "-p", "no:cacheprovider", *fault.tests]
+        # Before the code that this environment has installed.
+        environment = {**os.environ, "PYTHONPATH": str(copy), **fault.environment}
+        run = subprocess.run(
+            command, cwd=copy, env=environment, capture_output=True, text=True, timeout=ONE_RUN_SECONDS, check=False
+        )
+    finally:
+        shutil.rmtree(copy, ignore_errors=True)
+    if run.returncode not in (0, 1):
+        raise RuntimeError(
+            f"{fault.name}: pytest ended with {run.returncode}:\n{run.stdout[-3000:]}{run.stderr[-2000:]}"
+        )
+    return sorted(set(_FOUND.findall(run.stdout)))
