@@ -82,6 +82,14 @@ def get_provider_info() -> dict[str, Any]:
                         "description": "JSON object with what is needed to reach the store: region, endpoint, keys.",
                         "schema": {"type": ["string", "null"], "format": "password"},
                     },
+                    "source_roots": {
+                        "label": "Source roots",
+                        "description": (
+                            "Addresses, as a JSON list, below which a log may name any source: for sources whose log "
+                            "stands elsewhere than beside them, and Iceberg catalogs that a log names."
+                        ),
+                        "schema": {"type": ["string", "null"]},
+                    },
                     "spark_conn_id": {
                         "label": "Spark connection",
                         "description": "Connection (Spark or Index runner) whose Spark works on these tables.",

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import msgspec
 
 from spark_apps.layout.partitions import unescape
-from spark_apps.sources.iceberg_catalog import CATALOG, IDENTIFIER, io_properties, load_named
+from spark_apps.sources.iceberg_catalog import CATALOG, IDENTIFIER, io_properties, load_named, metadata_file
 from spark_apps.sources.listing import Found, list_files
 from spark_apps.sources.options import RECURSIVE, is_set
 from spark_apps.storage.documents import prepare
@@ -22,6 +22,7 @@ from spark_apps.storage.errors import EnvironmentMismatch, InvalidInput, ObjectN
 from spark_apps.storage.store import Store
 from spark_apps.timeline.locations import locate
 from spark_apps.timeline.model import DATA_TREE, SourceDefinition
+from spark_apps.timeline.sources import check_allowed
 from spark_apps.timeline.state import State
 
 _PARTITIONS_TOLD = 100
@@ -50,11 +51,15 @@ class SourceState(Protocol):
         """
 
 
-def source_state(state: State, options: Mapping[str, Any] | None = None, partition: str | None = None) -> SourceState:
+def source_state(
+    state: State, log: str, options: Mapping[str, Any] | None = None, partition: str | None = None
+) -> SourceState:
     """The source of a registered table.
 
-    :param options: how its store is reached.
+    :param log: address of the table's log.
+    :param options: how its store is reached, and the ``source_roots`` of the connection.
     :param partition: of plain files: take no notice of changes elsewhere.
+    :raises SourceNotAllowed: if the connection does not allow the log to name it.
     :raises InvalidInput: if the table has no source, or one of a format whose partitions cannot be told apart.
     """
     definition = state.table.source
@@ -63,6 +68,7 @@ def source_state(state: State, options: Mapping[str, Any] | None = None, partiti
             "The table is no registered source: nobody but this package writes it.",
             hint="Watch its commits, with CommitEventTrigger.",
         )
+    check_allowed(log, definition, options)
     if definition.format in ("delta", "iceberg"):
         if partition is not None:
             raise InvalidInput(
@@ -119,14 +125,8 @@ class _Iceberg:
         return Change(f"iceberg:{now}", {"format": "iceberg", "version": now, "from_version": known})
 
     def _by_hint(self) -> int | None:
-        location = locate(self.source.location).uri
-        if location.endswith(".metadata.json"):
-            folder, _, name = location.rpartition("/")
-            return _current(Store(folder, self.options).get(name))
-        store = Store(location, self.options)
-        hint = store.get("metadata/version-hint.text").decode().strip()
-        name = hint if hint.endswith(".metadata.json") else f"{'v' if hint.isnumeric() else ''}{hint}.metadata.json"
-        return _current(store.get(f"metadata/{name}"))
+        folder, _, name = metadata_file(locate(self.source.location).uri, self.options).rpartition("/")
+        return _current(Store(folder, self.options).get(name))
 
     def _by_catalog(self) -> int | None:
         try:

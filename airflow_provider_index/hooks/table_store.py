@@ -27,8 +27,8 @@ class TableStoreHook(BaseHook):
     """Finds tables.
 
     The connection's extra holds ``warehouse`` (the URI or path under which tables have names),
-    ``storage_options`` (an object, or its JSON: what ``obstore`` needs to reach the store) and
-    ``spark_conn_id``.
+    ``storage_options`` (an object, or its JSON: what ``obstore`` needs to reach the store), ``source_roots`` (the
+    addresses below which a log may name any source) and ``spark_conn_id``.
 
     :param table_conn_id: id of a connection of type ``index_table_store``. The default one may be missing
         as long as tables are given by URI or path and their store needs no options.
@@ -76,6 +76,7 @@ class TableStoreHook(BaseHook):
         :raises InvalidInput: if the connection's text is no JSON object.
         """
         from spark_apps.storage.credentials import is_secret
+        from spark_apps.storage.store import SOURCE_ROOTS
 
         options = self.extra.get("storage_options") or {}
         if isinstance(options, str):
@@ -91,7 +92,8 @@ class TableStoreHook(BaseHook):
         for key, value in options.items():
             if is_secret(key):
                 mask_secret(str(value))
-        return options
+        roots = self.extra.get(SOURCE_ROOTS)
+        return {**options, SOURCE_ROOTS: roots} if roots else options
 
     def spark_settings(self, spark_conn_id: str | None = None) -> SparkSettings:
         """Which Spark works on these tables: of the connection given, else the one that this connection

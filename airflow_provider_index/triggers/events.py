@@ -238,7 +238,7 @@ class SourceEventTrigger(TableEventTrigger):
         timeline = self.timeline()
         state = timeline.head
         if self._source is None or self._source[0] is not timeline:
-            self._source = timeline, source_state(state, self._options, self.partition)
+            self._source = timeline, source_state(state, timeline.store.uri, self._options, self.partition)
         change = self._source[1].change(state)
         # A change that a refresh has taken in since leaves its mark: the same state will not come again.
         if change is None or change.mark == mark:

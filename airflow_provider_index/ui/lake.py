@@ -20,7 +20,7 @@ import xxhash
 from airflow_provider_index.hooks.table_store import TableStoreHook
 from airflow_provider_index.ui.readers import Readers
 from spark_apps.storage.errors import InvalidName, LakeIndexError, StorageUnavailable, TableNotFound
-from spark_apps.storage.store import Store
+from spark_apps.storage.store import Store, of_store
 from spark_apps.timeline.log import commit_key
 from spark_apps.timeline.warehouse import LOGS_OF_SOURCES
 
@@ -159,5 +159,5 @@ def _name_of(path: list[str]) -> str:
 
 def _texts(options: Mapping[str, Any]) -> list[str]:
     """The values of options that are long enough to be recognised; longest first, so that none hides another."""
-    values = [value for key, value in options.items() if key not in _PATIENCE]
+    values = [value for key, value in of_store(options).items() if key not in _PATIENCE]
     return sorted((str(value) for value in values if len(str(value)) > 3), key=len, reverse=True)

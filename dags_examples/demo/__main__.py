@@ -106,7 +106,11 @@ def airflow(work: Path, story: Story) -> Iterator[LocalAirflow]:
         connections={
             "index_table_store_default": {
                 "conn_type": "index_table_store",
-                "extra": {"warehouse": str(story.warehouse), "spark_conn_id": "spark_default"},
+                "extra": {
+                    "warehouse": str(story.warehouse),
+                    "spark_conn_id": "spark_default",
+                    "source_roots": [f"sqlite:///{work / 'copies'}/catalog.db"],
+                },
             },
             "spark_default": {
                 "conn_type": "spark",

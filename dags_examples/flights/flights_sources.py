@@ -13,7 +13,8 @@ from airflow_provider_index.operators import BuildIndexOperator, IncrementalRefr
 COPIES = "{{ var.value.flights_copies }}"
 SOURCES = {
     "delta": {},
-    # Only its catalog knows which state of an Iceberg table is the newest.
+    # Only its catalog knows which state of an Iceberg table is the newest. What is said here of the catalog goes into
+    # the log, and is taken from there because the connection's source_roots hold its address.
     "iceberg": {
         "catalog": "demo",
         "identifier": "demo.flights",

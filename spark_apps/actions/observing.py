@@ -35,6 +35,7 @@ from spark_apps.timeline.model import (
     Write,
     partition_scope,
 )
+from spark_apps.timeline.sources import check_file
 from spark_apps.timeline.stages import laid_over
 from spark_apps.timeline.state import State
 
@@ -84,7 +85,9 @@ def observe(
     """
     state, table = snapshot.state, snapshot.table
     assert table.source is not None
-    source = open_source(table, storage_options)
+    source = open_source(table, storage_options, snapshot.store.uri)
+    if partitions is not None:
+        check_files(snapshot, storage_options)
     listing = source.listing(source_version)
     actions = difference(state, listing, partitions)
     actions = _counted(table, actions, storage_options)
@@ -96,7 +99,20 @@ def unobserved(snapshot: Snapshot, storage_options: Mapping[str, Any] | None = N
     """A version of the log as it stands, with access to the files of the source that it tells of."""
     if snapshot.table.source is None:
         return snapshot
-    return replace(snapshot, foreign=open_source(snapshot.table, storage_options))
+    source = open_source(snapshot.table, storage_options, snapshot.store.uri)
+    check_files(snapshot, storage_options)
+    return replace(snapshot, foreign=source)
+
+
+def check_files(snapshot: Snapshot, storage_options: Mapping[str, Any] | None) -> None:
+    """Looks whether the files that a log tells of a source lie in it: no listing of the source is asked for them.
+
+    :raises SourceNotAllowed: naming one that lies elsewhere.
+    """
+    source = snapshot.table.source
+    assert source is not None
+    for file in snapshot.state.files(DATA_TREE):
+        check_file(file.path, source, storage_options, snapshot.store.uri)
 
 
 def first_actions(

@@ -23,6 +23,7 @@ from spark_apps.storage.store import Store
 from spark_apps.timeline.creation import create_table
 from spark_apps.timeline.log import TIMELINE, Timeline
 from spark_apps.timeline.model import TableDefinition
+from spark_apps.timeline.sources import name_together
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -67,7 +68,8 @@ def register(
         properties=dict(properties or {}),
         source=found.source,
     )
-    listing = open_source(table, storage_options).listing()
+    name_together(log, found.source)
+    listing = open_source(table, storage_options, log).listing()
     if listing.fields is not None:
         table = replace(table, fields=listing.fields, partition_by=listing.partition_by or ())
     table = replace(table, source=replace(found.source, version=listing.version))
@@ -127,7 +129,7 @@ def at_source_version(handle: TableHandle, source_version: str | int) -> Snapsho
             f"{timeline.store.uri} is no registered source, so it has no source_version.",
             hint="Use version= or as_of=.",
         )
-    listing = open_source(newest.table, handle.source_options).listing(source_version)
+    listing = open_source(newest.table, handle.source_options, timeline.store.uri).listing(source_version)
     best = Snapshot(handle.spark, timeline.store, best_fit(timeline, listing))
     return observe(best, handle.source_options, source_version=source_version).snapshot
 
@@ -171,4 +173,6 @@ def _of_source(
             f"The log {log} is of {'a table' if there is None else there.location}, not of {source.uri}.",
             hint="Load it by the name that it was registered with.",
         )
+    if there.location == source.uri:
+        name_together(log, there.location)
     return timeline

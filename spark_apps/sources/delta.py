@@ -27,6 +27,7 @@ from spark_apps.storage.errors import (
     UnsupportedSource,
     VersionNotFound,
 )
+from spark_apps.storage.store import of_store
 from spark_apps.timeline.files import DataFile
 from spark_apps.timeline.model import UNKNOWN_ROWS, Field, TableDefinition
 
@@ -45,7 +46,7 @@ class DeltaTable:
 
     def __init__(self, location: str, storage_options: Mapping[str, Any] | None = None) -> None:
         self._location = locate(location)
-        self._options = {key: str(value) for key, value in (storage_options or {}).items()}
+        self._options = {key: str(value) for key, value in of_store(storage_options).items()}
         self._version: str | None = None
         self._masks: dict[int, dict[str, Any]] = {}
 
@@ -69,6 +70,8 @@ class DeltaTable:
         fields, partition_by = self.columns(table)
         whole = self._not_by_file(table)
         if whole is not None:
+            for row in _added(table):
+                self._key(row["path"])
             file = SourceFile(
                 self._uri(""), max(1, _bytes(table)), state=f"version {number}", through=ENGINE, why=whole
             )
@@ -150,15 +153,7 @@ class DeltaTable:
         return f"{base}/{key}" if key else base
 
     def _file(self, row: Mapping[str, Any], partition_by: Sequence[str], fields: Sequence[Field]) -> SourceFile:
-        path = unquote(row["path"])
-        if "://" in path or path.startswith("/"):
-            inside = f"{self._uri('')}/", f"{self._location.uri}/"
-            if not path.startswith(inside):
-                raise UnsupportedSource(
-                    f"{self._location.uri} lists {path}, which lies outside of it (a shallow clone).",
-                    hint="Register the table that it was cloned from.",
-                )
-            path = path.removeprefix(inside[0]).removeprefix(inside[1])
+        path = self._key(row["path"])
         types = {field.name: field.type for field in fields}
         # The protocol takes an empty string for a null.
         given = {name: None if value == "" else value for name, value in (row.get("partition") or {}).items()}
@@ -176,6 +171,24 @@ class DeltaTable:
             ),
             partition_values=tuple(texts[name] for name in partition_by),
             values={name: text for name, text in texts.items() if name not in partition_by},
+        )
+
+    def _key(self, told: str) -> str:
+        """A path in the log, below the table's folder. :raises UnsupportedSource: if it lies outside of it."""
+        path = unquote(told)
+        if "://" in path or path.startswith("/"):
+            inside = f"{self._uri('')}/", f"{self._location.uri}/"
+            if not path.startswith(inside):
+                raise self._outside(path)
+            path = path.removeprefix(inside[0]).removeprefix(inside[1])
+        if ".." in path.split("/"):
+            raise self._outside(path)
+        return path
+
+    def _outside(self, path: str) -> UnsupportedSource:
+        return UnsupportedSource(
+            f"{self._location.uri} lists {path[:300]}, which lies outside of it (a shallow clone).",
+            hint="Register the table that it was cloned from.",
         )
 
     def _deleted(self, table: Any) -> dict[str, Any]:

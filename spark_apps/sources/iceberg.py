@@ -16,12 +16,13 @@ from spark_apps.layout.partitions import canonical_string, partition_path
 from spark_apps.layout.types import parse_type
 from spark_apps.sources.arrow import shaped
 from spark_apps.sources.files import Listing, SourceFile, check_distinct
-from spark_apps.sources.iceberg_catalog import CATALOG, IDENTIFIER, io_properties, load_named
+from spark_apps.sources.iceberg_catalog import CATALOG, IDENTIFIER, io_properties, load_at, load_named
 from spark_apps.sources.iceberg_types import fields_of, same_names_and_types
 from spark_apps.sources.locations import Location, locate
 from spark_apps.storage.errors import (
     EnvironmentMismatch,
     InvalidInput,
+    LakeIndexError,
     ObjectNotFound,
     StorageUnavailable,
     TableNotFound,
@@ -29,13 +30,13 @@ from spark_apps.storage.errors import (
     VersionNotFound,
 )
 from spark_apps.timeline.files import DataFile
-from spark_apps.timeline.model import Field, TableDefinition
+from spark_apps.timeline.model import Field, SourceDefinition, TableDefinition
+from spark_apps.timeline.sources import check_file
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 ENGINE = "pyiceberg"
-_METADATA = ".metadata.json"
 _AS_PARTITION = {"tinyint", "smallint", "int", "bigint", "string", "boolean", "date"}
 
 
@@ -50,15 +51,17 @@ class IcebergTable:
     ) -> None:
         self._location = locate(location) if location else None
         self._options = dict(options)
-        self._properties = io_properties(storage_options)
+        self._storage_options = storage_options
+        self._log = ""
         self._partition_by: tuple[str, ...] | None = None
         self._version: str | None = None
         self._tasks: dict[str, dict[str, Any]] = {}
 
     @classmethod
-    def of(cls, table: TableDefinition, storage_options: Mapping[str, Any] | None) -> IcebergTable:
+    def of(cls, table: TableDefinition, storage_options: Mapping[str, Any] | None, log: str = "") -> IcebergTable:
         assert table.source is not None
         found = cls(table.source.location, table.source.options, storage_options)
+        found._log = log
         found._partition_by = table.partition_by
         found._version = table.source.version
         return found
@@ -150,7 +153,12 @@ class IcebergTable:
         key = str(snapshot.snapshot_id)
         if key not in self._tasks:
             try:
+                self._check_file(snapshot.manifest_list)
+                for manifest in snapshot.manifests(table.io):
+                    self._check_file(manifest.manifest_path)
                 tasks = list(table.scan(snapshot_id=snapshot.snapshot_id).plan_files())
+            except LakeIndexError:
+                raise
             except (ValueError, NotImplementedError) as error:
                 raise UnsupportedSource(
                     f"The files of snapshot {key} of {self.location.uri} cannot be planned: {error}.",
@@ -158,6 +166,9 @@ class IcebergTable:
                 ) from error
             except OSError as error:
                 raise StorageUnavailable(f"The metadata of {self.location.uri} cannot be read: {error}.") from error
+            for task in tasks:
+                for file in (task.file, *task.delete_files):
+                    self._check_file(file.file_path)
             self._tasks[key] = {_absolute(task.file.file_path): task for task in tasks}
         return self._tasks[key]
 
@@ -177,7 +188,6 @@ class IcebergTable:
     def _open(self) -> Any:
         try:
             from pyiceberg.exceptions import NoSuchTableError
-            from pyiceberg.table import StaticTable
         except ImportError as error:
             raise EnvironmentMismatch(
                 "Iceberg tables are read by the package pyiceberg, which is not installed.",
@@ -185,21 +195,35 @@ class IcebergTable:
             ) from error
         try:
             if CATALOG in self._options:
-                return load_named(self._options, self._properties)
-            return StaticTable.from_metadata(self._metadata(), self._properties)
-        except (NoSuchTableError, FileNotFoundError) as error:
-            raise TableNotFound(
-                f"There is no Iceberg table at {self._where()}: {error}.",
-                hint="A folder without version-hint.text does not tell its newest metadata, for only the catalog knows "
-                "what was committed: give options={'catalog': …, 'identifier': …}, or the metadata file itself.",
-            ) from error
+                return self._checked(load_named(self._options, io_properties(self._storage_options)))
+            assert self._location is not None
+            return load_at(self._location.uri, self._storage_options)
+        except (NoSuchTableError, FileNotFoundError, TableNotFound) as error:
+            raise self._missing(error) from error
+        except LakeIndexError:
+            raise
         except (ValueError, KeyError, OSError) as error:
             raise StorageUnavailable(f"The Iceberg table {self._where()} cannot be loaded: {error}.") from error
 
-    def _metadata(self) -> str:
-        """What ``pyiceberg`` takes: a metadata file, or the folder of a table with a version hint."""
-        assert self._location is not None
-        return self._location.uri if not self._location.is_local else f"file://{self._location.uri}"
+    def _missing(self, error: Exception) -> TableNotFound:
+        return TableNotFound(
+            f"There is no Iceberg table at {self._where()}: {str(error).rstrip('.')}.",
+            hint="A folder without version-hint.text does not tell its newest metadata, for only the catalog knows "
+            "what was committed: give options={'catalog': …, 'identifier': …}, or the metadata file itself.",
+        )
+
+    def _checked(self, table: Any) -> Any:
+        """A table that a catalog gave by the name in a log: it has to be the one that was registered.
+
+        :raises SourceNotAllowed:
+        """
+        if self._location is not None:
+            self._check_file(table.location().rstrip("/"))
+        return table
+
+    def _check_file(self, path: str) -> None:
+        source = SourceDefinition("iceberg", self.location.uri, self._options)
+        check_file(_absolute(path), source, self._storage_options, self._log)
 
     def _where(self) -> str:
         return self._options.get(IDENTIFIER) or (self._location.uri if self._location else "?")

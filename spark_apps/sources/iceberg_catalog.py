@@ -1,12 +1,27 @@
-"""How an Iceberg table is found by its name in a catalog that ``pyiceberg`` is configured for. No Spark in here."""
+"""How an Iceberg table is opened by ``pyiceberg``: by its name in a catalog, or by its metadata file. No Spark.
+
+The metadata of a table is written by its owner, and ``pyiceberg`` takes properties from it that name classes to load
+and servers to call, beside the credentials of whoever reads. So file access is made from the reader's own properties,
+and of the table's only those are kept that say what its rows are.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
-CATALOG = "catalog"
-IDENTIFIER = "identifier"
+from spark_apps.storage.errors import EnvironmentMismatch, InvalidInput, ObjectNotFound, TableNotFound
+from spark_apps.storage.store import Store, of_store
+from spark_apps.timeline.sources import CATALOG, IDENTIFIER, check_options
+
+__all__ = ["CATALOG", "IDENTIFIER", "io_properties", "load_at", "load_named", "metadata_file"]
+
+_METADATA = ".metadata.json"
+_HINT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._\-]{0,200}")
+# Of the table's own properties, those that say what its rows are.
+_OF_ROWS = {"schema.name-mapping.default"}
 
 # The object store's names of what pyiceberg's file access calls otherwise.
 _IO_NAMES = {
@@ -21,14 +36,92 @@ _IO_NAMES = {
 
 def io_properties(storage_options: Mapping[str, Any] | None) -> dict[str, str]:
     """The storage options under the names of pyiceberg's file access."""
-    given = {key.lower().removeprefix("aws_"): value for key, value in (storage_options or {}).items()}
+    given = {key.lower().removeprefix("aws_"): value for key, value in of_store(storage_options).items()}
     return {_IO_NAMES.get(name, name): str(value) for name, value in given.items()}
 
 
 def load_named(options: Mapping[str, str], properties: Mapping[str, str]) -> Any:
-    """The table that a registration names by ``catalog`` and ``identifier``, with the catalog's own properties in
-    ``catalog.*``. Raises what pyiceberg does."""
+    """The table that a registration names by ``catalog`` and ``identifier``, with what it says of the catalog in
+    ``catalog.*``. Raises what pyiceberg does.
+
+    :param properties: the reader's own.
+    :raises InvalidInput: for an option that a registration cannot have.
+    """
     from pyiceberg.catalog import load_catalog
 
+    check_options("iceberg", options)
     own = {key.partition(".")[2]: value for key, value in options.items() if key.startswith(f"{CATALOG}.")}
-    return load_catalog(options[CATALOG], **{**own, **properties}).load_table(options[IDENTIFIER])
+    catalog = load_catalog(options[CATALOG], **{**own, **properties})
+    _trust_no_table(catalog)
+    return _of_rows(catalog.load_table(options[IDENTIFIER]))
+
+
+def load_at(location: str, storage_options: Mapping[str, Any] | None) -> Any:
+    """The table whose metadata file, or folder with a version hint, lies at a location. Raises what pyiceberg does.
+
+    :raises TableNotFound: if the folder has no hint, or it names no file.
+    """
+    from pyiceberg.catalog.noop import NoopCatalog
+    from pyiceberg.io import load_file_io
+    from pyiceberg.serializers import FromInputFile
+    from pyiceberg.table import StaticTable
+
+    place = metadata_file(location, storage_options)
+    address = place if "://" in place else f"file://{place}"
+    io = load_file_io(io_properties(storage_options), address)
+    metadata = FromInputFile.table_metadata(io.new_input(address))
+    return _of_rows(StaticTable(("static-table", address), metadata, address, io, NoopCatalog("static-table")))
+
+
+def metadata_file(location: str, storage_options: Mapping[str, Any] | None) -> str:
+    """The address of a table's newest metadata file, by the hint in its folder.
+
+    :raises TableNotFound: if there is no hint. :raises InvalidInput: if what it holds is no file's name.
+    """
+    if location.endswith(_METADATA):
+        return location
+    missing = f"There is no Iceberg table at {location}, or no version-hint.text in it."
+    if "://" not in location and not Path(location, "metadata").is_dir():
+        raise TableNotFound(missing)  # a look must not leave a folder behind
+    try:
+        told = Store(location, storage_options).get("metadata/version-hint.text")
+    except ObjectNotFound as error:
+        raise TableNotFound(missing) from error
+    hint = told[:1000].decode(errors="replace").strip()
+    if _HINT.fullmatch(hint) is None:
+        raise InvalidInput(f"The version hint of {location} holds {hint[:100]!r}, which is no name of a metadata file.")
+    name = hint if hint.endswith(_METADATA) else f"{'v' if hint.isdecimal() else ''}{hint}{_METADATA}"
+    return f"{location}/metadata/{name}"
+
+
+def _trust_no_table(catalog: Any) -> None:
+    """Keeps the properties in a table's metadata from the file access that a catalog makes for it; what a REST catalog
+    itself says of the access (credentials for this table) is kept, but for classes to load."""
+    make: Callable[..., Any] | None = getattr(catalog, "_load_file_io", None)
+    if make is None:
+        raise EnvironmentMismatch(
+            f"The catalog {type(catalog).__name__} of this pyiceberg makes its file access in a way that is not known "
+            "here, so properties of the table could name code to run.",
+            hint="Install the version of pyiceberg that the package was tested with.",
+        )
+    answer: Callable[..., Any] | None = getattr(catalog, "_response_to_table", None)
+    if answer is None:
+        catalog._load_file_io = lambda properties=None, location=None: make(location=location)
+        return
+
+    def access(properties: Mapping[str, str] | None = None, location: str | None = None) -> Any:
+        return make({key: value for key, value in (properties or {}).items() if "impl" not in key}, location)
+
+    def cleaned(identifier: Any, response: Any) -> Any:
+        metadata = response.metadata.model_copy(update={"properties": {}})
+        table = answer(identifier, response.model_copy(update={"metadata": metadata}))
+        table.metadata = response.metadata
+        return table
+
+    catalog._load_file_io, catalog._response_to_table = access, cleaned
+
+
+def _of_rows(table: Any) -> Any:
+    kept = {key: value for key, value in table.metadata.properties.items() if key in _OF_ROWS}
+    table.metadata = table.metadata.model_copy(update={"properties": kept})
+    return table

@@ -7,9 +7,10 @@ import re
 from collections.abc import Mapping
 
 from spark_apps.storage.errors import InvalidInput
+from spark_apps.timeline import sources
+from spark_apps.timeline.sources import FORMATS, PLAIN_FORMATS
 
-FORMATS = ("parquet", "orc", "json", "csv", "delta", "iceberg")
-PLAIN_FORMATS = FORMATS[:4]
+__all__ = ["FORMATS", "MERGE_SCHEMA", "PLAIN_FORMATS", "RECURSIVE", "check_options", "is_set"]
 
 RECURSIVE = "recursiveFileLookup"
 MERGE_SCHEMA = "mergeSchema"
@@ -36,10 +37,10 @@ _REFUSED = {
 def check_options(form: str, options: Mapping[str, object] | None) -> dict[str, str]:
     """The options as they go into the log.
 
-    :raises InvalidInput: for an unknown format, for an option that looks like a secret, or one that is refused.
+    :raises InvalidInput: for an unknown format, for an option that looks like a secret, or one that is refused, or that
+        is none of the format's (:data:`spark_apps.timeline.sources.READER_OPTIONS`).
     """
-    if form not in FORMATS:
-        raise InvalidInput(f"There is no source format {form!r}.", hint=f"Use one of: {', '.join(FORMATS)}.")
+    sources.check_options(form, {})
     found: dict[str, str] = {}
     for name, value in (options or {}).items():
         text = str(value).lower() if isinstance(value, bool) else str(value)
@@ -57,6 +58,7 @@ def check_options(form: str, options: Mapping[str, object] | None) -> dict[str, 
                 hint="Use mode=PERMISSIVE or FAILFAST.",
             )
         found[name] = text
+    sources.check_options(form, found)
     return found
 
 

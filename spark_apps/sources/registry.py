@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -18,6 +18,7 @@ from spark_apps.sources.options import PLAIN_FORMATS, check_options
 from spark_apps.sources.plain import PlainFiles
 from spark_apps.storage.errors import InvalidInput
 from spark_apps.timeline.model import Field, SourceDefinition, TableDefinition
+from spark_apps.timeline.sources import check_allowed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,23 +45,22 @@ class Discovery:
     partition_by: tuple[str, ...]
 
 
-def open_source(table: TableDefinition, storage_options: Mapping[str, Any] | None = None) -> Source:
+def open_source(table: TableDefinition, storage_options: Mapping[str, Any] | None, log: str) -> Source:
     """The source of a registered table.
 
-    :param storage_options: of the store that holds it; never written down.
-    :raises InvalidInput: if the log names a format that is not known here.
+    :param storage_options: of the store that holds it, with the reader's ``source_roots``; never written down.
+    :param log: address of the table's log.
+    :raises SourceNotAllowed: if the reader has not allowed the log to name it.
+    :raises InvalidInput: if the log names a format or an option that is not known here.
     """
     assert table.source is not None
+    check_allowed(log, table.source, storage_options)
     form = table.source.format
     if form == "delta":
         return DeltaTable.of(table, storage_options)
     if form == "iceberg":
-        return IcebergTable.of(table, storage_options)
-    if form in PLAIN_FORMATS:
-        return PlainFiles.of(table, storage_options)
-    raise InvalidInput(
-        f"The log names the source format {form!r}, which is not known here.", hint="Install a newer version."
-    )
+        return IcebergTable.of(table, storage_options, log)
+    return PlainFiles.of(table, storage_options)
 
 
 def discover(
@@ -90,12 +90,10 @@ def discover(
             f"A schema was given for a source of format {form!r}, which has its own.", hint="Leave it out."
         )
     if form == "delta":
-        _check_unknown(form, checked, ())
         location = _plain(uri)
         fields, partition_by = DeltaTable(location.uri, storage_options).columns()
         return Discovery(location, SourceDefinition(form, location.uri), fields, partition_by)
     checked = iceberg.name_of_catalog(checked, uri)
-    _check_unknown(form, checked, (iceberg.CATALOG, iceberg.IDENTIFIER))
     table = IcebergTable("" if iceberg.CATALOG in checked else _plain(uri).uri, checked, storage_options)
     fields, partition_by = table.columns()
     return Discovery(table.location, SourceDefinition(form, table.location.uri, checked), fields, partition_by)
@@ -111,12 +109,3 @@ def _plain(uri: str) -> Location:
     if location.pattern is not None:
         raise InvalidInput(f"{uri!r} is a glob, and a table has one address.", hint="Give the folder of the table.")
     return location
-
-
-def _check_unknown(form: str, options: Mapping[str, str], known: Sequence[str]) -> None:
-    stray = [name for name in options if name not in known and not any(name.startswith(f"{k}.") for k in known)]
-    if stray:
-        raise InvalidInput(
-            f"The option {stray[0]!r} is not one of a source of format {form!r}.",
-            hint=f"Known are: {', '.join(known) or 'none'}.",
-        )

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
+from spark_apps.storage.store import SOURCE_ROOTS
+
 _SECRET = re.compile(
     r"(?i)secret|password|passphrase|token|credential|(access|account|private|encryption|customer|sas|master|fixed"
     r"|service[._-]?account)[._-]?key|keyfile|\bsas\b"
@@ -92,7 +94,7 @@ def hadoop_settings(location: str, options: Mapping[str, Any]) -> HadoopSettings
 _OF_OBSTORE_ALONE = {
     "bucket", "container_name", "timeout", "connect_timeout", "proxy_url", "http1_only", "allow_invalid_certificates",
     "conditional_put", "copy_if_not_exists", "disable_tagging", "disable_bulk_delete", "checksum_algorithm",
-    "unsigned_payload", "imdsv1_fallback", "default_region", "use_azure_cli", "metadata_endpoint",
+    "unsigned_payload", SOURCE_ROOTS, "imdsv1_fallback", "default_region", "use_azure_cli", "metadata_endpoint",
 }  # fmt: skip
 
 

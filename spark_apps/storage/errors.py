@@ -10,7 +10,8 @@
     │   ├── InvalidPredicate      a SQL predicate that cannot be parsed
     │   ├── InvalidStatement      a SQL statement that cannot be parsed, with its place
     │   ├── UnknownColumn         a column that the table lacks
-    │   └── UnsupportedSource     a source with something that cannot be honoured, by its name
+    │   ├── UnsupportedSource     a source with something that cannot be honoured, by its name
+    │   └── SourceNotAllowed      a log names a source that whoever reads has not allowed
     ├── NotFound
     │   ├── TableNotFound
     │   ├── IndexNotFound
@@ -120,6 +121,11 @@ class UnknownColumn(InvalidInput):
 
 class UnsupportedSource(InvalidInput):
     """A registered source has something that cannot be honoured: rows would be wrong, so none are given."""
+
+
+class SourceNotAllowed(InvalidInput):
+    """A log names a source, or the metadata of a source a file, that whoever reads it has not allowed to be read for
+    that log. The hint says how to allow it."""
 
 
 class NotFound(LakeIndexError, LookupError):

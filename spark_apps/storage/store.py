@@ -25,6 +25,9 @@ from spark_apps.storage.errors import InvalidInput, InvalidName, ObjectExists, O
 _SCHEMES = {"s3", "s3a", "gs", "az", "abfs", "abfss", "adl", "azure", "memory"}
 # Options of the HTTP client, which obstore takes apart from those of the store.
 _CLIENT_OPTIONS = {"allow_http", "allow_invalid_certificates", "connect_timeout", "http1_only", "proxy_url", "timeout"}
+SOURCE_ROOTS = "source_roots"
+"""Among storage options: the addresses below which a log may name any source
+(:mod:`spark_apps.timeline.sources`). No store is told of it."""
 # Spark's Hadoop file systems answer to other schemes than the object stores' own tools.
 _SPARK_SCHEMES = {"s3": "s3a"}
 # Keys that name the same file whoever resolves them.
@@ -183,8 +186,9 @@ class Store:
             if self._local is not None:
                 self._inner = LocalStore(self._local, mkdir=True)
             else:
-                client = {key: value for key, value in self._options.items() if key in _CLIENT_OPTIONS}
-                config = {key: value for key, value in self._options.items() if key not in _CLIENT_OPTIONS}
+                told = of_store(self._options)
+                client = {key: value for key, value in told.items() if key in _CLIENT_OPTIONS}
+                config = {key: value for key, value in told.items() if key not in _CLIENT_OPTIONS}
                 try:
                     self._inner = from_url(
                         self.uri, config=cast(Any, config or None), client_options=cast(Any, client or None)
@@ -196,6 +200,11 @@ class Store:
                         hint=f"Use obstore's keys for that store, or one of: {', '.join(sorted(_CLIENT_OPTIONS))}.",
                     ) from error
         return self._inner
+
+
+def of_store(options: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The storage options that a store understands: without what is meant for this package alone."""
+    return {key: value for key, value in (options or {}).items() if key != SOURCE_ROOTS}
 
 
 def _read_range(path: Path, start: int, end: int) -> bytes:

@@ -50,6 +50,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
         "extra": {
             "warehouse": str(warehouse),
             "spark_conn_id": "spark_here",
+            "source_roots": [f"sqlite:///{landing.with_name('copies')}/catalog.db"],
             # A local disk needs no key; it takes the way of all storage options.
             "storage_options": {"aws_secret_access_key": STORAGE_SECRET},
         },

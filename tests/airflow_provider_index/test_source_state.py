@@ -17,6 +17,7 @@ from spark_apps.sources.plain import PlainFiles
 from spark_apps.storage.errors import InvalidInput
 from spark_apps.storage.store import Store
 from spark_apps.timeline.creation import create_table
+from spark_apps.timeline.locations import locate
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.model import Field, SourceDefinition, TableDefinition
 
@@ -24,11 +25,13 @@ FIELDS = (Field("id", "bigint"), Field("dt", "string"))
 ROWS = pa.table({"id": pa.array([1, 2], pa.int64()), "dt": ["a", "b"]})
 
 
-def registered(root: Path, source: SourceDefinition, partition_by: tuple[str, ...] = ()) -> Timeline:
-    """The log of a source as registering it leaves it, without Spark."""
+def registered(source: SourceDefinition, partition_by: tuple[str, ...] = ()) -> Timeline:
+    """The log of a source as registering it leaves it, beside it, without Spark."""
     definition = TableDefinition("t", FIELDS, (), partition_by, bucketed=False, source=source)
     files = PlainFiles.of(definition, None).listing().files if source.format == "parquet" else ()
-    timeline, _ = create_table(Store(root / "log"), definition, [file.to_add() for file in files])
+    timeline, _ = create_table(
+        Store(locate(source.location).default_log()), definition, [file.to_add() for file in files]
+    )
     return timeline
 
 
@@ -43,8 +46,9 @@ def test_given_plain_files_then_what_came_went_or_was_rewritten_is_a_change_unti
 ) -> None:
     source = SourceDefinition("parquet", str(tmp_path / "trips"))
     first = put(tmp_path / "trips/dt=1/a.parquet")
-    state = registered(tmp_path, source, ("dt",)).head
-    look = source_state(state)
+    timeline = registered(source, ("dt",))
+    state, log = timeline.head, timeline.store.uri
+    look = source_state(state, log)
     assert look.change(state) is None
 
     put(tmp_path / "trips/_temporary/0/b.parquet")
@@ -62,25 +66,26 @@ def test_given_plain_files_then_what_came_went_or_was_rewritten_is_a_change_unti
     assert came.mark != rewritten.mark
     again = look.change(state)
     assert again is not None and again.mark == rewritten.mark
-    in_one = source_state(state, partition="dt=1").change(state)
+    in_one = source_state(state, log, partition="dt=1").change(state)
     assert in_one is not None and in_one.told["files_added"] == 1
-    assert source_state(state, partition="dt=3").change(state) is None
+    assert source_state(state, log, partition="dt=3").change(state) is None
 
 
 def test_given_a_delta_table_then_a_newer_version_than_the_log_knows_is_a_change(tmp_path: Path) -> None:
     place = str(tmp_path / "delta")
     deltalake.write_deltalake(place, ROWS)
-    state = registered(tmp_path, SourceDefinition("delta", place, version="0")).head
-    assert source_state(state).change(state) is None
+    timeline = registered(SourceDefinition("delta", place, version="0"))
+    state, log = timeline.head, timeline.store.uri
+    assert source_state(state, log).change(state) is None
 
     deltalake.write_deltalake(place, ROWS, mode="append")
     deltalake.write_deltalake(place, ROWS, mode="append")
 
-    change = source_state(state).change(state)
+    change = source_state(state, log).change(state)
     assert change is not None
     assert (change.mark, change.told) == ("delta:2", {"format": "delta", "version": "2", "from_version": "0"})
     with pytest.raises(InvalidInput, match="partition"):
-        source_state(state, partition="dt=1")
+        source_state(state, log, partition="dt=1")
 
 
 @pytest.mark.parametrize("by", ["hint", "catalog"])
@@ -95,14 +100,16 @@ def test_given_an_iceberg_table_then_another_snapshot_than_the_log_knows_is_a_ch
     named = {"catalog": "mine", "identifier": "db.t", "catalog.type": "sql"}
     options = {**named, **{f"catalog.{key}": value for key, value in properties.items()}} if by == "catalog" else {}
     source = SourceDefinition("iceberg", str(place), options, str(snapshot.snapshot_id))
-    state = registered(tmp_path, source).head
+    timeline = registered(source)
+    state, log = timeline.head, timeline.store.uri
+    told = {"source_roots": [properties["uri"]]} if by == "catalog" else None
     hint(table, place)
-    assert source_state(state).change(state) is None
+    assert source_state(state, log, told).change(state) is None
 
     table.append(ROWS)
     hint(table, place)
 
-    change = source_state(state).change(state)
+    change = source_state(state, log, told).change(state)
     newest: Any = table.current_snapshot()
     assert change is not None
     assert change.mark == f"iceberg:{newest.snapshot_id}"
@@ -118,4 +125,4 @@ def test_a_table_that_only_this_package_writes_has_no_source_to_watch(tmp_path: 
     timeline, _ = create_table(Store(tmp_path / "t"), TableDefinition("t", FIELDS, ("id",)))
 
     with pytest.raises(InvalidInput, match="CommitEventTrigger"):
-        source_state(timeline.head)
+        source_state(timeline.head, timeline.store.uri)

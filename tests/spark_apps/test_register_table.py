@@ -44,7 +44,7 @@ def test_the_same_again_does_nothing_also_when_the_folder_has_changed_since(spar
 @pytest.mark.parametrize(
     ("other", "named"),
     [
-        ({"format": "json"}, "the format is 'csv', not 'json'"),
+        ({"format": "json", "options": None}, "the format is 'csv', not 'json'"),
         ({"options": {"header": False}}, "the option 'header' is 'true', not 'false'"),
         ({"options": None}, "the option 'header' is 'true', and would not be set"),
         ({"record_key": ["city"]}, "the record key is (id), not (city)"),
