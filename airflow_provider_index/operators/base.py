@@ -14,6 +14,19 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import BaseOperator
 
+from airflow_provider_index.arguments import (
+    Reader,
+    ReadsArguments,
+    default,
+    epoch,
+    flag,
+    mapping,
+    number,
+    required,
+    spark_conf,
+    text,
+    text_list,
+)
 from airflow_provider_index.compat import conf as airflow_conf
 from airflow_provider_index.documentation import with_documentation
 from airflow_provider_index.failures import as_airflow_error
@@ -33,7 +46,7 @@ if TYPE_CHECKING:
     from spark_apps.timeline.model import Receipt
 
 
-class TableOperator(Reporting, BaseOperator):
+class TableOperator(ReadsArguments, Reporting, BaseOperator):
     """An operator on one table, whether or not it needs Spark.
 
     :param table: URI, absolute path, or name (``db.table``) below the connection's warehouse.
@@ -44,7 +57,14 @@ class TableOperator(Reporting, BaseOperator):
         ``default_deferrable`` by default.
     """
 
-    template_fields: Sequence[str] = ("table", "table_conn_id", "rerun")
+    readers: ClassVar[Mapping[str, Reader]] = {
+        "table": required(text),
+        "table_conn_id": default(text, TableStoreHook.default_conn_name),
+        "rerun": text,
+        "deferrable": required(flag),
+    }
+    # Airflow asks for it before the task runs.
+    not_templates = frozenset({"deferrable"})
     ui_color = "#dcecf5"
 
     def __init__(
@@ -70,6 +90,7 @@ class TableOperator(Reporting, BaseOperator):
     def execute(self, context: Mapping[str, Any]) -> Any:
         """Does the work. An error that a retry cannot help fails the task at once."""
         try:
+            self.read_arguments()
             return self.report(context, self.work(context))
         except LakeIndexError as error:
             self.report_error(error)
@@ -106,7 +127,19 @@ class SparkTableOperator(InTransaction, DetachedJobs, TableOperator):
 
     program: ClassVar[str]
     can_plan: ClassVar[bool] = False
-    template_fields: Sequence[str] = (*TableOperator.template_fields, "spark_conn_id", "conf", "window", "transaction")
+    readers: ClassVar[Mapping[str, Reader]] = {
+        **TableOperator.readers,
+        "spark_conn_id": text,
+        "conf": spark_conf,
+        "window": epoch,
+        "poll_interval": number,
+        "plan_only": default(flag, False),
+        "runner": text,
+        "silent_seconds": default(number, SILENT_JOB_SECONDS),
+        "transaction": mapping,
+        "stage": text,
+        "after": default(text_list, []),
+    }
 
     def __init__(
         self,
@@ -118,22 +151,31 @@ class SparkTableOperator(InTransaction, DetachedJobs, TableOperator):
         plan_only: bool = False,
         runner: str | None = None,
         silent_seconds: float = SILENT_JOB_SECONDS,
+        transaction: Any = None,
+        stage: str | None = None,
+        after: Sequence[str] = (),
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        if plan_only and not self.can_plan:
-            raise InvalidInput(f"{type(self).__name__} makes no plan.", hint="Leave plan_only out.")
         self.spark_conn_id = spark_conn_id
-        self.conf = conf
-        self.window = window
+        self.conf: Any = conf
+        self.window: Any = window
         self.poll_interval = poll_interval
         self.plan_only = plan_only
         self.runner = runner
         self.silent_seconds = silent_seconds
+        self.transaction = transaction
+        self.stage = stage
+        self.after = after
         self._runner: Runner | None = None
         self._handle = ""
         self._txn_id: str | None = None
         self._killed = False
+
+    def check_arguments(self) -> None:
+        super().check_arguments()
+        if self.plan_only is True and not self.can_plan:
+            raise InvalidInput(f"{type(self).__name__} makes no plan.", hint="Leave plan_only out.")
 
     # --- what an operator of its own says -------------------------------------------------------------------
 
@@ -165,7 +207,7 @@ class SparkTableOperator(InTransaction, DetachedJobs, TableOperator):
             **super().inputs(),
             "program": self.program,
             "arguments": self.arguments(),
-            "window": epoch_of(self.window),
+            "window": self.window,
             "source": self.source_fingerprint(),
             **({} if self.transaction is None else {"transaction": self.stage_told(None)}),
         }
@@ -280,7 +322,7 @@ class SparkTableOperator(InTransaction, DetachedJobs, TableOperator):
             arguments=self.arguments(),
             storage_options=self.hook.storage_options,
             txn_id=txn_id,
-            window=epoch_of(self.window),
+            window=self.window,
             plan_only=self.plan_only,
             app_name=f"{ti.dag_id}.{ti.task_id}",
             transaction=None if txn_id is None else self.stage_told(txn_id),
@@ -333,11 +375,10 @@ class SparkTableOperator(InTransaction, DetachedJobs, TableOperator):
         from spark_apps.timeline.publish import check_windows
 
         whole = {epoch: window for epoch, window in timeline.head.windows.items() if window.partitions is None}
-        epoch = epoch_of(self.window)
-        if epoch is None and not whole:
+        if self.window is None and not whole:
             return
         writes = (Write(table_scope()),) if whole else ()
-        intent = Intent(self.program, txn_id, 0, timeline.head.version, (), writes=writes, epoch=epoch)
+        intent = Intent(self.program, txn_id, 0, timeline.head.version, (), writes=writes, epoch=self.window)
         check_windows(timeline.head, intent, timeline.clock())
 
     def _timeline(self) -> Timeline | None:
@@ -358,7 +399,7 @@ class IndexOperator(SparkTableOperator):
     :param index: name of the index.
     """
 
-    template_fields: Sequence[str] = (*SparkTableOperator.template_fields, "index")
+    readers: ClassVar[Mapping[str, Reader]] = {**SparkTableOperator.readers, "index": required(text)}
 
     def __init__(self, *, index: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -368,22 +409,6 @@ class IndexOperator(SparkTableOperator):
 def defer_by_default() -> bool:
     """Airflow's setting ``[operators] default_deferrable``."""
     return bool(airflow_conf.getboolean("operators", "default_deferrable", fallback=False))
-
-
-def epoch_of(window: int | str | None) -> int | None:
-    """The epoch that a ``window`` argument names, also where a template made text of it.
-
-    :raises InvalidInput: if it is no number.
-    """
-    if window is None or window in ("", "None"):
-        return None
-    try:
-        return int(window)
-    except ValueError as error:
-        raise InvalidInput(
-            f"{window!r} is not the epoch of a stop-write window.",
-            hint="Hand on the epoch that opening the window returned.",
-        ) from error
 
 
 def outcome_of(outcome: Outcome | None) -> Outcome:

@@ -3,11 +3,12 @@ is started."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
+from airflow_provider_index.arguments import Reader, default, epoch, flag, integer, number, required
 from airflow_provider_index.identity import transaction_id
-from airflow_provider_index.operators.base import TableOperator, epoch_of
+from airflow_provider_index.operators.base import TableOperator
 from spark_apps.timeline.limits import RETAIN_SECONDS, RETAIN_VERSIONS
 
 
@@ -19,7 +20,12 @@ class CleanTableOperator(TableOperator):
     :param plan_only: return what would go, and delete nothing.
     """
 
-    template_fields: Sequence[str] = (*TableOperator.template_fields, "retain_versions", "retain_hours")
+    readers: ClassVar[Mapping[str, Reader]] = {
+        **TableOperator.readers,
+        "retain_versions": default(integer, RETAIN_VERSIONS),
+        "retain_hours": default(number, RETAIN_SECONDS / 3600),
+        "plan_only": default(flag, False),
+    }
 
     def __init__(
         self,
@@ -35,7 +41,7 @@ class CleanTableOperator(TableOperator):
         self.plan_only = plan_only
 
     def inputs(self) -> dict[str, Any]:
-        return {**super().inputs(), "clean": [int(self.retain_versions), float(self.retain_hours)]}
+        return {**super().inputs(), "clean": [self.retain_versions, float(self.retain_hours)]}
 
     def work(self, context: Mapping[str, Any]) -> dict[str, Any]:
         import msgspec
@@ -44,7 +50,7 @@ class CleanTableOperator(TableOperator):
 
         timeline = self.hook.timeline(self.table)
         keep = {
-            "retain_versions": int(self.retain_versions),
+            "retain_versions": self.retain_versions,
             "retain_seconds": float(self.retain_hours) * 3600,
         }
         if self.plan_only:
@@ -65,24 +71,28 @@ class RestoreTableOperator(TableOperator):
     :param window: epoch of a stop-write window over the whole table, if one is held.
     """
 
-    template_fields: Sequence[str] = (*TableOperator.template_fields, "version", "window")
+    readers: ClassVar[Mapping[str, Reader]] = {
+        **TableOperator.readers,
+        "version": required(integer),
+        "window": epoch,
+    }
 
     def __init__(self, *, version: int | str, window: int | str | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.version = version
-        self.window = window
+        self.version: Any = version
+        self.window: Any = window
 
     def inputs(self) -> dict[str, Any]:
-        return {**super().inputs(), "restore": int(self.version), "window": epoch_of(self.window)}
+        return {**super().inputs(), "restore": self.version, "window": self.window}
 
     def work(self, context: Mapping[str, Any]) -> dict[str, Any]:
         from spark_apps.timeline.restore import restore
 
         receipt = restore(
             self.hook.timeline(self.table),
-            int(self.version),
+            self.version,
             txn_id=transaction_id(context, self.inputs),
-            window=epoch_of(self.window),
+            window=self.window,
         )
         self.log.info("Version %s holds what version %s held.", receipt.version, self.version)
         return receipt.to_dict()

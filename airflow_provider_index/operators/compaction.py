@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
+from airflow_provider_index.arguments import Reader, choice, required
 from airflow_provider_index.operators.base import IndexOperator, SparkTableOperator
+
+_MODE = required(choice("quick", "full"))
 
 
 class CompactTableOperator(SparkTableOperator):
@@ -16,7 +19,7 @@ class CompactTableOperator(SparkTableOperator):
 
     program = "compact_index"
     stageable = "alone"
-    template_fields: Sequence[str] = (*SparkTableOperator.template_fields, "mode")
+    readers: ClassVar[Mapping[str, Reader]] = {**SparkTableOperator.readers, "mode": _MODE}
 
     def __init__(self, *, mode: str = "quick", **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -34,7 +37,7 @@ class CompactIndexOperator(IndexOperator):
 
     program = "compact_index"
     stageable = "alone"
-    template_fields: Sequence[str] = (*IndexOperator.template_fields, "mode")
+    readers: ClassVar[Mapping[str, Reader]] = {**IndexOperator.readers, "mode": _MODE}
 
     def __init__(self, *, mode: str = "quick", **kwargs: Any) -> None:
         super().__init__(**kwargs)

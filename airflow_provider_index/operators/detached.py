@@ -51,6 +51,7 @@ class DetachedJobs:
         defer: Callable[..., Any]
         execution_timeout: timedelta | None
 
+        def read_arguments(self, *, at_once: bool = False) -> None: ...
         def already_done(self, txn_id: str) -> Any: ...
         def commits(self) -> bool: ...
         def inputs(self) -> dict[str, Any]: ...
@@ -120,6 +121,7 @@ class DetachedJobs:
         from airflow_provider_index.submission import Submission
 
         try:
+            self.read_arguments()
             self._submission = Submission.from_dict(submission)
             outcome = self._end_of(self._submission, event["status"], txn_id, event.get("error"))
             return self.report(context, self.conclude(txn_id, outcome))
@@ -133,6 +135,7 @@ class DetachedJobs:
         if next_method == TRIGGER_FAILED:
             self.log.error("The trigger of this task failed: %s", (next_kwargs or {}).get("error"))
             try:
+                self.read_arguments()
                 txn_id = transaction_id(context, self.inputs) if self.commits() else None
                 self.end_earlier_jobs(context, txn_id)
                 if txn_id is not None and (done := self.already_done(txn_id)) is not None:

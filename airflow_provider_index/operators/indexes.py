@@ -3,8 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from airflow_provider_index.arguments import (
+    Reader,
+    choice,
+    default,
+    flag,
+    included_columns,
+    required,
+    some_texts,
+    text,
+    text_list,
+    texts_by_name,
+)
 from airflow_provider_index.operators.base import IndexOperator, SparkTableOperator
 from spark_apps.storage.errors import VerificationFailed
 
@@ -28,14 +40,21 @@ class BuildIndexOperator(IndexOperator):
     program = "build_index"
     stageable = "after"
     can_plan = True
-    template_fields: Sequence[str] = (*IndexOperator.template_fields, "kind", "columns", "included", "properties")
+    readers: ClassVar[Mapping[str, Reader]] = {
+        **IndexOperator.readers,
+        "kind": required(text),
+        "columns": text_list,
+        "included": included_columns,
+        "properties": texts_by_name,
+        "deferred": default(flag, False),
+    }
 
     def __init__(
         self,
         *,
         kind: str,
         columns: Sequence[str] | None = None,
-        included: Mapping[str, Any] | None = None,
+        included: Mapping[str, Any] | Sequence[str] | None = None,
         properties: Mapping[str, str] | None = None,
         deferred: bool = False,
         **kwargs: Any,
@@ -51,9 +70,9 @@ class BuildIndexOperator(IndexOperator):
         return {
             "name": self.index,
             "kind": self.kind,
-            "columns": list(self.columns) if self.columns is not None else None,
-            "included": dict(self.included) if self.included is not None else None,
-            "properties": dict(self.properties) if self.properties is not None else None,
+            "columns": self.columns,
+            "included": self.included,
+            "properties": self.properties,
             "deferred": self.deferred,
         }
 
@@ -71,14 +90,20 @@ class IncrementalRefreshOperator(IndexOperator):
     program = "refresh_index"
     stageable = "after"
     can_plan = True
-    template_fields: Sequence[str] = (*IndexOperator.template_fields, "mode", "partitions", "included", "schema")
+    readers: ClassVar[Mapping[str, Reader]] = {
+        **IndexOperator.readers,
+        "mode": required(choice("incremental", "full", "quick")),
+        "partitions": text_list,
+        "included": included_columns,
+        "schema": text,
+    }
 
     def __init__(
         self,
         *,
         mode: str = "incremental",
         partitions: Sequence[str] | None = None,
-        included: Mapping[str, Any] | None = None,
+        included: Mapping[str, Any] | Sequence[str] | None = None,
         schema: str | None = None,
         **kwargs: Any,
     ) -> None:
@@ -92,8 +117,8 @@ class IncrementalRefreshOperator(IndexOperator):
         return {
             "name": self.index,
             "mode": self.mode,
-            "partitions": list(self.partitions) if self.partitions is not None else None,
-            "included": dict(self.included) if self.included is not None else None,
+            "partitions": self.partitions,
+            "included": self.included,
             "schema": self.schema,
         }
 
@@ -114,7 +139,12 @@ class VerifyIndexOperator(SparkTableOperator):
     """
 
     program = "verify_index"
-    template_fields: Sequence[str] = (*SparkTableOperator.template_fields, "index")
+    readers: ClassVar[Mapping[str, Reader]] = {
+        **SparkTableOperator.readers,
+        "index": some_texts,
+        "fail": default(flag, True),
+        "repair": default(flag, False),
+    }
 
     def __init__(
         self,
@@ -133,8 +163,7 @@ class VerifyIndexOperator(SparkTableOperator):
         return self.repair
 
     def arguments(self) -> dict[str, Any]:
-        names = [self.index] if isinstance(self.index, str) else self.index
-        return {"names": list(names) if names is not None else None, "repair": self.repair}
+        return {"names": self.index, "repair": self.repair}
 
     def finish(self, outcome: Outcome) -> Any:
         reports: dict[str, Any] = outcome.value
@@ -156,6 +185,7 @@ class DropIndexOperator(IndexOperator):
     """
 
     program = "drop_index"
+    readers: ClassVar[Mapping[str, Reader]] = {**IndexOperator.readers, "if_exists": default(flag, False)}
 
     def __init__(self, *, if_exists: bool = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)

@@ -5,18 +5,29 @@ The plan is made by the worker from the tables' logs, without Spark; the work on
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import BaseOperator, Variable
 
+from airflow_provider_index.arguments import (
+    Reader,
+    ReadsArguments,
+    default,
+    flag,
+    integer,
+    mappings,
+    number,
+    required,
+    text,
+    text_list,
+)
 from airflow_provider_index.compat import AirflowSkipException, conf
 from airflow_provider_index.failures import as_airflow_error
 from airflow_provider_index.hooks.table_store import TableStoreHook
 from airflow_provider_index.operators.base import SparkTableOperator
-from spark_apps.storage.errors import InvalidInput, LakeIndexError, StorageError
+from spark_apps.storage.errors import LakeIndexError, StorageError
 
 if TYPE_CHECKING:
     from airflow_provider_index.maintenance.plan import NightPlan
@@ -31,7 +42,7 @@ OFF_VARIABLE = "index_maintenance_off"
 _ROWS_IN_XCOM = 2000
 
 
-class PlanMaintenanceOperator(BaseOperator):
+class PlanMaintenanceOperator(ReadsArguments, BaseOperator):
     """Looks at many tables and decides what a run does on them; commits nothing.
 
     Returns a list with an entry a table, made to be mapped over by :class:`MaintainTableOperator`. Beside it, under the
@@ -46,6 +57,12 @@ class PlanMaintenanceOperator(BaseOperator):
     :param off_variable: an Airflow Variable with tables that are switched off.
     """
 
+    readers: ClassVar[Mapping[str, Reader]] = {
+        "table_conn_id": default(text, TableStoreHook.default_conn_name),
+        "spark_conn_id": text,
+        "tables_at_once": default(integer, 1),
+        "off_variable": default(text, OFF_VARIABLE),
+    }
     ui_color = "#f2ead0"
 
     def __init__(
@@ -70,12 +87,14 @@ class PlanMaintenanceOperator(BaseOperator):
 
         ti, params = context["ti"], dict(context.get("params") or {})
         try:
+            self.read_arguments()
+            plan_only = flag("plan_only", params.get("plan_only"))
             plan = self.plan(ti.dag_id, params)
         except LakeIndexError as error:
             raise as_airflow_error(error) from error
         self.log.info("%s", as_text(plan))
         ti.xcom_push(key="plan", value=_for_xcom(plan))
-        if params.get("plan_only"):
+        if plan_only:
             self.log.info("Only a plan was asked for: nothing is done.")
             return []
         self._keep(plan, ti.dag_id, ti.run_id)
@@ -164,7 +183,12 @@ class MaintainTableOperator(SparkTableOperator):
     """
 
     program = "maintain_table"
-    template_fields: Sequence[str] = (*SparkTableOperator.template_fields, "steps")
+    readers: ClassVar[Mapping[str, Reader]] = {
+        **SparkTableOperator.readers,
+        "steps": required(mappings),
+        "until": number,
+        "name": text,
+    }
 
     def __init__(
         self,
@@ -180,7 +204,7 @@ class MaintainTableOperator(SparkTableOperator):
         self.name = name or self.table
 
     def arguments(self) -> dict[str, Any]:
-        return {"steps": [dict(step) for step in self.steps], "until": self.until}
+        return {"steps": list(self.steps), "until": self.until}
 
     def transactions(self, txn_id: str) -> list[str]:
         # A comparison has no commit to be found by, so with one among the steps a retry always asks the app.
@@ -228,23 +252,11 @@ def _budget(given: Budget, params: Mapping[str, Any]) -> Budget:
 def _patterns(given: Any, where: str) -> list[str]:
     from airflow_provider_index.maintenance.policies import check_pattern
 
-    return [check_pattern(one, where) for one in ([given] if isinstance(given, str) else given or [])]
+    return [check_pattern(one, where) for one in text_list(where, given) or ()]
 
 
 def _variable(name: str) -> list[str]:
-    text = (Variable.get(name, default=None) or "").strip()
-    if not text:
-        return []
-    if not text.startswith("["):
-        return _patterns([line.strip() for line in text.splitlines() if line.strip()], f"the Variable {name}")
-    try:
-        return _patterns(json.loads(text), f"the Variable {name}")
-    except ValueError as error:
-        if isinstance(error, InvalidInput):
-            raise
-        raise InvalidInput(
-            f"The Variable {name} begins with '[' and is no JSON list: {error}.", hint="Write a name a line."
-        ) from error
+    return _patterns(Variable.get(name, default=None), f"The Variable {name}")
 
 
 def _fits(place: Place, patterns: Iterable[str]) -> str | None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from airflow_provider_index.arguments import Reader, choice, default, required, text, text_list, texts_by_name
 from airflow_provider_index.operators.base import SparkTableOperator
 from spark_apps.storage.errors import TableNotFound
 
@@ -29,7 +30,15 @@ class RegisterTableOperator(SparkTableOperator):
     """
 
     program = "register_table"
-    template_fields: Sequence[str] = (*SparkTableOperator.template_fields, "schema", "options", "index_root")
+    readers: ClassVar[Mapping[str, Reader]] = {
+        **SparkTableOperator.readers,
+        "format": required(choice("parquet", "orc", "json", "csv", "delta", "iceberg")),
+        "schema": text,
+        "options": texts_by_name,
+        "index_root": text,
+        "name": text,
+        "record_key": default(text_list, []),
+    }
 
     def __init__(
         self,
@@ -48,7 +57,7 @@ class RegisterTableOperator(SparkTableOperator):
         self.options = options
         self.index_root = index_root
         self.name = name
-        self.record_key = list(record_key)
+        self.record_key = record_key
 
     def arguments(self) -> dict[str, Any]:
         return {

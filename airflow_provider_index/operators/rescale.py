@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
+from airflow_provider_index.arguments import Reader, flag_or_text, integer, rules, text, text_list
 from airflow_provider_index.operators.base import SparkTableOperator
 from spark_apps.storage.errors import InvalidInput
 
@@ -33,15 +34,15 @@ class BucketRescaleOperator(SparkTableOperator):
 
     program = "rescale_buckets"
     can_plan = True
-    template_fields: Sequence[str] = (
-        *SparkTableOperator.template_fields,
-        "buckets",
-        "bucket_rule",
-        "bucket_expressions",
-        "add",
-        "rollback",
-        "partitions",
-    )
+    readers: ClassVar[Mapping[str, Reader]] = {
+        **SparkTableOperator.readers,
+        "buckets": integer,
+        "bucket_rule": text,
+        "bucket_expressions": rules,
+        "add": rules,
+        "rollback": flag_or_text,
+        "partitions": text_list,
+    }
 
     def __init__(
         self,
@@ -64,14 +65,13 @@ class BucketRescaleOperator(SparkTableOperator):
 
     def arguments(self) -> dict[str, Any]:
         given = {
-            "buckets": int(self.buckets) if self.buckets not in (None, "") else None,
-            "bucket_rule": self.bucket_rule or None,
-            "bucket_expressions": _rules(self.bucket_expressions),
-            "add": _rules(self.add),
-            "partitions": _paths(self.partitions),
+            "buckets": self.buckets,
+            "bucket_rule": self.bucket_rule,
+            "bucket_expressions": self.bucket_expressions,
+            "add": self.add,
+            "partitions": self.partitions,
         }
-        taken_back = _rollback(self.rollback)
-        if taken_back is None:
+        if self.rollback in (None, False):
             return given
         beside = [name for name, value in given.items() if value is not None]
         if beside:
@@ -79,28 +79,4 @@ class BucketRescaleOperator(SparkTableOperator):
                 f"A rollback was asked for, and {', '.join(beside)} beside it.",
                 hint="A rollback takes back one change of the rules; make other changes in a task of their own.",
             )
-        return {"rollback": taken_back}
-
-
-def _paths(given: Sequence[str] | str | None) -> list[str] | None:
-    """Paths from a sequence, or from text with one a line; text without any means all."""
-    if isinstance(given, str):
-        return [line.strip() for line in given.splitlines() if line.strip() not in ("", "None")] or None
-    return None if given is None else list(given)
-
-
-def _rules(given: Expressions | None) -> str | list[list[Any]] | None:
-    """As JSON: pairs become lists. A template that renders to nothing is nothing."""
-    if given is None or isinstance(given, str):
-        return given or None
-    return [list(pair) for pair in given]
-
-
-def _rollback(given: bool | str) -> bool | str | None:
-    """What to take back, also where a template made text of it."""
-    if isinstance(given, bool):
-        return given or None
-    text = given.strip()
-    if text.lower() in ("", "none", "false"):
-        return None
-    return True if text.lower() == "true" else text
+        return {"rollback": self.rollback}

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
+from airflow_provider_index.arguments import Reader, mapping, required
 from airflow_provider_index.compat import AirflowSkipException
 from airflow_provider_index.links import page_url
 from airflow_provider_index.operators.base import TableOperator
@@ -20,7 +21,7 @@ class PreviewRescaleOperator(TableOperator):
     rescale to; ``None`` where only the rules change.
     """
 
-    template_fields: Sequence[str] = (*TableOperator.template_fields, "plan")
+    readers: ClassVar[Mapping[str, Reader]] = {**TableOperator.readers, "plan": required(mapping)}
 
     def __init__(self, *, plan: Any, **kwargs: Any) -> None:
         super().__init__(**kwargs)

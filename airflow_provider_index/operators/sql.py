@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from airflow_provider_index.arguments import Reader, required, text
 from airflow_provider_index.hooks.table_store import TableStoreHook
 from airflow_provider_index.operators.base import SparkTableOperator, outcome_of
 from spark_apps.storage.errors import InvalidInput, InvalidName, JobFailed, TableNotFound
@@ -32,10 +33,10 @@ class IndexSQLOperator(SparkTableOperator):
     """
 
     program = "run_sql"
-    template_fields: Sequence[str] = (
-        "sql",
-        *(name for name in SparkTableOperator.template_fields if name != "table"),
-    )
+    readers: ClassVar[Mapping[str, Reader]] = {
+        "sql": required(text),
+        **{name: reader for name, reader in SparkTableOperator.readers.items() if name != "table"},
+    }
     template_ext: Sequence[str] = (".sql",)
     template_fields_renderers = {"sql": "sql"}
 
@@ -57,8 +58,6 @@ class IndexSQLOperator(SparkTableOperator):
         """The script as it was read. :raises InvalidStatement: with the place of the mistake."""
         from spark_apps.sql.parsing import parse
 
-        if not isinstance(self.sql, str):
-            raise InvalidInput(f"sql is {type(self.sql).__name__}, not text.", hint="Give statements separated by ';'.")
         return list(parse(self.sql))
 
     # --- the work ---------------------------------------------------------------------------------------------

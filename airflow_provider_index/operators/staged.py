@@ -42,25 +42,16 @@ class InTransaction:
     stageable: ClassVar[Literal["no", "rows", "alone", "after"]] = "no"
     """Whether the work can be a stage: rows, other work on what is committed, or work that may come after stages."""
 
+    transaction: Any
+    stage: str | None
+    after: Sequence[str]
+
     if TYPE_CHECKING:
         log: Any
         program: ClassVar[str]
         label: str
 
         def _timeline(self) -> Timeline | None: ...
-
-    def __init__(
-        self,
-        *,
-        transaction: Any = None,
-        stage: str | None = None,
-        after: Sequence[str] = (),
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(**kwargs)
-        self.transaction = transaction
-        self.stage = stage
-        self.after = after
 
     @property
     def stage_name(self) -> str:

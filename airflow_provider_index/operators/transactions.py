@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from airflow_provider_index.arguments import Reader, default, epoch, mapping, number, some_texts, text_list
 from airflow_provider_index.compat import AirflowFailException
 from airflow_provider_index.identity import make_id, tries_allowed
-from airflow_provider_index.operators.base import TableOperator, epoch_of
+from airflow_provider_index.operators.base import TableOperator
 from airflow_provider_index.operators.staged import BEGIN_AGAIN, resumed, transaction_of
 from spark_apps.storage.errors import AlreadyCommitted, BucketCountMismatch, ConcurrentWrite, InvalidInput
 
@@ -38,7 +39,13 @@ class BeginTransactionOperator(TableOperator):
     first try began; after a clear another one begins, and the earlier one is ended by a commit if it has not ended.
     """
 
-    template_fields: Sequence[str] = (*TableOperator.template_fields, "partitions", "window")
+    readers: ClassVar[Mapping[str, Reader]] = {
+        **TableOperator.readers,
+        "stages": default(text_list, []),
+        "partitions": some_texts,
+        "window": epoch,
+        "patience": default(number, PATIENCE),
+    }
 
     def __init__(
         self,
@@ -52,14 +59,14 @@ class BeginTransactionOperator(TableOperator):
         super().__init__(**kwargs)
         self.stages = stages
         self.partitions = partitions
-        self.window = window
+        self.window: Any = window
         self.patience = patience
 
     def inputs(self) -> dict[str, Any]:
         return {
             **super().inputs(),
             "begin": list(self.stages),
-            "partitions": None if self.partitions is None else list(self.partitions),
+            "partitions": self.partitions,
         }
 
     def work(self, context: Mapping[str, Any]) -> dict[str, Any]:
@@ -85,7 +92,7 @@ class BeginTransactionOperator(TableOperator):
             txn_id=txn_id,
             stages=self.stages,
             scopes=self._scopes(),
-            window=epoch_of(self.window),
+            window=self.window,
             inputs={_ROUND: round_},
             patience=self.patience,
         )
@@ -104,7 +111,7 @@ class BeginTransactionOperator(TableOperator):
 
     def _is_mine(self, requested: Requested, round_: int) -> bool:
         told = (requested.inputs.get(_ROUND), requested.epoch, requested.stages)
-        return told == (round_, epoch_of(self.window), tuple(self.stages))
+        return told == (round_, self.window, tuple(self.stages))
 
     def _scopes(self) -> list[Scope] | None:
         from spark_apps.timeline.model import partition_scope
@@ -122,16 +129,15 @@ class BeginTransactionOperator(TableOperator):
         whole = any(window.partitions is None for window in timeline.head.windows.values())
         if self.partitions is None and not whole:
             writes = ()  # the commit alone knows whether it writes into somebody's partitions
-        epoch = epoch_of(self.window)
         check_windows(
             timeline.head,
-            Intent(OPERATION, txn_id, 0, timeline.head.version, (), writes=writes, epoch=epoch),
+            Intent(OPERATION, txn_id, 0, timeline.head.version, (), writes=writes, epoch=self.window),
             timeline.clock(),
         )
 
 
 class _OfTransaction(TableOperator):
-    template_fields: Sequence[str] = (*TableOperator.template_fields, "transaction")
+    readers: ClassVar[Mapping[str, Reader]] = {**TableOperator.readers, "transaction": mapping}
 
     def __init__(self, *, transaction: Any, **kwargs: Any) -> None:
         super().__init__(**kwargs)

@@ -5,17 +5,26 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import BaseOperator
 
+from airflow_provider_index.arguments import (
+    Reader,
+    ReadsArguments,
+    default,
+    epoch,
+    number,
+    required,
+    some_texts,
+    text,
+)
 from airflow_provider_index.failures import as_airflow_error, error_told
 from airflow_provider_index.hooks.table_store import TableStoreHook
 from airflow_provider_index.identity import recall, remember, transaction_id, tries_allowed
-from airflow_provider_index.operators.base import TableOperator, epoch_of
+from airflow_provider_index.operators.base import TableOperator
 from spark_apps.storage.errors import (
     AlreadyCommitted,
-    InvalidInput,
     JobFailed,
     LakeIndexError,
     StopWriteWindowOpen,
@@ -48,7 +57,16 @@ class OpenStopWriteWindowOperator(TableOperator):
     cannot commit any more.
     """
 
-    template_fields: Sequence[str] = (*TableOperator.template_fields, "partitions", "holder")
+    readers: ClassVar[Mapping[str, Reader]] = {
+        **TableOperator.readers,
+        "partitions": some_texts,
+        "seconds": default(number, WINDOW_SECONDS),
+        "at_most": number,
+        "holder": text,
+        "drain_seconds": number,
+        "wait_seconds": number,
+        "poll_interval": default(number, 5.0),
+    }
 
     def __init__(
         self,
@@ -65,16 +83,15 @@ class OpenStopWriteWindowOperator(TableOperator):
         super().__init__(**kwargs)
         self.wait_seconds = wait_seconds
         self.poll_interval = poll_interval
-        self.partitions = partitions
+        self.partitions: Any = partitions
         self.seconds = seconds
         self.at_most = at_most
         self.holder = holder
         self.drain_seconds = drain_seconds
 
     def inputs(self) -> dict[str, Any]:
-        partitions = None if self.partitions is None else list(self.partitions)
         # A window that is opened again after a clear is another window, even over the same partitions.
-        return {**super().inputs(), "open": partitions, "round": self._round}
+        return {**super().inputs(), "open": self.partitions, "round": self._round}
 
     def work(self, context: Mapping[str, Any]) -> dict[str, Any]:
         return self._open_when_free(context, time.time() + (self.wait_seconds or 0))
@@ -82,6 +99,7 @@ class OpenStopWriteWindowOperator(TableOperator):
     def execute_complete(self, context: Mapping[str, Any], event: Mapping[str, Any], until: float) -> Any:
         """Goes on where the other windows have ended, or the time to wait for that."""
         try:
+            self.read_arguments()
             if event["status"] == "error":
                 raise error_told(event["error"])
             return self.report(context, self._open_when_free(context, until))
@@ -105,7 +123,7 @@ class OpenStopWriteWindowOperator(TableOperator):
                     table_conn_id=self.table_conn_id,
                     poll_interval=self.poll_interval,
                     deadline=until,
-                    partitions=None if self.partitions is None else list(self.partitions),
+                    partitions=self.partitions,
                 )
                 self.defer(trigger=trigger, method_name="execute_complete", kwargs={"until": until})
             time.sleep(self.poll_interval)
@@ -134,8 +152,8 @@ class OpenStopWriteWindowOperator(TableOperator):
         from spark_apps.timeline import windows
 
         txn_id = transaction_id(context, self.inputs)
-        for number in itertools.count():
-            name = txn_id if number == 0 else f"{txn_id}.{number}"
+        for again in itertools.count():
+            name = txn_id if again == 0 else f"{txn_id}.{again}"
             remember(context, _OPENED, {"round": self._round, "table": self.table, "txn_id": name})
             try:
                 return windows.open_window(
@@ -177,21 +195,19 @@ class CloseStopWriteWindowOperator(TableOperator):
     :param window: the epoch that opening returned.
     """
 
-    template_fields: Sequence[str] = (*TableOperator.template_fields, "window")
+    readers: ClassVar[Mapping[str, Reader]] = {**TableOperator.readers, "window": required(epoch)}
 
     def __init__(self, *, window: int | str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.window = window
+        self.window: Any = window
 
     def inputs(self) -> dict[str, Any]:
-        return {**super().inputs(), "close": epoch_of(self.window)}
+        return {**super().inputs(), "close": self.window}
 
     def work(self, context: Mapping[str, Any]) -> dict[str, Any] | None:
         from spark_apps.timeline import windows
 
-        epoch = epoch_of(self.window)
-        if epoch is None:
-            raise InvalidInput("No window to close was given.", hint="Hand on the epoch that opening returned.")
+        epoch = self.window
         timeline = self.hook.timeline(self.table)
         if epoch in timeline.head.ended_windows:
             self.log.warning("The window of epoch %s has ended: %s.", epoch, timeline.head.ended_windows[epoch])
@@ -207,7 +223,7 @@ class CloseStopWriteWindowOperator(TableOperator):
         return receipt.to_dict()
 
 
-class EndExpiredWindowsOperator(BaseOperator):
+class EndExpiredWindowsOperator(ReadsArguments, BaseOperator):
     """Ends by commits what was left open: stop-write windows past their deadline, and writers that gave no sign of
     life.
 
@@ -222,7 +238,11 @@ class EndExpiredWindowsOperator(BaseOperator):
     the others from being looked at; the task fails in the end.
     """
 
-    template_fields: Sequence[str] = ("tables", "table_conn_id")
+    readers: ClassVar[Mapping[str, Reader]] = {
+        "tables": some_texts,
+        "silent_seconds": number,
+        "table_conn_id": default(text, TableStoreHook.default_conn_name),
+    }
     ui_color = "#dcecf5"
 
     def __init__(
@@ -240,6 +260,10 @@ class EndExpiredWindowsOperator(BaseOperator):
 
     def execute(self, context: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
         """Looks at every table once."""
+        try:
+            self.read_arguments()
+        except LakeIndexError as error:
+            raise as_airflow_error(error) from error
         ti = context["ti"]
         ended: dict[str, list[dict[str, Any]]] = {"windows": [], "attempts": []}
         failed: list[str] = []

@@ -4,14 +4,49 @@ indexes."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
+from airflow_provider_index.arguments import (
+    Reader,
+    choice,
+    default,
+    each,
+    flag,
+    integer,
+    members,
+    required,
+    rules,
+    text,
+    text_list,
+    texts_by_name,
+)
 from airflow_provider_index.operators.base import SparkTableOperator
 from spark_apps.storage.errors import InvalidInput
 
 OPERATIONS = ("upsert", "insert", "delete", "insert_overwrite")
 
-_BATCH = ("operation", "sql", "deleted", "where", "partitions")
+_BATCH: dict[str, Reader] = {
+    "operation": required(choice(*OPERATIONS)),
+    "sql": text,
+    "deleted": text,
+    "where": text,
+    "partitions": text_list,
+}
+_CREATE: dict[str, Reader] = {
+    "schema": required(text),
+    "record_key": required(text_list),
+    "partition_by": default(text_list, []),
+    "ordering_column": text,
+    "merge_by": required(choice("commit", "ordering")),
+    "buckets": integer,
+    "bucket_rule": required(text),
+    "bucket_expressions": rules,
+    "hash_fields": text_list,
+    "hash_function": required(text),
+    "write_mode": required(choice("merge_on_read", "copy_on_write")),
+    "properties": texts_by_name,
+    "positions": default(flag, False),
+}
 
 
 class WriteTableOperator(SparkTableOperator):
@@ -43,18 +78,17 @@ class WriteTableOperator(SparkTableOperator):
 
     program = "write_table"
     stageable = "rows"
-    template_fields: Sequence[str] = (
-        *SparkTableOperator.template_fields,
-        "source",
-        "options",
-        "schema",
-        "sql",
-        "deleted",
-        "where",
-        "partitions",
-        "create",
-        "batches",
-    )
+    readers: ClassVar[Mapping[str, Reader]] = {
+        **SparkTableOperator.readers,
+        **_BATCH,
+        "source": text_list,
+        "format": required(text),
+        "options": texts_by_name,
+        "schema": text,
+        "create": members(**_CREATE),
+        "batches": each(members(**_BATCH)),
+        "leave_indexes": default(text_list, []),
+    }
     template_fields_renderers = {"sql": "sql", "create": "json", "options": "json", "batches": "json"}
 
     def __init__(
@@ -108,7 +142,7 @@ class WriteTableOperator(SparkTableOperator):
             "sql": self.sql,
             "deleted": self.deleted,
             "where": self.where,
-            "partitions": list(self.partitions) if self.partitions is not None else None,
+            "partitions": self.partitions,
         }
         batches = [{**shared, **batch} for batch in self.batches] if self.batches is not None else [shared]
         for batch in batches:
@@ -117,12 +151,12 @@ class WriteTableOperator(SparkTableOperator):
             "source": {
                 "paths": self.paths,
                 "format": self.format,
-                "options": {key: _text(value) for key, value in (self.options or {}).items()},
+                "options": dict(self.options or {}),
                 "schema": self.schema,
             }
             if self.paths
             else None,
-            "create": dict(self.create) if self.create is not None else None,
+            "create": self.create,
             "batches": batches,
             "several": self.batches is not None,
         }
@@ -130,9 +164,7 @@ class WriteTableOperator(SparkTableOperator):
     @property
     def paths(self) -> list[str]:
         """The source's paths as a list."""
-        if self.source is None:
-            return []
-        return [self.source] if isinstance(self.source, str) else [str(path) for path in self.source]
+        return list(self.source or ())
 
     def source_fingerprint(self) -> Any:
         from airflow_provider_index.fingerprint import fingerprint
@@ -146,13 +178,6 @@ class WriteTableOperator(SparkTableOperator):
 
     def _check(self, batch: Mapping[str, Any]) -> None:
         operation = batch["operation"]
-        if unknown := set(batch) - set(_BATCH):
-            raise InvalidInput(
-                f"A batch has no {', '.join(map(repr, sorted(unknown)))}.",
-                hint=f"It takes {', '.join(_BATCH)}.",
-            )
-        if operation not in OPERATIONS:
-            raise InvalidInput(f"{operation!r} is no way to write.", hint=f"Use one of {', '.join(OPERATIONS)}.")
         if batch["deleted"] is not None and operation != "upsert":
             raise InvalidInput(f"{operation} takes no 'deleted'.", hint="Give it with the operation 'upsert'.")
         if batch["where"] is not None and operation != "delete":
@@ -164,7 +189,3 @@ class WriteTableOperator(SparkTableOperator):
                 "There is nothing to write: neither source nor sql" + (" nor where." if operation == "delete" else "."),
                 hint="Give the source's path, a query, or both.",
             )
-
-
-def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

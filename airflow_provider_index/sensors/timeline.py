@@ -6,26 +6,36 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import BaseSensorOperator, PokeReturnValue
 
+from airflow_provider_index.arguments import (
+    Reader,
+    ReadsArguments,
+    default,
+    epoch,
+    flag,
+    index_states,
+    integer,
+    number,
+    required,
+    some_texts,
+    text,
+)
 from airflow_provider_index.compat import AirflowSensorTimeout, conf
 from airflow_provider_index.documentation import with_documentation
 from airflow_provider_index.failures import as_airflow_error, error_told
 from airflow_provider_index.hooks.table_store import TableStoreHook
 from airflow_provider_index.identity import once
-from airflow_provider_index.operators.base import epoch_of
 from spark_apps.storage.errors import InvalidInput, LakeIndexError
 from spark_apps.timeline.limits import SILENT_WRITER_SECONDS
 
 if TYPE_CHECKING:
     from airflow_provider_index.triggers.timeline import TimelineTrigger
 
-_STATES = frozenset({"creating", "active", "disabled", "absent"})
 
-
-class TimelineSensor(BaseSensorOperator):
+class TimelineSensor(ReadsArguments, BaseSensorOperator):
     """What the sensors share. Each says what it waits for by the trigger that would wait for it.
 
     :param table: URI, absolute path, or name below the connection's warehouse.
@@ -33,7 +43,13 @@ class TimelineSensor(BaseSensorOperator):
         default.
     """
 
-    template_fields: Sequence[str] = ("table", "table_conn_id")
+    readers: ClassVar[Mapping[str, Reader]] = {
+        "table": required(text),
+        "table_conn_id": default(text, TableStoreHook.default_conn_name),
+        "deferrable": required(flag),
+    }
+    # Airflow asks for it before the task runs.
+    not_templates = frozenset({"deferrable"})
     ui_color = "#e3f2e6"
 
     def __init__(
@@ -67,6 +83,7 @@ class TimelineSensor(BaseSensorOperator):
 
     def execute(self, context: Mapping[str, Any]) -> Any:
         try:
+            self.read_arguments()
             if not self.deferrable:
                 return self._wait(context)
             found = self.poke(context)
@@ -80,12 +97,16 @@ class TimelineSensor(BaseSensorOperator):
 
     def execute_complete(self, context: Mapping[str, Any], event: Mapping[str, Any]) -> Any:
         """Goes on where the trigger has fired."""
+        try:
+            self.read_arguments()
+        except LakeIndexError as error:
+            raise as_airflow_error(error) from error
         self._count_wait(context)
         if event["status"] == "timeout":
             raise AirflowSensorTimeout(f"{self.task_id} has waited {self.timeout:g} s in vain.")
         if event["status"] == "error":
-            error = error_told(event["error"])
-            raise as_airflow_error(error) from error
+            told = error_told(event["error"])
+            raise as_airflow_error(told) from told
         return event["value"]
 
     def _wait(self, context: Mapping[str, Any]) -> Any:
@@ -125,12 +146,12 @@ class TableCommitSensor(TimelineSensor):
     :param partition: only commits that wrote into this partition, as a path (``dt=2024-11-11``).
     """
 
-    template_fields: Sequence[str] = (
-        *TimelineSensor.template_fields,
-        "after_version",
-        "operations",
-        "partition",
-    )
+    readers: ClassVar[Mapping[str, Reader]] = {
+        **TimelineSensor.readers,
+        "after_version": integer,
+        "operations": some_texts,
+        "partition": text,
+    }
 
     def __init__(
         self,
@@ -141,18 +162,17 @@ class TableCommitSensor(TimelineSensor):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.after_version = after_version
-        self.operations = operations
+        self.after_version: Any = after_version
+        self.operations: Any = operations
         self.partition = partition
 
     def trigger(self, context: Mapping[str, Any], **shared: Any) -> TimelineTrigger:
         from airflow_provider_index.triggers.timeline import TableCommitTrigger
 
-        after, log = epoch_of(self.after_version), None
+        after, log = self.after_version, None
         if after is None:
             after, log = self._start_from(context)
-        operations = None if self.operations is None else list(self.operations)
-        return TableCommitTrigger(after=after, log=log, operations=operations, partition=self.partition, **shared)
+        return TableCommitTrigger(after=after, log=log, operations=self.operations, partition=self.partition, **shared)
 
     def _start_from(self, context: Mapping[str, Any]) -> tuple[int, str | None]:
         """The version that was the newest when the sensor first looked, and of which log."""
@@ -181,7 +201,12 @@ class WritersDrainedSensor(TimelineSensor):
     :param silent_seconds: writers without a sign of life for so long are ended by a commit at once.
     """
 
-    template_fields: Sequence[str] = (*TimelineSensor.template_fields, "window")
+    readers: ClassVar[Mapping[str, Reader]] = {
+        **TimelineSensor.readers,
+        "window": required(epoch),
+        "patience": number,
+        "silent_seconds": default(number, SILENT_WRITER_SECONDS),
+    }
 
     def __init__(
         self,
@@ -192,20 +217,17 @@ class WritersDrainedSensor(TimelineSensor):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.window = window
+        self.window: Any = window
         self.patience = patience
         self.silent_seconds = silent_seconds
 
     def trigger(self, context: Mapping[str, Any], **shared: Any) -> TimelineTrigger:
         from airflow_provider_index.triggers.timeline import WritersDrainedTrigger
 
-        epoch = epoch_of(self.window)
-        if epoch is None:
-            raise InvalidInput("No window was given.", hint="Hand on the epoch that opening it returned.")
         abort_at = None
         if self.patience is not None:
             abort_at = shared["deadline"] - self.timeout + self.patience
-        return WritersDrainedTrigger(epoch=epoch, silent_seconds=self.silent_seconds, abort_at=abort_at, **shared)
+        return WritersDrainedTrigger(epoch=self.window, silent_seconds=self.silent_seconds, abort_at=abort_at, **shared)
 
 
 class IndexFreshnessSensor(TimelineSensor):
@@ -216,22 +238,26 @@ class IndexFreshnessSensor(TimelineSensor):
     :param within_commits: how many commits of the table the index may be behind.
     """
 
-    template_fields: Sequence[str] = (*TimelineSensor.template_fields, "index", "partitions")
+    readers: ClassVar[Mapping[str, Reader]] = {
+        **TimelineSensor.readers,
+        "index": required(text),
+        "partitions": some_texts,
+        "within_commits": default(integer, 0),
+    }
 
     def __init__(
         self, *, index: str, partitions: Sequence[str] | None = None, within_commits: int = 0, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
         self.index = index
-        self.partitions = partitions
+        self.partitions: Any = partitions
         self.within_commits = within_commits
 
     def trigger(self, context: Mapping[str, Any], **shared: Any) -> TimelineTrigger:
         from airflow_provider_index.triggers.timeline import IndexFreshnessTrigger
 
-        partitions = None if self.partitions is None else list(self.partitions)
         return IndexFreshnessTrigger(
-            index=self.index, partitions=partitions, within_commits=self.within_commits, **shared
+            index=self.index, partitions=self.partitions, within_commits=self.within_commits, **shared
         )
 
 
@@ -242,20 +268,18 @@ class IndexStateSensor(TimelineSensor):
     :param states: ``creating``, ``active``, ``disabled``, or ``absent`` for an index that is not there.
     """
 
-    template_fields: Sequence[str] = (*TimelineSensor.template_fields, "index", "states")
+    readers: ClassVar[Mapping[str, Reader]] = {
+        **TimelineSensor.readers,
+        "index": required(text),
+        "states": default(index_states, ["active"]),
+    }
 
     def __init__(self, *, index: str, states: Sequence[str] = ("active",), **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.index = index
-        self.states = states
+        self.states: Any = states
 
     def trigger(self, context: Mapping[str, Any], **shared: Any) -> TimelineTrigger:
         from airflow_provider_index.triggers.timeline import IndexStateTrigger
 
-        states = [self.states] if isinstance(self.states, str) else list(self.states)
-        if unknown := set(states) - _STATES:
-            raise InvalidInput(
-                f"An index is never {', '.join(sorted(unknown))}.",
-                hint=f"Wait for one of {', '.join(sorted(_STATES))}.",
-            )
-        return IndexStateTrigger(index=self.index, states=states, **shared)
+        return IndexStateTrigger(index=self.index, states=self.states, **shared)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_provider_index.operators.base import epoch_of
+from airflow_provider_index.arguments import Reader, epoch, some_texts
 from airflow_provider_index.sensors.timeline import TimelineSensor
 
 if TYPE_CHECKING:
@@ -24,17 +24,20 @@ class StopWriteWindowClosedSensor(TimelineSensor):
     Returns ``{"version"}``, the table's newest version then.
     """
 
-    template_fields: Sequence[str] = (*TimelineSensor.template_fields, "partitions", "window")
+    readers: ClassVar[Mapping[str, Reader]] = {
+        **TimelineSensor.readers,
+        "partitions": some_texts,
+        "window": epoch,
+    }
 
     def __init__(
         self, *, partitions: Sequence[str] | None = None, window: int | str | None = None, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
-        self.partitions = partitions
-        self.window = window
+        self.partitions: Any = partitions
+        self.window: Any = window
 
     def trigger(self, context: Mapping[str, Any], **shared: Any) -> TimelineTrigger:
         from airflow_provider_index.triggers.windows import WindowsClosedTrigger
 
-        partitions = None if self.partitions is None else list(self.partitions)
-        return WindowsClosedTrigger(partitions=partitions, epoch=epoch_of(self.window), **shared)
+        return WindowsClosedTrigger(partitions=self.partitions, epoch=self.window, **shared)

@@ -9,6 +9,7 @@ from typing import Any
 
 from airflow.sdk import BaseOperator, TaskGroup
 
+from airflow_provider_index.arguments import is_plain, text_list
 from airflow_provider_index.hooks.table_store import TableStoreHook
 from airflow_provider_index.operators.base import SparkTableOperator
 from airflow_provider_index.operators.transactions import (
@@ -69,10 +70,12 @@ def index_transaction(
     :raises InvalidInput: for an operator inside that cannot be a stage, two stages of one name, or a mapped one.
     """
     where: dict[str, Any] = {"table": table, "table_conn_id": table_conn_id}
+    _check_known(group_id, "stages", stages)
+    named = text_list("stages", stages) or []
     with TaskGroup(group_id) as group:
         begun = BeginTransactionOperator(
             task_id="begin",
-            stages=list(stages or ()),
+            stages=named,
             partitions=partitions,
             window=window,
             patience=patience,
@@ -92,7 +95,7 @@ def index_transaction(
             if not inside.keys() & task.downstream_task_ids:
                 task >> committed
         made = _make_stages(work, begun, table)
-        begun.stages = list(dict.fromkeys([*(stages or ()), *made]))
+        begun.stages = list(dict.fromkeys([*named, *made]))
         if not begun.stages:
             raise InvalidInput(f"The transaction {group_id!r} has no stage.", hint="Make operators inside of it.")
 
@@ -108,7 +111,11 @@ def _make_stages(work: Sequence[Any], begun: BeginTransactionOperator, table: st
                 "begins.",
                 hint="Make one task for each stage, or one stage of all.",
             )
-        if not isinstance(task, SparkTableOperator) or task.table != table or task.plan_only:
+        if not isinstance(task, SparkTableOperator) or task.table != table:
+            continue
+        for name in ("plan_only", "stage", "after"):
+            _check_known(task.task_id, name, getattr(task, name))
+        if task.plan_only:
             continue
         task.check_may_be_stage()
         name = task.stage_name
@@ -124,6 +131,14 @@ def _make_stages(work: Sequence[Any], begun: BeginTransactionOperator, table: st
             upstream = task.get_flat_relative_ids(upstream=True)
             task.after = [name for task_id, name in names.items() if task_id in upstream]
     return _in_order(work, names)
+
+
+def _check_known(whose: str, name: str, given: Any) -> None:
+    if not is_plain(given):
+        raise InvalidInput(
+            f"{name} of {whose!r} is known only when the task runs: {given!r}.",
+            hint="A transaction lists its stages when the DAG is parsed; give a plain value there.",
+        )
 
 
 def _in_order(work: Sequence[Any], names: dict[str, str]) -> list[str]:

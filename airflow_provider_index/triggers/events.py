@@ -21,6 +21,7 @@ from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 from asgiref.sync import sync_to_async
 
 from airflow_provider_index import metrics
+from airflow_provider_index.arguments import integer, number, required, some_texts, text
 from airflow_provider_index.assets import commit_event
 from airflow_provider_index.conditions import changes_rows, touches
 from airflow_provider_index.hooks.table_store import TableStoreHook
@@ -56,11 +57,11 @@ class TableEventTrigger(BaseEventTrigger):
         self, *, table: str, table_conn_id: str = TableStoreHook.default_conn_name, poll_interval: float = 15.0
     ) -> None:
         super().__init__()
-        if poll_interval <= 0:
-            raise InvalidInput(f"poll_interval is {poll_interval}.", hint="Give seconds above 0.")
-        self.table = table
-        self.table_conn_id = table_conn_id
-        self.poll_interval = poll_interval
+        self.table = required(text)("table", table)
+        self.table_conn_id = required(text)("table_conn_id", table_conn_id)
+        self.poll_interval = required(number)("poll_interval", poll_interval)
+        if not self.poll_interval:
+            raise InvalidInput("poll_interval is 0.", hint="Give seconds above 0.")
 
     # --- what a trigger of its own says -----------------------------------------------------------------------
 
@@ -175,9 +176,10 @@ class CommitEventTrigger(TableEventTrigger):
         **shared: Any,
     ) -> None:
         super().__init__(**shared)
-        self.operations = None if operations is None else sorted(operations)
-        self.partition = partition
-        self.after_version = after_version
+        named = some_texts("operations", operations)
+        self.operations = None if named is None else sorted(named)
+        self.partition = text("partition", partition)
+        self.after_version = integer("after_version", after_version)
 
     def own_arguments(self) -> dict[str, Any]:
         return {"operations": self.operations, "partition": self.partition, "after_version": self.after_version}
@@ -225,7 +227,7 @@ class SourceEventTrigger(TableEventTrigger):
 
     def __init__(self, *, partition: str | None = None, **shared: Any) -> None:
         super().__init__(**shared)
-        self.partition = partition
+        self.partition = text("partition", partition)
 
     def own_arguments(self) -> dict[str, Any]:
         return {"partition": self.partition}

@@ -14,6 +14,7 @@ from typing import Any
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 from asgiref.sync import sync_to_async
 
+from airflow_provider_index.arguments import mapping, number, required
 from airflow_provider_index.hooks.table_store import TableStoreHook
 from airflow_provider_index.submission import JobWatch, Submission, cancel
 from airflow_provider_index.triggers.polling import as_event, polled, sooner_at_first
@@ -38,8 +39,8 @@ class JobTrigger(BaseTrigger):
 
     def __init__(self, *, submission: Mapping[str, Any], poll_interval: float) -> None:
         super().__init__()
-        self.submission = Submission.from_dict(submission)
-        self.poll_interval = poll_interval
+        self.submission = Submission.from_dict(required(mapping)("submission", submission))
+        self.poll_interval = required(number)("poll_interval", poll_interval)
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         kind = type(self)

@@ -14,6 +14,7 @@ from typing import Any
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 from asgiref.sync import sync_to_async
 
+from airflow_provider_index.arguments import index_states, integer, number, required, some_texts, text
 from airflow_provider_index.conditions import index_fresh, index_in_state, new_commit, writers_drained
 from airflow_provider_index.hooks.table_store import TableStoreHook
 from airflow_provider_index.triggers.polling import as_event, polled
@@ -34,10 +35,10 @@ class TimelineTrigger(BaseTrigger):
 
     def __init__(self, *, table: str, table_conn_id: str, poll_interval: float, deadline: float) -> None:
         super().__init__()
-        self.table = table
-        self.table_conn_id = table_conn_id
-        self.poll_interval = poll_interval
-        self.deadline = deadline
+        self.table = required(text)("table", table)
+        self.table_conn_id = required(text)("table_conn_id", table_conn_id)
+        self.poll_interval = required(number)("poll_interval", poll_interval)
+        self.deadline = required(number)("deadline", deadline)
 
     def look(self, timeline: Timeline) -> Any:
         """What was waited for, or ``None`` if it is not there yet."""
@@ -120,11 +121,11 @@ class TableCommitTrigger(TimelineTrigger):
         **shared: Any,
     ) -> None:
         super().__init__(**shared)
-        self.after = after
+        self.after = required(integer)("after", after)
         self.log_identity = log
-        self.operations = operations
-        self.partition = partition
-        self._looked = after
+        self.operations = some_texts("operations", operations)
+        self.partition = text("partition", partition)
+        self._looked = self.after
         self._looked_at = log
 
     def look(self, timeline: Timeline) -> dict[str, Any] | None:
@@ -153,9 +154,9 @@ class WritersDrainedTrigger(TimelineTrigger):
 
     def __init__(self, *, epoch: int, silent_seconds: float, abort_at: float | None = None, **shared: Any) -> None:
         super().__init__(**shared)
-        self.epoch = epoch
-        self.silent_seconds = silent_seconds
-        self.abort_at = abort_at
+        self.epoch = required(integer)("epoch", epoch)
+        self.silent_seconds = required(number)("silent_seconds", silent_seconds)
+        self.abort_at = number("abort_at", abort_at)
 
     def look(self, timeline: Timeline) -> dict[str, Any] | None:
         late = self.abort_at is not None and time.time() >= self.abort_at
@@ -172,9 +173,9 @@ class IndexFreshnessTrigger(TimelineTrigger):
         self, *, index: str, partitions: list[str] | None = None, within_commits: int = 0, **shared: Any
     ) -> None:
         super().__init__(**shared)
-        self.index = index
-        self.partitions = partitions
-        self.within_commits = within_commits
+        self.index = required(text)("index", index)
+        self.partitions = some_texts("partitions", partitions)
+        self.within_commits = required(integer)("within_commits", within_commits)
 
     def look(self, timeline: Timeline) -> dict[str, Any] | None:
         return index_fresh(timeline, self.index, partitions=self.partitions, within_commits=self.within_commits)
@@ -188,8 +189,8 @@ class IndexStateTrigger(TimelineTrigger):
 
     def __init__(self, *, index: str, states: list[str], **shared: Any) -> None:
         super().__init__(**shared)
-        self.index = index
-        self.states = states
+        self.index = required(text)("index", index)
+        self.states = required(index_states)("states", states)
 
     def look(self, timeline: Timeline) -> dict[str, Any] | None:
         return index_in_state(timeline, self.index, self.states)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from airflow_provider_index.arguments import integer, some_texts
 from airflow_provider_index.conditions import windows_closed
 from airflow_provider_index.triggers.timeline import TimelineTrigger
 from spark_apps.timeline.log import Timeline
@@ -18,8 +19,8 @@ class WindowsClosedTrigger(TimelineTrigger):
 
     def __init__(self, *, partitions: list[str] | None = None, epoch: int | None = None, **shared: Any) -> None:
         super().__init__(**shared)
-        self.partitions = partitions
-        self.epoch = epoch
+        self.partitions = some_texts("partitions", partitions)
+        self.epoch = integer("epoch", epoch)
 
     def look(self, timeline: Timeline) -> dict[str, Any] | None:
         return windows_closed(timeline, partitions=self.partitions, epoch=self.epoch)

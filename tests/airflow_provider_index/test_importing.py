@@ -16,7 +16,16 @@ import airflow_provider_index.task_groups, airflow_provider_index.hooks
 """
 PARSED = ("operators", "sensors", "task_groups", "hooks")
 BESIDE = {
-    *("own_apps", "compat", "documentation", "failures", "identity", "links", "reporting"),  # of the provider
+    *(
+        "arguments",
+        "own_apps",
+        "compat",
+        "documentation",
+        "failures",
+        "identity",
+        "links",
+        "reporting",
+    ),  # of the provider
     *("version", "storage", "storage.errors", "timeline", "timeline.limits"),  # of the apps
 }
 

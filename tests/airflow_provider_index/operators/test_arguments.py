@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_index.arguments import epoch
 from airflow_provider_index.failures import FINAL, as_airflow_error
 from airflow_provider_index.operators import (
     BucketRescaleOperator,
@@ -16,7 +17,6 @@ from airflow_provider_index.operators import (
     VerifyIndexOperator,
     WriteTableOperator,
 )
-from airflow_provider_index.operators.base import epoch_of
 from spark_apps.storage import errors
 from spark_apps.storage.errors import InvalidInput, LakeIndexError
 
@@ -52,7 +52,7 @@ def test_files_are_read_by_options_that_spark_understands() -> None:
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"operation": "merge", "sql": "a"}, "'merge' is no way to write"),
+        ({"operation": "merge", "sql": "a"}, "operation is 'merge'"),
         ({"operation": "upsert"}, "nothing to write"),
         ({"operation": "upsert", "sql": "a", "where": "id = 1"}, "takes no predicate"),
         ({"operation": "insert", "sql": "a", "deleted": "gone"}, "takes no 'deleted'"),
@@ -97,7 +97,7 @@ def test_numbers_that_a_template_made_text_are_numbers() -> None:
     rescale = BucketRescaleOperator(task_id="t", table="/t", buckets="8", window="12")
 
     assert rescale.arguments()["buckets"] == 8
-    assert epoch_of(rescale.window) == 12
+    assert rescale.window == 12
 
 
 def test_rules_of_a_rescale_are_told_as_text_or_as_pairs() -> None:
@@ -130,12 +130,12 @@ def test_a_source_of_another_address_or_format_is_another_registration() -> None
 
 @pytest.mark.parametrize("window", [None, "", "None"])
 def test_no_window_is_no_window(window: str | None) -> None:
-    assert epoch_of(window) is None
+    assert epoch("window", window) is None
 
 
 def test_a_window_that_is_no_number_is_named() -> None:
     with pytest.raises(InvalidInput, match="'soon' is not the epoch"):
-        epoch_of("soon")
+        epoch("window", "soon")
 
 
 def test_every_error_either_ends_the_task_or_may_be_retried_on_purpose() -> None:
@@ -147,7 +147,8 @@ def test_every_error_either_ends_the_task_or_may_be_retried_on_purpose() -> None
 
     assert retried == {
         "LakeIndexError", "CommitRefused", "ConcurrentWrite", "BucketCountMismatch", "StopWriteWindowOpen",
-        "StageMismatch", "WindowError", "DrainTimeout", "_CarriesReceipt", "AlreadyCommitted", "CommitStateUnknown",
+        "AttemptAborted", "StageMismatch", "WindowError", "DrainTimeout", "_CarriesReceipt", "AlreadyCommitted",
+        "CommitStateUnknown",
         "StorageError", "ObjectNotFound", "ObjectExists", "StorageUnavailable", "JobFailed",
     }  # fmt: skip
 

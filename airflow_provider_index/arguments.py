@@ -1,0 +1,406 @@
+"""Reads what operators, sensors, triggers and task groups are given: one reader for each kind of argument.
+
+An argument may be a value, the text of a template, or what another task returned; and a template gives text, or with
+Airflow's ``render_template_as_native_obj`` whatever its text looks like. A reader makes the same of all of them, or
+refuses, so that no list is taken for its letters, no "False" for true and no "None" for a name.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence, Set
+from typing import Any, ClassVar
+
+from airflow.sdk import BaseOperator
+
+from spark_apps.storage.errors import InvalidInput
+
+Reader = Callable[[str, Any], Any]
+"""Takes the name of an argument and what it was given; returns what it means. :raises InvalidInput:"""
+
+_NOTHING = ("", "None")
+"""What a template makes of nothing."""
+_MARKS = ("{{", "{%", "{#")
+_UNREAD = object()
+
+
+# --- readers ----------------------------------------------------------------------------------------------------------
+
+
+def text(name: str, given: Any) -> str | None:
+    """Text, or ``None``. A path is its text, and a whole number its digits, for so a native template hands on "12"."""
+    if isinstance(given, os.PathLike):
+        given = os.fspath(given)
+    if isinstance(given, int) and not isinstance(given, bool):
+        given = str(given)
+    if given is None or (isinstance(given, str) and given.strip() in _NOTHING):
+        return None
+    if not isinstance(given, str):
+        raise InvalidInput(f"{name} is {_shown(given)}, not text.", hint="Give text, or a template that makes text.")
+    return given
+
+
+def text_list(name: str, given: Any) -> list[str] | None:
+    """A list of texts, or ``None``.
+
+    Text is one item, several lines are an item each, and the text of a list, as Python or JSON writes it, is that list.
+    """
+    if isinstance(given, str):
+        if given.strip() in _NOTHING:
+            return None
+        found = _literal(given)
+        if found is _UNREAD and given.lstrip().startswith(("[", "(", "{")):
+            raise InvalidInput(
+                f"{name} is {_shown(given)}: it begins as a list does, and is none.",
+                hint="Give a list, or a template that renders one, by | tojson if need be.",
+            )
+        if found is _UNREAD or not isinstance(found, list | tuple | Set):
+            given = [line for line in map(str.strip, given.splitlines()) if line]
+        else:
+            given = found
+    elif isinstance(given, os.PathLike):
+        given = [given]
+    if given is None:
+        return None
+    if isinstance(given, Set):
+        given = sorted(given, key=str)  # a set has no order of its own
+    if isinstance(given, bytes | bytearray) or not isinstance(given, Sequence):
+        raise InvalidInput(
+            f"{name} is {_shown(given)}, not a list of texts.",
+            hint="Give a list, one text, or a template that renders one of these.",
+        )
+    return [_item(f"{name}[{at}]", one) for at, one in enumerate(given)]
+
+
+def some_texts(name: str, given: Any) -> list[str] | None:
+    """A list of texts with at least one in it, or ``None``."""
+    found = text_list(name, given)
+    if found == []:
+        raise InvalidInput(f"{name} is an empty list.", hint="Name at least one, or leave the argument out.")
+    return found
+
+
+def flag(name: str, given: Any) -> bool | None:
+    """True, false or ``None``; also as text, in any case."""
+    if given is None or isinstance(given, bool):
+        return given
+    if isinstance(given, str):
+        told = given.strip().lower()
+        if told in ("true", "false"):
+            return told == "true"
+        if given.strip() in _NOTHING:
+            return None
+    raise InvalidInput(f"{name} is {_shown(given)}, neither true nor false.", hint="Give True or False.")
+
+
+def integer(name: str, given: Any) -> int | None:
+    """A whole number, or ``None``; also as text."""
+    found = _number(name, given, int, "a whole number")
+    return None if found is None else int(found)
+
+
+def number(name: str, given: Any) -> float | None:
+    """A number of 0 or more, or ``None``; also as text."""
+    found = _number(name, given, float, "a number")
+    if found is not None and not 0 <= found < math.inf:
+        raise InvalidInput(f"{name} is {found}.", hint="Give a number from 0 on.")
+    return found
+
+
+def epoch(name: str, given: Any) -> int | None:
+    """The epoch of a stop-write window, or ``None``; also as text."""
+    try:
+        return integer(name, given)
+    except InvalidInput as error:
+        raise InvalidInput(
+            f"{_shown(given)} is not the epoch of a stop-write window.",
+            hint="Hand on the epoch that opening the window returned.",
+        ) from error
+
+
+def mapping(name: str, given: Any) -> dict[str, Any] | None:
+    """A mapping with texts for keys, or ``None``; also as the text of one, in Python or JSON."""
+    if isinstance(given, str):
+        if given.strip() in _NOTHING:
+            return None
+        given = _literal(given)
+    if given is None:
+        return None
+    # What such a mapping holds may be a secret: no error repeats it.
+    if not isinstance(given, Mapping):
+        kind = "text that is no mapping" if given is _UNREAD else type(given).__name__
+        raise InvalidInput(f"{name} is {kind}, not a mapping.", hint='Write {"name": value, …}.')
+    if wrong := [key for key in given if not isinstance(key, str)]:
+        raise InvalidInput(f"{name} has the key {_shown(wrong[0])}, which is no text.", hint="Write keys as text.")
+    return dict(given)
+
+
+def mappings(name: str, given: Any) -> list[dict[str, Any]] | None:
+    """A list of mappings, or ``None``; also as the text of one, in Python or JSON."""
+    if isinstance(given, str):
+        if given.strip() in _NOTHING:
+            return None
+        given = _literal(given)
+    if given is None:
+        return None
+    if not isinstance(given, Sequence) or isinstance(given, str | bytes):
+        kind = "text that is no list" if given is _UNREAD else type(given).__name__
+        raise InvalidInput(f"{name} is {kind}, not a list of mappings.", hint='Write [{"name": value, …}, …].')
+    return [required(mapping)(f"{name}[{at}]", one) for at, one in enumerate(given)]
+
+
+def texts_by_name(name: str, given: Any) -> dict[str, str] | None:
+    """A mapping of texts; numbers and booleans become what Spark reads. For what a reader or an index kind is told."""
+    found = mapping(name, given)
+    return None if found is None else {key: _plain(f"{name}[{key!r}]", value) for key, value in found.items()}
+
+
+def spark_conf(name: str, given: Any) -> dict[str, str | None] | None:
+    """Spark settings. One that is null, or that a template made nothing of, takes the connection's away."""
+    found = mapping(name, given)
+    if found is None:
+        return None
+    nothing = {key for key, value in found.items() if value is None or value == "None"}
+    return {key: None if key in nothing else _plain(f"{name}[{key!r}]", value) for key, value in found.items()}
+
+
+def rules(name: str, given: Any) -> str | list[list[Any]] | None:
+    """Bucket rules: ``expression,count;…`` as it stands, or pairs of expression and count; or ``None``."""
+    if isinstance(given, str):
+        if given.strip() in _NOTHING:
+            return None
+        found = _literal(given)
+        if not isinstance(found, list | tuple) or not all(_is_pair(one) for one in found):
+            return given
+        given = found
+    if given is None:
+        return None
+    if not isinstance(given, Sequence) or not all(_is_pair(one) for one in given):
+        raise InvalidInput(
+            f"{name} is {_shown(given)}, no bucket rules.",
+            hint="Write 'expression,count;…', or a list of pairs of expression and count.",
+        )
+    return [
+        [required(text)(f"{name}[{at}]", pattern), required(integer)(f"{name}[{at}]", count)]
+        for at, (pattern, count) in enumerate(given)
+    ]
+
+
+def included_columns(name: str, given: Any) -> dict[str, list[str] | None] | None:
+    """``{"include": […], "exclude": […]}``, of which a list of columns is the first; or ``None``."""
+    if isinstance(given, str) and isinstance(found := _literal(given), Mapping):
+        given = found
+    if given is None or isinstance(given, Mapping):
+        return members(include=text_list, exclude=text_list)(name, given)
+    columns = text_list(name, given)
+    return None if columns is None else {"include": columns}
+
+
+def flag_or_text(name: str, given: Any) -> bool | str | None:
+    """True, false, ``None``, or another text."""
+    try:
+        return flag(name, given)
+    except InvalidInput:
+        return text(name, given)
+
+
+def choice(*offered: str) -> Reader:
+    """A reader of one of these texts, or ``None``."""
+
+    def read(name: str, given: Any) -> str | None:
+        found = text(name, given)
+        if found is not None and found not in offered:
+            raise InvalidInput(f"{name} is {_shown(found)}.", hint=f"Use one of {', '.join(offered)}.")
+        return found
+
+    return read
+
+
+def choices(*offered: str) -> Reader:
+    """A reader of a list of some of these texts, or ``None``."""
+
+    def read(name: str, given: Any) -> list[str] | None:
+        found = some_texts(name, given)
+        return None if found is None else [choice(*offered)(f"{name}[{at}]", one) for at, one in enumerate(found)]
+
+    return read
+
+
+index_states = choices("creating", "active", "disabled", "absent")
+"""Reads states of an index; ``absent`` is that of one that is not there."""
+
+
+def required(reader: Reader) -> Reader:
+    """The reader, but of something that has to be there."""
+
+    def read(name: str, given: Any) -> Any:
+        found = reader(name, given)
+        if found is None:
+            raise InvalidInput(f"{name} is {_shown(given)}; it has to be given.", hint="See what its template made.")
+        return found
+
+    return read
+
+
+def default(reader: Reader, value: Any) -> Reader:
+    """The reader, with a value for nothing."""
+
+    def read(name: str, given: Any) -> Any:
+        found = reader(name, given)
+        return value if found is None else found
+
+    return read
+
+
+def members(**readers: Reader) -> Reader:
+    """A reader of a mapping with these keys and no others, or ``None``; what is not given is left out."""
+
+    def read(name: str, given: Any) -> dict[str, Any] | None:
+        found = mapping(name, given)
+        if found is None:
+            return None
+        if unknown := sorted(set(found) - set(readers)):
+            raise InvalidInput(
+                f"{name} has no {', '.join(map(repr, unknown))}.", hint=f"It takes {', '.join(readers)}."
+            )
+        return {key: readers[key](f"{name}[{key!r}]", value) for key, value in found.items()}
+
+    return read
+
+
+def each(reader: Reader) -> Reader:
+    """A reader of a list of mappings, each read by ``reader``, or ``None``."""
+
+    def read(name: str, given: Any) -> list[Any] | None:
+        found = mappings(name, given)
+        return None if found is None else [reader(f"{name}[{at}]", one) for at, one in enumerate(found)]
+
+    return read
+
+
+def is_plain(given: Any) -> bool:
+    """Whether it holds neither a template nor anything else that only a running task knows."""
+    if isinstance(given, str):
+        return not any(mark in given for mark in _MARKS)
+    if isinstance(given, Mapping):
+        return all(map(is_plain, given.values()))
+    if isinstance(given, list | tuple | Set):
+        return all(map(is_plain, given))
+    return not callable(given) and (isinstance(given, os.PathLike) or not hasattr(given, "resolve"))
+
+
+# --- operators whose arguments are read -------------------------------------------------------------------------------
+
+
+class _Reading(type(BaseOperator)):  # type: ignore[misc]
+    """Reads an operator's plain arguments when it has been made, so that a DAG with a wrong one is not taken."""
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        operator = super().__call__(*args, **kwargs)
+        # One that is made for a task's mapped instance is read when it runs, where an error ends the task.
+        if not kwargs.get("_airflow_from_mapped"):
+            operator.read_arguments(at_once=True)
+        return operator
+
+
+class ReadsArguments(metaclass=_Reading):
+    """Mixed into operators and sensors: what they take is what :attr:`readers` make of what they are given.
+
+    Plain values are read when the operator is made, templates once they are rendered. All arguments with a reader are
+    templates, but for those in :attr:`not_templates`.
+    """
+
+    readers: ClassVar[Mapping[str, Reader]] = {}
+    not_templates: ClassVar[frozenset[str]] = frozenset()
+    template_fields: Sequence[str] = ()
+    template_ext: Sequence[str] = ()
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "readers" in cls.__dict__ and "template_fields" not in cls.__dict__:
+            cls.template_fields = tuple(name for name in cls.readers if name not in cls.not_templates)
+
+    def read_arguments(self, *, at_once: bool = False) -> None:
+        """Puts what they mean in place of what was given; a second time changes nothing.
+
+        :param at_once: leave those that are not known before the task runs.
+        :raises InvalidInput: for one that cannot be meant.
+        """
+        for name, reader in self.readers.items():
+            given = getattr(self, name)
+            if not at_once or name in self.not_templates or is_plain(given):
+                setattr(self, name, reader(name, given))
+        self.check_arguments()
+
+    def check_arguments(self) -> None:
+        """Looks at arguments beside each other; some may be templates still. :raises InvalidInput:"""
+
+    def render_template(self, content: Any, *args: Any, **kwargs: Any) -> Any:
+        """As Airflow does; but text without a template means what it says, also where templates give native objects,
+        which would make a number of "010" and nothing of "None"."""
+        if isinstance(content, str) and is_plain(content) and not content.endswith(tuple(self.template_ext)):
+            return content
+        return super().render_template(content, *args, **kwargs)  # type: ignore[misc]
+
+
+# --- what they share --------------------------------------------------------------------------------------------------
+
+
+def _literal(given: str) -> Any:
+    """What JSON or Python would make of a text, or :data:`_UNREAD`."""
+    try:
+        return json.loads(given)
+    except (ValueError, RecursionError):
+        pass  # not JSON; perhaps Python
+    try:
+        return ast.literal_eval(given.strip())
+    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+        return _UNREAD
+
+
+def _item(name: str, given: Any) -> str:
+    if isinstance(given, int):
+        raise InvalidInput(f"{name} is {given!r}, not text.", hint="Give texts.")
+    found = required(text)(name, given)
+    if isinstance(given, str) and given.lstrip().startswith(("[", "(", "{")):
+        inner = _literal(given)
+        if isinstance(inner, list | tuple | Set | Mapping):
+            raise InvalidInput(
+                f"{name} is {_shown(given)}, a list in a list.", hint="Give the list itself, not a list around it."
+            )
+    return str(found)
+
+
+def _number(name: str, given: Any, kind: Callable[[Any], Any], what: str) -> Any:
+    if given is None or (isinstance(given, str) and given.strip() in _NOTHING):
+        return None
+    if isinstance(given, int | float | str) and not isinstance(given, bool):
+        try:
+            found = kind(given)
+        except (ValueError, OverflowError):
+            found = None
+        if found is not None and (isinstance(given, str) or found == given):
+            return found
+    raise InvalidInput(f"{name} is {_shown(given)}, not {what}.", hint="Give a number, or a template that makes one.")
+
+
+def _plain(name: str, value: Any) -> str:
+    """A value as Spark reads it: true and false, not Python's words."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str | int | float):
+        return str(value)
+    kind = "null" if value is None else type(value).__name__
+    raise InvalidInput(f"{name} is {kind}, not text, a number or a boolean.", hint="Leave out what has no value.")
+
+
+def _is_pair(given: Any) -> bool:
+    return isinstance(given, Sequence) and not isinstance(given, str | bytes) and len(given) == 2
+
+
+def _shown(given: Any) -> str:
+    shown = repr(given)
+    return shown if len(shown) <= 200 else f"{shown[:200]}…"

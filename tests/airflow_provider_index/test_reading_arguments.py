@@ -1,0 +1,120 @@
+"""What each kind of argument means as a value, as text, or as a native template made it; and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider_index.arguments import (
+    Reader,
+    choice,
+    default,
+    epoch,
+    flag,
+    flag_or_text,
+    included_columns,
+    index_states,
+    integer,
+    is_plain,
+    mapping,
+    mappings,
+    number,
+    required,
+    rules,
+    some_texts,
+    spark_conf,
+    text,
+    text_list,
+    texts_by_name,
+)
+from spark_apps.storage.errors import InvalidInput
+
+MEANT: list[tuple[Reader, list[Any], Any]] = [
+    (text, ["a", Path("a")], "a"),
+    (text, [12, "12"], "12"),
+    (text_list, ["dt=1", ["dt=1"], ("dt=1",), {"dt=1"}, "['dt=1']", '["dt=1"]', "('dt=1',)", "\n dt=1 \n"], ["dt=1"]),
+    (text_list, ["a\nb", ["a", "b"], "['a', 'b']", {"b", "a"}, "{'b', 'a'}"], ["a", "b"]),
+    (text_list, ["a,b"], ["a,b"]),
+    (text_list, [[], "[]", "()"], []),
+    (flag, [True, "True", "true", " TRUE "], True),
+    (flag, [False, "False", "false"], False),
+    (integer, [8, "8", " 8 ", 8.0], 8),
+    (number, [2, "2", 2.0, "2.0"], 2.0),
+    (epoch, [12, "12"], 12),
+    (mapping, [{"a": 1}, "{'a': 1}", '{"a": 1}'], {"a": 1}),
+    (mappings, [[{"a": 1}], ({"a": 1},), "[{'a': 1}]", '[{"a": 1}]'], [{"a": 1}]),
+    (texts_by_name, [{"a": True, "b": 1}, {"a": "true", "b": "1"}, "{'a': True, 'b': 1}"], {"a": "true", "b": "1"}),
+    (texts_by_name, [{"nullValue": "None", "sep": ""}], {"nullValue": "None", "sep": ""}),
+    (spark_conf, [{"a": None, "b": 1}, {"a": "None", "b": "1"}, '{"a": null, "b": 1}'], {"a": None, "b": "1"}),
+    (rules, ["a,8;b,4"], "a,8;b,4"),
+    (rules, ["[0-9],8"], "[0-9],8"),
+    (rules, ["[1],8"], "[1],8"),
+    (rules, [[("a", 8)], [["a", "8"]], "[['a', 8]]", '[["a", 8]]', "[('a', 8)]"], [["a", 8]]),
+    (flag_or_text, [True, "true"], True),
+    (flag_or_text, ["20261121170000000", 20261121170000000], "20261121170000000"),
+    (included_columns, [["a"], "a", {"include": ["a"]}, {"include": "a"}, "{'include': ['a']}"], {"include": ["a"]}),
+    (index_states, ["active", ["active"], "['active']"], ["active"]),
+    (choice("full"), ["full"], "full"),
+    *((one, [None, "", "None", " "], None) for one in (text, text_list, some_texts, flag, integer, number, epoch)),
+    *((one, [None, "", "None"], None) for one in (mapping, mappings, rules, flag_or_text, included_columns)),
+    (default(flag, True), [None, "None", "", "True"], True),
+]
+
+REFUSED: list[tuple[Reader, list[Any]]] = [
+    (text, [True, 1.5, ["a"], {"a": 1}, b"a", object()]),
+    (text_list, [1, True, {"a": 1}, "{'a': 1}", b"a", iter("a"), ["a", None], ["a", ""], ["None"], [1], [["a"]]]),
+    (text_list, ["[a, b]", "['a'", ["['a', 'b']"], "[['a']]", "[1]", "[None]", range(2)]),
+    (some_texts, [[], "[]"]),
+    (flag, ["yes", 1, 0, "1", [], {}, "{{ params.x }}"]),
+    (integer, [True, 1.5, "1.5", "a", [1], float("nan"), float("inf")]),
+    (number, [True, "a", "nan", "inf", float("nan"), float("inf"), -1, "-1", [1]]),
+    (epoch, ["soon", {"epoch": 1}, True]),
+    (mapping, [[1], 1, "a", "[1]", {1: 2}]),
+    (mappings, [{"a": 1}, [1], "a", "[1]", ["a"], [None]]),
+    (texts_by_name, [{"a": None}, {"a": [1]}, ["a"]]),
+    (spark_conf, [{"a": {}}, "a=b"]),
+    (rules, [8, [["a"]], [("a", "b")], ["a,8"], {"a": 8}]),
+    (flag_or_text, [[1], 1.5]),
+    (included_columns, [{"includes": ["a"]}, {"include": 1}, 1]),
+    (index_states, ["gone", ["active", "gone"], []]),
+    (choice("full"), ["Full", "quick", ["full"]]),
+    (required(text), [None, "", "None"]),
+]
+
+
+def told(reader: Reader) -> str:
+    return getattr(reader, "__qualname__", str(reader)).partition(".")[0]
+
+
+@pytest.mark.parametrize(("reader", "given", "meant"), MEANT, ids=lambda one: told(one) if callable(one) else "")
+def test_every_form_means_the_same_and_what_was_read_is_read_again_alike(
+    reader: Reader, given: list[Any], meant: Any
+) -> None:
+    for one in given:
+        found = reader("x", one)
+        assert found == meant and type(found) is type(meant), one
+        assert reader("x", found) == meant
+
+
+@pytest.mark.parametrize(("reader", "given"), REFUSED, ids=lambda one: told(one) if callable(one) else "")
+def test_whatever_else_is_refused_and_the_argument_is_named(reader: Reader, given: list[Any]) -> None:
+    for one in given:
+        with pytest.raises(InvalidInput, match=r"x.*Nothing was changed|epoch"):
+            pytest.fail(f"{one!r} was taken for {reader('x', one)!r}")
+
+
+@pytest.mark.parametrize("reader", [mapping, mappings, texts_by_name, spark_conf], ids=told)
+def test_no_error_repeats_what_a_mapping_holds(reader: Reader) -> None:
+    for given in ("{'password': 's3cret'", ["s3cret"], "s3cret", {"password": b"s3cret"}):
+        if reader is mapping and isinstance(given, dict):
+            continue
+        with pytest.raises(InvalidInput) as caught:
+            pytest.fail(f"{given!r} was taken for {reader('x', given)!r}")
+        assert "s3cret" not in str(caught.value)
+
+
+def test_plain_is_what_needs_no_running_task() -> None:
+    assert all(map(is_plain, [None, 1, "a", ["a", {"b": ("c",)}], Path("a"), {"{{ key }}": 1}]))
+    assert not any(map(is_plain, ["{{ a }}", ["{% if a %}"], {"a": ["{# a #}"]}, lambda: 1]))
