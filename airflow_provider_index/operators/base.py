@@ -52,7 +52,7 @@ class TableOperator(ReadsArguments, Reporting, BaseOperator):
     :param table: URI, absolute path, or name (``db.table``) below the connection's warehouse.
     :param table_conn_id: an ``index_table_store`` connection: warehouse, storage options, which Spark.
     :param rerun: any text. Another text makes another transaction of a task that has committed already, for
-        instance after a restore took its commit back.
+        instance after a restore took its commit back, or the table was dropped and made anew.
     :param deferrable: wait in the triggerer instead of in a worker, where there is something to wait for; Airflow's
         ``default_deferrable`` by default.
     """

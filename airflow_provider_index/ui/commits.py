@@ -47,7 +47,8 @@ class Entry:
     """One commit for people.
 
     :param epoch: of the window that it opened, renewed, closed or ended. :param ended: whether it ended one.
-    :param stands: whether no restore has taken it back. :param note: what else is worth saying in a few words.
+    :param stands: whether neither a restore nor a drop of the table has taken it back.
+    :param note: what else is worth saying in a few words.
     """
 
     version: int
@@ -85,7 +86,7 @@ class Entry:
         if self.note:
             parts.append(self.note)
         if not self.stands:
-            parts.append("taken back by a restore")
+            parts.append("taken back by a restore, or dropped with its table")
         return " · ".join(parts)
 
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from spark_apps.actions.partitions import canonical
 from spark_apps.face.base import Face
-from spark_apps.storage.errors import InvalidInput
 from spark_apps.timeline import cleaning, restore, windows
 from spark_apps.timeline.limits import RETAIN_SECONDS, RETAIN_VERSIONS, WINDOW_SECONDS
 from spark_apps.timeline.model import Receipt
@@ -24,13 +23,9 @@ class UpkeepFace(Face):
         """Brings back the rows, bucket counts and indexes of an earlier version, as a new commit.
 
         :raises VersionNotFound: :raises SnapshotExpired:
+        :raises InvalidInput: for a version of a table that was dropped since, or if the rows are somebody else's.
         """
         self._check_writable()
-        if self.definition.source is not None:
-            raise InvalidInput(
-                "The rows of this table are somebody else's, so none can be brought back.",
-                hint="Restore the source itself; load(…, source_version=…) reads an older version of it.",
-            )
         return self._moved_to(restore.restore(self._handle.timeline, version, txn_id=txn_id, window=window))
 
     def clean(

@@ -13,6 +13,7 @@ from spark_apps.sql import on_indexes, on_tables
 from spark_apps.sql import statements as s
 from spark_apps.sql.results import Result
 from spark_apps.sql.session import Session, changed
+from spark_apps.storage.errors import CommitUndone
 
 
 def execute(session: Session, statement: s.Statement, txn_id: str | None = None) -> Result:
@@ -30,7 +31,12 @@ def execute(session: Session, statement: s.Statement, txn_id: str | None = None)
 def _committed(session: Session, statement: Any, txn_id: str) -> Result | None:
     """The answer of an earlier try. Looked for in the log itself: the table may be dropped, by this very statement."""
     for location in session.places(statement.table):
-        receipt = session.warehouse.receipt(location, txn_id)
+        try:
+            receipt = session.warehouse.receipt(location, txn_id)
+        except CommitUndone as error:
+            if error.by is None or not s.of_one_script(error.by, txn_id):
+                raise
+            receipt = error.receipt  # the script drops itself what it makes
         if receipt is not None:
             return changed(statement, receipt, location, "had committed before")
     return None

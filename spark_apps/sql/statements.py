@@ -254,3 +254,8 @@ class ManageBuckets(Statement):
 def transaction_of(txn_id: str, statement: Statement) -> str:
     """The transaction under which a statement of a script commits."""
     return f"{txn_id}.{statement.source.number:03d}"
+
+
+def of_one_script(one: str, other: str) -> bool:
+    """Whether two transactions are of statements of the same script."""
+    return one.rpartition(".")[0] == other.rpartition(".")[0]

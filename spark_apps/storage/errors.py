@@ -36,7 +36,7 @@
     │   ├── WindowNotOpen         the epoch given is not that of an open window
     │   └── DrainTimeout          writers from before the window are still alive
     ├── AlreadyCommitted          this transaction has its commit; ``receipt`` tells which
-    ├── CommitUndone              it had one, and a restore took its effect back
+    ├── CommitUndone              it had one, and a restore or a drop of the table took its effect back
     ├── CommitStateUnknown        the store did not say whether the commit landed; files stay
     ├── LogDamaged                the log has a hole or an unreadable file
     │   ├── LogVanished           the log of a table that existed is gone
@@ -231,7 +231,17 @@ class AlreadyCommitted(_CarriesReceipt):
 
 
 class CommitUndone(_CarriesReceipt):
-    """The transaction committed, and a later restore took its effect back. A rerun must be asked for."""
+    """The transaction committed, and its effect is gone: a later restore took it back, or the table was dropped. A
+    rerun must be asked for.
+
+    :param by: the transaction that dropped the table.
+    """
+
+    def __init__(
+        self, message: str, receipt: Any, *, outcome: str | None = None, hint: str = "", by: str | None = None
+    ) -> None:
+        super().__init__(message, receipt, outcome=outcome, hint=hint)
+        self.by = by
 
 
 class CommitStateUnknown(LakeIndexError):

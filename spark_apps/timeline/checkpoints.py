@@ -54,11 +54,12 @@ class _Header(Struct, frozen=True):
     restores: list[tuple[int, int]]
     expired_below: int
     dropped: bool
+    last_drop: int | None = None
 
 
 _PLAIN = (
     "version", "instant", "definition", "partitions", "configs", "config_paths", "meta_paths", "windows",
-    "ended_windows", "committed", "aborted", "restores", "expired_below", "dropped",
+    "ended_windows", "committed", "aborted", "restores", "expired_below", "dropped", "last_drop",
 )  # fmt: skip
 
 

@@ -34,6 +34,7 @@ from spark_apps.timeline.model import (
     AddFile,
     AnyAction,
     Commit,
+    DropTable,
     EndWindow,
     PutPartition,
     PutTable,
@@ -124,19 +125,36 @@ def check_not_committed(state: State, txn_id: str, timeline: Timeline) -> None:
     if commit is None:
         return
     receipt = Receipt.of(commit)
-    # Windows, aborts and expiries write no scope; a restore takes none of them back.
-    if commit.writes and not state.stands(commit.version):
+    drop = drop_since(timeline, state, commit)
+    # Windows, aborts and expiries write no scope; neither a restore nor a drop takes one of them back.
+    if commit.writes and (drop is not None or not (state.stands(commit.version) or _drops(commit))):
+        how = "a later restore took its effect back"
+        if drop is not None:
+            how = f"the table was dropped in version {drop.version} since"
         raise CommitUndone(
-            f"Transaction {txn_id} committed version {commit.version}, and a later restore took its effect back.",
+            f"Transaction {txn_id} committed version {commit.version}, and {how}.",
             receipt,
             outcome="Nothing was written again.",
             hint="To do the work again, ask for a rerun under a new transaction id.",
+            by=None if drop is None else drop.txn_id,
         )
     raise AlreadyCommitted(
         f"Transaction {txn_id} has committed already, as version {commit.version}.",
         receipt,
         outcome="Nothing was written again.",
     )
+
+
+def drop_since(timeline: Timeline, state: State, commit: Commit) -> Commit | None:
+    """The drop of the table that a commit was made on; ``None`` while it is there, and for a drop itself, whose effect
+    no table that is made later takes back."""
+    if _drops(commit) or (state.last_drop is not None and state.last_drop <= commit.version):
+        return None
+    return next((later for later in timeline.commits(commit.version, state.version) if _drops(later)), None)
+
+
+def _drops(commit: Commit) -> bool:
+    return any(isinstance(action, DropTable) for action in commit.actions)
 
 
 def check_not_aborted(state: State, txn_id: str, attempt: int, timeline: Timeline) -> None:

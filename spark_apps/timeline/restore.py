@@ -2,7 +2,8 @@
 
 It brings back rows, bucket counts and the state of indexes that existed then and exist now. Newer indexes stay, empty
 and covering nothing, as do those that address files if columns have gone or changed since; dropped ones stay dropped.
-Windows, transaction ids, aborts, instants and bucket rules never go back.
+Windows, transaction ids, aborts, instants and bucket rules never go back. A table that was dropped is not brought back
+into the one that was made in its place.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from spark_apps.storage.errors import AlreadyCommitted
+from spark_apps.storage.errors import AlreadyCommitted, InvalidInput, LakeIndexError
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.model import (
     DATA_TREE,
@@ -37,13 +38,20 @@ def restore(timeline: Timeline, version: int, *, txn_id: str | None = None, wind
 
     :param window: epoch of a stop-write window over the whole table, where one is held.
     :raises VersionNotFound: :raises SnapshotExpired: :raises ConcurrentWrite: if somebody commits meanwhile.
+    :raises InvalidInput: for a version of a table that was dropped since, or if the rows are somebody else's.
+    :raises TableNotFound: if the table was dropped.
     """
     if txn_id is not None:
         done = find_receipt(timeline, txn_id)  # before looking at the version, which may have been expired since
         if done is not None:
             return done
     head = timeline.refresh()
-    timeline.at(version)
+    if head.table.source is not None:
+        raise InvalidInput(
+            "The rows of this table are somebody else's, so none can be brought back.",
+            hint="Restore the source itself; load(…, source_version=…) reads an older version of it.",
+        )
+    _check_same_table(timeline, head, timeline.at(version))
     if version == head.version:
         return Receipt(None, txn_id or new_txn_id("restore"), "restore", {"restored_version": version})
     try:
@@ -52,6 +60,11 @@ def restore(timeline: Timeline, version: int, *, txn_id: str | None = None, wind
         return error.receipt
     # Not at(): by now the version may have been expired, while its files are kept for this attempt.
     then, now = timeline.rebuild(version), transaction.base
+    try:
+        _check_same_table(timeline, now, then)  # it may have been dropped and made anew meanwhile
+    except LakeIndexError:
+        transaction.withdraw()
+        raise
     actions = tuple(_changes(now, then))
     metrics = {
         "restored_version": version,
@@ -60,6 +73,20 @@ def restore(timeline: Timeline, version: int, *, txn_id: str | None = None, wind
     everything = Write(table_scope(), "replace")
     return transaction.commit(
         (Restore(version), *actions), reads=(table_scope(),), writes=(everything,), metrics=metrics
+    )
+
+
+def _check_same_table(timeline: Timeline, now: State, then: State) -> None:
+    """:raises InvalidInput: if the table was dropped between two states, or in the earlier one."""
+    here, there = now.table, then.definition
+    dropped_since = now.last_drop is not None and now.last_drop >= then.version
+    if there is not None and there.table_id == here.table_id and not then.dropped and not dropped_since:
+        return
+    raise InvalidInput(
+        f"Version {then.version} is of a table that was dropped at {timeline.store.uri}; the one there now is another, "
+        "made in its place.",
+        hint=f"Restore a version of this table. The other one's rows can be read with version={then.version}, "
+        "while they are kept, and written into this one.",
     )
 
 

@@ -49,6 +49,8 @@ class State:
         self.restores: list[tuple[int, int]] = []
         self.expired_below = 0
         self.dropped = False
+        # Version of the newest drop of a table in this log, -1 without one; None where an old checkpoint did not tell.
+        self.last_drop: int | None = NEVER
 
     # --- reading ----------------------------------------------------------------------------------------------
 
@@ -83,7 +85,10 @@ class State:
         return attempt in self.aborted.get(txn_id, ())
 
     def stands(self, version: int) -> bool:
-        """Whether the effect of a commit is part of this state, i.e. no restore has taken it back."""
+        """Whether the effect of a commit is part of this state: no restore has taken it back, and the table that it was
+        made on was not dropped."""
+        if self.last_drop is not None and version < self.last_drop:
+            return False
         upper = self.version
         for at, to in reversed(self.restores):
             if at > upper:
@@ -255,8 +260,8 @@ class State:
     def _put_table(self, action: model.PutTable, *_: Any) -> None:
         self.definition, self.dropped = action.definition, False
 
-    def _drop_table(self, *_: Any) -> None:
-        self.dropped = True
+    def _drop_table(self, _action: model.DropTable, commit: Commit, _effect: Effect) -> None:
+        self.dropped, self.last_drop = True, commit.version
         self.partitions, self.indexes, self.configs = {}, {}, []
         for tree in self.file_set.trees():
             self.file_set.remove_tree(tree)

@@ -352,7 +352,7 @@ def abort(timeline: Timeline, txn_id: str, attempt: int, reason: str = "") -> Re
                 Receipt.of(commit),
                 outcome="The commit stands."
                 if state.stands(commit.version)
-                else "A later restore took its effect back.",
+                else "Its effect is gone: a later restore took it back, or the table was dropped.",
             )
 
     not_committed(timeline.refresh())
@@ -370,7 +370,7 @@ def abort(timeline: Timeline, txn_id: str, attempt: int, reason: str = "") -> Re
 def find_receipt(timeline: Timeline, txn_id: str) -> Receipt | None:
     """The receipt of a transaction whose commit stands, or ``None`` if it has none.
 
-    :raises CommitUndone: if it has one and a restore took its effect back.
+    :raises CommitUndone: if it has one and a restore took its effect back, or the table was dropped since.
     """
     try:
         check_not_committed(timeline.refresh(), check_txn_id(txn_id), timeline)

@@ -89,9 +89,9 @@ class Warehouse:
         return None
 
     def receipt(self, location: str, txn_id: str) -> Receipt | None:
-        """The receipt of a transaction of the table at a location, also where the table was dropped since.
+        """The receipt of a transaction of the table at a location, also where the table is dropped: that of its drop.
 
-        :raises CommitUndone: if a restore took its effect back.
+        :raises CommitUndone: if a restore took its effect back, or the table was dropped since.
         """
         log = self.log_of(location)
         return None if log is None else find_receipt(Timeline(log), txn_id)

@@ -185,7 +185,11 @@ class Checker:
                 after.aborted |= {(action["txn_id"], action["attempt"])}
             elif kind == "expire":
                 after.expired_below = max(after.expired_below, action["below"])
+            elif kind == "drop_table":
+                after.files, after.counts, after.rows = {}, {}, {}
             elif kind == "restore":
+                if any(self._drops(later) for later in self.commits[action["to"] :]):
+                    raise Violation(f"Version {commit['version']} restored a table that was dropped.")
                 after.rows = dict(self.versions[action["to"]].rows)
 
     def _check_rows(self, after: Folded, commit: dict[str, Any]) -> None:
@@ -227,6 +231,11 @@ class Checker:
 
     # --- helpers ----------------------------------------------------------------------------------------------
 
+    @property
+    def drops(self) -> int:
+        """How often the table was dropped."""
+        return sum(self._drops(commit) for commit in self.commits)
+
     def _needs(self, version: int, path: str) -> bool:
         files = self.versions[version].files
         return ("data", path) in files or (INDEX_TREE, path) in files
@@ -238,8 +247,10 @@ class Checker:
         return not ended
 
     def _undone(self, version: int) -> bool:
-        if not self.commits[version].get("writes"):
+        if not self.commits[version].get("writes") or self._drops(self.commits[version]):
             return False
+        if any(self._drops(later) for later in self.commits[version:]):
+            return True
         upper = self.head.version
         for commit in reversed(self.commits):
             to = next((a["to"] for a in commit.get("actions", ()) if a["action"] == "restore"), None)
@@ -249,6 +260,10 @@ class Checker:
                 return version > upper
             upper = to
         return version > upper
+
+    @staticmethod
+    def _drops(commit: dict[str, Any]) -> bool:
+        return any(action["action"] == "drop_table" for action in commit.get("actions", ()))
 
     def _sidecar(self, key: str) -> list[dict[str, Any]]:
         import io

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from spark_apps.storage.errors import TableNotFound
 from spark_apps.timeline import hashing
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.model import DATA_TREE
@@ -34,7 +35,10 @@ def table_of(store: SimulatedStore, state: State) -> Rows:
 def check_all(checker: Checker) -> None:
     """Every version that is kept reads as it must: loaded anew, from a checkpoint, and folded from the first commit."""
     store = SimulatedStore(checker.objects)
-    timeline = Timeline.load(store)
+    try:
+        timeline = Timeline.load(store)
+    except TableNotFound:
+        return check_dropped(checker)
     head = checker.head
     if timeline.head.version != head.version:
         raise Violation(f"A new reader sees version {timeline.head.version} of {head.version}.")
@@ -46,6 +50,13 @@ def check_all(checker: Checker) -> None:
         for path in hashing.paths_of(commit.actions):
             check_hashing_file(checker, path, folded)
     check_state(checker, store, folded)
+
+
+def check_dropped(checker: Checker) -> None:
+    """A table that nobody can load was dropped, and not made anew."""
+    last = [commit for commit in checker.commits if commit["operation"] in ("create", "drop_table")][-1]
+    if last["operation"] != "drop_table":
+        raise Violation("The table cannot be loaded, and nobody dropped it.")
 
 
 def check_hashing_file(checker: Checker, path: str, then: State) -> None:

@@ -21,6 +21,7 @@ from spark_apps.timeline.model import (
     AddFile,
     AnyAction,
     Cover,
+    DropTable,
     Field,
     HashingConfig,
     IndexDefinition,
@@ -35,6 +36,7 @@ from spark_apps.timeline.model import (
     group_scope,
     partition_scope,
     shard_scope,
+    table_scope,
 )
 from spark_apps.timeline.restore import restore
 from spark_apps.timeline.state import State
@@ -101,7 +103,9 @@ class Job:
 
 def create(store: SimulatedStore, timeline: Timeline, txn: str) -> Receipt:
     """The table, with an index that covers it."""
-    definition = TableDefinition("t", (Field("p", "string"), Field("k", "string"), Field("v", "bigint")), ("k",))
+    definition = TableDefinition(
+        f"table of {txn}", (Field("p", "string"), Field("k", "string"), Field("v", "bigint")), ("k",)
+    )
     index = IndexDefinition("by_key", "record", ("k",), "1", shards=SHARDS)
     actions = (PutIndex(index, covered=True), PutHashingConfig(HashingConfig("", BUCKETS)))
     return create_table(store, definition, actions, txn_id=txn, timeline=timeline)[1]
@@ -258,6 +262,20 @@ def abort_somebody(job: Job, which: int) -> Receipt | None:
         return None
     chosen = live[which % len(live)]
     return abort(job.timeline, chosen.txn_id, chosen.attempt, "taken for dead")
+
+
+def drop(job: Job, txn: str) -> Receipt:
+    """The table goes; its log stays."""
+    return job.begin("drop_table", txn).commit((DropTable(),), writes=(Write(table_scope(), "replace"),))
+
+
+def drop_and_create(job: Job, txn: str) -> Receipt:
+    """The table goes, and another comes in its place."""
+    try:
+        drop(job, f"{txn}.drop")
+    except AlreadyCommitted as error:
+        assert error.receipt.operation == "drop_table"
+    return create(job.store, job.timeline, f"{txn}.create")
 
 
 def restore_back(job: Job, txn: str, back: int) -> Receipt:

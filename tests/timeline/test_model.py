@@ -21,14 +21,20 @@ from spark_apps.storage.errors import (
     CommitRefused,
     CommitStateUnknown,
     CommitUndone,
+    IndexNotFound,
+    InvalidInput,
     ObjectExists,
     ObjectNotFound,
     SnapshotExpired,
     StorageError,
     StorageUnavailable,
+    TableExists,
+    TableNotFound,
     WindowError,
 )
-from spark_apps.timeline import checkpoints, cleaning, files, log, publish, windows
+from spark_apps.timeline import checkpoints, cleaning, files, log, publish, state, windows
+from spark_apps.timeline import restore as restoring
+from spark_apps.timeline.model import DropTable
 from tests.simulation import staged, work
 from tests.simulation.actors import Actor
 from tests.simulation.checker import Violation
@@ -39,6 +45,8 @@ PLANTED_WITHIN = 2000
 HISTORIES = int(os.environ.get("HISTORIES", "300"))
 TOLD = (AlreadyCommitted, CommitUndone, CommitRefused, CommitStateUnknown, SnapshotExpired, StorageUnavailable,
         WindowError)  # fmt: skip
+
+GONE = (TableNotFound, IndexNotFound, TableExists)
 
 actors = st.integers(0, 2)
 keys = st.sampled_from(work.KEYS)
@@ -67,6 +75,8 @@ class Histories(RuleBasedStateMachine):
     def _finished(self, actor: Actor, result: Any, error: BaseException | None) -> None:
         job, txn = actor.doing
         ended = (txn, job.attempt) in self.world.checker.head.aborted
+        if self.world.checker.drops and isinstance(error, GONE + (InvalidInput,) * ("restore" in txn)):
+            return  # the table was dropped, or is another by now
         if ended and isinstance(error, ObjectNotFound):
             return  # it was aborted while it slept, so that a cleaner could take what it was about to read
         if error is not None and not isinstance(error, TOLD):
@@ -272,9 +282,20 @@ class Histories(RuleBasedStateMachine):
         check_all(self.world.checker)
 
 
-def run(histories: int, phases: tuple[Phase, ...] = tuple(Phase), repeatable: bool = True) -> None:
+class HistoriesWithDrops(Histories):
+    """The table is dropped now and then, and made anew. Apart, since little of what was going on goes on behind it."""
+
+    @rule(number=actors, calls=calls)
+    def drop_and_create(self, number: int, calls: Calls) -> None:
+        txn = self.world.name("anew")
+        self._intend(number, f"{txn}.create", lambda job: work.drop_and_create(job, txn), calls)
+
+
+def run(
+    histories: int, phases: tuple[Phase, ...] = tuple(Phase), repeatable: bool = True, machine: Any = Histories
+) -> None:
     run_state_machine_as_test(
-        Histories,
+        machine,
         settings=settings(
             max_examples=histories,
             stateful_step_count=30,
@@ -292,6 +313,10 @@ def test_random_histories_keep_the_guarantees(capsys: pytest.CaptureFixture[str]
     run(HISTORIES, repeatable="HISTORIES" not in os.environ)
     with capsys.disabled():
         sys.stdout.write(f"\n{Histories.tried} histories kept the guarantees.\n")
+
+
+def test_random_histories_of_tables_dropped_and_made_anew_keep_the_guarantees() -> None:
+    run(HISTORIES // 5, repeatable="HISTORIES" not in os.environ, machine=HistoriesWithDrops)
 
 
 # --- bugs planted on purpose: the model must find each ---------------------------------------------------------------
@@ -373,6 +398,26 @@ def _index_told_of_staged_rows_that_may_change(patch: pytest.MonkeyPatch) -> Non
     patch.setattr(staged, "index_task", partial(staged.index_task, locks=False))
 
 
+def _drop_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """A receipt of a table that was dropped is given back for the one that was made in its place."""
+    patch.setattr(publish, "drop_since", lambda *_: None)
+    patch.setattr(state.State, "_drop_table", _forgetting(state.State._drop_table))
+    patch.setitem(state._FOLD, DropTable, state.State._drop_table)
+
+
+def _forgetting(drop_table: Any) -> Any:
+    def forget(folded: Any, *told: Any) -> None:
+        drop_table(folded, *told)
+        folded.last_drop = state.NEVER
+
+    return forget
+
+
+def _restore_of_another_table(patch: pytest.MonkeyPatch) -> None:
+    """A version of a table that was dropped is restored into the one that was made in its place."""
+    patch.setattr(restoring, "_check_same_table", lambda *_: None)
+
+
 # Each with the words of the violation that it must be found by: any other failure is another bug.
 PLANTED = (
     (_read_back_skipped, "was told that nothing was changed, but it is version"),
@@ -384,16 +429,25 @@ PLANTED = (
     (_compaction_ordered_by_its_publishing_version, "the log says"),
     (_index_told_of_staged_rows_that_may_change, "and lacks key"),
 )
+PLANTED_IN_DROPS = (
+    (_drop_forgotten, "was told AlreadyCommitted of version"),
+    (_restore_of_another_table, "restored a table that was dropped"),
+)
 
 
-@pytest.mark.parametrize(("plant", "words"), PLANTED, ids=[plant.__name__.strip("_") for plant, _ in PLANTED])
+@pytest.mark.parametrize(
+    ("plant", "words"),
+    [*PLANTED, *PLANTED_IN_DROPS],
+    ids=[plant.__name__.strip("_") for plant, _ in (*PLANTED, *PLANTED_IN_DROPS)],
+)
 def test_a_planted_bug_is_found(
     plant: Any, words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plant(monkeypatch)
-    Histories.tried = 0
+    machine = HistoriesWithDrops if (plant, words) in PLANTED_IN_DROPS else Histories
+    machine.tried = 0
     with pytest.raises(Violation, match=words) as found:
-        run(PLANTED_WITHIN, phases=(Phase.generate,))
+        run(PLANTED_WITHIN, phases=(Phase.generate,), machine=machine)
     with capsys.disabled():
         name = plant.__name__.strip("_").replace("_", " ")
-        sys.stdout.write(f"\nPlanted: {name}. Found in history {Histories.tried}: {str(found.value)[:120]}\n")
+        sys.stdout.write(f"\nPlanted: {name}. Found in history {machine.tried}: {str(found.value)[:120]}\n")

@@ -175,7 +175,7 @@ def test_a_table_page_shows_the_log_what_is_at_work_sizes_and_plans(lake: Pages,
 
     assert text.count('<a class="commit"') == text.count('<tr id="v') == min(60, state.version + 1)
     assert f"Version {state.version}: open_window" in text
-    assert "taken back by a restore" in text
+    assert "taken back by a restore, or dropped with its table" in text
     for words in (
         "rescale_2026 (tomás@example.org)",
         "sales.nightly.compact",

@@ -103,7 +103,7 @@ def test_the_entries_of_a_log_say_what_was_written_and_what_a_restore_took_back(
     assert (found[1].added, found[1].data_bytes, found[1].rows, found[1].tombstones) == (2, 10800, 114, 6)
     assert [one.stands for one in found] == [True, True, False, True]
     assert "2 files added, 10.8 kB" in found[1].title
-    assert "taken back by a restore" in found[2].title
+    assert "taken back by a restore, or dropped with its table" in found[2].title
 
 
 @pytest.mark.parametrize(

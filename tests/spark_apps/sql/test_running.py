@@ -10,6 +10,7 @@ import pytest
 
 from spark_apps import IndexedTable
 from spark_apps.storage.errors import (
+    CommitUndone,
     IndexExists,
     IndexNotFound,
     InvalidInput,
@@ -268,6 +269,16 @@ def test_a_script_under_a_transaction_is_done_once_even_what_it_dropped(desk: De
 
     assert again.receipts == first.receipts
     assert desk.field(again, 0, "note") == "had committed before"
+
+
+def test_a_script_whose_table_somebody_else_dropped_is_not_told_as_done(desk: Desk) -> None:
+    script = "CREATE TABLE taken (id int) USING indexed TBLPROPERTIES (primaryKey = 'id', buckets = 1)"
+    desk(script, txn_id="mine")
+    desk(f"DROP TABLE taken; {script}", txn_id="theirs")
+
+    with pytest.raises(CommitUndone, match="the table was dropped in version 1 since"):
+        desk(script, txn_id="mine")
+    assert desk(f"DROP TABLE taken; {script}", txn_id="theirs").receipts[1].version == 2
 
 
 def test_a_table_is_dropped_with_all_its_indexes(desk: Desk) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from spark_apps.timeline import checkpoints
 from spark_apps.timeline.log import Timeline
 from tests.simulation import work
 from tests.simulation.store import SimulatedStore
@@ -26,6 +27,14 @@ def upsert(job: work.Job, txn: str, partition: str = A, maintain: bool = True, *
     version = work.upsert(job, txn, partition, named, maintain=maintain).version
     assert version is not None
     return version
+
+
+def write_checkpoint(job: work.Job, tells_of_drops: bool) -> None:
+    """A checkpoint of the newest version, or one as it was written before it told of drops."""
+    state = job.timeline.refresh().copy()
+    if not tells_of_drops:
+        state.last_drop = None
+    checkpoints.write(job.store, state)
 
 
 @pytest.fixture

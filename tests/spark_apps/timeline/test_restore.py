@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from spark_apps.storage.errors import ConcurrentWrite, SnapshotExpired, VersionNotFound
+from spark_apps.storage.errors import ConcurrentWrite, InvalidInput, SnapshotExpired, TableNotFound, VersionNotFound
+from spark_apps.timeline.attempts import live_requests
 from spark_apps.timeline.model import DropIndex, IndexDefinition, PutIndex, Write, definition_scope
 from spark_apps.timeline.restore import restore
 from tests.simulation import work
 from tests.simulation.checker import INDEX_TREE
 from tests.simulation.reading import check_all, table_of
-from tests.spark_apps.timeline.conftest import A, B, new_job, upsert
+from tests.simulation.store import OK
+from tests.spark_apps.timeline.conftest import A, B, new_job, upsert, write_checkpoint
 
 
 def test_rows_and_bucket_counts_come_back(job: work.Job) -> None:
@@ -60,6 +62,49 @@ def test_a_writer_from_before_the_restore_is_refused(job: work.Job) -> None:
     restore(job.timeline, 0)
     with pytest.raises(ConcurrentWrite, match="restore"):
         transaction.commit(actions, reads=reads, writes=writes)
+
+
+@pytest.mark.parametrize("version", [0, 1, 2], ids=["its creation", "its rows", "its drop"])
+@pytest.mark.parametrize("checkpoint", ["none", "of today", "of before drops were told"])
+def test_a_version_of_a_dropped_table_is_not_restored_into_its_successor(
+    job: work.Job, version: int, checkpoint: str
+) -> None:
+    upsert(job, "one", A, k0=1)
+    work.drop_and_create(job, "anew")
+    upsert(job, "two", A, k0=2)
+    if checkpoint != "none":
+        write_checkpoint(job, tells_of_drops=checkpoint == "of today")
+    other = new_job(job.world)
+    with pytest.raises(InvalidInput, match=rf"Version {version} is of a table that was dropped.*Nothing was changed"):
+        restore(other.timeline, version)
+    assert live_requests(other.timeline) == []
+    upsert(job, "three", A, k1=3)
+    assert restore(other.timeline, 4).metrics == {"restored_version": 4, "rows": 1}
+    check_all(job.world.checker)
+
+
+def test_a_table_dropped_and_made_anew_while_a_restore_begins_is_left_alone(job: work.Job) -> None:
+    upsert(job, "one", A, k0=1)
+    upsert(job, "two", A, k0=2)
+    slow = new_job(job.world)
+    slow.store.gate = lambda verb, key: anew() if verb == "list" else OK  # it looks at the version
+
+    def anew() -> str:
+        slow.store.gate = lambda *_: OK
+        work.drop_and_create(job, "anew")
+        return OK
+
+    with pytest.raises(InvalidInput, match="of a table that was dropped"):
+        restore(slow.timeline, 1)
+    assert table_of(job.store, job.timeline.refresh()) == {}
+    assert live_requests(job.timeline) == []
+
+
+def test_nothing_is_restored_into_a_dropped_table(job: work.Job) -> None:
+    upsert(job, "one", A, k0=1)
+    work.drop(job, "drop")
+    with pytest.raises(TableNotFound, match="dropped"):
+        restore(job.timeline, 1)
 
 
 def test_an_index_comes_back_to_what_it_covered_then(job: work.Job) -> None:

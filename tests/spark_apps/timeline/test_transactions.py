@@ -18,13 +18,14 @@ from spark_apps.storage.errors import (
     StageMismatch,
     TransactionNotFound,
 )
-from spark_apps.timeline import attempts
-from spark_apps.timeline.log import commit_key
+from spark_apps.timeline import attempts, windows
+from spark_apps.timeline.log import Timeline, commit_key
 from spark_apps.timeline.model import (
     CONFIG_SCOPE,
     DATA_TREE,
     DEFINITIONS_SCOPE,
     AddFile,
+    DropTable,
     HashingConfig,
     PutHashingConfig,
     PutPartition,
@@ -34,13 +35,14 @@ from spark_apps.timeline.model import (
     group_scope,
     partition_scope,
     shard_scope,
+    table_scope,
 )
 from spark_apps.timeline.restore import restore
 from spark_apps.timeline.transactions import abort, begin, find_receipt, resume
 from tests.simulation import work
 from tests.simulation.reading import table_of
 from tests.simulation.store import ERROR_BEFORE, LATE, OK
-from tests.spark_apps.timeline.conftest import A, B, new_job, upsert
+from tests.spark_apps.timeline.conftest import A, B, new_job, upsert, write_checkpoint
 
 
 def test_a_retry_finds_its_commit(job: work.Job) -> None:
@@ -56,6 +58,44 @@ def test_a_commit_that_was_taken_back_is_not_given_out_as_done(job: work.Job) ->
     restore(job.timeline, 0)
     with pytest.raises(CommitUndone, match="a later restore took its effect back"):
         find_receipt(job.timeline, "w")
+
+
+@pytest.mark.parametrize("checkpoint", ["none", "of today", "of before drops were told"])
+def test_a_receipt_is_not_given_out_once_its_table_was_dropped(job: work.Job, checkpoint: str) -> None:
+    upsert(job, "w", k0=1)
+    work.drop(job, "drop")
+    if checkpoint != "none":
+        write_checkpoint(job, tells_of_drops=checkpoint == "of today")
+    for made_anew in (False, True):
+        if made_anew:
+            work.create(job.store, job.timeline, "create-2")
+        retry = Timeline(new_job(job.world).store)
+        with pytest.raises(CommitUndone, match="the table was dropped in version 2 since") as undone:
+            find_receipt(retry, "w")
+        assert (undone.value.receipt.version, undone.value.by) == (1, "drop")
+        with pytest.raises(CommitUndone):
+            find_receipt(retry, "create")
+        assert find_receipt(retry, "drop").version == 2
+    upsert(job, "w2", k0=1)
+    assert [find_receipt(job.timeline, txn).version for txn in ("create-2", "w2")] == [3, 4]
+    with pytest.raises(CommitUndone):
+        begin(retry, operation="upsert", txn_id="w")
+
+
+def test_the_receipt_of_a_drop_stands_though_a_later_table_was_dropped_too(job: work.Job) -> None:
+    for number in (1, 2):
+        work.drop_and_create(job, f"anew-{number}")
+    assert find_receipt(job.timeline, "anew-1.drop").version == 1
+    with pytest.raises(CommitUndone) as undone:
+        find_receipt(job.timeline, "anew-1.create")
+    assert undone.value.by == "anew-2.drop"
+
+
+def test_an_opening_is_told_though_the_table_was_dropped_in_its_window(job: work.Job) -> None:
+    window = windows.open_window(job.timeline, "somebody", txn_id="open")
+    transaction = job.begin("drop_table", "drop", window=window.epoch)
+    transaction.commit((DropTable(),), writes=(Write(table_scope(), "replace"),))
+    assert find_receipt(job.timeline, "open").version == window.epoch
 
 
 def test_an_aborted_attempt_cannot_commit_and_a_new_one_can(job: work.Job) -> None:
