@@ -18,8 +18,9 @@ from urllib.parse import quote
 from spark_apps.environment import DISTRIBUTION, check_app_environment
 from spark_apps.job import Job
 from spark_apps.reporting import BEFORE_END
-from spark_apps.storage.credentials import REDACTION, hadoop_settings, is_secret
+from spark_apps.storage.credentials import hadoop_settings
 from spark_apps.storage.errors import EnvironmentMismatch, JobFailed
+from spark_apps.storage.secrets import hide, redaction_regex
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,10 +33,12 @@ REMOTE = "spark.remote"
 TOKEN = "spark.connect.authenticate.token"
 """In :attr:`Job.spark_conf`: what that server asks for, apart from its address since it is a secret."""
 
+REDACTED = "spark.redaction.regex"
+"""Spark's setting: whose names and values it hides on its page and in its event log."""
+
 _KEYS = {f"spark.hadoop.fs.s3a.{name}" for name in ("access.key", "secret.key", "session.token")}
 _PROVIDER = "spark.hadoop.fs.s3a.aws.credentials.provider"
 _INTERRUPT_SECONDS = 0.7
-_URL_SECRET = re.compile(r"(?i)(token=)[^;]*")
 
 
 def start_session(job: Job) -> SparkSession:
@@ -52,7 +55,10 @@ def start_session(job: Job) -> SparkSession:
 
     builder = SparkSession.builder.appName(job.app_name or job.program)
     asked = SparkConf()
-    for key, value in {**_of_storage(job, asked.contains), **job.spark_conf}.items():
+    conf = {**_of_storage(job, asked.contains), **job.spark_conf}
+    # Of what spark-submit was told, and of what comes with the job.
+    conf[REDACTED] = redaction_regex({**dict(asked.getAll()), **conf}, conf.get(REDACTED) or asked.get(REDACTED))
+    for key, value in conf.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     check_session(spark.version)
@@ -66,8 +72,6 @@ def _of_storage(job: Job, is_set: Callable[[str], Any]) -> dict[str, str]:
     if told.untold:
         log.warning("Spark has no setting for the storage options %s; the log alone uses them.", ", ".join(told.untold))
     conf = dict(told.conf)
-    if any(map(is_secret, conf)):
-        conf["spark.redaction.regex"] = REDACTION
     keys = {name: value for name, value in conf.items() if name not in job.spark_conf and not is_set(name)}
     if _PROVIDER in keys and len(_KEYS & keys.keys()) < len(_KEYS & conf.keys()):
         # Keys of their own choice come with their own way of signing in.
@@ -135,7 +139,7 @@ def _connect(job: Job) -> SparkSession:
     remote, token = conf.pop(REMOTE), conf.pop(TOKEN, None)
     if token is not None:
         remote += f"{';' if ';' in remote else '/;'}token={quote(token, safe='')}"
-    shown = _URL_SECRET.sub(r"\1***", remote)
+    shown = hide(remote)
     try:
         spark = SparkSession.builder.remote(remote).create()
         running = spark.version
@@ -149,7 +153,7 @@ def _connect(job: Job) -> SparkSession:
     _end_politely(spark)
     check_session(running, remote=True)
     conf = {**_of_storage(job, lambda name: spark.conf.get(name, "") != ""), **conf}
-    conf.pop("spark.redaction.regex", None)  # the server's own
+    conf.pop(REDACTED, None)  # the server's own
     left_out = []
     for key, value in sorted(conf.items()):
         try:
@@ -182,4 +186,4 @@ def _told(error: BaseException, remote: str) -> str:
     text = str(error).replace(remote, "").strip()
     details = re.search(r'details = "([^"]*)"', text)
     said = details[1] if details else (text.splitlines() or [""])[0]
-    return _URL_SECRET.sub(r"\1***", said)[:300] or type(error).__name__
+    return hide(said)[:300] or type(error).__name__

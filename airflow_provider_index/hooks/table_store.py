@@ -75,7 +75,7 @@ class TableStoreHook(BaseHook):
 
         :raises InvalidInput: if the connection's text is no JSON object.
         """
-        from spark_apps.storage.credentials import is_secret
+        from spark_apps.storage.secrets import secrets_in
         from spark_apps.storage.store import SOURCE_ROOTS
 
         options = self.extra.get("storage_options") or {}
@@ -89,9 +89,8 @@ class TableStoreHook(BaseHook):
                 f"storage_options of the connection {self.table_conn_id!r} are not a JSON object.",
                 hint='Write them as {"aws_region": "eu-central-1", …}.',
             )
-        for key, value in options.items():
-            if is_secret(key):
-                mask_secret(str(value))
+        for secret in secrets_in(options):
+            mask_secret(secret)
         roots = self.extra.get(SOURCE_ROOTS)
         return {**options, SOURCE_ROOTS: roots} if roots else options
 
@@ -114,9 +113,8 @@ class TableStoreHook(BaseHook):
                 hint="Create it with type 'spark' and the master as its host, for instance local[4].",
             ) from error
         settings = SparkSettings.from_connection(connection)
-        for secret in (*settings.secret_conf.values(), settings.token):
-            if secret:
-                mask_secret(secret)
+        for secret in settings.secrets():
+            mask_secret(secret)
         return settings
 
     def locate(self, table: str) -> str:

@@ -21,8 +21,8 @@ from airflow_provider_index.runners.settings import SparkSettings
 from airflow_provider_index.runners.spark_submit import SparkSubmitRunner
 from spark_apps.bundle import Bundle, make_bundle
 from spark_apps.job import Job, encode_job
-from spark_apps.storage.credentials import is_secret
 from spark_apps.storage.errors import InvalidInput, JobFailed
+from spark_apps.storage.secrets import holds_secret
 from spark_apps.storage.store import SOURCE_ROOTS
 from spark_apps.version import __version__
 
@@ -171,12 +171,17 @@ def for_elsewhere(job: Job, settings: SparkSettings) -> Job:
 
     :raises InvalidInput: names every secret that it would hold.
     """
+    settings.check_spoken()
     options = dict(settings.runner_options.get("storage_options", job.storage_options))
     if SOURCE_ROOTS in job.storage_options:
         options[SOURCE_ROOTS] = job.storage_options[SOURCE_ROOTS]
     held = sorted(
-        [f"storage option {name}" for name in options if is_secret(name)]
-        + [f"setting {name}" for name in {**settings.secret_conf, **job.spark_conf} if is_secret(name)]
+        [f"storage option {name}" for name, value in options.items() if holds_secret(name, value)]
+        + [
+            f"setting {name}"
+            for name, value in {**settings.conf, **job.spark_conf}.items()
+            if holds_secret(name, value)
+        ]
     )
     if held:
         raise InvalidInput(

@@ -12,10 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import parse_qsl, quote
 
-from spark_apps.storage.credentials import is_secret
 from spark_apps.storage.errors import InvalidInput
-
-__all__ = ["OPTIONS", "SparkSettings", "is_secret"]
+from spark_apps.storage.secrets import holds_secret, secrets_in, secrets_in_text
 
 CONNECT = "sc://"
 """How the address of a Spark Connect server begins."""
@@ -33,6 +31,7 @@ class SparkSettings:
     :param options: ``spark-submit`` options by their long name without dashes: ``packages``,
         ``driver-memory`` ….
     :param environment: variables for the driver and the executors; none of them may hold a secret.
+    :param pass_environment: variables of the worker that reach the driver although they look like secrets.
     :param binary: name or path of ``spark-submit``; the one of ``SPARK_HOME`` or of the pyspark package by
         default.
     :param keytab: content of a keytab, in base64.
@@ -50,6 +49,7 @@ class SparkSettings:
     conf: Mapping[str, str] = field(default_factory=dict, repr=False)
     options: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+    pass_environment: tuple[str, ...] = ()
     binary: str | None = None
     keytab: str | None = field(default=None, repr=False)
     driver_logs: str | None = None
@@ -82,6 +82,7 @@ class SparkSettings:
             conf=conf,
             options={name: str(extra[name]) for name in OPTIONS if extra.get(name)},
             environment={str(key): _text(value) for key, value in _object(connection, "environment").items()},
+            pass_environment=_names(connection, "pass-environment"),
             # The connection form fills this in by itself; only another name is somebody's wish.
             binary=None if binary in (None, "", "spark-submit") else binary,
             keytab=extra.get("keytab") or None,
@@ -110,14 +111,36 @@ class SparkSettings:
                 hint="Set the connection's deploy mode to 'client', or leave it empty. YARN and Kubernetes take "
                 "'cluster' as well.",
             )
-        secret = next((name for name in self.environment if is_secret(name)), None)
+        self.check_spoken(f" of the Spark connection {whose!r}")
+        secret = next((name for name, value in self.environment.items() if holds_secret(name, value)), None)
         if secret is not None:
             raise InvalidInput(
-                f"The environment in the Spark connection {whose!r} holds {secret}, whose name is that of a secret; "
+                f"The environment in the Spark connection {whose!r} holds a secret, {secret}; "
                 "every process of that machine's user can read another's environment.",
                 hint="Give it as a Spark setting in 'conf', which reaches the app by another way, or give the cluster "
                 "a role of its own.",
             )
+
+    def check_spoken(self, whose: str = "") -> None:
+        """Refuses secrets in what ``spark-submit`` or an executor can be told on a command line only.
+
+        :param whose: names the connection. :raises InvalidInput: names the setting or option.
+        """
+        told = {**self.options, **{name: value for name, value in self.conf.items() if name in _SPOKEN}}
+        held = next((name for name, value in told.items() if secrets_in_text(value)), None)
+        if held is not None:
+            raise InvalidInput(
+                f"{held}{whose} holds a secret (a password in an address, a signed address, or -D…Password=…), which "
+                "would stand on the command line of spark-submit or of executors, for every user to read.",
+                hint="Fetch files from where the machine has a role, keep a repository's password in Ivy's settings "
+                "(spark.jars.ivySettings), and give executors secrets as Spark settings (spark.hadoop.…, "
+                "spark.executorEnv.…) or in a file that they read.",
+            )
+
+    def secrets(self) -> list[str]:
+        """Every secret that the connection holds, for whoever hides them from logs."""
+        told = {"token": self.token, "password": self.keytab}
+        return secrets_in([told, self.conf, self.environment, self.connect, self.runner_options, self.options])
 
     @property
     def remote(self) -> str:
@@ -133,12 +156,36 @@ class SparkSettings:
     def open_conf(self) -> dict[str, str]:
         """The settings that may stand on a command line."""
         for_executors = {f"spark.executorEnv.{name}": value for name, value in self.environment.items()}
-        return {**for_executors, **{key: value for key, value in self.conf.items() if not is_secret(key)}}
+        return {**for_executors, **{key: value for key, value in self.conf.items() if not holds_secret(key, value)}}
 
     @property
     def secret_conf(self) -> dict[str, str]:
         """The settings that may not: they go to the app with its job, and it gives them to its session."""
-        return {key: value for key, value in self.conf.items() if is_secret(key)}
+        return {
+            key: value
+            for key, value in self.conf.items()
+            if holds_secret(key, value) and key not in _OF_THE_DRIVERS_JVM
+        }
+
+    @property
+    def secret_java_options(self) -> dict[str, str]:
+        """The options of the driver's Java that hold a secret: they go into a file, since Java is started with them."""
+        return {key: self.conf[key] for key in _OF_THE_DRIVERS_JVM if holds_secret(key, self.conf.get(key))}
+
+
+_OF_THE_DRIVERS_JVM = ("spark.driver.extraJavaOptions", "spark.driver.defaultJavaOptions")
+
+_SPOKEN = {
+    "spark.executor.extraJavaOptions",
+    "spark.executor.defaultJavaOptions",
+    "spark.jars",
+    "spark.jars.packages",
+    "spark.jars.repositories",
+    "spark.files",
+    "spark.archives",
+    "spark.submit.pyFiles",
+}
+"""Settings that reach nobody when they come with the job, or that Spark itself puts on a command line."""
 
 
 OPTIONS = (
@@ -175,6 +222,19 @@ def _object(connection: Any, name: str) -> dict[str, Any]:
             hint=f'Write it as {{"{name}": {{"name": "value"}}}}.',
         )
     return found
+
+
+def _names(connection: Any, name: str) -> tuple[str, ...]:
+    """A list of names: an array, or text with commas between."""
+    found = connection.extra_dejson.get(name) or []
+    if isinstance(found, str):
+        found = found.split(",")
+    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+        raise InvalidInput(
+            f"{name!r} in the extra of the Spark connection {connection.conn_id!r} is not a list of names.",
+            hint=f'Write it as {{"{name}": ["NAME"]}}.',
+        )
+    return tuple(one.strip() for one in found if one.strip())
 
 
 def _master(connection: Any) -> tuple[str, dict[str, str]]:

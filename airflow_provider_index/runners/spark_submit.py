@@ -14,6 +14,7 @@ import contextlib
 import os
 import re
 import select
+import shlex
 import shutil
 import subprocess
 import sys
@@ -32,11 +33,16 @@ from spark_apps import environment
 from spark_apps.bundle import Bundle, make_bundle
 from spark_apps.job import SPARK_UI, Job, encode_job, read_outcome
 from spark_apps.storage.errors import InvalidInput, SparkMissing
+from spark_apps.storage.secrets import holds_secret
 from spark_apps.version import __version__
 
 # Hundreds of lines of Spark's own would hide the app's in the task's log.
 _QUIET = {"spark.log.level": "WARN", "spark.ui.showConsoleProgress": "false"}
-_AIRFLOW_SECRETS = re.compile(r"AIRFLOW_(CONN|VAR)_|AIRFLOW__")
+_OF_AIRFLOW = re.compile(r"AIRFLOW_(CONN|VAR)_|_?AIRFLOW__|_AIRFLOW_")
+# What the stores' own libraries, Hadoop, Spark, Java and proxies go by, keys of the machine's role included.
+_OF_STORES_AND_SPARK = re.compile(
+    r"(?i)(AWS|AZURE|MSI|IDENTITY|GOOGLE|GCP|GCS|CLOUDSDK|HADOOP|YARN|HIVE|SPARK|PYSPARK|JAVA|JDK|KRB5|KUBERNETES)_|.*_PROXY$"
+)
 
 
 class SparkSubmitRunner:
@@ -166,10 +172,15 @@ class SparkSubmitRunner:
 
     def _command(self, binary: str, job: Job, archive: Path, application: list[str], place: Path) -> list[str]:
         settings = self._settings
+        settings.check_spoken()
         command = [binary, "--master", settings.master, "--name", job.app_name or job.program]
         if not settings.master.startswith("local"):
             command += ["--deploy-mode", settings.deploy_mode]
-        for key, value in sorted({**_QUIET, **settings.open_conf}.items()):
+        files = {
+            key: _write_java_options(value, place / f"java-options-{number}")
+            for number, (key, value) in enumerate(settings.secret_java_options.items())
+        }
+        for key, value in sorted({**_QUIET, **settings.open_conf, **files}.items()):
             command += ["--conf", f"{key}={value}"]
         for name, value in settings.options.items():
             command += [f"--{name}", value]
@@ -198,7 +209,14 @@ class SparkSubmitRunner:
         return found, env
 
     def _environment(self) -> dict[str, str]:
-        ours = {name: value for name, value in os.environ.items() if not _AIRFLOW_SECRETS.match(name)}
+        """What of the worker's variables the app sees: none of Airflow's, and no secret but those that reach stores."""
+        passed = self._settings.pass_environment
+        ours = {
+            name: value
+            for name, value in os.environ.items()
+            if not _OF_AIRFLOW.match(name)
+            and (name in passed or _OF_STORES_AND_SPARK.match(name) or not holds_secret(name, value))
+        }
         return {**ours, **self._settings.environment}
 
     # --- while it runs --------------------------------------------------------------------------------------
@@ -228,6 +246,14 @@ class SparkSubmitRunner:
 
     def _last_words(self) -> str:
         return " | ".join(list(self._tail)[-5:]) or "it said nothing"
+
+
+def _write_java_options(options: str, path: Path) -> str:
+    """Writes options of Java into a file that its owner alone can read; returns the option that names it."""
+    path.touch(mode=0o600)
+    quoted = (option.replace("\\", "\\\\").replace('"', '\\"') for option in shlex.split(options))
+    path.write_text("".join(f'"{option}"\n' for option in quoted))
+    return f'"@{path}"'
 
 
 def _write_keytab(encoded: str, folder: Path) -> Path:

@@ -7,7 +7,6 @@ nothing: not even the folder of a local warehouse that this machine does not hav
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping
 from concurrent.futures import wait
 from dataclasses import dataclass, field
@@ -20,7 +19,8 @@ import xxhash
 from airflow_provider_index.hooks.table_store import TableStoreHook
 from airflow_provider_index.ui.readers import Readers
 from spark_apps.storage.errors import InvalidName, LakeIndexError, StorageUnavailable, TableNotFound
-from spark_apps.storage.store import Store, of_store
+from spark_apps.storage.secrets import hide, known_secrets
+from spark_apps.storage.store import Store
 from spark_apps.timeline.log import commit_key
 from spark_apps.timeline.warehouse import LOGS_OF_SOURCES
 
@@ -29,9 +29,6 @@ _PATIENCE = {"connect_timeout": "3s", "timeout": "10s"}
 
 _DEEPEST = 3
 """How many folders the name of a table can have: catalog, database, table."""
-
-_USER_IN_URL = re.compile(r"(?<=://)[^/@\s]+@")
-_QUERY_OF_URL = re.compile(r"(://[^\s?]+)\?[^\s'\"]+")
 
 
 @dataclass(frozen=True)
@@ -107,9 +104,7 @@ class Lake:
     def reason(self, error: BaseException) -> str:
         """What to say of an error, without anything of the connection that may be secret."""
         said = error.message if isinstance(error, LakeIndexError) else type(error).__name__
-        for value in _texts(self.options):
-            said = said.replace(value, "***")
-        return _QUERY_OF_URL.sub(r"\1?***", _USER_IN_URL.sub("***@", said))
+        return hide(said, known_secrets(self.options))
 
     def _below(self, root: Store, parts: list[str], many: Readers, seconds: float) -> Iterator[TableName]:
         paths: list[list[str]] = []
@@ -155,9 +150,3 @@ class Lake:
 
 def _name_of(path: list[str]) -> str:
     return ".".join(part for part in path if part != LOGS_OF_SOURCES)
-
-
-def _texts(options: Mapping[str, Any]) -> list[str]:
-    """The values of options that are long enough to be recognised; longest first, so that none hides another."""
-    values = [value for key, value in of_store(options).items() if key not in _PATIENCE]
-    return sorted((str(value) for value in values if len(str(value)) > 3), key=len, reverse=True)

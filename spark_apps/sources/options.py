@@ -3,10 +3,10 @@ change which rows there are."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 from spark_apps.storage.errors import InvalidInput
+from spark_apps.storage.secrets import holds_secret
 from spark_apps.timeline import sources
 from spark_apps.timeline.sources import FORMATS, PLAIN_FORMATS
 
@@ -15,12 +15,6 @@ __all__ = ["FORMATS", "MERGE_SCHEMA", "PLAIN_FORMATS", "RECURSIVE", "check_optio
 RECURSIVE = "recursiveFileLookup"
 MERGE_SCHEMA = "mergeSchema"
 
-_SECRET = re.compile(
-    r"secret|passw|token|credential|access[._-]?key|account[._-]?key|api[._-]?key|private[._-]?key|session[._-]?key"
-    r"|(^|[._-])sas([._-]|$)|(^|[._-])key([._-]?id)?$|signature",
-    re.IGNORECASE,
-)
-_WITH_USER = re.compile(r"://[^/@\s]*:[^/@\s]*@")
 # Spark's own listing is not used, and files or rows that are passed over in silence would be missing from answers.
 _REFUSED = {
     "pathglobfilter": "Write the location as a glob instead.",
@@ -44,7 +38,7 @@ def check_options(form: str, options: Mapping[str, object] | None) -> dict[str, 
     found: dict[str, str] = {}
     for name, value in (options or {}).items():
         text = str(value).lower() if isinstance(value, bool) else str(value)
-        if _SECRET.search(name) or _WITH_USER.search(text):
+        if holds_secret(name, value):
             raise InvalidInput(
                 f"The option {name!r} looks like a secret, and options are written into the log.",
                 hint="Give it in storage_options, which are never written down, or in the environment.",

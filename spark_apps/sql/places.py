@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from lark import Token
 
 from spark_apps.storage.errors import InvalidStatement
+from spark_apps.storage.secrets import hide, hide_in_statement, secrets_in_statement
 
 T = TypeVar("T")
 
 _WIDEST = 160
 """A longer line is cut to about so many characters around the place."""
-
-_SECRET = re.compile(
-    r"(?i)((?:password|secret|token|credential|access[._-]?key)[\w.-]*['\"`]?\s*(?:=>|=)?\s*)(['\"]).*?\2"
-)
 
 
 @dataclass(frozen=True)
@@ -47,20 +43,18 @@ def refusal(script: str, start: int, length: int, message: str, hint: str = "") 
     line = script.count("\n", 0, start) + 1
     begins = script.rfind("\n", 0, start) + 1
     ends = script.find("\n", start)
-    text = script[begins : len(script) if ends < 0 else ends]
+    # Of the whole script: a value may stand on another line than its name, or far from it on the same.
+    text = hide_in_statement(script)[begins : len(script) if ends < 0 else ends]
     column = start - begins + 1
     shown = f"\n{_excerpt(text, column, length)}\n"
-    return InvalidStatement(f"Line {line}, column {column}: {message}{shown}", hint=hint, line=line, column=column)
+    secrets = secrets_in_statement(script)
+    said = f"Line {line}, column {column}: {hide(message, secrets)}{shown}"
+    return InvalidStatement(said, hint=hide(hint, secrets), line=line, column=column)
 
 
 def _excerpt(text: str, column: int, length: int) -> str:
     first = max(0, column - 1 - _WIDEST // 2) if len(text) > _WIDEST else 0
-    cut = hide_secrets(text[first : first + _WIDEST]).replace("\t", " ")
+    cut = text[first : first + _WIDEST].replace("\t", " ")
     before = min(column - 1 - first, len(cut))
     width = max(1, min(length, len(cut) - before))
     return f"  {cut}\n  {' ' * before}{'^' * width}"
-
-
-def hide_secrets(text: str) -> str:
-    """The text with the values of what look like secrets taken out, each as long as it was."""
-    return _SECRET.sub(lambda m: m[1] + m[2] + "*" * (len(m[0]) - len(m[1]) - 2) + m[2], text)

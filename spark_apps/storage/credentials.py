@@ -7,20 +7,12 @@ network.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
 from spark_apps.storage.store import SOURCE_ROOTS
-
-_SECRET = re.compile(
-    r"(?i)secret|password|passphrase|token|credential|(access|account|private|encryption|customer|sas|master|fixed"
-    r"|service[._-]?account)[._-]?key|keyfile|\bsas\b"
-)
-# Tokens that are none: paths, addresses, and switches.
-_OPEN = re.compile(r"(?i)(token|key|secret|credentials?)[._-]?(file|path|endpoint|url|uri|service|type|provider)|kms")
 
 _S3A = "spark.hadoop.fs.s3a."
 _ABFS = "spark.hadoop.fs.azure."
@@ -55,21 +47,12 @@ FILE_SYSTEMS = {
 class HadoopSettings:
     """What Spark is told of a store.
 
-    :param conf: Spark setting -> value; some are secrets (:func:`is_secret`).
+    :param conf: Spark setting -> value; some are secrets (:mod:`spark_apps.storage.secrets`).
     :param untold: storage options that Hadoop has no setting for.
     """
 
     conf: dict[str, str] = field(default_factory=dict)
     untold: list[str] = field(default_factory=list)
-
-
-REDACTION = r"(?i)secret|password|token|access[.]?key|account[.]key|sas[.]|encryption[.]key"
-"""What Spark hides on its pages and in its event log: its own default, and the names here that it leaves out."""
-
-
-def is_secret(name: str) -> bool:
-    """Whether a setting or storage option of that name holds a secret: what Spark redacts, and what it forgets."""
-    return _SECRET.search(name) is not None and _OPEN.search(name) is None
 
 
 def hadoop_settings(location: str, options: Mapping[str, Any]) -> HadoopSettings:

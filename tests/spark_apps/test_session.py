@@ -19,11 +19,10 @@ def conf(options: dict[str, Any], job_conf: dict[str, str] | None = None, set_el
     return _of_storage(job, set_elsewhere.__contains__)
 
 
-def test_given_storage_options_then_the_session_is_told_and_spark_hides_what_is_secret() -> None:
+def test_given_storage_options_then_the_session_is_told() -> None:
     told = conf(KEYS)
 
     assert told[S3A + "secret.key"] == "s" and told[S3A + "endpoint.region"] == "eu-west-1"
-    assert "account[.]key" in told["spark.redaction.regex"]
 
 
 def test_given_a_setting_of_ones_own_then_it_wins() -> None:

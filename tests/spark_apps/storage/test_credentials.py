@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from spark_apps.storage.credentials import hadoop_settings, is_secret
+from spark_apps.storage.credentials import hadoop_settings
 
 S3A = "spark.hadoop.fs.s3a."
 AZURE = "spark.hadoop.fs.azure."
@@ -125,28 +125,3 @@ def test_given_an_option_without_counterpart_then_it_is_named() -> None:
 
 def test_given_a_local_path_then_there_is_nothing_to_tell() -> None:
     assert hadoop_settings("/data/wh", {"aws_region": "x"}).conf == {}
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "aws_secret_access_key", "aws_access_key_id", "aws_session_token", "account_key", "azure_storage_account_key",
-        "sas_key", "client_secret", "google_service_account_key", "spark.hadoop.fs.s3a.secret.key",
-        f"spark.hadoop.fs.azure.account.key.{HOST}", f"fs.azure.sas.fixed.token.{HOST}", "spark.ssl.keyPassword",
-        "spark.connect.authenticate.token", "aws_sse_customer_key_base64",
-    ],
-)  # fmt: skip
-def test_names_of_secrets_are_known(name: str) -> None:
-    assert is_secret(name)
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "aws_region", "aws_endpoint", "aws_web_identity_token_file", "google_service_account", "aws_sse_kms_key_id",
-        "spark.hadoop.fs.s3a.aws.credentials.provider", "spark.sql.shuffle.partitions", "account_name",
-        "spark.hadoop.hadoop.security.credential.provider.path", "spark.kubernetes.driver.pod.name",
-    ],
-)  # fmt: skip
-def test_names_of_others_are_not_taken_for_secrets(name: str) -> None:
-    assert not is_secret(name)
