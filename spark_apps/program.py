@@ -99,7 +99,9 @@ def load_table(spark: SparkSession, job: Job) -> IndexedTable:
 
     told = job.transaction
     after, leave = tuple(told.get("after", ())), tuple(told.get("leave", ()))
-    stage = Stage(told["txn_id"], told["attempt"], told["stage"], after, leave, told.get("inputs") or "")
+    stage = Stage(
+        told["txn_id"], told["attempt"], told["stage"], after, leave, told.get("inputs") or "", told.get("number")
+    )
     return table.in_stage(stage)
 
 

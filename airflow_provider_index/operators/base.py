@@ -325,7 +325,7 @@ class SparkTableOperator(InTransaction, DetachedJobs, TableOperator):
             window=self.window,
             plan_only=self.plan_only,
             app_name=f"{ti.dag_id}.{ti.task_id}",
-            transaction=None if txn_id is None else self.stage_told(txn_id),
+            transaction=None if txn_id is None else self.try_told(context, txn_id),
         )
 
     def _receipts(self, txn_ids: list[str]) -> list[Receipt]:

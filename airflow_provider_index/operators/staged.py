@@ -94,6 +94,11 @@ class InTransaction:
             "inputs": key,
         }
 
+    def try_told(self, context: Mapping[str, Any], key: str) -> dict[str, Any] | None:
+        """The same, with the number of the task's try: an app of an earlier one that wakes late stages nothing."""
+        told = self.stage_told(key)
+        return None if told is None else {**told, "number": context["ti"].try_number}
+
     def staged_already(self, key: str) -> Any:
         """What goes to XCom if the stage is staged, of these inputs and of the stages as they are now; else ``None``.
 

@@ -45,6 +45,7 @@ class Stage:
     :param after: the stages that it is made from; what these were made from counts as well.
     :param leave: indexes kept with the data that this write leaves to another stage.
     :param inputs: tells what the stage is made of, for a second try to compare.
+    :param number: of the try; a try of a lower one that is late does not count.
     """
 
     txn_id: str
@@ -53,6 +54,7 @@ class Stage:
     after: tuple[str, ...] = ()
     leave: tuple[str, ...] = ()
     inputs: str = ""
+    number: int | None = None
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,7 @@ def run_stage(handle: TableHandle, action: Action, stage: Stage) -> Receipt:
     except AlreadyCommitted as error:
         return error.receipt
     overlay = overlay_of(transaction, stage.after)
-    token = transaction.claim(stage.name)
+    token = transaction.claim(stage.name, stage.number)
     state = leaving(overlay.state, stage.leave)
     epoch = transaction.requested.epoch
     renewed = None if epoch is None else windows.length(handle.timeline, epoch)

@@ -1,14 +1,14 @@
 """Stages of a transaction: which try of each counts, what it was made from, and how they become one commit.
 
-A stage is prepared by a job of its own, perhaps several times; the newest try to claim it counts. A stage made from
-others names the hashes of their manifests, so that a mixture of tries is found out before it is published.
+A stage is prepared by a job of its own, perhaps several times; the newest of those that claimed it counts. A stage made
+from others names the hashes of their manifests, so that a mixture of tries is found out before it is published.
 """
 
 from __future__ import annotations
 
 import itertools
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -16,6 +16,7 @@ import xxhash
 
 from spark_apps.storage.errors import ConcurrentWrite, ObjectNotFound, StageMismatch
 from spark_apps.storage.names import check_name
+from spark_apps.storage.once import write_once
 from spark_apps.storage.store import ObjectStore
 from spark_apps.timeline.conflicts import KeysConflict, commute
 from spark_apps.timeline.files import GroupKey
@@ -47,24 +48,58 @@ _AGAIN = "Run the task of stage {0!r} again (in Airflow: clear it with what come
 # --- writing and reading manifests ---------------------------------------------------------------------------------
 
 
-def claim(store: ObjectStore, folder: str, stage: str, at: float) -> str:
+def claim(
+    store: ObjectStore, folder: str, stage: str, at: float, sleep: Callable[[float], None], number: int | None = None
+) -> str:
     """Makes this try of a stage the one that counts; what an earlier try staged, or stages yet, does not any more.
 
     :param folder: of the attempt. :param at: seconds since 1970.
+    :param number: of the try, given out before it began and rising from try to try: one that slept and claims late does
+        not come behind its successor then. Without one, who claims last counts.
     :returns: the token to write the manifest under.
+    :raises StageMismatch: if a try of a higher number has claimed the stage.
     """
     token = secrets.token_hex(8)
-    store.put(f"{folder}/claim-{check_name('stage', stage)}.json", msgspec.json.encode(StageClaim(token, at)))
+    body = msgspec.json.encode(StageClaim(token, at))
+    newest = max(_claims(store, folder, stage), default=0)
+    if number is None:
+        number = newest + 1
+        while write_once(store, _claim_key(folder, stage, number), body, sleep) != body:
+            number += 1
+    elif number < newest:
+        raise StageMismatch(
+            f"Try {number} of stage {stage!r} is late: try {newest} has claimed the stage.",
+            outcome="Nothing was staged.",
+            hint="Stop; the later try does the work.",
+        )
+    else:
+        store.put(_claim_key(folder, stage, number), body)
     return token
 
 
 def claimed(store: ObjectStore, folder: str, stage: str) -> str | None:
-    """The token of the try that counts; ``None`` if the stage is written without claims."""
-    try:
-        body = store.get(f"{folder}/claim-{check_name('stage', stage)}.json")
-    except ObjectNotFound:
+    """The token of the try that counts, that of the highest number; ``None`` if the stage is written without claims."""
+    claims = _claims(store, folder, stage)
+    if not claims:
         return None
-    return msgspec.json.decode(body, type=StageClaim).token
+    return msgspec.json.decode(store.get(claims[max(claims)]), type=StageClaim).token
+
+
+def _claims(store: ObjectStore, folder: str, stage: str) -> dict[int, str]:
+    """Number of a try that has claimed a stage -> key of its claim. Before tries had numbers a stage had one claim."""
+    head = f"{folder}/claim-{check_name('stage', stage)}."
+    tails = {info.key: info.key.removeprefix(head) for info in store.list(folder) if info.key.startswith(head)}
+    found = {key: 0 if tail == "json" else _claim_number(tail) for key, tail in tails.items()}
+    return {number: key for key, number in found.items() if number is not None}
+
+
+def _claim_number(tail: str) -> int | None:
+    number, _, suffix = tail.partition(".")
+    return int(number) if suffix == "json" and number.isascii() and number.isdecimal() else None
+
+
+def _claim_key(folder: str, stage: str, number: int) -> str:
+    return f"{folder}/claim-{check_name('stage', stage)}.{number:06d}.json"
 
 
 def write_manifest(store: ObjectStore, folder: str, manifest: StageManifest, token: str | None) -> str:

@@ -94,13 +94,16 @@ class Transaction:
         """Key of the folder into which a stage writes files of an index."""
         return f"{INDEXES}/{check_name('index', index)}/{self.txn_id}.{self.attempt}/{check_name('stage', stage)}"
 
-    def claim(self, stage: str) -> str:
+    def claim(self, stage: str, number: int | None = None) -> str:
         """Makes this try of a stage the one that counts, whatever an earlier try has staged or stages yet.
 
-        :returns: the token for :meth:`stage`. :raises StageMismatch: if :func:`begin` did not list the stage.
+        :param number: of the try, rising from try to try, so that one that claims late is known as the earlier one.
+        :returns: the token for :meth:`stage`.
+        :raises StageMismatch: if :func:`begin` did not list the stage, or a later try has claimed it.
         """
         self._check_stage(stage)
-        return stages.claim(self.timeline.store, self.folder, stage, self.timeline.clock())
+        timeline = self.timeline
+        return stages.claim(timeline.store, self.folder, stage, timeline.clock(), timeline.sleep, number)
 
     def heartbeat(self, phase: str = "", done: int | None = None, total: int | None = None, note: str = "") -> None:
         """Leaves a sign of life. :raises StorageUnavailable: which a caller may well ignore."""

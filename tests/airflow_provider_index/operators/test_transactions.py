@@ -95,6 +95,16 @@ def test_given_a_roll_back_when_a_stage_or_the_commit_goes_on_then_it_is_told_to
     assert partitions(table) == set()
 
 
+def test_an_app_is_told_the_number_of_its_try_which_makes_no_other_work_of_it(table: Timeline) -> None:
+    txn = begin(table)
+    write = WriteTableOperator(task_id="one", table=table.store.uri, sql="SELECT 1", transaction=txn)
+    third = context("one")
+    third["ti"].try_number = 3
+
+    assert write.job(third, "key").transaction == {**write.stage_told("key"), "number": 3}
+    assert "number" not in write.inputs()["transaction"]
+
+
 def test_given_nothing_begun_when_rolled_back_then_there_is_nothing_to_do(table: Timeline) -> None:
     roll_back(table, None)
 

@@ -379,3 +379,50 @@ def test_a_version_to_be_restored_that_a_cleaner_expired_first_is_refused(job: w
     with pytest.raises(SnapshotExpired):
         restore(late.timeline, 1, txn_id="back")
     assert attempts.live_requests(late.timeline) == []
+
+
+def test_a_try_that_claims_late_does_not_displace_its_successor(job: work.Job) -> None:
+    transaction = job.begin("transaction", "t", stages=("rows",))
+    later = resume(new_job(job.world).timeline, "t", 1)
+    token = later.claim("rows", 2)
+    later.stage("rows", (), inputs="new", token=token)
+
+    with pytest.raises(StageMismatch, match="Try 1 of stage 'rows' is late: try 2 has claimed"):
+        transaction.claim("rows", 1)
+
+    assert transaction.staged("rows")[0].inputs == "new"
+    assert later.commit().version == 1
+
+
+def test_a_try_that_sleeps_in_its_claim_does_not_displace_its_successor(job: work.Job) -> None:
+    transaction = job.begin("transaction", "t", stages=("rows",))
+
+    def successor(verb: str, _key: str) -> str:
+        if verb == "put":  # the claim is on its way
+            job.store.gate = lambda *_: OK
+            later = resume(new_job(job.world).timeline, "t", 1)
+            later.stage("rows", (), inputs="new", token=later.claim("rows", 2))
+        return OK
+
+    job.store.gate = successor
+    transaction.stage("rows", (), inputs="old", token=transaction.claim("rows", 1))
+
+    assert transaction.staged("rows")[0].inputs == "new"
+
+
+def test_a_try_of_the_same_number_and_one_without_a_number_come_behind_those_before(job: work.Job) -> None:
+    transaction = job.begin("transaction", "t", stages=("rows", "rows-1"))
+    for number, inputs in ((None, "one"), (3, "two"), (3, "driver begun again"), (None, "by hand"), (4, "cleared")):
+        transaction.stage("rows", (), inputs=inputs, token=transaction.claim("rows", number))
+        assert transaction.staged("rows")[0].inputs == inputs
+    with pytest.raises(StageMismatch, match="was not staged"):
+        transaction.staged("rows-1")
+
+
+def test_a_claim_of_before_tries_had_numbers_counts_until_there_is_another(job: work.Job) -> None:
+    transaction = job.begin("transaction", "t", stages=("rows",))
+    job.store.put(f"{transaction.folder}/claim-rows.json", b'{"token":"old","at":1.0}')
+    transaction.stage("rows", (), inputs="old", token="old")
+    assert transaction.staged("rows")[0].inputs == "old"
+    transaction.stage("rows", (), inputs="new", token=transaction.claim("rows", 1))
+    assert transaction.staged("rows")[0].inputs == "new"
