@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 from airflow.sdk import BaseOperatorLink
 
 from airflow_provider_index.compat import conf
 
+_ADDRESS = re.compile(r"https?://[A-Za-z0-9\[][A-Za-z0-9._~:/?#\[\]@!$&()*+,;=%\-]*", re.IGNORECASE)
+_LONGEST = 2000
+
 PAGE = "/lakeindex/tables"
 """Route of the plugin page that shows one table."""
+
+
+def web_address(text: str | None) -> str:
+    """The address of a page as an app told it, if a browser may be sent there: of http or https, with a host and
+    without a password or characters that are no part of an address; else ""."""
+    if not text or len(text) > _LONGEST or not _ADDRESS.fullmatch(text):
+        return ""
+    try:
+        parts = urlsplit(text)
+        usable = parts.hostname and "@" not in parts.netloc and (parts.port is None or parts.port > 0)
+    except ValueError:
+        return ""
+    return text if usable else ""
 
 
 class SparkUILink(BaseOperatorLink):
@@ -20,7 +37,7 @@ class SparkUILink(BaseOperatorLink):
 
     def get_link(self, operator: Any, *, ti_key: Any) -> str:
         """The address, or "" if there is none (``spark.ui.enabled=false``, or the app has not said yet)."""
-        return getattr(operator, "spark_ui_url", None) or ""
+        return web_address(getattr(operator, "spark_ui_url", None))
 
 
 class TablePageLink(BaseOperatorLink):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import Asset, AssetAlias, BaseOperatorLink
 
-from airflow_provider_index.links import SparkUILink, TablePageLink
+from airflow_provider_index.links import SparkUILink, TablePageLink, web_address
 from spark_apps.storage.errors import LakeIndexError, TableNotFound
 
 if TYPE_CHECKING:
@@ -84,6 +84,7 @@ class Reporting:
 
     def show_spark_ui(self, context: Mapping[str, Any], url: str | None) -> None:
         """Shows Spark's page as a link of the task, from now on."""
+        url = web_address(url)
         if url and url != self.spark_ui_url:
             self.spark_ui_url = url
             context["ti"].xcom_push(key=SparkUILink().xcom_key, value=url)

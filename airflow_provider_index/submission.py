@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from airflow_provider_index.links import web_address
 from airflow_provider_index.runners.choosing import make_runner
 from airflow_provider_index.runners.settings import SparkSettings
 from spark_apps.storage.documents import prepare
@@ -28,6 +29,7 @@ class Submission(msgspec.Struct, frozen=True, omit_defaults=True):
 
     :param handle: of the runner; empty until it has been handed over.
     :param deadline: seconds since 1970 at which its time is over.
+    :param tables: locations of the tables it works on, where they do not lie below ``jobs_at``.
     """
 
     job_id: str
@@ -39,6 +41,7 @@ class Submission(msgspec.Struct, frozen=True, omit_defaults=True):
     deadline: float | None = None
     silent_seconds: float = SILENT_JOB_SECONDS
     start_seconds: float = SILENT_JOB_SECONDS
+    tables: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON types."""
@@ -68,7 +71,8 @@ def cancel(
     try:
         if options is not None:
             reached = options
-            for held in end_job(submission.folder(reached), lambda uri: Store(uri, reached), reason):
+            ended = end_job(submission.folder(reached), lambda uri: Store(uri, reached), reason, submission.tables)
+            for held in ended:
                 log.info("Aborted attempt %s of transaction %s: %s.", held.attempt, held.txn_id, reason)
     finally:
         _end_processes(submission, settings, log)
@@ -134,9 +138,10 @@ class JobWatch:
         beat = _readable_beat(folder)
         line = said if beat is None else beat.line()
         self._said = (line, now)
-        if beat is not None and beat.ui != self.ui:
-            self.ui = beat.ui
-            return f"{line} (Spark's page: {beat.ui})"
+        page = "" if beat is None else web_address(beat.ui)
+        if page and page != self.ui:
+            self.ui = page
+            return f"{line} (Spark's page: {page})"
         return None if line == said else line
 
     def _hear(self, beat: ObjectInfo | None) -> None:

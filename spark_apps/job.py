@@ -119,7 +119,7 @@ def describe_error(error: BaseException) -> ErrorDocument:
 def rebuild_error(document: ErrorDocument) -> LakeIndexError:
     """The exception of a document: of the same class where it is one of ours, else :class:`JobFailed`."""
     kind = getattr(errors, document.type, None)
-    if not (isinstance(kind, type) and issubclass(kind, LakeIndexError)):
+    if not (isinstance(kind, type) and issubclass(kind, LakeIndexError)) or document.type.startswith("_"):
         return JobFailed(f"The Spark app failed with {document.type}: {document.message}")
     if issubclass(kind, errors.AlreadyCommitted | errors.CommitUndone):
         return kind(document.message, document.receipt, outcome=document.outcome, hint=document.hint)

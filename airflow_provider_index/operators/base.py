@@ -273,6 +273,10 @@ class SparkTableOperator(InTransaction, DetachedJobs, TableOperator):
         """Where the folders of this task's jobs are, with the log of its table; ``None`` if there is no place."""
         return self.hook.log_store(self.table)
 
+    def tables_of_jobs(self) -> tuple[str, ...]:
+        """Locations of the tables that a job of this task works on, where :meth:`jobs_store` is not their log's."""
+        return ()
+
     def has_log(self) -> bool:
         """Whether earlier tries may have left jobs there. Looking would make the folder of a table that is not."""
         from spark_apps.timeline.warehouse import Warehouse

@@ -58,6 +58,7 @@ class DetachedJobs:
         def conclude(self, txn_id: str | None, outcome: Outcome | None) -> Any: ...
         def jobs_store(self) -> Store | None: ...
         def has_log(self) -> bool: ...
+        def tables_of_jobs(self) -> tuple[str, ...]: ...
         def landed(self, txn_id: str | None) -> bool: ...
         def report(self, context: Mapping[str, Any], result: Any) -> Any: ...
         def report_error(self, error: BaseException) -> None: ...
@@ -90,6 +91,7 @@ class DetachedJobs:
             runner=self.runner,
             deadline=deadline,
             silent_seconds=self.silent_seconds,
+            tables=self.tables_of_jobs(),
             start_seconds=runner.start_seconds,
         )
         folder = JobFolder(store, job_id)
@@ -243,7 +245,8 @@ class DetachedJobs:
         for job_id in unfinished(listed, intent_of(context, txn_id)):
             if job_id not in ended and "cancelled.json" not in listed[job_id]:
                 self.log.info("Ending job %s of an earlier try.", job_id)
-                self.cancel_job(Submission(job_id, store.uri, self.table_conn_id), REPLACED)
+                earlier = Submission(job_id, store.uri, self.table_conn_id, tables=self.tables_of_jobs())
+                self.cancel_job(earlier, REPLACED)
         sweep(store, listed)
 
     def _remember(self, context: Mapping[str, Any], submission: Submission) -> None:

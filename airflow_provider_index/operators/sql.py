@@ -85,6 +85,11 @@ class IndexSQLOperator(SparkTableOperator):
 
         return None if self.hook.warehouse is None else Store(self.hook.warehouse, self.hook.storage_options)
 
+    def tables_of_jobs(self) -> tuple[str, ...]:
+        """The statements', as far as they can be told without Spark's catalog."""
+        named = (one for one in self.statements() if one.commits and getattr(one, "table", None) is not None)
+        return tuple(dict.fromkeys(place for one in named for place in self._places(one)))
+
     def has_log(self) -> bool:
         return True
 

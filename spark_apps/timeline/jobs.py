@@ -8,18 +8,21 @@ clock of one machine is compared with another's for less than minutes.
 from __future__ import annotations
 
 import logging
+import re
 import secrets
 import time
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
+from pathlib import Path
 
 import msgspec
 
 from spark_apps.job import Outcome, decode_outcome, encode_outcome
 from spark_apps.storage.documents import prepare
-from spark_apps.storage.errors import AlreadyCommitted, ObjectNotFound, TableNotFound
-from spark_apps.storage.store import ObjectInfo, ObjectStore
-from spark_apps.timeline.log import ROOT, Timeline
+from spark_apps.storage.errors import AlreadyCommitted, InvalidInput, LogDamaged, ObjectNotFound, TableNotFound
+from spark_apps.storage.store import ObjectInfo, ObjectStore, Store
+from spark_apps.timeline.locations import locate
+from spark_apps.timeline.log import ROOT, TIMELINE, Timeline
 from spark_apps.timeline.transactions import abort
 
 logger = logging.getLogger(__name__)
@@ -33,6 +36,17 @@ GRACE_SECONDS = 900.0
 """For how long an app works on after the lease has run out: a triggerer may be started anew."""
 KEPT_SECONDS = 86_400.0
 """How long the folder of a job stays that nobody came to take away."""
+
+
+_LONGEST_SECONDS = 1e9
+_LONGEST_TEXT = 200
+_UNPRINTED = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]+")
+
+
+def one_line(text: str) -> str:
+    """What a job's folder says, as it can stand in a log: without line ends, control characters and writing
+    directions, which would make it look like lines of others; and not too long."""
+    return _UNPRINTED.sub(" ", text).strip()[:_LONGEST_TEXT]
 
 
 class Beat(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -52,15 +66,17 @@ class Beat(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def line(self) -> str:
         """The same for people: ``write the rows: 12 of 40 tasks, 3.1/s, about 9 s left``."""
-        said = self.phase or "at work"
+        said = one_line(self.phase) or "at work"
         if self.done is None:
             return said
         said += f": {self.done}" if self.total is None else f": {self.done} of {self.total}"
         if self.unit:
-            said += f" {self.unit}"
+            said += f" {one_line(self.unit)}"
         if self.rate:
             said += f", {self.rate:.3g}/s"
-        return said if self.left is None else f"{said}, about {_seconds(self.left)} left"
+        if self.left is None or not 0 <= self.left < _LONGEST_SECONDS:
+            return said
+        return f"{said}, about {_seconds(self.left)} left"
 
 
 class HeldAttempt(msgspec.Struct, frozen=True):
@@ -116,9 +132,16 @@ class JobFolder:
         return None if body is None else decode_outcome(body)
 
     def attempts(self) -> list[HeldAttempt]:
-        """The attempts that the app has begun, ended ones too."""
-        held = (info.key for info in self.store.list(JOBS + "/" + self.job_id) if "/attempt-" in info.key)
-        return [msgspec.json.decode(self.store.get(key), type=HeldAttempt) for key in held]
+        """The attempts that the app has begun, ended ones too; a note that cannot be read tells of none."""
+        found = []
+        for info in self.store.list(f"{JOBS}/{self.job_id}"):
+            if "/attempt-" not in info.key:
+                continue
+            try:
+                found.append(msgspec.json.decode(self.store.get(info.key), type=HeldAttempt))
+            except (LogDamaged, msgspec.MsgspecError, UnicodeDecodeError) as error:
+                logger.warning("%s/%s cannot be read, and is passed over: %s", self.store.uri, info.key, error)
+        return found
 
     def remove(self) -> None:
         """Takes the folder away."""
@@ -196,17 +219,50 @@ def sweep(
     return len(old)
 
 
-def end_job(folder: JobFolder, open_log: Callable[[str], ObjectStore], reason: str) -> list[HeldAttempt]:
+def end_job(
+    folder: JobFolder, open_log: Callable[[str], ObjectStore], reason: str, tables: Iterable[str] = ()
+) -> list[HeldAttempt]:
     """Cancels a job: leaves the mark, then ends by commits the attempts that the app had begun.
 
     After it nothing of the job can commit, whether or not its process is still there: an attempt begun later meets the
-    mark before it does anything.
+    mark before it does anything. Which attempts there are, notes in the folder say, and whoever can write there could
+    name any log in one. So only those are ended that lie where the job works.
 
     :param open_log: gives the store of a table's log.
+    :param tables: locations of the tables that the job works on, where it does not keep below its folder's store.
     :returns: the attempts that were ended.
     """
     folder.cancel(reason)
-    return end_attempts(folder.attempts(), open_log, reason)
+    roots = (folder.store.uri, *tables)
+    ours: list[HeldAttempt] = []
+    stray: list[HeldAttempt] = []
+    for held in folder.attempts():
+        (ours if _lies_in(held.log, roots) else stray).append(held)
+    for held in stray:
+        logger.warning(
+            "A note of the job %s speaks of the log %s, where the job does not work; it is passed over.",
+            folder.job_id, one_line(held.log),
+        )  # fmt: skip
+    return end_attempts(ours, open_log, reason)
+
+
+def _lies_in(log: str, roots: Iterable[str]) -> bool:
+    """Whether a log is that of one of the tables, stands beside one that is a source, or lies below it."""
+    try:
+        # Addresses as stores spell them lead nowhere else; a look must not make a folder.
+        if Store(log).uri != log or ("://" not in log and not Path(log, TIMELINE).is_dir()):
+            return False
+        return any(_is_log_of(log, Store(root).uri) for root in roots)
+    except InvalidInput:
+        return False
+
+
+def _is_log_of(log: str, table: str) -> bool:
+    try:
+        beside = locate(table).default_log()
+    except InvalidInput:  # it lies in no folder
+        beside = table
+    return log in (table, beside) or log.startswith(f"{table.rstrip('/')}/")
 
 
 def end_attempts(held: Iterable[HeldAttempt], open_log: Callable[[str], ObjectStore], reason: str) -> list[HeldAttempt]:
