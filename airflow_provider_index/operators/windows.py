@@ -28,6 +28,7 @@ from spark_apps.storage.errors import (
     JobFailed,
     LakeIndexError,
     StopWriteWindowOpen,
+    TableNotFound,
     WindowNotOpen,
 )
 from spark_apps.timeline.limits import WINDOW_SECONDS
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from spark_apps.timeline.state import Window
 
 _OPENED = "window"
+_NAMED = 20
 
 
 class OpenStopWriteWindowOperator(TableOperator):
@@ -274,11 +276,18 @@ class EndExpiredWindowsOperator(ReadsArguments, BaseOperator):
                 if self.silent_seconds is not None:
                     ended["attempts"] += self._end_attempts(name, timeline, self.silent_seconds)
             except LakeIndexError as error:
+                if self.tables is None and isinstance(error, TableNotFound):
+                    continue  # it was dropped, and only its log is there
                 self.log.error("%s: %s", name, error)
                 failed.append(name)
+            except Exception:
+                # Whatever is wrong with one table, the others are looked at, and the task fails naming it.
+                self.log.exception("%s: an error that nobody foresaw.", name)
+                failed.append(name)
         if failed:
+            more = f" and {len(failed) - _NAMED} more" if len(failed) > _NAMED else ""
             unread = JobFailed(
-                f"{len(failed)} tables could not be looked at, such as {failed[0]!r}.",
+                f"{len(failed)} tables could not be looked at: {', '.join(map(repr, failed[:_NAMED]))}{more}.",
                 outcome="What was left open in the others has been ended.",
                 hint="See the lines above.",
             )

@@ -9,7 +9,7 @@ import logging
 
 import msgspec
 
-from spark_apps.storage.errors import ObjectNotFound, TransactionNotFound
+from spark_apps.storage.errors import LogDamaged, ObjectNotFound, TransactionNotFound
 from spark_apps.storage.names import check_txn_id
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.model import Heartbeat, Requested
@@ -28,24 +28,51 @@ def attempt_folder(txn_id: str, attempt: int) -> str:
 
 
 def read_requested(timeline: Timeline, txn_id: str, attempt: int) -> Requested:
-    """:raises TransactionNotFound:"""
+    """:raises TransactionNotFound: :raises LogDamaged: if it is there and cannot be read."""
     try:
-        body = timeline.store.get(f"{attempt_folder(check_txn_id(txn_id), attempt)}/requested.json")
+        return msgspec.json.decode(timeline.store.get(_request_key(check_txn_id(txn_id), attempt)), type=Requested)
     except ObjectNotFound as error:
         raise TransactionNotFound(
             f"{timeline.store.uri} knows no attempt {attempt} of transaction {txn_id}."
         ) from error
-    return msgspec.json.decode(body, type=Requested)
+    except msgspec.DecodeError as error:
+        raise LogDamaged(
+            f"{timeline.store.uri}/{_request_key(txn_id, attempt)} cannot be read: {error}.",
+            hint="Begin the transaction again. Whoever cleans or drains ends this attempt once it is silent.",
+        ) from error
 
 
 def read_heartbeat(timeline: Timeline, txn_id: str, attempt: int) -> Heartbeat | None:
-    """The newest sign of life of an attempt, or ``None`` if it left none."""
+    """The newest sign of life of an attempt, or ``None`` if it left none. Of one that cannot be read (a machine that
+    lost its power leaves it empty) the time of its writing is left."""
+    key = f"{attempt_folder(txn_id, attempt)}/heartbeat.json"
     try:
-        return msgspec.json.decode(
-            timeline.store.get(f"{attempt_folder(txn_id, attempt)}/heartbeat.json"), type=Heartbeat
-        )
+        return msgspec.json.decode(timeline.store.get(key), type=Heartbeat)
     except ObjectNotFound:
         return None
+    except msgspec.DecodeError as error:
+        logger.warning("%s/%s cannot be read, and counts as of when it was written: %s", timeline.store.uri, key, error)
+        written = _written_at(timeline, key)
+        return None if written is None else Heartbeat(written)
+
+
+def _unreadable(timeline: Timeline, txn_id: str, attempt: int) -> Requested:
+    """An attempt whose request cannot be read: it may need anything, from the first version on, and write anywhere, for
+    as long as it is not ended. :raises TransactionNotFound: if the request has gone meanwhile."""
+    written = _written_at(timeline, _request_key(txn_id, attempt))
+    if written is None:
+        raise TransactionNotFound(f"{timeline.store.uri} knows no attempt {attempt} of transaction {txn_id} any more.")
+    return Requested(txn_id, attempt, 0, "unreadable", (), written, "")
+
+
+def _request_key(txn_id: str, attempt: int) -> str:
+    return f"{attempt_folder(txn_id, attempt)}/requested.json"
+
+
+def _written_at(timeline: Timeline, key: str) -> float | None:
+    """Seconds since 1970, by the store's clock."""
+    info = timeline.store.head(key)
+    return None if info is None else info.modified.timestamp()
 
 
 def attempts(timeline: Timeline, txn_id: str | None = None) -> list[tuple[str, int]]:
@@ -79,11 +106,19 @@ def live_requests(timeline: Timeline) -> list[Requested]:
         listed = attempts(timeline)
         state = timeline.refresh()
         try:
-            return [read_requested(timeline, txn, attempt) for txn, attempt in listed if is_live(state, txn, attempt)]
+            return [_request(timeline, txn, attempt) for txn, attempt in listed if is_live(state, txn, attempt)]
         except TransactionNotFound as error:
             # It has ended since, and a cleaner tidied it away. So the state is older than its commit, which may need
             # files that only its request held: look again.
             logger.info("%s", error.message)
+
+
+def _request(timeline: Timeline, txn_id: str, attempt: int) -> Requested:
+    try:
+        return read_requested(timeline, txn_id, attempt)
+    except LogDamaged as error:
+        logger.warning("%s", error.message)
+        return _unreadable(timeline, txn_id, attempt)
 
 
 def presumed_dead(timeline: Timeline, requested: Requested, silent_seconds: float) -> bool:

@@ -16,7 +16,7 @@ from airflow_provider_index.sensors import StopWriteWindowClosedSensor
 from spark_apps.storage.errors import FencedOff, JobFailed, StopWriteWindowOpen
 from spark_apps.timeline import windows
 from spark_apps.timeline.log import Timeline
-from spark_apps.timeline.model import Write, table_scope
+from spark_apps.timeline.model import DropTable, Write, table_scope
 from spark_apps.timeline.transactions import begin
 from tests.airflow_provider_index.operators.plain_table import Memory, context, make_table
 
@@ -140,5 +140,36 @@ def test_the_reaper_ends_what_was_left_open_in_a_warehouse_and_leaves_the_rest(
     assert "d.reap" in Timeline.load(one.store).head.ended_windows[left.epoch]
     assert len(Timeline.load(two.store).head.windows) == 1
     gone = EndExpiredWindowsOperator(task_id="reap", tables=["gone", "two"], table_conn_id="lake")
-    with pytest.raises(JobFailed, match="such as 'gone'"):
+    with pytest.raises(JobFailed, match="1 tables could not be looked at: 'gone'"):
         gone.execute(context("reap"))
+
+
+@pytest.mark.parametrize("damage", ["cut files", "an error that nobody foresaw"])
+def test_the_reaper_does_the_other_tables_though_one_is_damaged_and_names_that(
+    damage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_LAKE", json.dumps({"conn_type": "index_table_store", "extra": {"warehouse": str(tmp_path)}})
+    )
+    bad, dropped, good = (make_table(tmp_path / name) for name in ("bad", "dropped", "good"))
+    epochs = [windows.open_window(one, "left", seconds=0.1).epoch for one in (bad, good)]
+    begin(dropped, operation="drop", txn_id="drop").commit((DropTable(),), writes=(Write(table_scope(), "replace"),))
+    cut = begin(bad, operation="upsert", txn_id="cut", window=epochs[0])
+    for name in ("requested.json", "heartbeat.json"):
+        bad.store.put(f"{cut.folder}/{name}", b"")
+    if damage != "cut files":
+        real = windows.end_expired
+        monkeypatch.setattr(
+            windows, "end_expired", lambda log, by: real(log, by) if "bad" not in log.store.uri else 1 / 0
+        )
+    time.sleep(0.2)
+
+    reaper = EndExpiredWindowsOperator(task_id="reap", table_conn_id="lake", silent_seconds=0.0)
+    if damage == "cut files":
+        ended = reaper.execute(context("reap"))
+        assert {window["table"].rpartition("/")[2] for window in ended["windows"]} == {"bad", "good"}
+        assert [attempt["txn_id"] for attempt in ended["attempts"]] == ["cut"]
+    else:
+        with pytest.raises(JobFailed, match=r"1 tables could not be looked at: '[^']*/bad'"):
+            reaper.execute(context("reap"))
+    assert Timeline.load(good.store).head.windows == {}

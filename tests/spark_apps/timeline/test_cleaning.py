@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from spark_apps.timeline import cleaning
+import pytest
+
+from spark_apps.storage.errors import AttemptAborted, DrainTimeout, LogDamaged
+from spark_apps.timeline import cleaning, windows
 from spark_apps.timeline.attempts import attempts
 from spark_apps.timeline.restore import restore
-from spark_apps.timeline.transactions import abort
+from spark_apps.timeline.transactions import abort, resume
 from tests.simulation import work
 from tests.simulation.actors import Actor
 from tests.simulation.reading import check_all, table_of
-from tests.spark_apps.timeline.conftest import A, new_job, upsert
+from tests.spark_apps.timeline.conftest import A, B, new_job, upsert
 
 
 def versions(job: work.Job, count: int, seconds: float = 60.0) -> None:
@@ -17,6 +20,11 @@ def versions(job: work.Job, count: int, seconds: float = 60.0) -> None:
         job.world.effects[f"v{number}"] = work.overwriting(A, {"0": number})
         work.overwrite(job, f"v{number}", A, {"0": number})
         job.world.objects.now += seconds
+
+
+def cut(job: work.Job, key: str) -> None:
+    """What a machine that lost its power leaves of a file."""
+    job.world.objects.bodies[key] = (b"", job.world.objects.now)
 
 
 def data_files(job: work.Job) -> set[str]:
@@ -84,6 +92,45 @@ def test_an_attempt_without_a_sign_of_life_is_aborted_first(job: work.Job, world
     assert receipt.metrics["attempts_aborted"] == 1
     assert job.timeline.head.aborted == {"asleep": [1]}
     assert attempts(job.timeline) == [("awake", 1)]
+
+
+def test_a_sign_of_life_that_cannot_be_read_counts_as_of_when_it_was_written(job: work.Job) -> None:
+    transaction = job.begin("upsert", "cut")
+    job.world.objects.now += 500
+    cut(job, f"{transaction.folder}/heartbeat.json")
+    job.world.objects.now += 90
+    assert cleaning.plan(job.timeline, presumed_dead_seconds=100).presumed_dead == ()
+    job.world.objects.now += 90
+    assert work.clean(job, "clean", 1, 0.0, 100.0).metrics["attempts_aborted"] == 1
+
+
+def test_an_attempt_whose_request_cannot_be_read_holds_every_version_until_it_is_silent(job: work.Job) -> None:
+    versions(job, 3)
+    before = data_files(job)
+    transaction = job.begin("upsert", "cut")
+    cut(job, f"{transaction.folder}/requested.json")
+    job.world.objects.now += 60
+    assert cleaning.plan(job.timeline, retain_versions=1, retain_seconds=0).keeps_for == ("cut.1",)
+    work.clean(job, "clean", 1, 0.0, 100.0)
+    assert data_files(job) == before
+    window = windows.open_window(job.timeline, "somebody", partitions=(B,))
+    with pytest.raises(DrainTimeout, match=r"cut \(attempt 1, unreadable\)"):
+        windows.drain(job.timeline, window.epoch, seconds=5)
+    job.world.objects.now += 60
+    assert windows.drain(job.timeline, window.epoch, seconds=5, silent_seconds=100) == 1
+    windows.close(job.timeline, window.epoch)
+    work.clean(job, "again", 1, 0.0, 100.0)
+    assert len(data_files(job)) < len(before)
+    with pytest.raises(AttemptAborted):
+        transaction.commit(())
+
+
+def test_an_attempt_whose_request_cannot_be_read_is_not_resumed(job: work.Job) -> None:
+    transaction = job.begin("upsert", "cut")
+    cut(job, f"{transaction.folder}/requested.json")
+    with pytest.raises(LogDamaged, match=r"requested.json cannot be read.*Begin the transaction again"):
+        resume(job.timeline, "cut", 1)
+    assert job.begin("upsert", "cut").attempt == 2
 
 
 def test_manifests_of_ended_transactions_are_tidied_away(job: work.Job) -> None:
