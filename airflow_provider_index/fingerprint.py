@@ -9,10 +9,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 from spark_apps.storage.errors import InvalidName
-from spark_apps.storage.store import Store
+from spark_apps.storage.store import Store, path_of
 
 _WILD = re.compile(r"[*?\[{]")
 
@@ -34,10 +33,10 @@ def fingerprint(paths: Iterable[str], options: Mapping[str, Any] | None = None) 
 
 
 def _files(path: str, options: Mapping[str, Any] | None) -> Iterator[str]:
-    if "://" in path and not path.startswith("file:"):
+    if "://" in path and not path.lower().startswith("file:"):
         yield from _remote(path, options)
         return
-    local = unquote(urlsplit(path).path) if path.startswith("file:") else path
+    local = path_of(path)
     # Path.glob wants a folder and a pattern apart; here they come as one.
     found = sorted(glob.glob(local)) if _WILD.search(local) else [local]  # noqa: PTH207
     for name in found:

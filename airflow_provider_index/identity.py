@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 _PREFIX = "airflow_provider_index."
+_ROUND = "round"
 # 128 characters are allowed; a task with several commits adds a number of its own.
 _READABLE = 28
 _UNFIT = re.compile(r"[^A-Za-z0-9_-]+")
@@ -41,8 +42,7 @@ def once(context: Mapping[str, Any], key: str, make: Callable[[], Any]) -> Any:
     if memory is None:
         return make()
     kept = memory.get(_PREFIX + key)
-    # A clear raises the number of tries that a task has left, a retry does not.
-    round_ = tries_allowed(context)
+    round_ = round_of(context)
     if isinstance(kept, dict) and kept.get("round") == round_:
         return kept["value"]
     value = make()
@@ -63,9 +63,44 @@ def recall(context: Mapping[str, Any], key: str) -> Any:
     return None if memory is None else memory.get(_PREFIX + key)
 
 
-def tries_allowed(context: Mapping[str, Any]) -> int:
-    """A number that stays the same through a task's retries and grows with every clear."""
-    return int(getattr(context["ti"], "max_tries", 0) or 0)
+def round_of(context: Mapping[str, Any]) -> int | str:
+    """What stays the same through a task's retries, and is another after every clear.
+
+    A clear sets how many tries a task may have to those it has had and its ``retries``; a retry does not. Where
+    ``retries`` dropped meanwhile both may come to the same number. Then a task that had ended for good was cleared, if
+    by its ``retries`` of now the tries that it may have begin behind that end.
+    """
+    ti = context["ti"]
+    most = int(getattr(ti, "max_tries", 0) or 0)
+    memory = context.get("task_state_store")
+    if memory is None:
+        return most
+    kept = memory.get(_PREFIX + _ROUND)
+    known = isinstance(kept, dict) and kept["most"] == most
+    round_: dict[str, Any] = kept if known else {"most": most, "name": most, "ended": None}
+    first = most + 1 - int(getattr(getattr(ti, "task", None), "retries", None) or 0)
+    if round_["ended"] is not None and round_["ended"] < min(first, ti.try_number):
+        round_ = {"most": most, "name": f"{most}.{first}", "ended": None}
+    if round_ != kept:
+        memory.set(_PREFIX + _ROUND, round_)
+    name: int | str = round_["name"]
+    return name
+
+
+def is_last_try(context: Mapping[str, Any]) -> bool:
+    """Whether Airflow tries the task no more if this try fails."""
+    ti = context["ti"]
+    return int(getattr(ti, "try_number", 0)) > int(getattr(ti, "max_tries", 0) or 0)
+
+
+def end_round(context: Mapping[str, Any]) -> None:
+    """Notes that no retry comes behind this try, so that what does is told from one; see :func:`round_of`."""
+    memory = context.get("task_state_store")
+    if memory is None:
+        return
+    round_of(context)
+    kept = memory.get(_PREFIX + _ROUND)
+    memory.set(_PREFIX + _ROUND, {**kept, "ended": context["ti"].try_number})
 
 
 def make_id(dag_id: str, run_id: str, task_id: str, map_index: int | None, inputs: Any) -> str:

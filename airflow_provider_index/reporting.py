@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow.sdk import Asset, AssetAlias, BaseOperatorLink
 
 from airflow_provider_index.links import SparkUILink, TablePageLink, web_address
-from spark_apps.storage.errors import LakeIndexError, TableNotFound
+from spark_apps.storage.errors import InvalidName, LakeIndexError, TableNotFound
 
 if TYPE_CHECKING:
     from spark_apps.timeline.model import TableDefinition
@@ -71,9 +71,16 @@ class Reporting:
             if lineage.enabled():
                 self.told = tuple(self._with_definition(told) for told in self.told)
         except LakeIndexError as error:
-            operator.log.warning("The work is done; what it did could not be told in full: %s", error)
-        self._fill_events(context)
+            self._not_told(error)
+        try:
+            self._fill_events(context)
+        except LakeIndexError as error:
+            self._not_told(error)
         return result
+
+    def _not_told(self, error: LakeIndexError) -> None:
+        operator: Any = self
+        operator.log.warning("The work is done; what it did could not be told in full: %s", error.message)
 
     def report_error(self, error: BaseException) -> None:
         """Counts a task that ends with an error."""
@@ -164,9 +171,16 @@ class Reporting:
 
         operator: Any = self
         conn_id = operator.table_conn_id
-        if told.index is None:
-            return assets.table_asset(told.table, table_conn_id=conn_id)
-        return assets.index_asset(told.table, told.index, table_conn_id=conn_id)
+
+        def asset(table: str) -> Asset:
+            if told.index is None:
+                return assets.table_asset(table, table_conn_id=conn_id)
+            return assets.index_asset(table, told.index, table_conn_id=conn_id)
+
+        try:
+            return asset(told.table)
+        except InvalidName:
+            return asset(told.location)  # a statement's table whose name only Spark's catalog knows
 
     def _is_about(self, told: Told, asset: Asset) -> bool:
         from airflow_provider_index import assets

@@ -99,6 +99,7 @@ def plan_night(
     missed: Iterable[Missed],
     budget: Budget,
     dag_id: str,
+    run_id: str | None = None,
     *,
     at_once: int = 1,
     most_tables: int = 1000,
@@ -117,7 +118,7 @@ def plan_night(
             if isinstance(found, SkippedWork):
                 plan.skipped.append((table.place.name, found))
             else:
-                candidates.append(_candidate(table, found, dag_id))
+                candidates.append(_candidate(table, found, dag_id, run_id))
     spent_bytes, spent_seconds, tables = 0, 0.0, set[str]()
     for one in sorted(candidates, key=lambda one: one.sort_key):
         location = one.seen.place.location
@@ -135,7 +136,7 @@ def plan_night(
     return plan
 
 
-def waited_for(last: LastPlans, dag_id: str, work: DueWork, done_at: float | None) -> int:
+def waited_for(last: LastPlans, dag_id: str, work: DueWork, done_at: float | None, run_id: str | None = None) -> int:
     """How many runs of this DAG in a row have left a work undone: for want of budget, or chosen and not done."""
     before = last.plans.get(dag_id)
     if before is None:
@@ -143,7 +144,8 @@ def waited_for(last: LastPlans, dag_id: str, work: DueWork, done_at: float | Non
     for old in before.work:
         if old.key == work.key:
             done = done_at is not None and done_at >= before.at
-            return 0 if done else min(old.waited + 1, _MOST_WAITED)
+            # A run that plans again, being retried or cleared, has waited no longer for that.
+            return 0 if done else min(old.waited + (before.run_id != run_id), _MOST_WAITED)
     return 0
 
 
@@ -176,9 +178,9 @@ def as_text(plan: NightPlan) -> str:
     return f"{summary}\n{_aligned([head, *rows, *left, *skipped])}"
 
 
-def _candidate(seen: TableSurvey, work: DueWork, dag_id: str) -> Candidate:
+def _candidate(seen: TableSurvey, work: DueWork, dag_id: str, run_id: str | None) -> Candidate:
     done = seen.done.get(work.key)
-    waited = waited_for(seen.last, dag_id, work, None if done is None else done.at)
+    waited = waited_for(seen.last, dag_id, work, None if done is None else done.at, run_id)
     return Candidate(seen, work, waited, worth(work, seen.place.entry.weight, waited))
 
 

@@ -31,7 +31,7 @@ from airflow_provider_index.compat import conf as airflow_conf
 from airflow_provider_index.documentation import with_documentation
 from airflow_provider_index.failures import as_airflow_error
 from airflow_provider_index.hooks.table_store import TableStoreHook
-from airflow_provider_index.identity import transaction_id
+from airflow_provider_index.identity import end_round, is_last_try, round_of, transaction_id
 from airflow_provider_index.operators.detached import DetachedJobs
 from airflow_provider_index.operators.staged import InTransaction
 from airflow_provider_index.reporting import Reporting
@@ -91,10 +91,22 @@ class TableOperator(ReadsArguments, Reporting, BaseOperator):
         """Does the work. An error that a retry cannot help fails the task at once."""
         try:
             self.read_arguments()
-            return self.report(context, self.work(context))
+            return self.done(context, self.work(context))
         except LakeIndexError as error:
-            self.report_error(error)
-            raise as_airflow_error(error) from error
+            raise self.failed(context, error) from error
+
+    def done(self, context: Mapping[str, Any], result: Any) -> Any:
+        """Tells of what the task has done, and returns what goes to XCom."""
+        end_round(context)
+        return self.report(context, result)
+
+    def failed(self, context: Mapping[str, Any], error: LakeIndexError) -> Exception:
+        """The error to raise: one that ends the task at once where a retry cannot help."""
+        self.report_error(error)
+        told = as_airflow_error(error)
+        if told is not error or is_last_try(context):
+            end_round(context)
+        return told
 
     def work(self, context: Mapping[str, Any]) -> Any:
         """What the operator does; returns what goes to XCom."""
@@ -215,6 +227,7 @@ class SparkTableOperator(InTransaction, DetachedJobs, TableOperator):
     def work(self, context: Mapping[str, Any]) -> Any:
         from spark_apps.timeline.publish import REPLACED
 
+        self.round = round_of(context)
         if not self.commits():
             self.end_earlier_jobs(context, None)
             return self.conclude(None, self._run(context, None))

@@ -12,8 +12,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider_index.compat import AirflowTaskTimeout
-from airflow_provider_index.failures import as_airflow_error, error_told
-from airflow_provider_index.identity import make_id, recall, remember, transaction_id
+from airflow_provider_index.failures import error_told
+from airflow_provider_index.identity import make_id, recall, remember, round_of, transaction_id
 from spark_apps.storage.errors import InvalidInput, JobFailed, LakeIndexError, StorageUnavailable
 from spark_apps.timeline.limits import SILENT_JOB_SECONDS
 
@@ -42,6 +42,8 @@ class DetachedJobs:
     table_conn_id: str
     program: ClassVar[str]
 
+    round: int | str | None = None
+    """What is another after every clear of the task."""
     _submission: Submission | None = None
     _killed: bool = False
 
@@ -60,8 +62,8 @@ class DetachedJobs:
         def has_log(self) -> bool: ...
         def tables_of_jobs(self) -> tuple[str, ...]: ...
         def landed(self, txn_id: str | None) -> bool: ...
-        def report(self, context: Mapping[str, Any], result: Any) -> Any: ...
-        def report_error(self, error: BaseException) -> None: ...
+        def done(self, context: Mapping[str, Any], result: Any) -> Any: ...
+        def failed(self, context: Mapping[str, Any], error: LakeIndexError) -> Exception: ...
         def show_spark_ui(self, context: Mapping[str, Any], url: str | None) -> None: ...
 
     # --- submit and leave -------------------------------------------------------------------------------------
@@ -126,10 +128,9 @@ class DetachedJobs:
             self.read_arguments()
             self._submission = Submission.from_dict(submission)
             outcome = self._end_of(self._submission, event["status"], txn_id, event.get("error"))
-            return self.report(context, self.conclude(txn_id, outcome))
+            return self.done(context, self.conclude(txn_id, outcome))
         except LakeIndexError as error:
-            self.report_error(error)
-            raise as_airflow_error(error) from error
+            raise self.failed(context, error) from error
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Mapping[str, Any]) -> Any:
         """Airflow's way back from a deferral. Of a trigger that failed it tells neither the trigger nor
@@ -138,10 +139,11 @@ class DetachedJobs:
             self.log.error("The trigger of this task failed: %s", (next_kwargs or {}).get("error"))
             try:
                 self.read_arguments()
+                self.round = round_of(context)
                 txn_id = transaction_id(context, self.inputs) if self.commits() else None
                 self.end_earlier_jobs(context, txn_id)
                 if txn_id is not None and (done := self.already_done(txn_id)) is not None:
-                    return self.report(context, done)
+                    return self.done(context, done)
             except LakeIndexError as error:
                 self.log.error("%s", error)
         return super().resume_execution(next_method, next_kwargs, context)  # type: ignore[misc]

@@ -23,9 +23,10 @@ from airflow_provider_index.arguments import (
     text,
     text_list,
 )
-from airflow_provider_index.compat import AirflowSkipException, conf
+from airflow_provider_index.compat import AirflowFailException, AirflowSkipException, conf
 from airflow_provider_index.failures import as_airflow_error
 from airflow_provider_index.hooks.table_store import TableStoreHook
+from airflow_provider_index.identity import once, transaction_id
 from airflow_provider_index.operators.base import SparkTableOperator
 from spark_apps.storage.errors import LakeIndexError, StorageError
 
@@ -40,6 +41,10 @@ OFF_VARIABLE = "index_maintenance_off"
 """The Airflow Variable that switches tables off: names or patterns, as a JSON list or one a line."""
 
 _ROWS_IN_XCOM = 2000
+_BEGUN = "begun"
+
+FIRST_WORK_SECONDS = 900.0
+"""The first work of a run is done whatever the budget: for so long after the plan its table's task may begin."""
 
 
 class PlanMaintenanceOperator(ReadsArguments, BaseOperator):
@@ -89,7 +94,7 @@ class PlanMaintenanceOperator(ReadsArguments, BaseOperator):
         try:
             self.read_arguments()
             plan_only = flag("plan_only", params.get("plan_only"))
-            plan = self.plan(ti.dag_id, params)
+            plan = self.plan(ti.dag_id, params, ti.run_id)
         except LakeIndexError as error:
             raise as_airflow_error(error) from error
         self.log.info("%s", as_text(plan))
@@ -99,12 +104,17 @@ class PlanMaintenanceOperator(ReadsArguments, BaseOperator):
             return []
         self._keep(plan, ti.dag_id, ti.run_id)
         until = None if plan.budget.minutes is None else plan.at + plan.budget.minutes * 60
-        own = {"until": until, "spark_conn_id": self.spark_conn_id}
+        first = None if until is None else max(until, plan.at + FIRST_WORK_SECONDS)
         return [
-            {**own, **{name: given for name, given in table.items() if given is not None}} for table in plan.tables()
+            {
+                "until": until if number else first,
+                "spark_conn_id": self.spark_conn_id,
+                **{name: given for name, given in table.items() if given is not None},
+            }
+            for number, table in enumerate(plan.tables())
         ]
 
-    def plan(self, dag_id: str, params: Mapping[str, Any]) -> NightPlan:
+    def plan(self, dag_id: str, params: Mapping[str, Any], run_id: str | None = None) -> NightPlan:
         """The plan as of now. :raises InvalidInput: for params or a Variable that cannot be understood."""
         from airflow_provider_index.maintenance.plan import plan_night
         from airflow_provider_index.maintenance.survey import find_tables, survey_tables
@@ -118,6 +128,7 @@ class PlanMaintenanceOperator(ReadsArguments, BaseOperator):
             [*missed, *off, *unreachable],
             _budget(self.config.budget, params),
             dag_id,
+            run_id,
             at_once=self.tables_at_once,
             most_tables=conf.getint("core", "max_map_length", fallback=1024),
         )
@@ -215,9 +226,30 @@ class MaintainTableOperator(SparkTableOperator):
         return found if isinstance(found, list) else [found]
 
     def work(self, context: Mapping[str, Any]) -> Any:
+        # The first try since the last clear; an Airflow that remembers none (before 3.3) takes the first of all.
+        now = context["ti"].try_number
+        first = once(context, _BEGUN, lambda: now) if context.get("task_state_store") is not None else 1
         if self.until is not None and time.time() > self.until:
-            raise AirflowSkipException("The time given to this run is over; the next one begins with what is left.")
+            return self._without_time(context, now > first)
         return super().work(context)
+
+    def _without_time(self, context: Mapping[str, Any], begun: bool) -> Any:
+        """What an earlier try has done, if that is all. What is at work still is ended first.
+
+        :raises AirflowSkipException: nothing was begun. :raises AirflowFailException: an earlier try has failed.
+        """
+        if not begun:
+            raise AirflowSkipException("The time given to this run is over; the next one begins with what is left.")
+        self._txn_id = txn_id = transaction_id(context, self.inputs)
+        self.end_earlier_jobs(context, txn_id)
+        self._abort_attempts("the time given to this run is over")
+        if (done := self.already_done(txn_id)) is not None:
+            return done
+        landed = len(self._receipts(self.transactions(txn_id)))
+        raise AirflowFailException(
+            f"An earlier try failed, and the time given to this run is over: {landed} of {len(self.steps)} pieces of "
+            "work on the table have their commit, and nothing more is begun. The next run goes on with what is left."
+        )
 
 
 def _for_xcom(plan: NightPlan) -> dict[str, Any]:
@@ -262,7 +294,22 @@ def _variable(name: str) -> list[str]:
 def _fits(place: Place, patterns: Iterable[str]) -> str | None:
     from airflow_provider_index.maintenance.policies import matches
 
-    return next((one for one in patterns if matches(one, place.name) or one == place.location), None)
+    return next((one for one in patterns if matches(one, place.name) or _is_at(place, one)), None)
+
+
+def _is_at(place: Place, given: str) -> bool:
+    """Whether that is the table's place, or a pattern of it, however a table may be given: by path, URI or name."""
+    from airflow_provider_index.maintenance.policies import matches
+    from spark_apps.storage.store import Store
+
+    root = place.warehouse.root
+    below = place.location.removeprefix(f"{Store(root).uri.rstrip('/')}/") if root is not None else place.location
+    if matches(given, place.location) or matches(given, below.replace("/", ".")):
+        return True
+    try:
+        return place.warehouse.locate(given) == place.location
+    except LakeIndexError:
+        return False  # a pattern, or the name of a table elsewhere
 
 
 __all__ = ["OFF_VARIABLE", "MaintainTableOperator", "PlanMaintenanceOperator"]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider_index.arguments import Reader, default, epoch, mapping, number, some_texts, text_list
 from airflow_provider_index.compat import AirflowFailException
-from airflow_provider_index.identity import make_id, tries_allowed
+from airflow_provider_index.identity import make_id, round_of
 from airflow_provider_index.operators.base import TableOperator
 from airflow_provider_index.operators.staged import BEGIN_AGAIN, resumed, transaction_of
 from spark_apps.storage.errors import AlreadyCommitted, BucketCountMismatch, ConcurrentWrite, InvalidInput
@@ -77,7 +77,7 @@ class BeginTransactionOperator(TableOperator):
             raise InvalidInput("A transaction without a stage has nothing to commit.", hint="Name its stages.")
         timeline = self.hook.timeline(self.table)
         txn_id = self._free_id(context, timeline)
-        round_ = tries_allowed(context)
+        round_ = round_of(context)
         for attempt in live_attempts_of(timeline, txn_id):
             requested = read_requested(timeline, txn_id, attempt)
             if self._is_mine(requested, round_):
@@ -109,7 +109,7 @@ class BeginTransactionOperator(TableOperator):
         numbered = (f"{first}.{number}" for number in itertools.count(2))
         return next(name for name in itertools.chain([first], numbered) if name not in committed)
 
-    def _is_mine(self, requested: Requested, round_: int) -> bool:
+    def _is_mine(self, requested: Requested, round_: int | str) -> bool:
         told = (requested.inputs.get(_ROUND), requested.epoch, requested.stages)
         return told == (round_, self.window, tuple(self.stages))
 

@@ -21,7 +21,7 @@ from airflow_provider_index.arguments import (
 )
 from airflow_provider_index.failures import as_airflow_error, error_told
 from airflow_provider_index.hooks.table_store import TableStoreHook
-from airflow_provider_index.identity import recall, remember, transaction_id, tries_allowed
+from airflow_provider_index.identity import recall, remember, round_of, transaction_id
 from airflow_provider_index.operators.base import TableOperator
 from spark_apps.storage.errors import (
     AlreadyCommitted,
@@ -104,10 +104,9 @@ class OpenStopWriteWindowOperator(TableOperator):
             self.read_arguments()
             if event["status"] == "error":
                 raise error_told(event["error"])
-            return self.report(context, self._open_when_free(context, until))
+            return self.done(context, self._open_when_free(context, until))
         except LakeIndexError as error:
-            self.report_error(error)
-            raise as_airflow_error(error) from error
+            raise self.failed(context, error) from error
 
     def _open_when_free(self, context: Mapping[str, Any], until: float) -> dict[str, Any]:
         while True:
@@ -136,7 +135,7 @@ class OpenStopWriteWindowOperator(TableOperator):
         from spark_apps.timeline import windows
 
         ti = context["ti"]
-        self._round = tries_allowed(context)
+        self._round = round_of(context)
         self._close_earlier(context)
         timeline = self.hook.timeline(self.table)
         window = self._reopened(context, timeline, self.holder or f"{ti.dag_id}.{ti.task_id} ({ti.run_id})")

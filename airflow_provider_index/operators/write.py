@@ -169,7 +169,15 @@ class WriteTableOperator(SparkTableOperator):
     def source_fingerprint(self) -> Any:
         from airflow_provider_index.fingerprint import fingerprint
 
-        return fingerprint(self.paths, self.hook.storage_options) if self.paths else None
+        if not self.paths:
+            return None
+        found = fingerprint(self.paths, self.hook.storage_options)
+        if found is None:
+            self.log.info(
+                "Only Spark can list the source: whether it has changed cannot be told, and a clear writes it anew."
+            )
+        # Else a cleared task would find the commit of other files.
+        return found or {"cleared": self.round}
 
     def transactions(self, txn_id: str) -> list[str]:
         if self.batches is None:

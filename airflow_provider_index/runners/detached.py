@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import time
 from datetime import UTC, datetime
@@ -30,6 +31,8 @@ HANDOVER_SECONDS = 60.0
 """For how long ``submit`` waits until the driver has read its job."""
 KEPT_DAYS = 7
 """For how long the logs of drivers stay."""
+_MARK = ".index-driver.log"
+_OWN_NAME = re.compile(rf"\.?\d{{8}}T\d{{6}}-.+{re.escape(_MARK)}")
 _LAST_LINES = 20
 _LAST_BYTES = 16_384
 
@@ -56,7 +59,7 @@ class DetachedSparkSubmitRunner(SparkSubmitRunner):
         logs = self._logs()
         _remove_old(logs)
         name = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{job.job_id or job.program}"
-        self._path = logs / f"{name}.log"
+        self._path = logs / f"{name}{_MARK}"
         scratch = _scratch_of(self._path)
         scratch.mkdir(mode=0o700)
         try:
@@ -159,7 +162,7 @@ def last_lines_of(handle: str) -> str:
 
 def _scratch_of(log: Path) -> Path:
     """The folder in which the driver of that log works. It takes it away at its end, or who ends it does."""
-    return log.with_name(f".{log.stem}")
+    return log.with_name(f".{log.name}")
 
 
 def _read(handle: str) -> Handle:
@@ -175,10 +178,12 @@ def _is_there(where: Handle) -> bool:
 
 
 def _remove_old(folder: Path) -> None:
+    """Removes old logs of drivers, and the folders in which they worked. What does not carry their mark is another
+    program's, though it lies in the same folder."""
     before = time.time() - KEPT_DAYS * 86_400
-    for entry in folder.iterdir():
+    for entry in folder.glob(f"*{_MARK}"):
         with contextlib.suppress(OSError):
-            if entry.stat().st_mtime >= before:
+            if not _OWN_NAME.fullmatch(entry.name) or entry.is_symlink() or entry.stat().st_mtime >= before:
                 continue
             if entry.is_dir():
                 shutil.rmtree(entry, ignore_errors=True)

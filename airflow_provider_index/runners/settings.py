@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import parse_qsl, quote
 
+from airflow_provider_index.arguments import flag
 from spark_apps.storage.errors import InvalidInput
 from spark_apps.storage.secrets import holds_secret, secrets_in, secrets_in_text
 
@@ -72,7 +73,7 @@ class SparkSettings:
         """
         extra = connection.extra_dejson
         master, parameters = _master(connection)
-        conf = {str(key): _text(value) for key, value in _object(connection, "conf").items()}
+        conf = _texts(_object(connection, "conf"))
         if extra.get("namespace"):
             conf.setdefault("spark.kubernetes.namespace", extra["namespace"])
         binary = extra.get("spark-binary")
@@ -81,7 +82,7 @@ class SparkSettings:
             deploy_mode=extra.get("deploy-mode") or "client",
             conf=conf,
             options={name: str(extra[name]) for name in OPTIONS if extra.get(name)},
-            environment={str(key): _text(value) for key, value in _object(connection, "environment").items()},
+            environment=_texts(_object(connection, "environment")),
             pass_environment=_names(connection, "pass-environment"),
             # The connection form fills this in by itself; only another name is somebody's wish.
             binary=None if binary in (None, "", "spark-submit") else binary,
@@ -95,7 +96,7 @@ class SparkSettings:
             token = connection.password or parameters.pop("token", None)
             if connection.login:
                 parameters.setdefault("user_id", connection.login)
-            if extra.get("use_ssl"):
+            if flag(f"use_ssl of the Spark connection {connection.conn_id!r}", extra.get("use_ssl")):
                 parameters.setdefault("use_ssl", "true")
             settings = replace(settings, connect=parameters, token=token or None)
         settings.check(connection.conn_id)
@@ -149,8 +150,10 @@ class SparkSettings:
         return f"{self.master}/{told}" if told else self.master
 
     def with_conf(self, conf: Mapping[str, Any] | None) -> SparkSettings:
-        """The same with more settings, which win over those that were there."""
-        return replace(self, conf={**self.conf, **{key: _text(value) for key, value in (conf or {}).items()}})
+        """The same with more settings, which win over those that were there; one that is null takes it away."""
+        given = conf or {}
+        kept = {key: value for key, value in self.conf.items() if key not in given}
+        return replace(self, conf={**kept, **_texts(given)})
 
     @property
     def open_conf(self) -> dict[str, str]:
@@ -256,6 +259,11 @@ def _master(connection: Any) -> tuple[str, dict[str, str]]:
         host = host.rstrip("/")
         parameters = dict(parse_qsl(text.replace(";", "&")))
     return (f"{host}:{connection.port}" if connection.port else host), parameters
+
+
+def _texts(given: Mapping[str, Any]) -> dict[str, str]:
+    """As Spark reads them; what is null was not given."""
+    return {str(key): _text(value) for key, value in given.items() if value is not None}
 
 
 def _text(value: Any) -> str:

@@ -27,7 +27,7 @@ from airflow_provider_index.compat import AirflowSensorTimeout, conf
 from airflow_provider_index.documentation import with_documentation
 from airflow_provider_index.failures import as_airflow_error, error_told
 from airflow_provider_index.hooks.table_store import TableStoreHook
-from airflow_provider_index.identity import once
+from airflow_provider_index.identity import end_round, once
 from spark_apps.storage.errors import InvalidInput, LakeIndexError
 from spark_apps.timeline.limits import SILENT_WRITER_SECONDS
 
@@ -121,6 +121,7 @@ class TimelineSensor(ReadsArguments, BaseSensorOperator):
     def _count_wait(self, context: Mapping[str, Any]) -> None:
         from airflow_provider_index import metrics
 
+        end_round(context)
         metrics.record_wait(self.task_type, self.table, time.time() - self._started(context))
 
     def _started(self, context: Mapping[str, Any]) -> float:

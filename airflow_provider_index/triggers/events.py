@@ -276,6 +276,11 @@ class _Settling:
         return self._settled
 
 
+def _key(*asked: Any) -> str:
+    told = json.dumps(asked, sort_keys=True)
+    return f"lakeindex.watch.{hashlib.sha256(told.encode()).hexdigest()[:16]}"
+
+
 @dataclass(frozen=True)
 class _Kept:
     """What was found: a mark, or ``None`` where nothing is kept yet."""
@@ -289,8 +294,10 @@ class _Memory:
     def __init__(self, trigger: TableEventTrigger) -> None:
         self._log = trigger.log
         self._store = getattr(trigger, "asset_state_store", None)
-        asked = json.dumps([trigger.kind, *trigger.serialize()], sort_keys=True)
-        self._key = f"lakeindex.watch.{hashlib.sha256(asked.encode()).hexdigest()[:16]}"
+        path, asked = trigger.serialize()
+        # How often it looks does not change what it has seen; it once was part of the key.
+        self._key = _key(trigger.kind, path, {name: asked[name] for name in asked if name != "poll_interval"})
+        self._old_key = _key(trigger.kind, path, asked)
 
     async def load(self) -> _Kept | None:
         """The mark, or ``None`` if Airflow cannot say now."""
@@ -298,7 +305,8 @@ class _Memory:
         if accessor is None:
             return _Kept(None)
         try:
-            return _Kept(await accessor.aget(self._key))
+            kept = await accessor.aget(self._key)
+            return _Kept(await accessor.aget(self._old_key) if kept is None else kept)
         except AirflowRuntimeError as error:
             self._log.warning("Where this watcher had got to cannot be read, and is asked for again: %s", error)
             return None

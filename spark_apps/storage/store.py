@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol, cast
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote
 
 import obstore
 from obstore import exceptions as obstore_errors
@@ -191,7 +191,7 @@ class Store:
                 config = {key: value for key, value in told.items() if key not in _CLIENT_OPTIONS}
                 try:
                     self._inner = from_url(
-                        self.uri, config=cast(Any, config or None), client_options=cast(Any, client or None)
+                        _quoted(self.uri), config=cast(Any, config or None), client_options=cast(Any, client or None)
                     )
                 except obstore_errors.UnknownConfigurationKeyError as error:
                     raise InvalidInput(
@@ -213,23 +213,40 @@ def _read_range(path: Path, start: int, end: int) -> bytes:
         return file.read(end - start) or b""
 
 
+def path_of(uri: str) -> str:
+    """The local path that a ``file:`` address names; another text is one as it stands."""
+    if not uri.lower().startswith("file:"):
+        return uri
+    rest = uri[len("file:") :]
+    return unquote("/" + rest[2:].partition("/")[2] if rest.startswith("//") else rest)
+
+
 def _normalise(uri: str) -> tuple[str, Path | None]:
-    if "://" in uri or uri.startswith("file:"):
-        parts = urlsplit(uri)
-        if parts.scheme == "file":
-            return _local(unquote(parts.path))
-        if parts.scheme not in _SCHEMES:
+    if uri.lower().startswith("file:"):
+        return _local(path_of(uri))
+    if "://" in uri:
+        # Taken apart as Spark's file systems do: keys may hold what is a query or a fragment in other addresses.
+        scheme, _, rest = uri.partition("://")
+        scheme = scheme.lower()
+        bucket, sign, key = rest.partition("/")
+        if scheme not in _SCHEMES:
             raise InvalidName(
-                f"{uri!r} has the scheme {parts.scheme!r}, which no supported store answers to.",
+                f"{uri!r} has the scheme {scheme!r}, which no supported store answers to.",
                 hint=f"Use a local path or one of: file, {', '.join(sorted(_SCHEMES))}.",
             )
-        if not parts.netloc and parts.scheme != "memory":
-            raise InvalidName(f"{uri!r} names no bucket or container.", hint=f"Write {parts.scheme}://name/path.")
-        if ".." in parts.path.split("/"):
+        if (not bucket and scheme != "memory") or set(bucket) & set("?#"):
+            raise InvalidName(f"{uri!r} names no bucket or container.", hint=f"Write {scheme}://name/path.")
+        if ".." in key.split("/"):
             raise InvalidName(f"{uri!r} leads upwards by '..'.", hint="Give the location without '..'.")
-        scheme = "s3" if parts.scheme == "s3a" else parts.scheme
-        return f"{scheme}://{parts.netloc}{parts.path}".rstrip("/"), None
+        return f"{'s3' if scheme == 's3a' else scheme}://{bucket}{sign}{key}".rstrip("/"), None
     return _local(uri)
+
+
+def _quoted(uri: str) -> str:
+    """The address as the library reads it, which undoes quoting in the key."""
+    scheme, _, rest = uri.partition("://")
+    bucket, sign, key = rest.partition("/")
+    return f"{scheme}://{bucket}{sign}{quote(key, safe='/=')}"
 
 
 def _local(path: str) -> tuple[str, Path]:

@@ -37,7 +37,7 @@ class PlannedWork(Struct, frozen=True):
     :param index: the index it is on; ``None`` for work on the table's rows, or on all of it.
     :param bytes: what it will read, as estimated; ``seconds`` likewise.
     :param overdue: how many times over its limit the table is, 1 at least.
-    :param waited: how many plans before this one left it out, or chose it and saw it undone.
+    :param waited: how many runs before this one left it out, or chose it and saw it undone.
     :param chosen: whether it was to be done now; if not, ``code`` and ``reason`` say why.
     """
 

@@ -20,7 +20,7 @@ from airflow_provider_index.assets import (
     remember_commits,
     table_asset,
 )
-from airflow_provider_index.operators import CompactIndexOperator, WriteTableOperator
+from airflow_provider_index.operators import CompactIndexOperator, IndexSQLOperator, WriteTableOperator
 from spark_apps.storage.errors import InvalidInput, InvalidName
 
 RECEIPT = {
@@ -165,3 +165,21 @@ def test_by_an_alias_the_table_may_be_a_template_and_work_that_did_nothing_sends
 
     assert [one.extra["version"] for one in events] == [7, 8]
     assert {one.dest_asset_key.uri for one in events} == {"lakeindex://file/lake/t"}
+
+
+def test_a_table_whose_name_only_sparks_catalog_knows_is_told_of_by_its_place() -> None:
+    alias = AssetAlias("2024_sales")
+    operator = IndexSQLOperator(task_id="w", sql="REFRESH INDEX i ON t", outlets=[alias])
+    answer = {"statement": "REFRESH", "table": "2024_sales", "location": "/lake/2024_sales", "receipt": dict(RECEIPT)}
+
+    [event] = reported(operator, [answer])[alias].asset_alias_events
+
+    assert event.dest_asset_key.uri == table_asset("/lake/2024_sales").uri
+
+
+def test_what_cannot_be_told_of_does_not_fail_work_that_is_done() -> None:
+    alias = AssetAlias("written")
+    operator = IndexSQLOperator(task_id="w", sql="REFRESH INDEX i ON t", outlets=[alias])
+    answer = {"statement": "REFRESH", "table": "2024_sales", "location": "hdfs://n/t", "receipt": dict(RECEIPT)}
+
+    assert reported(operator, [answer])[alias].asset_alias_events == []

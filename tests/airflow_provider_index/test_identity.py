@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_index.identity import make_id, once, transaction_id
+from airflow_provider_index.identity import end_round, make_id, once, transaction_id
 from spark_apps.storage.names import check_txn_id
 
 
@@ -94,3 +94,33 @@ def test_a_value_made_once_is_made_anew_after_a_clear() -> None:
     values = iter([1, 2])
 
     assert [once(context(memory, tries=tries), "k", lambda: next(values)) for tries in (0, 0, 1, 1)] == [1, 1, 2, 2]
+
+
+def tried(memory: Memory, number: int, *, retries: int, most: int) -> dict[str, Any]:
+    made = context(memory, tries=most)
+    made["ti"].try_number, made["ti"].task = number, SimpleNamespace(retries=retries)
+    return made
+
+
+def test_given_fewer_retries_since_when_cleared_then_it_is_no_retry_though_as_many_tries_are_allowed() -> None:
+    memory, values = Memory(), iter("abcdef")
+
+    def value(number: int, *, retries: int, most: int) -> str:
+        return str(once(tried(memory, number, retries=retries, most=most), "k", lambda: next(values)))
+
+    assert value(1, retries=2, most=2) == value(2, retries=2, most=2) == "a"
+    end_round(tried(memory, 2, retries=2, most=2))
+    # A clear sets max_tries to the tries there were and the retries of now: 2 + 0.
+    assert value(3, retries=0, most=2) == value(3, retries=0, most=2) == "b"
+    end_round(tried(memory, 3, retries=0, most=2))
+    assert value(4, retries=2, most=5) == value(5, retries=2, most=5) == "c"
+
+
+def test_given_fewer_retries_since_when_retried_then_it_is_a_retry_still() -> None:
+    memory, values = Memory(), iter("ab")
+    found = [
+        once(tried(memory, number, retries=retries, most=2), "k", lambda: next(values))
+        for number, retries in ((1, 2), (2, 1), (3, 0))
+    ]
+
+    assert found == ["a"] * 3

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,9 +16,12 @@ from airflow_provider_index.maintenance import index_maintenance
 from airflow_provider_index.maintenance.policies import read_config
 from airflow_provider_index.operators import MaintainTableOperator, PlanMaintenanceOperator, PreviewRescaleOperator
 from spark_apps.storage.errors import InvalidInput
-from spark_apps.timeline import maintenance
+from spark_apps.timeline import maintenance, windows
+from spark_apps.timeline.attempts import live_attempts_of
 from spark_apps.timeline.statistics import partition_statistics
+from spark_apps.timeline.transactions import begin
 from tests.airflow_provider_index.maintenance.lake import CONN, Table, load
+from tests.airflow_provider_index.operators.plain_table import Memory, context
 
 EXAMPLES = Path(__file__).parents[3] / "dags_examples" / "maintenance"
 
@@ -118,7 +120,7 @@ def test_given_a_form_with_a_budget_when_planned_then_it_counts_and_the_plan_is_
     tasks, pushed = planned("", monkeypatch, tables=["db.a", "db.b"], budget_minutes=0.0001)
     plan = pushed.values["plan"]
 
-    assert len(tasks) == 1 and tasks[0]["until"] == pytest.approx(time.time(), abs=60)
+    assert len(tasks) == 1 and tasks[0]["until"] == pytest.approx(time.time() + 900, abs=60)
     assert len(plan["chosen"]) == 1 and {row["code"] for row in plan["left"]} == {"over_budget"}
     kept = maintenance.read_last(load(root, "db.a").store).plans["nightly"]
     assert kept.run_id == "night-1" and {work.chosen for work in kept.work} == {False}
@@ -146,7 +148,81 @@ def test_given_what_was_planned_when_a_table_is_worked_on_then_each_step_is_a_tr
     assert operator.arguments() == {"steps": steps, "until": None}
     late = MaintainTableOperator(task_id="maintain", table="/t", steps=steps, until=time.time() - 1)
     with pytest.raises(AirflowSkipException, match="is over"):
-        late.execute({"ti": SimpleNamespace()})
+        late.execute(context("maintain"))
+
+
+def late(root: Path, **fields: Any) -> MaintainTableOperator:
+    steps = [{"kind": "compact", "index": None}, {"kind": "refresh", "index": "i"}]
+    given = {"until": time.time() - 1, "steps": steps, **fields}
+    return MaintainTableOperator(task_id="maintain", table="db.a", table_conn_id=CONN, **given)
+
+
+def test_given_a_table_whose_work_failed_when_it_is_tried_again_after_the_last_minute_then_the_task_fails(
+    root: Path,
+) -> None:
+    memory = Memory()
+    first = late(root, until=time.time() + 60, spark_conn_id="there_is_none")
+    with pytest.raises(AirflowFailException, match="no Airflow connection"):
+        first.execute(context("maintain", memory=memory, tries=2, retries=2))
+
+    with pytest.raises(AirflowFailException, match=r"An earlier try failed.* 0 of 2"):
+        late(root).execute(context("maintain", memory=memory, tries=2, retries=2, number=2))
+
+
+def test_given_all_commits_of_an_earlier_try_when_tried_again_after_the_last_minute_then_their_receipts_are_told(
+    root: Path,
+) -> None:
+    memory = Memory()
+    with pytest.raises(AirflowFailException, match="no Airflow connection"):
+        late(root, until=time.time() + 60, spark_conn_id="there_is_none").execute(
+            context("maintain", memory=memory, tries=2, retries=2)
+        )
+    txn_id = memory["airflow_provider_index.transaction"]["value"]
+    timeline = load(root, "db.a")
+    for step in (1, 2):  # by a driver that lived on
+        windows.open_window(timeline, "somebody", partitions=[f"p={step}"], txn_id=f"{txn_id}.{step}")
+
+    told = late(root).execute(context("maintain", memory=memory, tries=2, retries=2, number=2))
+
+    assert [one["txn_id"] for one in told] == [f"{txn_id}.1", f"{txn_id}.2"]
+
+
+def test_given_work_that_is_left_at_work_when_tried_again_after_the_last_minute_then_it_is_ended(root: Path) -> None:
+    memory = Memory()
+    with pytest.raises(AirflowFailException, match="no Airflow connection"):
+        late(root, until=time.time() + 60, spark_conn_id="there_is_none").execute(
+            context("maintain", memory=memory, tries=2, retries=2)
+        )
+    timeline = load(root, "db.a")
+    txn_id = memory["airflow_provider_index.transaction"]["value"]
+    begin(timeline, operation="compact", txn_id=f"{txn_id}.1")
+
+    with pytest.raises(AirflowFailException, match="An earlier try failed"):
+        late(root).execute(context("maintain", memory=memory, tries=2, retries=2, number=2))
+
+    assert live_attempts_of(load(root, "db.a"), f"{txn_id}.1") == []
+
+
+def test_given_a_budget_of_no_minutes_when_planned_then_the_first_work_has_time_to_begin(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tasks, pushed = planned("", monkeypatch, budget_minutes=0)
+
+    assert len(tasks) == len(pushed.values["plan"]["chosen"]) == 1
+    assert time.time() + 600 < tasks[0]["until"] < time.time() + 1000
+
+
+@pytest.mark.parametrize("off", ["db.off", "db.o*", "{root}/db/off", "{root}/db/off/", "file://{root}/db/off"])
+def test_given_a_table_described_by_its_path_when_switched_off_however_it_may_be_given_then_it_is(
+    off: str, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRFLOW_VAR_INDEX_MAINTENANCE_OFF", off.format(root=root))
+    config = read_config([f"{root}/db/off", "db.a"])
+
+    operator = PlanMaintenanceOperator(task_id="plan", config=config, table_conn_id=CONN)
+    tasks = operator.execute({"ti": Pushed(), "params": {}})
+
+    assert [task["name"] for task in tasks] == ["db.a"]
 
 
 def test_given_a_planned_rescale_when_previewed_then_it_is_drawn_and_nothing_to_do_is_a_skip(root: Path) -> None:

@@ -197,6 +197,8 @@ def test_given_a_chosen_work_that_was_never_done_when_planned_again_then_it_coun
     assert waited_for(last, "nightly", work, None) == 1
     assert waited_for(last, "nightly", work, plan.at + 1) == 0
     assert waited_for(last, "another", work, None) == 0
+    assert waited_for(last, "nightly", work, None, "next") == 1
+    assert waited_for(last, "nightly", work, None, "r") == 0, "the same run planned again"
 
 
 def test_given_more_work_than_budget_night_after_night_when_simulated_then_nothing_waits_beyond_the_bound(

@@ -40,9 +40,18 @@ def make_table(path: Path) -> Timeline:
     return Timeline.load(store)
 
 
-def context(task: str, *, tries: int = 0, memory: Memory | None = None, run: str = "r") -> dict[str, Any]:
+def context(
+    task: str,
+    *,
+    tries: int = 0,
+    memory: Memory | None = None,
+    run: str = "r",
+    number: int = 1,
+    retries: int = 0,
+) -> dict[str, Any]:
     ti = SimpleNamespace(
-        dag_id="d", run_id=run, task_id=task, map_index=-1, max_tries=tries, try_number=1, pushed={},
+        dag_id="d", run_id=run, task_id=task, map_index=-1, max_tries=tries, try_number=number, pushed={},
+        task=SimpleNamespace(retries=retries),
     )  # fmt: skip
     ti.xcom_push = lambda key, value: ti.pushed.update({key: value})
     return {"ti": ti, "task_state_store": Memory() if memory is None else memory}

@@ -134,3 +134,22 @@ def test_what_a_connection_may_not_say_is_named(extra: dict[str, Any], said: str
     with pytest.raises(InvalidInput, match=said) as caught:
         settings(host="spark://h", extra_dejson=extra)
     assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize(("told", "meant"), [(True, True), ("true", True), ("false", False), ("", False)])
+def test_ssl_is_on_where_the_extra_says_so_also_as_text(told: Any, meant: bool) -> None:
+    found = settings("spark_connect", **{**ASKED, "host": "h", "extra_dejson": {"use_ssl": told}})
+
+    assert ("use_ssl" in found.connect) == meant
+
+
+def test_ssl_that_is_neither_true_nor_false_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="use_ssl of the Spark connection"):
+        settings("spark_connect", **{**ASKED, "host": "h", "extra_dejson": {"use_ssl": "perhaps"}})
+
+
+def test_a_setting_that_is_null_is_none_and_takes_the_connections_away() -> None:
+    found = settings(host="local", extra_dejson={"conf": {"spark.a": None, "spark.b": 1}, "environment": {"X": None}})
+
+    assert (found.conf, found.environment) == ({"spark.b": "1"}, {})
+    assert found.with_conf({"spark.b": None, "spark.c": True}).conf == {"spark.c": "true"}

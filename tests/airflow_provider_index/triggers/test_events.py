@@ -288,3 +288,15 @@ def test_two_watchers_of_one_table_keep_their_places_apart(tmp_path: Path) -> No
     assert len(keys) == 2
     with pytest.raises(InvalidInput, match="poll_interval"):
         CommitEventTrigger(table="/t", poll_interval=0)
+
+
+def test_how_often_a_watcher_looks_is_no_part_of_its_memory_and_what_it_kept_before_counts(tmp_path: Path) -> None:
+    memory = AssetStore()
+    slow, quick = (watcher(CommitEventTrigger, memory, table=str(tmp_path), poll_interval=one) for one in (60.0, 0.05))
+
+    assert events._Memory(slow)._key == events._Memory(quick)._key
+
+    memory.kept[events._Memory(quick)._old_key] = 2
+    assert asyncio.run(events._Memory(quick).load()) == events._Kept(2)
+    memory.kept[events._Memory(quick)._key] = 5
+    assert asyncio.run(events._Memory(quick).load()) == events._Kept(5)

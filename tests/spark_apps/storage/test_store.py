@@ -144,3 +144,19 @@ def test_a_store_that_keeps_failing_leaves_the_outcome_unknown(verb: str) -> Non
     store = SimulatedStore(Objects(), lambda asked, _key: ERROR_BEFORE if asked in (verb, "create") else OK)
     with pytest.raises(OutcomeUnknown):
         write_once(store, "k", b"mine", lambda _: None)
+
+
+@pytest.mark.parametrize("name", ["a#b", "a?b", "a%20b", "a b", "dt=1", "é+x"])
+def test_a_key_is_taken_as_it_stands_by_both_stacks(name: str) -> None:
+    store = Store(f"s3a://bucket/x/{name}/", {"region": "x"})
+
+    assert store.uri == f"s3://bucket/x/{name}"
+    assert store.spark_path("k") == f"s3a://bucket/x/{name}/k"
+    assert store._open().prefix == f"x/{name}"
+
+
+@pytest.mark.parametrize("uri", ["file:{}/a#b", "file://{}/a#b", "file://localhost{}/a%23b"])
+def test_a_local_address_keeps_what_is_a_fragment_elsewhere(uri: str, tmp_path: Path) -> None:
+    Store(uri.format(tmp_path)).put("k", b"1")
+
+    assert (tmp_path / "a#b" / "k").read_bytes() == b"1"
