@@ -141,7 +141,9 @@ class OpenStopWriteWindowOperator(TableOperator):
         window = self._reopened(context, timeline, self.holder or f"{ti.dag_id}.{ti.task_id} ({ti.run_id})")
         self.log.info("Opened a stop-write window over %s, epoch %s.", window.scope_text, window.epoch)
         if self.drain_seconds is not None:
-            ended = windows.drain(timeline, window.epoch, seconds=self.drain_seconds, then_abort=True)
+            ended = windows.drain(
+                timeline, window.epoch, seconds=self.drain_seconds, then_abort=True, renew_seconds=self.seconds
+            )
             self.log.info("Writers are drained; %s attempts were ended by a commit.", ended)
         built: dict[str, Any] = msgspec.to_builtins(windows.find(timeline, window.epoch))
         # Also under a key of its own, so that `open.output["epoch"]` can be handed on.

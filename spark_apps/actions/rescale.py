@@ -23,7 +23,7 @@ from spark_apps.mergetree.read import scan
 from spark_apps.mergetree.sessions import cores
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.mergetree.write import stage_rows
-from spark_apps.storage.errors import AlreadyCommitted, InvalidInput, LakeIndexError, StopWriteWindowOpen, WindowNotOpen
+from spark_apps.storage.errors import AlreadyCommitted, InvalidInput, LakeIndexError, StopWriteWindowOpen
 from spark_apps.timeline import windows
 from spark_apps.timeline.files import DataFile, GroupKey
 from spark_apps.timeline.log import Timeline
@@ -257,11 +257,11 @@ def rescale(
         return run(handle, action, txn_id=txn_id, window=window)
     if not paths:
         return run(handle, action, txn_id=txn_id)
-    with _own_window(handle.timeline, paths, txn_id) as epoch:
+    with _own_window(handle.timeline, paths, txn_id, drain_seconds) as epoch:
         if txn_id is not None:
             with suppress(AlreadyCommitted):  # then its receipt is what the run returns
                 end_earlier(handle.timeline, txn_id)
-        windows.drain(handle.timeline, epoch, seconds=drain_seconds)
+        windows.drain(handle.timeline, epoch, seconds=drain_seconds, renew_seconds=WINDOW_SECONDS)
         return run(handle, action, txn_id=txn_id, window=epoch, renew_seconds=WINDOW_SECONDS)
 
 
@@ -277,14 +277,14 @@ def _check_holds(timeline: Timeline, epoch: int, paths: list[str]) -> None:
 
 
 @contextmanager
-def _own_window(timeline: Timeline, paths: list[str], txn_id: str | None) -> Iterator[int]:
-    # Under an id made of the transaction's, so that a retry after a crash finds the window it left open.
-    name = None if txn_id is None else f"window-{hashlib.sha256(txn_id.encode()).hexdigest()[:24]}"
-    holder = f"rescale {txn_id}" if txn_id else "rescale"
-    try:
-        opened = windows.open_window(timeline, holder, partitions=paths, seconds=WINDOW_SECONDS, txn_id=name)
-    except WindowNotOpen:  # the window of the earlier try has ended meanwhile
-        opened = windows.open_window(timeline, holder, partitions=paths, seconds=WINDOW_SECONDS)
+def _own_window(timeline: Timeline, paths: list[str], txn_id: str | None, drain_seconds: float) -> Iterator[int]:
+    lasts: dict[str, Any] = {"seconds": WINDOW_SECONDS, "at_most": windows.DEFAULT_AT_MOST + drain_seconds}
+    if txn_id is None:
+        opened = windows.open_window(timeline, "rescale", partitions=paths, **lasts)
+    else:
+        # Under an id made of the transaction's, so that a retry after a crash finds the window that was left open.
+        name = f"window-{hashlib.sha256(txn_id.encode()).hexdigest()[:24]}"
+        opened = windows.open_for_try(timeline, f"rescale {txn_id}", name, partitions=paths, **lasts)
     try:
         yield opened.epoch
     finally:

@@ -97,7 +97,8 @@ def _again(timeline: Timeline, intent: Intent) -> Receipt:
 
 
 def _check_no_leftovers(store: ObjectStore) -> None:
-    if left_by_a_table(store):
+    # Looked for once more behind them: another creation may have landed since, and left more than its log.
+    if left_by_a_table(store) and store.head(commit_key(0)) is None:
         raise LogVanished(
             f"There are files of a table at {store.uri} but its log (_index/timeline) is gone.",
             hint="Put the log back from a backup, or create the table somewhere else.",

@@ -21,6 +21,7 @@ from msgspec.structs import replace
 from spark_apps.storage.errors import InvalidRule, LogDamaged, ObjectNotFound, StorageError
 from spark_apps.storage.once import write_once
 from spark_apps.storage.store import ObjectStore
+from spark_apps.timeline.log import format_instant, seconds_of
 from spark_apps.timeline.model import (
     AnyAction,
     Commit,
@@ -161,7 +162,7 @@ def with_files(timeline: Timeline, head: State, commit: Commit) -> Commit:
         written = (write_once(timeline.store, path, body, timeline.sleep) == body for path, body in bodies.items())
         if all(written):
             return named
-        instant = f"{int(instant) + 1:017d}"
+        instant = f"{int(instant) + 1:017d}" if commit.version == 0 else format_instant(seconds_of(instant) + 0.001)
 
 
 def _may_change_counts(head: State, actions: Iterable[AnyAction]) -> bool:

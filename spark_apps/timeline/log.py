@@ -237,7 +237,8 @@ class Timeline:
             self._state, self._loaded = base, base.copy()
         last = self._last_listed()
         if last < 0 and base is None:
-            self._raise_missing()
+            self._check_missing()
+            last = self._last_listed()
         for start in range(self._state.version + 1, last + 1, _RECENT_KEPT):
             versions = range(start, min(start + _RECENT_KEPT, last + 1))
             for version, found in zip(versions, self._read_many(versions), strict=True):
@@ -271,8 +272,11 @@ class Timeline:
         except ObjectNotFound:
             return None
 
-    def _raise_missing(self) -> None:
+    def _check_missing(self) -> None:
+        """:raises TableNotFound: :raises LogVanished: unless the table was made at this very moment."""
         if left_by_a_table(self.store):
+            if self.store.head(commit_key(0)) is not None:
+                return
             raise LogVanished(
                 f"There are files of a table at {self.store.uri} but its log (_index/timeline) is gone.",
                 hint="Put the folder _index/timeline back from a backup; do not create the table anew over its files.",

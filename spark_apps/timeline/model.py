@@ -170,13 +170,15 @@ class HashingMeta(Action, frozen=True, tag="hashing_meta"):
 class OpenWindow(Action, frozen=True, tag="open_window"):
     """Opens a stop-write window; its epoch is the version of the commit. Times are seconds since 1970 (UTC).
 
-    ``partitions`` ``None`` means the whole table.
+    ``partitions`` ``None`` means the whole table. ``seconds``: from the opening to the deadline, as its holder counted
+    them; the log's instants may be ahead of his clock.
     """
 
     holder: str
     deadline: float
     last_moment: float
     partitions: tuple[str, ...] | None = None
+    seconds: float | None = None
 
 
 class RenewWindow(Action, frozen=True, tag="renew_window"):

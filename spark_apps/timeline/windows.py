@@ -6,6 +6,8 @@ fencing token: a holder that slept past its deadline and was replaced is refused
 
 from __future__ import annotations
 
+import logging
+import secrets
 from collections.abc import Iterable
 
 from spark_apps.storage.errors import (
@@ -22,6 +24,8 @@ from spark_apps.timeline.model import CloseWindow, OpenWindow, Receipt, RenewWin
 from spark_apps.timeline.publish import end_window, housekeeping, publish
 from spark_apps.timeline.state import State, Window
 from spark_apps.timeline.transactions import abort
+
+logger = logging.getLogger(__name__)
 
 DEFAULT_AT_MOST = 6 * 3600.0
 
@@ -56,7 +60,7 @@ def open_window(
         )
     while True:
         now = timeline.clock()
-        action = OpenWindow(holder, now + seconds, now + last, scope)
+        action = OpenWindow(holder, now + seconds, now + last, scope, seconds)
         intent = housekeeping("open_window", action, txn_id=txn_id, base=timeline.refresh().version)
         try:
             receipt = publish(timeline, intent, lambda state: _check_free(state, scope, timeline.clock()))
@@ -67,6 +71,36 @@ def open_window(
             receipt = error.receipt
         assert receipt.version is not None
         return find(timeline, receipt.version)
+
+
+def open_for_try(
+    timeline: Timeline,
+    holder: str,
+    name: str,
+    *,
+    partitions: Iterable[str] | None = None,
+    seconds: float = WINDOW_SECONDS,
+    at_most: float | None = None,
+) -> Window:
+    """Opens a window for one try of some work; what an earlier try has left open is closed first.
+
+    Each try has an epoch of its own: the earlier one is fenced off, and when it gives up it cannot close this window.
+
+    :param name: of the work; begins the transaction ids of its openings.
+    :raises StopWriteWindowOpen: if a window of somebody else overlaps, or that of another try that came meanwhile.
+    """
+    for epoch in sorted(timeline.refresh().windows):
+        [opening] = timeline.commits(after=epoch - 1, until=epoch)
+        if opening.txn_id.partition(".")[0] != name:
+            continue
+        try:
+            close(timeline, epoch)
+        except WindowNotOpen as error:
+            logger.info("%s", error.message)
+        else:
+            logger.info("Closed the window of epoch %s, which an earlier try of the work opened.", epoch)
+    own = f"{name}.{secrets.token_hex(4)}"
+    return open_window(timeline, holder, partitions=partitions, seconds=seconds, at_most=at_most, txn_id=own)
 
 
 def renew(timeline: Timeline, epoch: int, seconds: float = WINDOW_SECONDS) -> Window:
@@ -109,7 +143,11 @@ def length(timeline: Timeline, epoch: int) -> float | None:
         return None
     [opening] = timeline.commits(after=epoch - 1, until=epoch)
     [action] = [action for action in opening.actions if isinstance(action, OpenWindow)]
-    return max(action.deadline - seconds_of(opening.instant), 1.0)
+    if action.seconds is not None:
+        return action.seconds
+    # Of before openings said it. Instants rise also where clocks do not, so the opening's may be ahead of its deadline.
+    told = action.deadline - seconds_of(opening.instant)
+    return told if told >= 1.0 else WINDOW_SECONDS
 
 
 def end_expired(timeline: Timeline, ended_by: str) -> list[Window]:
@@ -139,11 +177,13 @@ def drain(
     poll: float = 1.0,
     silent_seconds: float = SILENT_WRITER_SECONDS,
     then_abort: bool = False,
+    renew_seconds: float | None = None,
 ) -> int:
     """Waits until no attempt from before the window is live in its scope.
 
     :param silent_seconds: attempts without a sign of life for so long are aborted by a commit.
     :param then_abort: when the time is up, abort those that are left instead of raising.
+    :param renew_seconds: keep the window open meanwhile, each time for so long; for its holder.
     :returns: how many attempts were aborted.
     :raises DrainTimeout: naming the attempts left. :raises WindowNotOpen: if the window ended meanwhile.
     """
@@ -151,6 +191,8 @@ def drain(
     aborted = 0
     while True:
         left = undrained(timeline, epoch)
+        if renew_seconds is not None and left:
+            _renew_in_time(timeline, epoch, renew_seconds)
         late = timeline.clock() >= end
         for request in list(left):
             if (late and then_abort) or presumed_dead(timeline, request, silent_seconds):
@@ -166,6 +208,12 @@ def drain(
                 hint="Wait longer, or drain with then_abort=True, which ends them by a commit.",
             )
         timeline.sleep(poll)
+
+
+def _renew_in_time(timeline: Timeline, epoch: int, seconds: float) -> None:
+    """Renews a window of which a third has passed."""
+    if find(timeline, epoch).deadline - timeline.clock() <= seconds * 2 / 3:
+        renew(timeline, epoch, seconds)
 
 
 def _abort_unless_committed(timeline: Timeline, request: Requested, epoch: int) -> int:

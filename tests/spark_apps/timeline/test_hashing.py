@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from datetime import UTC, datetime
 from typing import Any
 
 import fastavro
@@ -20,7 +21,7 @@ from spark_apps.storage.errors import (
 from spark_apps.storage.store import Store
 from spark_apps.timeline import hashing
 from spark_apps.timeline.creation import create_table
-from spark_apps.timeline.log import Timeline
+from spark_apps.timeline.log import Timeline, seconds_of
 from spark_apps.timeline.model import (
     CONFIG_SCOPE,
     DropHashingConfig,
@@ -322,3 +323,17 @@ def test_what_is_no_meta_is_refused() -> None:
     for body in (b"", b"Obj", b"PAR1", hashing.meta_body({})[:-20]):
         with pytest.raises(LogDamaged, match="not a hashing meta"):
             hashing.read_meta(body)
+
+
+def test_a_name_that_is_taken_in_the_last_millisecond_of_a_minute_is_given_up_for_the_next_minute(
+    job: work.Job, world: work.World
+) -> None:
+    world.objects.now = datetime(2026, 11, 20, 23, 59, 59, 999000, UTC).timestamp()
+    for kind in ("config", "meta"):
+        job.store.put(f"_index/hashing/{kind}/20261120235959999.hashing_{kind}", b"of a writer that was overtaken")
+
+    upsert(job, "one", k0=1)
+
+    assert job.timeline.head.instant == "20261121000000000"
+    assert job.timeline.head.meta_paths == ["_index/hashing/meta/20261121000000000.hashing_meta"]
+    assert seconds_of(job.timeline.head.instant) > 0

@@ -25,7 +25,7 @@ from spark_apps.timeline.model import DropTable, Field, TableDefinition, Write, 
 from spark_apps.timeline.transactions import begin
 from tests.simulation import work
 from tests.simulation.reading import table_of
-from tests.simulation.store import SimulatedStore
+from tests.simulation.store import OK, SimulatedStore
 from tests.spark_apps.timeline.conftest import A, new_job, upsert
 
 DEFINITION = TableDefinition("t", (Field("k", "string"),), ("k",))
@@ -172,3 +172,32 @@ def test_files_of_another_system_are_not_taken_for_a_table_whose_log_has_vanishe
         store.put(key, b"iceberg's")
     with pytest.raises(TableNotFound):
         Timeline.load(store)
+
+
+@pytest.mark.parametrize("who", ["another creation", "a reader"])
+def test_a_creation_that_lands_while_leftovers_are_looked_for_is_no_vanished_log(who: str) -> None:
+    world = work.World(created=False)
+    slow, fast = new_job(world), new_job(world)
+
+    def landing(verb: str, key: str) -> str:
+        if (verb, key) == ("list", "_index"):
+            slow.store.gate = lambda *_: OK
+            create_table(fast.store, DEFINITION, txn_id="first", timeline=fast.timeline)
+        return OK
+
+    slow.store.gate = landing
+    if who == "a reader":
+        assert Timeline.load(slow.store).head.version == 0
+    else:
+        with pytest.raises(TableExists):
+            create_table(slow.store, DEFINITION, txn_id="second", timeline=slow.timeline)
+
+
+def test_a_table_folder_without_its_log_is_still_told_as_vanished() -> None:
+    world = work.World()
+    store = new_job(world).store
+    for key in [key for key in world.objects.bodies if key.startswith("_index/timeline/")]:
+        del world.objects.bodies[key]
+    for call in (lambda: Timeline.load(store), lambda: create_table(store, DEFINITION)):
+        with pytest.raises(LogVanished):
+            call()

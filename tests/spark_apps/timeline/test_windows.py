@@ -12,7 +12,9 @@ from spark_apps.storage.errors import (
     WindowNotOpen,
 )
 from spark_apps.timeline import windows
-from spark_apps.timeline.model import group_scope, partition_scope
+from spark_apps.timeline.log import Timeline
+from spark_apps.timeline.model import OpenWindow, group_scope, partition_scope
+from spark_apps.timeline.publish import housekeeping, publish
 from spark_apps.timeline.restore import restore
 from spark_apps.timeline.transactions import abort, begin
 from tests.simulation import work
@@ -143,3 +145,44 @@ def test_a_restore_does_not_bring_a_window_back_or_end_one(job: work.Job) -> Non
         restore(job.timeline, 1)
     restore(job.timeline, 1, window=window.epoch)
     assert set(job.timeline.refresh().windows) == {window.epoch}
+
+
+def test_a_log_whose_instants_are_ahead_of_the_clock_makes_no_window_shorter(job: work.Job) -> None:
+    ahead = Timeline(job.store, lambda: job.world.objects.now + 7200)
+    windows.close(ahead, windows.open_window(ahead, "somebody whose clock is ahead").epoch)
+    window = windows.open_window(job.timeline, "holder", seconds=900)
+    assert windows.length(job.timeline, window.epoch) == 900
+    windows.close(job.timeline, window.epoch)
+    now = job.world.objects.now
+    old = OpenWindow("of before openings told their length", now + 900, now + 1800)
+    receipt = publish(job.timeline, housekeeping("open_window", old, base=job.timeline.head.version))
+    assert windows.length(job.timeline, receipt.version) == 3600
+
+
+def test_a_holder_that_drains_for_longer_than_its_deadline_keeps_its_window(job: work.Job) -> None:
+    sleeper = new_job(job.world).begin("upsert", "sleeper", patience=1e6)
+    window = windows.open_window(job.timeline, "holder", seconds=900, at_most=9000)
+    began = job.world.objects.now
+    assert windows.drain(job.timeline, window.epoch, seconds=3000, poll=30, then_abort=True, renew_seconds=900) == 1
+    assert job.world.objects.now - began >= 3000
+    assert windows.find(job.timeline, window.epoch).deadline > job.world.objects.now
+    assert job.timeline.head.is_aborted("sleeper", sleeper.attempt)
+    assert job.timeline.head.version <= 12  # ten renewals and the abort
+
+
+def test_tries_of_one_work_have_windows_of_their_own_and_who_gives_up_closes_only_his(job: work.Job) -> None:
+    slow = new_job(job.world)
+    first = windows.open_for_try(slow.timeline, "rescale x", "window-x", partitions=(A,))
+    transaction = slow.begin("rescale", "x", window=first.epoch)
+    windows.open_window(job.timeline, "somebody else", partitions=(B,))
+
+    second = windows.open_for_try(job.timeline, "rescale x", "window-x", partitions=(A,))
+
+    with pytest.raises(WindowNotOpen, match="was closed by its holder"):
+        windows.close(slow.timeline, first.epoch)
+    with pytest.raises(FencedOff):
+        transaction.commit((), writes=())
+    assert windows.find(job.timeline, second.epoch).partitions == (A,)
+    assert len(job.timeline.head.windows) == 2
+    with pytest.raises(StopWriteWindowOpen, match="somebody else"):
+        windows.open_for_try(job.timeline, "rescale y", "window-y", partitions=(B,))
