@@ -26,6 +26,7 @@ from spark_apps.indexes.estimating import rows_about
 from spark_apps.indexes.handler import IndexContext, IndexPlan, IndexWork
 from spark_apps.indexes.registry import available, find
 from spark_apps.mergetree.compact import CompactMode
+from spark_apps.mergetree.meanings import check_session
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.storage.errors import IndexExists, InvalidInput
 from spark_apps.storage.names import check_name
@@ -93,6 +94,7 @@ class CreateIndex(Action):
 
     def validate(self, snapshot: Snapshot) -> None:
         check_name("index", self.name)
+        check_session(snapshot)
         self._check_new(snapshot.state)
         self.definition(snapshot)
         self._check_only_one(snapshot.state)
@@ -220,6 +222,7 @@ class RefreshIndex(Action):
 
     def validate(self, snapshot: Snapshot) -> None:
         self._context(snapshot, "")
+        check_session(snapshot)
         if self.partitions is not None:
             self.partitions = [canonical(snapshot.table, path) for path in self.partitions]
 

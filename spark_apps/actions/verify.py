@@ -11,6 +11,7 @@ from spark_apps.actions.template import Action, Attempt, TableHandle, Work, run
 from spark_apps.indexes.handler import IndexContext
 from spark_apps.indexes.registry import find
 from spark_apps.indexes.verification import Difference, VerificationReport
+from spark_apps.mergetree.meanings import check_session
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.timeline.model import Receipt
 
@@ -20,9 +21,11 @@ __all__ = ["Difference", "RepairIndexes", "VerificationReport", "repair", "verif
 def verify(snapshot: Snapshot, name: str) -> VerificationReport:
     """Compares an index of a version with its rows, by a full scan of both.
 
-    :raises IndexNotFound: :raises InvalidInput: if its kind cannot be compared.
+    :raises IndexNotFound: :raises InvalidInput: if its kind cannot be compared, or a source's files mean something
+        else in this session.
     """
     definition = snapshot.state.index(name).definition
+    check_session(snapshot)
     return find(definition.kind).verify(IndexContext(snapshot, definition, ""))
 
 

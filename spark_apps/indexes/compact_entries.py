@@ -19,7 +19,7 @@ from pyspark.sql import types as T
 
 from spark_apps.indexes.handler import CannotPrune, IndexContext, Question
 from spark_apps.indexes.lookup import damaged, ranged
-from spark_apps.indexes.ranges import Range, range_of, value_of
+from spark_apps.indexes.ranges import Range, python_values, range_of, value_of
 from spark_apps.layout.partitions import partition_path
 from spark_apps.layout.types import ColumnType, parse_type
 from spark_apps.mergetree.blockfiles import BlockFile, read_footers
@@ -353,4 +353,4 @@ def _encoded(values: Any) -> tuple[Any, list[Any]]:
     whole = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
     whole = pa.concat_arrays(whole.chunks) if isinstance(whole, pa.ChunkedArray) else whole
     encoded = pc.dictionary_encode(whole, null_encoding="encode")
-    return encoded.indices.cast(pa.int64()), encoded.dictionary.to_pylist()
+    return encoded.indices.cast(pa.int64()), python_values(encoded.dictionary)

@@ -79,7 +79,10 @@ def lookup(snapshot: Snapshot, tree: Tree, keys: Collection[Key], shards: int) -
     :raises TooMany: :raises StorageError: if a file is missing or damaged.
     """
     found = lookup_table(snapshot, tree, as_arrow(tree, keys), shards, MOST_ROWS, _MOST_FOUND)
-    key = as_keys(found.table, tree, tree.key)
+    try:
+        key = as_keys(found.table, tree, tree.key)
+    except (OverflowError, ValueError) as error:
+        raise TooMany from error  # Spark knows values that Python does not
     partitions = found.table.column(PARTITION).to_pylist()
     groups: Sequence[str | None] = [None] * len(partitions)
     if GROUP_ID in found.table.column_names:
@@ -201,8 +204,15 @@ def _by_shard(tree: Tree, keys: Any, shards: int) -> dict[str, Any]:
         found = buckets_of_columns(columns, kinds, shards)
     if found is None:
         types = [kind.text for kind in kinds]
-        singly = as_keys(keys.select(tree.hash_fields), tree, tree.hash_fields)
-        found = np.array([bucket_id(key, shards, tree.hash_function, types) for key in singly])
+        try:
+            singly = as_keys(keys.select(tree.hash_fields), tree, tree.hash_fields)
+            found = np.array([bucket_id(key, shards, tree.hash_function, types) for key in singly])
+        except (OverflowError, ValueError) as error:
+            if tree.hash_function != DEFAULT_HASH:
+                raise TooMany from error
+            found = buckets_of_columns(columns, kinds, shards)
+            if found is None:
+                raise TooMany from error
     order = np.argsort(found, kind="stable")
     bounds = np.flatnonzero(np.diff(found[order])) + 1
     return {str(found[places[0]]): keys.take(places) for places in np.split(order, bounds)}

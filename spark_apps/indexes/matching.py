@@ -13,7 +13,7 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from spark_apps.indexes.handler import Key
-from spark_apps.indexes.ranges import Range, value_of
+from spark_apps.indexes.ranges import Range, python_values, value_of
 from spark_apps.layout.hashing_arrays import by_length
 from spark_apps.layout.types import ColumnType, parse_type
 from spark_apps.mergetree.plain_pages import Page
@@ -75,7 +75,10 @@ def as_arrow(tree: Tree, keys: Collection[Key]) -> Any:
 
 
 def as_keys(table: Any, tree: Tree, names: Sequence[str]) -> list[Key]:
-    """Columns of an Arrow table as tuples of normalized values."""
+    """Columns of an Arrow table as tuples of normalized values.
+
+    :raises ValueError: :raises OverflowError: for one that Python does not know: of another year, no UTF-8.
+    """
     columns = []
     for name, kind in zip(names, kinds_of(tree, names), strict=True):
         values = table.column(name).to_pylist()
@@ -229,7 +232,7 @@ class Wanted:
             if len(keys) > _FEW or kind.kind in ("float", "double"):
                 told.append(None)
                 continue
-            listed = {value_of(value, kind) for value in keys.to_pylist()}
+            listed = {value_of(value, kind) for value in python_values(keys)}
             told.append((sorted(value for value in listed if value is not None), None in listed))
         return told
 

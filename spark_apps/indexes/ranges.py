@@ -51,8 +51,68 @@ def range_of(statistics: Any, kind: ColumnType) -> Range | None:
     return Range(low, high, nulls=not counted or statistics.null_count > 0)
 
 
+class Beyond:
+    """A date or time outside of the years 1 to 9999: all others are on one side of it."""
+
+    def __init__(self, above: bool) -> None:
+        self._above = above
+
+    def __lt__(self, other: Any) -> bool:
+        return not self._above and other is not self
+
+    def __gt__(self, other: Any) -> bool:
+        return self._above and other is not self
+
+
+class Bytes:
+    """A string that is no UTF-8. Spark orders all strings by their bytes."""
+
+    def __init__(self, held: bytes) -> None:
+        self._held = held
+
+    def __eq__(self, other: Any) -> bool:
+        return isinstance(other, Bytes) and self._held == other._held
+
+    def __hash__(self) -> int:
+        return hash(self._held)
+
+    def __lt__(self, other: Any) -> bool:
+        return self._held < _bytes(other)
+
+    def __gt__(self, other: Any) -> bool:
+        return self._held > _bytes(other)
+
+
+_BELOW, _ABOVE = Beyond(above=False), Beyond(above=True)
+
+
+def _bytes(value: Any) -> bytes:
+    return value._held if isinstance(value, Bytes) else value.encode("utf-8", "surrogatepass")
+
+
+def python_values(array: Any) -> list[Any]:
+    """The values of an Arrow array; those that Python does not know as :class:`Beyond` and :class:`Bytes`, which
+    compare with the others as Spark compares them."""
+    try:
+        found: list[Any] = array.to_pylist()
+    except (OverflowError, ValueError):  # of a year, or of bytes that are no text
+        return [_python_value(scalar) for chunk in getattr(array, "chunks", [array]) for scalar in chunk]
+    return found
+
+
+def _python_value(scalar: Any) -> Any:
+    try:
+        return scalar.as_py()
+    except UnicodeDecodeError:
+        return Bytes(scalar.as_buffer().to_pybytes())
+    except (OverflowError, ValueError):
+        return _ABOVE if scalar.value > 0 else _BELOW
+
+
 def value_of(value: Any, kind: ColumnType) -> Any:
     """A value of a column as Arrow gives it, in the form of the package."""
+    if isinstance(value, (Beyond, Bytes)):
+        return value
     if kind.kind == "timestamp" and isinstance(value, dt.datetime) and value.tzinfo is None:
         value = value.replace(tzinfo=dt.UTC)  # Spark's older physical type holds UTC and does not say so
     return normalize(value, kind)

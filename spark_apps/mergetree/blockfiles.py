@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from spark_apps.layout.types import ColumnType, parse_type
 from spark_apps.mergetree.foreign import THROUGH
+from spark_apps.mergetree.meanings import case_sensitive
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.storage.errors import StorageError
 from spark_apps.storage.ranged import RangedFile, opened
@@ -37,6 +38,8 @@ def block_format(snapshot: Snapshot, file: DataFile) -> BlockFormat | None:
     # A reader told to take old dates in its own way is left to read them.
     if THROUGH in (file.extra or {}) or any("rebase" in name.lower() for name in source.options):
         return None
+    if case_sensitive(source):
+        return None  # by Arrow columns are found in any case
     return _FORMATS.get(source.format)
 
 

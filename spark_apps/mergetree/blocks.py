@@ -19,13 +19,13 @@ from pyspark.sql import types as T
 
 from spark_apps.layout.types import parse_type
 from spark_apps.mergetree.blockfiles import BlockFile, arrow_type, held_as, open_blocks, store_options
-from spark_apps.mergetree.foreign import is_foreign, typed, uri_of, values_of
+from spark_apps.mergetree.foreign import is_foreign, typed, values_of
 from spark_apps.mergetree.inline import inline
 from spark_apps.mergetree.intact import check_intact
 from spark_apps.mergetree.read import read_files
 from spark_apps.mergetree.schema import column
 from spark_apps.mergetree.sessions import cores, with_columns
-from spark_apps.mergetree.telling import told_of
+from spark_apps.mergetree.telling import told_of, uri_of
 from spark_apps.mergetree.tree import GROUP_ID, LINEAGE, Snapshot, Tree
 from spark_apps.storage.ranged import RangedFile
 from spark_apps.timeline.files import DataFile
@@ -91,7 +91,7 @@ def _by_position(snapshot: Snapshot, tree: Tree, footers: Sequence[BlockFile], c
     if all(footer.blocks == 1 for footer in footers):
         named = [column(name) for name in columns]
         lineages = {LINEAGE: ("bigint", [file.lineage for file in files])}
-        found = told_of(snapshot.spark, rows, named, files, lineages, lambda frame: frame)
+        found = told_of(snapshot, rows, named, files, lineages, lambda frame: frame)
         return found.select(*named, LINEAGE, F.lit(0).alias(BLOCK))
     path = F.regexp_replace(F.col("_metadata.file_path"), "^([A-Za-z0-9]+):/+", "$1:/")
     rows = rows.select(*map(column, columns), path.alias(_PATH), F.col("_metadata.row_index").alias(_AT))

@@ -18,9 +18,11 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from spark_apps.mergetree.inline import inline, of_arrow
+from spark_apps.mergetree.meanings import options_of, read_whole
 from spark_apps.mergetree.opening import READ_OPTIONS, listed_here, literal
 from spark_apps.mergetree.schema import column
 from spark_apps.mergetree.sessions import with_columns
+from spark_apps.mergetree.telling import shown_as
 from spark_apps.mergetree.tree import GROUP_ID, Snapshot, Tree
 from spark_apps.storage.gone import gone_file
 from spark_apps.timeline.files import DataFile
@@ -42,8 +44,6 @@ _URI = "__index_uri"
 _SPARK_FORMATS = {"delta": "parquet", "iceberg": "parquet"}
 # Dictionaries and Bloom filters are searched bit by bit, so that 0.0 is not found where a file holds -0.0.
 _BY_VALUE = {"parquet.filter.dictionary.enabled": "false", "parquet.filter.bloom.enabled": "false"}
-# What java.net.URI leaves as it is in a path, beside letters and digits.
-_UNQUOTED = frozenset("_-!.~'()*:@&=+$,;/")
 
 
 def is_foreign(snapshot: Snapshot, tree: Tree) -> bool:
@@ -112,7 +112,8 @@ def _open(
 ) -> DataFrame:
     """:param columns: those that are wanted, and that a filter may be about."""
     paths = literal(snapshot.store.spark_path(file.path) for file in files)
-    options = {**source.options, **READ_OPTIONS} if source.format not in _SPARK_FORMATS else READ_OPTIONS
+    told = {} if source.format in _SPARK_FORMATS else source.options
+    options = {**options_of(source), **told, **READ_OPTIONS}
     if any(isinstance(schema[name].dataType, (T.FloatType, T.DoubleType)) for name in columns if name in schema.names):
         options = {**options, **_BY_VALUE}
     reader = (
@@ -120,12 +121,14 @@ def _open(
     )
     try:
         with listed_here(snapshot.spark, paths):
-            return reader.load(paths)
+            rows = reader.load(paths)
     except AnalysisException as error:
         if "PATH_NOT_FOUND" not in str(error):
             raise
         gone = next((path for path in paths if path.split("://", 1)[1].lstrip("/") in str(error)), "One of the files")
         raise gone_file(gone, source.location) from error
+    whole = read_whole(source, snapshot.spark, schema)
+    return rows if whole is None else rows.where(whole)
 
 
 def _attached(
@@ -138,10 +141,9 @@ def _attached(
     """Rows with columns that say the same of all rows of a file."""
     names = {name: f"__index_v{n}" for n, name in enumerate(values) if len(set(values[name])) > 1}
     if names:
-        uris = [uri_of(snapshot.store.spark_path(file.path)) for file in files]
-        told = zip(uris, *(values[name] for name in names), strict=True)
-        # Hadoop writes local paths with one slash or with three.
-        both = [(form, *row[1:]) for row in told for form in dict.fromkeys([row[0], row[0].replace("://", ":", 1)])]
+        shown = [shown_as(snapshot.store.spark_path(file.path)) for file in files]
+        told = zip(shown, *(values[name] for name in names), strict=True)
+        both = [(form, *row[1:]) for row in told for form in row[0]]
         ddl = ", ".join([f"{_URI} string", *(f"{short} string" for short in names.values())])
         known = inline(snapshot.spark, both, ddl)
         rows = rows.select(*map(column, rows.columns), F.col("_metadata.file_path").alias(_FILE))
@@ -184,17 +186,3 @@ def typed(tree: Tree, name: str, text: Column) -> Column:
         # The log's text of it is in UTC, whatever the session's time zone.
         text = F.concat(text, F.lit("Z"))
     return text.cast("string").cast(kind)
-
-
-def uri_of(path: str) -> str:
-    """A path as Spark shows it in ``_metadata.file_path``: quoted as ``java.net.URI`` does."""
-    scheme, rest = path.split("://", 1)
-    return f"{scheme}://" + "".join(_quoted(char) for char in rest)
-
-
-def _quoted(char: str) -> str:
-    if char.isascii():
-        return char if char.isalnum() or char in _UNQUOTED else f"%{ord(char):02X}"
-    if char.isspace() or char in "\u2007\u202f\xa0" or 0x80 <= ord(char) < 0xA0:
-        return "".join(f"%{byte:02X}" for byte in char.encode())
-    return char

@@ -183,7 +183,7 @@ def read_files(
     named = [column(tree.stored(name)).alias(name) for name in stored] + ([column(DELETED)] if flag else [])
     named += [F.col("_metadata.row_index").alias(ROW)] if row else []
     shown = [*columns, *([DELETED] if flag else []), *([_PLACE] if place else []), *([LINEAGE, ROW] if row else [])]
-    return told_of(snapshot.spark, rows, named, files, told, only or (lambda frame: frame)).select(*map(column, shown))
+    return told_of(snapshot, rows, named, files, told, only or (lambda frame: frame)).select(*map(column, shown))
 
 
 def same_key(left: DataFrame, right: DataFrame, tree: Tree, names: Sequence[str], renamed: str = "") -> Column:

@@ -1,7 +1,7 @@
 """Columns that say of a row what the driver knows of its file.
 
 A file is known by its size where no two of those read have the same: Spark tells it as a number, which is compared in a
-moment, while its path would be cut, hashed and compared anew for each row.
+moment, while its path is hashed and compared anew for each row.
 """
 
 from __future__ import annotations
@@ -14,8 +14,11 @@ from pyspark.sql import functions as F
 
 from spark_apps.mergetree.inline import inline
 from spark_apps.mergetree.sessions import with_columns
+from spark_apps.mergetree.tree import Snapshot
 from spark_apps.timeline.files import DataFile
 
+# What java.net.URI leaves as it is in a path, beside letters and digits.
+_UNQUOTED = frozenset("_-!.~'()*:@&=+$,;/")
 _FILE = "__index_file"
 _KNOWN = "__index_known"
 
@@ -29,7 +32,7 @@ Filter = Callable[[DataFrame], DataFrame]
 
 
 def told_of(
-    spark: SparkSession, rows: DataFrame, named: Sequence[Column], files: Sequence[DataFile], told: Told, only: Filter
+    snapshot: Snapshot, rows: DataFrame, named: Sequence[Column], files: Sequence[DataFile], told: Told, only: Filter
 ) -> DataFrame:
     """Rows of files with the columns ``named``, and with others, each of a type, that say the same of all rows of a
     file.
@@ -43,15 +46,16 @@ def told_of(
         return with_columns(only(rows.select(*named)), constant)
     sizes = [file.bytes for file in files]
     if len(set(sizes)) < len(sizes):
-        # The last folders and the name hold nothing that a URI would escape, and the name holds the write job's own id.
-        tails = ["/".join(file.path.split("/")[-3:]) for file in files]
-        # The path of all rows of a file is one value until they are filtered; its tail is cut out row by row.
+        # The whole path: folders of a source may differ in their first parts alone.
+        shown = [shown_as(snapshot.store.spark_path(file.path)) for file in files]
         marked = only(rows.select(*named, F.col("_metadata.file_path").alias(_KNOWN)))
-        marked = marked.withColumn(_KNOWN, F.substring_index(F.col(_KNOWN), "/", -3))
-        return with_columns(_joined(spark, marked, "string", tails, differing), constant)
+        places = [place for place, forms in enumerate(shown) for _ in forms]
+        every = {name: (kind, [said[place] for place in places]) for name, (kind, said) in differing.items()}
+        keys = [form for forms in shown for form in forms]
+        return with_columns(_joined(snapshot.spark, marked, "string", keys, every), constant)
     marked = only(rows.select(*named, F.col("_metadata.file_size").alias(_KNOWN)))
     few = len(sizes) <= _CASE_LIMIT
-    found = _by_case(marked, sizes, differing) if few else _joined(spark, marked, "bigint", sizes, differing)
+    found = _by_case(marked, sizes, differing) if few else _joined(snapshot.spark, marked, "bigint", sizes, differing)
     return with_columns(found, constant)
 
 
@@ -77,3 +81,23 @@ def _by_case(rows: DataFrame, sizes: Sequence[int], told: Told) -> DataFrame:
 
 def _stray() -> Column:
     return F.raise_error(F.concat(F.lit("a row of a file that was not asked for, with the mark "), F.col(_KNOWN)))
+
+
+def shown_as(path: str) -> tuple[str, ...]:
+    """A path as Spark shows it in ``_metadata.file_path``: Hadoop writes local ones with one slash or with three."""
+    uri = uri_of(path)
+    return tuple(dict.fromkeys([uri, uri.replace("://", ":", 1)]))
+
+
+def uri_of(path: str) -> str:
+    """A path quoted as ``java.net.URI`` does."""
+    scheme, rest = path.split("://", 1)
+    return f"{scheme}://" + "".join(_quoted(char) for char in rest)
+
+
+def _quoted(char: str) -> str:
+    if char.isascii():
+        return char if char.isalnum() or char in _UNQUOTED else f"%{ord(char):02X}"
+    if char.isspace() or char in "\u2007\u202f\xa0" or 0x80 <= ord(char) < 0xA0:
+        return "".join(f"%{byte:02X}" for byte in char.encode())
+    return char

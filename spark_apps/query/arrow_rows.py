@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from spark_apps.indexes.ranges import Range, range_of
+from spark_apps.indexes.ranges import Range, python_values, range_of
 from spark_apps.indexes.ranges import value_of as value_of_arrow
 from spark_apps.layout.partitions import value_of
 from spark_apps.layout.types import parse_type
@@ -133,7 +133,7 @@ class ArrowRows:
         """Of each row whether it satisfies a predicate."""
         kinds = {name: parse_type(self._shape.types[name]) for name in sorted(columns_of(exact))}
         known: dict[tuple[Any, ...], bool] = {}
-        columns = [table.column(name).to_pylist() for name in kinds]
+        columns = [python_values(table.column(name)) for name in kinds]
         for row in zip(*columns, strict=True) if columns else [()] * table.num_rows:
             if row not in known:
                 values = {

@@ -8,18 +8,19 @@ applied to the rows in any case.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial, reduce
 from operator import and_, or_
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from spark_apps.indexes.handler import CannotPrune, IndexContext, Key, Question, Substitute
 from spark_apps.indexes.registry import available
 from spark_apps.layout.hashing import is_known
 from spark_apps.layout.partitions import value_of
-from spark_apps.layout.types import parse_type
+from spark_apps.layout.types import ColumnType, parse_type
 from spark_apps.mergetree.buckets import buckets_of, computable
+from spark_apps.mergetree.meanings import differing, unknown
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.query.checking import check_predicate
 from spark_apps.query.costs import is_read_sooner, scan_is_cheaper
@@ -35,7 +36,7 @@ from spark_apps.query.predicates import (
     parse_predicate,
 )
 from spark_apps.query.question import PredicateQuestion
-from spark_apps.storage.errors import StorageError
+from spark_apps.storage.errors import InvalidInput, StorageError
 from spark_apps.timeline.files import DataFile, GroupKey
 from spark_apps.timeline.state import IndexEntry
 
@@ -107,8 +108,8 @@ class NotUsed:
     """Why an index was not used. ``code`` is one of: ``no_keys`` (the predicate does not bound its columns),
     ``not_active``, ``covers_nothing``, ``unreadable``, ``no_handler``, ``too_many_keys``, ``too_many_values``,
     ``scan_is_cheaper``, ``cannot_prune``; of an index that holds rows also: ``lacks_columns``, ``too_much_appended``,
-    ``too_much_deleted``, ``merged_rows``, ``no_lineage``, ``costs_more``, ``nothing_left``; where there is no Spark
-    session ``no_session``."""
+    ``too_much_deleted``, ``merged_rows``, ``no_lineage``, ``costs_more``, ``nothing_left``; of a source's
+    ``session_differs``, ``session_unknown``; where there is no Spark session ``no_session``."""
 
     code: str
     reason: str
@@ -230,13 +231,20 @@ def _matching_partitions(snapshot: Snapshot, predicate: Predicate) -> set[str]:
     types = {field.name: parse_type(field.type) for field in table.fields}
     kept = set()
     for path, entry in snapshot.state.partitions.items():
-        values = {
-            name: None if text is None else value_of(text, types[name], name)
-            for name, text in zip(table.partition_by, entry.values, strict=True)
-        }
-        if may_match(predicate, values):
+        if may_match(predicate, _known(dict(zip(table.partition_by, entry.values, strict=True)), types)):
             kept.add(path)
     return kept
+
+
+def _known(texts: Mapping[str, str | None], types: Mapping[str, ColumnType]) -> dict[str, Any]:
+    """The values of a partition, but for those that Python does not know, such as a day of the year 10000."""
+    values: dict[str, Any] = {}
+    for name, text in texts.items():
+        try:
+            values[name] = None if text is None else value_of(text, types[name], name)
+        except InvalidInput:
+            logger.debug("The partition value %s=%s is left to the rows.", name, text)
+    return values
 
 
 # --- what narrows ------------------------------------------------------------------------------------------------
@@ -256,10 +264,13 @@ def _sources(plan: ReadPlan) -> list[_Source]:
     snapshot = plan.snapshot
     table = snapshot.table
     sources = [_Source(BUCKETS, partial(_by_bucket, plan), partial(_no_bucket, plan))] if table.bucketed else []
+    differs = differing(snapshot) if snapshot.state.indexes else None
     for name, entry in sorted(snapshot.state.indexes.items()):
         handler = available(entry.definition.kind)
         if not entry.active:
             plan.not_used[name] = NotUsed("not_active", f"its state is {entry.state!r}")
+        elif (why := not_meant(snapshot, entry, differs)) is not None:
+            plan.not_used[name] = why
         elif handler is None:
             plan.not_used[name] = NotUsed("no_handler", f"the code of kind {entry.definition.kind!r} is not here")
         elif not entry.by_file and plan.groups and not any(entry.covers(group) for group in plan.groups):
@@ -268,6 +279,18 @@ def _sources(plan: ReadPlan) -> list[_Source]:
             cannot = partial(handler.can_prune, table, entry.definition)
             sources.append(_Source(name, partial(_by_index, plan, entry), cannot))
     return sources
+
+
+def not_meant(snapshot: Snapshot, entry: IndexEntry, differs: str | None) -> NotUsed | None:
+    """Why an index of a source may say something else than this session would read of the files.
+
+    :param differs: how the session differs, see :func:`~spark_apps.mergetree.meanings.differing`.
+    """
+    if differs is not None:
+        return NotUsed("session_differs", differs)
+    definition = entry.definition
+    why = unknown(snapshot.table, [*definition.columns, *definition.included])
+    return None if why is None else NotUsed("session_unknown", why)
 
 
 def _bucket_keys(plan: ReadPlan, question: Question) -> Collection[Key] | CannotPrune:

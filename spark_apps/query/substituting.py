@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from spark_apps.indexes.handler import CannotPrune, IndexContext, IndexHandler, Substitute
 from spark_apps.indexes.registry import available
 from spark_apps.indexes.shares import share
+from spark_apps.mergetree.meanings import differing
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.query.costs import KEY_BYTES
-from spark_apps.query.planning import IndexUse, NotUsed, ReadPlan, plan_read, unreadable
+from spark_apps.query.planning import IndexUse, NotUsed, ReadPlan, not_meant, plan_read, unreadable
 from spark_apps.query.question import PredicateQuestion
 from spark_apps.storage.errors import StorageError
 from spark_apps.timeline.files import DataFile, GroupKey
@@ -36,6 +37,11 @@ def plan_rows(snapshot: Snapshot, where: str | None, columns: Sequence[str]) -> 
     plan = plan_read(snapshot, where)
     needed = [name for name in snapshot.data.columns if name in plan.columns or name in columns]
     open_to = [entry for _, entry in sorted(snapshot.state.indexes.items()) if entry.active]
+    if open_to and snapshot.table.source is not None:
+        differs = differing(snapshot)
+        unfit = {entry.definition.name: not_meant(snapshot, entry, differs) for entry in open_to}
+        plan.not_used.update({name: why for name, why in unfit.items() if why is not None})
+        open_to = [entry for entry in open_to if unfit[entry.definition.name] is None]
     while open_to and plan.groups:
         offers = [offer for entry in list(open_to) if (offer := _ask(plan, entry, needed, open_to)) is not None]
         if not offers:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from spark_apps.mergetree.meanings import session_of
 from spark_apps.mergetree.tree import ForeignFiles
 from spark_apps.sources import catalog, iceberg
 from spark_apps.sources.delta import DeltaTable
@@ -84,7 +85,8 @@ def discover(
             schema = named.schema if schema is None else schema
         location = locate(uri)
         fields, partition_by = columns_of_files(spark, location, form, schema, checked, storage_options)
-        return Discovery(location, SourceDefinition(form, location.uri, checked), fields, partition_by)
+        source = SourceDefinition(form, location.uri, checked, session=session_of(spark, form))
+        return Discovery(location, source, fields, partition_by)
     if schema is not None:
         raise InvalidInput(
             f"A schema was given for a source of format {form!r}, which has its own.", hint="Leave it out."
@@ -92,11 +94,13 @@ def discover(
     if form == "delta":
         location = _plain(uri)
         fields, partition_by = DeltaTable(location.uri, storage_options).columns()
-        return Discovery(location, SourceDefinition(form, location.uri), fields, partition_by)
+        source = SourceDefinition(form, location.uri, session=session_of(spark, form))
+        return Discovery(location, source, fields, partition_by)
     checked = iceberg.name_of_catalog(checked, uri)
     table = IcebergTable("" if iceberg.CATALOG in checked else _plain(uri).uri, checked, storage_options)
     fields, partition_by = table.columns()
-    return Discovery(table.location, SourceDefinition(form, table.location.uri, checked), fields, partition_by)
+    source = SourceDefinition(form, table.location.uri, checked, session=session_of(spark, form))
+    return Discovery(table.location, source, fields, partition_by)
 
 
 def looks_like_name(uri: str) -> bool:

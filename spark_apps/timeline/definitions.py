@@ -119,13 +119,15 @@ class SourceDefinition(Struct, frozen=True):
 
     ``location`` is absolute, a folder, file or glob; ``options`` are those of the format's reader and hold no secret.
     ``version`` is what the source called its state when a commit last told of its files (a Delta version, an Iceberg
-    snapshot id); ``None`` for plain files, whose list is their state.
+    snapshot id); ``None`` for plain files, whose list is their state. ``session``: the settings of Spark that decide on
+    what its files mean, as they were when it was registered; ``None`` where that was not written down.
     """
 
     format: str
     location: str
     options: dict[str, str] = {}
     version: str | None = None
+    session: dict[str, str | None] | None = None
 
 
 class TableDefinition(Struct, frozen=True):

@@ -55,7 +55,7 @@ class Predicates:
         if chance < 0.6:
             return self._point(self.rng.sample(list(self.types), min(2, len(self.types))))
         if chance < 0.63:
-            return Predicate(*self.rng.choice([("1 = 1", "1 = 1"), ("false", "false"), ("NULL", "NULL")]))
+            return Predicate(*self.rng.choice([("1 = 1", "1 = 1"), ("false", "false"), ("NULL", None)]))
         return self._tree(2)
 
     def portable(self) -> Predicate:

@@ -1,0 +1,210 @@
+"""Settings of a session that decide on what a source's files mean: what is asked with an index and without is what
+Spark reads of the files as they were registered, in any session; or the index is not used, and not built, and says so.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from msgspec.structs import replace
+
+from spark_apps import IncludedColumns, IndexedTable
+from spark_apps.mergetree import meanings
+from spark_apps.mergetree.meanings import SETTINGS
+from spark_apps.storage.errors import InvalidInput
+from spark_apps.timeline.model import Field, SourceDefinition, TableDefinition
+
+pytestmark = pytest.mark.spark
+
+DDL = "id int, n int, ts timestamp, d date, s string, _corrupt_record string"
+JSON = r"""{"id":1,"n":5,"ts":"2024-01-01 05:00:00","d":"2024-01-01","s":"a"}
+{"id":2,"n":5,"ts":"2024-01-01T05:00:00Z","d":"2024-1-1","s":1.10}
+{"id":3,"n":"x","ts":1704085200,"d":"2024-02-30","s":{"a":1}}
+{"n":5,"id":4,"s":"b","ts":"20240101 05:00:00",
+{"s":"b","id":5,"ts":"2024-01-01 14:00:00","n":99999999999,"d":"x"}
+no json
+{"n":5,"d":"01/02/2024","ts":"Mon","id":7
+{"id":8,"n":"","s":"","ts":"","d":"2024-01-02"}
+"""
+CSV = """1,5,2024-01-01 05:00:00,2024-01-01,a
+2,5,2024-01-01T05:00:00Z,2024-1-1,1.10
+3,x,2024-01-01,2024-02-30,b
+4,5
+5,99999999999,2024-01-01 14:00:00,x,b,more
+,,,,
+7,5,Mon,01/02/2024,
+"""
+MOMENT = "TIMESTAMP '2024-01-01 05:00:00'"
+ASKED = [f"ts = {MOMENT}", "id IS NULL", "n = 5", f"ts > {MOMENT} AND s = 'b'", "n IS NULL AND s = 'b'"]
+OTHERS = {
+    "spark.sql.session.timeZone": "Asia/Tokyo", "spark.sql.columnNameOfCorruptRecord": "s",
+    "spark.sql.legacy.timeParserPolicy": "LEGACY", "spark.sql.legacy.csv.enableDateTimeParsingFallback": "false",
+    "spark.sql.legacy.json.enableDateTimeParsingFallback": "false",
+    "spark.sql.legacy.json.allowEmptyString.enabled": "true", "spark.sql.json.enablePartialResults": "false",
+    "spark.sql.json.enableExactStringParsing": "false", "spark.sql.legacy.javaCharsets": "true",
+    "spark.sql.legacy.codingErrorAction": "true", "spark.sql.caseSensitive": "true",
+    "spark.sql.parquet.int96TimestampConversion": "true", "spark.sql.parquet.datetimeRebaseModeInRead": "LEGACY",
+    "spark.sql.parquet.int96RebaseModeInRead": "LEGACY",
+}  # fmt: skip
+HARMLESS = {"spark.sql.ansi.enabled": "false", "spark.sql.timestampType": "TIMESTAMP_NTZ"}
+
+
+@contextmanager
+def session(spark: Any, said: Mapping[str, str]) -> Iterator[None]:
+    before = {name: spark.conf.get(name, None) for name in said}
+    try:
+        for name, value in said.items():
+            spark.conf.set(name, value)
+        yield
+    finally:
+        for name, value in before.items():
+            spark.conf.unset(name)
+            if value is not None and spark.conf.get(name, None) != value:
+                spark.conf.set(name, value)
+
+
+Rows = list[tuple[Any, ...]]
+
+
+@pytest.fixture(scope="module", params=["json", "csv"])
+def registered(request: Any, spark: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[IndexedTable, Rows]:
+    """A source of damaged text with every kind of index, and all its rows as Spark reads them in the session that it is
+    registered in."""
+    form, folder = request.param, tmp_path_factory.mktemp("meanings") / "text"
+    folder.mkdir()
+    (folder / f"a.{form}").write_text(JSON if form == "json" else CSV)
+    more = '{"id":20,"n":6,"ts":"2024-01-01 20:00:00","d":"2024-01-03","s":"z"}\n'
+    (folder / f"b.{form}").write_text(more if form == "json" else "20,6,2024-01-01 20:00:00,2024-01-03,z\n")
+    with session(spark, {"spark.sql.session.timeZone": "America/New_York"}):
+        table = IndexedTable.register(spark, folder, format=form, schema=DDL)
+        for name, kind, columns in (
+            ("sec", "secondary", ["ts"]),
+            ("com", "compact", ["n"]),
+            ("rec", "secondary", ["id"]),
+        ):
+            table.create_index(name, kind, columns)
+        more_columns = IncludedColumns(include=["id", "s"])
+        ratio = {"hybrid_appended_ratio": "1", "hybrid_deleted_ratio": "1"}
+        table.create_index("cov", "covering", ["n"], included=more_columns, properties=ratio)
+        plain = spark.read.schema(DDL).format(form).load(str(folder))
+        rows = [tuple(row) for row in plain.selectExpr(*_SHOWN).collect()]
+    return table, rows
+
+
+_SHOWN = ["id", "n", "unix_micros(ts)", "d", "s", "_corrupt_record"]
+
+
+def expected(spark: Any, rows: Rows, where: str, columns: list[str]) -> Rows:
+    shown = spark.createDataFrame(rows, "id int, n int, at bigint, d date, s string, _corrupt_record string")
+    again = shown.selectExpr("id", "n", "timestamp_micros(at) ts", "d", "s", "_corrupt_record")
+    return sorted((tuple(row) for row in again.where(where).selectExpr(*columns).collect()), key=repr)
+
+
+def asked(table: IndexedTable, where: str, columns: list[str]) -> Rows:
+    return sorted((tuple(row) for row in table.read(where, columns).collect()), key=repr)
+
+
+@pytest.mark.parametrize("zone", ["Asia/Tokyo", "America/New_York", "UTC"])
+def test_given_another_zone_then_rows_are_those_of_the_zone_that_the_source_was_registered_in(
+    spark: Any, registered: tuple[IndexedTable, Rows], zone: str
+) -> None:
+    table, rows = registered
+    used: set[str] = set()
+    with session(spark, {"spark.sql.session.timeZone": zone}):
+        for where in ASKED:
+            for columns in (["id"], ["s", "n"]):
+                used |= {use.name for use in table.explain(where, columns).indexes}
+                assert asked(table, where, columns) == expected(spark, rows, where, columns), (where, columns)
+        assert table.verify("sec").ok
+    assert used >= {"sec", "com", "rec"}
+
+
+@pytest.mark.parametrize("name", [*OTHERS, *HARMLESS])
+def test_given_another_setting_then_rows_are_the_same_or_the_index_is_not_used_and_says_so(
+    spark: Any, registered: tuple[IndexedTable, Rows], name: str
+) -> None:
+    table, rows = registered
+    assert table.definition.source is not None
+    form = table.definition.source.format
+    known = next((one for one in SETTINGS if one.name == name and form in one.formats), None)
+    where = "n = 5 AND id = 1"
+    with session(spark, {name: (OTHERS | HARMLESS)[name]}):
+        told = table.explain(where, ["id"])
+        if known is None or known.option is not None:
+            assert told.indexes and "session_differs" not in {why.code for why in told.not_used.values()}
+            for asking in (where, "s = 'b'"):
+                assert asked(table, asking, ["id", "s"]) == expected(spark, rows, asking, ["id", "s"]), asking
+        else:
+            assert not told.indexes and {why.code for why in told.not_used.values()} == {"session_differs"}
+            assert all(name in why.reason for why in told.not_used.values())
+            with pytest.raises(InvalidInput, match=name):
+                table.create_index("more", "secondary", ["s"])
+            with pytest.raises(InvalidInput, match=name):
+                table.refresh_index("sec", mode="full")
+            with pytest.raises(InvalidInput, match=name):
+                table.verify("sec")
+
+
+def test_every_setting_that_is_known_is_tried() -> None:
+    assert {one.name for one in SETTINGS} == set(OTHERS)
+
+
+def test_given_a_log_that_does_not_tell_the_zone_then_indexes_of_times_in_text_are_not_used(
+    spark: Any, registered: tuple[IndexedTable, Rows]
+) -> None:
+    table, _ = registered
+    old = table.snapshot.state.copy()
+    assert old.table.source is not None
+    old.definition = replace(old.table, source=replace(old.table.source, session=None))
+    shown = IndexedTable(table._handle, old, foreign=table._foreign)
+    told = shown.explain(f"ts = {MOMENT}")
+    assert told.not_used["sec"].code == "session_unknown"
+    assert {use.name for use in shown.explain("n = 5", ["id"]).indexes} & {"com", "cov"}
+
+
+def test_given_columns_of_times_then_only_those_of_text_files_without_a_known_zone_are_unknown() -> None:
+    fields = (
+        Field("ts", "timestamp"),
+        Field("l", "timestamp_ntz"),
+        Field("a", "array<timestamp>"),
+        Field("s", "string"),
+    )
+
+    def table(form: str, **more: Any) -> TableDefinition:
+        return TableDefinition("t", fields, (), source=SourceDefinition(form, "/s", **more))
+
+    assert meanings.unknown(table("csv"), ["ts"]) and meanings.unknown(table("json"), ["s", "a"])
+    assert not meanings.unknown(table("csv"), ["l", "s"])
+    assert not meanings.unknown(table("parquet"), ["ts"])
+    assert not meanings.unknown(table("csv", options={"timezone": "UTC"}), ["ts"])
+    assert not meanings.unknown(table("csv", session={}), ["ts"])
+
+
+def test_given_old_dates_of_others_then_the_calendar_is_that_of_the_registration(spark: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "old"
+    folder.mkdir()
+    days = [dt.date(1500, 1, 1), dt.date(1, 1, 1), dt.date(2024, 1, 1)]
+    for n, day in enumerate(days):
+        pq.write_table(pa.table({"id": pa.array([n], pa.int32()), "d": pa.array([day])}), folder / f"{n}.parquet")
+    mode = "spark.sql.parquet.datetimeRebaseModeInRead"
+    with session(spark, {mode: "LEGACY"}):
+        table = IndexedTable.register(spark, folder)
+        table.create_index("sec", "secondary", ["d"])
+        rows = [
+            (row.id, row.text) for row in spark.read.parquet(str(folder)).selectExpr("id", "string(d) text").collect()
+        ]
+    with session(spark, {mode: "CORRECTED"}):
+        assert {text for _, text in rows} != {
+            row[0] for row in spark.read.parquet(str(folder)).selectExpr("string(d)").collect()
+        }
+        for number, text in rows:
+            where = f"d = DATE '{text}'"
+            assert [row.id for row in table.read(where).collect()] == [number], text
+            assert table.explain(where).files_read == 1
