@@ -11,6 +11,7 @@ import logging
 from base64 import b64encode
 from collections.abc import Awaitable, Callable
 from concurrent.futures import TimeoutError as ReadTimeout
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -20,7 +21,7 @@ from fastapi.responses import HTMLResponse, Response
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from airflow_provider_index.ui import access
-from airflow_provider_index.ui.board import Board
+from airflow_provider_index.ui.board import Board, in_trouble
 from airflow_provider_index.ui.connections import known_connections
 from airflow_provider_index.ui.details import DETAIL_SECONDS, Detail, Look, read_detail
 from airflow_provider_index.ui.lake import Lake
@@ -33,6 +34,9 @@ logger = logging.getLogger(__name__)
 _STATIC = Path(__file__).parent / "static"
 _TYPES = {".css": "text/css; charset=utf-8", ".svg": "image/svg+xml"}
 _FILES = {path.name: path for path in sorted(_STATIC.iterdir()) if path.suffix in _TYPES}
+
+_LONGEST = 4096
+"""Characters of an address that can be a table's."""
 
 _PLAIN_STYLE = (
     "body{font:16px/1.5 system-ui,sans-serif;max-width:36rem;margin:4rem auto;padding:0 1rem;color-scheme:light dark}"
@@ -65,7 +69,7 @@ class Viewer:
         """
         spelled = self._name_of(conn_id)
         if spelled is None:
-            raise HTTPException(403, f"You may not see tables of a connection {conn_id!r}, or there is none.")
+            raise HTTPException(403, f"You may not see tables of a connection {conn_id[:100]!r}, or there is none.")
         return Lake.of(spelled)
 
 
@@ -93,7 +97,12 @@ def create_app(board: Board | None = None, connections: Callable[[], list[str]] 
 
     @app.middleware("http")
     async def guard(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
-        response = await call_next(request)
+        try:
+            response = await call_next(request)
+        except Exception:
+            # Above this only Starlette's own answer is left, which is bare text without these headers.
+            logger.exception("A page could not be made")
+            response = plain_page(503, "The page could not be made. See the server's log.")
         for name, value in _HEADERS.items():
             response.headers.setdefault(name, value)
         return response
@@ -136,11 +145,38 @@ def _overview(board: Board, who: Viewer, request: Request) -> HTMLResponse:
             conn_id, found = lake.conn_id, look(board, lake, wish)
         except LakeIndexError as error:
             trouble = " ".join(part for part in (error.message, error.hint) if part)
-    return render("overview.html", conn_ids=who.conn_ids, conn_id=conn_id, view=found, wish=wish, trouble=trouble)
+        except HTTPException:
+            raise
+        except Exception as error:
+            logger.exception("The connection %r cannot be used", conn_id)
+            trouble = f"It could not be read ({type(error).__name__}). See the server's log."
+
+    def page(view: Overview | None) -> HTMLResponse:
+        return render("overview.html", conn_ids=who.conn_ids, conn_id=conn_id, view=view, wish=wish, trouble=trouble)
+
+    try:
+        return page(found)
+    except Exception:
+        if found is None:
+            raise
+        logger.exception("Some table of the connection %r cannot be shown", conn_id)
+        return page(_without_bad(found, page))
+
+
+def _without_bad(found: Overview, page: Callable[[Overview], HTMLResponse]) -> Overview:
+    """An overview in which each table that cannot be shown says so, in place of what it holds."""
+    cards = []
+    for card in found.cards:
+        try:
+            page(replace(found, cards=(card,)))
+        except Exception as error:  # noqa: BLE001 - it is told in the row; the whole was logged
+            card = in_trouble(card, error)
+        cards.append(card)
+    return replace(found, cards=tuple(cards))
 
 
 def _table(board: Board, who: Viewer, request: Request) -> HTMLResponse:
-    asked = request.query_params.get("table", "")
+    asked = request.query_params.get("table", "")[:_LONGEST]
     conn_id = request.query_params.get("conn") or (who.conn_ids[0] if who.conn_ids else "")
     lake: Lake | None = None
     wanted = Look.of(request.query_params)
@@ -150,6 +186,7 @@ def _table(board: Board, who: Viewer, request: Request) -> HTMLResponse:
         lake = here = who.lake(conn_id)
         reading = board.readers(lake).submit(lambda: read_detail(here, asked, wanted, board.helpers(here)))
         detail: Detail = reading.result(DETAIL_SECONDS)
+        return render("table.html", conn_id=here.conn_id, view=detail)
     except (NotFound, InvalidName) as error:
         return _sorry(404, conn_id, asked, error.message, error.hint)
     except (ReadTimeout, TimeoutError):
@@ -161,8 +198,7 @@ def _table(board: Board, who: Viewer, request: Request) -> HTMLResponse:
         raise
     except Exception as error:
         logger.exception("The table %r of the connection %r cannot be shown", asked, conn_id)
-        return _sorry(500, conn_id, asked, f"It could not be read ({type(error).__name__}).", "See the server's log.")
-    return render("table.html", conn_id=lake.conn_id, view=detail)
+        return _sorry(503, conn_id, asked, f"It could not be read ({type(error).__name__}).", "See the server's log.")
 
 
 def _sorry(status: int, conn_id: str, asked: str, reason: str, hint: str) -> HTMLResponse:

@@ -167,6 +167,11 @@ def read_card(lake: Lake, table: TableName, known: Card | None = None) -> Card:
         return Card(table, now, trouble=lake.reason(error))
 
 
+def in_trouble(card: Card, error: BaseException) -> Card:
+    """The card of a table whose numbers were read, and make no sense."""
+    return Card(card.table, card.read_at, trouble=f"What its log says cannot be shown ({type(error).__name__}).")
+
+
 def _read(timeline: Timeline, table: TableName, now: float) -> Card:
     state = timeline.head
     statistics = table_statistics(state)

@@ -17,7 +17,7 @@ from airflow_provider_index.ui.commits import Entry, entries
 from airflow_provider_index.ui.lake import Lake, TableName
 from airflow_provider_index.ui.overview import whole
 from airflow_provider_index.ui.readers import Readers
-from spark_apps.storage.errors import StorageError
+from spark_apps.storage.errors import LakeIndexError
 from spark_apps.storage.store import Store
 from spark_apps.timeline.attempts import live_requests, read_heartbeat
 from spark_apps.timeline.limits import SILENT_WRITER_SECONDS
@@ -161,7 +161,7 @@ def _live(timeline: Timeline, many: Readers) -> tuple[list[Live], int]:
 def _beat(timeline: Timeline, requested: Requested) -> Heartbeat | None:
     try:
         return read_heartbeat(timeline, requested.txn_id, requested.attempt)
-    except (StorageError, msgspec.DecodeError) as error:
+    except (LakeIndexError, msgspec.MsgspecError) as error:
         logger.info("No sign of life of %s could be read: %s", requested.txn_id, error)
         return None
 
@@ -170,6 +170,6 @@ def _last_plans(store: Store) -> list[TablePlan]:
     """What each maintenance DAG left of its last plan, newest first."""
     try:
         return sorted(read_last(store).plans.values(), key=lambda plan: plan.at, reverse=True)
-    except StorageError as error:
+    except (LakeIndexError, msgspec.MsgspecError) as error:
         logger.info("The last plans of %s cannot be read: %s", store.uri, error)
         return []

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from airflow_provider_index.ui.board import Board, Card, Listing
+from airflow_provider_index.ui.board import Board, Card, Listing, in_trouble
 from airflow_provider_index.ui.lake import Lake
 
 T = TypeVar("T")
+
+_WHOLE = re.compile(r"-?[0-9]{1,9}")
 
 PAGE_SIZES = (50, 200, 1000)
 MOST_READ = 5000
@@ -106,16 +109,32 @@ def look(board: Board, lake: Lake, wish: Wish) -> Overview:
     in_order = wish.sort == "name" and wish.show == "all"
     if in_order or not every:
         shown = _page(named, wish)
-        cards = board.cards(lake, shown, listing.tables if every else ())
+        cards = _sound(board.cards(lake, shown, listing.tables if every else ()))
         rows, found = [cards[table.location] for table in shown], len(named)
     else:
-        cards = board.cards(lake, named, listing.tables)
+        cards = _sound(board.cards(lake, named, listing.tables))
         fitting = [card for table in named if _fits(card := cards[table.location], wish)]
         key = SORTS[wish.sort][1]
         ordered = fitting if key is None else sorted(fitting, key=key, reverse=True)
         rows, found = _page(ordered, wish), len(ordered)
     totals = _totals(list(cards.values())) if every and not listing.trouble else None
     return Overview(lake, wish, listing, tuple(rows), found, totals, time.time())
+
+
+def _sound(cards: Mapping[str, Card]) -> dict[str, Card]:
+    """The cards, with what a table's log says in them only where it can be compared and added up with the others."""
+    found = {}
+    for location, card in cards.items():
+        try:
+            _totals([card])
+            for _, key in SORTS.values():
+                if key is not None:
+                    key(card)
+            _fits(card, Wish(show="concerns"))
+        except Exception as error:  # noqa: BLE001 - one table must not hide the others
+            card = in_trouble(card, error)
+        found[location] = card
+    return found
 
 
 def _fits(card: Card, wish: Wish) -> bool:
@@ -143,4 +162,4 @@ def _totals(cards: Sequence[Card]) -> Totals:
 
 def whole(text: str | None, otherwise: int) -> int:
     """A whole number out of an address; something else if it is none, or absurdly long."""
-    return int(text) if text and len(text) < 10 and text.lstrip("-").isdecimal() else otherwise
+    return int(text) if text and _WHOLE.fullmatch(text) else otherwise

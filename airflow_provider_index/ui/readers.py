@@ -13,6 +13,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
+from spark_apps.storage.errors import StorageUnavailable
+
 T = TypeVar("T")
 
 STUCK_SECONDS = 10.0
@@ -71,3 +73,5 @@ class Readers:
             future.set_result(call())
         except Exception as error:  # noqa: BLE001 - it is not swallowed: whoever asks the future gets it
             future.set_exception(error)
+        except BaseException as error:  # noqa: BLE001 - a panic of a native library; the thread works on
+            future.set_exception(StorageUnavailable(f"The reading ended in {type(error).__name__}."))

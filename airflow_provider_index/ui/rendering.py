@@ -53,6 +53,7 @@ def environment() -> Environment:
         timeline_picture=pictures.timeline_picture,
         bucket_picture=pictures.bucket_picture,
         partitions_a_page=24,
+        most_of_a_row=50,
         now=time.time,
     )
     return found
