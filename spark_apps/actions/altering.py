@@ -19,6 +19,7 @@ from spark_apps.mergetree.schema import resolve
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.storage.errors import InvalidInput
 from spark_apps.storage.names import check_table_name
+from spark_apps.storage.secrets import UNWRITTEN_HINT, check_unwritten
 from spark_apps.storage.store import Store
 from spark_apps.timeline.model import SCHEMA_SCOPE, IndexDefinition, PutIndex, Write, definition_scope
 
@@ -96,6 +97,7 @@ class AlterIndex(Action):
         self.properties = {key: str(value) for key, value in properties.items()}
 
     def validate(self, snapshot: Snapshot) -> None:
+        check_unwritten("property", self.properties, UNWRITTEN_HINT)
         self._changed(snapshot)
 
     def _changed(self, snapshot: Snapshot) -> IndexDefinition:

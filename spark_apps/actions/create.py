@@ -17,6 +17,7 @@ from spark_apps.layout.rules import BucketRules
 from spark_apps.mergetree.buckets import check_own_function
 from spark_apps.mergetree.schema import check_key_types, check_partition_types, resolve, struct_type, table_fields
 from spark_apps.storage.errors import InvalidInput, InvalidSchema
+from spark_apps.storage.secrets import UNWRITTEN_HINT, check_unwritten
 from spark_apps.storage.store import ObjectStore
 from spark_apps.timeline.creation import create_table
 from spark_apps.timeline.model import HashingConfig as ConfigEntry
@@ -62,6 +63,7 @@ def define(
     check_key_types(struct, key, "record_key")
     check_partition_types(struct, partitions)
     group_rows(dict(properties or {}))
+    check_unwritten("property", dict(properties or {}), UNWRITTEN_HINT)
     _check_roles(struct, key, partitions, hashed, ordering, merge_by)
     check_hash({name: struct[name].dataType.simpleString() for name in hashed}, hash_function)
     return TableDefinition(

@@ -30,6 +30,7 @@ from spark_apps.mergetree.meanings import check_session
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.storage.errors import IndexExists, InvalidInput
 from spark_apps.storage.names import check_name
+from spark_apps.storage.secrets import UNWRITTEN_HINT, check_unwritten
 from spark_apps.timeline.model import (
     DATA_TREE,
     SCHEMA_SCOPE,
@@ -95,6 +96,8 @@ class CreateIndex(Action):
     def validate(self, snapshot: Snapshot) -> None:
         check_name("index", self.name)
         check_session(snapshot)
+        check_unwritten("property", self.properties, UNWRITTEN_HINT)
+        check_unwritten("location", {"location": self.place.location}, UNWRITTEN_HINT)
         self._check_new(snapshot.state)
         self.definition(snapshot)
         self._check_only_one(snapshot.state)

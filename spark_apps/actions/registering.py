@@ -19,6 +19,7 @@ from spark_apps.sources import catalog
 from spark_apps.sources.locations import Location, check_apart, locate
 from spark_apps.sources.registry import discover, looks_like_name, open_source
 from spark_apps.storage.errors import InvalidInput, LogVanished, TableNotFound
+from spark_apps.storage.secrets import UNWRITTEN_HINT, check_unwritten
 from spark_apps.storage.store import Store
 from spark_apps.timeline.creation import create_table
 from spark_apps.timeline.log import TIMELINE, Timeline
@@ -53,6 +54,8 @@ def register(
     """
     if isinstance(record_key, str):
         raise InvalidInput(f"record_key is the text {record_key!r}.", hint=f"Give a list: [{record_key!r}].")
+    check_unwritten("property", dict(properties or {}), UNWRITTEN_HINT)
+    check_unwritten("location", {"uri": os.fspath(uri)}, UNWRITTEN_HINT)
     found = discover(spark, os.fspath(uri), form, schema, options, storage_options)
     names = [field.name for field in found.fields]
     key = resolve(record_key, names, "record_key")

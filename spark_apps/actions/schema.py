@@ -21,6 +21,7 @@ from spark_apps.mergetree.schema import parse_type, resolve, struct_type, table_
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.storage.errors import InvalidInput, InvalidSchema
 from spark_apps.storage.names import check_column_name
+from spark_apps.storage.secrets import UNWRITTEN_HINT, check_unwritten
 from spark_apps.timeline.model import (
     DEFINITIONS_SCOPE,
     SCHEMA_SCOPE,
@@ -89,6 +90,7 @@ class AddColumns(ChangeColumns):
         self.properties = dict(properties or {})
 
     def changed(self, snapshot: Snapshot) -> tuple[TableDefinition, list[IndexDefinition]]:
+        check_unwritten("property", self.properties, UNWRITTEN_HINT)
         table = snapshot.table
         there = {field.name.lower() for field in table.fields}
         taken = {name.lower() for name in (*table.retired, *(field.stored_name for field in table.fields))}

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from spark_apps.storage.errors import InvalidInput
-from spark_apps.storage.secrets import holds_secret
+from spark_apps.storage.secrets import check_unwritten
 from spark_apps.timeline import sources
 from spark_apps.timeline.sources import FORMATS, PLAIN_FORMATS
 
@@ -38,11 +38,9 @@ def check_options(form: str, options: Mapping[str, object] | None) -> dict[str, 
     found: dict[str, str] = {}
     for name, value in (options or {}).items():
         text = str(value).lower() if isinstance(value, bool) else str(value)
-        if holds_secret(name, value):
-            raise InvalidInput(
-                f"The option {name!r} looks like a secret, and options are written into the log.",
-                hint="Give it in storage_options, which are never written down, or in the environment.",
-            )
+        check_unwritten(
+            "option", {name: value}, "Give it in storage_options, which are never written down, or in the environment."
+        )
         if name.lower() in _REFUSED:
             raise InvalidInput(f"The option {name!r} is not taken for a source.", hint=_REFUSED[name.lower()])
         if name.lower() == "mode" and text.upper() == "DROPMALFORMED":

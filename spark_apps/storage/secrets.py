@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
+from spark_apps.storage.errors import InvalidInput
+
 STARS = "***"
 SHORTEST = 4
 """A shorter value is not looked for in texts: it would tear holes into ordinary words."""
@@ -188,7 +190,7 @@ _QUOTED = (
 )
 _ASSIGNED = re.compile(_NAME + r"\s*(?P<sign>=>|==?|:)\s*")
 # As in OPTIONS (password 'x'): a name and its value with nothing between.
-_BESIDE = re.compile(_NAME + r"(?P<sign>)\s*(?=['\"`])")
+_BESIDE = re.compile(_NAME + r"(?P<sign>)(?:\s*(?=['\"`])|(?<=['\"`])\s+(?=\w))")
 _VALUE = re.compile(_QUOTED + r"|(?P<bare>[^\s&;'\"`\\{}\[\]()]+))", re.DOTALL)
 _NO_SECRETS = re.compile(r"(?i)\A(?:true|false|null|none|\*+.*|\$\{.*\}|\{\{.*\}\}|<\w+>|…|\.\.\.)?\Z", re.DOTALL)
 _KEY_LENGTH = 16
@@ -247,6 +249,27 @@ def _values(held: Any, secret: bool) -> Iterator[str]:
             yield text
         if isinstance(held, str):
             yield from secrets_in_text(text)
+
+
+def check_unwritten(what: str, held: Mapping[str, Any], hint: str) -> None:
+    """Refuses secrets in what a table's log would keep, where whoever reads the table or its page sees them.
+
+    :param what: the kind of entry, for the error: ``property``, ``option``.
+    :raises InvalidInput: names the entry, never its value.
+    """
+    for name, value in held.items():
+        # A column may be called password; what is said of it may not hold one.
+        if secrets_in_text(str(value)) if name.lower().startswith("comment") else holds_secret(name, value):
+            raise InvalidInput(
+                f"The {what} {name!r} looks like a secret, and a table's log keeps {_PLURALS[what]}.", hint=hint
+            )
+
+
+_PLURALS = {"property": "properties", "option": "options", "location": "locations"}
+UNWRITTEN_HINT = (
+    "Give it in storage_options or in the settings of the Spark session, which are never written down; a property may "
+    "name the place where it is kept."
+)
 
 
 # --- texts --------------------------------------------------------------------------------------------------------

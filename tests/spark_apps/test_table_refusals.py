@@ -145,3 +145,27 @@ def test_given_a_name_that_differs_in_case_only_then_a_second_index_is_refused(m
         with pytest.raises(errors.IndexExists, match="'by_city' already"):
             table.create_index("By_City", "secondary", ["city"], deferred=True, **more)
     assert table.create_index("by_city", "secondary", ["city"], if_not_exists=True).version is None
+
+
+def test_given_a_secret_among_properties_options_or_in_an_address_then_no_log_keeps_it(
+    spark: Any, make: Make, tmp_path: Path
+) -> None:
+    table = make(properties={"team.owner": "ada", "comment.password": "hashed"})
+    folder = tmp_path / "rows"
+    folder.mkdir()
+    held = {"team.password": "hunter2", "x.url": "https://ada:hunter2@h/x", "comment": "password='hunter2'"}
+    for name, value in held.items():
+        for refused in (
+            lambda given: make(properties=given),
+            lambda given: IndexedTable.register(spark, folder, properties=given),
+            lambda given: table.create_index("by_city", kind="secondary", columns=["city"], properties=given),
+            lambda given: table.add_columns("fare double", properties=given),
+        ):
+            with pytest.raises(errors.InvalidInput, match=f"'{name}' looks like a secret") as raised:
+                refused({name: value})
+            assert "hunter2" not in str(raised.value) and "Nothing was changed" in str(raised.value)
+    with pytest.raises(errors.InvalidInput, match="looks like a secret"):
+        IndexedTable.register(spark, "s3://AKID:hunter2@lake/rows")
+    table.create_index("by_city", kind="secondary", columns=["city"])
+    with pytest.raises(errors.InvalidInput, match=r"'team\.token' looks like a secret"):
+        table.alter_index("by_city", {"team.token": "hunter2"})
