@@ -10,17 +10,25 @@ import os
 import re
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
+from urllib.parse import parse_qsl, quote, urlsplit
 
 from spark_apps.environment import DISTRIBUTION, check_app_environment
 from spark_apps.job import Job
 from spark_apps.reporting import BEFORE_END
 from spark_apps.storage.credentials import hadoop_settings
-from spark_apps.storage.errors import EnvironmentMismatch, JobFailed
-from spark_apps.storage.secrets import hide, redaction_regex
+from spark_apps.storage.errors import EnvironmentMismatch, InvalidInput, JobFailed
+from spark_apps.storage.secrets import (
+    SPARKS_REDACTION,
+    hide,
+    holds_secret,
+    not_hidden,
+    redaction_regex,
+    secrets_in,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,6 +40,12 @@ REMOTE = "spark.remote"
 
 TOKEN = "spark.connect.authenticate.token"
 """In :attr:`Job.spark_conf`: what that server asks for, apart from its address since it is a secret."""
+
+WITHOUT_TLS = "spark.lakeindex.connect.secretsWithoutTls"
+"""In :attr:`Job.spark_conf`: ``true`` lets secrets go to a Spark Connect server of another host in clear."""
+
+ON_ITS_PAGE = "spark.lakeindex.connect.secretsOnPage"
+"""In :attr:`Job.spark_conf`: ``true`` lets them go to a server that shows them on its page and in its event log."""
 
 REDACTED = "spark.redaction.regex"
 """Spark's setting: whose names and values it hides on its page and in its event log."""
@@ -137,6 +151,9 @@ def _connect(job: Job) -> SparkSession:
 
     conf = dict(job.spark_conf)
     remote, token = conf.pop(REMOTE), conf.pop(TOKEN, None)
+    without_tls, on_its_page = (conf.pop(name, "") == "true" for name in (WITHOUT_TLS, ON_ITS_PAGE))
+    if not without_tls:
+        check_tls(remote, token, {**hadoop_settings(job.table, job.storage_options).conf, **conf}, job.arguments)
     if token is not None:
         remote += f"{';' if ';' in remote else '/;'}token={quote(token, safe='')}"
     shown = hide(remote)
@@ -154,6 +171,8 @@ def _connect(job: Job) -> SparkSession:
     check_session(running, remote=True)
     conf = {**_of_storage(job, lambda name: spark.conf.get(name, "") != ""), **conf}
     conf.pop(REDACTED, None)  # the server's own
+    if not on_its_page:
+        check_redaction(spark.conf.get(REDACTED, SPARKS_REDACTION) or SPARKS_REDACTION, conf)
     left_out = []
     for key, value in sorted(conf.items()):
         try:
@@ -169,6 +188,50 @@ def _connect(job: Job) -> SparkSession:
     spark.addArtifacts(str(_archive()), pyfile=True)
     log.info("%s: Spark %s at %s, session %s", job.program, running, shown, spark.session_id)
     return spark
+
+
+def check_tls(remote: str, token: str | None, conf: Mapping[str, str], arguments: Mapping[str, Any]) -> None:
+    """Refuses to send secrets to another host in clear.
+
+    :param remote: address of a Spark Connect server. :param token: with one, pyspark's client speaks TLS.
+    :param conf: what the session would be told. :param arguments: of the job.
+    :raises InvalidInput: names the settings, and says how to allow it.
+    """
+    address = urlsplit(remote)
+    parameters = dict(parse_qsl(address.path.lstrip("/").lstrip(";").replace(";", "&")))
+    secure = token is not None or "token" in parameters or parameters.get("use_ssl", "").lower() == "true"
+    held = sorted(name for name, value in conf.items() if holds_secret(name, value))
+    held += ["the job's arguments"] if secrets_in(dict(arguments)) else []
+    if secure or not held or _is_loopback(address.hostname or ""):
+        return
+    raise InvalidInput(
+        f"Secrets would go to the Spark Connect server at {hide(remote)} in clear: {', '.join(held)}.",
+        hint="Set use_ssl in the Spark connection (a proxy before the server speaks TLS), or give the server a role "
+        f'of its own. Where the network is safe, allow it in the connection\'s conf: {{"{WITHOUT_TLS}": "true"}}.',
+    )
+
+
+def check_redaction(pattern: str, conf: Mapping[str, str]) -> None:
+    """Refuses to give secrets to a Spark Connect server whose page and event log would show them.
+
+    :param pattern: the server's ``spark.redaction.regex``, which no session can change.
+    :raises InvalidInput: names the settings, and says how to have them hidden.
+    """
+    shown = not_hidden(pattern, conf)
+    if shown:
+        raise InvalidInput(
+            f"The Spark Connect server would show these on its page and in its event log: {', '.join(shown)}.",
+            hint=f"Start the server with {REDACTED}={redaction_regex({name: conf[name] for name in shown})} or give it "
+            f'a role of its own. Where nobody else sees both, allow it in the connection\'s conf: {{"{ON_ITS_PAGE}": '
+            '"true"}.',
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def _archive() -> Path:

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from spark_apps.job import Job
-from spark_apps.session import _of_storage, check_session
-from spark_apps.storage.errors import EnvironmentMismatch
+from spark_apps.session import ON_ITS_PAGE, WITHOUT_TLS, _of_storage, check_redaction, check_session, check_tls
+from spark_apps.storage.errors import EnvironmentMismatch, InvalidInput
+from spark_apps.storage.secrets import REDACTION, SPARKS_REDACTION
+from tests.spark_apps.storage.names_of_secrets import OPEN_NAMES, SECRET_NAMES
 
 S3A = "spark.hadoop.fs.s3a."
 KEYS = {"aws_access_key_id": "a", "aws_secret_access_key": "s", "aws_region": "eu-west-1"}
@@ -59,3 +61,49 @@ def test_versions_that_may_meet(monkeypatch: pytest.MonkeyPatch, running: str, r
     with pytest.raises(EnvironmentMismatch, match=running) as caught:
         check_session(running, remote)
     assert "4.2.0" in str(caught.value) and "pip install" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("remote", "token", "refused"),
+    [
+        ("sc://spark.example:15002", None, True),
+        ("sc://10.0.0.7:15002/;user_id=ada", None, True),
+        ("sc://spark.example:15002/;use_ssl=false", None, True),
+        ("sc://localhost.example:15002", None, True),
+        ("sc://spark.example:15002/;use_ssl=true", None, False),
+        ("sc://spark.example:15002/;user_id=ada;use_ssl=True", None, False),
+        ("sc://spark.example:15002", "t-1", False),
+        ("sc://spark.example:15002/;token=t-1", None, False),
+        ("sc://localhost:15002", None, False),
+        ("sc://127.0.0.9", None, False),
+        ("sc://[::1]:15002", None, False),
+    ],
+)
+def test_given_a_server_on_another_host_without_tls_then_no_secret_goes_there(
+    remote: str, token: str | None, refused: bool
+) -> None:
+    check_tls(remote, token, dict.fromkeys(OPEN_NAMES, "x"), {"where": "account_key = 7"})
+    held: list[tuple[dict[str, str], dict[str, Any], str]] = [({name: "hunter2"}, {}, name) for name in SECRET_NAMES]
+    for conf, arguments, said in [*held, ({}, {"source": {"options": {"password": "hunter2"}}}, "arguments")]:
+        if not refused:
+            check_tls(remote, token, conf, arguments)
+            continue
+        with pytest.raises(InvalidInput) as caught:
+            check_tls(remote, token, conf, arguments)
+        assert said in caught.value.message and WITHOUT_TLS in caught.value.hint and "use_ssl" in caught.value.hint
+        assert "hunter2" not in str(caught.value)
+
+
+def test_given_a_server_that_shows_a_secret_on_its_page_then_it_gets_none_and_the_hint_is_a_pattern_that_hides_it() -> (
+    None
+):
+    azure = "spark.hadoop.fs.azure.account.key.lake.dfs.core.windows.net"
+    conf = {azure: "hunter2", "spark.hadoop.fs.s3a.secret.key": "hunter2", "spark.x": "1"}
+
+    with pytest.raises(InvalidInput) as caught:
+        check_redaction(SPARKS_REDACTION, conf)
+
+    assert azure in caught.value.message and "s3a" not in caught.value.message and "hunter2" not in str(caught.value)
+    assert f"{REDACTION} or give" in caught.value.hint and ON_ITS_PAGE in caught.value.hint
+    check_redaction(REDACTION, conf)
+    check_redaction(SPARKS_REDACTION, {"spark.hadoop.fs.s3a.secret.key": "hunter2"})
