@@ -10,9 +10,9 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseHook
-from airflow.sdk.log import mask_secret
 
 from airflow_provider_index.compat import connection_missing
+from airflow_provider_index.masking import mask_all
 from spark_apps.storage.errors import InvalidInput, LakeIndexError
 
 if TYPE_CHECKING:
@@ -75,7 +75,6 @@ class TableStoreHook(BaseHook):
 
         :raises InvalidInput: if the connection's text is no JSON object.
         """
-        from spark_apps.storage.secrets import secrets_in
         from spark_apps.storage.store import SOURCE_ROOTS
 
         options = self.extra.get("storage_options") or {}
@@ -89,8 +88,7 @@ class TableStoreHook(BaseHook):
                 f"storage_options of the connection {self.table_conn_id!r} are not a JSON object.",
                 hint='Write them as {"aws_region": "eu-central-1", …}.',
             )
-        for secret in secrets_in(options):
-            mask_secret(secret)
+        mask_all(options)
         roots = self.extra.get(SOURCE_ROOTS)
         return {**options, SOURCE_ROOTS: roots} if roots else options
 
@@ -113,8 +111,7 @@ class TableStoreHook(BaseHook):
                 hint="Create it with type 'spark' and the master as its host, for instance local[4].",
             ) from error
         settings = SparkSettings.from_connection(connection)
-        for secret in settings.secrets():
-            mask_secret(secret)
+        mask_all({"secrets": settings.secrets()})
         return settings
 
     def locate(self, table: str) -> str:

@@ -32,6 +32,7 @@ from airflow_provider_index.documentation import with_documentation
 from airflow_provider_index.failures import as_airflow_error
 from airflow_provider_index.hooks.table_store import TableStoreHook
 from airflow_provider_index.identity import end_round, is_last_try, round_of, transaction_id
+from airflow_provider_index.masking import MaskedFields
 from airflow_provider_index.operators.detached import DetachedJobs
 from airflow_provider_index.operators.staged import InTransaction
 from airflow_provider_index.reporting import Reporting
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from spark_apps.timeline.model import Receipt
 
 
-class TableOperator(ReadsArguments, Reporting, BaseOperator):
+class TableOperator(MaskedFields, ReadsArguments, Reporting, BaseOperator):
     """An operator on one table, whether or not it needs Spark.
 
     :param table: URI, absolute path, or name (``db.table``) below the connection's warehouse.

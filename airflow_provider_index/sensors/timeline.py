@@ -28,6 +28,7 @@ from airflow_provider_index.documentation import with_documentation
 from airflow_provider_index.failures import as_airflow_error, error_told
 from airflow_provider_index.hooks.table_store import TableStoreHook
 from airflow_provider_index.identity import end_round, once
+from airflow_provider_index.masking import MaskedFields
 from spark_apps.storage.errors import InvalidInput, LakeIndexError
 from spark_apps.timeline.limits import SILENT_WRITER_SECONDS
 
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from airflow_provider_index.triggers.timeline import TimelineTrigger
 
 
-class TimelineSensor(ReadsArguments, BaseSensorOperator):
+class TimelineSensor(MaskedFields, ReadsArguments, BaseSensorOperator):
     """What the sensors share. Each says what it waits for by the trigger that would wait for it.
 
     :param table: URI, absolute path, or name below the connection's warehouse.
