@@ -99,7 +99,7 @@ class _DeltaLog:
 
 
 def _is_delta_commit(name: str) -> bool:
-    return len(name) == 25 and name.endswith(".json") and name[:20].isdigit()
+    return len(name) == 25 and name.endswith(".json") and name.isascii() and name[:20].isdigit()
 
 
 class _CurrentSnapshot(msgspec.Struct):

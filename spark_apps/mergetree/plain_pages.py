@@ -9,10 +9,11 @@ does.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
+
+from spark_apps.storage.page_headers import struct, varint
 
 _DATA_PAGE = 0
 _PLAIN = 0
@@ -69,7 +70,7 @@ class Chunk:
         """
         found, position, rows = [], 0, 0
         while position < len(data):
-            header, body = _struct(data, position)
+            header, body = struct(data, position)
             told = header.get(5)
             if header.get(1) != _DATA_PAGE or told is None or told[2] != _PLAIN:
                 raise NotPlain
@@ -158,7 +159,7 @@ def snappy_begin(stored: memoryview, size: int) -> bytearray:
     had simply."""
     found = bytearray()
     try:
-        _, position = _varint(stored, 0)
+        _, position = varint(stored, 0)
         while len(found) < size:
             tag = stored[position]
             kind, length = tag & 3, tag >> 2
@@ -196,65 +197,8 @@ def _levels(raw: Any, rows: int) -> int:
     length = int(raw[:4].view("<u4")[0])
     if not 2 <= length <= 6:
         raise NotPlain
-    run, end = _varint(bytes(raw[4 : 4 + length]) + b"\0", 0)
+    run, end = varint(bytes(raw[4 : 4 + length]) + b"\0", 0)
     # One run, of so many ones: every row has a value. Anything else may hold a null.
     if run & 1 or run >> 1 < rows or length != end + 1 or raw[4 + end] != 1:
         raise NotPlain
     return 4 + length
-
-
-# --- Thrift's compact protocol, as far as page headers need it ------------------------------------------------------
-
-
-def _varint(data: bytes | memoryview, position: int) -> tuple[int, int]:
-    number = shift = 0
-    while True:
-        byte = data[position]
-        number |= (byte & 0x7F) << shift
-        position += 1
-        if byte < 0x80:
-            return number, position
-        shift += 7
-
-
-def _integer(data: bytes, position: int) -> tuple[int, int]:
-    number, position = _varint(data, position)
-    return (number >> 1) ^ -(number & 1), position
-
-
-def _binary(data: bytes, position: int) -> tuple[bytes, int]:
-    length, position = _varint(data, position)
-    return data[position : position + length], position + length
-
-
-def _struct(data: bytes, position: int) -> tuple[dict[int, Any], int]:
-    """Field id -> value, and where the bytes of the struct end. :raises OSError: if this is no such struct."""
-    found: dict[int, Any] = {}
-    field = 0
-    try:
-        while True:
-            byte = data[position]
-            position += 1
-            if not byte:
-                return found, position
-            kind, step = byte & 0x0F, byte >> 4
-            if step:
-                field += step
-            else:
-                field, position = _integer(data, position)
-            if kind in (1, 2):
-                found[field] = kind == 1
-            else:
-                found[field], position = _READ[kind](data, position)
-    except (IndexError, KeyError) as error:
-        raise OSError("the header of a page cannot be read") from error
-
-
-_READ: dict[int, Callable[[bytes, int], tuple[Any, int]]] = {
-    3: lambda data, position: (data[position], position + 1),
-    4: _integer,
-    5: _integer,
-    6: _integer,
-    8: _binary,
-    12: _struct,
-}

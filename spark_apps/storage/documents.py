@@ -1,10 +1,27 @@
-"""Documents in JSON, and what has to be done before several threads read them."""
+"""Documents in JSON: what has to be done before several threads read them, and reading those that others wrote.
+
+What a document may hold stands in its type: the constraints that :func:`text` and msgspec's own ``Meta`` make are
+checked by every decoding, so that no reader can forget one. How large a document may be, its kind's module says.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
+
+from spark_apps.storage.errors import LogDamaged
+
+T = TypeVar("T")
+
+MOST_VALUES = 16_000_000
+"""So many objects and lists at most in one document. Each takes two characters there and sixty bytes or more in memory,
+so that the bytes of a document alone bound nothing; a manifest of a million files has two million."""
+
+_SMALL = 1 << 20
+"""A document up to this size cannot hold so many that it matters, and they are not counted."""
+
+_WORDS: dict[str, str] = {}
 
 
 def prepare(*kinds: Any) -> None:
@@ -15,3 +32,48 @@ def prepare(*kinds: Any) -> None:
     """
     for kind in kinds:
         msgspec.json.Decoder(kind)
+
+
+def text(words: str, pattern: str, longest: int) -> msgspec.Meta:
+    """A constraint on a text.
+
+    :param words: what it is, for errors: "a key below the table's folder".
+    :param pattern: of the whole text. :param longest: in characters.
+    """
+    whole = rf"\A(?:{pattern})\Z"
+    _WORDS[whole] = words
+    return msgspec.Meta(pattern=whole, max_length=longest)
+
+
+def decode(body: bytes, kind: type[T], what: str, *, hint: str = "") -> T:
+    """A document from its bytes.
+
+    :param what: names the document and its table, for errors.
+    :raises LogDamaged: if it is none of that kind, naming the field.
+    """
+    if len(body) > _SMALL and body.count(b"{") + body.count(b"[") > MOST_VALUES:
+        raise LogDamaged(f"{what} cannot be read: it holds more than {MOST_VALUES:,} objects and lists.", hint=hint)
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise LogDamaged(f"{what} cannot be read: {reason(error)}.", hint=hint) from error
+
+
+def convert(value: Any, kind: Any, what: str, *, hint: str = "") -> Any:
+    """A part of a document that was decoded without a type, held against one. :raises LogDamaged: naming the field."""
+    try:
+        return msgspec.convert(value, kind)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise LogDamaged(f"{what} cannot be read: {reason(error)}.", hint=hint) from error
+
+
+def reason(error: Exception) -> str:
+    """What an error of decoding says, with what was expected in words and not as a pattern."""
+    if isinstance(error, RecursionError):
+        return "it is nested too deep"
+    if isinstance(error, UnicodeDecodeError):
+        return f"it is no UTF-8 (byte {error.start})"
+    told = str(error)
+    for pattern, words in _WORDS.items():
+        told = told.replace(f"`str` matching regex {pattern!r}", words)
+    return told

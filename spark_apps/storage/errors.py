@@ -45,6 +45,8 @@
     ├── StorageError
     │   ├── ObjectNotFound
     │   ├── ObjectExists
+    │   ├── ObjectTooLarge        more bytes than such an object may have; none were read
+    │   ├── LeadsOutside          a symbolic link in a table's folder leads out of it; nothing was followed
     │   └── StorageUnavailable    the store answered with an error; it may pass
     ├── EnvironmentMismatch       Python packages, jars or a shadowing folder that do not fit
     ├── SparkMissing              no spark-submit or no Java to run it
@@ -282,6 +284,14 @@ class ObjectNotFound(StorageError, LookupError):
 
 class ObjectExists(StorageError):
     """An object has that key already, or the store says so."""
+
+
+class ObjectTooLarge(StorageError):
+    """An object has more bytes than one of its kind may have. None of them were read."""
+
+
+class LeadsOutside(StorageError):
+    """A symbolic link in the folder leads out of it. It was not followed."""
 
 
 class StorageUnavailable(StorageError):

@@ -16,6 +16,7 @@ logger = logging.getLogger(__name__)
 
 _TRIES = 5
 _BACKOFF_SECONDS = 0.05
+_MOST_BYTES = 256 << 20  # as much as a commit may have
 
 
 class OutcomeUnknown(StorageUnavailable):
@@ -49,7 +50,7 @@ def _read_back(store: ObjectStore, key: str, cause: StorageError, sleep: Callabl
     error: StorageError = cause
     for tried in range(_TRIES):
         try:
-            return store.get(key)
+            return store.get(key, _MOST_BYTES)
         except ObjectNotFound:
             return None
         except StorageError as unreadable:

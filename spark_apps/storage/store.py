@@ -7,9 +7,11 @@ tree, and the path under which Spark finds the same object. It knows nothing of 
 from __future__ import annotations
 
 import builtins
+import logging
 import os
 import re
-from collections.abc import Iterable, Mapping
+import stat
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -20,7 +22,17 @@ import obstore
 from obstore import exceptions as obstore_errors
 from obstore.store import LocalStore, from_url
 
-from spark_apps.storage.errors import InvalidInput, InvalidName, ObjectExists, ObjectNotFound, StorageUnavailable
+from spark_apps.storage.errors import (
+    InvalidInput,
+    InvalidName,
+    LeadsOutside,
+    ObjectExists,
+    ObjectNotFound,
+    ObjectTooLarge,
+    StorageUnavailable,
+)
+
+logger = logging.getLogger(__name__)
 
 _SCHEMES = {"s3", "s3a", "gs", "az", "abfs", "abfss", "adl", "azure", "memory"}
 # Options of the HTTP client, which obstore takes apart from those of the store.
@@ -49,7 +61,7 @@ class ObjectStore(Protocol):
 
     uri: str
 
-    def get(self, key: str) -> bytes: ...
+    def get(self, key: str, most: int | None = None) -> bytes: ...
     def get_range(self, key: str, start: int, end: int) -> bytes: ...
     def head(self, key: str) -> ObjectInfo | None: ...
     def put(self, key: str, data: bytes) -> None: ...
@@ -88,12 +100,18 @@ class Store:
         """The store of a folder below this one."""
         return Store(f"{self.uri.rstrip('/')}/{key}", self._options)
 
-    def get(self, key: str) -> bytes:
-        """The bytes of an object. :raises ObjectNotFound: :raises StorageUnavailable:"""
-        return self._call("get", key, lambda s: bytes(obstore.get(s, key).bytes()))
+    def get(self, key: str, most: int | None = None) -> bytes:
+        """The bytes of an object.
+
+        :param most: so many bytes at most.
+        :raises ObjectNotFound: :raises ObjectTooLarge: :raises LeadsOutside: :raises StorageUnavailable:
+        """
+        self._check_links(key)
+        return self._call("get", key, lambda s: _all(obstore.get(s, key), f"{self.uri}/{key}", most))
 
     def get_range(self, key: str, start: int, end: int) -> bytes:
-        """Bytes ``start`` to ``end`` (exclusive) of an object."""
+        """Bytes ``start`` to ``end`` (exclusive) of an object. :raises LeadsOutside:"""
+        self._check_links(key)
         if self._local is not None and _PLAIN_KEY.fullmatch(key):
             # A file at hand is read at once; the library would hand each range to a thread of its own.
             local = self._local / key
@@ -110,7 +128,8 @@ class Store:
             return None
 
     def put(self, key: str, data: bytes) -> None:
-        """Writes an object, replacing one that is there."""
+        """Writes an object, replacing one that is there. :raises LeadsOutside:"""
+        self._check_links(key)
         self._call("put", key, lambda s: obstore.put(s, key, data))
 
     def create(self, key: str, data: bytes) -> None:
@@ -118,15 +137,20 @@ class Store:
 
         :raises ObjectExists: if the store says that there is one. It may be this very call's own bytes (a request
             retried below us), so the answer alone decides nothing: read the key back.
+        :raises LeadsOutside:
         """
+        self._check_links(key)
         self._call("create", key, lambda s: obstore.put(s, key, data, mode="create"))
         if self._local is not None:
             self._call("sync", key, lambda _: self._sync(key))
 
     def list(self, prefix: str, after: str | None = None) -> list[ObjectInfo]:
-        """All objects below the folder ``prefix``, sorted by key; with ``after`` only the keys behind it."""
+        """All objects below the folder ``prefix``, sorted by key; with ``after`` only the keys behind it.
+
+        Those that are reached through a symbolic link that leads out of this store's folder are left out.
+        """
         infos = self._call("list", prefix, lambda s: self._listing(s, prefix, after))
-        return sorted(infos, key=lambda info: info.key)
+        return sorted(self._inside(infos), key=lambda info: info.key)
 
     def folders(self, prefix: str = "") -> builtins.list[str]:
         """Names of the folders right below ``prefix``, sorted; what lies inside them is not listed."""
@@ -134,8 +158,9 @@ class Store:
         return sorted(path.rstrip("/").rpartition("/")[2] for path in found)
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Deletes objects; one that is gone already is no error."""
+        """Deletes objects; one that is gone already is no error. :raises LeadsOutside:"""
         for key in keys:
+            self._check_links(key.rpartition("/")[0])
             try:
                 self._call("delete", key, lambda s, key=key: obstore.delete(s, key))
             except ObjectNotFound:
@@ -143,11 +168,12 @@ class Store:
 
     def spark_path(self, key: str = "") -> str:
         """The same object (or the root) as a path that Spark's file systems understand. A key with a scheme is one of
-        somebody else's files, wherever it lies."""
+        somebody else's files, wherever it lies. :raises LeadsOutside:"""
         if "://" in key:
             scheme, rest = key.split("://", 1)
             return f"{_SPARK_SCHEMES.get(scheme, scheme)}://{rest}"
         if self._local is not None:
+            self._check_links(key)
             # Hadoop takes the rest of a path as it stands: quoting it would name another file.
             return "file://" + (str(self._local / key) if key else str(self._local))
         scheme, rest = self.uri.split("://", 1)
@@ -156,6 +182,47 @@ class Store:
     @staticmethod
     def _listing(inner: Any, prefix: str, after: str | None) -> builtins.list[ObjectInfo]:
         return [_info(meta) for chunk in obstore.list(inner, prefix or None, offset=after) for meta in chunk]
+
+    def _check_links(self, key: str) -> None:
+        """:raises LeadsOutside: if a symbolic link below the root, on the way to a key, leads out of the root. Other
+        stores than local disks have no links; what was changed since the last look is not seen."""
+        if self._local is None or not key:
+            return
+        path = str(self._local)
+        for part in key.split("/"):
+            path = f"{path}/{part}"
+            if part == "..":
+                raise LeadsOutside(
+                    f"The key {key!r} of {self.uri} leads upwards by '..'.", outcome="Nothing was opened."
+                )
+            try:
+                linked = stat.S_ISLNK(os.lstat(path).st_mode)
+            except OSError:
+                return  # what is not there is no link, and who opens it meets the same error
+            if linked and not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(self._local)):
+                raise LeadsOutside(
+                    f"{path} is a symbolic link that leads out of {self.uri}; it is not followed.",
+                    outcome="Nothing was opened, written or deleted through it.",
+                    hint="Remove the link; to keep a part of a table on another disk, mount that disk there.",
+                )
+
+    def _inside(self, infos: builtins.list[ObjectInfo]) -> Iterator[ObjectInfo]:
+        """Those of listed objects that no link outside leads to."""
+        if self._local is None:
+            yield from infos
+            return
+        folders: dict[str, bool] = {}
+        for info in infos:
+            folder = info.key.rpartition("/")[0]
+            if folder not in folders:
+                try:
+                    self._check_links(folder)
+                    folders[folder] = True
+                except LeadsOutside as error:
+                    logger.warning("%s", error.message)
+                    folders[folder] = False
+            if folders[folder]:
+                yield info
 
     def _sync(self, key: str) -> None:
         # A rename or hard link is durable only once its folder is.
@@ -205,6 +272,12 @@ class Store:
 def of_store(options: Mapping[str, Any] | None) -> dict[str, Any]:
     """The storage options that a store understands: without what is meant for this package alone."""
     return {key: value for key, value in (options or {}).items() if key != SOURCE_ROOTS}
+
+
+def _all(found: Any, what: str, most: int | None) -> bytes:
+    if most is not None and (size := found.meta["size"]) > most:
+        raise ObjectTooLarge(f"{what} has {size:,} bytes, and may have {most:,} at most. None of them were read.")
+    return bytes(found.bytes())
 
 
 def _read_range(path: Path, start: int, end: int) -> bytes:

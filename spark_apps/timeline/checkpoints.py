@@ -8,16 +8,37 @@ from __future__ import annotations
 
 import io
 import logging
+import re
 
 import msgspec
 import xxhash
 
+from spark_apps.storage import documents
 from spark_apps.storage.documents import prepare
-from spark_apps.storage.errors import StorageError
+from spark_apps.storage.errors import LogDamaged, StorageError
+from spark_apps.storage.page_headers import open_parquet
 from spark_apps.storage.store import ObjectStore
 from spark_apps.timeline import columns
+from spark_apps.timeline.checked import (
+    CHECKPOINT_BYTES,
+    CHECKPOINT_DECODED_BYTES,
+    MOST_FILES,
+    ConfigInstant,
+    ConfigPath,
+    Count,
+    Group,
+    Instant,
+    MetaPath,
+    Name,
+    Partition,
+    TxnId,
+    Version,
+    VersionOrNone,
+    Words,
+)
+from spark_apps.timeline.consistency import data_prefix
 from spark_apps.timeline.files import FileSet
-from spark_apps.timeline.model import HashingConfig, Struct, TableDefinition
+from spark_apps.timeline.model import FormatOnly, HashingConfig, Struct, TableDefinition
 from spark_apps.timeline.state import IndexEntry, PartitionEntry, State, Window
 
 logger = logging.getLogger(__name__)
@@ -30,31 +51,33 @@ _EVERY_COMMITS_LARGE = 200
 _LARGE = 10_000
 _KEPT = 3
 _HEADER = b"state"
+_NAME = re.compile(r"([0-9]{20})\.([0-9a-f]{16})\.parquet")
+_ANY_BYTES = 64 << 20
 
 
 class _IndexHeader(Struct, frozen=True):
     entry: IndexEntry
-    lag: tuple[tuple[str, str, int, int], ...] = ()
+    lag: tuple[tuple[Partition, Group, VersionOrNone, VersionOrNone], ...] = ()
 
 
 class _Header(Struct, frozen=True):
-    format: int
-    version: int
-    instant: str
+    format: Version
+    version: Version
+    instant: Instant
     definition: TableDefinition | None
-    partitions: dict[str, PartitionEntry]
-    indexes: dict[str, _IndexHeader]
+    partitions: dict[Partition, PartitionEntry]
+    indexes: dict[Name, _IndexHeader]
     configs: list[HashingConfig]
-    config_paths: dict[str, str]
-    meta_paths: list[str]
-    windows: dict[int, Window]
-    ended_windows: dict[int, str]
-    committed: dict[str, tuple[int, int]]
-    aborted: dict[str, list[int]]
-    restores: list[tuple[int, int]]
-    expired_below: int
+    config_paths: dict[ConfigInstant, ConfigPath]
+    meta_paths: list[MetaPath]
+    windows: dict[Version, Window]
+    ended_windows: dict[Version, Words]
+    committed: dict[TxnId, tuple[Version, Count]]
+    aborted: dict[TxnId, list[Count]]
+    restores: list[tuple[Version, Version]]
+    expired_below: Version
     dropped: bool
-    last_drop: int | None = None
+    last_drop: VersionOrNone | None = None
 
 
 _PLAIN = (
@@ -96,21 +119,18 @@ def write(store: ObjectStore, state: State) -> str:
 def newest(store: ObjectStore, until: int | None = None) -> State | None:
     """The state of the newest checkpoint that can be used, not after version ``until``; ``None`` without one."""
     for info in reversed(store.list(CHECKPOINTS)):
-        parts = info.key.removeprefix(f"{CHECKPOINTS}/").split(".")
-        if len(parts) != 3 or not parts[0].isdigit() or (until is not None and int(parts[0]) > until):
+        name = _NAME.fullmatch(info.key.removeprefix(f"{CHECKPOINTS}/"))
+        if name is None or (until is not None and int(name[1]) > until):
             continue
         try:
-            body = store.get(info.key)
-        except StorageError as error:
-            logger.warning("Checkpoint %s is passed over: %s", info.key, error.message)
-            continue
-        if xxhash.xxh3_64_hexdigest(body) != parts[1]:
-            logger.warning("Checkpoint %s is damaged and passed over.", info.key)
-            continue
-        try:
-            state = decode(body)
-        except (ValueError, KeyError, TypeError) as error:
-            logger.warning("Checkpoint %s cannot be read and is passed over: %s", info.key, error)
+            body = store.get(info.key, CHECKPOINT_BYTES)
+            if xxhash.xxh3_64_hexdigest(body) != name[2]:
+                raise LogDamaged("It is not what was written.")
+            state = decode(body, f"Checkpoint {info.key} of {store.uri}")
+            if state is not None and state.version != int(name[1]):
+                raise LogDamaged(f"It says of itself that it is of version {state.version}.")
+        except (StorageError, LogDamaged) as error:
+            logger.warning("Checkpoint %s of %s is passed over: %s", info.key, store.uri, error.message)
             continue
         if state is not None:
             return state
@@ -140,17 +160,21 @@ def encode(state: State) -> bytes:
     return sink.getvalue()
 
 
-def decode(body: bytes) -> State | None:
-    """The state in a checkpoint; ``None`` if it has a format that this code does not know."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+def decode(body: bytes, what: str = "The checkpoint") -> State | None:
+    """The state in a checkpoint; ``None`` if it has a format that this code does not know.
 
-    # Not `read_table`, which brings in pyarrow's datasets, and these pandas: most of a second in each process.
-    table = pq.ParquetFile(pa.BufferReader(body), read_dictionary=list(columns.REPEATED)).read()
-    raw = (table.schema.metadata or {}).get(_HEADER)
-    if raw is None or msgspec.json.decode(raw).get("format") != CHECKPOINT_FORMAT:
+    :param what: names it, for errors. :raises LogDamaged: if it is none, or tells of more than a table may have.
+    """
+    opened = open_parquet(
+        body, what, rows=MOST_FILES, size=_ANY_BYTES + min(CHECKPOINT_DECODED_BYTES, 500 * len(body)),
+        repeated=columns.REPEATED,
+    )  # fmt: skip
+    raw = (opened.schema_arrow.metadata or {}).get(_HEADER)
+    if raw is None or documents.decode(raw, FormatOnly, what).format != CHECKPOINT_FORMAT:
         return None
-    header = msgspec.json.decode(raw, type=_Header)
+    header = documents.decode(raw, _Header, what)
+    source = None if header.definition is None else header.definition.source
+    table = columns.read(opened, header.version, data_prefix(source), what)
     state = State()
     for name in _PLAIN:
         setattr(state, name, getattr(header, name))

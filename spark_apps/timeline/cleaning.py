@@ -7,6 +7,7 @@ before that is seen and its base kept; one requested later reads the expiry and 
 from __future__ import annotations
 
 import logging
+import re
 from dataclasses import dataclass
 
 from spark_apps.storage.errors import AlreadyCommitted
@@ -33,6 +34,7 @@ logger = logging.getLogger(__name__)
 
 PRESUMED_DEAD_SECONDS = 3600.0
 _LATEST_LANDING_SECONDS = 86400.0
+_NUMBER = re.compile("[0-9]{1,19}")
 
 
 @dataclass(frozen=True)
@@ -159,7 +161,7 @@ def _attempt_ended(state: State, key: str) -> bool:
     parts = key.split("/")
     owner = parts[1] if parts[0] == DATA else parts[3] if len(parts) > 4 else ""
     name, _, attempt = owner.rpartition(".")
-    return bool(name) and attempt.isdigit() and not is_live(state, name, int(attempt))
+    return bool(name) and _NUMBER.fullmatch(attempt) is not None and not is_live(state, name, int(attempt))
 
 
 def _tidy_attempts(timeline: Timeline) -> None:
@@ -169,7 +171,7 @@ def _tidy_attempts(timeline: Timeline) -> None:
     folders: dict[tuple[str, int], list[ObjectInfo]] = {}
     for info in timeline.store.list(TRANSACTIONS):
         parts = info.key.removeprefix(f"{TRANSACTIONS}/").split("/")
-        if len(parts) == 3 and parts[1].isdigit():
+        if len(parts) == 3 and _NUMBER.fullmatch(parts[1]):
             folders.setdefault((parts[0], int(parts[1])), []).append(info)
     names = {attempt: {info.key.rpartition("/")[2] for info in infos} for attempt, infos in folders.items()}
     stray = {attempt for attempt, found in names.items() if WITHDRAWN in found or "requested.json" not in found}

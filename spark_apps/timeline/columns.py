@@ -6,6 +6,7 @@ needed to find them (an order by group, an order by the paths' hashes) is made w
 
 from __future__ import annotations
 
+import re
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
@@ -15,6 +16,10 @@ from typing import Any, Literal
 import msgspec
 import xxhash
 
+from spark_apps.storage.documents import decode
+from spark_apps.storage.errors import LogDamaged
+from spark_apps.timeline.checked import FILE_PATH, GROUP, INDEX_FILES, KEY_CHARACTERS, PARTITION, TREE
+
 NAMES = (
     "tree", "partition", "group", "path", "kind", "rows", "bytes", "place", "tombstones", "lineage", "extra",
 )  # fmt: skip
@@ -23,8 +28,12 @@ NAMES = (
 REPEATED = ("tree", "partition", "group", "kind")
 """Columns whose values repeat, so that they are kept as codes into a dictionary."""
 
+_RANGES = {"rows": (-1, 10**15), "bytes": (0, 10**15), "tombstones": (0, 2**63 - 1), "lineage": (0, 2**63 - 1)}
+_PATTERNS = {"tree": TREE, "partition": PARTITION, "group": GROUP, "kind": re.compile("base|delta")}
 _KEY = "path_hash"
 _FEW = 64
+_PATH = NAMES.index("path")
+_UPWARDS = (b"/.", b"//", b"/\n", b"\n/")
 
 
 def path_hash(path: str) -> int:
@@ -40,6 +49,42 @@ def schema() -> Any:
     types = dict.fromkeys(NAMES, pa.int64()) | {"path": pa.string(), "extra": pa.binary()}
     types |= dict.fromkeys(REPEATED, pa.dictionary(pa.int32(), pa.string()))
     return pa.schema([*((name, types[name]) for name in NAMES), (_KEY, pa.int64())])
+
+
+def read(opened: Any, version: int, begins: str, what: str) -> Any:
+    """The columns in an opened Parquet file, as an Arrow table of :func:`schema`.
+
+    Numbers, what repeats and where files lie are checked here; the rest of a path when its file is asked for.
+
+    :param opened: from :func:`~spark_apps.storage.page_headers.open_parquet`. :param version: of the state.
+    :param begins: what the paths of data files begin with (:func:`~spark_apps.timeline.consistency.data_prefix`).
+    :raises LogDamaged: naming the column.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not opened.schema_arrow.equals(schema()):
+        raise LogDamaged(f"{what} cannot be read: its columns are not those of a checkpoint.")
+    try:
+        table = opened.read().unify_dictionaries()
+        for name, (low, high) in {**_RANGES, "place": (0, version)}.items():
+            ends = pc.min_max(table[name]).as_py() if table.num_rows else {"min": low, "max": high}
+            if table[name].null_count or not low <= ends["min"] <= ends["max"] <= high:
+                raise LogDamaged(f"{what} cannot be read: its column {name!r} holds what cannot be in it: {ends}.")
+        for name, pattern in _PATTERNS.items():
+            column = table[name]
+            values = column.chunk(0).dictionary.to_pylist() if column.num_chunks else []
+            wrong = next((value for value in values if not pattern.fullmatch(value or "")), None)
+            if column.null_count or wrong is not None:
+                raise LogDamaged(f"{what} cannot be read: its column {name!r} holds {wrong!r:.200}.")
+        paths = table["path"]
+        inside = sum(pc.sum(pc.starts_with(paths, place)).as_py() or 0 for place in (begins, INDEX_FILES))
+        # A source may be one file, which then has the location for its path.
+        if paths.null_count or (inside < len(paths) and set(paths.to_pylist()) != {begins.rstrip("/")}):
+            raise LogDamaged(f"{what} cannot be read: its column 'path' holds files that are none of the table.")
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise LogDamaged(f"{what} cannot be read: {error}.") from error
+    return table
 
 
 class Columns:
@@ -105,12 +150,13 @@ class Columns:
         return self.table["path"].take(_numbers(rows)).to_pylist() if rows else []
 
     def read(self, rows: list[int]) -> Iterator[list[Any]]:
-        """The values of some rows, in the order of :data:`NAMES`."""
+        """The values of some rows, in the order of :data:`NAMES`. :raises LogDamaged: if one is none of a file."""
         if not rows:
             return
         if len(rows) <= _FEW:
             for row in rows:
                 values = [self.table[name][row].as_py() for name in NAMES]
+                _check_path(values[_PATH])
                 values[-1] = _decoded(values[-1])
                 yield values
             return
@@ -122,7 +168,7 @@ class Columns:
                 values = column.dictionary.to_pylist()
                 columns.append([values[code] for code in _view(column.indices)])
             elif name == "path":
-                columns.append(column.to_pylist())
+                columns.append(_check_paths(column.to_pylist()))
             elif name == "extra":
                 empty = column.null_count == len(column)
                 columns.append(repeat(None) if empty else map(_decoded, column.to_pylist()))
@@ -212,5 +258,22 @@ def _numbers(rows: list[int]) -> Any:
     return pa.Array.from_buffers(pa.int64(), len(rows), [None, pa.py_buffer(array("q", rows))])
 
 
+def _check_paths(paths: list[str]) -> list[str]:
+    """The paths, held against their pattern: all at once where they are made of a key's usual characters."""
+    whole = "\n".join(paths).encode()
+    if whole.translate(None, KEY_CHARACTERS) == b"\n" * (len(paths) - 1) and not any(two in whole for two in _UPWARDS):
+        return paths
+    return [_check_path(path) for path in paths]
+
+
+def _check_path(path: str) -> str:
+    if not FILE_PATH.fullmatch(path):
+        raise LogDamaged(
+            f"A checkpoint of the table tells of a file {path!r:.200}, which cannot be one of it.",
+            hint="Nothing was opened. Delete the folder _index/timeline/checkpoints, and find out who wrote to it.",
+        )
+    return path
+
+
 def _decoded(extra: bytes | None) -> dict[str, Any] | None:
-    return msgspec.json.decode(extra) if extra else None
+    return decode(extra, dict, "What a checkpoint says of a file") if extra else None

@@ -9,6 +9,20 @@ from typing import Literal
 
 import msgspec
 
+from spark_apps.timeline.checked import (
+    Buckets,
+    ConfigInstant,
+    Group,
+    Id,
+    Label,
+    Name,
+    Partition,
+    ScopeName,
+    Setting,
+    TypeText,
+    Words,
+)
+
 FORMAT_VERSION = 1
 """Version of the log's format that this code writes; a higher one is refused when read."""
 
@@ -28,9 +42,9 @@ class Scope(Struct, frozen=True):
     those of all indexes. Names of indexes that differ in case only are one, as they are in SQL."""
 
     kind: Literal["table", "partition", "bucket", "shard", "definition", "config", "schema"]
-    partition: str | None = None
-    group: str | None = None
-    name: str | None = None
+    partition: Partition | None = None
+    group: Group | None = None
+    name: ScopeName | None = None
 
     def overlaps(self, other: Scope) -> bool:
         """Whether the two have anything in common."""
@@ -104,10 +118,10 @@ class Field(Struct, frozen=True):
     ``stored`` is its name in files, where that is another: it is what the column was first called, and stays.
     """
 
-    name: str
-    type: str
+    name: Label
+    type: TypeText
     nullable: bool = True
-    stored: str | None = None
+    stored: Label | None = None
 
     @property
     def stored_name(self) -> str:
@@ -123,11 +137,11 @@ class SourceDefinition(Struct, frozen=True):
     what its files mean, as they were when it was registered; ``None`` where that was not written down.
     """
 
-    format: str
-    location: str
-    options: dict[str, str] = {}
-    version: str | None = None
-    session: dict[str, str | None] | None = None
+    format: Label
+    location: Label
+    options: dict[Label, Setting] = {}
+    version: Label | None = None
+    session: dict[Label, Setting | None] | None = None
 
 
 class TableDefinition(Struct, frozen=True):
@@ -140,29 +154,29 @@ class TableDefinition(Struct, frozen=True):
     (:mod:`spark_apps.mergetree.positions`).
     """
 
-    table_id: str
+    table_id: Label
     fields: tuple[Field, ...]
-    record_key: tuple[str, ...]
-    partition_by: tuple[str, ...] = ()
-    ordering_column: str | None = None
+    record_key: tuple[Label, ...]
+    partition_by: tuple[Label, ...] = ()
+    ordering_column: Label | None = None
     merge_by: Literal["commit", "ordering"] = "commit"
     write_mode: Literal["merge_on_read", "copy_on_write"] = "merge_on_read"
-    hash_fields: tuple[str, ...] = ()
-    hash_function: str = "xxhash64"
+    hash_fields: tuple[Label, ...] = ()
+    hash_function: Setting = "xxhash64"
     bucketed: bool = True
-    properties: dict[str, str] = {}
+    properties: dict[Label, Setting] = {}
     source: SourceDefinition | None = None
-    retired: tuple[str, ...] = ()
+    retired: tuple[Label, ...] = ()
     positions: bool = False
 
 
 class HashingConfig(Struct, frozen=True):
     """Rules for the bucket count of partitions to come, as of one instant (seed: partition-level bucket index)."""
 
-    instant: str
-    default: int
-    rule: str = "regex"
-    expressions: str | None = None
+    instant: ConfigInstant
+    default: Buckets
+    rule: Label = "regex"
+    expressions: Words | None = None
 
 
 IndexState = Literal["creating", "active", "disabled"]
@@ -175,19 +189,19 @@ class IndexDefinition(Struct, frozen=True):
     ``addresses``: whether entries name rows by key, or files, which they know by lineage; the latter are not told of
     the same rows in other files (a compaction) either."""
 
-    name: str
-    kind: str
-    columns: tuple[str, ...]
-    index_id: str
-    included: tuple[str, ...] = ()
+    name: Name
+    kind: Label
+    columns: tuple[Label, ...]
+    index_id: Id
+    included: tuple[Label, ...] = ()
     deferred: bool = False
-    shards: int = 1
-    hash_function: str = "xxhash64"
-    properties: dict[str, str] = {}
-    comment: str | None = None
-    partition_by: tuple[str, ...] | None = None
-    index_table: str | None = None
-    location: str | None = None
+    shards: Buckets = 1
+    hash_function: Setting = "xxhash64"
+    properties: dict[Label, Setting] = {}
+    comment: Words | None = None
+    partition_by: tuple[Label, ...] | None = None
+    index_table: Label | None = None
+    location: Label | None = None
     addresses: Literal["key", "file"] = "key"
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from spark_apps.timeline.checked import Buckets, InstantOrNone, Moment, Partition, Version, VersionOrNone, Words
 from spark_apps.timeline.definitions import IndexDefinition, IndexState, Scope, Struct
 from spark_apps.timeline.files import GroupKey
 
@@ -9,11 +10,11 @@ from spark_apps.timeline.files import GroupKey
 class Window(Struct, frozen=True):
     """An open stop-write window. ``epoch`` is the version that opened it; times are seconds since 1970 (UTC)."""
 
-    epoch: int
-    holder: str
-    deadline: float
-    last_moment: float
-    partitions: tuple[str, ...] | None = None
+    epoch: Version
+    holder: Words
+    deadline: Moment
+    last_moment: Moment
+    partitions: tuple[Partition, ...] | None = None
 
     def covers(self, scope: Scope) -> bool:
         """Whether a write to ``scope`` falls into this window. A window over partitions leaves index shards alone."""
@@ -30,9 +31,9 @@ class PartitionEntry(Struct, frozen=True):
     """A partition: its bucket count (``None`` without a bucket layout), its columns' values as strings, and the
     instant of the commit that gave it this count."""
 
-    buckets: int | None = None
-    values: tuple[str | None, ...] = ()
-    since: str = ""
+    buckets: Buckets | None = None
+    values: tuple[Words | None, ...] = ()
+    since: InstantOrNone = ""
 
 
 class IndexEntry(Struct, frozen=True):
@@ -48,8 +49,8 @@ class IndexEntry(Struct, frozen=True):
     state: IndexState = "active"
     lag: dict[GroupKey, int] = {}
     dirty: dict[GroupKey, int] = {}
-    created: int = 0
-    refreshed: int = 0
+    created: VersionOrNone = 0
+    refreshed: VersionOrNone = 0
 
     def covers(self, group: GroupKey) -> bool:
         """Whether the index tells all of a file group."""

@@ -16,13 +16,18 @@ from datetime import UTC, datetime
 from typing import TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
+from spark_apps.storage.documents import decode
 from spark_apps.storage.errors import (
     CommitStateUnknown,
+    InvalidInput,
+    LeadsOutside,
     LogDamaged,
     LogVanished,
     NewerFormat,
     ObjectNotFound,
+    ObjectTooLarge,
     SnapshotExpired,
     TableNotFound,
     VersionNotFound,
@@ -30,6 +35,8 @@ from spark_apps.storage.errors import (
 from spark_apps.storage.once import OutcomeUnknown, write_once
 from spark_apps.storage.store import ObjectStore
 from spark_apps.timeline import checkpoints, sidecars
+from spark_apps.timeline.checked import COMMIT_BYTES
+from spark_apps.timeline.consistency import check_commit, check_paths
 from spark_apps.timeline.model import FORMAT_VERSION, Commit, FormatOnly, Struct
 from spark_apps.timeline.state import State
 
@@ -43,6 +50,8 @@ _PREFETCH_THREADS = 16
 _RECENT_KEPT = 1000
 _OF_AN_ATTEMPT = re.compile(r"data/[A-Za-z0-9._-]+\.\d+/")
 _INSTANT_FORMAT = "%Y%m%d%H%M%S"
+_COMMIT_NAME = re.compile(r"[0-9]{20}\.json")
+_RESTORE = "Restore that file from a backup, or find out who wrote it."
 
 T = TypeVar("T", bound=Struct)
 
@@ -117,9 +126,11 @@ class Timeline:
         if version in self._recent:
             return self._recent[version]
         try:
-            body = self.store.get(commit_key(version))
+            body = self.store.get(commit_key(version), COMMIT_BYTES)
         except ObjectNotFound:
             return None
+        except (ObjectTooLarge, LeadsOutside) as error:
+            raise LogDamaged(f"Version {version} cannot be read: {error.message}", hint=_RESTORE) from error
         return self.decode(body, version)
 
     def commits(self, after: int = -1, until: int | None = None) -> Iterator[Commit]:
@@ -163,7 +174,7 @@ class Timeline:
             base = checkpoints.newest(self.store, version)
         state = State() if base is None else base.copy()
         for commit in self.commits(after=state.version, until=version):
-            state.apply(commit)
+            self._fold(state, commit)
         return state
 
     # --- writing ----------------------------------------------------------------------------------------------
@@ -174,7 +185,9 @@ class Timeline:
         :returns: the commit that stands there now: this one, or another's that was first.
         :raises CommitStateUnknown: if the store did not let us find out.
         """
-        body = msgspec.json.encode(sidecars.split(self.store, commit))
+        self._check_own(commit)
+        stored = sidecars.split(self.store, commit)
+        body = msgspec.json.encode(stored)
         try:
             found = write_once(self.store, commit_key(commit.version), body, self.sleep)
         except OutcomeUnknown as error:
@@ -185,8 +198,8 @@ class Timeline:
         return commit if found == body else self.decode(found, commit.version)
 
     def advance(self, commit: Commit) -> None:
-        """Folds in the next commit, and writes a checkpoint when enough has come together."""
-        self._state.apply(commit)
+        """Folds in the next commit. :raises LogDamaged: if it cannot be the next one; then nothing was folded in."""
+        self._fold(self._state, commit)
         self._recent[commit.version] = commit
         while len(self._recent) > _RECENT_KEPT:
             del self._recent[next(iter(self._recent))]
@@ -214,21 +227,44 @@ class Timeline:
     def decode(self, body: bytes, version: int) -> Commit:
         """:raises NewerFormat: :raises LogDamaged:"""
         where = f"Version {version} of {self.store.uri}"
-        try:
-            found = msgspec.json.decode(body, type=FormatOnly).format
-            if found > FORMAT_VERSION:
-                raise NewerFormat(
-                    f"{where} has log format {found}; this package reads up to format {FORMAT_VERSION}.",
-                    hint="Install a newer airflow-provider-index wherever this table is used.",
-                )
-            commit = msgspec.json.decode(body, type=Commit)
-        except msgspec.DecodeError as error:
-            raise LogDamaged(f"{where} cannot be read: {error}.", hint="Restore that file from a backup.") from error
+        found = decode(body, FormatOnly, where, hint=_RESTORE).format
+        if found > FORMAT_VERSION:
+            raise NewerFormat(
+                f"{where} has log format {found}; this package reads up to format {FORMAT_VERSION}.",
+                hint="Install a newer airflow-provider-index wherever this table is used.",
+            )
+        commit = decode(body, Commit, where, hint=_RESTORE)
         if commit.version != version:
-            raise LogDamaged(f"{where} says of itself that it is version {commit.version}.")
-        return sidecars.join(self.store, commit)
+            raise LogDamaged(f"{where} says of itself that it is version {commit.version}.", hint=_RESTORE)
+        commit = sidecars.join(self.store, commit, where)
+        check_commit(commit, where)
+        return commit
 
     # --- inside -----------------------------------------------------------------------------------------------
+
+    def _fold(self, state: State, commit: Commit) -> None:
+        try:
+            state.apply(commit)
+        except LogDamaged as error:
+            raise LogDamaged(
+                f"Version {commit.version} of {self.store.uri}: {error.message}", hint=error.hint
+            ) from error
+
+    def _check_own(self, commit: Commit) -> None:
+        """Holds a commit that is to be written against what its readers will ask of it.
+
+        :raises InvalidInput: naming the field.
+        """
+        try:
+            head = commit if len(commit.actions) <= sidecars.INLINE_ACTIONS else replace(commit, actions=())
+            decode(msgspec.json.encode(head), Commit, "It")
+            check_commit(commit, "It")
+            check_paths(commit.actions, self._state.definition)
+        except LogDamaged as error:
+            raise InvalidInput(
+                f"The commit of {commit.operation} (transaction {commit.txn_id}) would make a version that nobody "
+                f"reads. {error.message}",
+            ) from error
 
     def _load(self) -> None:
         """Reads from the newest usable checkpoint to the end of the log."""
@@ -261,7 +297,7 @@ class Timeline:
     def _last_listed(self) -> int:
         after = commit_key(self._state.version) if self._state.version >= 0 else None
         names = [info.key.removeprefix(f"{TIMELINE}/") for info in self.store.list(TIMELINE, after=after)]
-        versions = [int(name[:-5]) for name in names if name.endswith(".json") and name[:-5].isdigit()]
+        versions = [int(name[:20]) for name in names if _COMMIT_NAME.fullmatch(name)]
         if self._state.version >= 0 and not versions:
             self.check_not_vanished()
         return max(versions, default=-1)
@@ -332,7 +368,7 @@ def format_instant(seconds: float) -> str:
 def parse_instant(value: str | datetime) -> str:
     """An instant in the log's form. :raises VersionNotFound: if it cannot be understood."""
     if isinstance(value, str):
-        if value.isdigit() and len(value) == 17:
+        if re.fullmatch("[0-9]{17}", value):
             return value
         try:
             value = datetime.fromisoformat(value)
@@ -346,6 +382,8 @@ def parse_instant(value: str | datetime) -> str:
 
 
 def seconds_of(instant: str) -> float:
-    """An instant of the log in seconds since 1970."""
-    moment = datetime.strptime(instant[:14], _INSTANT_FORMAT).replace(tzinfo=UTC)
-    return moment.timestamp() + int(instant[14:]) / 1000
+    """An instant of the log (``yyyyMMddHHmmssSSS``, UTC) in seconds since 1970."""
+    # Not strptime: logs hold a second 60, where two hashing files of one millisecond had to differ.
+    minute = datetime(int(instant[:4]), int(instant[4:6]), int(instant[6:8]), int(instant[8:10]), int(instant[10:12]),
+                      tzinfo=UTC)  # fmt: skip
+    return minute.timestamp() + int(instant[12:]) / 1000

@@ -11,6 +11,33 @@ from typing import Any, Literal
 import msgspec
 
 from spark_apps.storage.documents import prepare
+from spark_apps.timeline.checked import (
+    Buckets,
+    Bytes,
+    ConfigInstant,
+    ConfigPath,
+    Count,
+    FolderTxnId,
+    Group,
+    Hash,
+    Instant,
+    Label,
+    MetaPath,
+    Moment,
+    Name,
+    Operation,
+    Partition,
+    Rows,
+    Seconds,
+    Short,
+    SidecarPath,
+    Token,
+    Tree,
+    TxnId,
+    Version,
+    VersionOrNone,
+    Words,
+)
 from spark_apps.timeline.definitions import (
     CONFIG_SCOPE,
     DATA_TREE,
@@ -82,37 +109,37 @@ class AddFile(Action, frozen=True, tag="add"):
     ``tombstones`` counts the rows that remove a key. ``lineage`` is the 64-bit id of the file.
     """
 
-    tree: str
-    partition: str
-    group: str
-    path: str
+    tree: Short
+    partition: Short
+    group: Short
+    path: Short
     kind: Literal["base", "delta"]
-    rows: int
-    bytes: int
-    place: int | None = None
-    tombstones: int = 0
-    lineage: int = 0
+    rows: Rows
+    bytes: Bytes
+    place: Version | None = None
+    tombstones: Count = 0
+    lineage: Count = 0
     extra: dict[str, Any] | None = None
 
 
 class RemoveFile(Action, frozen=True, tag="remove"):
-    tree: str
-    path: str
+    tree: Short
+    path: Short
 
 
 class PutPartition(Action, frozen=True, tag="partition"):
     """A partition and its bucket count (``None`` without a bucket layout). ``values`` are the partition columns'
     values as strings, ``None`` for null."""
 
-    path: str
-    buckets: int | None = None
-    values: tuple[str | None, ...] = ()
+    path: Partition
+    buckets: Buckets | None = None
+    values: tuple[Words | None, ...] = ()
 
 
 class DropPartition(Action, frozen=True, tag="drop_partition"):
     """Removes the partition, its count and its data files."""
 
-    path: str
+    path: Partition
 
 
 class PutTable(Action, frozen=True, tag="table"):
@@ -133,17 +160,17 @@ class PutIndex(Action, frozen=True, tag="index"):
 
 
 class DropIndex(Action, frozen=True, tag="drop_index"):
-    name: str
+    name: Name
 
 
 class Cover(Action, frozen=True, tag="cover"):
     """The index tells of every file group (or of those of the partitions, or of the groups, listed) all that version
     ``through`` held; with ``None``, all that the commit of this very action holds, its own changes with it."""
 
-    tree: str
-    through: int | None
-    partitions: tuple[str, ...] | None = None
-    groups: tuple[tuple[str, str], ...] | None = None
+    tree: Tree
+    through: VersionOrNone | None
+    partitions: tuple[Partition, ...] | None = None
+    groups: tuple[tuple[Partition, Group], ...] | None = None
 
 
 class PutHashingConfig(Action, frozen=True, tag="hashing_config"):
@@ -151,20 +178,20 @@ class PutHashingConfig(Action, frozen=True, tag="hashing_config"):
     that it wrote (:mod:`spark_apps.timeline.hashing`)."""
 
     config: HashingConfig
-    path: str | None = None
+    path: ConfigPath | None = None
 
 
 class DropHashingConfig(Action, frozen=True, tag="drop_hashing_config"):
     """The rules of ``instant`` are taken back. ``path`` as above."""
 
-    instant: str
-    path: str | None = None
+    instant: ConfigInstant
+    path: ConfigPath | None = None
 
 
 class HashingMeta(Action, frozen=True, tag="hashing_meta"):
     """Names the ``.hashing_meta`` file that tells the bucket counts of this version; publishing adds it."""
 
-    path: str
+    path: MetaPath
 
 
 class OpenWindow(Action, frozen=True, tag="open_window"):
@@ -174,54 +201,54 @@ class OpenWindow(Action, frozen=True, tag="open_window"):
     them; the log's instants may be ahead of his clock.
     """
 
-    holder: str
-    deadline: float
-    last_moment: float
-    partitions: tuple[str, ...] | None = None
-    seconds: float | None = None
+    holder: Words
+    deadline: Moment
+    last_moment: Moment
+    partitions: tuple[Partition, ...] | None = None
+    seconds: Seconds | None = None
 
 
 class RenewWindow(Action, frozen=True, tag="renew_window"):
-    epoch: int
-    deadline: float
+    epoch: Version
+    deadline: Moment
 
 
 class CloseWindow(Action, frozen=True, tag="close_window"):
     """By its holder."""
 
-    epoch: int
+    epoch: Version
 
 
 class EndWindow(Action, frozen=True, tag="end_window"):
     """By anyone, after the deadline: from here on the holder is fenced off."""
 
-    epoch: int
-    ended_by: str
+    epoch: Version
+    ended_by: Words
 
 
 class Abort(Action, frozen=True, tag="abort"):
-    txn_id: str
-    attempt: int
-    reason: str = ""
+    txn_id: TxnId
+    attempt: Count
+    reason: Words = ""
 
 
 class Expire(Action, frozen=True, tag="expire"):
     """Versions below ``below`` are no longer readable."""
 
-    below: int
+    below: Version
 
 
 class Restore(Action, frozen=True, tag="restore"):
     """The effects of the versions after ``to`` are taken back; the changes that do it are listed beside this action."""
 
-    to: int
+    to: Version
 
 
 class SetLag(Action, frozen=True, tag="lag"):
     """States for an index exactly what it does not cover: (partition, group) -> covered through version."""
 
-    tree: str
-    groups: tuple[tuple[str, str, int], ...]
+    tree: Tree
+    groups: tuple[tuple[Partition, Group, VersionOrNone], ...]
 
 
 AnyAction = (
@@ -258,26 +285,26 @@ class Commit(Struct, frozen=True):
     trees that this commit kept in step with the rows it wrote. Commits with very many actions keep them in ``sidecar``.
     """
 
-    format: int
-    version: int
-    instant: str
-    operation: str
-    txn_id: str
-    attempt: int
-    base: int
+    format: Version
+    version: Version
+    instant: Instant
+    operation: Operation
+    txn_id: TxnId
+    attempt: Count
+    base: VersionOrNone
     reads: tuple[Scope, ...] = ()
     writes: tuple[Write, ...] = ()
-    epoch: int | None = None
-    maintained: tuple[str, ...] = ()
+    epoch: Version | None = None
+    maintained: tuple[Tree, ...] = ()
     actions: tuple[AnyAction, ...] = ()
-    sidecar: str | None = None
-    metrics: dict[str, Any] = {}
+    sidecar: SidecarPath | None = None
+    metrics: dict[Label, Any] = {}
 
 
 class FormatOnly(Struct, frozen=True):
     """The one field that every format, past and to come, can be asked for."""
 
-    format: int
+    format: Version
 
 
 class Receipt(Struct, frozen=True):
@@ -311,18 +338,18 @@ class Requested(Struct, frozen=True):
     the older version ``protects`` needs where one is given. ``nonce`` tells the attempt's own bytes from another's.
     ``patience``: seconds without a sign of life that are nothing unusual; not before is it presumed dead."""
 
-    txn_id: str
-    attempt: int
-    base: int
-    operation: str
-    stages: tuple[str, ...]
-    requested_at: float
-    nonce: str
+    txn_id: FolderTxnId
+    attempt: Count
+    base: VersionOrNone
+    operation: Operation
+    stages: tuple[Name, ...]
+    requested_at: Moment
+    nonce: Token
     scopes: tuple[Scope, ...] | None = None
-    epoch: int | None = None
-    protects: int | None = None
-    inputs: dict[str, Any] = {}
-    patience: float = 0.0
+    epoch: Version | None = None
+    protects: Version | None = None
+    inputs: dict[Label, Any] = {}
+    patience: Seconds = 0.0
 
     @property
     def oldest_needed(self) -> int:
@@ -333,11 +360,11 @@ class Requested(Struct, frozen=True):
 class Heartbeat(Struct, frozen=True):
     """The last sign of life of an attempt. ``done`` of ``total`` in the phase's own unit (rows or files)."""
 
-    at: float
-    phase: str = ""
-    done: int | None = None
-    total: int | None = None
-    note: str = ""
+    at: Moment
+    phase: Words = ""
+    done: Count | None = None
+    total: Count | None = None
+    note: Words = ""
 
 
 class StageManifest(Struct, frozen=True):
@@ -348,24 +375,24 @@ class StageManifest(Struct, frozen=True):
     if that is not known). ``sole`` says that no index kept with the data may be made beside it.
     """
 
-    stage: str
+    stage: Name
     actions: tuple[AnyAction, ...] = ()
     reads: tuple[Scope, ...] = ()
     writes: tuple[Write, ...] = ()
-    maintained: tuple[str, ...] = ()
-    made_from: dict[str, str] = {}
-    metrics: dict[str, Any] = {}
-    operation: str = ""
-    inputs: str = ""
-    unique: dict[str, tuple[str, ...]] = {}
+    maintained: tuple[Tree, ...] = ()
+    made_from: dict[Name, Hash] = {}
+    metrics: dict[Label, Any] = {}
+    operation: Operation = ""
+    inputs: Words = ""
+    unique: dict[Tree, tuple[Label, ...]] = {}
     sole: bool = False
 
 
 class StageClaim(Struct, frozen=True):
     """Which try of a stage counts: the newest one. ``token`` names its manifest."""
 
-    token: str
-    at: float
+    token: Token
+    at: Moment
 
 
 prepare(AnyAction, Commit, FormatOnly, Receipt, Requested, Heartbeat, StageManifest, StageClaim)

@@ -236,7 +236,7 @@ def check_bucket_counts(state: State, intent: Intent) -> None:
             continue
         known = state.partitions.get(action.partition)
         count = given.get(action.partition, None if known is None else known.buckets)
-        if count is not None and not (action.group.isdigit() and int(action.group) < count):
+        if count is not None and not (action.group.isascii() and action.group.isdigit() and int(action.group) < count):
             raise BucketCountMismatch(
                 f"Partition {action.partition!r} has {count} buckets; {intent.operation} (transaction {intent.txn_id}) "
                 f"wrote a file of bucket {action.group}.",

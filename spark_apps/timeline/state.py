@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from spark_apps.storage.errors import IndexNotFound, LogDamaged, TableNotFound
 from spark_apps.timeline import model
+from spark_apps.timeline.consistency import check_paths
 from spark_apps.timeline.entries import Effect, IndexEntry, PartitionEntry, Window
 from spark_apps.timeline.files import DataFile, FileSet, GroupKey, covered_lineages, lowest_plain, merge_order
 from spark_apps.timeline.model import DATA_TREE, Commit, HashingConfig, TableDefinition
@@ -115,9 +116,14 @@ class State:
         return other
 
     def apply(self, commit: Commit) -> None:
-        """Folds the next commit in. :raises LogDamaged: if it is not the next one."""
+        """Folds the next commit in.
+
+        :raises LogDamaged: if it is not the next one, or tells of files that cannot be the table's; then nothing of it
+            was folded in.
+        """
         if commit.version != self.version + 1:
             raise LogDamaged(f"Version {commit.version} follows version {self.version} in the log.")
+        check_paths(commit.actions, self.definition)
         self.version, self.instant = commit.version, commit.instant
         self.committed[commit.txn_id] = (commit.version, commit.attempt)
         lag_before = {name: entry.lag for name, entry in self.indexes.items() if entry.lag}

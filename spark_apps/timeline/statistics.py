@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
 from typing import Any
 
 from spark_apps.timeline.files import DataFile, GroupKey, covered_lineages
 from spark_apps.timeline.limits import SMALL_BYTES
-from spark_apps.timeline.log import Timeline
+from spark_apps.timeline.log import Timeline, seconds_of
 from spark_apps.timeline.model import DATA_TREE
 from spark_apps.timeline.state import IndexEntry, State
 
@@ -232,12 +231,6 @@ def partition_statistics(state: State, paths: Iterable[str] | None = None) -> li
                 each = tuple(groups.get(str(bucket), 0) for bucket in range(count))
             found.append(PartitionStatistics(path, count, total.files, total.bytes, total.rows, each))
     return found
-
-
-def seconds_of(instant: str) -> float:
-    """An instant of the log (``yyyyMMddHHmmssSSS``, UTC) as seconds since 1970."""
-    moment = datetime.strptime(instant[:14], "%Y%m%d%H%M%S").replace(tzinfo=UTC)
-    return moment.timestamp() + int(instant[14:] or 0) / 1000
 
 
 def age_of_version(timeline: Timeline, version: int) -> float | None:

@@ -74,7 +74,7 @@ class SimulatedStore:
         self.objects = objects
         self.gate = gate
 
-    def get(self, key: str) -> bytes:
+    def get(self, key: str, most: int | None = None) -> bytes:
         return self._call("get", key, lambda: self._body(key))
 
     def get_range(self, key: str, start: int, end: int) -> bytes:

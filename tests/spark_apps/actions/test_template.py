@@ -129,7 +129,7 @@ class Failing:
             raise StorageUnavailable("The store hung up.")
         self.inner.create(key, data)
 
-    def get(self, key: str) -> bytes:
+    def get(self, key: str, most: int | None = None) -> bytes:
         if self.broken and key.startswith(TIMELINE):
             try:
                 self.inner.get(key)

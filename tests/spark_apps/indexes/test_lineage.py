@@ -39,7 +39,7 @@ def _file(lineage: int, size: int = 10) -> DataFile:
 
 
 def _add(lineage: int, kind: Any = "base", place: int | None = None) -> AddFile:
-    return AddFile(DATA_TREE, *GROUP, f"f{lineage}", kind, 1, 10, place, 0, lineage)
+    return AddFile(DATA_TREE, *GROUP, f"data/a.1/f{lineage}", kind, 1, 10, place, 0, lineage)
 
 
 class _Log:

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from spark_apps.storage.store import Store
 from spark_apps.timeline import checkpoints
@@ -24,7 +25,9 @@ from tests.spark_apps.timeline.conftest import A, upsert
 
 def file(number: int, tree: str = "data") -> DataFile:
     extra = {"columns": [number]} if number % 3 == 0 else None
-    return DataFile(tree, f"p={number % 5}", str(number % 7), f"f{number}", "delta", number, 1, number, extra=extra)
+    return DataFile(
+        tree, f"p={number % 5}", str(number % 7), f"data/a.1/work/f{number}", "delta", number, 1, number, extra=extra
+    )
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -148,7 +151,7 @@ def test_reading_a_checkpoint_brings_in_neither_pandas_nor_datasets(tmp_path: Pa
     timeline, _ = create_table(Store(tmp_path), definition)
     state = timeline.head.copy()
     for number in range(200):
-        state.file_set.add(file(number))
+        state.file_set.add(replace(file(number), place=0))
     checkpoints.write(timeline.store, state)
     code = f"""
 import sys

@@ -1,0 +1,219 @@
+"""What only several fields of a commit together tell: numbers that cannot be in its version, paths of files that are
+not of its table. What each field may hold by itself, its type says (:mod:`spark_apps.timeline.checked`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from datetime import date
+from typing import Any
+
+from spark_apps.storage.errors import LogDamaged
+from spark_apps.timeline import model
+from spark_apps.timeline.checked import (
+    DEEPEST_TYPE,
+    FILE_PATH,
+    GROUP,
+    INDEX_FILES,
+    KEY_NAME,
+    LAST_VERSION,
+    MOST_ACTIONS,
+    PARTITION,
+    TREE,
+)
+from spark_apps.timeline.model import (
+    DATA_TREE,
+    AddFile,
+    AnyAction,
+    Commit,
+    PutTable,
+    RemoveFile,
+    SourceDefinition,
+    TableDefinition,
+)
+
+HINT = "Nothing was opened. Restore the log from a backup, or find out who wrote to it."
+_BELOW = frozenset(("parquet", "orc", "csv", "json", "delta"))
+_PATTERN = re.compile(r"[*?\[{].*")
+
+
+def check_commit(commit: Commit, where: str) -> None:
+    """:param where: names the commit and its table. :raises LogDamaged: naming the field."""
+    version, actions = commit.version, commit.actions
+    try:
+        date(int(commit.instant[:4]), int(commit.instant[4:6]), int(commit.instant[6:8]))
+    except ValueError as error:
+        raise _damaged(where, "instant", commit.instant) from error
+    if commit.base >= version:
+        raise _damaged(where, "base", commit.base)
+    if commit.epoch is not None and commit.epoch >= version:
+        raise _damaged(where, "epoch", commit.epoch)
+    check_actions(actions, version, where)
+
+
+def check_actions(actions: Sequence[AnyAction], version: int | None, where: str) -> None:
+    """:param version: that the actions are published as, ``None`` for a stage's, which are not yet.
+    :raises LogDamaged: naming the action and its field.
+    """
+    if len(actions) > MOST_ACTIONS:
+        raise _damaged(where, "number of actions", len(actions))
+    texts, last = _Texts(), LAST_VERSION if version is None else version
+    for number, action in enumerate(actions):
+        if type(action) is AddFile:
+            wrong = texts.wrong(action) or (None if action.place is None or action.place <= last else "place")
+        elif type(action) is RemoveFile:
+            wrong = None if texts.is_tree(action.tree) else "tree"
+        else:
+            check = _CHECKS.get(type(action))
+            wrong = None if check is None else check(action, last)
+        if wrong is not None:
+            value = getattr(action, wrong.partition(".")[0])
+            raise _damaged(where, f"actions[{number}].{wrong}", value)
+
+
+class _Texts:
+    """The texts of actions on files, of which few are different but the names of the files: each is looked at once."""
+
+    def __init__(self) -> None:
+        self._trees: set[str] = set()
+        self._partitions: set[str] = set()
+        self._groups: set[str] = set()
+        self._folders: set[str] = set()
+
+    def wrong(self, action: AddFile) -> str | None:
+        """The field of a file that cannot be, or ``None``."""
+        if action.tree not in self._trees and not self.is_tree(action.tree):
+            return "tree"
+        if action.partition not in self._partitions and not _new(self._partitions, PARTITION, action.partition):
+            return "partition"
+        if action.group not in self._groups and not _new(self._groups, GROUP, action.group):
+            return "group"
+        folder, _, name = action.path.rpartition("/")
+        if folder in self._folders and KEY_NAME.fullmatch(name):
+            return None
+        if not FILE_PATH.fullmatch(action.path):
+            return "path"
+        if "://" not in action.path:
+            self._folders.add(folder)
+        return None
+
+    def is_tree(self, name: str) -> bool:
+        return name in self._trees or _new(self._trees, TREE, name)
+
+
+def _new(known: set[str], pattern: re.Pattern[str], text: str) -> bool:
+    """Whether a text fits; it is known from then on."""
+    fits = pattern.fullmatch(text) is not None
+    if fits:
+        known.add(text)
+    return fits
+
+
+def _shown(value: Any) -> str:
+    told = repr(value)
+    return told if len(told) <= 200 else f"{told[:200]}…"
+
+
+def _damaged(where: str, field: str, value: Any) -> LogDamaged:
+    return LogDamaged(f"{where} cannot be read: its {field} cannot be {_shown(value)}.", hint=HINT)
+
+
+def _before(name: str) -> Callable[[Any, int], str | None]:
+    """A check that a field names an earlier version."""
+    return lambda action, version: name if getattr(action, name) >= version else None
+
+
+def _up_to(name: str) -> Callable[[Any, int], str | None]:
+    """A check that a field names a version up to the commit's own."""
+    return lambda action, version: name if (getattr(action, name) or 0) > version else None
+
+
+def _lag(action: model.SetLag, version: int) -> str | None:
+    return "groups" if any(through > version for _, _, through in action.groups) else None
+
+
+def _window(action: model.OpenWindow, _version: int) -> str | None:
+    return "last_moment" if action.last_moment < action.deadline else None
+
+
+def _partition(action: model.PutPartition, _version: int) -> str | None:
+    """There is a value for each column of the path, or none is said."""
+    if not action.values:
+        return None
+    return None if len(action.values) == action.path.count("=") else "values"
+
+
+def _table(action: model.PutTable, _version: int) -> str | None:
+    table: TableDefinition = action.definition
+    if any(_depth(field.type) > DEEPEST_TYPE for field in table.fields):
+        return "definition.fields"
+    if len({field.name for field in table.fields}) < len(table.fields):
+        return "definition.fields"
+    names = {field.name.lower() for field in table.fields}
+    for field in ("record_key", "partition_by", "hash_fields"):
+        if any(name.lower() not in names for name in getattr(table, field)):
+            return f"definition.{field}"
+    if table.ordering_column is not None and table.ordering_column.lower() not in names:
+        return "definition.ordering_column"
+    return None
+
+
+def _depth(type_text: str) -> int:
+    depth = deepest = 0
+    for sign in re.findall("[<>]", type_text):
+        depth += 1 if sign == "<" else -1
+        deepest = max(deepest, depth)
+    return deepest
+
+
+_CHECKS: dict[type, Callable[[Any, int], str | None]] = {
+    model.Cover: _up_to("through"),
+    model.RenewWindow: _before("epoch"),
+    model.CloseWindow: _before("epoch"),
+    model.EndWindow: _before("epoch"),
+    model.Expire: _up_to("below"),
+    model.Restore: _before("to"),
+    model.SetLag: _lag,
+    model.OpenWindow: _window,
+    model.PutPartition: _partition,
+    model.PutTable: _table,
+}
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+def data_prefix(source: SourceDefinition | None) -> str:
+    """What the paths of a table's data files begin with.
+
+    Files of its own lie below ``data/``, those of a source below its location. Iceberg's metadata may name any, so that
+    of these only is known that they are addresses.
+    """
+    if source is None:
+        return "data/"
+    if source.format not in _BELOW:
+        return ""
+    location = source.location if "://" in source.location else f"file://{source.location}"
+    plain = _PATTERN.sub("", location)
+    return plain if plain != location else f"{plain.rstrip('/')}/"
+
+
+def check_paths(actions: Iterable[AnyAction], table: TableDefinition | None) -> None:
+    """Holds the paths of files against the table that they are to belong to.
+
+    :param table: as of before the actions. :raises LogDamaged: if a file is none of the table, nor of its source.
+    """
+    begins = data_prefix(None if table is None else table.source)
+    for action in actions:
+        if type(action) is AddFile:
+            inside = begins if action.tree == DATA_TREE else INDEX_FILES
+            # A source may be one file, which then has the location for its path.
+            if not f"{action.path}/".startswith(inside) or not (inside or "://" in action.path):
+                raise LogDamaged(
+                    f"A file of the merge tree {action.tree!r} has the path {_shown(action.path)}, which does not "
+                    f"begin with {inside or 'a scheme'!r}.",
+                    hint=HINT,
+                )
+        elif type(action) is PutTable:
+            begins = data_prefix(action.definition.source)
