@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -135,7 +137,7 @@ def read_whole(source: SourceDefinition, spark: SparkSession, schema: T.StructTy
     if source.format not in TEXTS:
         return None
     options = {name.lower(): value for name, value in source.options.items()}
-    zoned = options_of(source).get("columnNameOfCorruptRecord") or spark.conf.get(_CORRUPT, "_corrupt_record")
+    zoned = options_of(source).get("columnNameOfCorruptRecord") or spark.conf.get(_CORRUPT)
     corrupt = options.get("columnnameofcorruptrecord", zoned)
     if source.format == "csv" and corrupt not in schema.names:
         return None
@@ -144,7 +146,11 @@ def read_whole(source: SourceDefinition, spark: SparkSession, schema: T.StructTy
 
 
 def _value(spark: SparkSession, setting: Setting) -> str | None:
-    value = spark.conf.get(setting.name, None)
+    try:
+        # Without a default of ours, or Spark would tell that for what is not set.
+        value = spark.conf.get(setting.name)
+    except (PySparkException, Py4JError):
+        return setting.default  # this Spark does not know it
     if value is None or value == "<undefined>":
         return setting.default
     if setting.name == _CONVERSION and value == "true":

@@ -1,8 +1,8 @@
 """A resumable run of many histories: ``python -m tests.differential``.
 
-``HISTORIES`` (1000): seeds from 0 on; ``MINUTES`` (60): when to stop; ``SEEDS`` (a list): these alone, whatever was
-done; ``PROCESSES`` (2), each with a Spark of its own. What was done stands in ``.differential/state.json``, so that the
-next run goes on.
+``HISTORIES`` (1000): seeds from 0 on; ``ODDITIES`` (150): odd ones before them; ``MINUTES`` (60): when to stop;
+``SEEDS`` (a list): these alone, whatever was done; ``PROCESSES`` (2), each with a Spark of its own. What was done
+stands in ``.differential/state.json``, so that the next run goes on.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import time
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
+from tests.differential.histories import ODD
 from tests.differential.tally import Tally
 from tests.differential.working import Outcome, begin, work
 
@@ -60,7 +61,9 @@ class Progress:
 def main() -> int:
     progress = Progress(HOME / "state.json")
     given = os.environ.get("SEEDS")
-    seeds = [int(text) for text in given.split(",")] if given else range(int(os.environ.get("HISTORIES", "1000")))
+    odd = range(ODD, ODD + int(os.environ.get("ODDITIES", "150")))
+    every = [*odd, *range(int(os.environ.get("HISTORIES", "1000")))]
+    seeds = [int(text) for text in given.split(",")] if given else every
     left = [seed for seed in seeds if given or (seed not in progress.done and str(seed) not in progress.failed)]
     until = time.time() + 60 * float(os.environ.get("MINUTES", "60"))
     processes = min(int(os.environ.get("PROCESSES", "2")), len(left))

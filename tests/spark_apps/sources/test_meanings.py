@@ -152,6 +152,19 @@ def test_given_another_setting_then_rows_are_the_same_or_the_index_is_not_used_a
                 table.verify("sec")
 
 
+def test_given_a_session_in_which_nothing_was_set_then_what_readings_are_given_is_known_all_the_same(
+    spark: Any,
+) -> None:
+    with session(spark, dict(OTHERS)):
+        for name in OTHERS:
+            spark.conf.unset(name)
+        for form in ("csv", "json", "parquet", "orc", "delta", "iceberg"):
+            told = meanings.session_of(spark, form)
+            options = meanings.options_of(SourceDefinition(form, "/s", session=told))
+            assert len(options) == (0 if form == "orc" else 2), (form, told)
+            assert "<undefined>" not in told.values()
+
+
 def test_every_setting_that_is_known_is_tried() -> None:
     assert {one.name for one in SETTINGS} == set(OTHERS)
 
