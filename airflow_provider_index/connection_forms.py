@@ -36,8 +36,11 @@ def runner_form() -> dict[str, Any]:
                 "description": "Where the driver runs: client, beside the task; cluster, on YARN or Kubernetes.",
                 "schema": {"type": "string", "enum": ["client", "cluster"], "default": "client"},
             },
-            "conf": _text(
-                "Spark settings", "JSON object. Those with a secret's name reach the app alone.", secret=True
+            "conf": _text("Spark settings", "JSON object; its secrets belong into the next field.", secret=True),
+            "secret_conf": _text(
+                "Secret Spark settings",
+                "JSON object. They reach the app alone, and Airflow's API shows them to nobody.",
+                secret=True,
             ),
             "packages": _text("Packages", "Maven coordinates of jars, with commas between them."),
             "driver-memory": _text("Driver memory", "For example 2g."),
@@ -45,12 +48,15 @@ def runner_form() -> dict[str, Any]:
             "num-executors": _text("Number of executors", "On YARN and Kubernetes."),
             "environment": _text("Environment", "JSON object of variables for driver and executors; no secrets."),
             "principal": _text("Kerberos principal", "Of the keytab."),
-            "keytab": _text("Keytab", "Its content in base64.", secret=True),
+            "secret_keytab": _text("Keytab", "Its content in base64.", secret=True),
             "namespace": _text("Kubernetes namespace", "Where pods are started."),
             "bundle": _text(
                 "Bundle", "URI of the folder that python -m spark_apps bundle made, for drivers elsewhere."
             ),
             "runner_options": _text("Runner options", "JSON object of what the runner wants to know.", secret=True),
+            "secret_runner_options": _text(
+                "Secret runner options", "The same, of those that Airflow's API shows to nobody.", secret=True
+            ),
         },
     }
 

@@ -6,11 +6,33 @@ here it replaces by ``***`` in logs, rendered fields and whatever else it redact
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from typing import Any
 
 from airflow.sdk.log import mask_secret
 
 from spark_apps.storage.secrets import secrets_in, secrets_in_statement
+
+SECRET = "secret_"
+"""Begins the names of a connection's extra whose values Airflow's API shows to nobody, whatever they hold: it goes by
+names, and hides those with ``secret`` in them."""
+
+
+def shown_by_airflow(extra: Mapping[str, Any], *names: str) -> str:
+    """A sentence about secrets that Airflow's connection API shows to who may read connections; empty for none."""
+    held = [name for name in names if secrets_in({name: _read(extra.get(name))})]
+    if not held:
+        return ""
+    better = ", ".join(SECRET + name for name in held)
+    return f" Airflow's API shows the secrets in {', '.join(held)}: move them to {better}."
+
+
+def _read(told: Any) -> Any:
+    try:
+        return json.loads(told) if isinstance(told, str) else told
+    except ValueError:
+        return told
 
 
 def mask_all(*held: Any) -> None:

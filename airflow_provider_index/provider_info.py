@@ -90,6 +90,11 @@ def get_provider_info() -> dict[str, Any]:
                         ),
                         "schema": {"type": ["string", "null"]},
                     },
+                    "secret_storage_options": {
+                        "label": "Secret storage options",
+                        "description": "JSON object with the keys among them; Airflow's API shows it to nobody.",
+                        "schema": {"type": ["string", "null"], "format": "password"},
+                    },
                     "spark_conn_id": {
                         "label": "Spark connection",
                         "description": "Connection (Spark or Index runner) whose Spark works on these tables.",

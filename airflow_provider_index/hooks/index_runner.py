@@ -9,6 +9,7 @@ from typing import Any
 
 from airflow.sdk import BaseHook
 
+from airflow_provider_index.masking import shown_by_airflow
 from airflow_provider_index.runners.settings import SparkSettings
 
 
@@ -41,4 +42,8 @@ class IndexRunnerHook(BaseHook):
             runner = make_runner(settings, self.log)
         except LakeIndexError as error:
             return False, str(error)
-        return True, f"{type(runner).__name__} would submit to {settings.master}; nothing was started"
+        extra = self.get_connection(self.spark_conn_id).extra_dejson
+        shown = shown_by_airflow(extra, "conf", "runner_options")
+        if extra.get("keytab"):
+            shown += " Airflow's API shows the keytab: move it to secret_keytab."
+        return True, f"{type(runner).__name__} would submit to {settings.master}; nothing was started.{shown}"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseHook
 
 from airflow_provider_index.compat import connection_missing
-from airflow_provider_index.masking import mask_all
+from airflow_provider_index.masking import SECRET, mask_all
 from spark_apps.storage.errors import InvalidInput, LakeIndexError
 
 if TYPE_CHECKING:
@@ -27,7 +27,8 @@ class TableStoreHook(BaseHook):
     """Finds tables.
 
     The connection's extra holds ``warehouse`` (the URI or path under which tables have names),
-    ``storage_options`` (an object, or its JSON: what ``obstore`` needs to reach the store), ``source_roots`` (the
+    ``storage_options`` (an object, or its JSON: what ``obstore`` needs to reach the store), ``secret_storage_options``
+    (the same, of those that Airflow's API is to show nobody), ``source_roots`` (the
     addresses below which a log may name any source) and ``spark_conn_id``.
 
     :param table_conn_id: id of a connection of type ``index_table_store``. The default one may be missing
@@ -77,20 +78,24 @@ class TableStoreHook(BaseHook):
         """
         from spark_apps.storage.store import SOURCE_ROOTS
 
-        options = self.extra.get("storage_options") or {}
-        if isinstance(options, str):
-            try:
-                options = json.loads(options)
-            except ValueError:
-                options = None
-        if not isinstance(options, dict):
-            raise InvalidInput(
-                f"storage_options of the connection {self.table_conn_id!r} are not a JSON object.",
-                hint='Write them as {"aws_region": "eu-central-1", …}.',
-            )
+        options = {**self._object("storage_options"), **self._object(SECRET + "storage_options")}
         mask_all(options)
         roots = self.extra.get(SOURCE_ROOTS)
         return {**options, SOURCE_ROOTS: roots} if roots else options
+
+    def _object(self, name: str) -> dict[str, Any]:
+        found = self.extra.get(name) or {}
+        if isinstance(found, str):
+            try:
+                found = json.loads(found)
+            except ValueError:
+                found = None
+        if not isinstance(found, dict):
+            raise InvalidInput(
+                f"{name} of the connection {self.table_conn_id!r} are not a JSON object.",
+                hint='Write them as {"aws_region": "eu-central-1", …}.',
+            )
+        return found
 
     def spark_settings(self, spark_conn_id: str | None = None) -> SparkSettings:
         """Which Spark works on these tables: of the connection given, else the one that this connection
@@ -160,6 +165,7 @@ class TableStoreHook(BaseHook):
         """Whether a log can be kept in the warehouse, for the button in Airflow's form. Starts no Spark: that is what
         ``python -m airflow_provider_index check`` does."""
         from airflow_provider_index.checking import check_store, untold
+        from airflow_provider_index.masking import shown_by_airflow
 
         try:
             found = check_store(self)
@@ -170,4 +176,5 @@ class TableStoreHook(BaseHook):
             return False, f"obstore cannot {failed.what} in {self.warehouse}: {failed.detail}"
         more = untold(self)
         told = f" Spark has no setting for {', '.join(more)}." if more else ""
+        told += shown_by_airflow(self.extra, "storage_options")
         return True, f"{self.warehouse} can be listed, written and read by obstore.{told}"

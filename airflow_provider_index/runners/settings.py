@@ -66,14 +66,15 @@ class SparkSettings:
 
         Beside the provider's own fields (``deploy-mode``, ``queue``, ``namespace``, ``principal``,
         ``keytab``, ``spark-binary``; ``use_ssl``) the extra may hold ``conf``, ``environment`` and ``runner_options``
-        (objects), ``runner``, ``bundle``, and any of the options in :data:`OPTIONS`. For Spark Connect the login is
+        (objects; also as ``secret_conf``, ``secret_runner_options`` and ``secret_keytab``, which Airflow's API shows to
+        nobody), ``runner``, ``bundle``, and any of the options in :data:`OPTIONS`. For Spark Connect the login is
         the user's id and the password the token.
 
         :raises InvalidInput: for a deploy mode that the master does not offer, or a secret in ``environment``.
         """
         extra = connection.extra_dejson
         master, parameters = _master(connection)
-        conf = _texts(_object(connection, "conf"))
+        conf = _texts({**_object(connection, "conf"), **_object(connection, "secret_conf")})
         if extra.get("namespace"):
             conf.setdefault("spark.kubernetes.namespace", extra["namespace"])
         binary = extra.get("spark-binary")
@@ -86,10 +87,10 @@ class SparkSettings:
             pass_environment=_names(connection, "pass-environment"),
             # The connection form fills this in by itself; only another name is somebody's wish.
             binary=None if binary in (None, "", "spark-submit") else binary,
-            keytab=extra.get("keytab") or None,
+            keytab=extra.get("secret_keytab") or extra.get("keytab") or None,
             driver_logs=extra.get("driver-logs") or None,
             runner=extra.get("runner") or None,
-            runner_options=_object(connection, "runner_options"),
+            runner_options={**_object(connection, "runner_options"), **_object(connection, "secret_runner_options")},
             bundle=(extra.get("bundle") or "").rstrip("/") or None,
         )
         if master.startswith(CONNECT):

@@ -13,6 +13,7 @@ from airflow.sdk._shared.secrets_masker import redact, reset_secrets_masker
 from airflow.sdk.execution_time.task_runner import _serialize_rendered_fields
 
 from airflow_provider_index.hooks.table_store import TableStoreHook
+from airflow_provider_index.masking import shown_by_airflow
 from airflow_provider_index.operators import BuildIndexOperator, IndexSQLOperator, WriteTableOperator
 from airflow_provider_index.sensors import IndexStateSensor
 
@@ -107,3 +108,53 @@ def test_given_a_connection_then_every_secret_in_it_is_hidden_from_logs_from_the
 
     said = redact(" ".join([*(f"planted-{n}" for n in (1, 2, 3, 4, 6, 8)), "cGxhbnRlZC01", "eu-west-1 left-as-it-is"]))
     assert said == "*** *** *** *** *** *** *** eu-west-1 left-as-it-is"
+
+
+def test_given_secrets_in_the_fields_for_them_then_airflows_connection_api_shows_none_and_both_hooks_read_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tables = {
+        "storage_options": '{"aws_region": "eu-west-1"}',
+        "secret_storage_options": '{"azure_storage_account_key": "planted-1"}',
+    }
+    spark = {
+        "conf": {"spark.y": "1"},
+        "secret_conf": json.dumps({AZURE: "planted-2"}),
+        "secret_keytab": "planted-3",
+        "secret_runner_options": {"x": "planted-4"},
+    }
+    for name, conn_type, extra in (("TABLES", "index_table_store", tables), ("SPARK_X", "index_runner", spark)):
+        monkeypatch.setenv(f"AIRFLOW_CONN_{name}", json.dumps({"conn_type": conn_type, "extra": extra}))
+        shown = by_api(extra)
+        assert "planted" not in shown and ("eu-west-1" in shown or "spark.y" in shown)
+
+    hook = TableStoreHook("tables")
+    settings = hook.spark_settings("spark_x")
+
+    assert hook.storage_options == {"aws_region": "eu-west-1", "azure_storage_account_key": "planted-1"}
+    assert settings.conf == {"spark.y": "1", AZURE: "planted-2"} and settings.keytab == "planted-3"
+    assert settings.runner_options == {"x": "planted-4"}
+    assert (shown_by_airflow(tables, "storage_options"), shown_by_airflow(spark, "conf", "runner_options")) == ("", "")
+
+
+def test_given_secrets_in_other_fields_then_the_connections_test_says_that_airflows_api_shows_them() -> None:
+    held = {"storage_options": '{"azure_storage_account_key": "planted-1"}', "conf": {AZURE: "planted-2"}}
+    assert by_api(held).count("planted") == 2  # or the advice is wrong
+
+    said = shown_by_airflow(held, "storage_options", "conf", "runner_options")
+
+    assert "secret_storage_options, secret_conf." in said and "planted" not in said
+
+
+def by_api(extra: dict[str, Any]) -> str:
+    """What Airflow's API answers of a connection's extra, with Airflow's default settings."""
+    from airflow._shared import secrets_masker
+    from airflow.api_fastapi.core_api.datamodels.connections import ConnectionResponse
+
+    masker = secrets_masker._secrets_masker()
+    before = masker.sensitive_variables_fields
+    masker.sensitive_variables_fields = list(secrets_masker.DEFAULT_SENSITIVE_FIELDS)
+    try:
+        return str(ConnectionResponse.redact_extra(json.dumps(extra)))
+    finally:
+        masker.sensitive_variables_fields = before
