@@ -19,6 +19,8 @@ READ_OPTIONS = {
     "parquet.page.verify-checksum.enabled": "true",
 }
 
+_CALENDARS = ("spark.sql.parquet.datetimeRebaseModeInWrite", "spark.sql.parquet.int96RebaseModeInWrite")
+
 # A location may hold what Hadoop takes for a pattern.
 _GLOB = re.compile(r"([\[\]{}*?\\])")
 
@@ -54,3 +56,21 @@ def listed_here(spark: SparkSession, paths: Sequence[str]) -> Iterator[None]:
                 conf.unset(_LISTING_SETTING)
             else:
                 conf.set(_LISTING_SETTING, before)
+
+
+@contextmanager
+def todays_calendar(spark: SparkSession) -> Iterator[None]:
+    """Has Spark write days and times by the calendar that all readers share. A session may say that it is to write them
+    by the old one, in which drivers, data sources and other engines would find another day.
+
+    What other threads of the session write meanwhile is written so, too.
+    """
+    conf = spark.conf
+    before = {name: conf.get(name) for name in _CALENDARS if conf.get(name, "CORRECTED") != "CORRECTED"}
+    for name in before:
+        conf.set(name, "CORRECTED")
+    try:
+        yield
+    finally:
+        for name, mode in before.items():
+            conf.set(name, mode)

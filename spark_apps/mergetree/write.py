@@ -22,6 +22,7 @@ from pyspark.sql import types as T
 
 from spark_apps.mergetree.counted import CountedRows
 from spark_apps.mergetree.footers import fetch_footer, fetch_tail, footer_of, seal
+from spark_apps.mergetree.opening import todays_calendar
 from spark_apps.mergetree.placing import GROUP, PART, UNKNOWN_PARTITION, Target, placed, value_texts
 from spark_apps.mergetree.schema import NULL_MARK, column
 from spark_apps.mergetree.sessions import cores
@@ -125,7 +126,7 @@ def stage_rows(
     shown = [column(name).alias(tree.stored(name)) for name in columns]
     folders = [PART, GROUP] if slots is None else []
     stored = (counted.frame if slots is None else _checked(counted.frame)).select(*shown, *folders)
-    with refused_nulls():
+    with refused_nulls(), todays_calendar(rows.sparkSession):
         stored.write.options(**_options(tree)).partitionBy(*folders).parquet(
             store.spark_path(directory), mode="overwrite"
         )
