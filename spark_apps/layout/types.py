@@ -38,7 +38,7 @@ _SIMPLE = {
     "timestamp",
     "timestamp_ntz",
 }
-_DECIMAL = re.compile(r"decimal(?:\((\d+)(?:,(-?\d+))?\))?")
+_DECIMAL = re.compile(r"decimal(?:\(([0-9]{1,3})(?:,(-?[0-9]{1,3}))?\))?")
 _SIZED = re.compile(r"(varchar|char)\(\d+\)")
 # Products with quantize() and scaleb() must not be rounded: Spark's decimals have up to 38 digits.
 _EXACT = decimal.Context(prec=100)

@@ -42,6 +42,7 @@ SOURCE_ROOTS = "source_roots"
 (:mod:`spark_apps.timeline.sources`). No store is told of it."""
 # Spark's Hadoop file systems answer to other schemes than the object stores' own tools.
 _SPARK_SCHEMES = {"s3": "s3a"}
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 # Keys that name the same file whoever resolves them.
 _PLAIN_KEY = re.compile(r"(?!.*\.\.)[A-Za-z0-9_=.-]+(/[A-Za-z0-9_=.-]+)*")
 
@@ -307,6 +308,8 @@ def _normalise(uri: str) -> tuple[str, Path | None]:
                 f"{uri!r} has the scheme {scheme!r}, which no supported store answers to.",
                 hint=f"Use a local path or one of: file, {', '.join(sorted(_SCHEMES))}.",
             )
+        if _CONTROL.search(uri):
+            raise InvalidName(f"{uri!r} holds a control character.", hint="Give the address without it.")
         if (not bucket and scheme != "memory") or set(bucket) & set("?#"):
             raise InvalidName(f"{uri!r} names no bucket or container.", hint=f"Write {scheme}://name/path.")
         if ".." in key.split("/"):

@@ -255,8 +255,8 @@ WORDS = [
     "a" * 3000,
     "../" * 90,
     "'; DROP TABLE t; --",
-    "{{7*7}}",
-    "${7*7}",
+    "{{913*977}}",
+    "${913*977}",
     "(a+)+$" * 50,
     "%s%n",
     "\r\nSet-Cookie: a=b",
@@ -273,7 +273,7 @@ def test_given_any_text_in_any_parameter_then_every_route_answers(
     for word in WORDS:
         for name in ("q", "show", "sort", "page", "per", "conn", "x" * 100):
             answer = client.get("/", params={name: word})
-            assert "49" not in guarded(answer) or "{{7*7}}" not in word
+            assert str(913 * 977) not in guarded(answer)
             assert not answer.cookies
         for name in ("before", "partition", "p"):
             guarded(client.get("/tables", params={"conn": "lake", "table": "t", name: word}))
