@@ -11,7 +11,7 @@ import ast
 import json
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Any, ClassVar
 
 from airflow.sdk import BaseOperator
@@ -25,11 +25,20 @@ _NOTHING = ("", "None")
 """What a template makes of nothing."""
 _MARKS = ("{{", "{%", "{#")
 _UNREAD = object()
+_NO_LITERAL = "\0"
+_TEXT = "takes_text"
+
+
+def of_text(reader: Reader) -> Reader:
+    """Marks a reader of what is made of texts alone, so that native templates make no objects of them."""
+    setattr(reader, _TEXT, True)
+    return reader
 
 
 # --- readers ----------------------------------------------------------------------------------------------------------
 
 
+@of_text
 def text(name: str, given: Any) -> str | None:
     """Text, or ``None``. A path is its text, and a whole number its digits, for so a native template hands on "12"."""
     if isinstance(given, os.PathLike):
@@ -57,7 +66,9 @@ def text_list(name: str, given: Any) -> list[str] | None:
                 f"{name} is {_shown(given)}: it begins as a list does, and is none.",
                 hint="Give a list, or a template that renders one, by | tojson if need be.",
             )
-        if found is _UNREAD or not isinstance(found, list | tuple | Set):
+        if isinstance(found, str):
+            given = [found]  # quoted, as | tojson does
+        elif found is _UNREAD or not isinstance(found, list | tuple | Set):
             given = [line for line in map(str.strip, given.splitlines()) if line]
         else:
             given = found
@@ -152,12 +163,14 @@ def mappings(name: str, given: Any) -> list[dict[str, Any]] | None:
     return [required(mapping)(f"{name}[{at}]", one) for at, one in enumerate(given)]
 
 
+@of_text
 def texts_by_name(name: str, given: Any) -> dict[str, str] | None:
     """A mapping of texts; numbers and booleans become what Spark reads. For what a reader or an index kind is told."""
     found = mapping(name, given)
     return None if found is None else {key: _plain(f"{name}[{key!r}]", value) for key, value in found.items()}
 
 
+@of_text
 def spark_conf(name: str, given: Any) -> dict[str, str | None] | None:
     """Spark settings. One that is null, or that a template made nothing of, takes the connection's away."""
     found = mapping(name, given)
@@ -174,7 +187,7 @@ def rules(name: str, given: Any) -> str | list[list[Any]] | None:
             return None
         found = _literal(given)
         if not isinstance(found, list | tuple) or not all(_is_pair(one) for one in found):
-            return given
+            return found if isinstance(found, str) else given
         given = found
     if given is None:
         return None
@@ -199,6 +212,7 @@ def included_columns(name: str, given: Any) -> dict[str, list[str] | None] | Non
     return None if columns is None else {"include": columns}
 
 
+@of_text
 def flag_or_text(name: str, given: Any) -> bool | str | None:
     """True, false, ``None``, or another text."""
     try:
@@ -216,7 +230,7 @@ def choice(*offered: str) -> Reader:
             raise InvalidInput(f"{name} is {_shown(found)}.", hint=f"Use one of {', '.join(offered)}.")
         return found
 
-    return read
+    return of_text(read)
 
 
 def choices(*offered: str) -> Reader:
@@ -242,7 +256,7 @@ def required(reader: Reader) -> Reader:
             raise InvalidInput(f"{name} is {_shown(given)}; it has to be given.", hint="See what its template made.")
         return found
 
-    return read
+    return _like(reader, read)
 
 
 def default(reader: Reader, value: Any) -> Reader:
@@ -252,7 +266,7 @@ def default(reader: Reader, value: Any) -> Reader:
         found = reader(name, given)
         return value if found is None else found
 
-    return read
+    return _like(reader, read)
 
 
 def members(**readers: Reader) -> Reader:
@@ -317,6 +331,7 @@ class ReadsArguments(metaclass=_Reading):
     not_templates: ClassVar[frozenset[str]] = frozenset()
     template_fields: Sequence[str] = ()
     template_ext: Sequence[str] = ()
+    _renders_text: bool = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -339,14 +354,35 @@ class ReadsArguments(metaclass=_Reading):
         """Looks at arguments beside each other; some may be templates still. :raises InvalidInput:"""
 
     def render_template(self, content: Any, *args: Any, **kwargs: Any) -> Any:
-        """As Airflow does; but text without a template means what it says, also where templates give native objects,
-        which would make a number of "010" and nothing of "None"."""
-        if isinstance(content, str) and is_plain(content) and not content.endswith(tuple(self.template_ext)):
+        """As Airflow does; but where templates give native objects, text stays text: what holds no template, and what
+        an argument that takes text is made of. Else "010" were a number, and "None" nothing."""
+        if not isinstance(content, str) or content.endswith(tuple(self.template_ext)):
+            return super().render_template(content, *args, **kwargs)  # type: ignore[misc]
+        if is_plain(content):
             return content
-        return super().render_template(content, *args, **kwargs)  # type: ignore[misc]
+        if not self._renders_text:
+            return super().render_template(content, *args, **kwargs)  # type: ignore[misc]
+        # No object can be made of a text that ends like this.
+        rendered: str = super().render_template(content + _NO_LITERAL, *args, **kwargs)  # type: ignore[misc]
+        return rendered.removesuffix(_NO_LITERAL)
+
+    def _do_render_template_fields(
+        self, parent: Any, template_fields: Iterable[str], *args: Any, **kwargs: Any
+    ) -> None:
+        for name in template_fields:
+            reader = self.readers.get(name) if parent is self else None
+            self._renders_text = getattr(reader, _TEXT, False)
+            try:
+                super()._do_render_template_fields(parent, (name,), *args, **kwargs)  # type: ignore[misc]
+            finally:
+                self._renders_text = False
 
 
 # --- what they share --------------------------------------------------------------------------------------------------
+
+
+def _like(reader: Reader, other: Reader) -> Reader:
+    return of_text(other) if getattr(reader, _TEXT, False) else other
 
 
 def _literal(given: str) -> Any:

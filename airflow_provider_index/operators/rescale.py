@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from airflow_provider_index.arguments import Reader, flag_or_text, integer, rules, text, text_list
+from airflow_provider_index.arguments import Reader, default, flag_or_text, integer, rules, text, text_list
 from airflow_provider_index.operators.base import SparkTableOperator
 from spark_apps.storage.errors import InvalidInput
 
@@ -40,7 +40,7 @@ class BucketRescaleOperator(SparkTableOperator):
         "bucket_rule": text,
         "bucket_expressions": rules,
         "add": rules,
-        "rollback": flag_or_text,
+        "rollback": default(flag_or_text, False),
         "partitions": text_list,
     }
 
@@ -71,7 +71,7 @@ class BucketRescaleOperator(SparkTableOperator):
             "add": self.add,
             "partitions": self.partitions,
         }
-        if self.rollback in (None, False):
+        if self.rollback is False:
             return given
         beside = [name for name, value in given.items() if value is not None]
         if beside:

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_provider_index.arguments import Reader, default, epoch, mapping, number, some_texts, text_list
+from airflow_provider_index.arguments import Reader, default, epoch, mapping, number, required, some_texts, text_list
 from airflow_provider_index.compat import AirflowFailException
 from airflow_provider_index.identity import make_id, round_of
 from airflow_provider_index.operators.base import TableOperator
@@ -152,6 +152,8 @@ class CommitTransactionOperator(_OfTransaction):
 
     :param transaction: what :class:`BeginTransactionOperator` returned.
     """
+
+    readers: ClassVar[Mapping[str, Reader]] = {**_OfTransaction.readers, "transaction": required(mapping)}
 
     def work(self, context: Mapping[str, Any]) -> dict[str, Any]:
         from spark_apps.timeline.transactions import find_receipt
