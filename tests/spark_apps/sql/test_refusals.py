@@ -177,6 +177,7 @@ def test_a_mistake_anywhere_keeps_the_whole_script_from_running() -> None:
         'CREATE TABLE t (id int) USING indexed OPTIONS (passwd "hunt\\"er2" !)',
         "ALTER INDEX a ON t SET IDXPROPERTIES ('token' = 'hunter2' !)",
     ],
+    ids=map(str, range(14)),
 )
 def test_no_secret_of_a_script_stands_in_an_error(text: str) -> None:
     error = refused(text)
