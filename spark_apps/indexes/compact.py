@@ -11,7 +11,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 from msgspec.structs import replace
-from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from spark_apps.indexes.compact_entries import (
@@ -19,6 +18,7 @@ from spark_apps.indexes.compact_entries import (
     entry_tree,
     find_blocks,
     home,
+    homes_of,
     of_files,
     stage_entries,
     stage_files,
@@ -41,7 +41,6 @@ from spark_apps.layout.partitions import parse_partition_path
 from spark_apps.layout.types import parse_type
 from spark_apps.mergetree.read import read_files
 from spark_apps.mergetree.schema import check_partition_types, resolve, struct_type
-from spark_apps.mergetree.tree import Tree
 from spark_apps.storage.errors import InvalidInput, InvalidSchema
 from spark_apps.timeline.files import DataFile, GroupKey
 from spark_apps.timeline.model import (
@@ -150,9 +149,13 @@ class CompactHandler(IndexHandler):
         if not several:
             return IndexWork()
         tree = entry_tree(context.table, context.definition)
-        entries = of_files(context.snapshot, read_files(context.snapshot, tree, several, tree.columns), live)
-        added = self._restaged(context, tree, entries, sum(file.rows for file in several))
-        told = self._carrier(context, coverage.without(gone) if mode == "full" else coverage, _blocks(files))
+        entries = read_files(context.snapshot, tree, several, tree.columns)
+        # A file of a source may come back as it was: then all of its entries must be there, or none and nobody be told
+        # that it is covered. Of a keyed table only a restore brings files back, and their entries with them.
+        if gone and (dead or context.table.source is None):
+            entries = of_files(context.snapshot, entries, live)
+        added = stage_entries(context, tree, entries, homes_of(several), sum(file.rows for file in several))
+        told = self._carrier(context, coverage.without(gone) if dead else coverage, _blocks(files))
         metrics = {"mode": mode, "files_before": len(several), "files_after": len(added),
                    "dropped": len(gone) if dead else 0, "rows": sum(action.rows for action in added)}  # fmt: skip
         return _work(context, [*_removed([*several, *carriers(files)]), *added, told], "fold", metrics)
@@ -188,20 +191,18 @@ class CompactHandler(IndexHandler):
             return IndexWork()
         homes = {home(snapshot, context.definition, partition).path for partition, _ in files}
         swapped = [file for file in entry_files(old) if file.partition in homes]
-        # What the same index partitions say of other partitions of the table stays as it is.
-        others = {file.lineage for file in snapshot.state.files(DATA_TREE) if file.partition not in partitions}
+        # What the same index partitions say of other files stays as it is: of other partitions of the table, and of
+        # files that are gone, which the index goes on telling of should they come back.
+        others = Coverage.of(old).lineages - {file.lineage for file in files.values()}
+        gone = others - self._live(context)
         kept = None
-        if swapped and context.definition.partition_by != context.table.partition_by:
+        if swapped and (gone or context.definition.partition_by != context.table.partition_by):
             kept = of_files(snapshot, read_files(snapshot, tree, swapped, tree.columns), others)
         staged = stage_files(context, list(files.values()), kept)
         told = self._carrier(context, self._told(context, files.values()), staged.blocks)
         cover = Cover(tree.name, snapshot.state.version, tuple(partitions))
         actions = [*_removed(swapped), *staged.files, told, cover]
         return _work(context, actions, "fold", _metrics(staged, len(files)))
-
-    def _restaged(self, context: IndexContext, tree: Tree, entries: DataFrame, rows: int) -> list[AddFile]:
-        partitions = {file.partition for file in context.snapshot.state.files(DATA_TREE)}
-        return stage_entries(context, tree, entries, partitions, rows)
 
     def _told(self, context: IndexContext, files: Iterable[DataFile]) -> Coverage:
         return Coverage.single(stage_id(context.directory), context.definition.columns, None, files)

@@ -20,7 +20,7 @@ from pyspark.sql import types as T
 from spark_apps.indexes.handler import CannotPrune, IndexContext, Question
 from spark_apps.indexes.lookup import damaged, ranged
 from spark_apps.indexes.ranges import Range, python_values, range_of, value_of
-from spark_apps.layout.partitions import partition_path
+from spark_apps.layout.partitions import parse_partition_path, partition_path
 from spark_apps.layout.types import ColumnType, parse_type
 from spark_apps.mergetree.blockfiles import BlockFile, read_footers
 from spark_apps.mergetree.blocks import BLOCK, located
@@ -76,6 +76,11 @@ def home(snapshot: Snapshot, definition: IndexDefinition, partition: str) -> Tar
     return Target(partition_path(kept_apart, values, ["string"] * len(values)), values, None)
 
 
+def homes_of(files: Iterable[DataFile]) -> set[Target]:
+    """The index partitions that entry files lie in, whether or not the table has such a partition still."""
+    return {Target(path, tuple(parse_partition_path(path).values()), None) for path in {f.partition for f in files}}
+
+
 # --- writing ----------------------------------------------------------------------------------------------------
 
 
@@ -112,7 +117,8 @@ def stage_files(context: IndexContext, files: Sequence[DataFile], kept: DataFram
     entries = expected_entries(snapshot, tree, files, footers)
     if kept is not None:
         entries = entries.unionByName(kept)
-    staged = stage_entries(context, tree, entries, {file.partition for file in files}, sum(f.rows for f in files))
+    targets = {home(snapshot, context.definition, partition) for partition in {file.partition for file in files}}
+    staged = stage_entries(context, tree, entries, targets, sum(f.rows for f in files))
     if kept is None:
         _check_rows(context, tree, staged, files, footers)
     by_lineage = {footer.file.lineage: footer.blocks for footer in footers}
@@ -121,14 +127,13 @@ def stage_files(context: IndexContext, files: Sequence[DataFile], kept: DataFram
 
 
 def stage_entries(
-    context: IndexContext, tree: Tree, entries: DataFrame, partitions: Collection[str], rows: int
+    context: IndexContext, tree: Tree, entries: DataFrame, targets: Collection[Target], rows: int
 ) -> list[AddFile]:
-    """Writes entries of data in some partitions of the table.
+    """Writes entries into index partitions.
 
     :param rows: of the table, about; decides on the number of files.
     """
     snapshot = context.snapshot
-    targets = {home(snapshot, context.definition, partition) for partition in partitions}
     pieces = max(1, -(-rows // _ROWS_A_FILE))
     group = F.pmod(F.xxhash64(LINEAGE), F.lit(pieces)).cast("string")
     added = stage_rows(

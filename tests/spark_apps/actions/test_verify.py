@@ -70,7 +70,7 @@ def spoil(table: IndexedTable, name: str, change: Callable[[DataFrame], DataFram
     if definition.kind == "compact":
         tree = compact_entries.entry_tree(snapshot.table, definition)
         entries = change(read_files(snapshot, tree, old, tree.columns))
-        added = compact_entries.stage_entries(context, tree, entries, set(snapshot.state.partitions), 40)
+        added = compact_entries.stage_entries(context, tree, entries, compact_entries.homes_of(old), 40)
     elif definition.kind == "covering":
         columns, stages = covering_entries.columns_of(old[0]), {}
         for group in map(str, range(definition.shards)):
