@@ -80,7 +80,9 @@ class Building:
                 self.definition = action.definition
         self.writes.extend(write for write in work.writes if write not in self.writes)
         entry = self._state.index(self.definition.name)
-        self._state.indexes[self.definition.name] = replace(entry, definition=self.definition, lag={}, dirty={})
+        self._state.indexes[self.definition.name] = replace(
+            entry, definition=self.definition, lag={}, dirty={}, gone={}
+        )
 
     def behind(self) -> bool:
         """Reads on in the log, and tells whether what landed concerns the index.

@@ -18,7 +18,15 @@ from spark_apps.indexes.skew import known_parts
 from spark_apps.mergetree.read import scan, with_keys
 from spark_apps.storage.errors import InvalidInput
 from spark_apps.timeline.files import is_merged
-from spark_apps.timeline.model import AddFile, IndexDefinition, RemoveFile, TableDefinition, Write, shard_scope
+from spark_apps.timeline.model import (
+    AddFile,
+    IndexDefinition,
+    RemoveFile,
+    TableDefinition,
+    Write,
+    definition_scope,
+    shard_scope,
+)
 
 TOMBSTONES = ("eager", "lazy")
 
@@ -92,7 +100,10 @@ class SecondaryHandler(EntryHandler):
             "mode": "full", "groups": len(groups), "files_before": len(old), "files_after": len(added),
             "entries_before": sum(file.rows - file.tombstones for file in old), "rows": sum(a.rows for a in added),
         }  # fmt: skip
-        writes = tuple(Write(shard_scope(tree.name, group), "fold") for _, group in groups)
+        # Entries go that a refresh of the same time may take for those of rows which came back since: of the two, the
+        # second begins again. Writers lay entries of their own on top, and meet neither.
+        held = Write(definition_scope(context.definition.name), "replace")
+        writes = (held, *(Write(shard_scope(tree.name, group), "fold") for _, group in groups))
         actions: list[RemoveFile | AddFile] = [RemoveFile(tree.name, file.path) for file in old]
         return IndexWork((*actions, *added), writes, metrics=metrics)
 

@@ -56,8 +56,18 @@ _ANY_BYTES = 64 << 20
 
 
 class _IndexHeader(Struct, frozen=True):
+    """``gone`` is ``None`` in checkpoints from before it was kept."""
+
     entry: IndexEntry
     lag: tuple[tuple[Partition, Group, VersionOrNone, VersionOrNone], ...] = ()
+    gone: tuple[tuple[Partition, Group, Version], ...] | None = None
+
+    @property
+    def rows_gone(self) -> dict[tuple[str, str], int]:
+        """:attr:`IndexEntry.gone`; where it was not kept, as late as it can have been."""
+        if self.gone is not None:
+            return {(p, g): at for p, g, at in self.gone}
+        return {(p, g): dirty for p, g, through, dirty in self.lag if through < 0}
 
 
 class _Header(Struct, frozen=True):
@@ -145,8 +155,9 @@ def encode(state: State) -> bytes:
         CHECKPOINT_FORMAT,
         indexes={
             name: _IndexHeader(
-                msgspec.structs.replace(entry, lag={}, dirty={}),
+                msgspec.structs.replace(entry, lag={}, dirty={}, gone={}),
                 tuple((*group, through, entry.dirty.get(group, through)) for group, through in entry.lag.items()),
+                tuple((*group, at) for group, at in entry.gone.items()),
             )
             for name, entry in state.indexes.items()
         },
@@ -183,6 +194,7 @@ def decode(body: bytes, what: str = "The checkpoint") -> State | None:
             index.entry,
             lag={(p, g): through for p, g, through, _ in index.lag},
             dirty={(p, g): dirty for p, g, _, dirty in index.lag},
+            gone=index.rows_gone,
         )
         for name, index in header.indexes.items()
     }

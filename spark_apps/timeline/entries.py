@@ -42,7 +42,9 @@ class IndexEntry(Struct, frozen=True):
     ``lag`` names the file groups it does not cover: covered through which version. ``dirty`` tells of each of these the
     newest version whose change the index was not told of: who covers it through there has covered all, because later
     changes, if any, brought their own entries. An index that addresses files lags in a group whenever a file of it is
-    new to the index, whatever its rows.
+    new to the index, whatever its rows. ``gone`` tells of some of these groups the newest version in which rows went
+    without the index being told: only who compares the group as a whole, as of that version or later, rids it of their
+    entries.
     """
 
     definition: IndexDefinition
@@ -51,6 +53,7 @@ class IndexEntry(Struct, frozen=True):
     dirty: dict[GroupKey, int] = {}
     created: VersionOrNone = 0
     refreshed: VersionOrNone = 0
+    gone: dict[GroupKey, int] = {}
 
     def covers(self, group: GroupKey) -> bool:
         """Whether the index tells all of a file group."""

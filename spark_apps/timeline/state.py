@@ -137,8 +137,12 @@ class State:
         replaces = any(write.mode in ("replace", "observed") for write in commit.writes)
         if not effect.restored and replaces:
             # Rows that went without others in their place: an index that was not told still lists them.
-            effect.changed |= {group for group in effect.cut - effect.filled if self._has_files(group)}
+            thinned = {group for group in effect.cut - effect.filled if self._has_files(group)}
+            effect.changed |= thinned
             self._rows_changed(effect, commit)
+            for name, entry in self.indexes.items():
+                if not entry.by_file and entry.definition.tree not in commit.maintained:
+                    self._rows_went(name, thinned - effect.told_of(entry), commit)
             self._spread_lag(lag_before, effect.moved, commit)
         self._rows_changed(effect, commit)
         if not effect.restored:
@@ -165,10 +169,14 @@ class State:
                 continue
             told = not rows_went or entry.definition.tree in commit.maintained
             left = {group for group in groups if group in entry.lag or not told}
-            left -= effect.told_of(entry)
-            if left:
-                lag, dirty = dict.fromkeys(left, NEVER), dict.fromkeys(left, commit.version)
-                self._set_lag(name, {**entry.lag, **lag}, {**entry.dirty, **dirty})
+            self._rows_went(name, left - effect.told_of(entry), commit)
+
+    def _rows_went(self, name: str, groups: set[GroupKey], commit: Commit) -> None:
+        """Groups of which an index still lists rows that went: nothing that it says of them counts."""
+        if groups:
+            entry, now = self.indexes[name], dict.fromkeys(groups, commit.version)
+            lag = {**entry.lag, **dict.fromkeys(groups, NEVER)}
+            self._set_lag(name, lag, {**entry.dirty, **now}, {**entry.gone, **now})
 
     def _come_again(self, born: set[GroupKey], commit: Commit, effect: Effect) -> None:
         """File groups of a partition of which the index still lists rows that went. Its buckets may be counted anew, so
@@ -177,13 +185,11 @@ class State:
         for name, entry in self.indexes.items():
             left = {
                 group[0]
-                for group, through in entry.lag.items()
-                if through == NEVER and group[0] in partitions and (group in born or not self._has_files(group))
+                for group in entry.gone
+                if group[0] in partitions and (group in born or not self._has_files(group))
             }
-            again = [group for group in born if group[0] in left and group not in effect.told_of(entry)]
-            if again:
-                lag, dirty = dict.fromkeys(again, NEVER), dict.fromkeys(again, commit.version)
-                self._set_lag(name, {**entry.lag, **lag}, {**entry.dirty, **dirty})
+            again = {group for group in born if group[0] in left} - effect.told_of(entry)
+            self._rows_went(name, again, commit)
 
     def _rows_changed(self, effect: Effect, commit: Commit) -> None:
         """Groups whose rows changed (of which a file is new) lag behind in every index that the commit did not keep in
@@ -203,22 +209,36 @@ class State:
             entry = self.indexes[name]
             if entry.by_file:
                 continue
-            lag, dirty = dict(entry.lag), dict(entry.dirty)
+            lag, dirty, gone = dict(entry.lag), dict(entry.dirty), dict(entry.gone)
             for partition in {group[0] for group in moved}:
                 lagging = [group for group in before[name] if group[0] == partition]
                 if not lagging:
                     continue
                 lowest = min(before[name][group] for group in lagging)
                 newest = max(dirty.get(group, commit.version) for group in lagging)
+                went = max((entry.gone[group] for group in lagging if group in entry.gone), default=None)
                 for group in moved:
                     if group[0] == partition:
                         lag[group] = min(lag.get(group, lowest), lowest)
                         dirty[group] = max(dirty.get(group, newest), newest)
-            self._set_lag(name, lag, dirty)
+                        if went is not None:
+                            gone[group] = max(gone.get(group, went), went)
+            self._set_lag(name, lag, dirty, gone)
 
-    def _set_lag(self, name: str, lag: dict[GroupKey, int], dirty: dict[GroupKey, int]) -> None:
-        dirty = {group: dirty[group] for group in lag}
-        self.indexes[name] = replace(self.indexes[name], lag=lag, dirty=dirty)
+    def _set_lag(
+        self,
+        name: str,
+        lag: dict[GroupKey, int],
+        dirty: dict[GroupKey, int],
+        gone: dict[GroupKey, int] | None = None,
+    ) -> None:
+        gone = self.indexes[name].gone if gone is None else gone
+        self.indexes[name] = replace(
+            self.indexes[name],
+            lag=lag,
+            dirty={group: dirty[group] for group in lag},
+            gone={group: at for group, at in gone.items() if group in lag},
+        )
 
     def _add(self, action: model.AddFile, commit: Commit, effect: Effect) -> None:
         if action.tree != DATA_TREE and self.index_of_tree(action.tree) is None:
@@ -301,17 +321,20 @@ class State:
         if action.through is None and only is not None and not entry.by_file:
             effect.told.setdefault(action.tree, set()).update(only)
         told = frozenset[int]() if not entry.by_file else covered_lineages(self.file_set.files(action.tree))
-        lag: dict[GroupKey, int] = {}
+        lag, gone = dict[GroupKey, int](), dict(entry.gone)
         for group, known in entry.lag.items():
             elsewhere = action.partitions is not None and group[0] not in action.partitions
             if elsewhere or (only is not None and group not in only):
                 lag[group] = known
+            elif gone.get(group, NEVER) > through:
+                lag[group] = NEVER  # what has read the rows of before says nothing of their entries
             elif entry.dirty[group] > through:
                 lag[group] = max(known, through)
+                gone.pop(group, None)
             elif entry.by_file and self._untold(group, told):
                 lag[group] = known
         name = entry.definition.name
-        self._set_lag(name, lag, entry.dirty)
+        self._set_lag(name, lag, entry.dirty, gone)
         self.indexes[name] = replace(self.indexes[name], refreshed=commit.version)
 
     def _untold(self, group: GroupKey, told: frozenset[int]) -> bool:
@@ -324,7 +347,8 @@ class State:
         entry = self.index_of_tree(action.tree)
         if entry is not None:
             lag = {(partition, group): through for partition, group, through in action.groups}
-            self._set_lag(entry.definition.name, lag, dict.fromkeys(lag, commit.version))
+            gone = {group: commit.version for group, through in lag.items() if through == NEVER and not entry.by_file}
+            self._set_lag(entry.definition.name, lag, dict.fromkeys(lag, commit.version), gone)
 
     def _put_config(self, action: model.PutHashingConfig, commit: Commit, _effect: Effect) -> None:
         self.configs.append(action.config)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from spark_apps import IncludedColumns, IndexedTable
-from spark_apps.actions.indexing import CreateIndex, RefreshIndex
+from spark_apps.actions.indexing import CompactIndex, CreateIndex, RefreshIndex
 from spark_apps.actions.schema import AddColumns, DropColumns, RenameColumn, WidenColumn
 from spark_apps.actions.template import Action
 from spark_apps.storage import errors
@@ -20,6 +20,7 @@ from tests.spark_apps.racing import go
 pytestmark = pytest.mark.spark
 
 DDL = "id bigint, v int, w string"
+PARTED = "id bigint, p string, w string"
 
 Made = Callable[[], Action]
 
@@ -98,3 +99,24 @@ def test_of_two_indexes_whose_names_differ_in_case_only_the_second_is_refused(ta
             CreateIndex("ByV", "secondary", ["v"], deferred=True),
             lambda other: other.create_index("byv", "secondary", ["w"], deferred=True),
         )
+
+
+def test_a_lazy_sweep_does_not_drop_entries_that_a_refresh_has_leaned_on_meanwhile(spark: Any, tmp_path: Path) -> None:
+    rows = frame(spark, [(n, "a", f"w{n % 3}") for n in range(6)], PARTED)
+    table = IndexedTable.create(spark, tmp_path / "table", PARTED, ["id"], ["p"], buckets=1)
+    table.upsert(rows)
+    table.create_index("lazy", "secondary", ["w"], deferred=True, properties={"tombstones": "lazy"})
+    table.refresh_index("lazy")
+    table.drop_partition("p=a")
+    table.upsert(frame(spark, [(9, "b", "w9")], PARTED))
+
+    def again(other: IndexedTable) -> None:
+        other.upsert(rows)
+        assert other.refresh_index("lazy").metrics["entries"] == 1  # of the other row; theirs are all there
+
+    with pytest.raises(errors.ConcurrentWrite, match="Nothing was changed"):
+        go(table, CompactIndex("lazy", "full"), again)
+
+    after = IndexedTable.load(spark, table.uri)
+    assert sorted(row.id for row in after.read("w = 'w1'").collect()) == [1, 4]
+    assert after.explain("w = 'w1'").index_used == "lazy" and after.verify("lazy").ok

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from spark_apps.timeline.model import Cover, PutIndex, Write, definition_scope
+from spark_apps.timeline import checkpoints
+from spark_apps.timeline.model import Cover, DropPartition, PutIndex, Write, definition_scope, partition_scope
+from spark_apps.timeline.restore import restore
+from spark_apps.timeline.transactions import Transaction
 from tests.simulation import work
 from tests.simulation.checker import INDEX_TREE
 from tests.simulation.reading import check_all
@@ -48,6 +51,61 @@ def test_a_refresh_covers_what_it_read_and_not_what_landed_meanwhile(job: work.J
     upsert(job, "three", A, maintain=False, k0=2)
     transaction.commit((Cover(INDEX_TREE, transaction.base.version),), writes=())
     assert lag(job) == {(A, "0"): 2}
+
+
+def dropped(job: work.Job, txn: str, partition: str = A) -> None:
+    """A partition goes, of which the index is not told."""
+    job.world.effects[txn] = work.overwriting(partition, {})
+    gone = Write(partition_scope(partition), "replace")
+    job.begin("drop_partition", txn).commit((DropPartition(partition),), writes=(gone,))
+
+
+def covered(job: work.Job, transaction: Transaction) -> dict[tuple[str, str], int]:
+    """What lags once a refresh has committed that wrote no entry."""
+    transaction.commit((Cover(INDEX_TREE, transaction.base.version),), writes=())
+    state = job.timeline.refresh()
+    decoded = checkpoints.decode(checkpoints.encode(state))
+    assert decoded is not None and decoded.indexes == state.indexes
+    return lag(job)
+
+
+def test_a_refresh_from_before_rows_went_does_not_take_their_entries_for_right(job: work.Job) -> None:
+    upsert(job, "one", A, k0=1)
+    early = new_job(job.world).begin("refresh_index", "early")
+    dropped(job, "drop")
+    assert covered(job, early) == {(A, "0"): -1}
+    upsert(job, "again", A, maintain=False, k0=2)
+    assert lag(job) == {(A, "0"): -1}
+
+    # Only who saw the group without its rows knows which entries are left over; later changes do not undo that.
+    late = new_job(job.world).begin("refresh_index", "late")
+    upsert(job, "more", A, maintain=False, k0=3)
+    assert covered(job, late) == {(A, "0"): late.base.version}
+    assert covered(job, new_job(job.world).begin("refresh_index", "last")) == {}
+
+
+def test_what_went_is_remembered_through_a_rescale_and_a_restore(job: work.Job) -> None:
+    upsert(job, "one", A, k0=1, k1=1)
+    dropped(job, "drop")
+    upsert(job, "again", A, maintain=False, k0=2, k1=2)
+    early = new_job(job.world).begin("refresh_index", "early")
+    version = job.timeline.refresh().version
+    dropped(job, "drop-again")
+    upsert(job, "and-again", A, maintain=False, k0=2, k1=2)
+    work.rescale(job, "other", A, 3)
+    assert set(covered(job, early).values()) == {-1}
+    restore(job.timeline, version)
+    assert set(lag(job).values()) == {-1}
+    assert covered(job, new_job(job.world).begin("refresh_index", "last")) == {}
+
+
+def test_a_checkpoint_from_before_takes_what_went_for_as_late_as_it_can_be(job: work.Job) -> None:
+    upsert(job, "one", A, k0=1)
+    dropped(job, "drop")
+    upsert(job, "again", A, maintain=False, k0=2)
+    entry = job.timeline.refresh().index("by_key")
+    old = checkpoints._IndexHeader(entry, ((A, "0", -1, 3),))
+    assert old.rows_gone == {(A, "0"): 3}
 
 
 def test_writers_that_keep_it_in_step_do_not_hold_a_refresh_up(job: work.Job) -> None:
