@@ -1,8 +1,8 @@
 """Takes somebody's rows out of a table for good, by hand and after a person's approval.
 
-The rows are deleted by one commit, the table and its indexes are folded, so that no file of the newest version holds
-them any more, and older versions are expired and their files removed: nobody can read the rows back afterwards, nor go
-back to a version before.
+The rows are deleted, and once more until none is found, for somebody may have written others meanwhile. Then the table
+and its indexes are folded, so that no file of the newest version holds them any more, and older versions are expired
+and their files removed: nobody can read the rows back afterwards, nor go back to a version before.
 """
 
 from __future__ import annotations
@@ -20,6 +20,9 @@ from airflow_provider_index.operators import (
     IncrementalRefreshOperator,
     WriteTableOperator,
 )
+
+DELETES = 3
+"""Each but the first finds only what was written while the one before it was at work."""
 
 HERE: dict[str, Any] = {"table": "{{ params.table }}", "table_conn_id": "index_table_store_default"}
 
@@ -40,12 +43,23 @@ with DAG(
         """The names of the table's indexes."""
         return list(TableStoreHook(HERE["table_conn_id"]).timeline(table).head.indexes)
 
+    @task
+    def none_left(deleted: list[dict[str, Any]]) -> None:
+        """Fails if the last delete found rows still: whoever writes them must stop before they can be erased."""
+        if deleted[-1]["version"] is not None:
+            raise RuntimeError(
+                f"Each of {len(deleted)} deletes found rows, so they are still being written. Those found so far are "
+                "deleted, and can be read in older versions. Stop what writes them, then trigger this DAG again."
+            )
+
     approved = ApprovalOperator(
         task_id="approve",
         subject="Erase rows of {{ params.table }} for good?",
         body="All rows where {{ params.where }}. Older versions of the table are removed as well.",
     )
-    delete = WriteTableOperator(task_id="delete", operation="delete", where="{{ params.where }}", **HERE)
+    delete = WriteTableOperator(
+        task_id="delete", batches=[{"operation": "delete", "where": "{{ params.where }}"}] * DELETES, **HERE
+    )
     fold = CompactTableOperator(task_id="fold", mode="full", **HERE)
     indexes = indexes_of(HERE["table"])
     # First every index gets to know of the rows that went, then its files lose them.
@@ -55,6 +69,7 @@ with DAG(
     clean = CleanTableOperator(
         task_id="clean", retain_versions=1, retain_hours=0, trigger_rule="none_failed_min_one_success", **HERE
     )
-    approved >> delete >> fold >> indexes
+    approved >> delete
+    none_left(delete.output) >> fold >> indexes
     refresh >> compact >> clean
     fold >> clean

@@ -19,7 +19,7 @@ from spark_apps.actions.building import Building
 from spark_apps.actions.compact import check_mode
 from spark_apps.actions.costs import Cost
 from spark_apps.actions.partitions import canonical
-from spark_apps.actions.template import Action, Attempt, Work
+from spark_apps.actions.template import Action, Attempt, TableHandle, Work
 from spark_apps.indexes.columns import EXCLUDED, IncludedColumns, among
 from spark_apps.indexes.entry_rows import default_shards
 from spark_apps.indexes.estimating import rows_about
@@ -28,7 +28,7 @@ from spark_apps.indexes.registry import available, find
 from spark_apps.mergetree.compact import CompactMode
 from spark_apps.mergetree.meanings import check_session
 from spark_apps.mergetree.tree import Snapshot
-from spark_apps.storage.errors import IndexExists, InvalidInput
+from spark_apps.storage.errors import ConcurrentWrite, IndexExists, InvalidInput, StorageError
 from spark_apps.storage.names import check_name
 from spark_apps.storage.secrets import UNWRITTEN_HINT, check_unwritten
 from spark_apps.timeline.model import (
@@ -39,9 +39,11 @@ from spark_apps.timeline.model import (
     IndexDefinition,
     PutIndex,
     PutTable,
+    Receipt,
     TableDefinition,
     Write,
     definition_scope,
+    table_scope,
 )
 from spark_apps.timeline.state import State
 
@@ -51,6 +53,10 @@ RefreshMode = Literal["incremental", "full", "quick"]
 
 ROUNDS = 8
 """A build goes after its writers this often at most; each round is shorter than the one before."""
+
+LAST_ROUNDS = 20
+"""An index by which keys are unique becomes active only if it tells of all rows, for the keys of others could repeat
+those of its own: so often its build is overtaken by a writer at its commit, and goes after it once more."""
 
 
 class CreateIndex(Action):
@@ -92,6 +98,7 @@ class CreateIndex(Action):
         self.comment = comment
         self.place = place or IndexPlace()
         self.after_round = after_round
+        self._overtaken: Callable[[], Work] | None = None
 
     def validate(self, snapshot: Snapshot) -> None:
         check_name("index", self.name)
@@ -156,10 +163,42 @@ class CreateIndex(Action):
         building = Building(attempt, find(self.kind), definition)
         self._rounds(building, 1 if attempt.stage else ROUNDS)
         building.check_counts()
-        work.actions.extend([PutIndex(building.definition), *building.added, Cover(definition.tree, building.covered)])
-        work.writes.extend(building.writes)
-        work.metrics.update({**building.metrics, **cost.beside(building.added)})
-        return work
+        table = snapshot.table
+        may_repeat = table.source is None and not set(table.partition_by) <= set(table.record_key)
+        if not (find(self.kind).unique_keys and may_repeat):
+            return _built(building, work, cost)
+        if attempt.stage:
+            work.reads.append(table_scope())
+            return _built(building, work, cost)
+        return self._telling_all(building, work, cost)
+
+    def _telling_all(self, building: Building, empty: Work, cost: Cost) -> Work:
+        """A build that is committed only where it tells of all rows that there are then."""
+
+        def guard(head: State) -> None:
+            self._check_only_one(head)
+            if building.behind():
+                self._overtaken = again
+                raise ConcurrentWrite(
+                    f"Rows landed while the index {self.name!r} was about to become active, and their keys may be in "
+                    f"other partitions too; {LAST_ROUNDS} further rounds did not catch up with its writers.",
+                    hint="Build it at a quieter time, or in a stop-write window.",
+                )
+
+        def again() -> Work:
+            number = int(building.metrics["rounds"]) + 1
+            building.round(number)
+            if self.after_round is not None:
+                self.after_round(number, building.covered)
+            return _built(building, replace(empty, guard=guard), cost)
+
+        return _built(building, replace(empty, guard=guard), cost)
+
+    def still_possible(self, work: Work, state: State) -> Work | None:
+        """Another round, if a commit was refused because rows have landed since the last one."""
+        again, self._overtaken = self._overtaken, None
+        most = ROUNDS + LAST_ROUNDS
+        return None if again is None or work.metrics["rounds"] >= most else again()
 
     def _check_new(self, state: State) -> bool:
         """Whether the name is new, in any case: SQL knows names in any.
@@ -328,20 +367,54 @@ class DropIndexAction(Action):
         state = attempt.snapshot.state
         if self.if_exists and self.name not in state.indexes:
             return None
-        definition = state.index(self.name).definition
-        # An index whose code is not here can be dropped all the same; what it owns elsewhere stays.
-        handler = available(definition.kind)
-        work = Work(metrics={"kind": definition.kind})
-        if handler is None:
-            logger.warning("The code of index kind %r is not here; only the table's own files go.", definition.kind)
-        else:
-            work = _of(
-                handler.drop(IndexContext(attempt.snapshot, definition, attempt.index_folder(self.name, "drop"))),
-                work.metrics,
-            )
-        work.actions.append(DropIndex(self.name))
-        work.writes.append(Write(definition_scope(self.name), "replace"))
-        return work
+        return Work(
+            actions=[DropIndex(self.name)],
+            writes=[Write(definition_scope(self.name), "replace")],
+            metrics={"kind": state.index(self.name).definition.kind},
+        )
+
+    def committed(self, handle: TableHandle, receipt: Receipt) -> None:
+        for error in left_behind(handle, receipt, [self.name]):
+            raise StorageError(
+                f"What the index {self.name!r} keeps outside of the table was not removed: {error}.",
+                outcome=f"The index is dropped, as version {receipt.version}.",
+                hint=f"Run it again as transaction {receipt.txn_id!r}, which tries only that once more.",
+            ) from error
+
+
+def left_behind(handle: TableHandle, receipt: Receipt, names: Iterable[str] | None = None) -> list[Exception]:
+    """Has the handlers of indexes that a commit dropped remove what they keep outside of the table.
+
+    :param names: all that the table had by default.
+    :returns: what failed; the drop stands whatever does.
+    """
+    assert receipt.version is not None
+    before = handle.timeline.rebuild(receipt.version - 1)
+    snapshot = Snapshot(handle.spark, handle.timeline.store, before)
+    failed: list[Exception] = []
+    for name in before.indexes if names is None else names:
+        entry = before.indexes.get(name)
+        handler = None if entry is None else available(entry.definition.kind)
+        if entry is None or handler is None:
+            # An index whose code is not here can be dropped all the same; what it owns elsewhere stays.
+            logger.warning("The code of the index %r is not here; only the table's own files go.", name)
+            continue
+        try:
+            handler.drop(IndexContext(snapshot, entry.definition, ""))
+        except Exception as error:  # noqa: BLE001, another package's code: whatever it raises, the drop stands
+            failed.append(error)
+    return failed
+
+
+def _built(building: Building, empty: Work, cost: Cost) -> Work:
+    """What a build has staged so far, as one commit."""
+    definition = building.definition
+    return replace(
+        empty,
+        actions=[PutIndex(definition), *building.added, Cover(definition.tree, building.covered)],
+        writes=[*empty.writes, *building.writes],
+        metrics={**empty.metrics, **building.metrics, **cost.beside(building.added)},
+    )
 
 
 def _plan(context: IndexContext, mode: str, partitions: Sequence[str] | None) -> IndexPlan:

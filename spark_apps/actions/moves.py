@@ -28,6 +28,7 @@ from spark_apps.mergetree.repeated import countable, plain
 from spark_apps.mergetree.schema import column
 from spark_apps.mergetree.tree import DELETED, Snapshot, Tree
 from spark_apps.storage.errors import ConcurrentWrite
+from spark_apps.timeline.entries import all_told
 from spark_apps.timeline.model import AddFile, TableDefinition
 from spark_apps.timeline.state import IndexEntry, State
 
@@ -222,31 +223,58 @@ def located_at(snapshot: Snapshot, tree: Tree, places: Any) -> DataFrame | None:
     return _partition_columns(snapshot, tree, of_arrow(snapshot.spark, there.select(schema.names), schema))
 
 
-def keep_unique(attempt: Attempt, tree: Tree, staged: Sequence[AddFile], work: Work) -> None:
-    """Guards a commit that began before the table got a ``record`` index: its keys must not stand elsewhere.
+def keep_unique(
+    attempt: Attempt, tree: Tree, staged: Sequence[AddFile], work: Work, replaced: Collection[str] = ()
+) -> None:
+    """Guards a commit against keys of other partitions that it could not know of.
 
-    Such a commit did not ask the index where its keys live; so they are looked up when it commits.
+    It looked its keys up in the unique index that the table had when it began, if there was one. Rows may land since
+    that were not written by that index: by writers from before it, or because another was made in its place. Where that
+    happened, the keys are looked up once more when the commit is made.
+
+    :param staged: its deltas, those that take rows out of other partitions among them.
+    :param replaced: partitions all of whose rows go.
     """
-    may_repeat = not set(tree.partition_by) <= set(tree.key)
-    if not may_repeat or unique_index(attempt.snapshot.state) is not None:
+    written = [action for action in staged if action.rows > action.tombstones]
+    if set(tree.partition_by) <= set(tree.key) or not written:
         return
-    files = as_files(attempt.snapshot, [action for action in staged if action.rows > action.tombstones])
+    base, known = attempt.snapshot.state, unique_index(attempt.snapshot.state)
 
     def guard(head: State) -> None:
-        if unique_index(head) is None or not files:
+        entry = unique_index(head)
+        if entry is None or (known is not None and all_told(known, entry, base.version)):
             return
         newest = replace(attempt, snapshot=replace(attempt.snapshot, state=head))
-        rows = read_files(attempt.snapshot, tree, files, tree.identity, flag=True).where(F.col(DELETED).isNull())
-        there = locate(newest, tree, rows.select(*map(column, tree.key)).distinct())
-        elsewhere = with_keys(there, rows, tree, tree.identity, without=True).limit(3).collect()
-        if elsewhere:
-            found = "; ".join(", ".join(f"{name}={row[name]!r}" for name in tree.identity) for row in elsewhere)
+        found = _elsewhere(newest, tree, staged, written, replaced)
+        if found:
             raise ConcurrentWrite(
-                f"A record index was made while this write ran, and its rows have keys of other partitions: {found}.",
+                f"Since version {base.version}, from which this write began, rows have landed that the record index "
+                f"{entry.definition.name!r} was not told of, or it was made; rows of this write have keys of other "
+                f"partitions: {found}.",
                 hint="Run it again: it will move those rows.",
             )
 
     work.guard = guard
+    work.unique_by = "" if known is None else known.definition.tree
+
+
+def _elsewhere(
+    newest: Attempt, tree: Tree, staged: Sequence[AddFile], written: Sequence[AddFile], replaced: Collection[str]
+) -> str:
+    """Examples of staged rows whose keys stand in other partitions, where the staged deltas leave them; empty if there
+    are none."""
+    snapshot, texts = newest.snapshot, value_texts(tree)
+    rows = read_files(snapshot, tree, as_files(snapshot, written), tree.key, flag=True).where(F.col(DELETED).isNull())
+    own = read_files(snapshot, tree, as_files(snapshot, staged), tree.identity)
+    there = locate(newest, tree, rows.select(*map(column, tree.key)).distinct())
+    left = with_keys(there, own, tree, tree.identity, without=True)
+    one = [F.first(column(name)).alias(name) for name in tree.key if name not in tree.partition_by]
+    found = left.groupBy(*[text.alias(name) for name, text in texts.items()]).agg(F.count(F.lit(1)), *one).collect()
+    named = {path_of(snapshot.table, tuple(row[name] for name in texts)): row.asDict() for row in found}
+    return "; ".join(
+        f"{', '.join(f'{name}={row[name]!r}' for name in tree.key if name in row)} in {path!r}"
+        for path, row in sorted((path, row) for path, row in named.items() if path not in replaced)[:3]
+    )
 
 
 def _losing(snapshot: Snapshot, tree: Tree, rows: DataFrame, elsewhere: DataFrame, targets: Spread) -> DataFrame:

@@ -25,20 +25,20 @@ from spark_apps.actions.maintenance import (
 )
 from spark_apps.actions.moves import keep_unique, moves_of, unique_index
 from spark_apps.actions.partitions import Spread, canonical, path_of, spread
-from spark_apps.actions.template import Action, Attempt, Work
+from spark_apps.actions.template import Action, Attempt, TableHandle, Work
 from spark_apps.actions.write import held_by, stage_leaving, written
-from spark_apps.indexes.handler import Changes, IndexContext
-from spark_apps.indexes.registry import available
+from spark_apps.indexes.handler import Changes
 from spark_apps.mergetree.read import read_files, scan
 from spark_apps.mergetree.schema import column, conform
 from spark_apps.mergetree.tree import Snapshot, Tree
 from spark_apps.mergetree.write import one_a_key, partition_counts, refused_nulls, stage_rows
-from spark_apps.storage.errors import InvalidInput, LakeIndexError
+from spark_apps.storage.errors import InvalidInput
 from spark_apps.timeline.files import DataFile
 from spark_apps.timeline.model import (
     AddFile,
     DropPartition,
     DropTable,
+    Receipt,
     RemoveFile,
     Write,
     group_scope,
@@ -125,7 +125,7 @@ class InsertOverwrite(Action):
         work.actions.extend([*staged, *left])
         work.writes.extend(Write(partition_scope(path), "replace") for path in replaced)
         work.writes.extend(Write(group_scope(a.partition, a.group), "append") for a in left)
-        keep_unique(attempt, tree, staged, work)
+        keep_unique(attempt, tree, [*staged, *left], work, replaced)
         if kept(snapshot.state):
             columns = wanted_columns(snapshot)
             maintain(attempt, _replacing(snapshot, tree, old, staged, left, replaced, columns), work)
@@ -204,12 +204,11 @@ class Drop(Action):
     on_sources = "blind"
 
     def work(self, attempt: Attempt) -> Work | None:
-        for name, entry in attempt.snapshot.state.indexes.items():
-            handler = available(entry.definition.kind)
-            try:
-                if handler is not None:
-                    handler.drop(IndexContext(attempt.snapshot, entry.definition, attempt.index_folder(name, "drop")))
-            except LakeIndexError as error:
-                # An index never stops its table from being dropped; all of it that lies with the table goes anyway.
-                logger.warning("What index %s keeps outside of the table was not dropped: %s", name, error)
         return Work(actions=[DropTable()], writes=[Write(table_scope(), "replace")])
+
+    def committed(self, handle: TableHandle, receipt: Receipt) -> None:
+        from spark_apps.actions.indexing import left_behind
+
+        # An index never stops its table from being dropped; all of it that lies with the table goes anyway.
+        for error in left_behind(handle, receipt):
+            logger.warning("What an index keeps outside of the table was not removed: %s", error)

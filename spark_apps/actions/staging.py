@@ -282,5 +282,6 @@ def _stage(transaction: Transaction, stage: Stage, action: Action, work: Work, o
         operation=action.operation,
         inputs=stage.inputs,
         unique=unique,
-        sole=work.guard is not None,
+        sole=work.guard is not None and not work.unique_by,
+        unique_by=work.unique_by,
     )

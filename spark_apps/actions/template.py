@@ -79,6 +79,8 @@ class Work:
     metrics: dict[str, Any] = field(default_factory=dict)
     keys_conflict: KeysConflict | None = None
     guard: Guard | None = None
+    unique_by: str = ""
+    """Tree of the index by which the written keys were found to be unique."""
 
 
 @dataclass(frozen=True)
@@ -149,6 +151,11 @@ class Action(ABC):
     def work(self, attempt: Attempt) -> Work | None:
         """Stages the work; ``None`` if there is nothing to do."""
 
+    def committed(self, handle: TableHandle, receipt: Receipt) -> None:
+        """Does what must wait until the commit is in the log, such as removing what lies outside of the table. Called
+        again by whoever finds the commit of an earlier try, so that what failed then can be made up for."""
+        return None
+
     def still_possible(self, work: Work, state: State) -> Work | None:
         """Asked when a commit was refused because of somebody else's: a smaller part of the work that this newer state
         does not stand in the way of; ``None`` if the work is whole or nothing."""
@@ -181,6 +188,20 @@ def run(
         from spark_apps.actions.staging import run_stage
 
         return run_stage(handle, action, handle.stage)
+    receipt = _run(handle, action, txn_id, window, inputs, renew_seconds)
+    if receipt.committed:
+        action.committed(handle, receipt)
+    return receipt
+
+
+def _run(
+    handle: TableHandle,
+    action: Action,
+    txn_id: str | None,
+    window: int | None,
+    inputs: Mapping[str, Any] | None,
+    renew_seconds: float | None,
+) -> Receipt:
     started = time.monotonic()
     handle.timeline.refresh()
     done = None if txn_id is None else find_receipt(handle.timeline, txn_id)

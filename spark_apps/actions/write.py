@@ -62,7 +62,7 @@ class Staged:
     changes: Changes | None = None
 
 
-class _WriteRows(Action):
+class WriteRows(Action):
     """What upsert, insert and delete share."""
 
     staging = "rows"
@@ -105,7 +105,7 @@ class _WriteRows(Action):
         return None
 
 
-class Upsert(_WriteRows):
+class Upsert(WriteRows):
     """Rows replace those of their key; new keys are added.
 
     :param deleted: a boolean column of the batch that the table does not have: where it is true, the row of
@@ -247,7 +247,7 @@ def _refuse(found: DataFrame, tree: Tree) -> None:
         )
 
 
-class Delete(_WriteRows):
+class Delete(WriteRows):
     """Tombstones for rows given by key, or for those that a SQL predicate matches.
 
     Rows are named by their record key; where the batch has the partition columns too, and no ``record`` index

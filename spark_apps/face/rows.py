@@ -52,6 +52,18 @@ class RowsFace(Face):
         """
         return self._run(Delete(rows), txn_id, window)
 
+    def delete_repeated_keys(self, *, txn_id: str | None = None, window: int | None = None) -> Receipt:
+        """Keeps one row of each record key that stands in several partitions, and builds the ``record`` index anew.
+
+        Kept is the row with the highest ordering column where ``merge_by`` is "ordering", else the one written last.
+        For tables that got a ``record`` index later, or are to get one; where every key stands once nothing is done.
+
+        :raises InvalidInput: if the partition columns are part of the record key.
+        """
+        from spark_apps.actions.repeated import DeleteRepeatedKeys
+
+        return self._run(DeleteRepeatedKeys(), txn_id, window)
+
     def insert_overwrite(
         self,
         rows: DataFrame,

@@ -395,6 +395,12 @@ class IndexHandler(ABC):
         rows (:attr:`maintains`). What is left over must be void by itself."""
         return IndexWork()
 
-    def drop(self, context: IndexContext) -> IndexWork:
-        """What must be removed beside the index's own files, which the framework removes."""
-        return IndexWork()
+    def drop(self, context: IndexContext) -> None:
+        """Removes what the index keeps outside of the table; its own files the framework removes.
+
+        Called once the drop of the index, or of its table, is committed: whatever fails here, the index is gone. Called
+        again when that is tried again, so that what is not there any more is no error.
+
+        :param context: the table as it was before; without a directory to stage files in.
+        """
+        return None

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from spark_apps.indexes.entries import EntryHandler
 from spark_apps.indexes.entry_rows import entry_key, live_rows, place_columns
 from spark_apps.indexes.handler import PARTITION, Changes, IndexContext, IndexWork
-from spark_apps.indexes.locating import marked
+from spark_apps.indexes.locating import marked, with_path
 from spark_apps.indexes.lookup import MOST_ROWS, TooMany, damaged, lookup_table, ranged
 from spark_apps.mergetree.footers import check_footer
 from spark_apps.mergetree.read import read_files, scan_keys, with_keys
@@ -73,12 +73,23 @@ class RecordHandler(EntryHandler):
             # What the index itself says of the keys, which may be of any partition, and not what the rows say.
             everywhere = changes.replaced | context.snapshot.state.partitions.keys()
             changes = changed(changes, before=changes.located, replaced=everywhere)
+        elif changes.before is not None and context.snapshot.state.index(context.definition.name).lag:
+            changes = changed(changes, before=self._listed(context, changes.before))
         work = super().maintain(context, changes)
         added = [action for action in work.actions if isinstance(action, AddFile)]
         if not added:
             return work
         tree = self.tree(context.table, context.definition)
         return changed(work, keys_conflict=_keys_conflict(context.snapshot.store, tree, added))
+
+    def _listed(self, context: IndexContext, rows: DataFrame) -> DataFrame:
+        """Of rows those whose entry says that they live where they do. While there are file groups that the index does
+        not cover, a key may stand in one of them too, and its one entry be of the other row."""
+        snapshot, tree = context.snapshot, self.tree(context.table, context.definition)
+        located = with_path(rows, snapshot.data, snapshot.state.partitions)
+        keys = located.select(*map(column, tree.key)).distinct()
+        entries = scan_keys(snapshot, tree, snapshot.groups(tree.name), [*tree.key, PARTITION], keys, tree.key)
+        return with_keys(located, entries, tree, [*tree.key, PARTITION]).drop(PARTITION)
 
     def needs_rows(self, table: TableDefinition, definition: IndexDefinition) -> bool:
         return False
@@ -190,7 +201,8 @@ def _refuse_repeated(context: IndexContext, entries: DataFrame, what: str) -> No
     raise VerificationFailed(
         f"The record index {context.definition.name!r} cannot tell where a key lives: {what}, such as {examples}.",
         outcome="Nothing was changed.",
-        hint="Delete the rows that should not be there, then try again; or make the partition columns part of the key.",
+        hint="delete_repeated_keys() keeps one row of each key, the one written last; delete() with a predicate that "
+        "names the partition takes one of your choice. Then try again. Or make the partition columns part of the key.",
     )
 
 

@@ -26,7 +26,9 @@ from spark_apps.mergetree.telling import told_of
 from spark_apps.mergetree.tree import DELETED, GROUP_ID, LINEAGE, ROW, FileGroups, Snapshot, Tree
 from spark_apps.timeline.files import DataFile, is_merged, lowest
 
-_PLACE = "__index_place"
+PLACE = "__index_place"
+"""Column with the place of a row's file in the merge order; files do not hold it."""
+
 _RANK = "__index_rank"
 _HASH = "__index_hash"
 _EMPTIED = "__index_emptied"
@@ -133,7 +135,7 @@ def _apart(groups: FileGroups) -> tuple[list[DataFile], list[Sequence[DataFile]]
 
 def _newest(events: DataFrame, names: Sequence[str]) -> DataFrame:
     """Of rows with their places the one with the highest, of each key."""
-    window = Window.partitionBy(*map(column, names)).orderBy(F.col(_PLACE).desc())
+    window = Window.partitionBy(*map(column, names)).orderBy(F.col(PLACE).desc())
     return events.withColumn(_RANK, F.row_number().over(window)).where(F.col(_RANK) == 1)
 
 
@@ -175,14 +177,14 @@ def read_files(
     if len(stored) < len(columns):
         told[GROUP_ID] = ("string", [file.group for file in files])
     if place:
-        told[_PLACE] = ("bigint", [file.place for file in files])
+        told[PLACE] = ("bigint", [file.place for file in files])
     if row:
         told[LINEAGE] = ("bigint", [file.lineage for file in files])
     if not told and not tree.stored_names:
         return rows if only is None else only(rows)
     named = [column(tree.stored(name)).alias(name) for name in stored] + ([column(DELETED)] if flag else [])
     named += [F.col("_metadata.row_index").alias(ROW)] if row else []
-    shown = [*columns, *([DELETED] if flag else []), *([_PLACE] if place else []), *([LINEAGE, ROW] if row else [])]
+    shown = [*columns, *([DELETED] if flag else []), *([PLACE] if place else []), *([LINEAGE, ROW] if row else [])]
     return told_of(snapshot, rows, named, files, told, only or (lambda frame: frame)).select(*map(column, shown))
 
 
@@ -328,10 +330,10 @@ def _by_ordering(
         events = events.unionByName(touched)
     key = Window.partitionBy(*map(column, names))
     best = Window.partitionBy(*map(column, names), F.col(DELETED)).orderBy(
-        column(tree.ordering).desc_nulls_last(), F.col(_PLACE).desc()
+        column(tree.ordering).desc_nulls_last(), F.col(PLACE).desc()
     )
-    emptied = F.max(F.when(F.col(DELETED), F.col(_PLACE)))
-    stands = F.col(DELETED).isNotNull() | F.col(_EMPTIED).isNull() | (F.col(_PLACE) >= F.col(_EMPTIED))
+    emptied = F.max(F.when(F.col(DELETED), F.col(PLACE)))
+    stands = F.col(DELETED).isNotNull() | F.col(_EMPTIED).isNull() | (F.col(PLACE) >= F.col(_EMPTIED))
     events = events.withColumn(_EMPTIED, emptied.over(key)).where(stands)
     parts.append(events.withColumn(_RANK, F.row_number().over(best)).where(F.col(_RANK) == 1))
     return parts

@@ -78,15 +78,24 @@ def _written_at(timeline: Timeline, key: str) -> float | None:
 def attempts(timeline: Timeline, txn_id: str | None = None) -> list[tuple[str, int]]:
     """(txn id, attempt) of all attempts requested, neither withdrawn nor tidied away; of one transaction or of all."""
     prefix = TRANSACTIONS if txn_id is None else f"{TRANSACTIONS}/{txn_id}"
-    requested: list[tuple[str, int]] = []
-    withdrawn: set[tuple[str, int]] = set()
+    marked = _marked(timeline, prefix, "requested.json", WITHDRAWN)
+    withdrawn = set(marked[WITHDRAWN])
+    return [attempt for attempt in marked["requested.json"] if attempt not in withdrawn]
+
+
+def withdrawn_attempts(timeline: Timeline) -> list[tuple[str, int]]:
+    """(txn id, attempt) of those that found nothing to do, as long as they are not tidied away."""
+    return _marked(timeline, TRANSACTIONS, WITHDRAWN)[WITHDRAWN]
+
+
+def _marked(timeline: Timeline, prefix: str, *names: str) -> dict[str, list[tuple[str, int]]]:
+    """The attempts whose folders hold files of these names, by name; one listing."""
+    found: dict[str, list[tuple[str, int]]] = {name: [] for name in names}
     for info in timeline.store.list(prefix):
         parts = info.key.removeprefix(f"{TRANSACTIONS}/").split("/")
-        if len(parts) == 3 and parts[2] == "requested.json":
-            requested.append((parts[0], int(parts[1])))
-        elif len(parts) == 3 and parts[2] == WITHDRAWN:
-            withdrawn.add((parts[0], int(parts[1])))
-    return [attempt for attempt in requested if attempt not in withdrawn]
+        if len(parts) == 3 and parts[2] in found:
+            found[parts[2]].append((parts[0], int(parts[1])))
+    return found
 
 
 def is_live(state: State, txn_id: str, attempt: int) -> bool:

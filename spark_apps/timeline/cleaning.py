@@ -21,6 +21,7 @@ from spark_apps.timeline.attempts import (
     is_live,
     live_requests,
     presumed_dead,
+    withdrawn_attempts,
 )
 from spark_apps.timeline.limits import RETAIN_SECONDS, RETAIN_VERSIONS
 from spark_apps.timeline.log import Timeline, format_instant
@@ -133,11 +134,13 @@ def _deletable(timeline: Timeline, below: int) -> tuple[dict[str, int], tuple[st
     state = timeline.head
     held = [request for request in live if request.oldest_needed < below]
     oldest = min([below, *(request.oldest_needed for request in held)])
-    needed = _needed(timeline, state, oldest)
+    needed, withdrawn = _needed(timeline, state, oldest), set(withdrawn_attempts(timeline))
     found: dict[str, int] = {}
     for prefix in (DATA, INDEXES):
         for info in timeline.store.list(prefix):
-            if _beside(info.key) not in needed and _attempt_ended(state, info.key):
+            owner = _owner(info.key)
+            ended = owner is not None and (owner in withdrawn or not is_live(state, *owner))
+            if ended and _beside(info.key) not in needed:
                 found[info.key] = info.size
     return found, tuple(f"{request.txn_id}.{request.attempt}" for request in held)
 
@@ -156,12 +159,12 @@ def _beside(key: str) -> str:
     return f"{folder}/{name[1:-4]}" if name.startswith(".") and name.endswith(".crc") else delta_of(key) or key
 
 
-def _attempt_ended(state: State, key: str) -> bool:
-    """Whether the attempt that a staged file belongs to can no longer commit. Files of other shapes are not ours."""
+def _owner(key: str) -> tuple[str, int] | None:
+    """Transaction and attempt that a staged file belongs to; ``None`` of files of other shapes, which are not ours."""
     parts = key.split("/")
     owner = parts[1] if parts[0] == DATA else parts[3] if len(parts) > 4 else ""
     name, _, attempt = owner.rpartition(".")
-    return bool(name) and _NUMBER.fullmatch(attempt) is not None and not is_live(state, name, int(attempt))
+    return (name, int(attempt)) if name and _NUMBER.fullmatch(attempt) else None
 
 
 def _tidy_attempts(timeline: Timeline) -> None:

@@ -69,6 +69,13 @@ class IndexEntry(Struct, frozen=True):
         return self.definition.addresses == "file"
 
 
+def all_told(known: IndexEntry, now: IndexEntry, since: int) -> bool:
+    """Whether an index is the one that was known at version ``since``, and each commit after it that changed rows told
+    it so: who looked something up in it then need not do so again."""
+    same = known.definition.tree == now.definition.tree and now.refreshed <= max(since, known.refreshed)
+    return same and all(version <= since for version in now.dirty.values())
+
+
 class Effect:
     """What one commit did to the groups of the table's own rows, gathered while it is folded in."""
 

@@ -372,7 +372,8 @@ class StageManifest(Struct, frozen=True):
 
     ``inputs`` tells what it was made of beside them, so that a second try can see whether it is still that. ``unique``
     names the trees of indexes of unique keys that it added entries to, with their key columns as files call them (none
-    if that is not known). ``sole`` says that no index kept with the data may be made beside it.
+    if that is not known). ``sole`` says that no index kept with the data may be made beside it; ``unique_by`` names the
+    tree of the index by which its keys were found to be unique in the table, where it relies on that.
     """
 
     stage: Name
@@ -386,6 +387,7 @@ class StageManifest(Struct, frozen=True):
     inputs: Words = ""
     unique: dict[Tree, tuple[Label, ...]] = {}
     sole: bool = False
+    unique_by: str = ""
 
 
 class StageClaim(Struct, frozen=True):

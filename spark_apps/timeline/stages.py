@@ -19,6 +19,7 @@ from spark_apps.storage.names import check_name
 from spark_apps.storage.once import write_once
 from spark_apps.storage.store import ObjectStore
 from spark_apps.timeline.conflicts import KeysConflict, commute
+from spark_apps.timeline.entries import all_told
 from spark_apps.timeline.files import GroupKey
 from spark_apps.timeline.keys import share_keys
 from spark_apps.timeline.model import (
@@ -42,6 +43,7 @@ from spark_apps.timeline.state import State
 Staged = Mapping[str, tuple[StageManifest, str]]
 """Stage -> its manifest and the manifest's hash."""
 
+_ANEW = "Begin the transaction again; its stages then start from the newest version."
 _AGAIN = "Run the task of stage {0!r} again (in Airflow: clear it with what comes after it), then commit."
 
 
@@ -168,6 +170,7 @@ def join(requested: Requested, base: State, staged: Staged, store: ObjectStore) 
         metrics=_metrics(manifests),
         unique={tree: names for manifest in manifests for tree, names in manifest.unique.items()},
         sole=any(manifest.sole for manifest in manifests),
+        unique_by=next((manifest.unique_by for manifest in manifests if manifest.unique_by), ""),
     )
 
 
@@ -232,22 +235,33 @@ def keys_conflict(store: ObjectStore, manifest: StageManifest) -> KeysConflict |
 
 
 def guard(base: State, manifest: StageManifest) -> Guard | None:
-    """Refuses a commit that relies on the indexes there are, once another was made."""
-    if not manifest.sole:
+    """Refuses a commit that relies on the indexes there are, once another was made; and one that relies on an index to
+    tell where keys live, once rows have landed that the index was not told of."""
+    if not manifest.sole and not manifest.unique_by:
         return None
     own = {action.definition.tree for action in manifest.actions if isinstance(action, PutIndex)}
     known = own | {entry.definition.tree for entry in base.indexes.values()}
+    relied_on = base.index_of_tree(manifest.unique_by)
 
-    def no_other_index(head: State) -> None:
+    def not_in_the_way(head: State) -> None:
+        now = head.index_of_tree(manifest.unique_by)
+        if relied_on is not None and now is not None and not all_told(relied_on, now, base.version):
+            raise ConcurrentWrite(
+                f"Since version {base.version}, which the transaction began from, rows have landed that the index "
+                f"{now.definition.name!r} was not told of, and its stages do not know whether these have their keys.",
+                hint=_ANEW,
+            )
+        if not manifest.sole and (relied_on is None or now is not None):
+            return
         for name, entry in head.indexes.items():
             if entry.definition.tree not in known and not entry.definition.deferred:
                 raise ConcurrentWrite(
                     f"The index {name!r} was made since version {base.version}, which the transaction began from, and "
                     "its stages do not know of it.",
-                    hint="Begin the transaction again; its stages then start from the newest version.",
+                    hint=_ANEW,
                 )
 
-    return no_other_index
+    return not_in_the_way
 
 
 # --- what goes together --------------------------------------------------------------------------------------------

@@ -131,6 +131,7 @@ class Transaction:
         inputs: str = "",
         unique: Mapping[str, Sequence[str]] | None = None,
         sole: bool = False,
+        unique_by: str = "",
     ) -> str:
         """Writes the manifest of a stage; staging again replaces it. Nothing becomes visible.
 
@@ -140,6 +141,7 @@ class Transaction:
         :param inputs: tells what the stage was made of beside other stages.
         :param unique: trees of indexes of unique keys that get entries, with their key columns as files call them.
         :param sole: no index that is kept with the data may be made beside this.
+        :param unique_by: tree of the index by which its keys were found to be unique in the table.
         :returns: the manifest's hash.
         :raises StageMismatch: if :func:`begin` did not list the stage.
         """
@@ -156,6 +158,7 @@ class Transaction:
             inputs,
             {tree: tuple(names) for tree, names in (unique or {}).items()},
             sole,
+            unique_by,
         )
         return stages.write_manifest(self.timeline.store, self.folder, manifest, token)
 

@@ -228,7 +228,7 @@ def test_given_a_writer_from_before_a_record_index_then_it_cannot_bring_a_key_in
         table.drop_index("rec")
         run(table._handle, LateUpsert(frame(spark, rows), lambda: other.create_index("rec", "record")))
 
-    with pytest.raises(ConcurrentWrite, match="p='b', id=2"):
+    with pytest.raises(ConcurrentWrite, match="id=2 in 'p=b'"):
         late([(2, "a", "sfo", 0)])
     late([(2, "b", "sfo", 0), (3, "a", None, 0)])
 

@@ -10,10 +10,12 @@ from typing import Any, ClassVar
 import pytest
 
 from spark_apps import IndexedTable
+from spark_apps.actions.indexing import DropIndexAction
 from spark_apps.indexes import registry
-from spark_apps.storage.errors import InvalidInput, StorageUnavailable, TableNotFound
+from spark_apps.storage.errors import ConcurrentWrite, InvalidInput, StorageError, StorageUnavailable, TableNotFound
 from tests.spark_apps.frames import frame
 from tests.spark_apps.indexes import third_party
+from tests.spark_apps.racing import go
 
 PATH = "tests.spark_apps.indexes.third_party.ZoneHandler"
 DDL = "id bigint, p string, n int"
@@ -53,7 +55,7 @@ class Elsewhere(third_party.ZoneHandler):
     own_storage = False
     asked: ClassVar[list[str]] = []
 
-    def drop(self, context: Any) -> Any:
+    def drop(self, context: Any) -> None:
         self.asked.append(context.definition.location)
         raise StorageUnavailable("The other store is gone.")
 
@@ -68,10 +70,20 @@ def test_given_an_index_kept_elsewhere_then_it_is_deferred_and_never_stops_its_t
         table.create_index("out", Elsewhere.kind, ["n"])
     table.create_index("out", Elsewhere.kind, ["n"], deferred=True, location="redis://there/0")
     assert table.indexes["out"].definition.location == "redis://there/0"
-    with pytest.raises(StorageUnavailable):
-        table.drop_index("out")
+    # Nothing goes before the drop is committed; then the index is gone whatever fails, and a retry asks once more.
+    with pytest.raises(ConcurrentWrite):
+        go(table, DropIndexAction("out"), lambda other: other.restore(0))
+    assert Elsewhere.asked == []
+    table = IndexedTable.load(spark, table.uri)
+    for tries in (1, 2):
+        with pytest.raises(StorageError, match=r"The other store is gone.*is dropped, as version 3.*'drop-out'"):
+            table.drop_index("out", txn_id="drop-out")
+        assert Elsewhere.asked == ["redis://there/0"] * tries
+    assert "out" not in IndexedTable.load(spark, table.uri).indexes
+    table = IndexedTable.load(spark, table.uri)
+    table.create_index("out", Elsewhere.kind, ["n"], deferred=True, location="redis://there/1")
     table.drop()
-    assert Elsewhere.asked == ["redis://there/0"] * 2
+    assert Elsewhere.asked[2:] == ["redis://there/1"]
     with pytest.raises(TableNotFound):
         IndexedTable.load(spark, table.uri)
 

@@ -147,6 +147,21 @@ def test_a_cleaning_tried_again_finds_its_expiry_and_goes_on_deleting(job: work.
     assert (again.version, again.metrics["files_deleted"]) == (first.version, 0)
 
 
+def test_what_a_withdrawn_attempt_staged_for_an_index_goes_and_what_one_at_work_stages_stays(job: work.Job) -> None:
+    staged = {}
+    for name in ("idle", "busy"):
+        transaction = job.begin("create_index", name)
+        staged[name] = transaction.index_folder("by_key", "round-1") + "/entries.json"
+        job.store.put(staged[name], b"{}")
+        if name == "idle":
+            work.withdraw(job, transaction)
+
+    assert cleaning.plan(job.timeline).files == (staged["idle"],)
+    work.clean(job, "clean", 5, 0.0, 1e9)
+
+    assert staged["idle"] not in job.world.objects.bodies and staged["busy"] in job.world.objects.bodies
+
+
 def test_a_withdrawn_attempt_leaves_a_mark_for_a_day(job: work.Job, world: work.World) -> None:
     transaction = job.begin("compact", "c")
     work.withdraw(job, transaction)

@@ -1,0 +1,145 @@
+"""A record key stands in one partition while a record index is kept: whoever began before it, beside it or before
+another one was made in its place; and what mends a table in which one stands in two."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import pytest
+
+from spark_apps import IndexedTable
+from spark_apps.actions.indexing import CreateIndex
+from spark_apps.actions.template import Action, run
+from spark_apps.actions.write import Insert, Upsert
+from spark_apps.storage import errors
+from tests.spark_apps.frames import frame
+from tests.spark_apps.racing import go, racing
+
+pytestmark = pytest.mark.spark
+
+DDL = "id bigint, p string, n int"
+Row = tuple[int, str, int]
+Make = Callable[..., IndexedTable]
+
+
+@pytest.fixture
+def make(spark: Any, tmp_path: Path) -> Make:
+    def made(*batches: list[Row], **options: Any) -> IndexedTable:
+        table = IndexedTable.create(spark, tmp_path / "table", DDL, ["id"], ["p"], buckets=1, **options)
+        for batch in batches:
+            table.upsert(frame(spark, batch, DDL))
+        return table
+
+    return made
+
+
+def again(table: IndexedTable) -> IndexedTable:
+    return IndexedTable.load(table._handle.spark, table.uri)
+
+
+def rows(table: IndexedTable) -> list[Row]:
+    return sorted(tuple(row) for row in again(table).read().collect())
+
+
+def test_an_insert_meets_a_write_from_before_the_index_that_it_asked(spark: Any, make: Make) -> None:
+    table = make([(1, "a", 0)])
+    old, begun, may_commit = again(table), Event(), Event()
+
+    def late() -> Any:
+        def wait() -> None:
+            begun.set()
+            assert may_commit.wait(300)
+
+        return run(old._handle, racing(Upsert(frame(spark, [(77, "a", 1)], DDL)), wait))
+
+    def meanwhile(_other: IndexedTable) -> None:
+        may_commit.set()
+        assert upsert.result(
+            300
+        ).committed  # key 77 was nowhere when it was looked for, and the index knows of no other
+
+    with ThreadPoolExecutor(1) as pool:
+        upsert: Future[Any] = pool.submit(late)
+        assert begun.wait(300)
+        table.create_index("key", "record")
+        with pytest.raises(errors.ConcurrentWrite, match=r"id=77 in 'p=a'.*Nothing was changed"):
+            go(table, Insert(frame(spark, [(77, "b", 2)], DDL)), meanwhile)
+
+    with pytest.raises(errors.KeysExist):
+        again(table).insert(frame(spark, [(77, "b", 2)], DDL))
+    table = again(table)
+    table.upsert(frame(spark, [(77, "b", 3)], DDL))
+    assert rows(table) == [(1, "a", 0), (77, "b", 3)]
+    table.refresh_index("key")
+    assert table.verify("key").ok
+
+
+def test_a_write_is_refused_if_the_index_that_it_asked_was_made_anew_over_its_keys(spark: Any, make: Make) -> None:
+    table = make([(1, "a", 0)])
+    table.create_index("key", "record")
+
+    def meanwhile(other: IndexedTable) -> None:
+        other.drop_index("key")
+        other.upsert(frame(spark, [(77, "b", 1)], DDL))
+        other.create_index("key", "record")
+
+    write: Action = Upsert(frame(spark, [(77, "a", 2), (5, "c", 2)], DDL))
+    with pytest.raises(errors.ConcurrentWrite, match="id=77 in 'p=b'"):
+        go(table, write, meanwhile)
+    assert rows(table) == [(1, "a", 0), (77, "b", 1)]
+
+
+def test_an_index_of_unique_keys_becomes_active_only_when_it_tells_of_all_rows(spark: Any, make: Make) -> None:
+    table = make([(1, "a", 0), (2, "a", 0)])
+
+    # What lands behind the last round, too, is looked at before the index becomes active.
+    with pytest.raises(errors.VerificationFailed, match=r"id=1 in .*delete_repeated_keys"):
+        go(table, CreateIndex("key", "record"), lambda other: other.upsert(frame(spark, [(1, "b", 9)], DDL)))
+    assert again(table).indexes == {}
+
+    again(table).delete("id = 1 AND p = 'b'")
+    after = go(table, CreateIndex("key", "record"), lambda other: other.upsert(frame(spark, [(4, "c", 1)], DDL)))
+    assert after.indexes["key"].lagging == 0 and after.verify("key").ok
+    assert after.history()[-1].metrics["rounds"] == 2
+
+
+KEPT = {"commit": [(1, "b", 3), (2, "a", 5), (3, "b", 0)], "ordering": [(1, "a", 7), (2, "a", 5), (3, "b", 0)]}
+
+
+@pytest.mark.parametrize("merge_by", KEPT)
+def test_of_a_key_in_two_partitions_the_row_is_kept_that_merging_would_have_kept(
+    spark: Any, make: Make, merge_by: str
+) -> None:
+    first, second = [(1, "a", 7), (2, "b", 1)], [(1, "b", 3), (2, "a", 5), (3, "b", 0)]
+    table = make(first, second, ordering_column="n", merge_by=merge_by)
+    with pytest.raises(errors.VerificationFailed, match="delete_repeated_keys"):
+        table.create_index("key", "record")
+    table.create_index("by_n", "secondary", ["n"])
+
+    assert table.delete_repeated_keys().metrics["tombstones"] == 2
+    assert rows(table) == KEPT[merge_by]
+    assert table.delete_repeated_keys().version is None
+    table.create_index("key", "record")
+    assert table.verify("key").ok and table.verify("by_n").ok
+
+
+def test_an_index_over_keys_that_a_restore_brought_into_two_partitions_is_mended(spark: Any, make: Make) -> None:
+    table = make([(1, "a", 7), (2, "a", 1)], [(1, "b", 3)], [(2, "c", 4)])
+    before = table.version
+    table.delete_repeated_keys()
+    table.create_index("key", "record")
+    table.restore(before)
+    with pytest.raises(errors.VerificationFailed):
+        table.refresh_index("key")
+
+    # One row by hand: the other one of its key is found as before.
+    table.delete("id = 2 AND p = 'c'")
+    assert table.delete_repeated_keys().metrics["tombstones"] == 1
+    assert rows(table) == [(1, "b", 3), (2, "a", 1)]
+    assert table.indexes["key"].lagging == 0 and table.verify("key").ok
+    table.upsert(frame(spark, [(1, "c", 8), (2, "c", 8)], DDL))
+    assert rows(table) == [(1, "c", 8), (2, "c", 8)]
