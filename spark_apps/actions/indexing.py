@@ -376,7 +376,7 @@ class DropIndexAction(Action):
     def committed(self, handle: TableHandle, receipt: Receipt) -> None:
         for error in left_behind(handle, receipt, [self.name]):
             raise StorageError(
-                f"What the index {self.name!r} keeps outside of the table was not removed: {error}.",
+                f"What the index {self.name!r} keeps outside of the table was not removed: {str(error).rstrip('. ')}.",
                 outcome=f"The index is dropped, as version {receipt.version}.",
                 hint=f"Run it again as transaction {receipt.txn_id!r}, which tries only that once more.",
             ) from error

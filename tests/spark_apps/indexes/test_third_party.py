@@ -76,7 +76,7 @@ def test_given_an_index_kept_elsewhere_then_it_is_deferred_and_never_stops_its_t
     assert Elsewhere.asked == []
     table = IndexedTable.load(spark, table.uri)
     for tries in (1, 2):
-        with pytest.raises(StorageError, match=r"The other store is gone.*is dropped, as version 3.*'drop-out'"):
+        with pytest.raises(StorageError, match=r"is gone\. The index is dropped, as version 4\. .*'drop-out'"):
             table.drop_index("out", txn_id="drop-out")
         assert Elsewhere.asked == ["redis://there/0"] * tries
     assert "out" not in IndexedTable.load(spark, table.uri).indexes
