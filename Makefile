@@ -12,7 +12,7 @@ FOUND  := $(wildcard $(PATHS))
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test heavy check format bench bench-full model faults races clusters differential postgresql mutants pages kills clean
+.PHONY: help venv demo test heavy check format bench bench-full model faults races clusters differential postgresql mutants pages kills pairs clean
 
 help:  ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|' 2>/dev/null \
@@ -74,6 +74,9 @@ postgresql: venv  ## The tests on a whole Airflow, heavy ones too, whose state i
 kills: venv  ## Every kind of end, met by every kind of work, on a real scheduler (CELLS, MINUTES); goes on where it stopped
 	$(BIN)/python -m tests.kills
 
+pairs: venv  ## Each action beside each other, at their commits (SHAPES, PAIRS, TRIPLES, DEEP, MINUTES); goes on where it stopped
+	$(BIN)/python -m tests.pairs
+
 mutants: venv  ## Faults planted one at a time, and which tests find each (ONLY, MINUTES); goes on where it stopped
 	$(BIN)/python -m tests.mutants
 
@@ -83,5 +86,5 @@ pages: venv  ## The page in a real browser; needs Chromium and its driver. SHOTS
 
 clean:  ## Remove caches, builds and what runs leave (.bench: data sets and other engines); .venv stays
 	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis spark-warehouse \
-	  metastore_db derby.log .demo .differential .kills .bench
+	  metastore_db derby.log .demo .differential .kills .pairs .bench
 	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
