@@ -37,6 +37,8 @@ def write_once(store: ObjectStore, key: str, body: bytes, sleep: Callable[[float
             logger.info("Creating %s: %s It is read back.", key, error.message)
             found = _read_back(store, key, error, sleep)
             cause = error
+        if found == body:
+            _keep(store, key)
         if found is not None:
             return found
         sleep(_BACKOFF_SECONDS * 2**tried)
@@ -44,6 +46,14 @@ def write_once(store: ObjectStore, key: str, body: bytes, sleep: Callable[[float
         f"{store.uri}/{key} could not be written in {_TRIES} tries: the store answers with errors ({cause.message}) "
         "and shows no such object."
     )
+
+
+def _keep(store: ObjectStore, key: str) -> None:
+    """What is there may have been written and not kept: the error of the create may have told just that."""
+    try:
+        store.sync([key])
+    except StorageError as error:
+        raise OutcomeUnknown(f"{store.uri}/{key} is there, and may get lost: {error.message}") from error
 
 
 def _read_back(store: ObjectStore, key: str, cause: StorageError, sleep: Callable[[float], None]) -> bytes | None:

@@ -1,7 +1,8 @@
 """One object store location, seen through the few calls that a table needs.
 
-Everything is ``obstore`` underneath; this module adds create-if-absent as an operation of its own, errors of our
-tree, and the path under which Spark finds the same object. It knows nothing of tables or logs.
+Everything is ``obstore`` underneath, but for files written to a local disk (:mod:`spark_apps.storage.local`); this
+module adds create-if-absent as an operation of its own, errors of our tree, and the path under which Spark finds the
+same object. It knows nothing of tables or logs.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import obstore
 from obstore import exceptions as obstore_errors
 from obstore.store import LocalStore, from_url
 
+from spark_apps.storage import local
 from spark_apps.storage.errors import (
     InvalidInput,
     InvalidName,
@@ -69,6 +71,7 @@ class ObjectStore(Protocol):
     def create(self, key: str, data: bytes) -> None: ...
     def list(self, prefix: str, after: str | None = None) -> list[ObjectInfo]: ...
     def delete(self, keys: Iterable[str]) -> None: ...
+    def sync(self, keys: Iterable[str]) -> None: ...
     def spark_path(self, key: str = "") -> str: ...
 
 
@@ -115,8 +118,8 @@ class Store:
         self._check_links(key)
         if self._local is not None and _PLAIN_KEY.fullmatch(key):
             # A file at hand is read at once; the library would hand each range to a thread of its own.
-            local = self._local / key
-            data: bytes = self._call("get", key, lambda _: _read_range(local, start, end))
+            path = self._local / key
+            data: bytes = self._call("get", key, lambda _: _read_range(path, start, end))
             if len(data) == end - start:
                 return data
         return self._call("get", key, lambda s: bytes(obstore.get_range(s, key, start=start, end=end)))
@@ -129,9 +132,13 @@ class Store:
             return None
 
     def put(self, key: str, data: bytes) -> None:
-        """Writes an object, replacing one that is there. :raises LeadsOutside:"""
+        """Writes an object, replacing one that is there. It outlives a loss of power. :raises LeadsOutside:"""
         self._check_links(key)
-        self._call("put", key, lambda s: obstore.put(s, key, data))
+        path = self._plain(key)
+        if path is None:
+            self._call("put", key, lambda s: obstore.put(s, key, data))
+        else:
+            self._call("put", key, lambda _: local.put(path, data))
 
     def create(self, key: str, data: bytes) -> None:
         """Writes an object unless there is one: of several callers at once exactly one wins.
@@ -141,9 +148,25 @@ class Store:
         :raises LeadsOutside:
         """
         self._check_links(key)
-        self._call("create", key, lambda s: obstore.put(s, key, data, mode="create"))
+        path = self._plain(key)
+        if path is None:
+            self._call("create", key, lambda s: obstore.put(s, key, data, mode="create"))
+        else:
+            self._call("create", key, lambda _: local.create(path, data))
+
+    def sync(self, keys: Iterable[str]) -> None:
+        """Makes sure that objects which are there outlive a loss of power, whoever wrote them: on a local disk by
+        syncing files and folders; an object store has done so before it answered.
+
+        :raises ObjectNotFound: :raises LeadsOutside: :raises StorageUnavailable: some may get lost.
+        """
         if self._local is not None:
-            self._call("sync", key, lambda _: self._sync(key))
+            wanted = list(keys)
+            for folder in {key.rpartition("/")[0] for key in wanted}:
+                self._check_links(folder)
+            paths = [self._local / key for key in wanted]
+            if paths:
+                self._call("sync", f"{len(paths)} files", lambda _: local.sync(paths))
 
     def list(self, prefix: str, after: str | None = None) -> list[ObjectInfo]:
         """All objects below the folder ``prefix``, sorted by key; with ``after`` only the keys behind it.
@@ -225,23 +248,17 @@ class Store:
             if folders[folder]:
                 yield info
 
-    def _sync(self, key: str) -> None:
-        # A rename or hard link is durable only once its folder is.
-        assert self._local is not None
-        target = self._local / key
-        for path in (target, target.parent):
-            handle = os.open(path, os.O_RDONLY)
-            try:
-                os.fsync(handle)
-            finally:
-                os.close(handle)
+    def _plain(self, key: str) -> Path | None:
+        """The file of a key on a local disk; ``None`` on another store, and for a key that only ``obstore`` knows how
+        to make a path of."""
+        return self._local / key if self._local is not None and _PLAIN_KEY.fullmatch(key) else None
 
     def _call(self, verb: str, key: str, call: Any) -> Any:
         try:
             return call(self._open())
         except FileNotFoundError as error:
             raise ObjectNotFound(f"{self.uri}/{key} does not exist.") from error
-        except obstore_errors.AlreadyExistsError as error:
+        except (FileExistsError, obstore_errors.AlreadyExistsError) as error:
             raise ObjectExists(f"{self.uri}/{key} exists already.") from error
         except (obstore_errors.BaseError, OSError) as error:
             raise StorageUnavailable(

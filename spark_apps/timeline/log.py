@@ -350,9 +350,9 @@ class Timeline:
 
 def left_by_a_table(store: ObjectStore) -> bool:
     """Whether there are files of a table beside its log. A creation that ended before its first commit has left no more
-    than a hashing config and a job's folder; other systems have a folder ``data`` too, without folders of attempts in
-    it."""
-    no_table = (f"{TIMELINE}/0", f"{ROOT}/hashing/config/", f"{ROOT}/jobs/")
+    than a hashing config, a sidecar and a job's folder; other systems have a folder ``data`` too, without folders of
+    attempts in it."""
+    no_table = (f"{TIMELINE}/0", f"{ROOT}/hashing/config/", f"{ROOT}/sidecars/", f"{ROOT}/jobs/")
     return any(not info.key.startswith(no_table) for info in store.list(ROOT)) or any(
         _OF_AN_ATTEMPT.match(info.key) for info in store.list("data")
     )

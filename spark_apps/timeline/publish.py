@@ -25,7 +25,7 @@ from spark_apps.storage.errors import (
 )
 from spark_apps.timeline import hashing
 from spark_apps.timeline.conflicts import Intent, conflict
-from spark_apps.timeline.log import Timeline, format_instant
+from spark_apps.timeline.log import Timeline, commit_key, format_instant
 from spark_apps.timeline.model import (
     CONFIG_SCOPE,
     DATA_TREE,
@@ -138,6 +138,8 @@ def check_not_committed(state: State, txn_id: str, timeline: Timeline) -> None:
             hint="To do the work again, ask for a rerun under a new transaction id.",
             by=None if drop is None else drop.txn_id,
         )
+    # Whoever made it may have died before he saw that it is kept; from here on it is told of.
+    timeline.store.sync([commit_key(commit.version)])
     raise AlreadyCommitted(
         f"Transaction {txn_id} has committed already, as version {commit.version}.",
         receipt,

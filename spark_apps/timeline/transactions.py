@@ -257,6 +257,8 @@ class Transaction:
                 f"another size; the first is {path} ({found.get(path, 'no')} bytes there, {expected[path]} staged).",
                 hint="Run the transaction again.",
             )
+        # Spark leaves what it wrote to the system, and the commit shall not outlive it. With the checksums beside them.
+        self.timeline.store.sync(found)
 
 
 def begin(

@@ -105,6 +105,9 @@ class SimulatedStore:
         for key in keys:
             self._call("delete", key, lambda key=key: self.objects.remove(key))
 
+    def sync(self, keys: Iterable[str]) -> None:
+        """A store of objects has kept what it answered for."""
+
     def spark_path(self, key: str = "") -> str:
         return f"{self.uri}/{key}"
 
