@@ -62,6 +62,7 @@ def start_session(job: Job) -> SparkSession:
     :raises JobFailed: if the Spark Connect server does not answer.
     """
     check_app_environment(job.version)
+    silence_statements()
     if REMOTE in job.spark_conf:
         return _connect(job)
     from pyspark import SparkConf
@@ -78,6 +79,14 @@ def start_session(job: Job) -> SparkSession:
     check_session(spark.version)
     log.info("%s: Spark %s, application %s", job.program, spark.version, spark.sparkContext.applicationId)
     return spark
+
+
+def silence_statements() -> None:
+    """Silences the logger by which pyspark writes failed statements, secrets included, past all filters; the error
+    that it raises says the same."""
+    from pyspark.logger import PySparkLogger
+
+    PySparkLogger.getLogger("SQLQueryContextLogger").disabled = True
 
 
 def _of_storage(job: Job, is_set: Callable[[str], Any]) -> dict[str, str]:

@@ -7,7 +7,15 @@ from typing import Any
 import pytest
 
 from spark_apps.job import Job
-from spark_apps.session import ON_ITS_PAGE, WITHOUT_TLS, _of_storage, check_redaction, check_session, check_tls
+from spark_apps.session import (
+    ON_ITS_PAGE,
+    WITHOUT_TLS,
+    _of_storage,
+    check_redaction,
+    check_session,
+    check_tls,
+    silence_statements,
+)
 from spark_apps.storage.errors import EnvironmentMismatch, InvalidInput
 from spark_apps.storage.secrets import REDACTION, SPARKS_REDACTION
 from tests.spark_apps.storage.names_of_secrets import OPEN_NAMES, SECRET_NAMES
@@ -107,3 +115,19 @@ def test_given_a_server_that_shows_a_secret_on_its_page_then_it_gets_none_and_th
     assert f"{REDACTION} or give" in caught.value.hint and ON_ITS_PAGE in caught.value.hint
     check_redaction(REDACTION, conf)
     check_redaction(SPARKS_REDACTION, {"spark.hadoop.fs.s3a.secret.key": "hunter2"})
+
+
+def test_given_a_failed_statement_then_pyspark_writes_nothing_past_our_filters(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    from pyspark.logger import PySparkLogger
+
+    logger = PySparkLogger.getLogger("SQLQueryContextLogger")
+    logger.exception("planted", context={"queryContext": "planted"})
+    assert "planted" in capfd.readouterr().err  # or there is nothing to silence
+    try:
+        silence_statements()
+        PySparkLogger.getLogger("SQLQueryContextLogger").exception("planted", context={})
+        assert "planted" not in capfd.readouterr().err
+    finally:
+        logger.disabled = False
