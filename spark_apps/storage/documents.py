@@ -6,11 +6,14 @@ checked by every decoding, so that no reader can forget one. How large a documen
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from spark_apps.storage.errors import LogDamaged
+from spark_apps.storage.errors import LeadsOutside, LogDamaged, ObjectTooLarge
+
+if TYPE_CHECKING:
+    from spark_apps.storage.store import ObjectStore
 
 T = TypeVar("T")
 
@@ -59,12 +62,16 @@ def decode(body: bytes, kind: type[T], what: str, *, hint: str = "") -> T:
         raise LogDamaged(f"{what} cannot be read: {reason(error)}.", hint=hint) from error
 
 
-def convert(value: Any, kind: Any, what: str, *, hint: str = "") -> Any:
-    """A part of a document that was decoded without a type, held against one. :raises LogDamaged: naming the field."""
+def fetch(store: ObjectStore, key: str, kind: type[T], most: int) -> tuple[T, bytes]:
+    """A document of a store, and its bytes.
+
+    :param most: so many bytes at most. :raises ObjectNotFound: :raises LogDamaged: if it is none of that kind.
+    """
     try:
-        return msgspec.convert(value, kind)
-    except (msgspec.ValidationError, RecursionError) as error:
-        raise LogDamaged(f"{what} cannot be read: {reason(error)}.", hint=hint) from error
+        body = store.get(key, most)
+    except (ObjectTooLarge, LeadsOutside) as error:
+        raise LogDamaged(error.message, hint=error.hint) from error
+    return decode(body, kind, f"{store.uri}/{key}"), body
 
 
 def reason(error: Exception) -> str:

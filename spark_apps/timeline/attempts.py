@@ -6,11 +6,12 @@ Their own files tell who they are; whether they have ended, only the log tells.
 from __future__ import annotations
 
 import logging
+import re
 
-import msgspec
-
+from spark_apps.storage.documents import fetch
 from spark_apps.storage.errors import LogDamaged, ObjectNotFound, TransactionNotFound
 from spark_apps.storage.names import check_txn_id
+from spark_apps.timeline.checked import BEAT_BYTES, NOTE_BYTES
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.model import Heartbeat, Requested
 from spark_apps.timeline.state import State
@@ -22,24 +23,40 @@ DATA = "data"
 INDEXES = "_index/indexes"
 WITHDRAWN = "withdrawn.json"
 
+_AGAIN = "Begin the transaction again. Whoever cleans or drains ends this attempt once it is silent."
+_OF_AN_ATTEMPT = re.compile(rf"{TRANSACTIONS}/(?!.*\.\.)([A-Za-z0-9][A-Za-z0-9._\-]{{0,127}})/([0-9]{{6,18}})/([^/]+)")
+
 
 def attempt_folder(txn_id: str, attempt: int) -> str:
     return f"{TRANSACTIONS}/{txn_id}/{attempt:06d}"
 
 
+def attempt_of(key: str) -> tuple[str, int] | None:
+    """The transaction id and the attempt in whose folder a key lies; ``None`` if it lies in none."""
+    found = _OF_AN_ATTEMPT.fullmatch(key)
+    if found is None or found[2] != f"{int(found[2]):06d}":
+        return None
+    return found[1], int(found[2])
+
+
 def read_requested(timeline: Timeline, txn_id: str, attempt: int) -> Requested:
     """:raises TransactionNotFound: :raises LogDamaged: if it is there and cannot be read."""
+    key = _request_key(check_txn_id(txn_id), attempt)
     try:
-        return msgspec.json.decode(timeline.store.get(_request_key(check_txn_id(txn_id), attempt)), type=Requested)
+        requested, _ = fetch(timeline.store, key, Requested, NOTE_BYTES)
     except ObjectNotFound as error:
         raise TransactionNotFound(
             f"{timeline.store.uri} knows no attempt {attempt} of transaction {txn_id}."
         ) from error
-    except msgspec.DecodeError as error:
+    except LogDamaged as error:
+        raise LogDamaged(error.message, hint=_AGAIN) from error
+    if (requested.txn_id, requested.attempt) != (txn_id, attempt):
         raise LogDamaged(
-            f"{timeline.store.uri}/{_request_key(txn_id, attempt)} cannot be read: {error}.",
-            hint="Begin the transaction again. Whoever cleans or drains ends this attempt once it is silent.",
-        ) from error
+            f"{timeline.store.uri}/{key} says of itself that it is attempt {requested.attempt} of transaction "
+            f"{requested.txn_id}.",
+            hint=_AGAIN,
+        )
+    return requested
 
 
 def read_heartbeat(timeline: Timeline, txn_id: str, attempt: int) -> Heartbeat | None:
@@ -47,11 +64,11 @@ def read_heartbeat(timeline: Timeline, txn_id: str, attempt: int) -> Heartbeat |
     lost its power leaves it empty) the time of its writing is left."""
     key = f"{attempt_folder(txn_id, attempt)}/heartbeat.json"
     try:
-        return msgspec.json.decode(timeline.store.get(key), type=Heartbeat)
+        return fetch(timeline.store, key, Heartbeat, BEAT_BYTES)[0]
     except ObjectNotFound:
         return None
-    except msgspec.DecodeError as error:
-        logger.warning("%s/%s cannot be read, and counts as of when it was written: %s", timeline.store.uri, key, error)
+    except LogDamaged as error:
+        logger.warning("%s It counts as of when it was written.", error.message)
         written = _written_at(timeline, key)
         return None if written is None else Heartbeat(written)
 
@@ -92,9 +109,9 @@ def _marked(timeline: Timeline, prefix: str, *names: str) -> dict[str, list[tupl
     """The attempts whose folders hold files of these names, by name; one listing."""
     found: dict[str, list[tuple[str, int]]] = {name: [] for name in names}
     for info in timeline.store.list(prefix):
-        parts = info.key.removeprefix(f"{TRANSACTIONS}/").split("/")
-        if len(parts) == 3 and parts[2] in found:
-            found[parts[2]].append((parts[0], int(parts[1])))
+        attempt, name = attempt_of(info.key), info.key.rpartition("/")[2]
+        if attempt is not None and name in found:
+            found[name].append(attempt)
     return found
 
 

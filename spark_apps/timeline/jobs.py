@@ -14,18 +14,22 @@ import time
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
 from spark_apps.job import Outcome, decode_outcome, encode_outcome
-from spark_apps.storage.documents import prepare
+from spark_apps.storage.documents import fetch, prepare
 from spark_apps.storage.errors import AlreadyCommitted, InvalidInput, LogDamaged, ObjectNotFound, TableNotFound
 from spark_apps.storage.store import ObjectInfo, ObjectStore, Store
+from spark_apps.timeline.checked import BEAT_BYTES, NOTE_BYTES, Count, FolderTxnId, Label, Moment
 from spark_apps.timeline.locations import locate
 from spark_apps.timeline.log import ROOT, TIMELINE, Timeline
 from spark_apps.timeline.transactions import abort
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 JOBS = f"{ROOT}/jobs"
 BEAT_SECONDS = 5.0
@@ -53,7 +57,7 @@ class Beat(msgspec.Struct, frozen=True, omit_defaults=True):
     """A sign of life: where the app stands. ``done`` of ``total`` in ``unit``; ``rate`` in units a second, ``left`` in
     seconds."""
 
-    at: float
+    at: Moment
     phase: str = ""
     done: int | None = None
     total: int | None = None
@@ -82,17 +86,17 @@ class Beat(msgspec.Struct, frozen=True, omit_defaults=True):
 class HeldAttempt(msgspec.Struct, frozen=True):
     """An attempt that the app began: of which transaction, in which table's log."""
 
-    log: str
-    txn_id: str
-    attempt: int
+    log: Label
+    txn_id: FolderTxnId
+    attempt: Count
 
 
 class _Lease(msgspec.Struct, frozen=True):
-    until: float
+    until: Moment
 
 
 class _Mark(msgspec.Struct, frozen=True):
-    at: float
+    at: Moment
     reason: str = ""
 
 
@@ -122,9 +126,8 @@ class JobFolder:
         self._put("cancelled.json", _Mark(self.clock(), reason))
 
     def beat(self) -> Beat | None:
-        """The newest sign of life."""
-        body = self._get("beat.json")
-        return None if body is None else msgspec.json.decode(body, type=Beat)
+        """The newest sign of life. :raises LogDamaged: if it cannot be read."""
+        return self._read("beat.json", Beat)
 
     def outcome(self) -> Outcome | None:
         """How the app ended; ``None`` while it works, or if it could not say. :raises EnvironmentMismatch:"""
@@ -138,9 +141,9 @@ class JobFolder:
             if "/attempt-" not in info.key:
                 continue
             try:
-                found.append(msgspec.json.decode(self.store.get(info.key), type=HeldAttempt))
-            except (LogDamaged, msgspec.MsgspecError, UnicodeDecodeError) as error:
-                logger.warning("%s/%s cannot be read, and is passed over: %s", self.store.uri, info.key, error)
+                found.append(fetch(self.store, info.key, HeldAttempt, BEAT_BYTES)[0])
+            except LogDamaged as error:
+                logger.warning("%s It is passed over.", error.message)
         return found
 
     def remove(self) -> None:
@@ -164,20 +167,26 @@ class JobFolder:
 
     def cancelled(self) -> str | None:
         """Why the job is to stop, or ``None`` if it is not."""
-        body = self._get("cancelled.json")
-        return None if body is None else msgspec.json.decode(body, type=_Mark).reason
+        mark = self._read("cancelled.json", _Mark)
+        return None if mark is None else mark.reason
 
     def wanted_until(self) -> float | None:
         """Seconds since 1970 until which somebody waits; ``None`` if nobody has said so."""
-        body = self._get("wanted.json")
-        return None if body is None else msgspec.json.decode(body, type=_Lease).until
+        lease = self._read("wanted.json", _Lease)
+        return None if lease is None else lease.until
 
     def _put(self, name: str, document: msgspec.Struct) -> None:
         self.store.put(self.key(name), msgspec.json.encode(document))
 
+    def _read(self, name: str, kind: type[T]) -> T | None:
+        try:
+            return fetch(self.store, self.key(name), kind, BEAT_BYTES)[0]
+        except ObjectNotFound:
+            return None
+
     def _get(self, name: str) -> bytes | None:
         try:
-            return self.store.get(self.key(name))
+            return self.store.get(self.key(name), NOTE_BYTES)
         except ObjectNotFound:
             return None
 

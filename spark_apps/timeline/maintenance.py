@@ -14,9 +14,21 @@ from typing import Any
 
 import msgspec
 
-from spark_apps.storage.documents import prepare
-from spark_apps.storage.errors import ObjectNotFound
+from spark_apps.storage.documents import fetch, prepare
+from spark_apps.storage.errors import LogDamaged, ObjectNotFound
 from spark_apps.storage.store import ObjectStore
+from spark_apps.timeline.checked import (
+    BEAT_BYTES,
+    NOTE_BYTES,
+    Bytes,
+    Count,
+    Label,
+    Moment,
+    Seconds,
+    Version,
+    VersionOrNone,
+    Words,
+)
 from spark_apps.timeline.model import Receipt, Struct
 
 logger = logging.getLogger(__name__)
@@ -41,17 +53,17 @@ class PlannedWork(Struct, frozen=True):
     :param chosen: whether it was to be done now; if not, ``code`` and ``reason`` say why.
     """
 
-    kind: str
-    reason: str
-    index: str | None = None
-    mode: str | None = None
-    bytes: int = 0
-    seconds: float = 0.0
+    kind: Label
+    reason: Words
+    index: Label | None = None
+    mode: Label | None = None
+    bytes: Bytes = 0
+    seconds: Seconds = 0.0
     overdue: float = 1.0
-    waited: int = 0
+    waited: Count = 0
     value: float = 0.0
     chosen: bool = True
-    code: str = "due"
+    code: Label = "due"
 
     @property
     def key(self) -> str:
@@ -71,10 +83,10 @@ class SkippedWork(Struct, frozen=True):
 class TablePlan(Struct, frozen=True):
     """What one DAG's maintenance planned for one table. ``at`` is in seconds since 1970, ``version`` the table's."""
 
-    dag_id: str
-    run_id: str
-    at: float
-    version: int
+    dag_id: Label
+    run_id: Label
+    at: Moment
+    version: VersionOrNone
     work: tuple[PlannedWork, ...] = ()
     skipped: tuple[SkippedWork, ...] = ()
 
@@ -95,13 +107,13 @@ class DoneWork(Struct, frozen=True):
     :param ok: of a verification, whether index and rows agreed.
     """
 
-    kind: str
-    at: float
-    seconds: float
-    seen: int
-    index: str | None = None
-    bytes: int = 0
-    version: int | None = None
+    kind: Label
+    at: Moment
+    seconds: Seconds
+    seen: VersionOrNone
+    index: Label | None = None
+    bytes: Bytes = 0
+    version: Version | None = None
     ok: bool = True
     metrics: dict[str, Any] = {}
 
@@ -122,11 +134,11 @@ def read_last(store: ObjectStore) -> LastPlans:
     :raises StorageUnavailable:
     """
     try:
-        return msgspec.json.decode(store.get(LAST), type=LastPlans)
+        return fetch(store, LAST, LastPlans, NOTE_BYTES)[0]
     except ObjectNotFound:
         return LastPlans()
-    except msgspec.DecodeError as error:
-        logger.warning("%s/%s cannot be understood and counts as missing: %s", store.uri, LAST, error)
+    except LogDamaged as error:
+        logger.warning("%s It counts as missing.", error.message)
         return LastPlans()
 
 
@@ -145,9 +157,9 @@ def read_done(store: ObjectStore) -> dict[str, DoneWork]:
     found = {}
     for info in store.list(DONE):
         try:
-            note = msgspec.json.decode(store.get(info.key), type=DoneWork)
-        except (ObjectNotFound, msgspec.DecodeError) as error:
-            logger.warning("%s/%s counts as missing: %s", store.uri, info.key, error)
+            note, _ = fetch(store, info.key, DoneWork, BEAT_BYTES)
+        except (ObjectNotFound, LogDamaged) as error:
+            logger.warning("%s It counts as missing.", error.message)
             continue
         found[note.key] = note
     return found

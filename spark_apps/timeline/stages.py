@@ -14,11 +14,14 @@ from typing import Any
 import msgspec
 import xxhash
 
-from spark_apps.storage.errors import ConcurrentWrite, ObjectNotFound, StageMismatch
+from spark_apps.storage.documents import fetch
+from spark_apps.storage.errors import ConcurrentWrite, LogDamaged, ObjectNotFound, StageMismatch
 from spark_apps.storage.names import check_name
 from spark_apps.storage.once import write_once
 from spark_apps.storage.store import ObjectStore
+from spark_apps.timeline.checked import BEAT_BYTES, MANIFEST_BYTES
 from spark_apps.timeline.conflicts import KeysConflict, commute
+from spark_apps.timeline.consistency import check_actions
 from spark_apps.timeline.entries import all_told
 from spark_apps.timeline.files import GroupKey
 from spark_apps.timeline.keys import share_keys
@@ -84,7 +87,7 @@ def claimed(store: ObjectStore, folder: str, stage: str) -> str | None:
     claims = _claims(store, folder, stage)
     if not claims:
         return None
-    return msgspec.json.decode(store.get(claims[max(claims)]), type=StageClaim).token
+    return fetch(store, claims[max(claims)], StageClaim, BEAT_BYTES)[0].token
 
 
 def _claims(store: ObjectStore, folder: str, stage: str) -> dict[int, str]:
@@ -97,7 +100,7 @@ def _claims(store: ObjectStore, folder: str, stage: str) -> dict[int, str]:
 
 def _claim_number(tail: str) -> int | None:
     number, _, suffix = tail.partition(".")
-    return int(number) if suffix == "json" and number.isascii() and number.isdecimal() else None
+    return int(number) if suffix == "json" and number.isascii() and number.isdecimal() and len(number) < 19 else None
 
 
 def _claim_key(folder: str, stage: str, number: int) -> str:
@@ -115,16 +118,18 @@ def read_manifest(store: ObjectStore, folder: str, requested: Requested, stage: 
     """A stage's manifest and its hash. :raises StageMismatch: if it is missing or damaged."""
     whose = f"of transaction {requested.txn_id} (attempt {requested.attempt})"
     try:
-        body = store.get(_key(folder, stage, claimed(store, folder, stage)))
-        return msgspec.json.decode(body, type=StageManifest), xxhash.xxh3_128_hexdigest(body)
+        key = _key(folder, stage, claimed(store, folder, stage))
+        manifest, body = fetch(store, key, StageManifest, MANIFEST_BYTES)
+        check_actions(manifest.actions, None, f"{store.uri}/{key}")
+        return manifest, xxhash.xxh3_128_hexdigest(body)
     except ObjectNotFound as error:
         raise StageMismatch(
             f"Stage {stage!r} {whose} was not staged: its task has not run, has failed, or runs again.",
             hint="Run the task of that stage, then commit again.",
         ) from error
-    except msgspec.DecodeError as error:
+    except LogDamaged as error:
         raise StageMismatch(
-            f"The manifest of stage {stage!r} {whose} is damaged: {error}.", hint=_AGAIN.format(stage)
+            f"The manifest of stage {stage!r} {whose} is damaged: {error.message}", hint=_AGAIN.format(stage)
         ) from error
 
 

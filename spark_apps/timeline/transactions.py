@@ -28,6 +28,7 @@ from spark_apps.timeline.attempts import (
     TRANSACTIONS,
     WITHDRAWN,
     attempt_folder,
+    attempt_of,
     live_attempts_of,
     read_requested,
 )
@@ -391,7 +392,8 @@ def _claim(timeline: Timeline, request: Requested) -> Requested:
     """Writes the request under the first free attempt number; numbers of ended attempts are not given out again."""
     state = timeline.head
     listed = timeline.store.list(f"{TRANSACTIONS}/{request.txn_id}")
-    used = [int(info.key.split("/")[3]) for info in listed] + state.aborted.get(request.txn_id, [])
+    folders = (attempt_of(info.key) for info in listed)
+    used = [found[1] for found in folders if found is not None] + state.aborted.get(request.txn_id, [])
     number = max(used, default=0) + 1
     while True:
         mine = msgspec.structs.replace(request, attempt=number)
