@@ -12,7 +12,7 @@ FOUND  := $(wildcard $(PATHS))
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test heavy check format bench bench-full model faults races clusters differential postgresql mutants pages kills pairs clean
+.PHONY: help venv demo test heavy check format bench bench-full model faults hostile races clusters differential postgresql mutants pages kills pairs clean
 
 help:  ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|' 2>/dev/null \
@@ -58,6 +58,9 @@ model: venv  ## The timeline's model with 10,000 histories
 
 faults: venv  ## Every call to the store, failed in every way
 	FAULTS=all $(PYTEST) tests/faults --timeout=3600 $(TEST_ARGS)
+
+hostile: venv  ## Every field of a table's log with every bad value, read by every reader: hours; SEED draws a part
+	HOSTILE=all $(PYTEST) tests/hostile --timeout=36000 $(TEST_ARGS)
 
 races: venv  ## 8 processes x 200 commits on one table, on local disk and on S3
 	RACES=full $(PYTEST) tests/races --timeout=3600 $(TEST_ARGS)

@@ -19,6 +19,7 @@ import xxhash
 from spark_apps.storage.documents import decode
 from spark_apps.storage.errors import LogDamaged
 from spark_apps.timeline.checked import FILE_PATH, GROUP, INDEX_FILES, KEY_CHARACTERS, PARTITION, TREE
+from spark_apps.timeline.consistency import check_extra
 
 NAMES = (
     "tree", "partition", "group", "path", "kind", "rows", "bytes", "place", "tombstones", "lineage", "extra",
@@ -276,4 +277,8 @@ def _check_path(path: str) -> str:
 
 
 def _decoded(extra: bytes | None) -> dict[str, Any] | None:
-    return decode(extra, dict, "What a checkpoint says of a file") if extra else None
+    if not extra:
+        return None
+    found: dict[str, Any] = decode(extra, dict, "What a checkpoint says of a file")
+    check_extra(found)
+    return found

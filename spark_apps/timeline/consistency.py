@@ -9,6 +9,9 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import date
 from typing import Any
 
+import msgspec
+
+from spark_apps.storage.documents import prepare, reason
 from spark_apps.storage.errors import LogDamaged
 from spark_apps.timeline import model
 from spark_apps.timeline.checked import (
@@ -21,6 +24,10 @@ from spark_apps.timeline.checked import (
     MOST_ACTIONS,
     PARTITION,
     TREE,
+    Bytes,
+    Count,
+    Label,
+    Words,
 )
 from spark_apps.timeline.model import (
     DATA_TREE,
@@ -30,6 +37,7 @@ from spark_apps.timeline.model import (
     PutTable,
     RemoveFile,
     SourceDefinition,
+    Struct,
     TableDefinition,
 )
 
@@ -62,6 +70,11 @@ def check_actions(actions: Sequence[AnyAction], version: int | None, where: str)
     for number, action in enumerate(actions):
         if type(action) is AddFile:
             wrong = texts.wrong(action) or (None if action.place is None or action.place <= last else "place")
+            if action.extra:
+                try:
+                    check_extra(action.extra)
+                except LogDamaged as error:
+                    raise LogDamaged(f"{where}, actions[{number}].extra: {error.message}", hint=HINT) from error
         elif type(action) is RemoveFile:
             wrong = None if texts.is_tree(action.tree) else "tree"
         else:
@@ -70,6 +83,47 @@ def check_actions(actions: Sequence[AnyAction], version: int | None, where: str)
         if wrong is not None:
             value = getattr(action, wrong.partition(".")[0])
             raise _damaged(where, f"actions[{number}].{wrong}", value)
+
+
+class _Part(Struct, frozen=True):
+    columns: tuple[Label, ...]
+    lineages: tuple[Count, ...]
+    stage: Label = ""
+    lacks: tuple[Label, ...] = ()
+    bytes: tuple[Count, ...] = ()
+    dropped: tuple[Count, ...] = ()
+
+
+class _Positions(Struct, frozen=True, forbid_unknown_fields=True):
+    over: Count
+    hidden: Count = 0
+    bytes: Bytes = 0
+
+
+class _Extra(Struct, frozen=True):
+    """What is known to stand in :attr:`AddFile.extra`; handlers of indexes may have more in it."""
+
+    covers: tuple[_Part, ...] = ()
+    positions: _Positions | None = None
+    new_keys: bool = False
+    modified: float | None = None
+    etag: Label | None = None
+    values: dict[Label, Words | None] | None = None
+    state: Words | None = None
+    through: Label | None = None
+    why: Words | None = None
+    footer: Label | None = None
+    page_index: tuple[Count, Label] | None = None
+
+
+def check_extra(extra: dict[str, Any]) -> None:
+    """:raises LogDamaged: if what is extra of a file cannot be, naming the field."""
+    try:
+        known = msgspec.convert(extra, _Extra)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise LogDamaged(f"What is extra of a file cannot be read: {reason(error)}.", hint=HINT) from error
+    if any(part.bytes and len(part.bytes) != len(part.lineages) for part in known.covers):
+        raise LogDamaged("What is extra of a file cannot be read: it has other bytes than lineages - at `$.covers`.")
 
 
 class _Texts:
@@ -217,3 +271,6 @@ def check_paths(actions: Iterable[AnyAction], table: TableDefinition | None) -> 
                 )
         elif type(action) is PutTable:
             begins = data_prefix(action.definition.source)
+
+
+prepare(_Extra)
