@@ -268,7 +268,11 @@ class CompactHandler(IndexHandler):
 
     def _may_hold(self, context: IndexContext, file: DataFile, question: Question) -> bool:
         types = {field.name: field.type for field in context.table.fields}
-        return question.may_match(parse_partition_path(file.partition, types))
+        try:
+            values = parse_partition_path(file.partition, types)
+        except InvalidInput:
+            return True  # of a value that Python does not know, such as a day of the year 10000
+        return question.may_match(values)
 
 
 def _plain_text(schema: StructType, names: Sequence[str]) -> bool:

@@ -29,6 +29,8 @@ from spark_apps.face.datasource import IndexedDataSource
 from spark_apps.mergetree.type_text import type_of
 from spark_apps.storage.errors import InvalidInput, InvalidPredicate, LakeIndexError, UnsupportedSource
 from tests.differential.keyed import Keyed
+from tests.differential.registered import Registered
+from tests.differential.steps import Step
 from tests.differential.tally import Tally
 from tests.differential.values import KINDS, arrow, literal
 
@@ -114,6 +116,10 @@ class OddQuestions:
                 plan = self.tally.plan(table, where, columns, False)
                 found = _shown(table.read(where, columns))
             except (LakeIndexError, PySparkException, ValueError, OverflowError) as error:
+                if isinstance(error, PySparkException) and "[CAST_" in str(error):
+                    # Which part of a predicate Spark computes first, and so whether a cast fails, is its own affair.
+                    self.tally.add("odd questions", "a cast failed")
+                    return
                 raise AssertionError(f"{context}: {type(error).__name__}: {error}") from error
             assert found == expected, f"{context}: {_differ(found, expected)}\n{plan}"
             self.tally.add("odd questions", "compared")
@@ -218,6 +224,15 @@ class OddKeyed(Keyed):
         super().run()
         self.tally.add("histories", "odd keyed")
 
+    def step(self, step: Step) -> None:
+        """In any session, as far as the step means the same there."""
+        said = draw_session(self.odd.rng, self.tally)
+        said.pop("spark.sql.timestampType", None)  # the columns' types are told by their names
+        if step.kind.startswith("delete where"):
+            said = {}
+        with session(self.spark, said):
+            super().step(step)
+
     def check(self, last: bool) -> None:
         types = self.model.typed()
         rows = arrow(list(self.model.rows.values()), types)
@@ -226,6 +241,26 @@ class OddKeyed(Keyed):
 
 
 # --- sources ----------------------------------------------------------------------------------------------------
+
+
+class OddRegistered(Registered):
+    """A source of any format, Delta and Iceberg too, asked in sessions of all kinds."""
+
+    def run(self) -> None:
+        self.odd = OddQuestions(self.spark, random.Random(f"odd questions {self.seed}"), self.tally)
+        # Spark's own filter of ORC fails at nulls in lists.
+        with session(self.spark, {"spark.sql.orc.filterPushdown": "false"}):
+            super().run()
+        self.tally.add("histories", "odd registered")
+
+    def check(self) -> None:
+        types = dict(zip(self.owner.names, self.owner.types, strict=True))
+        rows = arrow(self.owner.rows, types)
+        for _ in range(self.questions + 1):
+            said = draw_session(self.odd.rng, self.tally)
+            said.pop("spark.sql.legacy.timeParserPolicy", None)  # by which old days in text are others
+            self.odd.ask(self.table, rows, types, said, self.told)
+
 
 _MOMENTS = (
     "2024-01-01 05:00:00", "2024-01-01T05:00:00Z", "2024-01-01 14:00:00", "2024-01-01", "2023-12-31 19:00:00",

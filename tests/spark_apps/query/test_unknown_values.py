@@ -16,6 +16,7 @@ from spark_apps.indexes.ranges import python_values
 from spark_apps.layout.types import parse_type
 from spark_apps.query.keysets import may_match
 from spark_apps.query.predicates import parse_predicate
+from spark_apps.storage.errors import LakeIndexError
 
 FAR = 4_000_000  # the year 12921, in days since 1970
 DAYS = [19723, FAR, -FAR, None, 0, 2932896, -719162, FAR]
@@ -141,6 +142,30 @@ def test_given_keys_and_partitions_of_such_values_then_rows_are_written_found_an
     ]  # fmt: skip
     for where, found in (("n = 11", [11]), ("s = 'b' AND d = DATE '2024-01-01'", [3]), ("n IN (3, 12)", [3, 12])):
         assert sorted(row.n for row in made.read(where, ["n"]).collect()) == found, where
+    made.create_index("com", "compact", ["n"])
+    assert [row.n for row in made.read("n = 12", ["n"]).collect()] == [12]
     made.delete("n = 11")
     assert sorted(row.n for row in made.read(columns=["n"]).collect()) == [3, 12]
     assert made.verify("rec").ok and made.verify("by_n").ok
+
+
+@pytest.mark.spark
+def test_given_partitions_of_such_days_then_they_are_refused_or_read_as_any_other(spark: Any, tmp_path: Path) -> None:
+    ddl = "id int, d date"
+    made = IndexedTable.create(spark, tmp_path / "t", ddl, ["id"], partition_by=["d"], buckets=1)
+    rows = "SELECT 1 id, DATE '2024-01-01' d UNION ALL SELECT 2, DATE '+10000-01-01'"
+    try:
+        made.upsert(spark.sql(rows))
+    except LakeIndexError as refused:
+        assert "10000" in str(refused)
+        made.upsert(spark.sql(rows).where("id = 1"))
+    made.create_index("com", "compact", ["id"])
+    made.create_index("sec", "secondary", ["id"])
+    held = {row.id for row in made.read(columns=["id"]).collect()}
+    for where, found in (
+        ("id = 2", {2}),
+        ("d > DATE '2024-01-01'", {2}),
+        ("d = DATE '2024-01-01'", {1}),
+        ("id = 1", {1}),
+    ):
+        assert {row.id for row in made.read(where, ["id"]).collect()} == found & held, where
