@@ -58,6 +58,7 @@ def open_window(
         raise InvalidInput(
             "A window over no partition was asked for.", hint="Name partitions, or give None for the table."
         )
+    _check_paths(timeline.refresh(), scope or ())
     while True:
         now = timeline.clock()
         action = OpenWindow(holder, now + seconds, now + last, scope, seconds)
@@ -71,6 +72,18 @@ def open_window(
             receipt = error.receipt
         assert receipt.version is not None
         return find(timeline, receipt.version)
+
+
+def _check_paths(state: State, paths: tuple[str, ...]) -> None:
+    """A window over what is no partition's path would protect nothing. :raises InvalidInput:"""
+    names = () if state.definition is None else state.definition.partition_by
+    for path in paths:
+        parts = path.split("/")
+        if names and (len(parts) != len(names) or not all(part.partition("=")[1] and part[0] != "=" for part in parts)):
+            raise InvalidInput(
+                f"{path!r} is not the path of a partition of this table; a window over it would protect nothing.",
+                hint=f"Write it as {'/'.join(f'{name}=…' for name in names)}.",
+            )
 
 
 def open_for_try(

@@ -13,7 +13,7 @@ from airflow.sdk.exceptions import TaskDeferred
 
 from airflow_provider_index.operators import EndExpiredWindowsOperator, OpenStopWriteWindowOperator
 from airflow_provider_index.sensors import StopWriteWindowClosedSensor
-from spark_apps.storage.errors import FencedOff, JobFailed, StopWriteWindowOpen
+from spark_apps.storage.errors import FencedOff, InvalidInput, JobFailed, StopWriteWindowOpen
 from spark_apps.timeline import windows
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.model import DropTable, Write, table_scope
@@ -173,3 +173,10 @@ def test_the_reaper_does_the_other_tables_though_one_is_damaged_and_names_that(
         with pytest.raises(JobFailed, match=r"1 tables could not be looked at: '[^']*/bad'"):
             reaper.execute(context("reap"))
     assert Timeline.load(good.store).head.windows == {}
+
+
+@pytest.mark.parametrize("path", ["p=a/", "/p=a", "p", "a", "p=a/q=b", "", "=a"])
+def test_a_window_over_what_is_no_partition_is_refused(table: Timeline, path: str) -> None:
+    with pytest.raises(InvalidInput, match=r"would protect nothing.*Write it as p=…"):
+        windows.open_window(table, "somebody", partitions=[path])
+    assert table.refresh().windows == {}
