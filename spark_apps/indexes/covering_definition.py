@@ -18,7 +18,7 @@ from spark_apps.indexes.columns import EXCLUDED, IncludedColumns, among, refuse_
 from spark_apps.layout import range_buckets
 from spark_apps.layout.hashing import check_bucket_count, check_hash_types
 from spark_apps.layout.types import parse_type as parse_kind
-from spark_apps.mergetree.schema import check_key_types, parse_type, quote, resolve, struct_type, table_fields
+from spark_apps.mergetree.schema import check_key_types, parse_stored_type, quote, resolve, struct_type, table_fields
 from spark_apps.storage.errors import InvalidInput, InvalidSchema, UnknownColumn
 from spark_apps.timeline.model import Field, IndexDefinition, TableDefinition
 
@@ -157,7 +157,7 @@ def schema_of(definition: IndexDefinition) -> T.StructType:
 
 @lru_cache(maxsize=256)
 def _struct(text: str) -> T.StructType:
-    struct = parse_type(text)
+    struct = parse_stored_type(text)
     if not isinstance(struct, T.StructType):
         raise InvalidSchema(f"The index property {SCHEMA!r} is {text!r}, not a list of columns.", hint="Leave it out.")
     return struct

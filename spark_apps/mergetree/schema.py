@@ -6,6 +6,7 @@ table's, or if every one of its values is a value of the table's type.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any
@@ -21,6 +22,9 @@ from spark_apps.timeline.model import Field
 
 NULL_MARK = "[null in a required column]"
 """Begins the message that Spark raises for a null where the table takes none; the write looks for it."""
+
+# A quoted name, or the type's name where it is not that of a nested field.
+_TIMESTAMP = re.compile(r"`(?:[^`]|``)*`|\btimestamp\b(?!\s*:)", re.IGNORECASE)
 
 _INTEGERS = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
 _INTEGER_DIGITS = {T.ByteType: 3, T.ShortType: 5, T.IntegerType: 10, T.LongType: 19}
@@ -46,10 +50,18 @@ def parse_type(text: str) -> T.DataType:
         ) from error
 
 
+def parse_stored_type(text: str) -> T.DataType:
+    """The type of a text that was written down: a timestamp in it has a zone, whatever a session takes the word for.
+
+    :raises InvalidSchema: if Spark cannot parse it.
+    """
+    return parse_type(_TIMESTAMP.sub(lambda found: found[0] if found[0].startswith("`") else "timestamp_ltz", text))
+
+
 @lru_cache(maxsize=256)
 def struct_type(fields: tuple[Field, ...]) -> T.StructType:
     """The Spark schema of a table's fields."""
-    types = [type_of(field.type) or parse_type(field.type) for field in fields]
+    types = [type_of(field.type) or parse_stored_type(field.type) for field in fields]
     return T.StructType([T.StructField(f.name, kind, f.nullable) for f, kind in zip(fields, types, strict=True)])
 
 

@@ -1,5 +1,5 @@
-"""Sessions that write days by an old calendar: a table's own files hold them by today's, so that whoever reads them
-finds the same days."""
+"""Sessions that mean something else by a day or a timestamp: a table's own files hold days by today's calendar, and its
+types are what they were when it was made."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from spark_apps import IndexedTable
+from spark_apps.mergetree.schema import parse_stored_type
 
 pytestmark = pytest.mark.spark
 
@@ -40,3 +41,23 @@ def test_given_a_session_that_writes_by_the_old_calendar_then_old_days_are_found
     for path in Path(table.uri).rglob("*.parquet"):
         if "checkpoints" not in path.parts:
             assert b"org.apache.spark.legacyDateTime" not in (pq.read_metadata(path).metadata or {}), path
+
+
+def test_given_a_session_whose_timestamps_have_no_zone_then_types_that_are_written_down_keep_theirs(
+    spark: Any, tmp_path: Path
+) -> None:
+    table = IndexedTable.create(spark, tmp_path / "t", "id int, ts timestamp, `timestamp` int", ["id"], buckets=1)
+    table.upsert(spark.sql("SELECT 1 AS id, TIMESTAMP '2024-01-01 05:00:00Z' AS ts, 2 AS `timestamp`"))
+    setting = "spark.sql.timestampType"
+    spark.conf.set(setting, "TIMESTAMP_NTZ")
+    try:
+        told = "`timestamp` timestamp, b struct<timestamp:timestamp, c:array<timestamp>, d:timestamp_ntz>"
+        kinds = parse_stored_type(told).simpleString()
+        table.create_index("cov", "covering", ["ts"], included=["timestamp"])
+        other = IndexedTable.load(spark, table.uri)
+        found = other.read("ts = TIMESTAMP '2024-01-01 05:00:00Z'").collect()
+    finally:
+        spark.conf.unset(setting)
+    assert kinds == "struct<timestamp:timestamp,b:struct<timestamp:timestamp,c:array<timestamp>,d:timestamp_ntz>>"
+    assert [row.id for row in found] == [1]
+    assert table.verify("cov").ok
