@@ -1,7 +1,7 @@
-"""The power goes at any call to the disk: no commit that was told of is lost, and the table works on.
+"""The power goes at calls to the disk all along: no commit that was told of is lost, and the table works on.
 
-The calls are those that the real store makes while tables are made, written, cleaned and restored; what a cut leaves is
-put into another folder, and read by the real code again.
+The calls are those that the real store makes while a table is made and written; what a cut leaves is put into another
+folder, and read by the real code again.
 """
 
 from __future__ import annotations

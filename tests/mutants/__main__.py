@@ -27,7 +27,8 @@ def main() -> int:
     results: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     results = {name: told for name, told in results.items() if name in listed}
     only = [name.strip() for name in os.environ.get("ONLY", "").split(",") if name.strip()]
-    left = only or [name for name, fault in listed.items() if results.get(name, {}).get("fault") != fault.digest]
+    done = {name for name, told in results.items() if told["found_by"] and told["fault"] == listed[name].digest}
+    left = only or [name for name in listed if name not in done]
     until = time.monotonic() + 60 * float(os.environ.get("MINUTES", "240"))
     missing = []
     with tempfile.TemporaryDirectory(prefix="mutants") as folder:

@@ -19,7 +19,7 @@ RESULTS = Path(__file__).with_name("results.json")
 
 COPIED = ("airflow_provider_index", "spark_apps", "dags_examples", "tests", "benchmarks", "docs")
 ONE_RUN_SECONDS = 900
-_FOUND = re.compile(r"^(?:FAILED|ERROR) (\S+?)(?: - .*)?$", re.MULTILINE)
+_FOUND = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -92,8 +92,9 @@ def search(fault: Fault, folder: Path) -> list[str]:
         )
     finally:
         shutil.rmtree(copy, ignore_errors=True)
-    if run.returncode not in (0, 1):
+    found = sorted(set(_FOUND.findall(run.stdout)))
+    if run.returncode not in (0, 1) or bool(found) != bool(run.returncode):
         raise RuntimeError(
             f"{fault.name}: pytest ended with {run.returncode}:\n{run.stdout[-3000:]}{run.stderr[-2000:]}"
         )
-    return sorted(set(_FOUND.findall(run.stdout)))
+    return found
