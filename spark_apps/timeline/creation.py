@@ -6,10 +6,11 @@ import logging
 from collections.abc import Iterable
 from dataclasses import replace
 
-from spark_apps.storage.errors import AlreadyCommitted, LogVanished, StorageError, TableExists
+from spark_apps.storage.errors import AlreadyCommitted, InvalidName, LogVanished, StorageError, TableExists
 from spark_apps.storage.names import check_txn_id
-from spark_apps.storage.store import ObjectStore
+from spark_apps.storage.store import ObjectStore, Store
 from spark_apps.timeline import hashing
+from spark_apps.timeline.attempts import DATA
 from spark_apps.timeline.conflicts import Intent
 from spark_apps.timeline.log import ROOT, Timeline, commit_key, left_by_a_table
 from spark_apps.timeline.model import (
@@ -48,7 +49,9 @@ def create_table(
     :param actions: what the table begins with: its hashing config, its indexes.
     :param txn_id: names the intent: a retry finds its own version 0.
     :raises TableExists: if there is a table. :raises LogVanished: if there are files of one but no log.
+    :raises InvalidName: if the location lies among the files of another table.
     """
+    _check_not_inside(store)
     timeline = timeline or Timeline(store)
     intent = Intent(
         operation="create",
@@ -94,6 +97,25 @@ def _again(timeline: Timeline, intent: Intent) -> Receipt:
         return publish(timeline, replace(intent, base=timeline.head.version), dropped)
     except AlreadyCommitted as error:
         return error.receipt
+
+
+def _check_not_inside(store: ObjectStore) -> None:
+    """A table among the files of another one would be cleaned away with them."""
+    parts = store.uri.split("/")
+    for place, part in enumerate(parts):
+        outer = "/".join(parts[:place])
+        if part not in (DATA, ROOT) or not isinstance(store, Store) or outer.rstrip("/").endswith(":") or not outer:
+            continue
+        try:
+            inside = Store(outer, store.options).head(commit_key(0)) is not None
+        except StorageError as error:  # a folder that these credentials do not open holds no table of theirs
+            logger.info("Whether there is a table at %s cannot be seen: %s", outer, error.message)
+            continue
+        if inside:
+            raise InvalidName(
+                f"{store.uri} lies among the files of the table at {outer}, and would be cleaned away with them.",
+                hint="Create the table somewhere else.",
+            )
 
 
 def _check_no_leftovers(store: ObjectStore) -> None:

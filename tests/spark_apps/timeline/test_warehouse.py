@@ -76,3 +76,14 @@ def test_the_log_of_a_source_whose_name_is_no_plain_one_is_found(tmp_path: Path,
 def test_looking_for_a_table_makes_no_folder(tmp_path: Path) -> None:
     assert Warehouse(str(tmp_path)).receipt(str(tmp_path / "none"), "x") is None
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("inside", ["data", "_index", "data/deep", "_index/indexes/x"])
+def test_a_table_among_the_files_of_another_is_refused_and_one_beside_it_is_made(tmp_path: Path, inside: str) -> None:
+    create_table(Store(tmp_path / "a"), TABLE)
+
+    with pytest.raises(InvalidName, match=r"lies among the files of the table at .*/a, .*Nothing was changed"):
+        create_table(Store(tmp_path / "a" / inside), TABLE)
+
+    create_table(Store(tmp_path / "b" / inside), TABLE)  # a folder of that name elsewhere is like any other
+    create_table(Store(tmp_path / "a" / "other"), TABLE)
