@@ -5,12 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from spark_apps.layout.partitions import canonical
 from spark_apps.storage.errors import DrainTimeout, IndexNotFound
 from spark_apps.timeline import windows
 from spark_apps.timeline.limits import SILENT_WRITER_SECONDS
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.model import Commit, Receipt
 from spark_apps.timeline.state import IndexEntry
+
+
+def paths_of(timeline: Timeline, partitions: Iterable[str] | None) -> list[str] | None:
+    """Partitions that a person named, as the log calls them: ``dt=1/`` and, of a number, ``dt=01`` are ``dt=1``.
+
+    :raises InvalidInput: for what is no path of a partition of the table.
+    """
+    return None if partitions is None else [canonical(timeline.head.table, path) for path in partitions]
+
 
 _SAME_ROWS = frozenset({"compact", "rescale", "create"})
 
@@ -27,6 +37,7 @@ def new_commit(
     :param partition: only commits that wrote into this partition.
     """
     wanted = None if operations is None else frozenset(operations)
+    partition = None if partition is None else canonical(timeline.head.table, partition)
     for commit in timeline.commits(after=after):
         named = bool(commit.writes) if wanted is None else commit.operation in wanted
         if named and (partition is None or touches(commit, partition)):
@@ -63,7 +74,8 @@ def windows_closed(
 
     :param epoch: look at the window of this epoch only.
     """
-    paths = None if partitions is None else frozenset(partitions)
+    named = paths_of(timeline, partitions)
+    paths = None if named is None else frozenset(named)
     for window in timeline.head.windows.values():
         apart = window.partitions is not None and paths is not None and not paths & set(window.partitions)
         if (epoch is None or window.epoch == epoch) and not apart and timeline.clock() <= window.deadline:
@@ -84,7 +96,8 @@ def index_fresh(
     entry = _index_of(timeline, index)
     if not entry.active:
         return None
-    wanted = None if partitions is None else frozenset(partitions)
+    named = paths_of(timeline, partitions)
+    wanted = None if named is None else frozenset(named)
     behind = [through for (partition, _), through in entry.lag.items() if wanted is None or partition in wanted]
     lag = max((head.version - through for through in behind), default=0)
     return None if lag > within_commits else {"index": index, "version": head.version, "lag": lag}

@@ -91,7 +91,7 @@ class BeginTransactionOperator(TableOperator):
             operation=OPERATION,
             txn_id=txn_id,
             stages=self.stages,
-            scopes=self._scopes(),
+            scopes=self._scopes(timeline),
             window=self.window,
             inputs={_ROUND: round_},
             patience=self.patience,
@@ -113,10 +113,12 @@ class BeginTransactionOperator(TableOperator):
         told = (requested.inputs.get(_ROUND), requested.epoch, requested.stages)
         return told == (round_, self.window, tuple(self.stages))
 
-    def _scopes(self) -> list[Scope] | None:
+    def _scopes(self, timeline: Timeline) -> list[Scope] | None:
+        from airflow_provider_index.conditions import paths_of
         from spark_apps.timeline.model import partition_scope
 
-        return None if self.partitions is None else [partition_scope(path) for path in self.partitions]
+        paths = paths_of(timeline, self.partitions)
+        return None if paths is None else [partition_scope(path) for path in paths]
 
     def _check_windows(self, timeline: Timeline, txn_id: str) -> None:
         """:raises FencedOff: if the window named has ended. :raises StopWriteWindowOpen: if somebody else holds one
@@ -125,7 +127,7 @@ class BeginTransactionOperator(TableOperator):
         from spark_apps.timeline.model import Write, table_scope
         from spark_apps.timeline.publish import check_windows
 
-        writes = tuple(Write(scope) for scope in self._scopes() or [table_scope()])
+        writes = tuple(Write(scope) for scope in self._scopes(timeline) or [table_scope()])
         whole = any(window.partitions is None for window in timeline.head.windows.values())
         if self.partitions is None and not whole:
             writes = ()  # the commit alone knows whether it writes into somebody's partitions

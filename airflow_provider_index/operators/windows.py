@@ -152,9 +152,11 @@ class OpenStopWriteWindowOperator(TableOperator):
 
     def _reopened(self, context: Mapping[str, Any], timeline: Timeline, holder: str) -> Window:
         """The window that an earlier try opened, while it is open; where it has ended, another one."""
+        from airflow_provider_index.conditions import paths_of
         from spark_apps.timeline import windows
 
         txn_id = transaction_id(context, self.inputs)
+        partitions = paths_of(timeline, self.partitions)
         for again in itertools.count():
             name = txn_id if again == 0 else f"{txn_id}.{again}"
             remember(context, _OPENED, {"round": self._round, "table": self.table, "txn_id": name})
@@ -162,7 +164,7 @@ class OpenStopWriteWindowOperator(TableOperator):
                 return windows.open_window(
                     timeline,
                     holder,
-                    partitions=self.partitions,
+                    partitions=partitions,
                     seconds=self.seconds,
                     at_most=self.at_most,
                     txn_id=name,

@@ -27,6 +27,7 @@ from airflow_provider_index.conditions import changes_rows, touches
 from airflow_provider_index.hooks.table_store import TableStoreHook
 from airflow_provider_index.source_state import SourceState, source_state
 from airflow_provider_index.triggers.polling import describe
+from spark_apps.layout.partitions import canonical
 from spark_apps.storage.errors import InvalidInput, TableNotFound
 from spark_apps.storage.store import Store
 from spark_apps.timeline.log import Timeline
@@ -195,16 +196,17 @@ class CommitEventTrigger(TableEventTrigger):
             if after > head or of_log != log:
                 self.log.warning("The log of %s was made anew; all its commits are sent.", self._location)
                 after = -1
-        commits = [commit for commit in timeline.commits(after=after) if self._wanted(commit)]
+        of = None if self.partition is None else canonical(timeline.head.table, self.partition)
+        commits = [commit for commit in timeline.commits(after=after) if self._wanted(commit, of)]
         events = [commit_event(Receipt.of(commit).to_dict(), self._location) for commit in commits]
         return events, {"version": head, "log": log}
 
-    def _wanted(self, commit: Any) -> bool:
+    def _wanted(self, commit: Any, partition: str | None) -> bool:
         if self.operations is None:
             named = changes_rows(commit)
         else:
             named = "*" in self.operations or commit.operation in self.operations
-        return named and (self.partition is None or touches(commit, self.partition))
+        return named and (partition is None or touches(commit, partition))
 
 
 class SourceEventTrigger(TableEventTrigger):

@@ -6,9 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import ClassVar, get_args
 
-from spark_apps.actions.partitions import canonical, existing
+from spark_apps.actions.partitions import existing
 from spark_apps.actions.positions import positions_over
 from spark_apps.actions.template import Action, Attempt, Work
+from spark_apps.layout.partitions import canonical
 from spark_apps.mergetree.compact import CompactMode, FoldPlan, fold, folding_metrics, plan_fold
 from spark_apps.mergetree.positions import beneath
 from spark_apps.mergetree.tree import Snapshot

@@ -18,13 +18,13 @@ from spark_apps.actions.altering import IndexPlace
 from spark_apps.actions.building import Building
 from spark_apps.actions.compact import check_mode
 from spark_apps.actions.costs import Cost
-from spark_apps.actions.partitions import canonical
 from spark_apps.actions.template import Action, Attempt, TableHandle, Work
 from spark_apps.indexes.columns import EXCLUDED, IncludedColumns, among
 from spark_apps.indexes.entry_rows import default_shards
 from spark_apps.indexes.estimating import rows_about
 from spark_apps.indexes.handler import IndexContext, IndexPlan, IndexWork
 from spark_apps.indexes.registry import available, find
+from spark_apps.layout.partitions import canonical
 from spark_apps.mergetree.compact import CompactMode
 from spark_apps.mergetree.meanings import check_session
 from spark_apps.mergetree.tree import Snapshot

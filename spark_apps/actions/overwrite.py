@@ -24,10 +24,11 @@ from spark_apps.actions.maintenance import (
     wanted_columns,
 )
 from spark_apps.actions.moves import keep_unique, moves_of, unique_index
-from spark_apps.actions.partitions import Spread, canonical, path_of, spread
+from spark_apps.actions.partitions import Spread, path_of, spread
 from spark_apps.actions.template import Action, Attempt, TableHandle, Work
 from spark_apps.actions.write import held_by, stage_leaving, written
 from spark_apps.indexes.handler import Changes
+from spark_apps.layout.partitions import canonical
 from spark_apps.mergetree.read import read_files, scan
 from spark_apps.mergetree.schema import column, conform
 from spark_apps.mergetree.tree import Snapshot, Tree

@@ -6,12 +6,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from spark_apps.layout.partitions import parse_partition_path, partition_path, value_of
+from spark_apps.layout.partitions import partition_path, types_of, value_of
 from spark_apps.layout.rules import BucketRules, HashingConfig
 from spark_apps.layout.types import parse_type
 from spark_apps.mergetree.placing import Target
 from spark_apps.mergetree.tree import Snapshot
-from spark_apps.storage.errors import InvalidInput
 from spark_apps.timeline import model
 from spark_apps.timeline.state import State
 
@@ -50,7 +49,7 @@ NOWHERE = Spread((), frozenset())
 def spread(snapshot: Snapshot, values: Iterable[tuple[str | None, ...]]) -> Spread:
     """The partitions with these values of the partition columns (as text)."""
     table, known = snapshot.table, snapshot.state.partitions
-    types = _types(table)
+    types = types_of(table)
     config = rules_of(snapshot.state) if table.bucketed else None
     targets, new = [], set()
     for texts in values:
@@ -73,32 +72,12 @@ def existing(snapshot: Snapshot, paths: Iterable[str] | None = None) -> Spread:
 
 def path_of(table: model.TableDefinition, texts: Sequence[str | None], types: Sequence[str] | None = None) -> str:
     """The canonical path of a partition from its columns' values as text."""
-    types = types or _types(table)
+    types = types or types_of(table)
     values = [None if text is None else value_of(text, parse_type(kind), name)
               for text, kind, name in zip(texts, types, table.partition_by, strict=True)]  # fmt: skip
     return partition_path(table.partition_by, values, types)
 
 
-def canonical(table: model.TableDefinition, path: str) -> str:
-    """The canonical form of a partition path that a user gave.
-
-    :raises InvalidInput: if it does not name each of the table's partition columns once, in their order.
-    """
-    if not isinstance(path, str):
-        raise InvalidInput(f"{path!r} is not a partition path.", hint="Write it like dt=2024-11-11.")
-    types = dict(zip(table.partition_by, _types(table), strict=True))
-    found = parse_partition_path(path.strip("/"), types)
-    if tuple(found) != table.partition_by:
-        expected = "/".join(f"{name}=…" for name in table.partition_by) or "'' (the table has no partition columns)"
-        raise InvalidInput(f"{path!r} is not a partition of this table.", hint=f"Write it as {expected}.")
-    return partition_path(table.partition_by, list(found.values()), _types(table))
-
-
 def rules_of(state: State) -> HashingConfig:
     """The rules that choose the bucket count of new partitions."""
     return HashingConfig(tuple((c.instant, BucketRules(c.rule, c.expressions or "", c.default)) for c in state.configs))
-
-
-def _types(table: model.TableDefinition) -> list[str]:
-    by_name = {field.name: field.type for field in table.fields}
-    return [by_name[name] for name in table.partition_by]

@@ -15,9 +15,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
-from spark_apps.actions.partitions import canonical, rules_of
+from spark_apps.actions.partitions import rules_of
 from spark_apps.actions.rules import Change, NewRules, RuleChange
 from spark_apps.actions.template import Action, Attempt, TableHandle, Work, run
+from spark_apps.layout.partitions import canonical
 from spark_apps.mergetree.placing import Target
 from spark_apps.mergetree.read import scan
 from spark_apps.mergetree.sessions import cores

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from spark_apps.actions.partitions import canonical
 from spark_apps.face.base import Face
+from spark_apps.layout.partitions import canonical
 from spark_apps.timeline import cleaning, restore, windows
 from spark_apps.timeline.limits import RETAIN_SECONDS, RETAIN_VERSIONS, WINDOW_SECONDS
 from spark_apps.timeline.model import Receipt

@@ -24,6 +24,7 @@ from typing import Any
 
 from spark_apps.layout.types import ColumnType, column_types, normalize, parse_type
 from spark_apps.storage.errors import InvalidInput, InvalidSchema
+from spark_apps.timeline.model import TableDefinition
 
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 # Hive's list: control characters and what has a meaning in paths, globs or shells.
@@ -70,6 +71,27 @@ def parse_partition_path(path: str, types: Mapping[str, str] | None = None) -> d
         if types is not None and column in types and values[column] is not None:
             values[column] = value_of(values[column], parse_type(types[column]), column)
     return values
+
+
+def canonical(table: TableDefinition, path: str) -> str:
+    """The canonical form of a partition path that a user gave.
+
+    :raises InvalidInput: if it does not name each of the table's partition columns once, in their order.
+    """
+    if not isinstance(path, str):
+        raise InvalidInput(f"{path!r} is not a partition path.", hint="Write it like dt=2024-11-11.")
+    types = dict(zip(table.partition_by, types_of(table), strict=True))
+    found = parse_partition_path(path.strip("/"), types)
+    if tuple(found) != table.partition_by:
+        expected = "/".join(f"{name}=…" for name in table.partition_by) or "'' (the table has no partition columns)"
+        raise InvalidInput(f"{path!r} is not a partition of this table.", hint=f"Write it as {expected}.")
+    return partition_path(table.partition_by, list(found.values()), types_of(table))
+
+
+def types_of(table: TableDefinition) -> list[str]:
+    """The Spark types of a table's partition columns, in their order."""
+    by_name = {field.name: field.type for field in table.fields}
+    return [by_name[name] for name in table.partition_by]
 
 
 def check_partition_types(types: Mapping[str, str]) -> None:

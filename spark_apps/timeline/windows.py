@@ -53,7 +53,8 @@ def open_window(
             f"A window of {seconds} seconds with a last moment after {last} seconds cannot be opened.",
             hint="Give seconds > 0 and at_most >= seconds.",
         )
-    scope = None if partitions is None else tuple(dict.fromkeys(partitions))
+    named = (partitions,) if isinstance(partitions, str) else partitions  # never its letters
+    scope = None if named is None else tuple(dict.fromkeys(named))
     if scope is not None and not scope:
         raise InvalidInput(
             "A window over no partition was asked for.", hint="Name partitions, or give None for the table."

@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from airflow_provider_index.conditions import index_fresh, index_in_state, new_commit
-from spark_apps.storage.errors import IndexNotFound
-from spark_apps.timeline.model import DropIndex, PutIndex, Write, definition_scope
+from airflow_provider_index.conditions import index_fresh, index_in_state, new_commit, windows_closed
+from spark_apps.storage.errors import IndexNotFound, InvalidInput
+from spark_apps.storage.store import Store
+from spark_apps.timeline import windows
+from spark_apps.timeline.creation import create_table
+from spark_apps.timeline.model import (
+    DropIndex,
+    Field,
+    PutIndex,
+    TableDefinition,
+    Write,
+    definition_scope,
+    partition_scope,
+)
+from spark_apps.timeline.transactions import begin
 from tests.simulation import work
 from tests.spark_apps.timeline.conftest import A, B, new_job, upsert
 
@@ -56,3 +70,20 @@ def test_a_commit_is_found_behind_the_version_that_was_looked_at(job: work.Job) 
     found = new_commit(job.timeline, 0, partition=B)
     assert found is not None and found["version"] == 2
     assert new_commit(job.timeline, 2) is None
+
+
+def test_a_partition_is_known_by_what_a_person_calls_it(tmp_path: Path) -> None:
+    by_day = TableDefinition("t", (Field("id", "bigint"), Field("day", "int")), ("id",), ("day",))
+    timeline, _ = create_table(Store(tmp_path / "t"), by_day)
+    write = [Write(partition_scope("day=1"), "append")]
+    begin(timeline, operation="upsert", txn_id="w").commit((), writes=write)
+    windows.open_window(timeline, "somebody", partitions=["day=1"])
+
+    for called in ("day=1", "day=01", "day=1/", "/day=1"):
+        told = new_commit(timeline, 0, ["upsert"], called)
+        assert told is not None and told["txn_id"] == "w", called
+        assert windows_closed(timeline, partitions=[called]) is None, called
+    assert windows_closed(timeline, partitions=["day=2"]) is not None
+    for called in ("x=1", "1", "day=", "day=one", "day=1/x=2"):
+        with pytest.raises(InvalidInput, match=r"partition|day"):
+            windows_closed(timeline, partitions=[called])

@@ -24,9 +24,10 @@ BESIDE = {
         "failures",
         "identity",
         "links",
+        "masking",  # secrets in a DAG's own arguments are hidden from when it is parsed
         "reporting",
     ),  # of the provider
-    *("version", "storage", "storage.errors", "timeline", "timeline.limits"),  # of the apps
+    *("version", "storage", "storage.errors", "storage.secrets", "timeline", "timeline.limits"),  # of the apps
 }
 
 

@@ -104,7 +104,7 @@ class Job:
 def create(store: SimulatedStore, timeline: Timeline, txn: str) -> Receipt:
     """The table, with an index that covers it."""
     definition = TableDefinition(
-        f"table of {txn}", (Field("p", "string"), Field("k", "string"), Field("v", "bigint")), ("k",)
+        f"table of {txn}", (Field("p", "string"), Field("k", "string"), Field("v", "bigint")), ("k",), ("p",)
     )
     index = IndexDefinition("by_key", "record", ("k",), "1", shards=SHARDS)
     actions = (PutIndex(index, covered=True), PutHashingConfig(HashingConfig("", BUCKETS)))
