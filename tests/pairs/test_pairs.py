@@ -59,9 +59,11 @@ def test_given_an_action_up_to_its_commit_when_another_lands_then_both_count_in_
     assert not outcome.wrong, f"{SHAPE}: {first} x {second}: {outcome.ends} {outcome.notes}"
 
 
-def test_given_three_actions_when_they_commit_one_after_another_then_each_counts_or_is_refused(arena: Arena) -> None:
+def test_given_three_different_actions_when_they_commit_one_after_another_then_each_counts_or_is_refused(
+    arena: Arena,
+) -> None:
     rng = random.Random(NAMES[0])
-    drawn = [tuple(rng.choices(NAMES, k=3)) for _ in range(6)]
+    drawn = [tuple(rng.sample(NAMES, 3)) for _ in range(6)]
     threes = [names for names in drawn if not OPEN.intersection(itertools.combinations(names, 2))]
 
     outcomes: list[Outcome] = [arena.meet(*names) for names in threes]
