@@ -74,7 +74,8 @@ class _Log:
 
 def _covering(store: Store, *lineages: int, place: int = 1) -> AddFile:
     known = Coverage.single("s", ["id"], None, map(_file, lineages))
-    return carrier(store, BY_FILE.tree, f"{lineages}", known, place)
+    folder = f"_index/indexes/files/{'-'.join(map(str, lineages))}"
+    return carrier(store, BY_FILE.tree, folder, known, place)
 
 
 def test_given_coverage_written_to_a_carrier_then_it_reads_back(tmp_path: Path) -> None:
@@ -110,11 +111,13 @@ def test_given_a_compaction_then_an_index_by_file_lags_and_one_by_key_does_not(t
     assert log.lags() == (True, False)
     log.commit(Cover(BY_FILE.tree, 4))
     assert log.lags() == (False, False), "of a group with deltas it tells of the lowest file"
-    log.commit(RemoveFile(DATA_TREE, "f1"), RemoveFile(DATA_TREE, "f2"), _add(3, place=4), mode="fold")
+    log.commit(
+        RemoveFile(DATA_TREE, "data/a.1/f1"), RemoveFile(DATA_TREE, "data/a.1/f2"), _add(3, place=4), mode="fold"
+    )
     assert log.lags() == (True, False)
     log.commit(_covering(store, 3, place=6), Cover(BY_FILE.tree, 6))
     assert log.lags() == (False, False)
-    log.commit(RemoveFile(DATA_TREE, "f3"), mode="replace", maintained=(BY_KEY.tree,))
+    log.commit(RemoveFile(DATA_TREE, "data/a.1/f3"), mode="replace", maintained=(BY_KEY.tree,))
     assert log.lags() == (False, False) and not log.state.groups(DATA_TREE)
 
 
@@ -123,7 +126,9 @@ def test_given_a_compaction_during_the_build_then_the_index_is_not_taken_to_tell
     log.commit(_add(1))
     log.commit(_add(2, "delta"))
     built = _covering(Store(tmp_path), 1, place=2)
-    log.commit(RemoveFile(DATA_TREE, "f1"), RemoveFile(DATA_TREE, "f2"), _add(3, place=2), mode="fold")
+    log.commit(
+        RemoveFile(DATA_TREE, "data/a.1/f1"), RemoveFile(DATA_TREE, "data/a.1/f2"), _add(3, place=2), mode="fold"
+    )
     log.commit(PutIndex(BY_FILE), built, Cover(BY_FILE.tree, 2))
     assert GROUP in log.state.index("files").lag
 
