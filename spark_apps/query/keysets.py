@@ -27,6 +27,8 @@ from spark_apps.query.tree import (
 )
 
 DEFAULT_LIMIT = 100_000
+_MEETINGS = 4
+"""So many times the limit of keys, boxes are held against boxes at most for one AND."""
 _OPPOSITE = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 
 
@@ -157,11 +159,15 @@ class _Solver:
         return others if len(others) <= self.limit else self._everything()
 
     def _all(self, parts: list[list[_Box]]) -> list[_Box]:
-        """The intersection. Where it would become too large, one side alone is a superset of it."""
+        """The intersection. Where it would become too large, or take too long to find, one side alone is a superset of
+        it."""
         parts.sort(key=len)
         met = self._everything()
+        spent = 0
         for boxes in parts:
-            if len(met) * len(boxes) <= self.limit:
+            # Each of thousands of conditions that hold an OR would be held against all that was left of those before.
+            spent += len(met) * len(boxes)
+            if len(met) * len(boxes) <= self.limit and spent <= _MEETINGS * self.limit:
                 pairs = (tuple(map(_Domain.meet, one, other)) for one, other in itertools.product(met, boxes))
                 met = [box for box in pairs if all(domain.values is None or domain.values for domain in box)]
         return met

@@ -10,6 +10,7 @@ import difflib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import sqlglot
@@ -317,12 +318,19 @@ class _Reader:
         node = node.unnest()
         if self.unsure and any(t.this in self.unsure for t in node.find_all(exp.Literal) if t.is_string):
             raise Unclear("Spark's reading of the quoted text depends on its version and settings")
-        if isinstance(node, exp.HexString) and "0x" in self.sql.lower():
+        if isinstance(node, exp.HexString) and "0x" in self._signs:
             raise Unclear("a hexadecimal number is not one in Spark")
-        casts = "cast" in self.sql.lower() or "::" in self.sql
-        if "try_cast" in self.sql.lower():
+        if "try_cast" in self._signs:
             raise Unclear("a cast that is tried gives null where another one fails")
-        return literal_of(node, self.timestamps, casts=casts)
+        return literal_of(node, self.timestamps, casts="cast" in self._signs)
+
+    @cached_property
+    def _signs(self) -> frozenset[str]:
+        """What the whole text holds of what changes the meaning of its literals; looked for once, as there may be
+        thousands of them."""
+        text = self.sql.lower()
+        casts = {"cast"} if "cast" in text or "::" in text else set()
+        return frozenset({sign for sign in ("0x", "try_cast") if sign in text} | casts)
 
     def _meant(self, text: str) -> list[str]:
         return self.columns.find(text) if text in self.unsure else []

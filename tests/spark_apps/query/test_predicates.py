@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+import time
 from decimal import Decimal
+from typing import Any
 
 import pytest
 
@@ -404,3 +406,31 @@ def test_given_an_unknown_column_in_text_that_only_spark_can_read_then_it_is_nam
         parse("nope >>> 2 = 4", ask_spark=refuse)
     with pytest.raises(UnknownColumn, match="column 1 of the predicate"):
         parse("nope = 1", ask_spark=refuse)
+
+
+@pytest.mark.parametrize(
+    ("written", "few", "many"),
+    [
+        (lambda n: " OR ".join(f"id = {number}" for number in range(n)), 500, 10_000),
+        (lambda n: " AND ".join(f"(id = {number} OR city = 'a')" for number in range(n)), 125, 1_500),
+        (lambda n: " AND ".join(f"NOT (id <> {number} AND city <> 'a')" for number in range(n)), 125, 1_500),
+    ],
+    ids=["any of many", "all of many that are joined by OR", "none of many pairs"],
+)
+def test_given_thousands_of_comparisons_then_their_time_grows_as_they_do(written: Any, few: int, many: int) -> None:
+    def seconds(number: int) -> float:
+        text, began = written(number), time.process_time()
+        found = parse_predicate(text, SCHEMA)
+        keys_for(found, ["id"])
+        keys_for(found, ["id", "city"])
+        return time.process_time() - began
+
+    seconds(few)
+    assert seconds(many) < 3 * (many / few) * min(seconds(few) for _ in range(3))
+
+
+def test_given_too_many_conditions_to_meet_all_then_the_keys_found_hold_those_that_match() -> None:
+    text = " AND ".join(f"(id = {number} OR city = 'a')" for number in range(2_000))
+    found = keys_for(parse_predicate(f"({text}) AND id IN (7, 8)", SCHEMA), ["id", "city"])
+    assert isinstance(found, KeySet)
+    assert found.keys == {(7, "a"), (8, "a")}
