@@ -153,7 +153,7 @@ def _read(file: DataFile, form: BlockFormat, address: str, options: Mapping[str,
     import pyarrow as pa
 
     try:
-        reader, _ = open_blocks(form, address, file.bytes, options)
+        reader, _ = open_blocks(form, address, file.bytes, options, etag_of(file))
         if form == "orc":
             return BlockFile(file, address, form, reader.nstripes, (), reader, reader.schema)
         metadata = reader.metadata
@@ -168,11 +168,24 @@ def _read(file: DataFile, form: BlockFormat, address: str, options: Mapping[str,
         ) from error
 
 
-def open_blocks(form: str, address: str, size: int, options: Mapping[str, Any]) -> tuple[Any, RangedFile]:
-    """A Parquet or ORC file that fetches only what is read of it, and the file below, which counts the bytes."""
+def etag_of(file: DataFile) -> str | None:
+    """What a file of a source was known by when it was listed. Files of our own, of Delta and of Iceberg are never
+    written again, and have none."""
+    found: str | None = (file.extra or {}).get("etag")
+    return found
+
+
+def open_blocks(
+    form: str, address: str, size: int, options: Mapping[str, Any], etag: str | None = None
+) -> tuple[Any, RangedFile]:
+    """A Parquet or ORC file that fetches only what is read of it, and the file below, which counts the bytes.
+
+    :param etag: of a file that its owner may replace: what lies in which block was told of that very file.
+    :raises OSError: here or while it is read.
+    """
     import pyarrow as pa
 
-    raw = opened(address, size, options)
+    raw = opened(address, size, options, etag)
     file = pa.PythonFile(raw, mode="r")
     if form == "orc":
         from pyarrow import orc

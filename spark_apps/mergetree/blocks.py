@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from spark_apps.layout.types import parse_type
-from spark_apps.mergetree.blockfiles import BlockFile, arrow_type, held_as, open_blocks, store_options
+from spark_apps.mergetree.blockfiles import BlockFile, arrow_type, etag_of, held_as, open_blocks, store_options
 from spark_apps.mergetree.foreign import is_foreign, typed, values_of
 from spark_apps.mergetree.inline import inline
 from spark_apps.mergetree.intact import check_intact
@@ -38,7 +38,7 @@ _PATH = "__index_path"
 _AT = "__index_at"
 _START = "__index_start"
 _STARTS = "__index_starts"
-_ASKED = "path string, size bigint, lineage bigint, form string, blocks array<int>"
+_ASKED = "path string, size bigint, etag string, lineage bigint, form string, blocks array<int>"
 _TASKS_A_CORE = 2
 
 
@@ -145,10 +145,11 @@ def read_blocks(snapshot: Snapshot, tree: Tree, reads: Sequence[BlockRead], colu
     # Each task opens its file anew, so a file is cut no smaller than it takes to keep all cores busy.
     step = max(1, -(-sum(len(read.blocks) for read in reads) // tasks))
     pieces = [
-        (read.footer.address, read.file.bytes, read.file.lineage, read.footer.format, list(read.blocks[n : n + step]))
+        (read.footer.address, read.file.bytes, etag_of(read.file), read.file.lineage, read.footer.format,
+         list(read.blocks[n : n + step]))
         for read in reads
         for n in range(0, len(read.blocks), step)
-    ]
+    ]  # fmt: skip
     asked = inline(snapshot.spark, pieces, _ASKED)
     asked = asked.repartition(min(len(pieces), 4 * tasks)) if len(pieces) > 1 else asked
     fields = [T.StructField(name, tree.field(name).dataType, True) for name in inside]
@@ -184,10 +185,10 @@ def block_batches(
 ) -> tuple[Iterator[Any], RangedFile]:
     """The rows of some blocks of a file, and the file below, which counts the bytes that it fetches.
 
-    :param one: ``path``, ``size``, ``lineage``, ``form`` and ``blocks``.
+    :param one: ``path``, ``size``, ``etag``, ``lineage``, ``form`` and ``blocks``.
     :param types: column -> its name in the file, and its Spark type.
     """
-    file, raw = open_blocks(one["form"], one["path"], one["size"], options)
+    file, raw = open_blocks(one["form"], one["path"], one["size"], options, one.get("etag"))
     names = file.schema.names if one["form"] == "orc" else file.schema_arrow.names
     wanted = {name: held_as(names, stored) for name, (stored, _) in types.items()}
 

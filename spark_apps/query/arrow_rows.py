@@ -15,12 +15,13 @@ from spark_apps.indexes.ranges import Range, python_values, range_of
 from spark_apps.indexes.ranges import value_of as value_of_arrow
 from spark_apps.layout.partitions import value_of
 from spark_apps.layout.types import parse_type
-from spark_apps.mergetree.blockfiles import BlockFile, arrow_type, held_as, open_blocks
+from spark_apps.mergetree.blockfiles import BlockFile, arrow_type, etag_of, held_as, open_blocks
 from spark_apps.mergetree.tree import DELETED
 from spark_apps.query.arrow_merging import merged
 from spark_apps.query.keysets import outcomes
 from spark_apps.query.predicates import KeySet, Predicate, columns_of, keys_for, may_match
 from spark_apps.storage.errors import StorageError, UnsupportedSource
+from spark_apps.storage.ranged import Rewritten
 from spark_apps.timeline.files import DataFile
 
 _EXACT_KINDS = ("string", "date", "boolean")
@@ -154,7 +155,7 @@ class ArrowRows:
 
         path = one.file.path
         try:
-            reader, _ = open_blocks(one.form, one.address, one.file.bytes, self._options)
+            reader, _ = open_blocks(one.form, one.address, one.file.bytes, self._options, etag_of(one.file))
             footer = self._footer(one, reader)
             self._check(one, footer, names)
             held = reader.schema.names if one.form == "orc" else reader.schema_arrow.names
@@ -163,6 +164,8 @@ class ArrowRows:
         except (pa.ArrowException, OSError) as error:
             if isinstance(error, FileNotFoundError):
                 what = "is gone"
+            elif isinstance(error, Rewritten):
+                what = "was rewritten after it was listed"
             else:
                 what = f"cannot be read: {str(error).strip().splitlines()[0] if str(error).strip() else error!r}"
             raise StorageError(

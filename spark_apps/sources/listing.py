@@ -16,7 +16,8 @@ from typing import Any
 from spark_apps.sources.locations import Location, glob_regex
 from spark_apps.storage.errors import StorageError, StorageUnavailable
 from spark_apps.storage.gone import gone_file
-from spark_apps.storage.store import Store
+from spark_apps.storage.local import etag_of
+from spark_apps.storage.store import Store, same_etag
 
 _AT_ONCE = 16
 _WORTH_A_LISTING = 64
@@ -90,8 +91,7 @@ def _stat(relative: str, path: str) -> Found:
         raise StorageUnavailable(
             f"{path} was listed and cannot be looked at: {error}.", outcome="Nothing was changed.", hint="Try again."
         ) from error
-    etag = f"{told.st_ino:x}-{told.st_mtime_ns:x}-{told.st_size:x}"
-    return Found(relative, f"file://{path}", told.st_size, told.st_mtime_ns / 1e9, etag)
+    return Found(relative, f"file://{path}", told.st_size, told.st_mtime_ns / 1e9, etag_of(told))
 
 
 def _remote(base: str, options: Mapping[str, Any] | None) -> Iterator[Found]:
@@ -129,7 +129,7 @@ def check_unchanged(
         if there is None:
             raise gone_file(path, location.uri)
         same_time = modified is None or abs(there.modified - modified) < 1e-6
-        if there.bytes != size or not same_time or (etag is not None and there.etag is not None and etag != there.etag):
+        if there.bytes != size or not same_time or not same_etag(there.etag, etag):
             raise StorageError(
                 f"{path} of the source {location.uri} was rewritten after it was listed.",
                 outcome="Nothing was changed.",

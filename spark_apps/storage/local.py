@@ -20,6 +20,17 @@ _doubtful: set[str] = set()
 """Folders that could not be synced once: a system that has told of it says "done" the next time, and nothing was."""
 
 
+def etag_of(told: os.stat_result) -> str:
+    """What a file is known by as long as nobody replaces or writes it, as an object is by the etag of its store."""
+    return f"{told.st_ino:x}-{told.st_mtime_ns:x}-{told.st_size:x}"
+
+
+def same_file(told: os.stat_result, etag: str) -> bool:
+    """Whether a file is the one of an etag, as far as every machine that mounts its disk sees it alike: the time of its
+    last change and its size, and not its inode."""
+    return etag_of(told).partition("-")[2] == etag.partition("-")[2]
+
+
 def create(path: Path, data: bytes) -> None:
     """Writes a file unless there is one: of several callers at once exactly one wins.
 

@@ -6,15 +6,24 @@ It looks like an open file to pyarrow; where the bytes come from (a store, a loc
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from spark_apps.storage.errors import StorageError
-from spark_apps.storage.store import Store
+from spark_apps.storage.local import same_file
+from spark_apps.storage.store import Store, same_etag
 
 WHOLE_BYTES = 256 * 1024
 """A file up to this size is fetched in one request."""
+
+
+class Rewritten(OSError):
+    """A file that was listed is another one by now."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"{path} was rewritten after it was listed; load the table again, which lists the source anew")
 
 
 class RangedFile(io.RawIOBase):
@@ -103,18 +112,21 @@ class RangedFile(io.RawIOBase):
         return data
 
 
-def opened(path: str, size: int, options: Mapping[str, Any] | None = None) -> RangedFile:
+def opened(path: str, size: int, options: Mapping[str, Any] | None = None, etag: str | None = None) -> RangedFile:
     """A file by its address, on any machine that reaches it.
 
     :param path: as it stands (nothing quoted): a local path, with or without ``file://``, or a URI of a store.
     :param options: of that store.
-    :raises OSError: while it is read, if it is gone or shorter.
+    :param etag: what it was known by when it was listed, if that may change.
+    :raises OSError: while it is read, if it is gone or shorter. :raises Rewritten: if its etag is another.
     """
     if path.startswith("file:") or "://" not in path:
         local = Path("/" + path.removeprefix("file:").lstrip("/"))
 
         def fetch(start: int, end: int) -> bytes:
             with local.open("rb") as handle:
+                if etag is not None and not same_file(os.fstat(handle.fileno()), etag):
+                    raise Rewritten(path)
                 handle.seek(start)
                 return handle.read(end - start)
 
@@ -124,8 +136,13 @@ def opened(path: str, size: int, options: Mapping[str, Any] | None = None) -> Ra
 
     def ranged(start: int, end: int) -> bytes:
         try:
-            return store.get_range(name, start, end)
+            if etag is None:
+                return store.get_range(name, start, end)
+            data, found = store.get_range_and_etag(name, start, end)
         except StorageError as error:
             raise OSError(error.message) from error
+        if not same_etag(found, etag):
+            raise Rewritten(path)
+        return data
 
     return RangedFile(ranged, size)

@@ -124,6 +124,17 @@ class Store:
                 return data
         return self._call("get", key, lambda s: bytes(obstore.get_range(s, key, start=start, end=end)))
 
+    def get_range_and_etag(self, key: str, start: int, end: int) -> tuple[bytes, str | None]:
+        """Bytes ``start`` to ``end`` (exclusive) of an object, and its etag, by one call. :raises LeadsOutside:"""
+        self._check_links(key)
+
+        def get(store: Any) -> tuple[bytes, str | None]:
+            found = obstore.get(store, key, options={"range": (start, end)})
+            return bytes(found.bytes()), found.meta.get("e_tag")
+
+        data: tuple[bytes, str | None] = self._call("get", key, get)
+        return data
+
     def head(self, key: str) -> ObjectInfo | None:
         """Size and times of an object, or ``None`` if there is none."""
         try:
@@ -285,6 +296,12 @@ class Store:
                         hint=f"Use obstore's keys for that store, or one of: {', '.join(sorted(_CLIENT_OPTIONS))}.",
                     ) from error
         return self._inner
+
+
+def same_etag(one: str | None, other: str | None) -> bool:
+    """Whether two etags are one; one that a store does not tell is like any other. Some stores quote it in one answer
+    and not in another."""
+    return one is None or other is None or one.strip('"') == other.strip('"')
 
 
 def of_store(options: Mapping[str, Any] | None) -> dict[str, Any]:

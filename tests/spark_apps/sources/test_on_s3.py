@@ -14,6 +14,7 @@ from spark_apps.sources.delta import DeltaTable
 from spark_apps.sources.iceberg import IcebergTable
 from spark_apps.sources.plain import PlainFiles
 from spark_apps.storage import errors
+from spark_apps.storage.ranged import Rewritten, opened
 from spark_apps.storage.store import Store
 from spark_apps.timeline.files import DataFile
 from spark_apps.timeline.model import Field
@@ -80,3 +81,18 @@ def test_delta_and_iceberg_tables_are_listed_with_the_same_storage_options(s3: d
     listed = source.listing()
     assert [file.rows for file in listed.files] == [6] and listed.version is not None
     assert pa.table(theirs.scan().to_arrow()).num_rows == 6
+
+
+def test_given_an_object_replaced_by_one_of_its_size_then_a_range_of_it_is_not_taken_for_the_old_one_s(
+    s3: dict[str, str],
+) -> None:
+    store = Store(f"s3://{BUCKET}/ranges", s3)
+    store.put("a b", b"old bytes")
+    path, size = f"{store.uri}/a b", 9
+    listed = store.list("")[0].etag
+    assert listed is not None and opened(path, size, s3, listed).read() == b"old bytes"
+    held = opened(path, size, s3, listed)  # so small that it is fetched at once
+    store.put("a b", b"new bytes")
+    assert held.read() == b"old bytes" and opened(path, size, s3).read() == b"new bytes"
+    with pytest.raises(Rewritten, match="ranges/a b was rewritten"):
+        opened(path, size, s3, listed)
