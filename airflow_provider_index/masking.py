@@ -12,7 +12,7 @@ from typing import Any
 
 from airflow.sdk.log import mask_secret
 
-from spark_apps.storage.secrets import secrets_in, secrets_in_statement
+from spark_apps.storage.secrets import secrets_in
 
 SECRET = "secret_"
 """Begins the names of a connection's extra whose values Airflow's API shows to nobody, whatever they hold: it goes by
@@ -38,10 +38,7 @@ def _read(told: Any) -> Any:
 def mask_all(*held: Any) -> None:
     """Has Airflow hide every secret in these objects and texts from here on."""
     for one in held:
-        found = secrets_in(one)
-        if isinstance(one, str):
-            found += secrets_in_statement(one)
-        for secret in dict.fromkeys(found):
+        for secret in secrets_in(one):
             mask_secret(secret)
 
 

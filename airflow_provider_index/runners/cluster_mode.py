@@ -22,7 +22,7 @@ from airflow_provider_index.runners.spark_submit import SparkSubmitRunner
 from spark_apps.bundle import Bundle, make_bundle
 from spark_apps.job import Job, encode_job
 from spark_apps.storage.errors import InvalidInput, JobFailed
-from spark_apps.storage.secrets import holds_secret
+from spark_apps.storage.secrets import holds_secret, places_of_secrets, secrets_in_text
 from spark_apps.storage.store import SOURCE_ROOTS
 from spark_apps.version import __version__
 
@@ -182,10 +182,17 @@ def for_elsewhere(job: Job, settings: SparkSettings) -> Job:
             for name, value in {**settings.conf, **job.spark_conf}.items()
             if holds_secret(name, value)
         ]
+        + [f"argument {place}" for place in places_of_secrets(job.arguments)]
+        + [
+            f"the address of the {what}"
+            for what, address in (("table", job.table), ("job's folder", job.jobs_at or ""))
+            if secrets_in_text(address)
+        ]
     )
     if held:
         raise InvalidInput(
-            f"The driver will not run on this machine, and its job would carry secrets in a file: {', '.join(held)}.",
+            f"The driver will not run on this machine, and its job would carry secrets in a file or on a command line: "
+            f"{', '.join(held)}.",
             hint="Give the driver and the executors a role (a service account of Kubernetes, an instance profile) and "
             'the Spark connection "runner_options": {"storage_options": {…}} without keys; or use Spark\'s own ways: '
             "spark.kubernetes.driver.secretKeyRef.* and executor.secretKeyRef.*, or Hadoop's credential store.",

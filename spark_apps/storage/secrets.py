@@ -225,8 +225,14 @@ def holds_secret(name: str, value: Any) -> bool:
 
 
 def secrets_in(held: Any) -> list[str]:
-    """Every secret value in an object, list or text, however deep, by the names above it and by what it says."""
-    return list(dict.fromkeys(_values(held, False)))
+    """Every secret value in an object, list or text, however deep, by the names above it and by what it says; of a SQL
+    text also those of :func:`secrets_in_statement`."""
+    return list(dict.fromkeys(secret for _, secret in _values(held, False, "")))
+
+
+def places_of_secrets(held: Any) -> list[str]:
+    """Where in an object or list secrets stand: ``source.options.password``, ``batches[1].sql``; never their values."""
+    return list(dict.fromkeys(place for place, _ in _values(held, False, "")))
 
 
 def known_secrets(*held: Any) -> list[str]:
@@ -236,19 +242,21 @@ def known_secrets(*held: Any) -> list[str]:
     return sorted(found, key=len, reverse=True)
 
 
-def _values(held: Any, secret: bool) -> Iterator[str]:
+def _values(held: Any, secret: bool, place: str) -> Iterator[tuple[str, str]]:
+    """Places and values of secrets."""
     if isinstance(held, Mapping):
         for name, value in held.items():
-            yield from _values(value, secret or (isinstance(name, str) and is_secret(name)))
+            within = f"{place}.{name}" if place else str(name)
+            yield from _values(value, secret or (isinstance(name, str) and is_secret(name)), within)
     elif isinstance(held, list | tuple | set | frozenset):
-        for value in held:
-            yield from _values(value, secret)
+        for at, value in enumerate(held):
+            yield from _values(value, secret, f"{place}[{at}]")
     elif held is not None and not isinstance(held, bool):
         text = str(held)
         if secret and not _NO_SECRETS.match(text):
-            yield text
+            yield place, text
         if isinstance(held, str):
-            yield from secrets_in_text(text)
+            yield from ((place, one) for one in (*secrets_in_text(text), *secrets_in_statement(text)))
 
 
 def check_unwritten(what: str, held: Mapping[str, Any], hint: str) -> None:
@@ -323,7 +331,7 @@ def redaction_regex(conf: Mapping[str, str], asked: str | None = None) -> str:
     :param asked: the pattern that the user wants, which goes on hiding what it hides.
     """
     parts = [REDACTION, *([f"(?-i:{asked})"] if asked else [])]
-    parts += [rf"^(spark\.hadoop\.)?{literal(re.sub(HADOOP, '', name))}$" for name in not_hidden(REDACTION, conf)]
+    parts += [f"^(spark[.]hadoop[.])?{literal(re.sub(HADOOP, '', name))}$" for name in not_hidden(REDACTION, conf)]
     return "|".join(parts)
 
 
@@ -338,7 +346,11 @@ def not_hidden(pattern: str, conf: Mapping[str, str]) -> list[str]:
 
 def literal(name: str) -> str:
     """A name as a pattern that Java and Python read alike."""
-    return "".join(letter if letter.isalnum() or letter in "-_" else f"\\{letter}" for letter in name)
+    # In brackets where it can be: a file of Java's properties takes backslashes away.
+    return "".join(
+        letter if letter.isalnum() or letter in "-_" else f"\\{letter}" if letter in "^[]\\" else f"[{letter}]"
+        for letter in name
+    )
 
 
 SPARKS_REDACTION = "(?i)secret|password|token|access[.]?key"

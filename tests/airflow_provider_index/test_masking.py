@@ -49,6 +49,8 @@ def stored(operator: Any, **params: Any) -> dict[str, Any]:
         ({"create": {"schema": "id int", "properties": {"x.token": RENDERED}}, "sql": "a"},
          {"create": {"properties": {"x.token": "***"}, "schema": "id int"}}),
         ({"batches": [{"sql": f"password = '{RENDERED}'"}]}, {"batches": [{"sql": "password = '***'"}]}),
+        ({"batches": [{"sql": f"x OPTIONS (password '{RENDERED}')"}]},
+         {"batches": [{"sql": "x OPTIONS (password '***')"}]}),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("mapped", [False, True])

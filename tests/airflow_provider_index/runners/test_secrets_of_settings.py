@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec.structs
 import pytest
 
 from airflow_provider_index.runners.cluster_mode import for_elsewhere
@@ -130,6 +131,7 @@ def test_given_a_driver_elsewhere_then_every_secret_is_refused_by_name_and_every
     held = [(name, "hunter2") for name in SECRET_NAMES] + [(name, value) for name, value, _ in SECRET_VALUES]
     for name, value in held:
         for job, told in (
+            (Job("tested", "/table", {"source": {"options": {name: value}}}), SparkSettings()),
             (Job("tested", "/table"), SparkSettings(conf={name: value})),
             (Job("tested", "/table", spark_conf={name: value}), SparkSettings()),
             (Job("tested", "/table", storage_options={name: value}), SparkSettings()),
@@ -137,3 +139,26 @@ def test_given_a_driver_elsewhere_then_every_secret_is_refused_by_name_and_every
             with pytest.raises(InvalidInput) as caught:
                 for_elsewhere(job, told)
             assert name in str(caught.value) and "hunt" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        (
+            {"arguments": {"batches": [{"sql": "SELECT 1"}, {"sql": "x OPTIONS (password 'hunter2')"}]}},
+            r"batches\[1\]\.sql",
+        ),
+        ({"arguments": {"source": {"paths": ["https://b/x?sig=hunter2hunter2"]}}}, r"argument source\.paths\[0\]"),
+        ({"arguments": {"sql": "SET my.api.token = hunter2"}}, "argument sql"),
+        ({"table": "s3://AKID:hunter2@lake/t"}, "address of the table"),
+    ],
+)
+def test_given_a_driver_elsewhere_then_a_secret_in_an_argument_is_refused_by_where_it_stands(
+    fields: dict[str, Any], named: str
+) -> None:
+    job = msgspec.structs.replace(Job("tested", "/table"), **fields)
+
+    with pytest.raises(InvalidInput, match=named) as caught:
+        for_elsewhere(job, SparkSettings())
+
+    assert "hunter2" not in str(caught.value)

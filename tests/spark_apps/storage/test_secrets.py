@@ -17,6 +17,7 @@ from spark_apps.storage.secrets import (
     is_secret,
     known_secrets,
     not_hidden,
+    places_of_secrets,
     redaction_regex,
     secrets_in,
     secrets_in_text,
@@ -93,14 +94,28 @@ def test_given_settings_then_sparks_redaction_hides_each_secret_among_them_and_w
     }
     conf["spark.hadoop.my.uri"] = "https://ada:hunter2@h"
 
-    pattern = re.compile(redaction_regex(conf, "city"))
+    told = redaction_regex(conf, "city")
+    pattern = re.compile(told)
 
+    # It is copied into files of settings, from which Java takes backslashes away.
+    assert "\\" not in told
     assert [name for name in conf if not pattern.search(name)] == []
     # On Spark's page Hadoop's own settings have no prefix.
     assert pattern.search("my.uri") and pattern.search("spark.my.city") and not pattern.search("spark.master")
     assert [
         name for name in ("spark.app.id", "spark.sql.shuffle.partitions", "spark.master") if pattern.search(name)
     ] == []
+
+
+def test_given_an_object_then_it_is_told_where_in_it_secrets_stand() -> None:
+    held = {
+        "source": {"options": {"header": "true", "api_key": "x-1"}, "paths": ["/a", "https://b/x?sig=x-2"]},
+        "batches": [{"sql": "SELECT 1"}, {"sql": "CREATE TABLE t OPTIONS (password 'x-34', user 'y')"}],
+        "create": {"record_key": ["id"], "schema": "id bigint, token string"},
+    }
+
+    assert places_of_secrets(held) == ["source.options.api_key", "source.paths[1]", "batches[1].sql"]
+    assert secrets_in(held) == ["x-1", "x-2", "x-34"]
 
 
 def test_given_a_servers_own_redaction_then_what_it_shows_is_named() -> None:
