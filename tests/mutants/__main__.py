@@ -6,6 +6,7 @@ several, most of it Spark's start.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import sys
@@ -22,10 +23,26 @@ def say(text: str) -> None:
     sys.stdout.flush()
 
 
+def known() -> dict[str, Any]:
+    """Return what is written down."""
+    return dict(json.loads(RESULTS.read_text())) if RESULTS.exists() else {}
+
+
+def record(name: str, told: dict[str, Any]) -> dict[str, Any]:
+    """Write down what was found of one fault, beside other runs that do the same; return all that is written down."""
+    lock = os.open(RESULTS.parent, os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        results = {**known(), name: told}
+        RESULTS.write_text(json.dumps(dict(sorted(results.items())), indent=1) + "\n")
+    finally:
+        os.close(lock)
+    return results
+
+
 def main() -> int:
     listed = {fault.name: fault for fault in faults()}
-    results: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    results = {name: told for name, told in results.items() if name in listed}
+    results = {name: told for name, told in known().items() if name in listed}
     only = [name.strip() for name in os.environ.get("ONLY", "").split(",") if name.strip()]
     done = {name for name, told in results.items() if told["found_by"] and told["fault"] == listed[name].digest}
     left = only or [name for name in listed if name not in done]
@@ -44,8 +61,7 @@ def main() -> int:
             found = search(fault, Path(folder))
             seconds = time.monotonic() - started
             say(f"{number} of {len(left)} {name}: {', '.join(found) or 'NOTHING FINDS IT'} ({seconds:.0f} s)")
-            results[name] = {"fault": fault.digest, "found_by": found}
-            RESULTS.write_text(json.dumps(dict(sorted(results.items())), indent=1) + "\n")
+            results = record(name, {"fault": fault.digest, "found_by": found})
     unfound = [name for name in listed if not results.get(name, {}).get("found_by")]
     say(f"{len(listed) - len(unfound)} of {len(listed)} faults are found; not: {', '.join(unfound) or 'none'}")
     return 1 if unfound or missing else 0

@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("airflow_provider_index", "spark_apps")
 LIST = Path(__file__).with_name("faults.toml")
 RESULTS = Path(__file__).with_name("results.json")
 
-COPIED = ("airflow_provider_index", "spark_apps", "dags_examples", "tests", "benchmarks", "docs")
+COPIED = (*PACKAGES, "dags_examples", "tests", "benchmarks", "docs")
 ONE_RUN_SECONDS = 900
 _FOUND = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", re.MULTILINE)
 
@@ -39,6 +40,11 @@ class Fault:
     by: str
     tests: tuple[str, ...]
     environment: Mapping[str, str]
+
+    @property
+    def room(self) -> str:
+        """The package that the fault is put into."""
+        return self.file.rpartition("/")[0]
 
     @property
     def digest(self) -> str:
@@ -69,8 +75,14 @@ def faults() -> list[Fault]:
     ]
 
 
+def rooms() -> list[str]:
+    """Both packages and all packages within them, as paths from the root."""
+    folders = [folder for name in PACKAGES for folder in (ROOT / name).rglob("__init__.py")]
+    return sorted(str(folder.parent.relative_to(ROOT)) for folder in folders)
+
+
 def search(fault: Fault, folder: Path) -> list[str]:
-    """Plants a fault in a copy of the code and runs its tests; returns those that failed, by their node ids.
+    """Plants a fault in a copy of the code and runs its tests; returns all that failed, by their node ids.
 
     :param folder: where the copy is made; taken away afterwards.
     :raises RuntimeError: if the tests could not be run.
@@ -78,13 +90,13 @@ def search(fault: Fault, folder: Path) -> list[str]:
     copy = folder / "tree"
     shutil.rmtree(copy, ignore_errors=True)
     try:
-        for name in COPIED:
-            shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+        for name in COPIED:  # with what is compiled, which counts for files as old as they were
+            shutil.copytree(ROOT / name, copy / name)
         for name in ("pyproject.toml", "setup.cfg", "README.md", "CHANGELOG.md", "Makefile", "constraints.txt"):
             shutil.copy(ROOT / name, copy / name)
         path = copy / fault.file
         path.write_text(path.read_text(encoding="utf-8").replace(fault.replace, fault.by), encoding="utf-8")
-        command = [sys.executable, "-m", "pytest", "-q", "--maxfail=3", "-p", "no:cacheprovider", *fault.tests]
+        command = [sys.executable, "-m", "pytest", "-q", "-m", "not heavy", "-p", "no:cacheprovider", *fault.tests]
         # Before the code that this environment has installed.
         environment = {**os.environ, "PYTHONPATH": str(copy), **fault.environment}
         run = subprocess.run(

@@ -20,6 +20,18 @@ import pytest
 from airflow_provider_index.testing import DagRunFailed, DagTestReport, TemporaryLake, temporary_lake
 
 PAGE = Path(__file__).parents[3] / "docs/testing.md"
+FAILING = """from airflow.sdk import dag, task
+
+@dag
+def failing():
+    @task
+    def fails():
+        raise ValueError("it fails")
+
+    fails()
+
+failing()
+"""
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -149,3 +161,17 @@ def test_a_task_links_to_its_table_and_to_spark(example: Example) -> None:
 def test_a_run_that_fails_says_what_failed_and_one_that_is_unknown_what_there_is(example: Example) -> None:
     with pytest.raises(DagRunFailed, match="orders_daily"):
         example.lake.run("no_such_dag")
+
+    (example.lake.dags / "failing.py").write_text(FAILING)
+    with pytest.raises(DagRunFailed, match=r"failing ended as failed: {'fails': 'failed'}"):
+        example.lake.run("failing")
+    assert example.lake.run("failing", expect="failed").state == "failed"
+
+
+def test_nothing_of_the_airflow_of_who_runs_the_test_is_known_to_its_runs(
+    example: Example, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRFLOW__CORE__EXECUTOR", "Theirs")
+    monkeypatch.setenv("AIRFLOW_CONN_THEIRS", "spark://theirs")
+    with temporary_lake(example.lake.dags) as lake:
+        assert not {"AIRFLOW__CORE__EXECUTOR", "AIRFLOW_CONN_THEIRS"} & lake.env.keys()

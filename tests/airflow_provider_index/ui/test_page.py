@@ -8,6 +8,8 @@ import time
 from pathlib import Path
 
 import pytest
+from airflow.api_fastapi.auth.managers.models.resource_details import ConnectionDetails
+from airflow.api_fastapi.auth.managers.simple.simple_auth_manager import SimpleAuthManager
 
 from airflow_provider_index.ui.app import static_names
 from airflow_provider_index.ui.board import Board
@@ -63,6 +65,21 @@ def test_a_view_of_its_own_may_be_the_right_instead(lake: Pages, monkeypatch: py
 
     assert lake("viewer").get("/").status_code == 200
     assert lake(None).get("/").status_code == 403
+
+
+def test_a_user_sees_the_tables_of_those_connections_only_that_he_may_read(
+    lake: Pages, warehouse: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect(monkeypatch, "payroll", warehouse)
+
+    def may(_: object, *, method: str, user: object, details: ConnectionDetails | None = None) -> bool:
+        return details is None or details.conn_id == "lake"
+
+    monkeypatch.setattr(SimpleAuthManager, "is_authorized_connection", may)
+
+    assert lake().get(table("sales.orders")).status_code == 200
+    assert lake().get("/tables?conn=payroll&table=sales.orders").status_code == 403
+    assert "payroll" not in lake().get("/").text
 
 
 def test_a_connection_that_is_not_a_table_store_is_refused_like_one_that_is_not_there(

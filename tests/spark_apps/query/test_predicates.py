@@ -76,6 +76,10 @@ def keys(sql, *columns, **options):
         ("id IN (1, 2, 3, 4) AND id BETWEEN 2 AND 3", "id", {2, 3}),
         ("id IN (1, 2, 3) AND NOT id = 2", "id", {1, 3}),
         ("id IN (1, 2, 3) AND id NOT IN (1, 2)", "id", {3}),
+        ("id IN (1, 2, 3) AND NOT id < 2", "id", {2, 3}),
+        ("id IN (1, 2, 3) AND NOT id <= 2", "id", {3}),
+        ("id IN (1, 2, 3) AND NOT id > 2", "id", {1, 2}),
+        ("id IN (1, 2, 3) AND NOT id >= 2", "id", {1}),
         ("NOT (id <> 5 OR city IS NULL)", "id", {5}),
         ("id = 1 AND upper(city) = 'A'", "id", {1}),
         ("city = 'a' AND (id = 1 OR id = 2)", "id", {1, 2}),
@@ -143,6 +147,15 @@ def test_given_a_timestamp_then_the_session_s_type_of_it_decides_whether_an_offs
     assert (
         keys("at = TIMESTAMP '2024-01-01 00:00:00'", "at", timestamps="timestamp_ntz", time_zone="UTC") is CannotPrune
     )
+
+
+def test_given_a_column_of_times_without_a_zone_then_a_text_with_one_is_left_to_spark():
+    def found(text):
+        return keys_for(parse_predicate(f"seen = '{text}'", {"seen": "timestamp_ntz"}, time_zone="UTC"), ["seen"])
+
+    assert found("2024-01-01 02:00:00").keys == {(dt.datetime(2024, 1, 1, 2),)}
+    for text in ("2024-01-01 02:00:00+02:00", "2024-01-01 02:00:00Z"):
+        assert isinstance(found(text), CannotPrune)
 
 
 @pytest.mark.parametrize(
