@@ -21,7 +21,7 @@ from spark_apps.layout.hash_functions import FUNCTIONS
 from spark_apps.layout.hashing import DEFAULT_HASH, bucket_id, check_bucket_count, check_hash_types, on_driver
 from spark_apps.layout.partitions import canonical_string
 from spark_apps.layout.types import ColumnType, parse_type
-from spark_apps.mergetree.schema import parse_type as spark_type
+from spark_apps.mergetree.schema import parse_stored_type
 from spark_apps.storage.errors import InvalidInput, InvalidRule
 
 # From the fields, their types if known, and the count (bigint) to a bucket.
@@ -41,8 +41,8 @@ def bucket_column(
     :param hash_fields: names (taken literally, a dot is part of the name) or columns, in the table's order.
     :param count: one count, or a column that holds the count of each row's partition.
     :param hash_function: ``xxhash64``, ``java``, ``sql:…`` (over fields given by name), or a user's class.
-    :param types: the table's types of the fields; they are cast to them first. ``java`` needs them, for the
-        string of a value depends on its type.
+    :param types: the table's types of the fields; they are cast to them first, a ``timestamp`` to one with a zone in
+        any session. ``java`` needs them, for the string of a value depends on its type.
     :raises InvalidRule: for a bad count or an unknown function.
     :raises InvalidSchema: for fields of a type that the function cannot place.
     """
@@ -51,7 +51,7 @@ def bucket_column(
     fields = [field if isinstance(field, Column) else F.col(quoted(field)) for field in hash_fields]
     if types is not None:
         check_hash_types(types, hash_function)
-        fields = [field.cast(name) for field, name in zip(fields, types, strict=True)]
+        fields = [field.cast(parse_stored_type(name)) for field, name in zip(fields, types, strict=True)]
     number = (count if isinstance(count, Column) else F.lit(check_bucket_count(count))).cast("bigint")
     if hash_function in _EXPRESSIONS:
         return _EXPRESSIONS[hash_function](fields, types, number).cast("int")
@@ -95,7 +95,7 @@ def _by_ranges(fields: Sequence[Column], types: Sequence[str] | None, function: 
 def _bound(value: Any, kind: ColumnType) -> Column:
     text = canonical_string(value, kind)
     # Written in UTC, whatever the session's time zone.
-    return F.lit(f"{text}Z" if kind.kind == "timestamp" else text).cast(kind.text)
+    return F.lit(f"{text}Z" if kind.kind == "timestamp" else text).cast(parse_stored_type(kind.text))
 
 
 def buckets_of(
@@ -125,7 +125,7 @@ def _by_spark(
     spark: SparkSession, fields: Mapping[str, str], keys: Collection[Sequence[Any]], count: int, function: str
 ) -> list[int]:
     order = "__index_order"
-    schema = T.StructType([T.StructField(name, spark_type(kind)) for name, kind in fields.items()])
+    schema = T.StructType([T.StructField(name, parse_stored_type(kind)) for name, kind in fields.items()])
     schema = schema.add(order, T.IntegerType())
     rows = spark.createDataFrame([(*key, number) for number, key in enumerate(keys)], schema)
     bucket = bucket_column(list(fields), count, function, list(fields.values()))
@@ -178,7 +178,7 @@ def check_own_function(spark: SparkSession, fields: Mapping[str, str], hash_func
 def _check_integer(spark: SparkSession, fields: Mapping[str, str], hash_function: str) -> None:
     if not hash_function.startswith(sql_hash.PREFIX):
         return
-    schema = T.StructType([T.StructField(name, spark_type(kind)) for name, kind in fields.items()])
+    schema = T.StructType([T.StructField(name, parse_stored_type(kind)) for name, kind in fields.items()])
     columns = {name: quoted(name) for name in fields}
     hashed = spark.createDataFrame([], schema).select(F.expr(sql_hash.rendered(hash_function, columns)))
     kind = hashed.schema[0].dataType

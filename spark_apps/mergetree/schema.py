@@ -55,13 +55,14 @@ def parse_stored_type(text: str) -> T.DataType:
 
     :raises InvalidSchema: if Spark cannot parse it.
     """
-    return parse_type(_TIMESTAMP.sub(lambda found: found[0] if found[0].startswith("`") else "timestamp_ltz", text))
+    zoned = _TIMESTAMP.sub(lambda found: found[0] if found[0].startswith("`") else "timestamp_ltz", text)
+    return type_of(text) or parse_type(zoned)
 
 
 @lru_cache(maxsize=256)
 def struct_type(fields: tuple[Field, ...]) -> T.StructType:
     """The Spark schema of a table's fields."""
-    types = [type_of(field.type) or parse_stored_type(field.type) for field in fields]
+    types = [parse_stored_type(field.type) for field in fields]
     return T.StructType([T.StructField(f.name, kind, f.nullable) for f, kind in zip(fields, types, strict=True)])
 
 

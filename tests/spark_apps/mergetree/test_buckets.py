@@ -7,9 +7,11 @@ import random
 import struct
 import zlib
 from decimal import Decimal
+from typing import Any
 
 import pytest
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from spark_apps.layout import hash_functions, range_buckets
 from spark_apps.layout.hash_functions import HashFunction
@@ -22,6 +24,7 @@ pytestmark = pytest.mark.spark
 
 ROWS = 400
 COUNT = 9973
+ZONE = "spark.sql.session.timeZone"
 RANGED = 3
 ODD_TEXT = [
     "",
@@ -298,3 +301,27 @@ def test_given_functions_that_hold_then_they_are_taken(spark):
     check_own_function(spark, kinds, "test_buckets.length")
     assert buckets_of(spark, {"id": "string"}, [(None,), ("abc",)], 2, "test_buckets.length") == [0, 1]
     check_own_function(spark, {"id": "string", "n": "int", "d": "date", "b": "boolean"}, "sql:hash(id, n, d, b)")
+
+
+@pytest.mark.parametrize(
+    "function",
+    ["xxhash64", "java", 'ranges:["2024-06-01 03:00:00", "2024-06-01 08:00:00"]'],
+)
+def test_given_a_session_whose_timestamps_have_no_zone_then_those_of_a_table_are_placed_as_ever(
+    spark: Any, function: str
+) -> None:
+    moments = [dt.datetime(2024, 6, 1, hour, tzinfo=dt.UTC) for hour in range(12)]
+    rows = spark.createDataFrame(
+        [(moment,) for moment in moments], T.StructType([T.StructField("at", T.TimestampType())])
+    )
+    expected = [bucket_id((moment,), 3, function, ["timestamp"]) for moment in moments]
+    assert len(set(expected)) > 1
+    before = {name: spark.conf.get(name, None) for name in (ZONE, "spark.sql.timestampType")}
+    try:
+        spark.conf.set(ZONE, "Asia/Tokyo")
+        spark.conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")
+        found = rows.select(bucket_column(["at"], 3, function, ["timestamp"])).collect()
+        assert [row[0] for row in found] == expected
+    finally:
+        for name, value in before.items():
+            spark.conf.unset(name) if value is None else spark.conf.set(name, value)
