@@ -59,7 +59,7 @@ model: venv  ## The timeline's model with 10,000 histories
 faults: venv  ## Every call to the store, failed in every way
 	FAULTS=all $(PYTEST) tests/faults --timeout=3600 $(TEST_ARGS)
 
-hostile: venv  ## Every field of a table's log with every bad value, read by every reader: hours; SEED draws a part
+hostile: venv  ## Every field of a table's log with every bad value, read by every reader (SEED, MINUTES)
 	HOSTILE=all $(PYTEST) tests/hostile --timeout=36000 $(TEST_ARGS)
 
 races: venv  ## 8 processes x 200 commits on one table, on local disk and on S3

@@ -36,9 +36,20 @@ from spark_apps.timeline.checked import (
     VersionOrNone,
     Words,
 )
-from spark_apps.timeline.consistency import data_prefix
+from spark_apps.timeline.consistency import check_together, data_prefix
 from spark_apps.timeline.files import FileSet
-from spark_apps.timeline.model import FormatOnly, HashingConfig, Struct, TableDefinition
+from spark_apps.timeline.model import (
+    AnyAction,
+    Expire,
+    FormatOnly,
+    HashingConfig,
+    OpenWindow,
+    PutPartition,
+    PutTable,
+    SetLag,
+    Struct,
+    TableDefinition,
+)
 from spark_apps.timeline.state import IndexEntry, PartitionEntry, State, Window
 
 logger = logging.getLogger(__name__)
@@ -184,6 +195,7 @@ def decode(body: bytes, what: str = "The checkpoint") -> State | None:
     if raw is None or documents.decode(raw, FormatOnly, what).format != CHECKPOINT_FORMAT:
         return None
     header = documents.decode(raw, _Header, what)
+    check_together(_as_actions(header), header.version, what)
     source = None if header.definition is None else header.definition.source
     table = columns.read(opened, header.version, data_prefix(source), what)
     state = State()
@@ -198,8 +210,24 @@ def decode(body: bytes, what: str = "The checkpoint") -> State | None:
         )
         for name, index in header.indexes.items()
     }
-    state.file_set = FileSet(columns.Columns(table))
+    state.file_set = FileSet(columns.Columns(table, what))
     return state
+
+
+def _as_actions(header: _Header) -> dict[str, AnyAction]:
+    """What a header says, as the actions that could have led to it: what holds for their fields holds for its own."""
+    found: dict[str, AnyAction] = {"expired_": Expire(header.expired_below)}
+    if header.definition is not None:
+        found[""] = PutTable(header.definition)
+    for path, entry in header.partitions.items():
+        found[f"partitions[{path!r}]."] = PutPartition(path, entry.buckets, entry.values)
+    for name, index in header.indexes.items():
+        lag = tuple((partition, group, through) for partition, group, through, _ in index.lag)
+        found[f"indexes[{name!r}].lag."] = SetLag(index.entry.definition.tree, lag)
+    for epoch, window in header.windows.items():
+        opened = OpenWindow(window.holder, window.deadline, window.last_moment, window.partitions)
+        found[f"windows[{epoch}]."] = opened
+    return found
 
 
 prepare(_Header)

@@ -37,6 +37,9 @@ _PATH = NAMES.index("path")
 _UPWARDS = (b"/.", b"//", b"/\n", b"\n/")
 
 
+_DELETE = "Nothing was opened. Delete the folder _index/timeline/checkpoints, and find out who wrote to it."
+
+
 def path_hash(path: str) -> int:
     """The 64-bit hash of a path, signed as Arrow's ``int64`` holds it."""
     value = xxhash.xxh3_64_intdigest(path.encode())
@@ -92,9 +95,11 @@ class Columns:
     """An unchanging list of files; a row is named by its number.
 
     :param table: an Arrow table of :func:`schema`, or ``None`` for no files.
+    :param what: names the checkpoint that it is from, and its table, for errors.
     """
 
-    def __init__(self, table: Any = None) -> None:
+    def __init__(self, table: Any = None, what: str = "A checkpoint of the table") -> None:
+        self.what = what
         # One dictionary for all chunks, so that a code means the same value everywhere.
         self.table: Any = None if table is None else table.unify_dictionaries()
         self._codes: dict[str, dict[str, int]] = {}
@@ -157,8 +162,8 @@ class Columns:
         if len(rows) <= _FEW:
             for row in rows:
                 values = [self.table[name][row].as_py() for name in NAMES]
-                _check_path(values[_PATH])
-                values[-1] = _decoded(values[-1])
+                self._check_path(values[_PATH])
+                values[-1] = self._decoded(values[-1])
                 yield values
             return
         part = self.table.take(_numbers(rows))
@@ -169,10 +174,10 @@ class Columns:
                 values = column.dictionary.to_pylist()
                 columns.append([values[code] for code in _view(column.indices)])
             elif name == "path":
-                columns.append(_check_paths(column.to_pylist()))
+                columns.append(self._check_paths(column.to_pylist()))
             elif name == "extra":
                 empty = column.null_count == len(column)
-                columns.append(repeat(None) if empty else map(_decoded, column.to_pylist()))
+                columns.append(repeat(None) if empty else map(self._decoded, column.to_pylist()))
             else:
                 columns.append(_view(column).tolist())
         for row_values in zip(*columns, strict=False):
@@ -200,7 +205,7 @@ class Columns:
                 flags = pa.Array.from_buffers(pa.uint8(), len(self), [None, pa.py_buffer(mask)])
                 kept = kept.filter(pc.equal(flags, 1))
             parts.insert(0, kept)
-        return Columns(pa.concat_tables(parts))
+        return Columns(pa.concat_tables(parts), self.what)
 
     # --- inside -----------------------------------------------------------------------------------------------
 
@@ -223,6 +228,31 @@ class Columns:
             key = pc.add(pc.multiply(tree, partitions), partition)
             self._by_group = _ordered(pc.add(pc.multiply(key, groups), group))
         return self._by_group
+
+    def _check_paths(self, paths: list[str]) -> list[str]:
+        """The paths, held against their pattern: all at once where they are made of a key's usual characters."""
+        whole = "\n".join(paths).encode()
+        usual = whole.translate(None, KEY_CHARACTERS) == b"\n" * (len(paths) - 1)
+        if usual and not any(two in whole for two in _UPWARDS):
+            return paths
+        return [self._check_path(path) for path in paths]
+
+    def _check_path(self, path: str) -> str:
+        if not FILE_PATH.fullmatch(path):
+            raise LogDamaged(
+                f"{self.what} tells of a file of the path {path!r:.200}, which cannot be one of it.", hint=_DELETE
+            )
+        return path
+
+    def _decoded(self, extra: bytes | None) -> dict[str, Any] | None:
+        if not extra:
+            return None
+        found: dict[str, Any] = decode(extra, dict, f"{self.what} tells of a file whose field 'extra'", hint=_DELETE)
+        try:
+            check_extra(found)
+        except LogDamaged as error:
+            raise LogDamaged(f"{self.what} tells of a file: {error.message}", hint=_DELETE) from error
+        return found
 
 
 def _ordered(keys: Any) -> tuple[memoryview, memoryview]:
@@ -257,28 +287,3 @@ def _numbers(rows: list[int]) -> Any:
     import pyarrow as pa
 
     return pa.Array.from_buffers(pa.int64(), len(rows), [None, pa.py_buffer(array("q", rows))])
-
-
-def _check_paths(paths: list[str]) -> list[str]:
-    """The paths, held against their pattern: all at once where they are made of a key's usual characters."""
-    whole = "\n".join(paths).encode()
-    if whole.translate(None, KEY_CHARACTERS) == b"\n" * (len(paths) - 1) and not any(two in whole for two in _UPWARDS):
-        return paths
-    return [_check_path(path) for path in paths]
-
-
-def _check_path(path: str) -> str:
-    if not FILE_PATH.fullmatch(path):
-        raise LogDamaged(
-            f"A checkpoint of the table tells of a file {path!r:.200}, which cannot be one of it.",
-            hint="Nothing was opened. Delete the folder _index/timeline/checkpoints, and find out who wrote to it.",
-        )
-    return path
-
-
-def _decoded(extra: bytes | None) -> dict[str, Any] | None:
-    if not extra:
-        return None
-    found: dict[str, Any] = decode(extra, dict, "What a checkpoint says of a file")
-    check_extra(found)
-    return found

@@ -5,7 +5,7 @@ not of its table. What each field may hold by itself, its type says (:mod:`spark
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date
 from typing import Any
 
@@ -83,6 +83,18 @@ def check_actions(actions: Sequence[AnyAction], version: int | None, where: str)
         if wrong is not None:
             value = getattr(action, wrong.partition(".")[0])
             raise _damaged(where, f"actions[{number}].{wrong}", value)
+
+
+def check_together(actions: Mapping[str, AnyAction], version: int, where: str) -> None:
+    """Holds a state against what actions that lead to it may be.
+
+    :param actions: by the place of what they do. :param version: of the state.
+    :raises LogDamaged: naming the place and its field.
+    """
+    for place, action in actions.items():
+        wrong = _CHECKS[type(action)](action, version)
+        if wrong is not None:
+            raise _damaged(where, f"{place}{wrong}", getattr(action, wrong.partition(".")[0]))
 
 
 class _Part(Struct, frozen=True):

@@ -17,7 +17,8 @@ PATHS = (
 NUMBERS = (-1, -2, 2**31, 2**53 + 1, 2**63 - 1, 2**63, 2**64, 10**30, -(2**63) - 1, 1.5, -0.0, 1e308, 1e-320, True)
 TEXTS = (
     "", " ", "x", "²²²", "٣", "a\nb", "a\x00b", "\u202e", "\ufeff", "é" * 10, "a/b", "..", ".", "<script>", "${jndi:x}",
-    "os.system", "java.lang.Runtime", "{{ 1 }}", "'; --", "%s%n", "NaN", "null", "javascript:x", "A" * 20_000,
+    "os.system", "tests.hostile.planted.Handler", "tests.hostile.planted", "java.lang.Runtime", "{{ 1 }}",
+    "'; --", "%s%n", "NaN", "null", "javascript:x", "A" * 20_000,
     "array<" * 2_000, "20260230000000000", "99999999999999999",
 )  # fmt: skip
 SHAPES = (None, [], {}, [[]], {"": None}, [None], {"action": "none"}, [{"action": "add"}])
