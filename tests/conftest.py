@@ -63,3 +63,15 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session = local_session(partitions=4, **places)
     yield session
     session.stop()
+
+
+@pytest.fixture
+def compiled(spark: SparkSession) -> Iterator[SparkSession]:
+    """The session with the code that Spark generates, for tests of which that code is the subject."""
+    from tests.spark.local import COMPILED, INTERPRETED
+
+    for key, value in COMPILED.items():
+        spark.conf.set(key, value)
+    yield spark
+    for key, value in INTERPRETED.items():
+        spark.conf.set(key, value)

@@ -14,6 +14,7 @@ from airflow_provider_index.testing import LocalAirflow
 from dags_examples.demo.__main__ import DAGS
 from tests.airflow.database import database
 from tests.airflow.lake import SECRET, STORAGE_SECRET, Lake
+from tests.spark.local import SMALL
 
 HERE = Path(__file__).parent
 USERS = {"olga": "op", "ulf": "user", "vera": "viewer"}
@@ -36,15 +37,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
     shutil.copytree(HERE / "dags", dags, ignore=shutil.ignore_patterns("__pycache__"))
     # As a user has them: copied, with the connections and the Variable that they name.
     copy_examples(dags)
-    local = {
-        "spark.ui.enabled": "false",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.sql.session.timeZone": "UTC",
-        # Apps that live for seconds gain nothing from the second compiler.
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m",
-    }
+    local = {**SMALL, "spark.sql.shuffle.partitions": "2"}
     tables = {
         "conn_type": "index_table_store",
         "extra": {

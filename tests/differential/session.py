@@ -1,4 +1,4 @@
-"""Settings under which a hundred tiny queries take a minute instead of ten; what they answer is the same."""
+"""Settings under which random histories run; what they answer is the same under all."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
+from tests.spark.local import COMPILED, INTERPRETED
+
 _SMALL = {
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.session.timeZone": "UTC",
-    # Tiny queries take far longer to compile than to interpret; a long run compiles some.
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
 
 _ROW_GROUPS = "parquet.block.row.count.limit"
@@ -23,7 +22,7 @@ def small(spark: Any, *, compiled: bool, row_groups: int = 0) -> Iterator[None]:
 
     :param row_groups: so many rows make a row group of a Parquet file that Spark writes; its own size by default.
     """
-    wanted = {key: value for key, value in _SMALL.items() if not compiled or "codegen" not in key}
+    wanted = {**_SMALL, **(COMPILED if compiled else INTERPRETED)}
     before = {key: spark.conf.get(key, None) for key in wanted}
     for key, value in wanted.items():
         spark.conf.set(key, value)

@@ -16,18 +16,12 @@ from airflow_provider_index.testing import LocalAirflow
 from spark_apps.storage.store import Store
 from spark_apps.timeline.log import Timeline
 from tests.airflow.database import database
+from tests.spark.local import SMALL
 
 DAGS = Path(__file__).parent / "dags"
 PROGRAMS = ("write_table.py", "build_index.py", "refresh_index.py", "compact_index.py", "rescale_buckets.py")
 
-_SPARK = {
-    "spark.ui.enabled": "false",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.sql.shuffle.partitions": "2",
-    "spark.sql.session.timeZone": "UTC",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m",
-}
+_SPARK = {**SMALL, "spark.sql.shuffle.partitions": "2"}
 _TIMEOUTS = {
     # A worker that was killed is noticed after this, not after five minutes; so are a scheduler and a triggerer.
     "scheduler__task_instance_heartbeat_timeout": "20",

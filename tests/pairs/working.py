@@ -22,8 +22,6 @@ from tests.pairs.further import further_differences
 from tests.pairs.tally import Tally
 from tests.spark.local import local_session
 
-INTERPRETED = {"spark__sql__codegen__wholeStage": "false", "spark__sql__codegen__factoryMode": "NO_CODEGEN"}
-
 
 @dataclasses.dataclass(frozen=True)
 class Wanted:
@@ -61,7 +59,7 @@ def work(shape: str, wanted: Wanted, home: Path) -> None:
     if not left:
         return
     folder = Path(tempfile.mkdtemp(prefix=f"pairs-{shape}-"))
-    spark = local_session(quiet="FATAL", memory="1g", **INTERPRETED)
+    spark = local_session(quiet="FATAL", memory="1g")
     try:
         with small(spark, compiled=False):
             arena = Arena(spark, shape, folder)

@@ -57,8 +57,7 @@ def session() -> Any:
     from pyspark.sql import SparkSession
 
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
-        compiler = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"
-        return local_session(quiet="OFF", spark__driver__extraJavaOptions=compiler)
+        return local_session(quiet="OFF")
     gateway = launch_gateway()
     there = gateway.jvm.org.apache.spark.SparkContext.getOrCreate()
     conf = SparkConf(_jvm=gateway.jvm, _jconf=there.conf())

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from spark_apps import environment
+from tests.spark.local import INTERPRETED
 
 _START_SECONDS = 120.0
 _LOOPBACK = "127.0.0.1"
@@ -74,6 +75,8 @@ def standalone_cluster(home: Path, cores: int = 2, memory: str = "1g") -> Iterat
             "spark.executor.memory": "600m",
             "spark.executor.cores": str(cores),
             "spark.pyspark.python": sys.executable,
+            "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+            **INTERPRETED,
         }
         yield Standalone(master, home / "work", worker.pid, conf)
 
@@ -93,6 +96,8 @@ def connect_server(home: Path, token: str | None = None) -> Iterator[ConnectServ
         "spark.sql.warehouse.dir": str(home / "warehouse"),
         "spark.local.dir": str(home / "local"),
         "spark.pyspark.python": sys.executable,
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+        **INTERPRETED,
     }
     if token is not None:
         conf["spark.connect.authenticate.token"] = token

@@ -11,12 +11,20 @@ from spark_apps.environment import java_home
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_SETTINGS = {
+# Tiny queries take far longer to compile than to run; what they answer is the same.
+INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+COMPILED = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
+
+# What a local Spark needs that runs a few rows for minutes.
+SMALL = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
+    # A process that lives for minutes gains nothing from the JVM's second compiler.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m",
+    **INTERPRETED,
 }
 
 
@@ -29,7 +37,7 @@ def set_environment() -> None:
 def local_session(
     *, cores: int = 2, partitions: int = 2, memory: str = "2g", quiet: str = "ERROR", **more: str
 ) -> SparkSession:
-    """A session as a user would have it, but small.
+    """Start a session as a user would have it, but small; its queries are interpreted, or compiled with ``COMPILED=1``.
 
     :param partitions: of a shuffle.
     :param quiet: the least serious messages that are shown: a log4j level.
@@ -40,7 +48,8 @@ def local_session(
     set_environment()
     builder = SparkSession.builder.master(f"local[{cores}]").appName("tests").config("spark.log.level", quiet)
     settings = {
-        **_SETTINGS,
+        **SMALL,
+        **(COMPILED if os.environ.get("COMPILED") == "1" else {}),
         "spark.sql.shuffle.partitions": str(partitions),
         "spark.driver.memory": memory,
         **{name.replace("__", "."): value for name, value in more.items()},

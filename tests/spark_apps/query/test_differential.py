@@ -28,6 +28,7 @@ from spark_apps.query.predicates import (
     reasons,
 )
 from spark_apps.query.tree import NAN
+from tests.spark.local import COMPILED, INTERPRETED
 
 pytestmark = pytest.mark.spark
 
@@ -296,8 +297,7 @@ def zoned(spark):
     """The session in a zone with summer time. Interpreted, for compiling a thousand predicates takes minutes; a run
     with HISTORIES set compiles them."""
     settings_of_test = {"spark.sql.session.timeZone": ZONE, "spark.sql.ansi.enabled": "true"}
-    if "HISTORIES" not in os.environ:
-        settings_of_test |= {"spark.sql.codegen.factoryMode": "NO_CODEGEN", "spark.sql.codegen.wholeStage": "false"}
+    settings_of_test |= COMPILED if "HISTORIES" in os.environ else INTERPRETED
     before = {key: spark.conf.get(key) for key in settings_of_test}
     for key, value in settings_of_test.items():
         spark.conf.set(key, value)
