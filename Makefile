@@ -12,7 +12,7 @@ FOUND  := $(wildcard $(PATHS))
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test heavy check format bench bench-full model faults hostile races clusters differential postgresql mutants pages kills pairs clean
+.PHONY: help venv demo test heavy turn check format bench bench-full model faults hostile races clusters differential postgresql mutants pages kills pairs clean
 
 help:  ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|' 2>/dev/null \
@@ -36,6 +36,9 @@ test: venv  ## All tests but the heavy ones
 
 heavy: venv  ## The tests that take minutes: all example DAGs by a real scheduler, clusters, many at once
 	$(PYTEST) -m heavy $(TEST_ARGS)
+
+turn: venv  ## An eighth of the heavy tests, another one by each commit (TURN=0 to 7)
+	$(PYTEST) -m heavy --in-turns $(TEST_ARGS)
 
 check: venv  ## Formatter, linter, types, import contracts
 	$(BIN)/ruff format --check $(FOUND)

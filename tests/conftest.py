@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.turns import of_this_turn
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -25,6 +27,23 @@ settings.load_profile("run")
 
 
 ONE_AIRFLOW = "tests/airflow/"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--in-turns", action="store_true", help="of the heavy tests only those of this turn (tests/turns.py)"
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep the heavy tests of this turn's files; tests of one file share what it sets up, so they stay together."""
+    if not config.getoption("--in-turns"):
+        return
+    heavy = sorted({item.path for item in items if item.get_closest_marker("heavy")})
+    kept = set(of_this_turn(heavy))
+    dropped = [item for item in items if item.get_closest_marker("heavy") and item.path not in kept]
+    config.hook.pytest_deselected(items=dropped)
+    items[:] = [item for item in items if item not in set(dropped)]
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -1,6 +1,6 @@
 """What is said of an index beside what it holds: where it is kept and how it is called, and properties that change.
 
-Follows seed ``003_b2126cd8dfebb648.txt``: its clauses ``PARTITIONED BY``, ``IN TABLE`` and ``LOCATION``, and ``ALTER
+Follows Hive's Index Design: its clauses ``PARTITIONED BY``, ``IN TABLE`` and ``LOCATION``, and ``ALTER
 INDEX … SET IDXPROPERTIES``.
 """
 

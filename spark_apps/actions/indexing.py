@@ -2,7 +2,7 @@
 
 A build goes on in rounds while writers write: the first covers the version it began from, each further one what has
 landed since, and the commit makes the index active with what the last round covered; what lands still later is scanned
-by queries until the next refresh. Follows seed ``003_b2126cd8dfebb648.txt`` (deferred and atomic rebuild).
+by queries until the next refresh. Follows Hive's Index Design (deferred and atomic rebuild).
 """
 
 from __future__ import annotations

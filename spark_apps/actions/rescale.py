@@ -1,7 +1,7 @@
 """Rescales partitions: the bucket rules change, and the partitions whose count changes are written anew.
 
 It happens while writing stops, inside a stop-write window: the caller's, or one that is opened over just
-these partitions and closed again. Follows seed ``001_c479261a288d0797.txt`` (partition-level bucket index,
+these partitions and closed again. Follows Hudi's RFC-89 (partition-level bucket index,
 offline rescale); what becomes of the rules is told in :mod:`spark_apps.actions.rules`.
 """
 

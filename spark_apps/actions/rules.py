@@ -1,7 +1,7 @@
 """Changes of a table's bucket rules: what the table has, and what it would have after an overwrite, an addition or a
 rollback. Nothing is written here; :mod:`spark_apps.actions.rescale` does what a change asks for.
 
-Follows seed ``001_c479261a288d0797.txt``: every change is a config version of its own, the newest one comes first.
+Follows Hudi's RFC-89: every change is a config version of its own, the newest one comes first.
 """
 
 from __future__ import annotations

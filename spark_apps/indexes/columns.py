@@ -1,6 +1,6 @@
 """Which columns an index carries beside those it is looked up by, and how they change.
 
-Follows seed ``004_8a2e9edd08a70fb8.txt`` (variable schema for included columns).
+Follows Hyperspace's proposal (variable schema for included columns).
 """
 
 from __future__ import annotations

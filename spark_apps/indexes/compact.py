@@ -2,7 +2,7 @@
 
 Made for values that repeat close together: it says in which row groups (stripes) a value stands, not in which row, and
 so stays small; a query reads those blocks only and filters their rows. It addresses files, so it lags behind writes
-until it is refreshed. Follows seed ``003_b2126cd8dfebb648.txt`` (its reference implementation).
+until it is refreshed. Follows Hive's Index Design (its reference implementation).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 One entry is (values…, lineage of a file, number of a block in it, blocks that the file has, rows of it with these
 values). The document keeps an array of offsets a value and file; flat rows say the same, and their statistics lead a
-lookup to the few row groups that it needs. Follows seed ``003_b2126cd8dfebb648.txt`` ("compact" index).
+lookup to the few row groups that it needs. Follows Hive's Index Design ("compact" index).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 An index answers for a data file's column only if it holds it or the data file lacks it; rows of files that are gone
 are filtered out by lineage, files that came since are scanned, and what lies over a file in its group is merged.
-Follows seed ``004_8a2e9edd08a70fb8.txt``, whose included columns come and go.
+Follows Hyperspace's proposal, whose included columns come and go.
 """
 
 from __future__ import annotations

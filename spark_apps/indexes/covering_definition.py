@@ -1,6 +1,6 @@
 """What a covering index is defined to hold: its columns, how they may change, and its properties.
 
-Follows seed ``004_8a2e9edd08a70fb8.txt``: indexed columns never change, included ones come and go with refreshes, and
+Follows Hyperspace's proposal: indexed columns never change, included ones come and go with refreshes, and
 one name never has two types in one index.
 """
 

@@ -2,7 +2,7 @@
 
 A refresh indexes the files that are new by lineage, and writes anew the entry files in which rows of files lie that are
 gone. Entries of one bucket can differ in their columns, so a compaction either merges the schemas with the files or
-merges only files of like schema (seed ``004_8a2e9edd08a70fb8.txt``, its two approaches).
+merges only files of like schema (Hyperspace's proposal, its two approaches).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A handler decides what is to be done and stages files; the framework (:mod:`spark_apps.actions`) begins the transaction
 and commits what the handler returns, so that none can publish half of something. Kinds of third parties use this same
-interface; :mod:`spark_apps.indexes.registry` finds them. Follows seed ``003_b2126cd8dfebb648.txt``.
+interface; :mod:`spark_apps.indexes.registry` finds them. Follows Hive's Index Design.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The ``record`` index: record key -> the partition that its row lives in.
 
 Where it is kept with the data, a record key is unique in the whole table: writers find a key's old place by it, and of
-two that add one key in two partitions at once the second is refused. Follows seed ``002_9514bbbb4d285636.txt``.
+two that add one key in two partitions at once the second is refused. Follows Hudi's RFC-8.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 An entry is (columns…, record key, partition); values need not be unique and may be null. An update leaves a tombstone
 for the old value (``tombstones`` ``eager``), or leaves the old entry to the next full compaction (``lazy``): a
-predicate is always applied to the rows as well, so an entry too many costs a read and no wrong row. Follows seed
-``000_b8721a59d1d42b6a.txt``.
+predicate is always applied to the rows as well, so an entry too many costs a read and no wrong row. Follows Hudi's
+RFC-77.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Which bucket count a new partition gets: the rules of one config, how they are written, the history of configs.
 
-Follows the partition-level bucket index document (``seeds/001_c479261a288d0797.txt``): rules are tried in their order
+Follows the partition-level bucket index document (Hudi's RFC-89): rules are tried in their order
 and the first that matches decides, newer configs before older ones, else the default. What an expression means is the
 engine's part (:mod:`spark_apps.layout.engines`); that existing partitions keep their counts is the timeline's.
 """

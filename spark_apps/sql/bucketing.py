@@ -1,6 +1,6 @@
 """``CALL partition_bucket_index_manager(…)``: new bucket rules, what they would do, and which there have been.
 
-Follows seed ``001_c479261a288d0797.txt`` (the call command of the partition-level bucket index).
+Follows Hudi's RFC-89 (the call command of the partition-level bucket index).
 """
 
 from __future__ import annotations

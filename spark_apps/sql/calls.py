@@ -1,6 +1,6 @@
 """``CALL partition_bucket_index_manager(…)``: its arguments by name or place, as the document has them.
 
-Follows seed ``001_c479261a288d0797.txt`` (offline rescale by a call command); ``dry_run`` is true there unless told
+Follows Hudi's RFC-89 (offline rescale by a call command); ``dry_run`` is true there unless told
 otherwise, and so it is here.
 """
 

@@ -1,7 +1,7 @@
 """The options of ``CREATE TABLE … USING indexed``: the names of the documents and our own, and what they become.
 
 An option that is not known is refused rather than kept: a misspelt one would silently leave a table with a layout
-that cannot be changed by writing to it. Follows seed ``001_c479261a288d0797.txt`` (its options and their DDL).
+that cannot be changed by writing to it. Follows Hudi's RFC-89 (its options and their DDL).
 """
 
 from __future__ import annotations

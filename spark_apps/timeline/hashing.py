@@ -1,7 +1,7 @@
 """The hashing files: what tells people and other engines of a table's bucket rules and of each partition's count.
 
 The state in the log is what counts; these files are its copies in the forms of the partition-level bucket index
-document (``seeds/001_c479261a288d0797.txt``): ``<instant>.hashing_config``, all rules in JSON, and
+document (Hudi's RFC-89): ``<instant>.hashing_config``, all rules in JSON, and
 ``<instant>.hashing_meta``, all counts in Avro. A file is written before the commit that names it, under the instant of
 that commit, and counts only if it is named. A name is never used twice: a commit that another one overtook takes a
 later instant and writes anew, from the state that it then follows.
