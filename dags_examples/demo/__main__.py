@@ -109,7 +109,7 @@ def airflow(work: Path, story: Story) -> Iterator[LocalAirflow]:
                 "extra": {
                     "warehouse": str(story.warehouse),
                     "spark_conn_id": "spark_default",
-                    "source_roots": [f"sqlite:///{work / 'copies'}/catalog.db"],
+                    "source_roots": [data.catalog_address(work / "copies")],
                 },
             },
             "spark_default": {

@@ -103,6 +103,11 @@ def land(frame: pd.DataFrame, landing: Path) -> None:
         _write(delivery, landing / "deliveries" / f"delivery=2013-12-{day:02d}" / "flights.parquet")
 
 
+def catalog_address(folder: Path) -> str:
+    """The address of the Iceberg catalog beside the copies, as whoever reads the Iceberg copy allows it."""
+    return f"sqlite:///{folder}/catalog.db"
+
+
 def copy(frame: pd.DataFrame, folder: Path) -> None:
     """The same flights as a Delta and as an Iceberg table, a commit a month."""
     import deltalake
@@ -110,7 +115,7 @@ def copy(frame: pd.DataFrame, folder: Path) -> None:
     from pyiceberg.catalog import load_catalog
 
     folder.mkdir(parents=True, exist_ok=True)
-    catalog = load_catalog("demo", type="sql", uri=f"sqlite:///{folder}/catalog.db", warehouse=f"file://{folder}")
+    catalog = load_catalog("demo", type="sql", uri=catalog_address(folder), warehouse=f"file://{folder}")
     catalog.create_namespace("demo")
     iceberg = None
     for month in range(1, 13):

@@ -202,7 +202,9 @@ def _groups(state: State) -> dict[str, tuple[int, int]]:
 
 
 def _look_into(spark: SparkSession, source: Path) -> Lookup:
-    return _look(IndexedTable.load(spark, source), source.name, PLANE)
+    # The log of the Iceberg copy names its catalog; a reader follows it only to where it is allowed to.
+    allowed = {"source_roots": [data.catalog_address(source.parent)]}
+    return _look(IndexedTable.load(spark, source, options=allowed), source.name, PLANE)
 
 
 def _look(table: IndexedTable, name: str, where: str, columns: list[str] | None = None) -> Lookup:
