@@ -174,3 +174,16 @@ def test_no_secret_of_the_job_stands_in_an_outcome() -> None:
 
     assert told.error is not None and told.error.message == "403 for *** at eu-central-1"
     assert told.error.trace == "*** ***" and told.value == {"conf": ["***"]}
+
+
+def test_wherever_an_app_says_how_it_ended_no_secret_of_its_job_is_told(tmp_path: Path) -> None:
+    uri, result = str(tmp_path / "t"), tmp_path / "answer.json"
+    options = {"aws_secret_access_key": SECRET}
+    job = Job("tested", uri, storage_options=options, result=str(result), detached=True, job_id="x.1.aa", jobs_at=uri)
+
+    with reporting.Reporting(job) as report:
+        assert report.finish(Outcome("error", error=ErrorDocument("JobFailed", f"403 for {SECRET}")))
+
+    told = JobFolder(Store(uri), "x.1.aa").outcome()
+    assert told is not None and told.error is not None and told.error.message == "403 for ***"
+    assert SECRET not in result.read_text()

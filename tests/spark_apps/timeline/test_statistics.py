@@ -43,6 +43,10 @@ def test_given_a_deletion_when_counted_then_its_tombstone_makes_the_group_foldab
     assert (numbers.rows, numbers.tombstones, numbers.tombstone_ratio) == (2, 1, 0.5)
     assert numbers.foldable_groups == 1
 
+    upsert(job, "alone", B, k0=None)
+    numbers = tree_statistics(job.timeline.refresh(), DATA_TREE)
+    assert (numbers.foldable_groups, numbers.foldable_files) == (2, 3)
+
 
 def test_given_writes_that_an_index_was_not_told_of_when_asked_then_its_lag_is_those_files(job: work.Job) -> None:
     upsert(job, "one", A, k0=1)
