@@ -59,7 +59,7 @@ bench-full: venv  ## The same at the sizes of the targets: hours, and some 50 GB
 model: venv  ## The timeline's model with 10,000 histories
 	HISTORIES=10000 $(PYTEST) tests/timeline/test_model.py --timeout=7200 $(TEST_ARGS)
 
-faults: venv  ## Every call to the store, failed in every way
+faults: venv  ## Every call to the store, failed in every way; the power gone at every call to the disk
 	FAULTS=all $(PYTEST) tests/faults --timeout=3600 $(TEST_ARGS)
 
 hostile: venv  ## Every field of a table's log with every bad value, read by every reader (SEED, MINUTES)

@@ -106,6 +106,14 @@ class Disk:
         os.unlink(path)
         self._folder(path.parent).memory.pop(path.name)
 
+    def removed(self, path: Path, remove: Callable[[], Any]) -> Any:
+        """A file that is deleted by a library, past the calls above. The name goes as others come: until its folder is
+        synced, a cut may bring it back, or not."""
+        self.before("delete", path)
+        done = remove()
+        self._folder(path.parent).memory.pop(path.name, None)
+        return done
+
     def mkdir(self, path: Path) -> None:
         self.before("mkdir", path)
         os.mkdir(path)
