@@ -124,7 +124,8 @@ class SparkSettings:
             )
 
     def check_spoken(self, whose: str = "") -> None:
-        """Refuses secrets in what ``spark-submit`` or an executor can be told on a command line only.
+        """Refuses secrets in what ``spark-submit`` or an executor can be told on a command line only, and in what a
+        cluster shows.
 
         :param whose: names the connection. :raises InvalidInput: names the setting or option.
         """
@@ -135,8 +136,15 @@ class SparkSettings:
                 f"{held}{whose} holds a secret (a password in an address, a signed address, or -D…Password=…), which "
                 "would stand on the command line of spark-submit or of executors, for every user to read.",
                 hint="Fetch files from where the machine has a role, keep a repository's password in Ivy's settings "
-                "(spark.jars.ivySettings), and give executors secrets as Spark settings (spark.hadoop.…, "
-                "spark.executorEnv.…) or in a file that they read.",
+                "(spark.jars.ivySettings), and give executors secrets as Spark settings (spark.hadoop.…) or in a file "
+                "that they read.",
+            )
+        shown = next((name for name in self.secret_conf if name.startswith(_FOR_EXECUTORS)), None)
+        if shown is not None and self.master.startswith("spark://"):
+            raise InvalidInput(
+                f"{shown}{whose} holds a secret, and a standalone cluster shows the variables of executors to "
+                "everybody on the page of the master (/json).",
+                hint="Give executors secrets as Spark settings (spark.hadoop.…) or in a file that they read.",
             )
 
     def secrets(self) -> list[str]:
@@ -159,7 +167,7 @@ class SparkSettings:
     @property
     def open_conf(self) -> dict[str, str]:
         """The settings that may stand on a command line."""
-        for_executors = {f"spark.executorEnv.{name}": value for name, value in self.environment.items()}
+        for_executors = {_FOR_EXECUTORS + name: value for name, value in self.environment.items()}
         return {**for_executors, **{key: value for key, value in self.conf.items() if not holds_secret(key, value)}}
 
     @property
@@ -177,6 +185,7 @@ class SparkSettings:
         return {key: self.conf[key] for key in _OF_THE_DRIVERS_JVM if holds_secret(key, self.conf.get(key))}
 
 
+_FOR_EXECUTORS = "spark.executorEnv."
 _OF_THE_DRIVERS_JVM = ("spark.driver.extraJavaOptions", "spark.driver.defaultJavaOptions")
 
 _SPOKEN = {

@@ -23,7 +23,8 @@ SPOKEN = {"spark.executor.extraJavaOptions", "spark.jars", "spark.files"}
 
 
 def command(folder: Path, **fields: Any) -> list[str]:
-    runner = SparkSubmitRunner(SparkSettings(master="local[1]", **fields), logging.getLogger("test"))
+    settings = SparkSettings(**{"master": "local[1]", **fields})
+    runner = SparkSubmitRunner(settings, logging.getLogger("test"))
     return runner._command("spark-submit", Job("tested", "/table"), folder / "apps.zip", ["app.py"], folder)
 
 
@@ -85,6 +86,22 @@ def test_given_an_option_of_spark_submit_with_a_secret_then_it_is_refused(option
     with pytest.raises(InvalidInput, match=f"{option} of the Spark connection 'c'") as caught:
         SparkSettings.from_connection(connection(**{option: "https://ada:hunter2@repository/x"}))
     assert "hunter2" not in str(caught.value)
+
+
+def test_given_a_variable_for_executors_that_holds_a_secret_then_a_standalone_cluster_gets_it_not(
+    tmp_path: Path,
+) -> None:
+    conf = {"spark.executorEnv.DB_PASSWD": "hunter2"}
+
+    for make in (
+        lambda: SparkSettings(master="spark://h:7077", conf=conf).check("c"),
+        lambda: command(tmp_path, master="spark://h:7077", conf=conf),
+    ):
+        with pytest.raises(InvalidInput, match=r"spark\.executorEnv\.DB_PASSWD.*page of the master") as caught:
+            make()
+        assert "hunter2" not in str(caught.value)
+    SparkSettings(master="spark://h:7077", conf={"spark.executorEnv.LANG": "C"}).check("c")
+    SparkSettings(master="local[2]", conf=conf).check("c")
 
 
 def test_given_a_variable_with_a_secret_in_the_connection_then_it_is_refused() -> None:
