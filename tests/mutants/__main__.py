@@ -1,7 +1,7 @@
 """Plants every fault and says which tests find it: ``python -m tests.mutants``; goes on where it stopped.
 
 ``ONLY`` (a list of names): these alone, whatever was done; ``MINUTES`` (240): when to stop. Each takes half a minute to
-several, most of it Spark's start.
+several, most of it Spark's start. Several runs, each of other names, may be at work beside each other.
 """
 
 from __future__ import annotations
