@@ -26,6 +26,7 @@ from spark_apps.storage.secrets import (
     hide,
     holds_secret,
     not_hidden,
+    places_of_secrets,
     redaction_regex,
     secrets_in,
 )
@@ -163,6 +164,8 @@ def _connect(job: Job) -> SparkSession:
     without_tls, on_its_page = (conf.pop(name, "") == "true" for name in (WITHOUT_TLS, ON_ITS_PAGE))
     if not without_tls:
         check_tls(remote, token, {**hadoop_settings(job.table, job.storage_options).conf, **conf}, job.arguments)
+    if not on_its_page:
+        check_statements(job.arguments)
     if token is not None:
         remote += f"{';' if ';' in remote else '/;'}token={quote(token, safe='')}"
     shown = hide(remote)
@@ -233,6 +236,22 @@ def check_redaction(pattern: str, conf: Mapping[str, str]) -> None:
             hint=f"Start the server with {REDACTED}={redaction_regex({name: conf[name] for name in shown})} or give it "
             f'a role of its own. Where nobody else sees both, allow it in the connection\'s conf: {{"{ON_ITS_PAGE}": '
             '"true"}.',
+        )
+
+
+def check_statements(arguments: Mapping[str, Any]) -> None:
+    """Refuses secrets in what a Spark Connect server shows as it is: statements, readers' options and paths.
+
+    :param arguments: of the job. :raises InvalidInput: tells where they stand.
+    """
+    held = places_of_secrets(dict(arguments))
+    if held:
+        raise InvalidInput(
+            "The Spark Connect server would show secrets on its page and in its event log, where statements and "
+            f"readers' options stand as they are: {', '.join(held)}.",
+            hint="Keep them where the server reads them (a catalog's settings, Hadoop's credential store), or take a "
+            "Spark connection for spark-submit. Where nobody else sees both, allow it in the connection's conf: "
+            f'{{"{ON_ITS_PAGE}": "true"}}.',
         )
 
 

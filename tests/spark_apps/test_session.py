@@ -10,12 +10,15 @@ import pytest
 from spark_apps.job import Job
 from spark_apps.session import (
     ON_ITS_PAGE,
+    REMOTE,
     WITHOUT_TLS,
     _of_storage,
     check_redaction,
     check_session,
+    check_statements,
     check_tls,
     silence_statements,
+    start_session,
 )
 from spark_apps.storage.errors import EnvironmentMismatch, InvalidInput
 from spark_apps.storage.secrets import REDACTION, SPARKS_REDACTION
@@ -116,6 +119,26 @@ def test_given_a_server_that_shows_a_secret_on_its_page_then_it_gets_none_and_th
     assert f"{REDACTION} or give" in caught.value.hint and ON_ITS_PAGE in caught.value.hint
     check_redaction(REDACTION, conf)
     check_redaction(SPARKS_REDACTION, {"spark.hadoop.fs.s3a.secret.key": "hunter2"})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "where"),
+    [
+        ({"source": {"options": {"header.X-Api-Key": "hunter2"}}}, r"source\.options\.header\.X-Api-Key"),
+        ({"batches": [{"sql": "x OPTIONS (password 'hunter2')"}]}, r"batches\[0\]\.sql"),
+        ({"source": {"paths": ["https://b/x?sig=hunter2hunter2"]}}, r"source\.paths\[0\]"),
+    ],
+)
+def test_given_a_secret_in_a_jobs_arguments_then_no_server_gets_it_that_shows_statements(
+    arguments: dict[str, Any], where: str
+) -> None:
+    job = Job("write_table", "/t", arguments, spark_conf={REMOTE: "sc://localhost:1"})
+
+    with pytest.raises(InvalidInput, match=where) as caught:
+        start_session(job)
+
+    assert ON_ITS_PAGE in caught.value.hint and "hunter2" not in str(caught.value)
+    check_statements({"where": "account_key = 7", "create": {"record_key": ["id"]}})
 
 
 def test_given_a_failed_statement_then_pyspark_writes_nothing_past_our_filters() -> None:
