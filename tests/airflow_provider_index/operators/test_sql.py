@@ -75,3 +75,15 @@ def test_an_attempt_that_was_left_behind_is_aborted_before_the_next(tmp_path: Pa
         task.work(context())
 
     assert timeline.refresh().is_aborted(left.txn_id, left.attempt)
+
+
+def test_a_task_that_is_killed_ends_its_attempt_by_a_commit(tmp_path: Path) -> None:
+    timeline, _ = create_table(Store(tmp_path / "t"), TableDefinition("x", (Field("id", "int"),), ("id",)))
+    task = operator(f"DROP INDEX x ON `{tmp_path}/t`")
+    with pytest.raises(InvalidInput, match="where Spark is"):
+        task.work(context())
+    at_work = begin(timeline, operation="drop_index", txn_id=f"{transaction_id(context(), task.inputs)}.001")
+
+    task.on_kill()
+
+    assert timeline.refresh().is_aborted(at_work.txn_id, at_work.attempt)
