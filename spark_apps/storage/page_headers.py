@@ -42,9 +42,16 @@ def open_parquet(body: bytes, what: str, *, rows: int, size: int, repeated: Sequ
             raise OSError(f"it has {opened.metadata.num_rows:,} rows, and may have {rows:,}")
         if (unpacked := _unpacked(body, opened.metadata, frozenset(repeated))) > size:
             raise OSError(f"it would take {unpacked:,} bytes in memory, and may take {size:,}")
+    except KeyError as error:
+        raise LogDamaged(f"{what} cannot be read: it has no column {_text(error.args[0])!r}.") from error
     except (pa.ArrowException, OSError, RecursionError) as error:
         raise LogDamaged(f"{what} cannot be read: {str(error) or type(error).__name__}.") from error
     return opened
+
+
+def _text(name: Any) -> str:
+    """A column's name as the library tells of it."""
+    return name.decode(errors="replace") if isinstance(name, bytes) else str(name)
 
 
 def _with_dictionary(metadata: Any) -> list[str]:

@@ -136,6 +136,29 @@ def test_given_a_checkpoint_with_a_foreign_path_when_loaded_then_it_is_passed_ov
             assert path in str(error)  # it lies below data/ as it is written, and is looked at when it is asked for
 
 
+@pytest.mark.parametrize("columns", [["x"], ["tree"], ["tree", "partition", "group", "kind"], []])
+def test_given_a_checkpoint_without_its_columns_when_loaded_then_it_is_passed_over(
+    store: Store, columns: list[str]
+) -> None:
+    header = checkpoints.encode(Timeline.load(store).head)
+    told = pq.ParquetFile(pa.BufferReader(header)).schema_arrow.metadata
+    sink = io.BytesIO()
+    pq.write_table(pa.table({name: ["a"] for name in columns}).replace_schema_metadata(told), sink)
+    name = f"{0:020d}.{xxhash.xxh3_64_hexdigest(sink.getvalue())}.parquet"
+    store.put(f"{checkpoints.CHECKPOINTS}/{name}", sink.getvalue())
+    plant(store)
+    assert Timeline.load(store).head.version == 1
+
+
+def test_given_a_checkpoint_whose_table_lacks_a_column_that_it_names_when_loaded_then_it_is_passed_over(
+    store: Store,
+) -> None:
+    state = Timeline.load(store).head.copy()
+    state.definition = msgspec.structs.replace(TABLE, partition_by=("nowhere",))
+    checkpoints.write(store, state)
+    assert Timeline.load(store).head.table == TABLE
+
+
 # --- memory -----------------------------------------------------------------------------------------------------------
 
 
