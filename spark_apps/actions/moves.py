@@ -224,25 +224,40 @@ def located_at(snapshot: Snapshot, tree: Tree, places: Any) -> DataFrame | None:
 
 
 def keep_unique(
-    attempt: Attempt, tree: Tree, staged: Sequence[AddFile], work: Work, replaced: Collection[str] = ()
+    attempt: Attempt,
+    tree: Tree,
+    staged: Sequence[AddFile],
+    work: Work,
+    replaced: Collection[str] = (),
+    relies: bool = True,
 ) -> None:
-    """Guards a commit against keys of other partitions that it could not know of.
+    """Guards a commit against keys of other partitions that it could not know of, and against the drop of the index
+    that it relied on.
 
     It looked its keys up in the unique index that the table had when it began, if there was one. Rows may land since
     that were not written by that index: by writers from before it, or because another was made in its place. Where that
-    happened, the keys are looked up once more when the commit is made.
+    happened, the keys are looked up once more when the commit is made. Where the index is gone, keys are unique in
+    their partitions only: what the commit takes out of other partitions, or left out of its batch, would be lost.
 
     :param staged: its deltas, those that take rows out of other partitions among them.
     :param replaced: partitions all of whose rows go.
+    :param relies: which rows change depends on whether keys are unique in the whole table.
     """
     written = [action for action in staged if action.rows > action.tombstones]
-    if set(tree.partition_by) <= set(tree.key) or not written:
-        return
     base, known = attempt.snapshot.state, unique_index(attempt.snapshot.state)
+    if set(tree.partition_by) <= set(tree.key) or not (written or (relies and known is not None)):
+        return
 
     def guard(head: State) -> None:
         entry = unique_index(head)
-        if entry is None or (known is not None and all_told(known, entry, base.version)):
+        if entry is None and known is not None and relies:
+            raise ConcurrentWrite(
+                f"Since version {base.version}, from which this write began, the record index "
+                f"{known.definition.name!r} was dropped, and with it a key is unique in its partition only; this write "
+                "took it to be unique in the table.",
+                hint="Run it again: it will leave the rows of other partitions alone.",
+            )
+        if entry is None or not written or (known is not None and all_told(known, entry, base.version)):
             return
         newest = replace(attempt, snapshot=replace(attempt.snapshot, state=head))
         found = _elsewhere(newest, tree, staged, written, replaced)

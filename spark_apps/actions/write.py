@@ -67,6 +67,11 @@ class WriteRows(Action):
 
     staging = "rows"
 
+    @property
+    def relies_on_keys(self) -> bool:
+        """Whether other rows change where keys are unique in the table than where they are in their partitions."""
+        return True
+
     @abstractmethod
     def stage(self, attempt: Attempt, tree: Tree, held: ExitStack) -> Staged:
         """Stages deltas of the table's own tree, into the attempt's folder ``rows``.
@@ -94,7 +99,7 @@ class WriteRows(Action):
         else:
             work.actions.extend(with_positions(attempt, tree, staged))
             work.writes.extend(Write(group_scope(a.partition, a.group), "append") for a in staged)
-        keep_unique(attempt, tree, staged, work)
+        keep_unique(attempt, tree, staged, work, relies=self.relies_on_keys)
         if kept(attempt.snapshot.state):
             changes = done.changes or changes_of(attempt.snapshot, tree, staged, wanted_columns(attempt.snapshot))
             maintain(attempt, changes, work, held_already=done.changes is not None)
@@ -258,6 +263,10 @@ class Delete(WriteRows):
 
     def __init__(self, rows: DataFrame | str) -> None:
         self.rows = rows
+
+    @property
+    def relies_on_keys(self) -> bool:
+        return not isinstance(self.rows, str)  # whose predicate names the rows themselves
 
     def validate(self, snapshot: Snapshot) -> None:
         if isinstance(self.rows, str):

@@ -241,7 +241,7 @@ def keys_conflict(store: ObjectStore, manifest: StageManifest) -> KeysConflict |
 
 def guard(base: State, manifest: StageManifest) -> Guard | None:
     """Refuses a commit that relies on the indexes there are, once another was made; and one that relies on an index to
-    tell where keys live, once rows have landed that the index was not told of."""
+    tell where keys live, once it was dropped or rows have landed that it was not told of."""
     if not manifest.sole and not manifest.unique_by:
         return None
     own = {action.definition.tree for action in manifest.actions if isinstance(action, PutIndex)}
@@ -250,13 +250,19 @@ def guard(base: State, manifest: StageManifest) -> Guard | None:
 
     def not_in_the_way(head: State) -> None:
         now = head.index_of_tree(manifest.unique_by)
+        if relied_on is not None and now is None:
+            raise ConcurrentWrite(
+                f"Since version {base.version}, which the transaction began from, the index "
+                f"{relied_on.definition.name!r} was dropped, by which its stages took keys to be unique in the table.",
+                hint=_ANEW,
+            )
         if relied_on is not None and now is not None and not all_told(relied_on, now, base.version):
             raise ConcurrentWrite(
                 f"Since version {base.version}, which the transaction began from, rows have landed that the index "
                 f"{now.definition.name!r} was not told of, and its stages do not know whether these have their keys.",
                 hint=_ANEW,
             )
-        if not manifest.sole and (relied_on is None or now is not None):
+        if not manifest.sole:
             return
         for name, entry in head.indexes.items():
             if entry.definition.tree not in known and not entry.definition.deferred:

@@ -377,6 +377,8 @@ def _close(hand: Hand) -> Any:
 def _stop(partitions: str) -> Effect:
     def effect(expected: Expected) -> None:
         expected.check_there()
+        if expected.stopped.intersection(partitions):
+            raise Impossible("a window is open there")
         expected.stopped = frozenset(partitions)
 
     return effect

@@ -173,13 +173,11 @@ class Arena:
             doing.insert(0, _Doing(self.ground, Recorded(ACTS[names[0]], [], {}, {}, 0), self.version))
         self._nest(doing, outcome, early)
         begun_on = expected.copy()
-        for one in doing:
-            if one.began and one.act.before is not None:
-                one.act.before(expected)
+        self._began(doing, expected, outcome)
         for name, end in zip(reversed(names), outcome.ends, strict=True):
             if end in DONE:
                 expected = self._effect(ACTS[name], expected, begun_on, outcome, end)
-        if "not done" not in outcome.ends and len(doing) > 1 and not any(one.act.at for one in doing[:-1]):
+        if len(doing) > 1 and not any(one.act.at for one in doing[:-1]):
             outcome.wrong += [f"{names[-1]} was refused with nothing committed before it"] * (
                 outcome.ends[0] not in DONE
             )
@@ -187,6 +185,17 @@ class Arena:
         outcome.wrong += self._compared(outcome.state, expected)
         outcome.seconds = time.monotonic() - started
         return outcome
+
+    def _began(self, doing: Sequence[_Doing], expected: Expected, outcome: Outcome) -> None:
+        """What the commits before those of their main steps make of the model."""
+        for number, one in enumerate(doing):
+            if (one.ended_early or not one.began) and not any(earlier.act.at for earlier in doing[:number]):
+                outcome.wrong.append(f"{one.act.name} ended before its commit, with nothing committed before it")
+            if one.began and one.act.before is not None:
+                try:
+                    one.act.before(expected)
+                except Impossible as why:
+                    outcome.wrong.append(f"{one.act.name} began, though {why}")
 
     def _compared(self, state: str, expected: Expected) -> list[str]:
         """What differs; the same table, of which the same is expected, is looked at once."""
@@ -258,6 +267,8 @@ class _Doing:
         self._live = not recorded.held
         self.began = False
         """Whether its commits before that of its main step have landed."""
+        self.ended_early = False
+        """Whether it was refused before it came to its commit."""
 
     def whole(self, outcome: Outcome) -> str:
         """All of it, on the log as it is now."""
@@ -287,8 +298,8 @@ class _Doing:
 
         end = self._ended(main, outcome)
         if not done:
-            outcome.wrong.append(f"{self.act.name} ended before its commit: {end}")
-            outcome.ends.extend("not done" for _ in range(1))
+            self.ended_early = True
+            others()
         if end == "committed":
             self._ended(lambda: self._steps(range(at + 1, len(self.act.steps))), outcome)
         else:

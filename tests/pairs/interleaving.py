@@ -12,13 +12,14 @@ import contextlib
 import dataclasses
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from spark_apps.actions import template
+from spark_apps.actions import indexing, template
+from spark_apps.actions.building import Building
 from spark_apps.storage.errors import AlreadyCommitted, AttemptAborted, CommitStateUnknown
 from spark_apps.timeline import cleaning, creation, publish, transactions, windows
 from spark_apps.timeline.log import Timeline
@@ -37,22 +38,30 @@ class _Held(CommitStateUnknown):
 
 @dataclasses.dataclass(frozen=True)
 class Held:
-    """An action whose work is done."""
+    """An action whose work is done.
+
+    :param builds: the indexes that it builds, each with what it was when the action was held: who commits may go on
+        building, on the log that it finds.
+    """
 
     transaction: transactions.Transaction
     action: template.Action
     seen: Any
     work: template.Work
+    builds: Sequence[tuple[Building, dict[str, Any]]] = ()
 
     def let_go(self) -> Receipt:
         """Commits it on the log as it is now, as :func:`spark_apps.actions.template.run` would have.
 
         :raises LakeIndexError: if the commit is refused; the attempt is ended then.
         """
-        old = self.transaction
-        timeline = Timeline(old.timeline.store, old.timeline.clock)
-        timeline._state = old.base.copy()
-        transaction = transactions.Transaction(timeline, old.requested, old.base)
+        transaction = self.transaction
+        # What it read of the log of another pair it must not remember.
+        begun = Timeline(transaction.timeline.store, transaction.timeline.clock)
+        begun._state = transaction.base.copy()
+        vars(transaction.timeline).update(vars(begun))
+        for building, then in self.builds:
+            vars(building).update(_copied(then))
         try:
             return template._commit(transaction, self.action, self.seen, self.work)
         except AlreadyCommitted as error:
@@ -67,16 +76,28 @@ class Held:
 def hold(step: Callable[[], Any]) -> Held | None:
     """Runs a step up to the commit of its action; ``None`` if it had nothing to commit by the template."""
 
+    builds: list[Building] = []
+
     def held(*given: Any) -> Receipt:
-        raise _Held(Held(*given))
+        raise _Held(Held(*given, [(one, _copied(vars(one))) for one in builds]))
+
+    def building(*given: Any) -> Building:
+        builds.append(Building(*given))
+        return builds[-1]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(template, "_commit", held)
+        patch.setattr(indexing, "Building", building)
         try:
             step()
         except _Held as found:
             return found.held
     return None
+
+
+def _copied(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Attributes of an object that goes on to change them."""
+    return {name: value.copy() if hasattr(value, "copy") else value for name, value in attributes.items()}
 
 
 @contextlib.contextmanager

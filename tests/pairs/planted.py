@@ -3,28 +3,35 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from spark_apps.actions import schema, write
-from spark_apps.actions.indexing import CreateIndex
+from spark_apps.actions import indexing, moves, schema, write
+from spark_apps.actions.indexing import CreateIndex, RefreshIndex
+from spark_apps.indexes import compact
+from spark_apps.indexes.compact_entries import of_files
 from spark_apps.timeline import publish
-from spark_apps.timeline.model import SCHEMA_SCOPE, Cover
+from spark_apps.timeline.model import DATA_TREE, SCHEMA_SCOPE, Cover
+from spark_apps.timeline.state import State
 
 
 @dataclasses.dataclass(frozen=True)
 class Planted:
     """A fault.
 
-    :param names: the actions that meet, all on tables with buckets. :param anew: those whose work the fault changes.
+    :param names: the actions that meet, on tables of ``shape``. :param anew: those whose work the fault changes.
+    :param further: shows when the table is worked on further.
     """
 
     names: tuple[str, ...]
     plant: Callable[[pytest.MonkeyPatch], None]
     anew: tuple[str, ...] = ()
+    shape: str = "buckets"
+    further: bool = False
 
 
 def _nothing(*_: Any, **__: Any) -> None:
@@ -35,20 +42,58 @@ def _all_commute(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(publish, "check_conflict", _nothing)
 
 
-def _work_changed(patch: pytest.MonkeyPatch, change: Callable[[Any], None]) -> None:
-    """Changes what the making of an index would commit."""
-    whole = CreateIndex.work
+def _work_changed(patch: pytest.MonkeyPatch, change: Callable[[Any], None], action: type = CreateIndex) -> None:
+    """Changes what an action, such as the making of an index, would commit."""
+    whole = action.work  # type: ignore[attr-defined]
 
-    def work(self: CreateIndex, attempt: Any) -> Any:
+    def work(self: Any, attempt: Any) -> Any:
         done = whole(self, attempt)
         change(done)
         return done
 
-    patch.setattr(CreateIndex, "work", work)
+    patch.setattr(action, "work", work)
 
 
 def _cover_all(work: Any) -> None:
     work.actions = [replace(one, through=None) if isinstance(one, Cover) else one for one in work.actions]
+
+
+def _index_not_held_to(patch: pytest.MonkeyPatch) -> None:
+    """A write goes on whose index of unique keys was dropped."""
+    patch.setattr(write, "keep_unique", functools.partial(moves.keep_unique, relies=False))
+
+
+def _committed_behind(patch: pytest.MonkeyPatch) -> None:
+    """An index of unique keys becomes active though rows have landed since the last round of its build."""
+
+    def built(_: CreateIndex, building: Any, empty: Any, cost: Any) -> Any:
+        return indexing._built(building, empty, cost)
+
+    patch.setattr(CreateIndex, "_telling_all", built)
+
+
+def _dead_entries_dropped(patch: pytest.MonkeyPatch) -> None:
+    """A compact index folds only entries of files that are there, and goes on covering the others."""
+    whole = compact.read_files
+
+    def read(snapshot: Any, *given: Any, **named: Any) -> Any:
+        live = {file.lineage for file in snapshot.state.files(DATA_TREE)}
+        return of_files(snapshot, whole(snapshot, *given, **named), live)
+
+    patch.setattr(compact, "read_files", read)
+
+
+def _marks_lifted(patch: pytest.MonkeyPatch) -> None:
+    """A refresh from before rows went lifts the mark that nothing counts which the index says of their groups."""
+    whole = State._cover
+
+    def cover(self: State, action: Cover, commit: Any, effect: Any) -> None:
+        entry = self.index_of_tree(action.tree)
+        if entry is not None:
+            self._set_lag(entry.definition.name, entry.lag, entry.dirty, {})
+        whole(self, action, commit, effect)
+
+    patch.setattr(State, "_cover", cover)
 
 
 PLANTED = {
@@ -75,5 +120,22 @@ PLANTED = {
         ("drop column", "create covering"),
         lambda patch: patch.setattr(schema.ChangeColumns, "reads", (SCHEMA_SCOPE,)),
         ("drop column",),
+    ),
+    "new columns of an index forget which columns the table had": Planted(
+        ("refresh cov including v", "drop column"),
+        lambda patch: _work_changed(patch, lambda work: work.reads.clear(), RefreshIndex),
+        ("refresh cov including v",),
+    ),
+    "an index of unique keys does not tell of what landed last": Planted(
+        ("create record", "upsert elsewhere"), _committed_behind, ("create record",)
+    ),
+    "a write moves rows by an index that is gone": Planted(
+        ("upsert elsewhere", "drop record"), _index_not_held_to, ("upsert elsewhere",), "unique"
+    ),
+    "entries of files that may come back are dropped": Planted(
+        ("a file comes back", "compact blocks quick"), _dead_entries_dropped, ("compact blocks quick",), "source"
+    ),
+    "a refresh counts for rows that came after others went": Planted(
+        ("refresh by_n incremental", "overwrite"), _marks_lifted, ("refresh by_n incremental",), further=True
     ),
 }

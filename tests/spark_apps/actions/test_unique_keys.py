@@ -13,8 +13,9 @@ import pytest
 
 from spark_apps import IndexedTable
 from spark_apps.actions.indexing import CreateIndex
+from spark_apps.actions.overwrite import InsertOverwrite
 from spark_apps.actions.template import Action, run
-from spark_apps.actions.write import Insert, Upsert
+from spark_apps.actions.write import Delete, Insert, Upsert
 from spark_apps.storage import errors
 from tests.spark_apps.frames import frame
 from tests.spark_apps.racing import go, racing
@@ -91,6 +92,38 @@ def test_a_write_is_refused_if_the_index_that_it_asked_was_made_anew_over_its_ke
     with pytest.raises(errors.ConcurrentWrite, match="id=77 in 'p=b'"):
         go(table, write, meanwhile)
     assert rows(table) == [(1, "a", 0), (77, "b", 1)]
+
+
+RELYING: dict[str, Callable[[Any], Action]] = {
+    "moves a row": lambda spark: Upsert(frame(spark, [(1, "b", 9)], DDL)),
+    "keeps one of two rows of a key": lambda spark: Upsert(frame(spark, [(5, "a", 9), (5, "b", 9)], DDL)),
+    "takes a row out of a partition beside those overwritten": lambda spark: InsertOverwrite(
+        frame(spark, [(1, "b", 9)], DDL)
+    ),
+    "deletes in another partition than the one given": lambda spark: Delete(
+        frame(spark, [(1, "b")], "id bigint, p string")
+    ),
+}
+
+
+@pytest.mark.parametrize("what", RELYING)
+def test_a_write_that_relied_on_keys_being_unique_is_refused_once_the_index_is_dropped(
+    spark: Any, make: Make, what: str
+) -> None:
+    table = make([(1, "a", 0), (2, "b", 0)])
+    table.create_index("key", "record")
+
+    with pytest.raises(errors.ConcurrentWrite, match=r"'key'.*dropped.*Nothing was changed"):
+        go(table, RELYING[what](spark), lambda other: other.drop_index("key"))
+    assert rows(table) == [(1, "a", 0), (2, "b", 0)]
+
+
+def test_a_delete_by_a_predicate_does_not_rely_on_the_index(spark: Any, make: Make) -> None:
+    table = make([(1, "a", 0), (2, "b", 0)])
+    table.create_index("key", "record")
+
+    go(table, Delete("id = 1"), lambda other: other.drop_index("key"))
+    assert rows(table) == [(2, "b", 0)]
 
 
 def test_an_index_of_unique_keys_becomes_active_only_when_it_tells_of_all_rows(spark: Any, make: Make) -> None:
