@@ -339,7 +339,11 @@ class CompactIndex(Action):
         attempt.phase(f"compact index {self.name}")
         context = IndexContext(attempt.snapshot, definition, attempt.index_folder(self.name, "compact"))
         done = find(definition.kind).compact(context, self.mode)
-        return None if done.empty else _of(done, {"mode": self.mode})
+        if done.empty:
+            return None
+        work = _of(done, {"mode": self.mode})
+        work.reads.append(definition_scope(self.name))  # files of an index that is dropped meanwhile would be nobody's
+        return work
 
 
 class DropIndexAction(Action):

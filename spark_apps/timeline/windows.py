@@ -18,10 +18,11 @@ from spark_apps.storage.errors import (
     WindowNotOpen,
 )
 from spark_apps.timeline.attempts import live_requests, presumed_dead
+from spark_apps.timeline.conflicts import Intent
 from spark_apps.timeline.limits import SILENT_WRITER_SECONDS, WINDOW_SECONDS
 from spark_apps.timeline.log import Timeline, format_instant, seconds_of
 from spark_apps.timeline.model import CloseWindow, OpenWindow, Receipt, RenewWindow, Requested, Scope
-from spark_apps.timeline.publish import end_window, housekeeping, publish
+from spark_apps.timeline.publish import check_not_dropped, end_window, housekeeping, publish
 from spark_apps.timeline.state import State, Window
 from spark_apps.timeline.transactions import abort
 
@@ -46,6 +47,7 @@ def open_window(
     :param at_most: until its last moment, which nothing moves; six hours, or ``seconds`` if that is more.
     :param txn_id: names this opening; a retry gets the window it opened, while that is open.
     :raises StopWriteWindowOpen: if a window overlaps. :raises WindowNotOpen: if the retried opening's window has ended.
+    :raises TableNotFound: if the table was dropped.
     """
     last = max(DEFAULT_AT_MOST, seconds) if at_most is None else at_most
     if not 0 < seconds <= last:
@@ -64,8 +66,13 @@ def open_window(
         now = timeline.clock()
         action = OpenWindow(holder, now + seconds, now + last, scope, seconds)
         intent = housekeeping("open_window", action, txn_id=txn_id, base=timeline.refresh().version)
+
+        def guard(state: State, intent: Intent = intent) -> None:
+            check_not_dropped(timeline, state, intent)
+            _check_free(state, scope, timeline.clock())
+
         try:
-            receipt = publish(timeline, intent, lambda state: _check_free(state, scope, timeline.clock()))
+            receipt = publish(timeline, intent, guard)
         except _Expired as blocked:
             end_window(timeline, blocked.window, ended_by=holder)
             continue

@@ -120,3 +120,15 @@ def test_a_lazy_sweep_does_not_drop_entries_that_a_refresh_has_leaned_on_meanwhi
     after = IndexedTable.load(spark, table.uri)
     assert sorted(row.id for row in after.read("w = 'w1'").collect()) == [1, 4]
     assert after.explain("w = 'w1'").index_used == "lazy" and after.verify("lazy").ok
+
+
+@pytest.mark.parametrize("kind", ["secondary", "compact"])
+def test_a_compaction_of_an_index_that_was_dropped_meanwhile_is_refused(
+    spark: Any, table: IndexedTable, rows: Any, kind: str
+) -> None:
+    table.create_index("made", kind, ["v"])
+    table.upsert(rows)
+    table.refresh_index("made")
+
+    with pytest.raises(errors.ConcurrentWrite, match=r"needs definition made.*Nothing was changed"):
+        go(IndexedTable.load(spark, table.uri), CompactIndex("made", "full"), lambda other: other.drop_index("made"))

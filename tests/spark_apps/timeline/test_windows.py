@@ -9,6 +9,7 @@ from spark_apps.storage.errors import (
     FencedOff,
     InvalidInput,
     StopWriteWindowOpen,
+    TableNotFound,
     WindowNotOpen,
 )
 from spark_apps.timeline import windows
@@ -53,6 +54,14 @@ def test_a_second_window_over_the_same_partition_is_refused(job: work.Job) -> No
     for partitions in ((A, B), None):
         with pytest.raises(StopWriteWindowOpen, match="first holds"):
             windows.open_window(job.timeline, "second", partitions=partitions)
+
+
+def test_no_window_is_opened_over_a_table_that_was_dropped(job: work.Job) -> None:
+    work.drop(job, "drop")
+    for partitions in ((A,), None):
+        with pytest.raises(TableNotFound, match="was dropped"):
+            windows.open_window(job.timeline, "late", partitions=partitions)
+    assert not job.timeline.refresh().windows
 
 
 def test_past_its_deadline_anyone_ends_it_and_its_holder_is_fenced_off(job: work.Job, world: work.World) -> None:
