@@ -115,6 +115,13 @@ def _delete_keys(expected: Expected) -> None:
     expected.rows.delete_keys(GONE)
 
 
+def _delete_keys_seen(expected: Expected, begun: Expected) -> None:
+    """Deletes rows of these keys where they stood when the action began: what has come since may stay."""
+    expected.check_there()
+    gone = {at for at in begun.rows.rows if at[1] in GONE}
+    expected.rows.rows = {at: row for at, row in expected.rows.rows.items() if at not in gone}
+
+
 def _delete_where(expected: Expected) -> None:
     expected.check_there()
     name = expected.name_of(N)
@@ -171,6 +178,7 @@ _act(
         hand.ground.frame([(key, None, None, None, None, None) for (key,) in GONE]).select("id")
     ),
     effect=_delete_keys,
+    sees=_delete_keys_seen,
     touches="ab",
     shapes=KEYS,
 )

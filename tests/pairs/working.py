@@ -22,6 +22,9 @@ from tests.pairs.further import further_differences
 from tests.pairs.tally import Tally
 from tests.spark.local import local_session
 
+MEMORY = Path("/dev/shm")
+"""Where it is, tables lie in memory: each commit syncs its files, which costs more than the commit."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Wanted:
@@ -58,7 +61,7 @@ def work(shape: str, wanted: Wanted, home: Path) -> None:
     left = [names for names in wanted.of(shape) if wanted.pairs or " x ".join(names) not in tally.outcomes]
     if not left:
         return
-    folder = Path(tempfile.mkdtemp(prefix=f"pairs-{shape}-"))
+    folder = Path(tempfile.mkdtemp(prefix=f"pairs-{shape}-", dir=MEMORY if MEMORY.is_dir() else None))
     spark = local_session(quiet="FATAL", memory="1g")
     try:
         with small(spark, compiled=False):
