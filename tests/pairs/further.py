@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from spark_apps.storage.errors import CommitUndone, InvalidInput, SnapshotExpired
+from spark_apps.timeline import transactions
+from spark_apps.timeline.log import Timeline
 from tests.pairs import checks
 from tests.pairs.actions import CHANGED, MOVED
 from tests.pairs.expected import Expected
@@ -14,6 +17,8 @@ def further_differences(ground: Ground, expected: Expected) -> Iterator[str]:
     """What a comparison by Spark finds now, and after a further write, refreshes, compactions and a restore."""
     if expected.dropped:
         return
+    if expected.anew:
+        yield from _of_the_table_before(ground)
     yield from _told("now", checks.spark_differences(ground, expected))
     later = expected.copy()
     for window in list(ground.table()._state.windows):
@@ -42,6 +47,22 @@ def further_differences(ground: Ground, expected: Expected) -> Iterator[str]:
         ground.table().restore(version)
         later.rows.restore(version)
         yield from _told("after a restore", checks.differences(ground, later))
+
+
+def _of_the_table_before(ground: Ground) -> Iterator[str]:
+    """What a table that was made where one was dropped takes from that one, and must not."""
+    timeline = Timeline.load(ground.table_store())
+    loaded = next(commit for commit in timeline.commits(until=ground.restored) if commit.operation == "upsert")
+    try:
+        receipt = transactions.find_receipt(timeline, loaded.txn_id)
+        yield f"a load of the dropped table counts for the new one: {receipt}"
+    except CommitUndone:
+        pass
+    try:
+        ground.table().restore(ground.restored)
+        yield "a version of the dropped table came back as one of the new one"
+    except (InvalidInput, SnapshotExpired):
+        pass
 
 
 def _told(when: str, found: Iterator[str]) -> Iterator[str]:

@@ -14,7 +14,7 @@ from spark_apps.actions import indexing, moves, schema, write
 from spark_apps.actions.indexing import CreateIndex, RefreshIndex
 from spark_apps.indexes import compact
 from spark_apps.indexes.compact_entries import of_files
-from spark_apps.timeline import publish
+from spark_apps.timeline import publish, restore
 from spark_apps.timeline.model import DATA_TREE, SCHEMA_SCOPE, Cover
 from spark_apps.timeline.state import State
 
@@ -96,6 +96,21 @@ def _marks_lifted(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(State, "_cover", cover)
 
 
+def _drops_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """Commits on a table count for the one that was made where it was dropped."""
+    whole = State.stands
+
+    def stands(self: State, version: int) -> bool:
+        last_drop, self.last_drop = self.last_drop, None
+        try:
+            return whole(self, version)
+        finally:
+            self.last_drop = last_drop
+
+    patch.setattr(publish, "drop_since", _nothing)
+    patch.setattr(State, "stands", stands)
+
+
 PLANTED = {
     "what another removed is compacted": Planted(("compact table full", "drop partition"), _all_commute),
     "a key is inserted that came meanwhile": Planted(("insert", "upsert"), _all_commute),
@@ -138,4 +153,10 @@ PLANTED = {
     "a refresh counts for rows that came after others went": Planted(
         ("refresh by_n incremental", "overwrite"), _marks_lifted, ("refresh by_n incremental",), further=True
     ),
+    "a restore goes back beyond a drop": Planted(
+        ("upsert", "drop and create (buckets)"),
+        lambda patch: patch.setattr(restore, "_check_same_table", _nothing),
+        further=True,
+    ),
+    "a receipt counts beyond a drop": Planted(("upsert", "drop and create (buckets)"), _drops_forgotten, further=True),
 }
