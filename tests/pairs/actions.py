@@ -501,7 +501,8 @@ for _name, _change, _index, _mode in (
         _name,
         _change,
         lambda hand, index=_index, mode=_mode: hand.table().refresh_index(index, mode),
-        effect=_on(_index),
+        # A quick one tells the log of the files, whatever has become of the index.
+        effect=_there if _mode == "quick" else _on(_index),
         shapes=("source",),
     )
 
