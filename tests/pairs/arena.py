@@ -16,6 +16,7 @@ from spark_apps.storage.errors import (
     InvalidInput,
     LakeIndexError,
     NotFound,
+    VerificationFailed,
     WindowError,
 )
 from spark_apps.timeline.log import Timeline
@@ -38,7 +39,7 @@ from tests.pairs.interleaving import (
 from tests.pairs.shapes import Ground, build
 
 DONE = ("committed", "nothing to do")
-REFUSALS = (CommitRefused, NotFound, AlreadyExists, InvalidInput, WindowError)
+REFUSALS = (CommitRefused, NotFound, AlreadyExists, InvalidInput, WindowError, VerificationFailed)
 
 
 @dataclasses.dataclass
@@ -177,6 +178,8 @@ class Arena:
         for name, end in zip(reversed(names), outcome.ends, strict=True):
             if end in DONE:
                 expected = self._effect(ACTS[name], expected, begun_on, outcome, end)
+            elif end == VerificationFailed.__name__:
+                outcome.wrong += self._unfounded(ACTS[name], expected)
         if len(doing) > 1 and not any(one.act.at for one in doing[:-1]):
             outcome.wrong += [f"{names[-1]} was refused with nothing committed before it"] * (
                 outcome.ends[0] not in DONE
@@ -223,6 +226,14 @@ class Arena:
                 outcome.notes.append("what it saw when it began")
                 return seen
         return after
+
+    def _unfounded(self, act: Act, expected: Expected) -> Iterator[str]:
+        """An action may find the rows not to be as it needs them only where they are not."""
+        try:
+            act.effect(expected.copy())
+        except Impossible:
+            return
+        yield f"{act.name} failed its verification, and could have been done"
 
     def _nest(self, doing: list[_Doing], outcome: Outcome, early: bool = False) -> None:
         """The first up to its commit, then the others, then its commit."""
