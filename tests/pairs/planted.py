@@ -148,7 +148,11 @@ PLANTED = {
         ("upsert elsewhere", "drop record"), _index_not_held_to, ("upsert elsewhere",), "unique"
     ),
     "entries of files that may come back are dropped": Planted(
-        ("a file comes back", "compact blocks quick"), _dead_entries_dropped, ("compact blocks quick",), "source"
+        ("a file comes back", "compact blocks quick"),
+        _dead_entries_dropped,
+        ("compact blocks quick",),
+        "source",
+        further=True,
     ),
     "a refresh counts for rows that came after others went": Planted(
         ("refresh by_n incremental", "overwrite"), _marks_lifted, ("refresh by_n incremental",), further=True
