@@ -14,7 +14,7 @@ from functools import partial, reduce
 from operator import and_, or_
 from typing import TYPE_CHECKING, Any
 
-from spark_apps.indexes.handler import CannotPrune, IndexContext, Key, Question, Substitute
+from spark_apps.indexes.handler import CannotPrune, IndexContext, IndexHandler, Key, Question, Substitute
 from spark_apps.indexes.registry import available
 from spark_apps.layout.hashing import is_known
 from spark_apps.layout.partitions import value_of
@@ -36,7 +36,7 @@ from spark_apps.query.predicates import (
     parse_predicate,
 )
 from spark_apps.query.question import PredicateQuestion
-from spark_apps.storage.errors import InvalidInput, StorageError
+from spark_apps.storage.errors import InvalidInput, LakeIndexError, StorageError
 from spark_apps.timeline.files import DataFile, GroupKey
 from spark_apps.timeline.state import IndexEntry
 
@@ -44,6 +44,10 @@ if TYPE_CHECKING:
     from pyspark.sql.conf import RuntimeConfig
 
 logger = logging.getLogger(__name__)
+
+UNREADABLE = (StorageError, LookupError, ValueError, TypeError, ArithmeticError, RecursionError)
+"""What handlers meet in damaged files of an index, and in a definition that nobody who builds indexes has written: the
+log is input, and a property that is missing or no number makes a query slower."""
 
 _MOST_BUCKET_KEYS = 10_000
 BUCKETS = "bucket layout"
@@ -276,8 +280,7 @@ def _sources(plan: ReadPlan) -> list[_Source]:
         elif not entry.by_file and plan.groups and not any(entry.covers(group) for group in plan.groups):
             plan.not_used[name] = NotUsed("covers_nothing", "it covers no file group that the query could read")
         else:
-            cannot = partial(handler.can_prune, table, entry.definition)
-            sources.append(_Source(name, partial(_by_index, plan, entry), cannot))
+            sources.append(_Source(name, partial(_by_index, plan, entry), partial(_no_index, plan, entry, handler)))
     return sources
 
 
@@ -324,6 +327,14 @@ def _by_bucket(plan: ReadPlan, question: Question) -> Narrowed | NotUsed:
     return Narrowed({group: None for group in plan.groups if group[1] in buckets[partitions[group[0]].buckets or 1]})
 
 
+def _no_index(plan: ReadPlan, entry: IndexEntry, handler: IndexHandler, question: Question) -> CannotPrune | None:
+    try:
+        return handler.can_prune(plan.snapshot.table, entry.definition, question)
+    except UNREADABLE as error:
+        told = unreadable(plan, entry.definition.name, error)
+        return CannotPrune(told.reason, told.code)
+
+
 def _by_index(plan: ReadPlan, entry: IndexEntry, question: Question) -> Narrowed | NotUsed:
     definition = entry.definition
     handler = available(definition.kind)
@@ -333,7 +344,7 @@ def _by_index(plan: ReadPlan, entry: IndexEntry, question: Question) -> Narrowed
         return NotUsed("scan_is_cheaper", dear)
     try:
         found = handler.prune(IndexContext(plan.snapshot, definition, ""), question)
-    except StorageError as error:
+    except UNREADABLE as error:
         return unreadable(plan, definition.name, error)
     if isinstance(found, CannotPrune):
         return NotUsed(found.code, found.reason)
@@ -347,8 +358,10 @@ def _by_index(plan: ReadPlan, entry: IndexEntry, question: Question) -> Narrowed
     return Narrowed(groups, dict(found.blocks or {}))
 
 
-def unreadable(plan: ReadPlan, name: str, error: StorageError) -> NotUsed:
+def unreadable(plan: ReadPlan, name: str, error: Exception) -> NotUsed:
     """Says that an index is damaged; the rows are scanned."""
+    if not isinstance(error, LakeIndexError):
+        error = StorageError(f"What the log says of it cannot be understood ({type(error).__name__}: {error}).")
     message = f"Index {name!r} is not used, the rows are scanned instead: {error}"
     logger.warning("%s: %s", plan.snapshot.store.uri, message)
     plan.warnings.append(message)

@@ -15,9 +15,8 @@ from spark_apps.indexes.shares import share
 from spark_apps.mergetree.meanings import differing
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.query.costs import KEY_BYTES
-from spark_apps.query.planning import IndexUse, NotUsed, ReadPlan, not_meant, plan_read, unreadable
+from spark_apps.query.planning import UNREADABLE, IndexUse, NotUsed, ReadPlan, not_meant, plan_read, unreadable
 from spark_apps.query.question import PredicateQuestion
-from spark_apps.storage.errors import StorageError
 from spark_apps.timeline.files import DataFile, GroupKey
 from spark_apps.timeline.state import IndexEntry
 
@@ -50,7 +49,7 @@ def plan_rows(snapshot: Snapshot, where: str | None, columns: Sequence[str]) -> 
         open_to = [entry for entry in open_to if entry.definition.name != best.name]
         try:
             best.found.check()
-        except StorageError as error:
+        except UNREADABLE as error:
             plan.not_used[best.name] = unreadable(plan, best.name, error)
             continue
         plan.substitutes.append(best.found)
@@ -85,7 +84,7 @@ def _ask(plan: ReadPlan, entry: IndexEntry, needed: Sequence[str], open_to: list
         try:
             context = IndexContext(plan.snapshot, entry.definition, "")
             found = handler.substitute(context, question, needed, list(left))
-        except StorageError as error:
+        except UNREADABLE as error:
             found = CannotPrune("")
             refused = unreadable(plan, name, error)
         if isinstance(found, Substitute):

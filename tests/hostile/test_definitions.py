@@ -1,0 +1,60 @@
+"""Definitions of indexes in a log that nobody who builds indexes has written make queries slower, and never fail them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spark_apps.face.datasource import IndexedDataSource
+from spark_apps.storage.store import Store
+from spark_apps.timeline.log import commit_key
+from tests.hostile import lake
+
+
+def plant(root: Path, kind: str, properties: dict[str, str], **more: Any) -> str:
+    """A table with an index that says it covers the one file there is; returns its address."""
+    lake.make(root)
+    definition = {"name": "planted", "kind": kind, "columns": ["ts"], "index_id": "9", "properties": properties,
+                  "addresses": "file", **more}  # fmt: skip
+    tree = "index/planted@9"
+    covers = {**lake.COVERS, "columns": ["ts"], "lineages": [6], "bytes": [4]}
+    entries = {**lake.ADD, "tree": tree, "path": "_index/indexes/planted/first.1/work/part-0.parquet", "partition": "",
+               "kind": "base", "lineage": 9, "tombstones": 0, "extra": {"covers": [covers]}}  # fmt: skip
+    index = {"action": "index", "definition": definition, "state": "active", "covered": False}
+    cover = {"action": "cover", "tree": tree, "through": 0}
+    store = Store(root / "lake" / "table")
+    first = {**lake.FIRST, "actions": [*lake.FIRST["actions"], index, entries, cover]}
+    store.put(commit_key(0), json.dumps(first).encode())
+    return store.uri
+
+
+DEFINITIONS: list[tuple[str, dict[str, str], dict[str, Any]]] = [
+    ("compact", {}, {}),
+    *(("compact", {"most_values": text}, {}) for text in ["x", "-1", "1e9", "", "٣", "9" * 30]),
+    *(("compact", {"most_values": "10"}, {"columns": columns}) for columns in [["nowhere"], ["ts", "ts"], [""]]),
+    *(("secondary", {"tombstones": text}, {"addresses": "key"}) for text in ["x", "lazy"]),
+    ("secondary", {}, {"addresses": "key", "hash_function": "ranges:[[", "columns": ["ts"]}),
+    ("secondary", {}, {"addresses": "key", "hash_function": "os.system", "columns": ["ts"]}),
+    ("record", {}, {"addresses": "key"}),
+    ("record", {}, {"addresses": "key", "columns": []}),
+    *(("covering", {"layout": "ranges", "bounds": text}, {}) for text in ["x", "ranges:[[", "ranges:{}"]),
+    *(("covering", {"excluded": text, "schema": text}, {"included": ["id"]}) for text in ["x", "struct<<", "[1]"]),
+    *(("covering", {"hybrid_appended_ratio": text}, {}) for text in ["x", "nan"]),
+    ("os.system", {}, {}),
+    ("tests.hostile.planted.Handler", {}, {}),
+]
+
+
+@pytest.mark.parametrize(("kind", "properties", "more"), DEFINITIONS)
+def test_given_a_definition_that_nobody_wrote_when_a_table_is_asked_then_the_rows_are_those_of_a_scan(
+    kind: str, properties: dict[str, str], more: dict[str, Any], tmp_path: Path
+) -> None:
+    source = IndexedDataSource({"path": plant(tmp_path, kind, properties, **more), "where": "ts = 2"})
+    reader = source.reader(source.schema())
+    rows = [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
+    assert rows == [{"p": "a", "id": 2, "ts": 2}]
+    assert "planted" not in {use.name for use in reader.plan().used}
+    assert reader.plan().not_used["planted"].reason
