@@ -1,4 +1,4 @@
-"""Definitions of indexes in a log that nobody who builds indexes has written make queries slower, and never fail them."""
+"""Definitions of indexes in a log that nobody who builds indexes has written slow queries down, and fail none."""
 
 from __future__ import annotations
 
