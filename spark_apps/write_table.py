@@ -82,6 +82,8 @@ def _write(
 ) -> Receipt:
     operation = batch["operation"]
     try:
+        if operation == "delete_repeated_keys":
+            return table.delete_repeated_keys(**commit)
         if operation == "delete" and batch.get("where") is not None:
             return table.delete(batch["where"], **commit)
         rows = spark.sql(batch["sql"]) if batch.get("sql") else source

@@ -25,6 +25,7 @@ from airflow_provider_index.identity import recall, remember, round_of, transact
 from airflow_provider_index.operators.base import TableOperator
 from spark_apps.storage.errors import (
     AlreadyCommitted,
+    InvalidInput,
     JobFailed,
     LakeIndexError,
     StopWriteWindowOpen,
@@ -41,6 +42,25 @@ _OPENED = "window"
 _NAMED = 20
 
 
+def check_drain(name: str, drain: Any, seconds: Any, at_most: Any) -> None:
+    """Looks whether a window can last as long as it may wait for earlier writers; what is a template still is passed
+    over.
+
+    :raises InvalidInput: if its last moment would come first: nobody could work in it.
+    """
+    from spark_apps.timeline.windows import DEFAULT_AT_MOST
+
+    if not all(value is None or isinstance(value, (int, float)) for value in (drain, seconds, at_most)):
+        return
+    last = max(DEFAULT_AT_MOST, seconds or 0) if at_most is None else at_most
+    if drain is not None and drain >= last:
+        raise InvalidInput(
+            f"{name} is {drain:g} seconds, and the window ends {last:g} seconds after it opened: no time would be left "
+            "to work in it.",
+            hint=f"Give at_most more than {name}, or less of {name}.",
+        )
+
+
 class OpenStopWriteWindowOperator(TableOperator):
     """Opens a window: from its commit on nobody but the holder of its epoch commits in its scope.
 
@@ -50,8 +70,8 @@ class OpenStopWriteWindowOperator(TableOperator):
     :param holder: who holds it, for people; DAG, run and task by default.
     :param wait_seconds: how long to wait for other windows in the scope to end, before it opens; with ``deferrable`` in
         the triggerer. By default it does not wait, and a retry may help.
-    :param drain_seconds: after opening, wait so long for writers that began before; then end them by a
-        commit. ``None`` leaves that to a :class:`~airflow_provider_index.sensors.WritersDrainedSensor`.
+    :param drain_seconds: after opening, wait so long for writers that began before, less than ``at_most``; then end
+        them by a commit. ``None`` leaves that to a :class:`~airflow_provider_index.sensors.WritersDrainedSensor`.
 
     Returns ``{"epoch", "holder", "deadline", "last_moment", "partitions"}``; times are seconds since 1970.
     A retry gets the window that its first try opened, while that is open, else another one. After a clear the window is
@@ -90,6 +110,10 @@ class OpenStopWriteWindowOperator(TableOperator):
         self.at_most = at_most
         self.holder = holder
         self.drain_seconds = drain_seconds
+
+    def check_arguments(self) -> None:
+        super().check_arguments()
+        check_drain("drain_seconds", self.drain_seconds, self.seconds, self.at_most)
 
     def inputs(self) -> dict[str, Any]:
         # A window that is opened again after a clear is another window, even over the same partitions.

@@ -23,7 +23,8 @@ from airflow_provider_index.arguments import (
 from airflow_provider_index.operators.base import SparkTableOperator
 from spark_apps.storage.errors import InvalidInput
 
-OPERATIONS = ("upsert", "insert", "delete", "insert_overwrite")
+REPEATED = "delete_repeated_keys"
+OPERATIONS = ("upsert", "insert", "delete", "insert_overwrite", REPEATED)
 
 _BATCH: dict[str, Reader] = {
     "operation": required(choice(*OPERATIONS)),
@@ -56,7 +57,9 @@ class WriteTableOperator(SparkTableOperator):
     files as the view ``source``. ``delete`` may have a predicate (``where``) instead. Columns go by name.
 
     :param operation: ``upsert``, ``insert`` (refuses keys that exist), ``delete`` (rows by their record
-        key), or ``insert_overwrite`` (replaces the partitions that the rows fall into, or ``partitions``).
+        key), ``insert_overwrite`` (replaces the partitions that the rows fall into, or ``partitions``), or
+        ``delete_repeated_keys`` (keeps one row of each record key that stands in several partitions, and builds the
+        ``record`` index anew), which takes no source.
     :param source: one path or several, with patterns where the store allows it.
     :param format: ``parquet``, ``csv``, ``json`` or ``orc``.
     :param options: options of Spark's reader.
@@ -192,6 +195,10 @@ class WriteTableOperator(SparkTableOperator):
             raise InvalidInput(
                 f"{operation} takes no predicate.", hint="Give 'where' with the operation 'delete', or filter in 'sql'."
             )
+        if operation == REPEATED:
+            if self.paths or any(batch[name] is not None for name in ("sql", "partitions")):
+                raise InvalidInput(f"{operation} takes no rows.", hint="It looks at the rows of the table itself.")
+            return
         if batch["where"] is None and batch["sql"] is None and not self.paths:
             raise InvalidInput(
                 "There is nothing to write: neither source nor sql" + (" nor where." if operation == "delete" else "."),

@@ -11,7 +11,11 @@ from typing import Any
 from airflow.sdk import TaskGroup
 
 from airflow_provider_index.hooks.table_store import TableStoreHook
-from airflow_provider_index.operators.windows import CloseStopWriteWindowOperator, OpenStopWriteWindowOperator
+from airflow_provider_index.operators.windows import (
+    CloseStopWriteWindowOperator,
+    OpenStopWriteWindowOperator,
+    check_drain,
+)
 from airflow_provider_index.sensors.timeline import WritersDrainedSensor
 from spark_apps.timeline.limits import WINDOW_SECONDS
 
@@ -58,11 +62,12 @@ def stop_write_window(
     :param partitions: the partitions to hold, as paths; the whole table by default.
     :param seconds: until the deadline. :param at_most: until the last moment that renewals may reach.
     :param patience: seconds to wait for writers that began before; then they are ended by a commit.
-        ``None`` waits for them until the sensor's timeout.
+        ``None`` waits for them until the sensor's timeout. Less than ``at_most``.
     :param wait_seconds: how long to wait for other windows in the scope to end, before this one opens.
     :param sensor: more arguments of the sensor that waits for them, such as ``deferrable`` and
         ``poke_interval``.
     """
+    check_drain("patience", patience, seconds, at_most)
     where: dict[str, Any] = {"table": table, "table_conn_id": table_conn_id}
     with TaskGroup(group_id) as group:
         opened = OpenStopWriteWindowOperator(

@@ -32,8 +32,9 @@ LANE_WORDS = {
     "log": "Table and log",
 }
 
+_ROWS = ("upsert", "insert", "insert_overwrite", "delete", "delete_repeated_keys", "drop_partition", "overwrite")
 _LANE_OF = {
-    **dict.fromkeys(("upsert", "insert", "insert_overwrite", "delete", "drop_partition", "overwrite"), "rows"),
+    **dict.fromkeys(_ROWS, "rows"),
     **dict.fromkeys(("create_index", "refresh_index", "drop_index", "alter_index", "build_index"), "indexes"),
     **dict.fromkeys(("compact", "compact_index", "rescale"), "upkeep"),
     **dict.fromkeys(("open_window", "renew_window", "close_window", "end_window"), "windows"),

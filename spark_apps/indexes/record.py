@@ -201,8 +201,9 @@ def _refuse_repeated(context: IndexContext, entries: DataFrame, what: str) -> No
     raise VerificationFailed(
         f"The record index {context.definition.name!r} cannot tell where a key lives: {what}, such as {examples}.",
         outcome="Nothing was changed.",
-        hint="delete_repeated_keys() keeps one row of each key, the one written last; delete() with a predicate that "
-        "names the partition takes one of your choice. Then try again. Or make the partition columns part of the key.",
+        hint="delete_repeated_keys() (also an operation of WriteTableOperator) keeps one row of each key, the one "
+        "written last; delete() with a predicate that names the partition takes one of your choice. Then try again. Or "
+        "make the partition columns part of the key.",
     )
 
 

@@ -233,10 +233,10 @@ class AlreadyCommitted(_CarriesReceipt):
 
 
 class CommitUndone(_CarriesReceipt):
-    """The transaction committed, and its effect is gone: a later restore took it back, or the table was dropped. A
-    rerun must be asked for.
+    """The transaction committed, and its effect is gone: a later restore took it back, or the table, or the index
+    that it created, was dropped. A rerun must be asked for.
 
-    :param by: the transaction that dropped the table.
+    :param by: the transaction that dropped the table, or the index.
     """
 
     def __init__(

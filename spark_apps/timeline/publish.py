@@ -34,8 +34,10 @@ from spark_apps.timeline.model import (
     AddFile,
     AnyAction,
     Commit,
+    DropIndex,
     DropTable,
     EndWindow,
+    PutIndex,
     PutPartition,
     PutTable,
     Receipt,
@@ -125,12 +127,14 @@ def check_not_committed(state: State, txn_id: str, timeline: Timeline) -> None:
     if commit is None:
         return
     receipt = Receipt.of(commit)
-    drop = drop_since(timeline, state, commit)
+    drop, gone = drop_since(timeline, state, commit), "the table"
+    if drop is None:
+        drop, gone = _index_drop_since(timeline, state, commit)
     # Windows, aborts and expiries write no scope; neither a restore nor a drop takes one of them back.
     if commit.writes and (drop is not None or not (state.stands(commit.version) or _drops(commit))):
         how = "a later restore took its effect back"
         if drop is not None:
-            how = f"the table was dropped in version {drop.version} since"
+            how = f"{gone} was dropped in version {drop.version} since"
         raise CommitUndone(
             f"Transaction {txn_id} committed version {commit.version}, and {how}.",
             receipt,
@@ -153,6 +157,20 @@ def drop_since(timeline: Timeline, state: State, commit: Commit) -> Commit | Non
     if _drops(commit) or (state.last_drop is not None and state.last_drop <= commit.version):
         return None
     return next((later for later in timeline.commits(commit.version, state.version) if _drops(later)), None)
+
+
+def _index_drop_since(timeline: Timeline, state: State, commit: Commit) -> tuple[Commit | None, str]:
+    """The drop of the index that a commit created, and what was dropped; ``None`` while it is there."""
+    if commit.operation != "create_index":
+        return None, ""
+    made = {action.definition.name: action.definition.tree for action in commit.actions if isinstance(action, PutIndex)}
+    for name, tree in made.items():
+        if name in state.indexes and state.indexes[name].definition.tree == tree:
+            continue
+        for later in timeline.commits(commit.version, state.version):
+            if any(isinstance(action, DropIndex) and action.name == name for action in later.actions):
+                return later, f"the index {name!r}"
+    return None, ""
 
 
 def _drops(commit: Commit) -> bool:

@@ -77,7 +77,7 @@ MEANINGS: dict[str, list[tuple[Any, Any]]] = {
     "stages": [("one", ["one"]), (["one", "two"], ["one", "two"])],
     "patience": [SECONDS],
     "seconds": [SECONDS],
-    "at_most": [SECONDS],
+    "at_most": [(7200.5, 7200.5)],
     "holder": [TEXT, ODD_TEXT],
     "drain_seconds": [SECONDS],
     "wait_seconds": [SECONDS],

@@ -33,6 +33,11 @@ def test_batches_take_what_they_do_not_say_from_the_operator() -> None:
     assert (second["operation"], second["sql"]) == ("delete", None)
 
 
+def test_repeated_keys_are_deleted_without_a_source() -> None:
+    told = write(operation="delete_repeated_keys").arguments()
+    assert told["source"] is None and [batch["operation"] for batch in told["batches"]] == ["delete_repeated_keys"]
+
+
 def test_each_batch_is_a_transaction_of_its_own_and_a_single_write_has_the_tasks() -> None:
     assert write(sql="a").transactions("x") == ["x"]
     assert write(batches=[{"sql": "a"}, {"sql": "b"}]).transactions("x") == ["x.000", "x.001"]
@@ -57,6 +62,9 @@ def test_files_are_read_by_options_that_spark_understands() -> None:
         ({"operation": "upsert", "sql": "a", "where": "id = 1"}, "takes no predicate"),
         ({"operation": "insert", "sql": "a", "deleted": "gone"}, "takes no 'deleted'"),
         ({"batches": [{"sql": "a", "table": "other"}]}, "no 'table'"),
+        ({"operation": "delete_repeated_keys", "source": "/files"}, "takes no rows"),
+        ({"operation": "delete_repeated_keys", "sql": "a"}, "takes no rows"),
+        ({"operation": "delete_repeated_keys", "where": "id = 1"}, "takes no predicate"),
     ],
 )
 def test_a_write_that_makes_no_sense_is_refused(fields: dict[str, Any], words: str) -> None:

@@ -13,6 +13,7 @@ from airflow.sdk.exceptions import TaskDeferred
 
 from airflow_provider_index.operators import EndExpiredWindowsOperator, OpenStopWriteWindowOperator
 from airflow_provider_index.sensors import StopWriteWindowClosedSensor
+from airflow_provider_index.task_groups import stop_write_window
 from spark_apps.storage.errors import FencedOff, InvalidInput, JobFailed, StopWriteWindowOpen
 from spark_apps.timeline import windows
 from spark_apps.timeline.log import Timeline
@@ -50,6 +51,24 @@ def test_given_another_window_when_opening_then_it_is_refused_by_holder_or_waite
     closing.join()
 
     assert opened["epoch"] > other.epoch
+
+
+def test_given_a_drain_as_long_as_the_window_may_last_then_nothing_is_opened(table: Timeline) -> None:
+    for drain, lasts in ((60, {"at_most": 60}), (6 * 3600, {}), (7200, {"seconds": 60, "at_most": 3600})):
+        with pytest.raises(InvalidInput, match="at_most more than drain_seconds"):
+            opening(table, drain_seconds=drain, **lasts)
+    late = opening(table, drain_seconds="{{ params.drain }}", at_most=60)
+    late.drain_seconds = "90"  # as rendered
+    with pytest.raises(Exception, match="at_most more than drain_seconds"):
+        late.execute(context("open"))
+    assert table.refresh().version == 0
+    with (
+        pytest.raises(InvalidInput, match="at_most more than patience"),
+        stop_write_window("w", table="t", at_most=600),
+    ):
+        raise AssertionError("the group was made")
+    assert opening(table, drain_seconds=0, at_most=60, seconds=60).execute(context("open"))["epoch"] == 1
+    assert opening(table, drain_seconds=7 * 3600, seconds=8 * 3600).drain_seconds == 7 * 3600
 
 
 def test_given_deferrable_when_another_window_is_open_then_it_waits_in_the_triggerer_until_its_time_is_up(

@@ -25,9 +25,12 @@ from spark_apps.timeline.model import (
     DATA_TREE,
     DEFINITIONS_SCOPE,
     AddFile,
+    DropIndex,
     DropTable,
     HashingConfig,
+    IndexDefinition,
     PutHashingConfig,
+    PutIndex,
     PutPartition,
     RemoveFile,
     Write,
@@ -80,6 +83,25 @@ def test_a_receipt_is_not_given_out_once_its_table_was_dropped(job: work.Job, ch
     assert [find_receipt(job.timeline, txn).version for txn in ("create-2", "w2")] == [3, 4]
     with pytest.raises(CommitUndone):
         begin(retry, operation="upsert", txn_id="w")
+
+
+def test_the_receipt_of_an_index_is_not_given_out_once_that_very_index_was_dropped(job: work.Job) -> None:
+    def commit(operation: str, txn_id: str, action: PutIndex | DropIndex) -> None:
+        writes = (Write(definition_scope("by_v"), "replace"),)
+        new_job(job.world).begin(operation, txn_id).commit((action,), writes=writes)
+
+    commit("create_index", "make", PutIndex(IndexDefinition("by_v", "secondary", ("v",), "2")))
+    commit("alter_index", "alter", PutIndex(IndexDefinition("by_v", "secondary", ("v",), "2", properties={"a": "b"})))
+    assert find_receipt(job.timeline, "make").version == 1
+    commit("drop_index", "drop", DropIndex("by_v"))
+    for made_anew in (False, True):
+        if made_anew:
+            commit("create_index", "again", PutIndex(IndexDefinition("by_v", "secondary", ("v",), "3")))
+        with pytest.raises(CommitUndone, match="the index 'by_v' was dropped in version 3 since") as undone:
+            find_receipt(job.timeline, "make")
+        assert (undone.value.receipt.version, undone.value.by) == (1, "drop")
+        assert [find_receipt(job.timeline, txn).version for txn in ("alter", "drop")] == [2, 3]
+    assert find_receipt(job.timeline, "again").version == 4
 
 
 def test_the_receipt_of_a_drop_stands_though_a_later_table_was_dropped_too(job: work.Job) -> None:
