@@ -34,6 +34,8 @@ class Standalone:
     """Where the worker keeps what its executors write and log."""
     worker_pid: int
     conf: Mapping[str, str]
+    pages: tuple[str, str]
+    """Addresses of the master's own page and of the worker's."""
 
 
 @dataclass(frozen=True)
@@ -43,24 +45,28 @@ class ConnectServer:
     address: str
     pid: int
     log: Path
+    page: str
+    """Address of Spark's own page."""
+    events: Path
+    """Folder of its event log."""
     token: str | None = None
 
 
 @contextlib.contextmanager
 def standalone_cluster(home: Path, cores: int = 2, memory: str = "1g") -> Iterator[Standalone]:
     """A standalone cluster with one worker."""
-    port, worker_port = _free_port(), _free_port()
+    port, worker_port, page, worker_page = (free_port() for _ in range(4))
     master = f"spark://{_LOOPBACK}:{port}"
     daemon = {
         "SPARK_DAEMON_JAVA_OPTS": "-Dspark.master.rest.enabled=false -XX:TieredStopAtLevel=1",
         "SPARK_DAEMON_MEMORY": "256m",
     }
     with contextlib.ExitStack() as running:
-        listen = ["--host", _LOOPBACK, "--port", str(port), "--webui-port", str(_free_port())]
+        listen = ["--host", _LOOPBACK, "--port", str(port), "--webui-port", str(page)]
         log = home / "master.log"
         process = running.enter_context(_spark_class(log, "org.apache.spark.deploy.master.Master", listen, daemon))
         _wait_for(process, log, "New state: ALIVE")
-        listen = ["--host", _LOOPBACK, "--port", str(worker_port), "--webui-port", str(_free_port())]
+        listen = ["--host", _LOOPBACK, "--port", str(worker_port), "--webui-port", str(worker_page)]
         size = ["--cores", str(cores), "--memory", memory, "--work-dir", str(home / "work"), master]
         log = home / "worker.log"
         arguments = [*listen, *size]
@@ -78,15 +84,18 @@ def standalone_cluster(home: Path, cores: int = 2, memory: str = "1g") -> Iterat
             "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1",
             **INTERPRETED,
         }
-        yield Standalone(master, home / "work", worker.pid, conf)
+        pages = f"http://{_LOOPBACK}:{page}", f"http://{_LOOPBACK}:{worker_page}"
+        yield Standalone(master, home / "work", worker.pid, conf, pages)
 
 
 @contextlib.contextmanager
-def connect_server(home: Path, token: str | None = None) -> Iterator[ConnectServer]:
-    """A Spark Connect server on ``local[2]``."""
-    port = _free_port()
+def connect_server(
+    home: Path, token: str | None = None, more: Mapping[str, str] | None = None
+) -> Iterator[ConnectServer]:
+    """A Spark Connect server on ``local[2]``, with its page and its event log. :param more: settings of its own."""
+    port, page, events = free_port(), free_port(), home / "events"
     conf = {
-        "spark.ui.enabled": "false",
+        **looked_at(page, events),
         "spark.driver.host": _LOOPBACK,
         "spark.driver.bindAddress": _LOOPBACK,
         "spark.connect.grpc.binding.address": _LOOPBACK,
@@ -98,10 +107,11 @@ def connect_server(home: Path, token: str | None = None) -> Iterator[ConnectServ
         "spark.pyspark.python": sys.executable,
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
         **INTERPRETED,
+        **(more or {}),
     }
     if token is not None:
         conf["spark.connect.authenticate.token"] = token
-    home.mkdir(parents=True, exist_ok=True)
+    events.mkdir(parents=True, exist_ok=True)
     properties = home / "server.conf"
     properties.write_text("".join(f"{key} {value}\n" for key, value in conf.items()))
     log = home / "connect.log"
@@ -110,7 +120,20 @@ def connect_server(home: Path, token: str | None = None) -> Iterator[ConnectServ
     with _spark_class(log, "org.apache.spark.deploy.SparkSubmit", arguments, {}) as process:
         _wait_for(process, log, "Spark Connect server started at")
         # A client sends its token without TLS to this name alone.
-        yield ConnectServer(f"sc://localhost:{port}", process.pid, log, token)
+        address = f"http://{_LOOPBACK}:{page}"
+        yield ConnectServer(f"sc://localhost:{port}", process.pid, log, address, events, token)
+
+
+def looked_at(page: int, events: Path) -> dict[str, str]:
+    """Settings of a Spark whose page is at that port, and whose event log is text in that folder."""
+    return {
+        "spark.ui.enabled": "true",
+        "spark.ui.port": str(page),
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": events.as_uri(),
+        "spark.eventLog.compress": "false",
+        "spark.eventLog.rolling.enabled": "false",
+    }
 
 
 @contextlib.contextmanager
@@ -156,7 +179,7 @@ def _wait_for(process: subprocess.Popen[bytes], log: Path, words: str) -> None:
         time.sleep(0.1)
 
 
-def _free_port() -> int:
+def free_port() -> int:
     """A port that nobody listens on, below those that the system gives to outgoing connections: one of these could take
     it before the server does."""
     for port in random.sample(range(20_000, 32_000), 100):
