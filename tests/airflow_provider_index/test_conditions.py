@@ -43,6 +43,11 @@ def test_an_index_is_fresh_once_it_lacks_no_commit_that_counts(job: work.Job) ->
     assert index_fresh(job.timeline, "by_key", within_commits=1) is None
     assert index_fresh(job.timeline, "by_key", within_commits=2) == {"index": "by_key", "version": 3, "lag": 2}
     assert index_fresh(job.timeline, "by_key", partitions=[B]) == {"index": "by_key", "version": 3, "lag": 0}
+
+    upsert(job, "four", B, maintain=False, k0=3)
+    job.timeline.refresh()
+    assert index_fresh(job.timeline, "by_key", within_commits=2) is None, "the group that it lags in most counts"
+    assert index_fresh(job.timeline, "by_key", within_commits=1, partitions=[B]) is not None
     with pytest.raises(IndexNotFound, match="no index 'lost'; it has by_key"):
         index_fresh(job.timeline, "lost")
 

@@ -57,6 +57,16 @@ class Fault:
         path = root / self.file
         return path.is_file() and path.read_text(encoding="utf-8").count(self.replace) == 1
 
+    def planted(self, root: Path) -> str:
+        """Return the text of the file with the fault in it.
+
+        :raises SyntaxError: if that is no code any more, which whatever imports it would find.
+        """
+        text = (root / self.file).read_text(encoding="utf-8").replace(self.replace, self.by)
+        if self.file.endswith(".py"):
+            compile(text, self.file, "exec")
+        return text
+
 
 def faults() -> list[Fault]:
     """All faults of the list."""
@@ -94,8 +104,7 @@ def search(fault: Fault, folder: Path) -> list[str]:
             shutil.copytree(ROOT / name, copy / name)
         for name in ("pyproject.toml", "setup.cfg", "README.md", "CHANGELOG.md", "Makefile", "constraints.txt"):
             shutil.copy(ROOT / name, copy / name)
-        path = copy / fault.file
-        path.write_text(path.read_text(encoding="utf-8").replace(fault.replace, fault.by), encoding="utf-8")
+        (copy / fault.file).write_text(fault.planted(ROOT), encoding="utf-8")
         command = [sys.executable, "-m", "pytest", "-q", "-m", "not heavy", "-p", "no:cacheprovider", *fault.tests]
         # Before the code that this environment has installed.
         environment = {**os.environ, "PYTHONPATH": str(copy), **fault.environment}

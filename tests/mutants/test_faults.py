@@ -20,6 +20,7 @@ LEAST_OF_A_ROOM = 2
 @pytest.mark.parametrize("fault", LISTED, ids=lambda fault: fault.name)
 def test_a_fault_can_be_planted(fault: Fault) -> None:
     assert fault.stands_in(ROOT), f"{fault.file} has not the place, once, that the list names"
+    assert fault.planted(ROOT)
 
 
 @pytest.mark.parametrize("fault", LISTED, ids=lambda fault: fault.name)
