@@ -3,6 +3,7 @@ index on the driver or by a Spark join, with and without an index that needs the
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -32,14 +33,17 @@ def asked(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> st
     return str(request.param)
 
 
-@pytest.fixture(params=[None, "eager", "lazy"])
-def table(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> IndexedTable:
-    made = IndexedTable.create(spark, tmp_path / "t", DDL, ["id"], partition_by=["part"], buckets=2)
+def build(spark: SparkSession, folder: Path, tombstones: str | None) -> None:
+    made = IndexedTable.create(spark, folder, DDL, ["id"], partition_by=["part"], buckets=2)
     made.upsert(frame(spark, [(n, f"p{n % 3}", f"c{n % 4}") for n in range(30)], DDL))
     made.create_index("key", kind="record")
-    if request.param is not None:
-        made.create_index("city", kind="secondary", columns=["city"], properties={"tombstones": request.param})
-    return made
+    if tombstones is not None:
+        made.create_index("city", kind="secondary", columns=["city"], properties={"tombstones": tombstones})
+
+
+@pytest.fixture(params=[None, "eager", "lazy"])
+def table(request: pytest.FixtureRequest, prepared: Callable[..., IndexedTable]) -> IndexedTable:
+    return prepared(build, request.param)
 
 
 @pytest.fixture
