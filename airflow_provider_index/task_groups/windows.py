@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from airflow.sdk import TaskGroup
 
@@ -18,6 +18,8 @@ from airflow_provider_index.operators.windows import (
 )
 from airflow_provider_index.sensors.timeline import WritersDrainedSensor
 from spark_apps.timeline.limits import WINDOW_SECONDS
+
+_PATIENCE = 600.0
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ def stop_write_window(
     seconds: float = WINDOW_SECONDS,
     at_most: float | None = None,
     holder: str | None = None,
-    patience: float | None = 600,
+    patience: float | Literal["auto"] | None = "auto",
     wait_seconds: float | None = None,
     table_conn_id: str = TableStoreHook.default_conn_name,
     **sensor: Any,
@@ -62,11 +64,14 @@ def stop_write_window(
     :param partitions: the partitions to hold, as paths; the whole table by default.
     :param seconds: until the deadline. :param at_most: until the last moment that renewals may reach.
     :param patience: seconds to wait for writers that began before; then they are ended by a commit.
-        ``None`` waits for them until the sensor's timeout. Less than ``at_most``.
+        ``None`` waits for them until the sensor's timeout. Less than ``at_most``. By default ten minutes, or half of
+        ``at_most`` where that is less.
     :param wait_seconds: how long to wait for other windows in the scope to end, before this one opens.
     :param sensor: more arguments of the sensor that waits for them, such as ``deferrable`` and
         ``poke_interval``.
     """
+    if patience == "auto":
+        patience = min(_PATIENCE, at_most / 2) if isinstance(at_most, (int, float)) else _PATIENCE
     check_drain("patience", patience, seconds, at_most)
     where: dict[str, Any] = {"table": table, "table_conn_id": table_conn_id}
     with TaskGroup(group_id) as group:

@@ -24,7 +24,10 @@ def templates() -> dict[tuple[Any, ...], Path]:
 
 @pytest.fixture
 def prepared(
-    spark: SparkSession, templates: dict[tuple[Any, ...], Path], tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+    spark: SparkSession,
+    templates: dict[tuple[Any, ...], Path],
+    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Prepared:
     """Give a copy of the table that ``build(spark, folder, *arguments)`` makes, in this test's own folder.
 

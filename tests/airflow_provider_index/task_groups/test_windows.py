@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG, TaskGroup
 
 from airflow_provider_index.operators import BucketRescaleOperator
 from airflow_provider_index.task_groups import stop_write_window
+from spark_apps.storage.errors import InvalidInput
 
 
 def test_work_waits_for_the_writers_and_closing_waits_for_the_work() -> None:
@@ -34,3 +36,18 @@ def test_work_waits_for_the_writers_and_closing_waits_for_the_work() -> None:
     assert dag.get_task("window.open").is_setup and dag.get_task("window.close").is_teardown
     assert upstream("after") >= {"window.last", "window.beside"}
     assert "window.close" not in upstream("after")
+
+
+def test_given_no_patience_then_a_short_window_keeps_half_of_its_time_for_the_work() -> None:
+    with DAG("d"):
+        with stop_write_window("short", table="/t", seconds=60, at_most=300) as short:
+            EmptyOperator(task_id="a")
+        with stop_write_window("long", table="/t") as long:
+            EmptyOperator(task_id="b")
+        with (
+            pytest.raises(InvalidInput, match="patience is 600"),
+            stop_write_window("w", table="/t", at_most=600, patience=600),
+        ):
+            pass
+
+    assert (short.drained.patience, long.drained.patience) == (150, 600)
