@@ -36,7 +36,7 @@ from spark_apps.query.predicates import (
     parse_predicate,
 )
 from spark_apps.query.question import PredicateQuestion
-from spark_apps.storage.errors import InvalidInput, LakeIndexError, StorageError
+from spark_apps.storage.errors import InvalidInput, LakeIndexError, LogDamaged, StorageError
 from spark_apps.timeline.files import DataFile, GroupKey
 from spark_apps.timeline.state import IndexEntry
 
@@ -235,6 +235,12 @@ def _matching_partitions(snapshot: Snapshot, predicate: Predicate) -> set[str]:
     types = {field.name: parse_type(field.type) for field in table.fields}
     kept = set()
     for path, entry in snapshot.state.partitions.items():
+        if len(entry.values) != len(table.partition_by):
+            raise LogDamaged(
+                f"The log of {snapshot.store.uri} cannot be read: the partition {path!r} has "
+                f"{len(entry.values)} values for {len(table.partition_by)} columns (field 'values').",
+                hint="Restore the log from a backup, or find out who wrote to it.",
+            )
         if may_match(predicate, _known(dict(zip(table.partition_by, entry.values, strict=True)), types)):
             kept.add(path)
     return kept

@@ -216,6 +216,8 @@ def _table(action: model.PutTable, _version: int) -> str | None:
         return "definition.fields"
     if len({field.name for field in table.fields}) < len(table.fields):
         return "definition.fields"
+    if table.source is None and not table.record_key:
+        return "definition.record_key"
     names = {field.name.lower() for field in table.fields}
     for field in ("record_key", "partition_by", "hash_fields"):
         if any(name.lower() not in names for name in getattr(table, field)):

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from spark_apps.face.datasource import IndexedDataSource
+from spark_apps.storage.errors import LogDamaged
 from spark_apps.storage.store import Store
-from spark_apps.timeline.log import commit_key
+from spark_apps.timeline.log import Timeline, commit_key
 from tests.hostile import lake
 
 
@@ -58,3 +59,26 @@ def test_given_a_definition_that_nobody_wrote_when_a_table_is_asked_then_the_row
     assert rows == [{"p": "a", "id": 2, "ts": 2}]
     assert "planted" not in {use.name for use in reader.plan().used}
     assert reader.plan().not_used["planted"].reason
+
+
+def test_given_a_partition_of_which_no_values_are_told_when_asked_by_them_then_it_is_refused_by_name(
+    tmp_path: Path,
+) -> None:
+    lake.make(tmp_path)
+    store = Store(tmp_path / "lake" / "table")
+    bare = [{**one, "values": []} if one["action"] == "partition" else one for one in lake.FIRST["actions"]]
+    store.put(commit_key(0), json.dumps({**lake.FIRST, "actions": bare}).encode())
+    source = IndexedDataSource({"path": store.uri, "where": "p = 'a' AND id = 2"})
+    reader = source.reader(source.schema())
+    with pytest.raises(LogDamaged, match="'p=a' has 0 values") as refused:
+        reader.partitions()
+    assert store.uri in str(refused.value)
+
+
+def test_a_table_of_its_own_without_a_record_key_is_refused_by_name(tmp_path: Path) -> None:
+    lake.make(tmp_path)
+    store = Store(tmp_path / "lake" / "table")
+    table = {"action": "table", "definition": {**lake.DEFINITION, "record_key": []}}
+    store.put(commit_key(0), json.dumps({**lake.FIRST, "actions": [table, *lake.FIRST["actions"][1:]]}).encode())
+    with pytest.raises(LogDamaged, match=r"definition\.record_key"):
+        Timeline.load(store)
