@@ -296,6 +296,7 @@ class _Doing:
 
         def main() -> Any:
             self._steps(range(at))
+            self.began = True
             if early:
                 with after_beginning(meanwhile):
                     result = self.act.steps[at](self.hand)
@@ -331,7 +332,6 @@ class _Doing:
         for number in numbers:
             self.began = self.began or number >= self.act.at
             result = self._step(number)
-        self.began = True
         return result
 
     def _others_committed(self) -> bool:
