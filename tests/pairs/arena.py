@@ -283,7 +283,13 @@ class _Doing:
 
     def whole(self, outcome: Outcome) -> str:
         """All of it, on the log as it is now."""
-        return self._ended(lambda: self._steps(range(len(self.act.steps))), outcome)
+
+        def steps() -> Any:
+            self._steps(range(self.act.at))
+            self.began = True
+            return self._steps(range(self.act.at, len(self.act.steps)))
+
+        return self._ended(steps, outcome)
 
     def around(self, others: Callable[[], None], outcome: Outcome, early: bool) -> str:
         """Up to its commit, then the others, then the rest."""
@@ -330,7 +336,6 @@ class _Doing:
         if numbers.start == 0 and self._others_committed():
             self._live = True
         for number in numbers:
-            self.began = self.began or number >= self.act.at
             result = self._step(number)
         return result
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from spark_apps.actions import indexing, moves, schema, write
+from spark_apps.actions import indexing, schema, write
 from spark_apps.actions.indexing import CreateIndex, RefreshIndex
 from spark_apps.indexes import compact
 from spark_apps.indexes.compact_entries import of_files
@@ -60,7 +59,7 @@ def _cover_all(work: Any) -> None:
 
 def _index_not_held_to(patch: pytest.MonkeyPatch) -> None:
     """A write goes on whose index of unique keys was dropped."""
-    patch.setattr(write, "keep_unique", functools.partial(moves.keep_unique, relies=False))
+    patch.setattr(write.WriteRows, "relies_on_keys", False)
 
 
 def _committed_behind(patch: pytest.MonkeyPatch) -> None:
@@ -81,19 +80,6 @@ def _dead_entries_dropped(patch: pytest.MonkeyPatch) -> None:
         return of_files(snapshot, whole(snapshot, *given, **named), live)
 
     patch.setattr(compact, "read_files", read)
-
-
-def _marks_lifted(patch: pytest.MonkeyPatch) -> None:
-    """A refresh from before rows went lifts the mark that nothing counts which the index says of their groups."""
-    whole = State._cover
-
-    def cover(self: State, action: Cover, commit: Any, effect: Any) -> None:
-        entry = self.index_of_tree(action.tree)
-        if entry is not None:
-            self._set_lag(entry.definition.name, entry.lag, entry.dirty, {})
-        whole(self, action, commit, effect)
-
-    patch.setattr(State, "_cover", cover)
 
 
 def _drops_forgotten(patch: pytest.MonkeyPatch) -> None:
@@ -153,9 +139,6 @@ PLANTED = {
         ("compact blocks quick",),
         "source",
         further=True,
-    ),
-    "a refresh counts for rows that came after others went": Planted(
-        ("refresh by_n incremental", "overwrite"), _marks_lifted, ("refresh by_n incremental",), further=True
     ),
     "a restore goes back beyond a drop": Planted(
         ("upsert", "drop and create (buckets)"),
