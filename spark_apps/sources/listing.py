@@ -128,13 +128,20 @@ def check_unchanged(
     for (path, size, modified, etag), there in zip(files, now, strict=True):
         if there is None:
             raise gone_file(path, location.uri)
-        same_time = modified is None or abs(there.modified - modified) < 1e-6
-        if there.bytes != size or not same_time or not same_etag(there.etag, etag):
+        if there.bytes != size or not _same_time(there.modified, modified) or not same_etag(there.etag, etag):
             raise StorageError(
                 f"{path} of the source {location.uri} was rewritten after it was listed.",
                 outcome="Nothing was changed.",
                 hint="Load the table again, which lists the source anew.",
             )
+
+
+def _same_time(one: float, other: float | None) -> bool:
+    """Whether two times of change are one, as far as both are told: the header of a single object tells whole seconds,
+    while a listing by the same store may tell milliseconds."""
+    if other is None or abs(one - other) < 1e-6:
+        return True
+    return int(one) == int(other) and (one == int(one) or other == int(other))
 
 
 def _look(path: str, options: Mapping[str, Any] | None) -> Found | None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_apps.sources.files import SourceFile, check_distinct
-from spark_apps.sources.listing import is_hidden, list_files
+from spark_apps.sources.listing import check_unchanged, is_hidden, list_files
 from spark_apps.sources.locations import check_apart, glob_regex, locate
 from spark_apps.sources.options import check_options
 from spark_apps.sources.plain import PlainFiles, inferred_type
@@ -32,6 +32,22 @@ ODD = [
     "tab\t",
     "new\nline",
 ]
+
+
+@pytest.mark.parametrize(("listed", "same"), [(1000.25, True), (1000.0, True), (999.9, False), (1001.0, False)])
+def test_a_time_in_milliseconds_by_a_listing_is_that_in_seconds_by_a_single_look(
+    tmp_path: Path, listed: float, same: bool
+) -> None:
+    path = tmp_path / "f.parquet"
+    path.write_bytes(b"rows")
+    os.utime(path, (1000, 1000))
+    files = [(f"file://{path}", 4, listed, None)]
+
+    if same:
+        check_unchanged(locate(str(tmp_path)), files, None)
+    else:
+        with pytest.raises(errors.StorageError, match="was rewritten after it was listed"):
+            check_unchanged(locate(str(tmp_path)), files, None)
 
 
 @pytest.mark.parametrize(
