@@ -1,7 +1,7 @@
-"""About thirty short histories: every answer is that of another engine over the raw rows, every kind of index is really
-used, every way of reading taken.
+"""Short histories, others by each commit: every answer is that of another engine over the raw rows. In all of them
+together every kind of index is really used, and every way of reading taken.
 
-A history that fails tells its seed: ``make test TEST_ARGS="tests/differential -k '[17]'"`` runs it alone, and
+A history that fails tells its seed: ``TURN=all make test TEST_ARGS="tests/differential -k '[17]'"`` runs it alone, and
 ``make differential`` many more and longer ones.
 """
 
@@ -15,28 +15,30 @@ import pytest
 
 from tests.differential.histories import ODD, history
 from tests.differential.tally import FORMATS, KINDS, PATHS, RARE, Tally
+from tests.turns import of_this_turn
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 SEEDS = [*range(30), *range(ODD, ODD + 6)]
 
 
-@pytest.fixture(scope="module")
-def tally() -> Tally:
-    """What all histories of this run did."""
-    return Tally()
-
-
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", of_this_turn(SEEDS))
 def test_given_any_history_then_every_answer_is_another_engine_s_over_the_raw_rows(
-    spark: Any, tmp_path: Path, tally: Tally, seed: int
+    spark: Any, tmp_path: Path, seed: int
 ) -> None:
-    own = Tally()
-    history(spark, tmp_path, seed, own, long=False)
-    tally.take(own)
+    history(spark, tmp_path, seed, Tally(), long=False)
 
 
-def test_given_all_histories_then_every_kind_was_used_and_every_way_of_reading_taken(tally: Tally) -> None:
+@pytest.mark.heavy
+def test_given_all_histories_then_every_kind_was_used_and_every_way_of_reading_taken(
+    spark: Any, tmp_path: Path
+) -> None:
+    tally = Tally()
+    for seed in SEEDS:
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        history(spark, folder, seed, tally, long=False)
+
     sys.stdout.write(f"\nseeds {SEEDS[0]} to {SEEDS[-1]}\n{tally}\n")
     assert not tally.missing("kinds used", KINDS)
     assert any("by ranges" in how for how in tally.counts["indexes used"])

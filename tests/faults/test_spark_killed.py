@@ -31,7 +31,7 @@ from spark_apps.timeline.model import DATA_TREE
 from spark_apps.timeline.transactions import abort, find_receipt, live_attempts_of
 from tests.simulation.driver import CALLS, WORK, Calls, prepare
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.spark, pytest.mark.heavy, pytest.mark.timeout(1200)]
 
 # `make faults` tries more moments.
 ALL = os.environ.get("FAULTS") == "all"

@@ -22,7 +22,7 @@ TELLING = (
     ("scheduler_restarted", "write"),
 )
 
-pytestmark = [pytest.mark.airflow, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.airflow, pytest.mark.heavy, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("airflow_provider_index", "spark_apps", "dags_examples")
 
 # Installing takes half a minute from a near registry and some minutes from a far one.
-pytestmark = [pytest.mark.slow, pytest.mark.airflow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.heavy, pytest.mark.airflow, pytest.mark.timeout(900)]
 
 # Every public module of the provider: importing all of them is what a large DAG folder does.
 PUBLIC = ("operators", "sensors", "triggers", "hooks", "task_groups", "runners")

@@ -22,7 +22,15 @@ pytestmark = pytest.mark.spark
 DDL = "id bigint, part string, city string"
 
 
-@pytest.fixture(params=["few", "many", "many, far"])
+# How the index is asked, and the tombstones of an index that needs the rows as they were; each beside two others.
+WAYS = pytest.mark.parametrize(
+    ("asked", "table"),
+    [("few", None), ("few", "lazy"), ("many", "eager"), ("many", None), ("many, far", "eager"), ("many, far", "lazy")],
+    indirect=True,
+)
+
+
+@pytest.fixture
 def asked(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """How the index is asked: as for few keys, or as for many, of an index on the driver's disk or elsewhere."""
     if request.param != "few":
@@ -41,7 +49,7 @@ def build(spark: SparkSession, folder: Path, tombstones: str | None) -> None:
         made.create_index("city", kind="secondary", columns=["city"], properties={"tombstones": tombstones})
 
 
-@pytest.fixture(params=[None, "eager", "lazy"])
+@pytest.fixture
 def table(request: pytest.FixtureRequest, prepared: Callable[..., IndexedTable]) -> IndexedTable:
     return prepared(build, request.param)
 
@@ -67,6 +75,7 @@ def files(table: IndexedTable, name: str) -> int:
     return len(list(table.snapshot.state.files(table.indexes[name].definition.tree)))
 
 
+@WAYS
 @pytest.mark.usefixtures("written")
 def test_given_rows_that_stay_move_come_and_go_then_rows_and_indexes_are_right(
     spark: SparkSession, table: IndexedTable, asked: str
@@ -84,12 +93,13 @@ def test_given_rows_that_stay_move_come_and_go_then_rows_and_indexes_are_right(
                 expected[key] = (part, city)
 
         assert held(table) == expected
-        assert sound(table)
         assert [row.id for row in table.read("city = 'moved'").orderBy("id").collect()] == sorted(
             key for key, (_, city) in expected.items() if city == "moved"
         )
+    assert sound(table)
 
 
+@WAYS
 def test_given_keys_that_all_stay_then_the_record_index_gets_no_file(
     spark: SparkSession, table: IndexedTable, asked: str
 ) -> None:
@@ -103,6 +113,7 @@ def test_given_keys_that_all_stay_then_the_record_index_gets_no_file(
     assert sound(table)
 
 
+@WAYS
 def test_given_no_index_that_needs_the_old_rows_then_none_is_read(
     spark: SparkSession, table: IndexedTable, asked: str
 ) -> None:
@@ -118,6 +129,7 @@ def test_given_no_index_that_needs_the_old_rows_then_none_is_read(
         assert table.upsert(batch).metrics["index.key.entries"] == 2
 
 
+@pytest.mark.parametrize("asked", ["few", "many, far"], indirect=True)
 def test_given_partitions_of_odd_names_and_a_key_of_two_columns_then_rows_move_all_the_same(
     spark: SparkSession, tmp_path: Path, asked: str
 ) -> None:
