@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from spark_apps.actions.template import Attempt
 from spark_apps.indexes.handler import IndexContext, IndexHandler, IndexWork
 from spark_apps.mergetree.tree import Snapshot
-from spark_apps.storage.errors import IndexExists
+from spark_apps.storage.errors import ConcurrentWrite, IndexExists
 from spark_apps.timeline.files import DataFile
 from spark_apps.timeline.model import DATA_TREE, AddFile, IndexDefinition, PutIndex, RemoveFile, Write
 from spark_apps.timeline.state import NEVER, IndexEntry
@@ -88,6 +88,8 @@ class Building:
         """Reads on in the log, and tells whether what landed concerns the index.
 
         :raises IndexExists: if somebody else has made an index of this name meanwhile.
+        :raises ConcurrentWrite: if the table was restored: rows that the index was built over were taken back, and no
+            file group tells of them.
         """
         timeline = self._attempt.transaction.timeline
         timeline.refresh()
@@ -95,6 +97,13 @@ class Building:
         for commit in timeline.commits(after=self._state.version):
             self._state.apply(commit)
         assert self._state.table  # or it was dropped meanwhile
+        began = self._attempt.snapshot.state.version
+        for at, to in self._state.restores:
+            if at > began:
+                raise ConcurrentWrite(
+                    f"Version {at} restored version {to} while index {self.definition.name} was built over rows since.",
+                    hint="Build it again, over the rows that there are now.",
+                )
         for name, entry in self._state.indexes.items():
             if name.lower() == self.definition.name.lower() and entry.definition.tree != self.definition.tree:
                 raise IndexExists(

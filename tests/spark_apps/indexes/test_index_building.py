@@ -124,6 +124,26 @@ def test_given_a_commit_after_the_last_round_then_it_is_scanned_until_a_refresh(
     assert table.refresh_index("city").version is None
 
 
+def test_given_a_restore_while_an_index_is_built_then_it_is_refused_and_may_be_built_again(
+    spark: Any, make: Make
+) -> None:
+    table = make([(i, "a", "aus", i) for i in range(4)])
+    before = table.version
+    table.upsert(frame(spark, [(1, "a", "sfo", 1), (9, "a", "sfo", 9)]))
+
+    def restore(number: int, _version: int) -> None:
+        if number == 1:
+            IndexedTable.load(spark, table.uri).restore(before)
+
+    with pytest.raises(ConcurrentWrite, match=f"restored version {before} while index city was built"):
+        run(table._handle, CreateIndex("city", "secondary", ["city"], after_round=restore))
+
+    table = IndexedTable.load(spark, table.uri)
+    assert not table.indexes
+    table.create_index("city", "secondary", ["city"])
+    assert table.verify("city").ok and {row[:2] for row in entries(table, "city")} == {("aus", i) for i in range(4)}
+
+
 class Lossy(SecondaryHandler):
     """Loses entries without noticing, as a broken kind might."""
 
