@@ -1,5 +1,5 @@
 """Secrets planted in all that a Spark connection and a job hold, and looked for wherever a run leaves something: on a
-standalone cluster with its driver attached and detached; and what a Spark Connect server is told.
+standalone cluster with its driver attached and detached, over Spark Connect, and with a driver in the cluster.
 
 Spark's own page and its event log are those of the real Spark, read while it works and afterwards.
 """
@@ -9,10 +9,11 @@ from __future__ import annotations
 import base64
 import json
 import re
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from airflow_provider_index.runners.settings import SparkSettings
 from spark_apps.session import ON_ITS_PAGE
 from spark_apps.storage.errors import InvalidInput, JobFailed
 from tests.spark import jobs
-from tests.spark.clusters import ConnectServer, Standalone, free_port, looked_at
+from tests.spark.clusters import ConnectServer, Standalone, connect_server, free_port, looked_at
 from tests.sweep import Sweep, wait_until
 
 ACCOUNT = "spark.hadoop.fs.azure.account.key.kms.dfs.core.windows.net"
@@ -40,7 +41,6 @@ CONF = {
     "spark.my.jdbc": f"postgresql://ada:{PLANTED['address']}@database/x",
     "spark.my.options": f"-Da=b -Dmy.pwd={PLANTED['option']}",
 }
-SENT = "planted-6d21e9"
 JAVA = f"-XX:TieredStopAtLevel=1 -Djavax.net.ssl.keyStorePassword={PLANTED['java']} -Dmy.sas={PLANTED['java']}"
 STORAGE = {"aws_secret_access_key": PLANTED["storage"]}
 # Long enough to be looked at, and with a secret of the statement's own.
@@ -157,27 +157,125 @@ def check_events(run: Run) -> None:
     assert "SparkListenerSQLExecutionStart" in run.events
 
 
-def holding(folder: Path) -> list[Path]:
-    return [path for path in folder.rglob("*") if path.is_file() and SENT.encode() in path.read_bytes()]
+@pytest.fixture(scope="module")
+def over_connect(server: ConnectServer, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """On a server that was started with what the refusal by another one says."""
+    folder = tmp_path_factory.mktemp("connect-secrets")
+    rows = jobs.write_rows(folder / "rows.parquet", range(2), 1)
+    read = jobs.upsert(rows, create=True)
+    told: dict[str, Any] = {}
+    told["refused"] = caught(InvalidInput, _on(server, CONF), folder / "t", WRITE)
+    hint = told["refused"][1]
+    [pattern] = re.findall(r"spark\.redaction\.regex=(.+) or give it", hint)
+    read["source"]["options"] = {"api_key": PLANTED["reader"]}
+    with (
+        connect_server(folder / "server", server.token, {"spark.redaction.regex": pattern}) as hiding,
+        watched(folder, hiding.page, events=hiding.events) as (_, answers, runs),
+    ):
+        settings = _on(hiding, CONF)
+        answers.append(jobs.run(settings, "write_table", folder / "t", WRITE, storage_options=STORAGE))
+        answers.append(caught(InvalidInput, settings, folder / "u", read, storage_options=STORAGE))
+        answers.append(caught(InvalidInput, settings, folder / "t", BROKEN))
+    told["hiding"] = runs[0]
+    with watched(folder, server.page, events=server.events) as (_, answers, runs):
+        allowed = _on(server, {**CONF, ON_ITS_PAGE: "true"})
+        answers.append(jobs.run(allowed, "write_table", folder / "u", read))
+        answers.append(caught(JobFailed, allowed, folder / "u", BROKEN))
+    told["showing"] = runs[0]
+    return told
 
 
-def test_given_a_server_that_would_show_a_secret_then_it_is_told_none_and_what_it_hides_goes_there(
-    server: ConnectServer, tmp_path: Path
+def test_given_a_server_that_would_show_secrets_then_it_is_told_none(over_connect: dict[str, Any]) -> None:
+    [said, hint] = over_connect["refused"]
+    assert "fs.azure.account.key.kms" in said and "spark.redaction.regex" in hint
+    assert over_connect["hiding"].sweep.names_in(said + hint) == []
+
+
+def test_given_a_server_that_was_started_as_the_error_says_then_it_and_its_clients_tell_no_secret(
+    over_connect: dict[str, Any],
 ) -> None:
-    conf = {"spark.sql.shuffle.partitions": "2", "spark.hadoop.fs.s3a.secret.key": SENT}
-    source = jobs.write_rows(tmp_path / "rows.parquet", range(20), 1)
-    arguments = jobs.upsert(source, create=True)
+    run = over_connect["hiding"]
+    assert run.sweep.shows("/environment") and run.sweep.shows("/connect/") and run.sweep.shows("/sql")
+    assert {"write_table.py"} <= run.sweep.seen
+    assert (run.sweep.processes, run.sweep.open_files, run.sweep.on_pages) == (set(), set(), set())
+    check_private(run.sweep)
+    assert run.sweep.names_in(run.events + run.answers) == [] and run.left == []
+    assert "SparkListenerSQLExecutionStart" in run.events
+    assert "source.options.api_key" in run.answers and "batches[0].sql" in run.answers
 
-    with pytest.raises(InvalidInput, match=r"fs\.azure\.account\.key\.kms") as caught:
-        jobs.run(_on(server, {**conf, ACCOUNT: SENT}), "write_table", tmp_path / "t", arguments)
-    told = jobs.run(_on(server, conf), "write_table", tmp_path / "t", arguments)
-    allowed = {**conf, ACCOUNT: SENT, ON_ITS_PAGE: "true"}
-    jobs.run(_on(server, allowed), "build_index", tmp_path / "t", {"name": "keys", "kind": "record"})
 
-    assert "spark.redaction.regex" in caught.value.hint and SENT not in str(caught.value)
-    assert told["metrics"]["rows"] == 20
-    assert SENT not in server.log.read_text(errors="replace") and holding(tmp_path) == []
+def test_given_a_server_that_is_allowed_to_show_them_then_it_does(over_connect: dict[str, Any]) -> None:
+    """So what finds nothing above can find something, and what is refused has to be."""
+    run = over_connect["showing"]
+    assert {"account", "reader", "statement"} <= set(run.sweep.names_in(run.events))
+    assert run.sweep.names_in(run.answers) == [] and "OPTIONS (password '***')" in run.answers
 
 
 def _on(server: ConnectServer, conf: dict[str, str]) -> SparkSettings:
+    conf = {"spark.sql.shuffle.partitions": "2", **conf}
     return SparkSettings(master=server.address, token=server.token, conf=conf)
+
+
+IN_THE_CLUSTER = f"""#!{sys.executable}
+import os, shutil, subprocess, sys
+from spark_apps import environment
+given, home = sys.argv[1:], os.environ["CLUSTER"]
+files = given[given.index("--files") + 1].split(",")
+os.makedirs(home, mode=0o700)
+for path in files:
+    shutil.copy(path, home)
+for name, value in (("--master", "local[1]"), ("--deploy-mode", "client")):
+    given[given.index(name) + 1] = value
+at = given.index("--files")
+del given[at:at + 2]
+told = os.open(home + "/stdout", os.O_WRONLY | os.O_CREAT, 0o600)
+submit = str(environment.spark_home() / "bin" / "spark-submit")
+subprocess.Popen([submit, *given], cwd=home, stdout=told, stderr=told, stdin=subprocess.DEVNULL, start_new_session=True)
+print("Submitted application application_1700000000000_0042")
+"""
+"""Stands for a cluster: the driver that it starts gets the files that were submitted, and nothing else."""
+
+
+@pytest.fixture(scope="module")
+def in_the_cluster(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    folder = tmp_path_factory.mktemp("cluster-mode")
+    (folder / "events").mkdir()
+    binary = folder / "spark-submit"
+    binary.write_text(IN_THE_CLUSTER)
+    binary.chmod(0o755)
+    port = free_port()
+    settings = SparkSettings(
+        master="yarn",
+        deploy_mode="cluster",
+        binary=str(binary),
+        environment={"CLUSTER": str(folder / "container"), "SPARK_LOCAL_IP": "127.0.0.1"},
+        conf={
+            **looked_at(port, folder / "events"),
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.sql.shuffle.partitions": "1",
+            "spark.ui.showConsoleProgress": "false",
+        },
+        options={"driver-memory": "600m"},
+        keytab=base64.b64encode(PLANTED["keytab"].encode()).decode(),
+        runner_options={"storage_options": {"aws_region": "eu-west-1"}},
+    )
+    with watched(folder, f"http://127.0.0.1:{port}") as (_, answers, runs):
+        for name, value in {**CONF, "spark.driver.extraJavaOptions": JAVA}.items():
+            refused = replace(settings, conf={**settings.conf, name: value})
+            answers.append(caught(InvalidInput, refused, folder / "t", WRITE, storage_options=STORAGE))
+        answers.append(caught(InvalidInput, settings, folder / "t", BROKEN, storage_options=STORAGE))
+        answers.append(jobs.run(settings, "write_table", folder / "t", WRITE, storage_options=STORAGE))
+    return runs[0]
+
+
+def test_given_a_driver_in_the_cluster_then_it_is_told_no_secret_and_nothing_of_it_tells_one(
+    in_the_cluster: Run,
+) -> None:
+    sweep = in_the_cluster.sweep
+    assert "write_table.py" in sweep.seen and sweep.shows("/environment") and sweep.shows("/sql")
+    assert (sweep.processes, sweep.open_files, sweep.on_pages) == (set(), set(), set())
+    check_private(sweep, "keytab in keytab")
+    assert sweep.names_in(in_the_cluster.events + in_the_cluster.answers) == [] and in_the_cluster.left == []
+    assert '"operation": "upsert"' in in_the_cluster.answers and "argument batches[0].sql" in in_the_cluster.answers
+    assert in_the_cluster.answers.count("would carry secrets") == len(CONF) + 2
