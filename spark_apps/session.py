@@ -51,6 +51,8 @@ ON_ITS_PAGE = "spark.lakeindex.connect.secretsOnPage"
 REDACTED = "spark.redaction.regex"
 """Spark's setting: whose names and values it hides on its page and in its event log."""
 
+EVENT_LOG = "spark.eventLog.enabled"
+
 _KEYS = {f"spark.hadoop.fs.s3a.{name}" for name in ("access.key", "secret.key", "session.token")}
 _PROVIDER = "spark.hadoop.fs.s3a.aws.credentials.provider"
 _INTERRUPT_SECONDS = 0.7
@@ -184,7 +186,8 @@ def _connect(job: Job) -> SparkSession:
     conf = {**_of_storage(job, lambda name: spark.conf.get(name, "") != ""), **conf}
     conf.pop(REDACTED, None)  # the server's own
     if not on_its_page:
-        check_redaction(spark.conf.get(REDACTED, SPARKS_REDACTION) or SPARKS_REDACTION, conf)
+        event_log = (spark.conf.get(EVENT_LOG, "") or "").strip().lower() == "true"
+        check_redaction(spark.conf.get(REDACTED, SPARKS_REDACTION) or SPARKS_REDACTION, event_log, conf)
     left_out = []
     for key, value in sorted(conf.items()):
         try:
@@ -223,20 +226,26 @@ def check_tls(remote: str, token: str | None, conf: Mapping[str, str], arguments
     )
 
 
-def check_redaction(pattern: str, conf: Mapping[str, str]) -> None:
-    """Refuses to give secrets to a Spark Connect server whose page and event log would show them.
+def check_redaction(pattern: str, event_log: bool, conf: Mapping[str, str]) -> None:
+    """Refuses to give secrets to a Spark Connect server whose page or event log would show them.
 
     :param pattern: the server's ``spark.redaction.regex``, which no session can change.
+    :param event_log: whether the server writes one. Spark hides in it what the server was started with, and writes the
+        settings of a session beside each job and stage as they are, whatever the pattern says.
     :raises InvalidInput: names the settings, and says how to have them hidden.
     """
     shown = not_hidden(pattern, conf)
-    if shown:
-        raise InvalidInput(
-            f"The Spark Connect server would show these on its page and in its event log: {', '.join(shown)}.",
-            hint=f"Start the server with {REDACTED}={redaction_regex({name: conf[name] for name in shown})} or give it "
-            f'a role of its own. Where nobody else sees both, allow it in the connection\'s conf: {{"{ON_ITS_PAGE}": '
-            '"true"}.',
-        )
+    written = sorted(name for name, value in conf.items() if holds_secret(name, value)) if event_log else []
+    if not shown and not written:
+        return
+    wider = f"{REDACTED}={redaction_regex({name: conf[name] for name in shown}, pattern)}" if shown else ""
+    raise InvalidInput(
+        "The Spark Connect server would show these on its page or in its event log, where a session's settings stand "
+        f"as they are: {', '.join(written or shown)}.",
+        hint=f"Start the server with {' and '.join(filter(None, (f'{EVENT_LOG}=false' if written else '', wider)))} or "
+        "give it a role of its own. Where nobody else sees both, allow it in the connection's conf: "
+        f'{{"{ON_ITS_PAGE}": "true"}}.',
+    )
 
 
 def check_statements(arguments: Mapping[str, Any]) -> None:

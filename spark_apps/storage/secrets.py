@@ -319,20 +319,30 @@ def hide_all(value: Any, secrets: list[str]) -> Any:
 REDACTION = (
     r"(?i)secret|passw(or)?d|passphrase|passcode|token|credential|authorization|bearer|signature|fernet|jaas|cookie"
     r"|(access|account|api|private|shared|encryption|decryption|customer|master|session|signing|service)[._-]?keys?(?![a-z])"
-    r"|[._-](pwd|pass|sas|dsn|key)$|[._]sas[._]|connection[._-]?string|[?&;]sig=|://[^/@: ]*:[^/@ ]+@"
+    r"|[._-](pwd|pass|sas|dsn|key)$|[._]sas[._]|connection[._-]?string|[?&;]sig[=]|:/{2}[^/@: ]*:[^/@ ]+@"
 )
 """What Spark hides on its pages and in its event log: its own default, and what it leaves out. Spark holds it against
-names and values, and hides the value where either fits."""
+names and values, and hides the value where either fits. It stands in errors: nothing in it may look like a secret."""
 
 
 def redaction_regex(conf: Mapping[str, str], asked: str | None = None) -> str:
     """A pattern for ``spark.redaction.regex`` that hides every secret among these settings.
 
-    :param asked: the pattern that the user wants, which goes on hiding what it hides.
+    :param asked: the pattern that the user wants or that a server has, which goes on hiding what it hides.
     """
-    parts = [REDACTION, *([f"(?-i:{asked})"] if asked else [])]
-    parts += [f"^(spark[.]hadoop[.])?{literal(re.sub(HADOOP, '', name))}$" for name in not_hidden(REDACTION, conf)]
+    parts = [asked if asked and asked.startswith(REDACTION) else REDACTION]
+    if asked and asked != SPARKS_REDACTION and parts != [asked]:
+        parts.append(_scoped(asked))
+    parts += [f"^(spark[.]hadoop[.])?{literal(re.sub(HADOOP, '', name))}$" for name in not_hidden(parts[0], conf)]
     return "|".join(parts)
+
+
+def _scoped(pattern: str) -> str:
+    """Return the pattern as a part of a longer one, with its own flags, which Python takes at the head alone."""
+    flags = re.match(r"\(\?([a-zA-Z]+)\)", pattern)
+    if flags is None:
+        return f"(?-i:{pattern})"
+    return f"(?{flags[1]}{'' if 'i' in flags[1] else '-i'}:{pattern[flags.end() :]})"
 
 
 def not_hidden(pattern: str, conf: Mapping[str, str]) -> list[str]:

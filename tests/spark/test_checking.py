@@ -11,12 +11,15 @@ from airflow_provider_index.__main__ import main
 from airflow_provider_index.checking import check_spark, check_store
 from airflow_provider_index.hooks.table_store import TableStoreHook
 from spark_apps.environment import hadoop_version
+from spark_apps.session import ON_ITS_PAGE
 from tests.simulation.s3 import BUCKET, s3_server
 from tests.spark.clusters import ConnectServer
 
 
 def connect(monkeypatch: pytest.MonkeyPatch, server: ConnectServer, **extra: object) -> TableStoreHook:
-    spark = {"conn_type": "index_runner", "host": server.address, "password": server.token}
+    # The server writes an event log, in which the store's keys will stand.
+    shown = {"conf": {ON_ITS_PAGE: "true"}}
+    spark = {"conn_type": "index_runner", "host": server.address, "password": server.token, "extra": shown}
     lake = {"conn_type": "index_table_store", "extra": {"spark_conn_id": "sparks", **extra}}
     monkeypatch.setenv("AIRFLOW_CONN_SPARKS", json.dumps(spark))
     monkeypatch.setenv("AIRFLOW_CONN_LAKE", json.dumps(lake))

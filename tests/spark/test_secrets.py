@@ -168,8 +168,12 @@ def over_connect(server: ConnectServer, tmp_path_factory: pytest.TempPathFactory
     hint = told["refused"][1]
     [pattern] = re.findall(r"spark\.redaction\.regex=(.+) or give it", hint)
     read["source"]["options"] = {"api_key": PLANTED["reader"]}
+    # The page is still looked at, and no event log is written.
+    [event_log] = re.findall(r"with (spark\.eventLog\.enabled)=false and", hint)
     with (
-        connect_server(folder / "server", server.token, {"spark.redaction.regex": pattern}) as hiding,
+        connect_server(
+            folder / "server", server.token, {"spark.redaction.regex": pattern, event_log: "false"}
+        ) as hiding,
         watched(folder, hiding.page, events=hiding.events) as (_, answers, runs),
     ):
         settings = _on(hiding, CONF)
@@ -199,15 +203,15 @@ def test_given_a_server_that_was_started_as_the_error_says_then_it_and_its_clien
     assert {"write_table.py"} <= run.sweep.seen
     assert (run.sweep.processes, run.sweep.open_files, run.sweep.on_pages) == (set(), set(), set())
     check_private(run.sweep)
-    assert run.sweep.names_in(run.events + run.answers) == [] and run.left == []
-    assert "SparkListenerSQLExecutionStart" in run.events
+    assert run.sweep.names_in(run.answers) == [] and (run.events, run.left) == ("", [])
     assert "source.options.api_key" in run.answers and "batches[0].sql" in run.answers
 
 
 def test_given_a_server_that_is_allowed_to_show_them_then_it_does(over_connect: dict[str, Any]) -> None:
     """So what finds nothing above can find something, and what is refused has to be."""
     run = over_connect["showing"]
-    assert {"account", "reader", "statement"} <= set(run.sweep.names_in(run.events))
+    # Spark's own pattern knows the name of "s3a", and hides it on the page alone.
+    assert {"account", "s3a", "reader", "statement"} <= set(run.sweep.names_in(run.events))
     assert run.sweep.names_in(run.answers) == [] and "OPTIONS (password '***')" in run.answers
 
 
@@ -224,6 +228,10 @@ files = given[given.index("--files") + 1].split(",")
 os.makedirs(home, mode=0o700)
 for path in files:
     shutil.copy(path, home)
+keytab = given[given.index("--keytab") + 1]
+with open(keytab) as content, open(home + "/keytab-of-submission", "w") as told:
+    modes = [oct(os.stat(path).st_mode & 0o777) for path in (keytab, os.path.dirname(keytab))]
+    print(*modes, len(content.read()), file=told)
 for name, value in (("--master", "local[1]"), ("--deploy-mode", "client")):
     given[given.index(name) + 1] = value
 at = given.index("--files")
@@ -266,6 +274,7 @@ def in_the_cluster(tmp_path_factory: pytest.TempPathFactory) -> Run:
             answers.append(caught(InvalidInput, refused, folder / "t", WRITE, storage_options=STORAGE))
         answers.append(caught(InvalidInput, settings, folder / "t", BROKEN, storage_options=STORAGE))
         answers.append(jobs.run(settings, "write_table", folder / "t", WRITE, storage_options=STORAGE))
+        answers.append((folder / "container" / "keytab-of-submission").read_text())
     return runs[0]
 
 
@@ -275,7 +284,10 @@ def test_given_a_driver_in_the_cluster_then_it_is_told_no_secret_and_nothing_of_
     sweep = in_the_cluster.sweep
     assert "write_table.py" in sweep.seen and sweep.shows("/environment") and sweep.shows("/sql")
     assert (sweep.processes, sweep.open_files, sweep.on_pages) == (set(), set(), set())
-    check_private(sweep, "keytab in keytab")
+    # Submitting uploads the keytab from a file of its owner's alone, too soon gone to be seen each time.
+    sweep.private_files.discard("keytab in keytab")
+    check_private(sweep)
+    assert f"0o600 0o700 {len(PLANTED['keytab'])}" in in_the_cluster.answers
     assert sweep.names_in(in_the_cluster.events + in_the_cluster.answers) == [] and in_the_cluster.left == []
     assert '"operation": "upsert"' in in_the_cluster.answers and "argument batches[0].sql" in in_the_cluster.answers
     assert in_the_cluster.answers.count("would carry secrets") == len(CONF) + 2

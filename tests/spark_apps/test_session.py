@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import logging
+import re
 from typing import Any
 
 import pytest
 
 from spark_apps.job import Job
 from spark_apps.session import (
+    EVENT_LOG,
     ON_ITS_PAGE,
+    REDACTED,
     REMOTE,
     WITHOUT_TLS,
     _of_storage,
@@ -21,7 +24,7 @@ from spark_apps.session import (
     start_session,
 )
 from spark_apps.storage.errors import EnvironmentMismatch, InvalidInput
-from spark_apps.storage.secrets import REDACTION, SPARKS_REDACTION
+from spark_apps.storage.secrets import REDACTION, SPARKS_REDACTION, hide
 from tests.spark_apps.storage.names_of_secrets import OPEN_NAMES, SECRET_NAMES
 
 S3A = "spark.hadoop.fs.s3a."
@@ -113,12 +116,33 @@ def test_given_a_server_that_shows_a_secret_on_its_page_then_it_gets_none_and_th
     conf = {azure: "hunter2", "spark.hadoop.fs.s3a.secret.key": "hunter2", "spark.x": "1"}
 
     with pytest.raises(InvalidInput) as caught:
-        check_redaction(SPARKS_REDACTION, conf)
+        check_redaction(SPARKS_REDACTION, False, conf)
 
     assert azure in caught.value.message and "s3a" not in caught.value.message and "hunter2" not in str(caught.value)
     assert f"{REDACTION} or give" in caught.value.hint and ON_ITS_PAGE in caught.value.hint
-    check_redaction(REDACTION, conf)
-    check_redaction(SPARKS_REDACTION, {"spark.hadoop.fs.s3a.secret.key": "hunter2"})
+    check_redaction(REDACTION, False, conf)
+    with pytest.raises(InvalidInput, match=r"spark\.my\.jdbc") as caught:
+        check_redaction("(?i)city", False, {"spark.my.jdbc": "postgresql://ada:hunter2@h/x"})
+    [told] = re.findall(rf"{REDACTED}=(.+) or give it", caught.value.hint)
+    check_redaction(told, False, {"spark.my.jdbc": "postgresql://ada:hunter2@h/x"})
+    assert re.search(told, "My.City") and hide(caught.value.hint) == caught.value.hint
+    check_redaction(SPARKS_REDACTION, False, {"spark.hadoop.fs.s3a.secret.key": "hunter2"})
+
+
+def test_given_a_server_with_an_event_log_then_it_gets_no_secret_however_it_hides_them_and_is_told_both_settings() -> (
+    None
+):
+    hidden = {"spark.hadoop.fs.s3a.secret.key": "hunter2", "spark.x": "1"}
+
+    with pytest.raises(InvalidInput, match=r"fs\.s3a\.secret\.key\.") as caught:
+        check_redaction(REDACTION, True, hidden)
+    assert f"with {EVENT_LOG}=false or give" in caught.value.hint and REDACTED not in caught.value.hint
+
+    with pytest.raises(InvalidInput, match=r"secret\.key, spark\.my\.jdbc\.") as caught:
+        check_redaction(SPARKS_REDACTION, True, {**hidden, "spark.my.jdbc": "postgresql://ada:hunter2@h/x"})
+    assert f"with {EVENT_LOG}=false and {REDACTED}={REDACTION}|" in caught.value.hint
+    assert hide(caught.value.hint) == caught.value.hint and "hunter2" not in str(caught.value)
+    check_redaction(SPARKS_REDACTION, True, {"spark.x": "1"})
 
 
 @pytest.mark.parametrize(

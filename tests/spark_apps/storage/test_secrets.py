@@ -10,6 +10,7 @@ import pytest
 
 from spark_apps.storage.secrets import (
     REDACTION,
+    SPARKS_REDACTION,
     hide,
     hide_all,
     hide_in_statement,
@@ -97,14 +98,39 @@ def test_given_settings_then_sparks_redaction_hides_each_secret_among_them_and_w
     told = redaction_regex(conf, "city")
     pattern = re.compile(told)
 
-    # It is copied into files of settings, from which Java takes backslashes away.
-    assert "\\" not in told
+    # It is copied from an error, where secrets are hidden, into a file of settings, where Java takes backslashes away.
+    assert "\\" not in told and hide(told) == told
     assert [name for name in conf if not pattern.search(name)] == []
     # On Spark's page Hadoop's own settings have no prefix.
     assert pattern.search("my.uri") and pattern.search("spark.my.city") and not pattern.search("spark.master")
     assert [
         name for name in ("spark.app.id", "spark.sql.shuffle.partitions", "spark.master") if pattern.search(name)
     ] == []
+
+
+@pytest.mark.parametrize(
+    ("own", "hidden", "shown"),
+    [
+        (SPARKS_REDACTION, ["my.Token"], ["my.city"]),
+        ("(?i)secret|city", ["my.CITY"], ["my.street"]),
+        ("(?s)city", ["my.city"], ["my.City"]),
+        ("city", ["my.city"], ["my.City"]),
+        (REDACTION, ["my.pwd"], ["my.city"]),
+    ],
+)
+def test_given_the_pattern_of_a_server_then_the_wider_one_keeps_it_and_can_be_widened_again(
+    own: str, hidden: list[str], shown: list[str]
+) -> None:
+    conf = {"spark.my.jdbc": "postgresql://ada:hunter2@h/x"}
+    another = {"spark.my.other": "https://ada:hunter2@h"}
+
+    once = redaction_regex(conf, own)
+    twice = redaction_regex(another, once)
+
+    assert (not_hidden(once, conf), not_hidden(once, another)) == ([], ["spark.my.other"])
+    assert not_hidden(twice, {**conf, **another}) == []
+    for told in (once, twice):
+        assert all(re.search(told, name) for name in hidden) and not any(re.search(told, name) for name in shown)
 
 
 def test_given_an_object_then_it_is_told_where_in_it_secrets_stand() -> None:
