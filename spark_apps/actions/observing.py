@@ -14,6 +14,7 @@ from typing import Any
 
 from msgspec.structs import replace as changed
 
+from spark_apps.indexes.registry import held_by
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.sources.counting import counted
 from spark_apps.sources.files import Listing, SourceFile
@@ -225,14 +226,25 @@ def _writes(state: State, actions: Sequence[AnyAction]) -> tuple[Write, ...]:
     return tuple(writes)
 
 
-def check_columns(state: State) -> None:
-    """:raises InvalidSchema: if an index is over a column that the source has no longer."""
-    names = {field.name for field in state.table.fields}
-    for name, entry in state.indexes.items():
-        gone = [column for column in entry.definition.columns if column not in names]
-        if gone and state.table.source is not None:
+def check_columns(told: State, found: State) -> None:
+    """:raises InvalidSchema: if an index is over a column that the source has no longer, or holds one whose type is not
+    what the log tells."""
+    source = found.table.source
+    if source is None:
+        return
+    types = {field.name: field.type for field in found.table.fields}
+    before = {field.name: field.type for field in told.table.fields}
+    for name, entry in found.indexes.items():
+        gone = [column for column in entry.definition.columns if column not in types]
+        if gone:
             raise InvalidSchema(
-                f"The source {state.table.source.location} has no column {gone[0]!r} any more, which the index "
-                f"{name!r} is over.",
+                f"The source {source.location} has no column {gone[0]!r} any more, which the index {name!r} is over.",
                 hint=f"Drop the index: drop_index({name!r}).",
             )
+        for column in held_by(found.table, entry.definition):
+            if column in types and before.get(column, types[column]) != types[column]:
+                raise InvalidSchema(
+                    f"The column {column!r} of the source {source.location} was of type {before[column]} and is of "
+                    f"type {types[column]} now; the index {name!r} holds it as it was, and queries do not use it.",
+                    hint=f"Drop the index, drop_index({name!r}), and create it again.",
+                )

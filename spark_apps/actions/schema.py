@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from pyspark.sql import types as T
 
 from spark_apps.actions.template import Action, Attempt, Work
-from spark_apps.indexes.registry import available
+from spark_apps.indexes.registry import available, held_by
 from spark_apps.mergetree.schema import parse_type, resolve, struct_type, table_fields
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.storage.errors import InvalidInput, InvalidSchema
@@ -177,7 +177,7 @@ class RenameColumn(ChangeColumns):
         indexes = []
         for entry in snapshot.state.indexes.values():
             definition = entry.definition
-            if name not in _held(table, definition):
+            if name not in held_by(table, definition):
                 continue
             handler = available(definition.kind)
             if handler is None or not handler.follows_renames:
@@ -254,14 +254,8 @@ def _refuse_role(table: TableDefinition, name: str, what: str, *roles: tuple[str
 
 def _refuse_indexed(snapshot: Snapshot, name: str, what: str) -> None:
     for entry in snapshot.state.indexes.values():
-        if name in _held(snapshot.table, entry.definition):
+        if name in held_by(snapshot.table, entry.definition):
             raise _indexed(entry.definition, name, what)
-
-
-def _held(table: TableDefinition, definition: IndexDefinition) -> tuple[str, ...]:
-    """The columns that an index may hold values of."""
-    handler = available(definition.kind)
-    return (*definition.columns, *definition.included) if handler is None else handler.holds(table, definition)
 
 
 def _indexed(definition: IndexDefinition, name: str, what: str) -> InvalidInput:

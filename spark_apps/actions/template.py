@@ -285,7 +285,7 @@ def look(handle: TableHandle, action: Action, state: State) -> Observation:
             hint="Write to the source with what owns it; a refresh of an index then finds what changed.",
         )
     found = handle.observe(state, None if action.partitions is None else set(action.partitions))
-    check_columns(found.snapshot.state)
+    check_columns(state, found.snapshot.state)
     return found
 
 

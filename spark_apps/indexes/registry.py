@@ -11,6 +11,7 @@ from __future__ import annotations
 from spark_apps.indexes.handler import IndexHandler
 from spark_apps.layout.plugins import Plugins
 from spark_apps.storage.errors import InvalidInput
+from spark_apps.timeline.model import IndexDefinition, TableDefinition
 
 GROUP = "airflow_provider_index.index_kinds"
 """Entry points: name of the kind -> class of its handler."""
@@ -55,3 +56,9 @@ def available(kind: str) -> IndexHandler | None:
         return find(kind)
     except InvalidInput:
         return None
+
+
+def held_by(table: TableDefinition, definition: IndexDefinition) -> tuple[str, ...]:
+    """The columns that an index may hold values of."""
+    handler = available(definition.kind)
+    return (*definition.columns, *definition.included) if handler is None else handler.holds(table, definition)

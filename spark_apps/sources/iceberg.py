@@ -17,7 +17,7 @@ from spark_apps.layout.types import parse_type
 from spark_apps.sources.arrow import shaped
 from spark_apps.sources.files import Listing, SourceFile, check_distinct
 from spark_apps.sources.iceberg_catalog import CATALOG, IDENTIFIER, io_properties, load_at, load_named
-from spark_apps.sources.iceberg_types import fields_of, same_names_and_types
+from spark_apps.sources.iceberg_types import become, fields_of, same_names_and_types
 from spark_apps.sources.locations import Location, locate
 from spark_apps.storage.errors import (
     EnvironmentMismatch,
@@ -86,9 +86,11 @@ class IcebergTable:
         if snapshot is None:
             return Listing((), None, fields, identity)
         schema = _schema_of(table, snapshot) if version is not None else table.schema()
-        why = same_names_and_types(table, schema)
+        why, columns = same_names_and_types(table, schema), become(table, schema)
         self._version = str(snapshot.snapshot_id)
-        files = [self._file(table, task, identity, fields, why) for task in self._plan(table, snapshot).values()]
+        files = [
+            self._file(table, task, identity, fields, why, columns) for task in self._plan(table, snapshot).values()
+        ]
         check_distinct(self.location.uri, files)
         return Listing(tuple(files), self._version, fields, identity)
 
@@ -110,7 +112,7 @@ class IcebergTable:
         return fields, tuple(usable) if specs <= {table.spec().spec_id} else ()
 
     def _file(
-        self, table: Any, task: Any, identity: Sequence[str], fields: Sequence[Field], why: str | None
+        self, table: Any, task: Any, identity: Sequence[str], fields: Sequence[Field], why: str | None, columns: str
     ) -> SourceFile:
         data = task.file
         types = {field.name: field.type for field in fields}
@@ -143,7 +145,7 @@ class IcebergTable:
             rows=int(data.record_count) if not deletes else -1,
             partition=partition_path(identity, values, kinds),
             partition_values=tuple(canonical_string(v, parse_type(k)) for v, k in zip(values, kinds, strict=True)),
-            state="\n".join(deletes),
+            state="\n".join([*deletes, columns] if columns else deletes),
             through=ENGINE if why is not None else None,
             why=why,
         )

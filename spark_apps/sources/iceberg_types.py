@@ -74,6 +74,27 @@ def same_names_and_types(table: Any, schema: Any) -> str | None:
     return None
 
 
+def become(table: Any, schema: Any) -> str:
+    """The columns of ``schema`` whose names stood for something else in an earlier one, by id and type; "" if none.
+
+    Whatever was told of files then tells nothing of these columns. Later schemas do not count, so that of a snapshot of
+    the past the same is said as was then.
+    """
+    now = {name: (field_id, _type(schema, field_id)) for name, field_id in _names(schema)}
+    names = {field_id: name for name, (field_id, _) in now.items()}
+    found: set[str] = set()
+    for other in table.schemas().values():
+        if other.schema_id >= schema.schema_id:
+            continue
+        for name, field_id in _names(other):
+            told = (field_id, _type(other, field_id))
+            if now.get(name, told) != told:
+                found.add(name)
+            if names.get(field_id, name) != name:
+                found.add(names[field_id])
+    return "\n".join(f"{name!r}: {now[name][0]}, {now[name][1]}" for name in sorted(found))
+
+
 def _names(schema: Any) -> list[tuple[str, int]]:
     from pyiceberg.schema import index_by_name
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import LongType
+from pyiceberg.types import DoubleType, LongType, StringType
 
 from spark_apps import IndexedTable
 from spark_apps.storage import errors
@@ -132,3 +132,88 @@ def test_a_folder_tells_its_newest_metadata_only_by_a_version_hint(
     (folder(empty) / "metadata" / "version-hint.text").write_text(Path(empty.metadata_location).name)
     nothing = IndexedTable.register(spark, folder(empty), "iceberg")
     assert nothing.read().count() == 0 and nothing.create_index("i", kind="secondary", columns=["id"]).committed
+
+
+def test_given_a_widened_column_then_indexes_over_it_are_asked_no_more_until_they_are_made_anew(
+    spark: Any, catalog: Catalog, options: dict[str, str]
+) -> None:
+    schema = pa.schema([("id", pa.int64()), ("n", pa.int32()), ("f", pa.float32())])
+    theirs = catalog.create_table("db.widened", schema=schema)
+    for first in (0, 10):
+        ids = range(first, first + 10)
+        theirs.append(pa.table([[*ids], [*ids], [n / 10 for n in ids]], schema=schema))
+    table = IndexedTable.register(spark, "db.widened", "iceberg", options=options)
+    table.create_index("by_n", "secondary", ["n"], properties={"shards": "4"})
+    table.create_index("blocks", "compact", ["n", "f"])
+    table.create_index("cover", "covering", ["n"], included=["id"], properties={"buckets": "4"})
+    table.create_index("by_id", "secondary", ["id"])
+
+    with theirs.update_schema() as update:
+        update.update_column("n", LongType())
+        update.update_column("f", DoubleType())
+    wider = pa.schema([("id", pa.int64()), ("n", pa.int64()), ("f", pa.float64())])
+    theirs.append(pa.table([[30, 31], [3, 2**40], [0.1, 0.3]], schema=wider))
+    asked = ["n = 3", "n IN (3, 13, 1099511627776)", f"n > {2**31}", "n < 2 OR f = 0.1", "f > 1.8", "id = 13"]
+    everything = theirs.scan().to_arrow()
+    right = {where: _found(everything, where) for where in asked}
+
+    def agrees() -> None:
+        for where in asked:
+            assert rows_of(table.read(where)) == right[where], where
+
+    table = IndexedTable.load(spark, folder(theirs))
+    agrees()
+    for name in ("by_n", "blocks", "cover"):
+        with pytest.raises(errors.InvalidSchema, match=f"{name}.*drop_index"):
+            table.refresh_index(name)
+        table.drop_index(name)
+    agrees()
+    assert table.refresh_index("by_id").committed and table.verify("by_id").ok
+    table.create_index("by_n", "secondary", ["n"], properties={"shards": "4"})
+    table.create_index("blocks", "compact", ["n", "f"])
+    assert table.verify("by_n").ok and table.verify("blocks").ok
+    assert table.explain("n = 13").index_used is not None
+    agrees()
+
+
+def test_given_names_that_stand_for_other_columns_then_indexes_do_not_tell_of_the_old_ones(
+    spark: Any, catalog: Catalog, options: dict[str, str]
+) -> None:
+    theirs = catalog.create_table("db.renamed", schema=people(0, 1).schema)
+    theirs.append(people(0, 6))
+    theirs.append(people(10, 6))
+    table = IndexedTable.register(spark, "db.renamed", "iceberg", options=options)
+    table.create_index("by_note", "secondary", ["note"])
+    table.create_index("blocks", "compact", ["note"])
+    table.create_index("by_city", "secondary", ["city"])
+    table.create_index("cover", "covering", ["city"], included=["note"])
+
+    with theirs.update_schema() as update:  # the two change names
+        update.rename_column("note", "other")
+        update.rename_column("city", "note")
+    with theirs.update_schema() as update:
+        update.rename_column("other", "city")
+    asked = ["note = 'rome'", "city = 'note 3'", "city IS NULL", "note = 'note 3'"]
+    for _ in range(2):
+        table = IndexedTable.load(spark, folder(theirs))
+        everything = theirs.scan().to_arrow()
+        for where in asked:
+            assert rows_of(table.read(where)) == _found(everything, where), where
+        for name in table.indexes:
+            assert table.refresh_index(name).committed and table.verify(name).ok, name
+        for where in asked:
+            assert rows_of(table.read(where)) == _found(everything, where), where
+        assert table.explain("note = 'rome'").index_used is not None
+
+        with theirs.update_schema() as update:  # and then one is made anew
+            update.delete_column("note")
+        with theirs.update_schema() as update:
+            update.add_column("note", StringType())
+        asked = ["note IS NULL", "note = 'rome'", "city = 'note 3'"]
+
+
+def _found(rows: pa.Table, where: str) -> Any:
+    """The rows that satisfy a predicate, as DuckDB finds them."""
+    import duckdb
+
+    return rows_of(duckdb.sql(f"SELECT * FROM rows WHERE {where}").fetchall())
