@@ -41,6 +41,7 @@ class Sweep:
         """Secret and address of each that stood on a page."""
         self.seen: set[str] = set()
         """What was looked at: programs and addresses."""
+        self._failed: Exception | None = None
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -51,12 +52,20 @@ class Sweep:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._stop.set()
         self._thread.join()
+        if self._failed is not None and error is None:
+            raise self._failed
 
     def _run(self) -> None:
+        try:
+            self._look()
+        except Exception as failed:  # noqa: BLE001 - a sweep that ended early would find nothing
+            self._failed = failed
+
+    def _look(self) -> None:
         with httpx.Client(timeout=30, trust_env=False, follow_redirects=True) as client:
             while not self._stop.wait(0.2):
                 self._look_at_processes()
-                for path, names in self.holding(path for folder in self._folders() for path in folder.rglob("*")):
+                for path, names in self.holding(files_below(*self._folders())):
                     with contextlib.suppress(OSError):
                         others = stat.S_IMODE(path.stat().st_mode) & 0o077
                         told = self.open_files if others else self.private_files
@@ -113,6 +122,13 @@ class Sweep:
                 if path.is_file() and (names := self.names_in(path.read_bytes())):
                     found.append((path, names))
         return found
+
+
+def files_below(*folders: Path) -> Iterator[Path]:
+    """The files in these folders, of which Spark may delete some meanwhile."""
+    for folder in folders:
+        for place, _, names in os.walk(folder):
+            yield from (Path(place, name) for name in names)
 
 
 def wait_until(told: Callable[[], bool], seconds: float = 60) -> None:

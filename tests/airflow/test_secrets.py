@@ -21,7 +21,9 @@ from tests.airflow.lake import SECRET, STORAGE_SECRET, Lake
 from tests.airflow.test_deferring import DEFERRED, drivers
 from tests.airflow.test_page import token
 from tests.spark.clusters import free_port, looked_at
-from tests.sweep import Sweep, wait_until
+from tests.sweep import Sweep, files_below, wait_until
+
+pytestmark = pytest.mark.heavy
 
 PLANTED = {
     name: f"planted-{number}b7e05"
@@ -113,7 +115,7 @@ def seen(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Seen:
             for word in (*process.cmdline(), *process.environ().values())
         ]
         found.report = lake.client.wait("secretive", run_id, timeout=300)
-    found.left = sweep.holding(path for one in (*folders(), lake.airflow.home) for path in one.rglob("*"))
+    found.left = sweep.holding(files_below(*folders(), lake.airflow.home))
     return found
 
 

@@ -24,7 +24,9 @@ from spark_apps.session import ON_ITS_PAGE
 from spark_apps.storage.errors import InvalidInput, JobFailed
 from tests.spark import jobs
 from tests.spark.clusters import ConnectServer, Standalone, connect_server, free_port, looked_at
-from tests.sweep import Sweep, wait_until
+from tests.sweep import Sweep, files_below, wait_until
+
+pytestmark = pytest.mark.heavy
 
 ACCOUNT = "spark.hadoop.fs.azure.account.key.kms.dfs.core.windows.net"
 PLANTED = {
@@ -77,7 +79,7 @@ def watched(folder: Path, *pages: str, events: Path | None = None, also: tuple[P
     told = "\n".join(path.read_text() for path in (events or folder / "events").rglob("*") if path.is_file())
 
     def left() -> list[tuple[Path, list[str]]]:
-        return sweep.holding(path for one in folders() for path in one.rglob("*"))
+        return sweep.holding(files_below(*folders()))
 
     with suppress(AssertionError):  # a detached driver has told how it ended, and is ending
         wait_until(lambda: not left())
