@@ -76,7 +76,7 @@ def bundle(tmp_path: Path) -> Bundle:
     return made
 
 
-def wait(runner: SparkSubmitRunner, handle: str, seconds: float = 60) -> JobStatus:
+def wait(runner: SparkSubmitRunner, handle: str, seconds: float = 150) -> JobStatus:
     deadline = time.monotonic() + seconds
     while (status := runner.status(handle)).running:
         assert time.monotonic() < deadline
@@ -92,7 +92,7 @@ def run(bundle: Bundle, arguments: dict[str, Any], **fields: Any) -> JobStatus:
         runner.close()
 
 
-def wait_for_file(path: Path, seconds: float = 60) -> list[int]:
+def wait_for_file(path: Path, seconds: float = 150) -> list[int]:
     deadline = time.monotonic() + seconds
     while not (path.exists() and path.read_text()):
         assert time.monotonic() < deadline
