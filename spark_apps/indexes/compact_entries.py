@@ -19,7 +19,7 @@ from pyspark.sql import types as T
 
 from spark_apps.indexes.handler import CannotPrune, IndexContext, Question
 from spark_apps.indexes.lookup import damaged, ranged
-from spark_apps.indexes.ranges import Range, python_values, range_of, value_of
+from spark_apps.indexes.ranges import Beyond, Range, python_values, range_of, value_of
 from spark_apps.layout.partitions import parse_partition_path, partition_path
 from spark_apps.layout.types import ColumnType, parse_type
 from spark_apps.mergetree.blockfiles import BlockFile, read_footers
@@ -320,9 +320,15 @@ class _Lookup:
         if len(values) > self._most:
             return None
         kinds = list(self.types.items())
+        # An INT96 has no zone for Arrow, which takes its days before the year -4712 for days that are far ahead.
+        unsure = {name for name, kind in kinds if kind.kind == "timestamp" and table.column(name).type.tz is None}
 
         def matches(row: Sequence[Any]) -> bool:
-            told = {name: value_of(value, kind) for (name, kind), value in zip(kinds, row, strict=True)}
+            told = {
+                name: value_of(value, kind)
+                for (name, kind), value in zip(kinds, row, strict=True)
+                if not (name in unsure and isinstance(value, Beyond))
+            }
             return self._question.may_match(told)
 
         hits = [code for code, row in enumerate(values) if matches(row)]

@@ -27,6 +27,9 @@ from spark_apps.timeline.files import DataFile
 _EXACT_KINDS = ("string", "date", "boolean")
 _MOST_VALUES = 10_000
 _BATCH_ROWS = 65_536
+_BY_SPARK = "Use IndexedTable.load(spark, …).read(where), or a view made with create_view."
+# Microseconds since 1970. Arrow takes the days before the year -4712 of an INT96 for days that are far ahead.
+_FIRST, _LAST = -62_135_596_800_000_000, 253_402_300_799_999_999
 _LEGACY = (b"org.apache.spark.legacyINT96", b"org.apache.spark.legacyDateTime")
 
 
@@ -191,7 +194,7 @@ class ArrowRows:
         if not exact:
             raise UnsupportedSource(
                 f"{one.file.path} holds columns (of {', '.join(names)}) that only Spark's own reader reads rightly.",
-                hint="Use IndexedTable.load(spark, …).read(where), or a view made with create_view.",
+                hint=_BY_SPARK,
             )
 
     def _blocks(self, one: ArrowFile, footer: BlockFile) -> Iterator[int]:
@@ -242,11 +245,29 @@ class ArrowRows:
         if held is None:
             return pa.chunked_array([pa.nulls(rows, kind)])
         column = table.column(held)
+        if column.type == kind:
+            return column
         # Spark's older physical type of timestamps holds UTC and does not say so.
-        return column if column.type == kind else column.cast(kind)
+        if pa.types.is_timestamp(column.type) and column.type.tz is None and not _within_years(column):
+            raise UnsupportedSource(
+                f"{one.file.path} holds times outside of the years 1 to 9999 in its column {name!r}, as INT96, which "
+                "Arrow may take for others.",
+                hint=_BY_SPARK,
+            )
+        return column.cast(kind)
 
     def _stored(self, name: str) -> str:
         return self._shape.stored.get(name, name)
+
+
+def _within_years(column: Any) -> bool:
+    """Whether all times of a column, in microseconds, lie in the years 1 to 9999."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    held = pc.min_max(column.cast(pa.int64()))
+    low, high = held["min"].as_py(), held["max"].as_py()
+    return low is None or (low >= _FIRST and high <= _LAST)
 
 
 def _points(shape: ArrowShape) -> dict[str, list[Any]]:

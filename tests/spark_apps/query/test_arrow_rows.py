@@ -161,3 +161,22 @@ def test_given_stripes_of_orc_then_those_wanted_are_read_and_times_are_left_to_s
     timed = ArrowShape(("v",), {"v": "date"}, (), foreign=True)
     with pytest.raises(UnsupportedSource):
         read([file], timed, pa.schema([("v", pa.date32())]))
+
+
+def test_given_int96_times_outside_of_the_years_then_they_are_left_to_spark(tmp_path: Path) -> None:
+    types, kind = {"k": "string", "o": "timestamp"}, pa.timestamp("us", "UTC")
+    form, schema = ArrowShape(("k",), types, ("k",), "o"), pa.schema([("k", pa.string())])
+    far = 253_402_300_800_000_000
+
+    def file(micros: int | None, place: int, kind_of_file: str) -> ArrowFile:
+        path = tmp_path / f"{micros}-{place}"
+        columns = {"k": pa.array(["a"]), "o": pa.array([micros], pa.int64()).view(kind)}
+        if kind_of_file == "delta":
+            columns[DELETED] = pa.array([None], pa.bool_())
+        pq.write_table(pa.table(columns), path, use_deprecated_int96_timestamps=True)
+        told = DataFile("data", "", "0", path.name, kind_of_file, 1, path.stat().st_size, place)  # type: ignore[arg-type]
+        return ArrowFile(told, str(path), "parquet")
+
+    assert read([file(0, 0, "base"), file(-1, 1, "delta"), file(None, 2, "delta")], form, schema) == ["{'k': 'a'}"]
+    with pytest.raises(UnsupportedSource, match=r"years 1 to 9999 in its column 'o'.*read\(where\)"):
+        read([file(0, 0, "base"), file(far, 1, "delta")], form, schema)
