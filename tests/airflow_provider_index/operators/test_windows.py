@@ -64,7 +64,7 @@ def test_given_a_drain_as_long_as_the_window_may_last_then_nothing_is_opened(tab
     assert table.refresh().version == 0
     with (
         pytest.raises(InvalidInput, match="at_most more than patience"),
-        stop_write_window("w", table="t", at_most=600),
+        stop_write_window("w", table="t", at_most=600, patience=600),
     ):
         raise AssertionError("the group was made")
     assert opening(table, drain_seconds=0, at_most=60, seconds=60).execute(context("open"))["epoch"] == 1

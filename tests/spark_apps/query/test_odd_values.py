@@ -21,6 +21,7 @@ from pyspark.sql.types import StructType
 from spark_apps import IncludedColumns, IndexedTable
 from spark_apps.face.datasource import IndexedDataSource
 from spark_apps.storage.errors import InvalidPredicate, UnsupportedSource
+from tests.turns import of_this_turn
 
 pytestmark = pytest.mark.spark
 
@@ -217,16 +218,15 @@ def index(table: IndexedTable, tombstones: Mapping[str, str]) -> None:
 MERGED = {"record", "secondary", "covering"}
 
 
-@pytest.mark.parametrize(
-    ("options", "tombstones", "kinds"),
-    [
-        ({"positions": True}, {"tombstones": "lazy"}, MERGED),
-        ({"ordering_column": "o", "merge_by": "ordering"}, {}, {"record", "secondary"}),
-        ({"buckets": None, "properties": {"group_rows": "3"}}, {}, MERGED),
-        ({"write_mode": "copy_on_write"}, {}, {*MERGED, "compact"}),
-    ],
-    ids=["positions", "ordering", "without_buckets", "copy_on_write"],
-)
+SHAPES = [
+    pytest.param({"positions": True}, {"tombstones": "lazy"}, MERGED, id="positions"),
+    pytest.param({"ordering_column": "o", "merge_by": "ordering"}, {}, {"record", "secondary"}, id="ordering"),
+    pytest.param({"buckets": None, "properties": {"group_rows": "3"}}, {}, MERGED, id="without_buckets"),
+    pytest.param({"write_mode": "copy_on_write"}, {}, {*MERGED, "compact"}, id="copy_on_write"),
+]
+
+
+@pytest.mark.parametrize(("options", "tombstones", "kinds"), of_this_turn(SHAPES, 2))
 def test_given_a_table_of_any_shape_then_odd_values_are_found_as_by_a_scan(
     spark: SparkSession, tmp_path: Path, options: dict[str, Any], tombstones: dict[str, str], kinds: set[str]
 ) -> None:
