@@ -125,7 +125,9 @@ def test_a_lazy_sweep_does_not_drop_entries_that_a_refresh_has_leaned_on_meanwhi
     assert after.explain("w = 'w1'").index_used == "lazy" and after.verify("lazy").ok
 
 
-def test_a_compaction_of_an_index_that_was_dropped_meanwhile_is_refused(spark: Any, table: IndexedTable) -> None:
+def test_a_compaction_of_an_index_that_was_dropped_meanwhile_is_refused(spark: Any, rows: Any, tmp_path: Path) -> None:
+    table = IndexedTable.create(spark, tmp_path / "table", DDL, ["id"], buckets=1)
+    table.upsert(rows)
     table.create_index("made", "secondary", ["v"])
     table.upsert(frame(spark, [(n, n % 8 + 1, "other") for n in range(20)], DDL))
 
