@@ -425,8 +425,8 @@ def test_given_an_unknown_column_in_text_that_only_spark_can_read_then_it_is_nam
     ("written", "few", "many"),
     [
         (lambda n: " OR ".join(f"id = {number}" for number in range(n)), 500, 10_000),
-        (lambda n: " AND ".join(f"(id = {number} OR city = 'a')" for number in range(n)), 125, 1_500),
-        (lambda n: " AND ".join(f"NOT (id <> {number} AND city <> 'a')" for number in range(n)), 125, 1_500),
+        (lambda n: " AND ".join(f"(id = {number} OR city = 'a')" for number in range(n)), 400, 2_400),
+        (lambda n: " AND ".join(f"NOT (id <> {number} AND city <> 'a')" for number in range(n)), 400, 2_400),
     ],
     ids=["any of many", "all of many that are joined by OR", "none of many pairs"],
 )
@@ -438,8 +438,8 @@ def test_given_thousands_of_comparisons_then_their_time_grows_as_they_do(written
         keys_for(found, ["id", "city"])
         return time.process_time() - began
 
-    seconds(few)
-    assert seconds(many) < 3 * (many / few) * min(seconds(few) for _ in range(3))
+    # Where it grew as the square, it would be six times and more above what a line gives; half of that is allowed.
+    assert seconds(many) < 3 * (many / few) * max(seconds(few), seconds(few))
 
 
 def test_given_too_many_conditions_to_meet_all_then_the_keys_found_hold_those_that_match() -> None:
