@@ -12,7 +12,7 @@ FOUND  := $(wildcard $(PATHS))
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test heavy turn check format bench bench-full model faults hostile races clusters differential postgresql mutants pages kills pairs clean
+.PHONY: help venv demo unit test heavy turn check format bench bench-full model faults hostile races clusters differential postgresql mutants pages kills pairs clean
 
 help:  ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|' 2>/dev/null \
@@ -26,6 +26,8 @@ $(STAMP): setup.cfg pyproject.toml constraints.txt
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
 	@echo "Setting up $(VENV) …"
 	@PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@$(BIN)/python -m tests.spark.archive >$(VENV)/archive.log 2>&1 || \
+	  echo "Spark will start more slowly, without an archive of its classes: see $(VENV)/archive.log"
 	@touch $(STAMP)
 
 demo: venv  ## The whole main job on real flights, on a real Airflow
@@ -34,15 +36,19 @@ demo: venv  ## The whole main job on real flights, on a real Airflow
 test: venv  ## All tests but the heavy ones
 	$(PYTEST) -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not heavy" $(TEST_ARGS)
 
+unit: venv  ## The tests that need neither Spark nor Airflow nor a server: 90 s
+	$(PYTEST) -n $(WORKERS) --dist loadfile --no-loadscope-reorder --unit $(TEST_ARGS)
+
 heavy: venv  ## The tests that take minutes: all example DAGs by a real scheduler, clusters, many at once
 	$(PYTEST) -m heavy $(TEST_ARGS)
 
-turn: venv  ## An eighth of the heavy tests, another one by each commit (TURN=0 to 7)
+turn: venv  ## An eighth of the heavy tests, another one by each commit (TURN=0 to 7): some minutes; CI gives it what it has left
 	$(PYTEST) -m heavy --in-turns $(TEST_ARGS)
 
-check: venv  ## Formatter, linter, types, import contracts
+check: venv  ## Formatter, linter, docstrings, types, import contracts
 	$(BIN)/ruff format --check $(FOUND)
 	$(BIN)/ruff check $(FOUND)
+	$(BIN)/python -m tests.docstrings
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
@@ -50,13 +56,13 @@ format: venv  ## Bring the code into its format
 	$(BIN)/ruff format $(FOUND)
 	$(BIN)/ruff check --fix $(FOUND)
 
-bench: venv  ## Measure against other engines, in little; writes benchmarks/RESULTS.md with pictures
+bench: venv  ## Measure against other engines, in little, 10 minutes; writes benchmarks/RESULTS.md with pictures
 	$(BIN)/python -m benchmarks --page benchmarks/RESULTS.md $(BENCH_ARGS)
 
 bench-full: venv  ## The same at the sizes of the targets: hours, and some 50 GB of disk
 	$(BIN)/python -m benchmarks --full --page benchmarks/RESULTS.md $(BENCH_ARGS)
 
-model: venv  ## The timeline's model with 10,000 histories
+model: venv  ## The timeline's model with 10,000 histories: about 10 minutes
 	HISTORIES=10000 $(PYTEST) tests/timeline/test_model.py --timeout=7200 $(TEST_ARGS)
 
 faults: venv  ## Every call to the store, failed in every way; the power gone at every call to the disk
@@ -71,19 +77,19 @@ races: venv  ## 8 processes x 200 commits on one table, on local disk and on S3
 clusters: venv  ## Tests of tables and indexes once more, over a Spark Connect server
 	TESTS_OVER=connect $(PYTEST) tests/spark_apps/test_table.py tests/spark_apps/actions tests/spark_apps/indexes $(TEST_ARGS)
 
-differential: venv  ## 1,000 random histories against other engines (HISTORIES, MINUTES, SEEDS, PROCESSES); goes on where it stopped
+differential: venv  ## 1,000 random histories against other engines (HISTORIES, MINUTES, SEEDS, PROCESSES); an hour at most, and goes on where it stopped
 	$(BIN)/python -m tests.differential
 
 postgresql: venv  ## The tests on a whole Airflow, heavy ones too, whose state is in a real PostgreSQL
 	DATABASE=postgresql $(PYTEST) tests/airflow $(TEST_ARGS)
 
-kills: venv  ## Every kind of end, met by every kind of work, on a real scheduler (CELLS, MINUTES); goes on where it stopped
+kills: venv  ## Every kind of end, met by every kind of work, on a real scheduler (CELLS, MINUTES); four hours at most, and goes on where it stopped
 	$(BIN)/python -m tests.kills
 
-pairs: venv  ## Each action beside each other, at their commits (SHAPES, PAIRS, TRIPLES, DEEP, MINUTES); goes on where it stopped
+pairs: venv  ## Each action beside each other, at their commits (SHAPES, PAIRS, TRIPLES, DEEP, MINUTES); an hour at most, and goes on where it stopped
 	$(BIN)/python -m tests.pairs
 
-mutants: venv  ## Faults planted one at a time, and which tests find each (ONLY, MINUTES); goes on where it stopped
+mutants: venv  ## Faults planted one at a time, and which tests find each (ONLY, MINUTES); four hours at most, and goes on where it stopped
 	$(BIN)/python -m tests.mutants
 
 pages: venv  ## The page in a real browser; needs Chromium and its driver. SHOTS=folder keeps the pictures

@@ -5,9 +5,9 @@ reads the receipt from the table's timeline. Importing it, or parsing a DAG that
 nor pyarrow.
 """
 
-from airflow_provider_index.own_apps import check_own_apps
+from airflow_provider_index.import_shadowing import check_installed_apps
 
 # First of all: everything below imports spark_apps, and a folder of a user's own may hide it.
-check_own_apps()
+check_installed_apps()
 
 from spark_apps.version import __version__ as __version__  # noqa: E402

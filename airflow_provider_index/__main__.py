@@ -5,12 +5,56 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from airflow_provider_index.examples import copy_examples, example_dags_folder
-from spark_apps.storage.errors import LakeIndexError
+from spark_apps.storage.errors import EnvironmentMismatch, InvalidInput, LakeIndexError
+
+
+def example_dags_folder() -> Path:
+    """Return the folder of the example DAGs, for reading and copying.
+
+    :raises EnvironmentMismatch: they are not installed beside this package.
+    """
+    folder: Path = _examples().folder()
+    return folder
+
+
+def copy_examples(target: Path, *subjects: str) -> list[Path]:
+    """Copy the example DAGs into a folder, which is made if it is not there.
+
+    :param target: the folder to copy to; files of the same name in it are never overwritten.
+    :param subjects: only those of these subjects (``flights``, ``maintenance`` …); all by default.
+    :returns: the files written, by name.
+    :raises InvalidInput: files of these names are there already, or ``target`` is no folder.
+    """
+    if target.exists() and not target.is_dir():
+        raise InvalidInput(f"{target} is not a folder.", hint="Name a folder.")
+    sources = _examples().examples(*subjects)
+    existing = [source.name for source in sources if (target / source.name).exists()]
+    if existing:
+        raise InvalidInput(
+            f"{target} has {', '.join(existing)} already.", hint="Name another folder, or move them away."
+        )
+    target.mkdir(parents=True, exist_ok=True)
+    return [Path(shutil.copyfile(source, target / source.name)) for source in sources]
+
+
+def _examples() -> Any:
+    try:
+        import dags_examples
+    except ModuleNotFoundError as error:
+        raise EnvironmentMismatch(
+            "The example DAGs (package dags_examples) are not installed.",
+            hint="Reinstall airflow-provider-index: its wheel carries them.",
+        ) from error
+    return dags_examples
+
+
+# --- ``python -m airflow_provider_index`` ---------------------------------------------------------------------------
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -37,8 +81,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _check(table_conn_id: str, spark_conn_id: str | None, with_spark: bool) -> int:
-    """Prints what was tried; returns 1 if anything failed."""
-    from airflow_provider_index.checking import check_spark, check_store, untold
+    """Print what was tried and return 1 if anything failed."""
+    from airflow_provider_index.hooks.connection_check import check_spark, check_store, unsupported_options
     from airflow_provider_index.hooks.table_store import TableStoreHook
 
     # As Airflow's own commands: connections of its database are found as well, not only those of the environment.
@@ -46,17 +90,17 @@ def _check(table_conn_id: str, spark_conn_id: str | None, with_spark: bool) -> i
     logging.getLogger("airflow_provider_index").setLevel(logging.WARNING)
     try:
         hook = TableStoreHook(table_conn_id)
-        found = check_store(hook)
+        checks = check_store(hook)
         if with_spark:
-            found += check_spark(hook, spark_conn_id)
-        more = untold(hook)
+            checks += check_spark(hook, spark_conn_id)
+        more = unsupported_options(hook)
     except LakeIndexError as error:
         sys.stderr.write(f"{error}\n")
         return 1
-    sys.stdout.writelines(f"{one.line()}\n" for one in found)
+    sys.stdout.writelines(f"{one.line()}\n" for one in checks)
     if more:
         sys.stdout.write(f"Spark has no setting for the storage options {', '.join(more)}.\n")
-    return 0 if all(one.ok for one in found) else 1
+    return 0 if all(one.ok for one in checks) else 1
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ _TEXT = "takes_text"
 
 
 def of_text(reader: Reader) -> Reader:
-    """Marks a reader of what is made of texts alone, so that native templates make no objects of them."""
+    """Mark a reader of what is made of texts alone, so that native templates make no objects of them."""
     setattr(reader, _TEXT, True)
     return reader
 
@@ -40,7 +40,10 @@ def of_text(reader: Reader) -> Reader:
 
 @of_text
 def text(name: str, given: Any) -> str | None:
-    """Text, or ``None``. A path is its text, and a whole number its digits, for so a native template hands on "12"."""
+    """Return a text, or ``None``.
+
+    A path is its text, and a whole number its digits, for so a native template hands on "12".
+    """
     if isinstance(given, os.PathLike):
         given = os.fspath(given)
     if isinstance(given, int) and not isinstance(given, bool):
@@ -53,25 +56,25 @@ def text(name: str, given: Any) -> str | None:
 
 
 def text_list(name: str, given: Any) -> list[str] | None:
-    """A list of texts, or ``None``.
+    """Return a list of texts, or ``None``.
 
     Text is one item, several lines are an item each, and the text of a list, as Python or JSON writes it, is that list.
     """
     if isinstance(given, str):
         if given.strip() in _NOTHING:
             return None
-        found = _literal(given)
-        if found is _UNREAD and given.lstrip().startswith(("[", "(", "{")):
+        value = _literal(given)
+        if value is _UNREAD and given.lstrip().startswith(("[", "(", "{")):
             raise InvalidInput(
                 f"{name} is {_shown(given)}: it begins as a list does, and is none.",
                 hint="Give a list, or a template that renders one, by | tojson if need be.",
             )
-        if isinstance(found, str):
-            given = [found]  # quoted, as | tojson does
-        elif found is _UNREAD or not isinstance(found, list | tuple | Set):
+        if isinstance(value, str):
+            given = [value]  # quoted, as | tojson does
+        elif value is _UNREAD or not isinstance(value, list | tuple | Set):
             given = [line for line in map(str.strip, given.splitlines()) if line]
         else:
-            given = found
+            given = value
     elif isinstance(given, os.PathLike):
         given = [given]
     if given is None:
@@ -87,42 +90,42 @@ def text_list(name: str, given: Any) -> list[str] | None:
 
 
 def some_texts(name: str, given: Any) -> list[str] | None:
-    """A list of texts with at least one in it, or ``None``."""
-    found = text_list(name, given)
-    if found == []:
+    """Return a list of texts with at least one in it, or ``None``."""
+    items = text_list(name, given)
+    if items == []:
         raise InvalidInput(f"{name} is an empty list.", hint="Name at least one, or leave the argument out.")
-    return found
+    return items
 
 
 def flag(name: str, given: Any) -> bool | None:
-    """True, false or ``None``; also as text, in any case."""
+    """Return true, false or ``None``; also as text, in any case."""
     if given is None or isinstance(given, bool):
         return given
     if isinstance(given, str):
-        told = given.strip().lower()
-        if told in ("true", "false"):
-            return told == "true"
+        word = given.strip().lower()
+        if word in ("true", "false"):
+            return word == "true"
         if given.strip() in _NOTHING:
             return None
     raise InvalidInput(f"{name} is {_shown(given)}, neither true nor false.", hint="Give True or False.")
 
 
 def integer(name: str, given: Any) -> int | None:
-    """A whole number, or ``None``; also as text."""
-    found = _number(name, given, int, "a whole number")
-    return None if found is None else int(found)
+    """Return a whole number, or ``None``; also as text."""
+    value = _number(name, given, int, "a whole number")
+    return None if value is None else int(value)
 
 
 def number(name: str, given: Any) -> float | None:
-    """A number of 0 or more, or ``None``; also as text."""
-    found = _number(name, given, float, "a number")
-    if found is not None and not 0 <= found < math.inf:
-        raise InvalidInput(f"{name} is {found}.", hint="Give a number from 0 on.")
-    return found
+    """Return a number of 0 or more, or ``None``; also as text."""
+    value = _number(name, given, float, "a number")
+    if value is not None and not 0 <= value < math.inf:
+        raise InvalidInput(f"{name} is {value}.", hint="Give a number from 0 on.")
+    return value
 
 
 def epoch(name: str, given: Any) -> int | None:
-    """The epoch of a stop-write window, or ``None``; also as text."""
+    """Return the epoch of a stop-write window, or ``None``; also as text."""
     try:
         return integer(name, given)
     except InvalidInput as error:
@@ -133,7 +136,7 @@ def epoch(name: str, given: Any) -> int | None:
 
 
 def mapping(name: str, given: Any) -> dict[str, Any] | None:
-    """A mapping with texts for keys, or ``None``; also as the text of one, in Python or JSON."""
+    """Return a mapping with texts for keys, or ``None``; also as the text of one, in Python or JSON."""
     if isinstance(given, str):
         if given.strip() in _NOTHING:
             return None
@@ -150,7 +153,7 @@ def mapping(name: str, given: Any) -> dict[str, Any] | None:
 
 
 def mappings(name: str, given: Any) -> list[dict[str, Any]] | None:
-    """A list of mappings, or ``None``; also as the text of one, in Python or JSON."""
+    """Return a list of mappings, or ``None``; also as the text of one, in Python or JSON."""
     if isinstance(given, str):
         if given.strip() in _NOTHING:
             return None
@@ -165,30 +168,33 @@ def mappings(name: str, given: Any) -> list[dict[str, Any]] | None:
 
 @of_text
 def texts_by_name(name: str, given: Any) -> dict[str, str] | None:
-    """A mapping of texts; numbers and booleans become what Spark reads. For what a reader or an index kind is told."""
-    found = mapping(name, given)
-    return None if found is None else {key: _plain(f"{name}[{key!r}]", value) for key, value in found.items()}
+    """Return a mapping of texts, for what a reader or an index kind is told.
+
+    Numbers and booleans become what Spark reads.
+    """
+    members = mapping(name, given)
+    return None if members is None else {key: _plain(f"{name}[{key!r}]", value) for key, value in members.items()}
 
 
 @of_text
 def spark_conf(name: str, given: Any) -> dict[str, str | None] | None:
-    """Spark settings. One that is null, or that a template made nothing of, takes the connection's away."""
-    found = mapping(name, given)
-    if found is None:
+    """Return Spark settings. One that is null, or that a template made nothing of, takes the connection's away."""
+    members = mapping(name, given)
+    if members is None:
         return None
-    nothing = {key for key, value in found.items() if value is None or value == "None"}
-    return {key: None if key in nothing else _plain(f"{name}[{key!r}]", value) for key, value in found.items()}
+    unset = {key for key, value in members.items() if value is None or value == "None"}
+    return {key: None if key in unset else _plain(f"{name}[{key!r}]", value) for key, value in members.items()}
 
 
 def rules(name: str, given: Any) -> str | list[list[Any]] | None:
-    """Bucket rules: ``expression,count;…`` as it stands, or pairs of expression and count; or ``None``."""
+    """Return bucket rules: ``expression,count;…`` as it stands, or pairs of expression and count; or ``None``."""
     if isinstance(given, str):
         if given.strip() in _NOTHING:
             return None
-        found = _literal(given)
-        if not isinstance(found, list | tuple) or not all(_is_pair(one) for one in found):
-            return found if isinstance(found, str) else given
-        given = found
+        pairs = _literal(given)
+        if not isinstance(pairs, list | tuple) or not all(_is_pair(one) for one in pairs):
+            return pairs if isinstance(pairs, str) else given
+        given = pairs
     if given is None:
         return None
     if not isinstance(given, Sequence) or not all(_is_pair(one) for one in given):
@@ -203,9 +209,9 @@ def rules(name: str, given: Any) -> str | list[list[Any]] | None:
 
 
 def included_columns(name: str, given: Any) -> dict[str, list[str] | None] | None:
-    """``{"include": […], "exclude": […]}``, of which a list of columns is the first; or ``None``."""
-    if isinstance(given, str) and isinstance(found := _literal(given), Mapping):
-        given = found
+    """Return ``{"include": […], "exclude": […]}``, of which a list of columns is the first; or ``None``."""
+    if isinstance(given, str) and isinstance(columns := _literal(given), Mapping):
+        given = columns
     if given is None or isinstance(given, Mapping):
         return members(include=text_list, exclude=text_list)(name, given)
     columns = text_list(name, given)
@@ -214,7 +220,7 @@ def included_columns(name: str, given: Any) -> dict[str, list[str] | None] | Non
 
 @of_text
 def flag_or_text(name: str, given: Any) -> bool | str | None:
-    """True, false, ``None``, or another text."""
+    """Return true, false, ``None``, or another text."""
     try:
         return flag(name, given)
     except InvalidInput:
@@ -222,23 +228,23 @@ def flag_or_text(name: str, given: Any) -> bool | str | None:
 
 
 def choice(*offered: str) -> Reader:
-    """A reader of one of these texts, or ``None``."""
+    """Return a reader of one of these texts, or ``None``."""
 
     def read(name: str, given: Any) -> str | None:
-        found = text(name, given)
-        if found is not None and found not in offered:
-            raise InvalidInput(f"{name} is {_shown(found)}.", hint=f"Use one of {', '.join(offered)}.")
-        return found
+        value = text(name, given)
+        if value is not None and value not in offered:
+            raise InvalidInput(f"{name} is {_shown(value)}.", hint=f"Use one of {', '.join(offered)}.")
+        return value
 
     return of_text(read)
 
 
 def choices(*offered: str) -> Reader:
-    """A reader of a list of some of these texts, or ``None``."""
+    """Return a reader of a list of some of these texts, or ``None``."""
 
     def read(name: str, given: Any) -> list[str] | None:
-        found = some_texts(name, given)
-        return None if found is None else [choice(*offered)(f"{name}[{at}]", one) for at, one in enumerate(found)]
+        values = some_texts(name, given)
+        return None if values is None else [choice(*offered)(f"{name}[{at}]", one) for at, one in enumerate(values)]
 
     return read
 
@@ -248,55 +254,55 @@ index_states = choices("creating", "active", "disabled", "absent")
 
 
 def required(reader: Reader) -> Reader:
-    """The reader, but of something that has to be there."""
+    """Return the reader for an argument that has to be there."""
 
     def read(name: str, given: Any) -> Any:
-        found = reader(name, given)
-        if found is None:
+        value = reader(name, given)
+        if value is None:
             raise InvalidInput(f"{name} is {_shown(given)}; it has to be given.", hint="See what its template made.")
-        return found
+        return value
 
     return _like(reader, read)
 
 
 def default(reader: Reader, value: Any) -> Reader:
-    """The reader, with a value for nothing."""
+    """Return the reader, with a value for nothing."""
 
     def read(name: str, given: Any) -> Any:
-        found = reader(name, given)
-        return value if found is None else found
+        read_value = reader(name, given)
+        return value if read_value is None else read_value
 
     return _like(reader, read)
 
 
 def members(**readers: Reader) -> Reader:
-    """A reader of a mapping with these keys and no others, or ``None``; what is not given is left out."""
+    """Return a reader of a mapping with these keys and no others, or ``None``; what is not given is left out."""
 
     def read(name: str, given: Any) -> dict[str, Any] | None:
-        found = mapping(name, given)
-        if found is None:
+        fields = mapping(name, given)
+        if fields is None:
             return None
-        if unknown := sorted(set(found) - set(readers)):
+        if unknown := sorted(set(fields) - set(readers)):
             raise InvalidInput(
                 f"{name} has no {', '.join(map(repr, unknown))}.", hint=f"It takes {', '.join(readers)}."
             )
-        return {key: readers[key](f"{name}[{key!r}]", value) for key, value in found.items()}
+        return {key: readers[key](f"{name}[{key!r}]", value) for key, value in fields.items()}
 
     return read
 
 
 def each(reader: Reader) -> Reader:
-    """A reader of a list of mappings, each read by ``reader``, or ``None``."""
+    """Return a reader of a list of mappings, each read by ``reader``, or ``None``."""
 
     def read(name: str, given: Any) -> list[Any] | None:
-        found = mappings(name, given)
-        return None if found is None else [reader(f"{name}[{at}]", one) for at, one in enumerate(found)]
+        items = mappings(name, given)
+        return None if items is None else [reader(f"{name}[{at}]", one) for at, one in enumerate(items)]
 
     return read
 
 
 def is_plain(given: Any) -> bool:
-    """Whether it holds neither a template nor anything else that only a running task knows."""
+    """Return whether it holds neither a template nor anything else that only a running task knows."""
     if isinstance(given, str):
         return not any(mark in given for mark in _MARKS)
     if isinstance(given, Mapping):
@@ -339,7 +345,7 @@ class ReadsArguments(metaclass=_Reading):
             cls.template_fields = tuple(name for name in cls.readers if name not in cls.not_templates)
 
     def read_arguments(self, *, at_once: bool = False) -> None:
-        """Puts what they mean in place of what was given; a second time changes nothing.
+        """Put what they mean in place of what was given; a second time changes nothing.
 
         :param at_once: leave those that are not known before the task runs.
         :raises InvalidInput: for one that cannot be meant.
@@ -351,11 +357,17 @@ class ReadsArguments(metaclass=_Reading):
         self.check_arguments()
 
     def check_arguments(self) -> None:
-        """Looks at arguments beside each other; some may be templates still. :raises InvalidInput:"""
+        """Look at arguments beside each other; some may be templates still.
+
+        :raises InvalidInput: if they do not go together.
+        """
 
     def render_template(self, content: Any, *args: Any, **kwargs: Any) -> Any:
-        """As Airflow does; but where templates give native objects, text stays text: what holds no template, and what
-        an argument that takes text is made of. Else "010" were a number, and "None" nothing."""
+        """Render as Airflow does; but where templates give native objects, text stays text.
+
+        That holds for what holds no template, and for what an argument that takes text is made of. Else "010" were a
+        number, and "None" nothing.
+        """
         if not isinstance(content, str) or content.endswith(tuple(self.template_ext)):
             return super().render_template(content, *args, **kwargs)  # type: ignore[misc]
         if is_plain(content):
@@ -386,7 +398,7 @@ def _like(reader: Reader, other: Reader) -> Reader:
 
 
 def _literal(given: str) -> Any:
-    """What JSON or Python would make of a text, or :data:`_UNREAD`."""
+    """Return what JSON or Python would make of a text, or :data:`_UNREAD`."""
     try:
         return json.loads(given)
     except (ValueError, RecursionError):
@@ -400,14 +412,14 @@ def _literal(given: str) -> Any:
 def _item(name: str, given: Any) -> str:
     if isinstance(given, int):
         raise InvalidInput(f"{name} is {given!r}, not text.", hint="Give texts.")
-    found = required(text)(name, given)
+    name_text = required(text)(name, given)
     if isinstance(given, str) and given.lstrip().startswith(("[", "(", "{")):
         inner = _literal(given)
         if isinstance(inner, list | tuple | Set | Mapping):
             raise InvalidInput(
                 f"{name} is {_shown(given)}, a list in a list.", hint="Give the list itself, not a list around it."
             )
-    return str(found)
+    return str(name_text)
 
 
 def _number(name: str, given: Any, kind: Callable[[Any], Any], what: str) -> Any:
@@ -415,16 +427,16 @@ def _number(name: str, given: Any, kind: Callable[[Any], Any], what: str) -> Any
         return None
     if isinstance(given, int | float | str) and not isinstance(given, bool):
         try:
-            found = kind(given)
+            result = kind(given)
         except (ValueError, OverflowError):
-            found = None
-        if found is not None and (isinstance(given, str) or found == given):
-            return found
+            result = None
+        if result is not None and (isinstance(given, str) or result == given):
+            return result
     raise InvalidInput(f"{name} is {_shown(given)}, not {what}.", hint="Give a number, or a template that makes one.")
 
 
 def _plain(name: str, value: Any) -> str:
-    """A value as Spark reads it: true and false, not Python's words."""
+    """Return a value as Spark reads it: true and false, not Python's words."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str | int | float):

@@ -25,12 +25,12 @@ GROUP = "lakeindex"
 _BY_NAME = "table"
 _LOCAL = "file"
 _SAFE = "/@:=+,~"
-_METRICS_TOLD = 24
+_MOST_METRICS = 24
 
 
 @dataclass(frozen=True)
 class AssetAddress:
-    """What a URI names.
+    """The parts that a URI names.
 
     :param table: the table's location, or its name if ``table_conn_id`` is given.
     :param index: one of its indexes; ``None`` for the table itself.
@@ -55,12 +55,12 @@ class AssetAddress:
         return f"{SCHEME}://{where}{query}"
 
     def location(self) -> str:
-        """Where the table is. By name, the connection is asked: in a task or a trigger only."""
+        """Return where the table is. By name, the connection is asked: in a task or a trigger only."""
         return self.table if self.table_conn_id is None else TableStoreHook(self.table_conn_id).locate(self.table)
 
 
 def address_of(table: str, index: str | None = None, table_conn_id: str | None = None) -> AssetAddress:
-    """The address of what operators take as ``table``, ``index`` and ``table_conn_id``.
+    """Return the address of what operators take as ``table``, ``index`` and ``table_conn_id``.
 
     :raises InvalidName: if one of them cannot be understood.
     """
@@ -78,14 +78,14 @@ def address_of(table: str, index: str | None = None, table_conn_id: str | None =
 
 
 def parse_uri(uri: str) -> AssetAddress:
-    """The address that a URI names. :raises InvalidName: if it is none of ours, or not well formed."""
+    """Return the address that a URI names. :raises InvalidName: if it is none of ours, or not well formed."""
     parts = urlsplit(uri)
     if parts.scheme.lower() != SCHEME:
         raise InvalidName(f"{uri!r} is no URI of a table.", hint=f"They begin with {SCHEME}://.")
-    asked = parse_qsl(parts.query, keep_blank_values=True)
-    if [name for name, _ in asked] not in ([], ["index"]):
+    parameters = parse_qsl(parts.query, keep_blank_values=True)
+    if [name for name, _ in parameters] not in ([], ["index"]):
         raise InvalidName(f"{uri!r} asks for something else than an index.", hint="Write ?index=NAME, or nothing.")
-    index = asked[0][1] if asked else None
+    index = parameters[0][1] if parameters else None
     kind, rest = parts.netloc.lower(), unquote(parts.path).rstrip("/")
     if kind == _BY_NAME:
         conn_id, _, name = rest.strip("/").rpartition("/")
@@ -98,7 +98,7 @@ def parse_uri(uri: str) -> AssetAddress:
 
 
 def table_asset(table: str, *, table_conn_id: str | None = None, name: str | None = None, **fields: Any) -> Asset:
-    """The asset of a table.
+    """Return the asset of a table.
 
     :param table: as operators take it: URI, absolute path, or name below the connection's warehouse.
     :param table_conn_id: the connection, for a name; the default one if not given.
@@ -112,19 +112,19 @@ def table_asset(table: str, *, table_conn_id: str | None = None, name: str | Non
 def index_asset(
     table: str, index: str, *, table_conn_id: str | None = None, name: str | None = None, **fields: Any
 ) -> Asset:
-    """The asset of one index of a table; see :func:`table_asset`."""
+    """Return the asset of one index of a table; see :func:`table_asset`."""
     return _asset(address_of(table, index, table_conn_id), name, fields)
 
 
 def create_asset(
     *, table: str, index: str | None = None, table_conn_id: str | None = None, extra: dict[str, Any] | None = None
 ) -> Asset:
-    """Makes an asset for Airflow's hook-level lineage (``asset-uris`` of the provider info)."""
+    """Make an asset for Airflow's hook-level lineage (``asset-uris`` of the provider info)."""
     return _asset(address_of(table, index, table_conn_id), None, {"extra": extra})
 
 
 def sanitize_uri(parts: SplitResult) -> SplitResult:
-    """The one form of a URI, for Airflow, which asks for it whenever an asset is made.
+    """Return the one form of a URI, for Airflow, which asks for it whenever an asset is made.
 
     :raises ValueError: if the URI names no table.
     """
@@ -142,13 +142,15 @@ def _asset(address: AssetAddress, name: str | None, fields: Mapping[str, Any]) -
 
 
 def commit_event(receipt: Mapping[str, Any], location: str, index: str | None = None) -> dict[str, Any]:
-    """What an event carries of a receipt, as JSON types: ``commit`` (its id), ``version``, ``txn_id``, ``operation``,
-    ``instant``, ``table``, ``index``, and of the metrics the numbers and short texts.
+    """Return what an event carries of a receipt, as JSON types.
+
+    These are ``commit`` (its id), ``version``, ``txn_id``, ``operation``, ``instant``, ``table``, ``index``, and of the
+    metrics the numbers and short texts.
 
     ``commit`` is the same however often an event of that commit is sent. Of a receipt without a commit it is ``None``.
     """
     version = receipt.get("version")
-    told = {
+    metrics = {
         name: value
         for name, value in (receipt.get("metrics") or {}).items()
         if isinstance(value, int | float | bool) or (isinstance(value, str) and len(value) <= 200)
@@ -161,25 +163,26 @@ def commit_event(receipt: Mapping[str, Any], location: str, index: str | None = 
         "instant": receipt.get("instant"),
         "table": location,
         "index": index,
-        "metrics": dict(list(told.items())[:_METRICS_TOLD]),
+        "metrics": dict(list(metrics.items())[:_MOST_METRICS]),
     }
 
 
 def commit_of(event: Any) -> dict[str, Any] | None:
-    """What an asset event tells of its commit, whether a task or a watcher sent it; ``None`` if there was nothing to
-    do, or if the event is somebody else's.
+    """Return what an asset event tells of its commit, whether a task or a watcher sent it.
+
+    The answer is ``None`` if there was nothing to do, or if the event is somebody else's.
 
     :param event: an asset event as Airflow's context gives it, or its ``extra``.
     """
     extra = event if isinstance(event, Mapping) else getattr(event, "extra", None)
     if not isinstance(extra, Mapping):
         return None
-    told = extra["payload"] if extra.get("from_trigger") else extra
-    return dict(told) if isinstance(told, Mapping) and told.get("commit") else None
+    payload = extra["payload"] if extra.get("from_trigger") else extra
+    return dict(payload) if isinstance(payload, Mapping) and payload.get("commit") else None
 
 
 def new_commits(context: Mapping[str, Any], asset: Asset | None = None) -> list[dict[str, Any]]:
-    """The commits whose events started this run, each once, oldest first.
+    """Return the commits whose events started this run, each once, oldest first.
 
     A cleared task sends the event of its commit again, and a watcher may after a restart; both carry the same commit
     id, by which they are told apart here. The operators of this package need no such care: a refresh with nothing new
@@ -189,17 +192,19 @@ def new_commits(context: Mapping[str, Any], asset: Asset | None = None) -> list[
         be among the task's inlets or outlets, and needs Airflow 3.3.
     """
     done = _remembered(context, asset)
-    found: dict[tuple[str, str], dict[str, Any]] = {}
+    commits: dict[tuple[str, str], dict[str, Any]] = {}
     for events in context["triggering_asset_events"].values():
         for event in events:
-            told = commit_of(event)
-            if told is not None and _id(told) not in done:
-                found[(str(told.get("table")), told["commit"])] = told
-    return sorted(found.values(), key=lambda told: (str(told.get("instant") or ""), told.get("version") or 0))
+            payload = commit_of(event)
+            if payload is not None and _id(payload) not in done:
+                commits[(str(payload.get("table")), payload["commit"])] = payload
+    return sorted(
+        commits.values(), key=lambda payload: (str(payload.get("instant") or ""), payload.get("version") or 0)
+    )
 
 
 def remember_commits(context: Mapping[str, Any], asset: Asset, commits: Iterable[Mapping[str, Any]]) -> None:
-    """Notes that this task has worked on these commits, for :func:`new_commits` of later runs. The newest 200 stay.
+    """Note that this task has worked on these commits, for :func:`new_commits` of later runs. The newest 200 stay.
 
     :raises InvalidInput: this Airflow has no asset state store (before 3.3), or the asset is no inlet of the task.
     """
@@ -226,5 +231,5 @@ def _key(context: Mapping[str, Any]) -> str:
     return f"lakeindex.done.{ti.dag_id}.{ti.task_id}"
 
 
-def _id(told: Mapping[str, Any]) -> str:
-    return f"{told.get('table')} {told['commit']}"
+def _id(commit: Mapping[str, Any]) -> str:
+    return f"{commit.get('table')} {commit['commit']}"

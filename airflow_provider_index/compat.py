@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
+import re
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
 try:
     from airflow.sdk.exceptions import (
         AirflowFailException,
@@ -45,9 +51,70 @@ __all__ = [
 
 
 def connection_missing(error: BaseException) -> bool:
-    """Whether an error of ``get_connection`` says that there is no such connection."""
+    """Return whether an error of ``get_connection`` says that there is no such connection."""
     if isinstance(error, AirflowNotFoundException):
         return True
     # In a task the answer comes from the supervisor, as an error of its own with a code.
     code = getattr(getattr(error, "error", None), "error", None)
     return getattr(code, "name", "") == "CONNECTION_NOT_FOUND"
+
+
+# --- Shows what a class is for in Airflow's interface ---------------------------------------------------------------
+
+
+_ROLE = re.compile(r":\w+:`~?(?:[^`<]*\.)?([^`.]+)`")
+_PARAMETER = re.compile(r"\s*:param (\w+):\s*")
+_GIVEN = ("doc", "doc_md", "doc_rst", "doc_json", "doc_yaml")
+
+
+def with_documentation(kind: type, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of an operator, with the documentation of its class where the DAG's author gave none."""
+    if not any(arguments.get(name) for name in _GIVEN):
+        arguments["doc_md"] = markdown_of(kind)
+    return arguments
+
+
+@cache
+def markdown_of(kind: type) -> str:
+    """Return the docstring of a class as Markdown, with the parameters of all of ours above it.
+
+    A class without one has that of the nearest of ours above it.
+    """
+    classes = [
+        one
+        for one in kind.__mro__
+        if one.__dict__.get("__doc__") and (one is kind or one.__module__.startswith("airflow_provider_index."))
+    ]
+    text, parameters_of_class = _split(classes[0])
+    inherited: dict[str, str] = {}
+    for one in classes[1:]:
+        inherited.update({name: meaning for name, meaning in _split(one)[1].items() if name not in inherited})
+    parameters = {
+        **parameters_of_class,
+        **{name: meaning for name, meaning in inherited.items() if name not in parameters_of_class},
+    }
+    lines = [f"- `{name}`: {meaning}" for name, meaning in parameters.items()]
+    return _plain("\n\n".join([f"**{kind.__name__}**: {text}", *(["\n".join(lines)] if lines else [])]))
+
+
+def _split(kind: type) -> tuple[str, Mapping[str, str]]:
+    """Return a docstring without its parameters, and these."""
+    kept: list[str] = []
+    parameters: dict[str, str] = {}
+    name = None
+    for line in inspect.cleandoc(kind.__doc__ or "").splitlines():
+        # Some docstrings name two on one line.
+        parts = _PARAMETER.split(line)
+        if len(parts) > 1:
+            for name, meaning in zip(parts[1::2], parts[2::2], strict=True):
+                parameters[name] = meaning.strip()
+        elif name is not None and line.startswith(" "):
+            parameters[name] = f"{parameters[name]} {line.strip()}"
+        else:
+            name = None
+            kept.append(line)
+    return "\n".join(kept).strip(), parameters
+
+
+def _plain(text: str) -> str:
+    return _ROLE.sub(r"`\1`", text).replace("``", "`")

@@ -1,4 +1,4 @@
-"""What sensors and triggers wait for, as questions to a timeline that was just read; they answer at once."""
+"""Conditions that sensors and triggers wait for: questions to a timeline just read, which are answered at once."""
 
 from __future__ import annotations
 
@@ -11,18 +11,16 @@ from spark_apps.timeline import windows
 from spark_apps.timeline.limits import SILENT_WRITER_SECONDS
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.model import Commit, Receipt
+from spark_apps.timeline.operations import operation_of
 from spark_apps.timeline.state import IndexEntry
 
 
 def paths_of(timeline: Timeline, partitions: Iterable[str] | None) -> list[str] | None:
-    """Partitions that a person named, as the log calls them: ``dt=1/`` and, of a number, ``dt=01`` are ``dt=1``.
+    """Return partitions that a person named, as the log calls them: ``dt=1/`` and, of a number, ``dt=01`` are ``dt=1``.
 
     :raises InvalidInput: for what is no path of a partition of the table.
     """
     return None if partitions is None else [canonical(timeline.head.table, path) for path in partitions]
-
-
-_SAME_ROWS = frozenset({"compact", "rescale", "create"})
 
 
 def new_commit(
@@ -31,15 +29,15 @@ def new_commit(
     operations: Iterable[str] | None = None,
     partition: str | None = None,
 ) -> dict[str, Any] | None:
-    """The receipt of the first commit behind version ``after`` that changed rows or indexes.
+    """Return the receipt of the first commit behind version ``after`` that changed rows or indexes.
 
     :param operations: only these; windows, aborts and expiries count only if they are named here.
     :param partition: only commits that wrote into this partition.
     """
-    wanted = None if operations is None else frozenset(operations)
+    names = None if operations is None else frozenset(operations)
     partition = None if partition is None else canonical(timeline.head.table, partition)
     for commit in timeline.commits(after=after):
-        named = bool(commit.writes) if wanted is None else commit.operation in wanted
+        named = bool(commit.writes) if names is None else commit.operation in names
         if named and (partition is None or touches(commit, partition)):
             return Receipt.of(commit).to_dict()
     return None
@@ -52,7 +50,7 @@ def writers_drained(
     silent_seconds: float = SILENT_WRITER_SECONDS,
     then_abort: bool = False,
 ) -> dict[str, Any] | None:
-    """Whether nobody from before a window is at work in its scope any more, and how many were ended for that.
+    """Return whether nobody from before a window is at work in its scope any more, and how many were ended for that.
 
     :param silent_seconds: writers without a sign of life for so long are ended by a commit.
     :param then_abort: end all that are left.
@@ -68,7 +66,7 @@ def writers_drained(
 def windows_closed(
     timeline: Timeline, *, partitions: Iterable[str] | None = None, epoch: int | None = None
 ) -> dict[str, Any] | None:
-    """The newest version, once nobody holds a window over the table, or over any of these partitions.
+    """Return the newest version, once nobody holds a window over the table, or over any of these partitions.
 
     A window past its deadline does not count: the next writer ends it.
 
@@ -86,7 +84,7 @@ def windows_closed(
 def index_fresh(
     timeline: Timeline, index: str, *, partitions: Iterable[str] | None = None, within_commits: int = 0
 ) -> dict[str, Any] | None:
-    """Whether an active index covers all rows, or lacks no more than the newest commits.
+    """Return whether an active index covers all rows, or lacks no more than the newest commits.
 
     :param partitions: only these, as paths.
     :param within_commits: how many commits of the table it may be behind.
@@ -97,14 +95,18 @@ def index_fresh(
     if not entry.active:
         return None
     named = paths_of(timeline, partitions)
-    wanted = None if named is None else frozenset(named)
-    behind = [through for (partition, _), through in entry.lag.items() if wanted is None or partition in wanted]
+    partitions_named = None if named is None else frozenset(named)
+    behind = [
+        through
+        for (partition, _), through in entry.lag.items()
+        if partitions_named is None or partition in partitions_named
+    ]
     lag = max((head.version - through for through in behind), default=0)
     return None if lag > within_commits else {"index": index, "version": head.version, "lag": lag}
 
 
 def index_in_state(timeline: Timeline, index: str, states: Iterable[str]) -> dict[str, Any] | None:
-    """Whether an index is in one of the states: creating, active, disabled, or ``absent`` for none of that name."""
+    """Tell if an index is in one of the states: creating, active, disabled, or ``absent`` for none of that name."""
     entry = timeline.head.indexes.get(index)
     state = "absent" if entry is None else str(entry.state)
     return {"index": index, "version": timeline.head.version, "state": state} if state in set(states) else None
@@ -122,14 +124,16 @@ def _index_of(timeline: Timeline, index: str) -> IndexEntry:
 
 
 def touches(commit: Commit, partition: str) -> bool:
-    """Whether a commit wrote into a partition."""
+    """Return whether a commit wrote into a partition."""
     return any(write.scope.kind == "table" or write.scope.partition == partition for write in commit.writes)
 
 
 def changes_rows(commit: Commit) -> bool:
-    """Whether a commit changed the table's rows: not one that put the same rows into other files, that worked on
-    indexes only, or that noted what a source holds."""
-    if commit.operation in _SAME_ROWS:
+    """Return whether a commit changed the table's rows.
+
+    Not so one that put the same rows into other files, that worked on indexes only, or that noted what a source holds.
+    """
+    if "rows" not in operation_of(commit.operation).changes:
         return False
     return any(
         write.scope.kind in ("table", "partition", "bucket") and write.mode in ("append", "replace")

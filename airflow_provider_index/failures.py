@@ -1,4 +1,4 @@
-"""Which errors a retry may help, and how an error of ours becomes one that Airflow acts on."""
+"""Errors that a retry may help, and how an error of ours becomes one that Airflow acts on."""
 
 from __future__ import annotations
 
@@ -43,16 +43,16 @@ FINAL = (
 
 
 def as_airflow_error(error: LakeIndexError) -> Exception:
-    """The error to raise from a task: one that ends it without a retry where a retry cannot help."""
+    """Return the error to raise from a task: one that ends it without a retry where a retry cannot help."""
     if isinstance(error, FINAL):
         return AirflowFailException(f"{type(error).__name__}: {error}")
     return error
 
 
-def error_told(document: Any) -> LakeIndexError:
-    """The error that an app or a trigger tells of, as JSON types."""
+def read_error(document: Any) -> LakeIndexError:
+    """Return the error that an app or a trigger tells of, as JSON types."""
     import msgspec
 
-    from spark_apps.job import ErrorDocument, rebuild_error
+    from spark_apps.jobs.job import ErrorDocument, rebuild_error
 
     return rebuild_error(msgspec.convert(document, ErrorDocument))

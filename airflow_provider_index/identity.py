@@ -1,4 +1,4 @@
-"""Which transaction a task instance commits under, so that it does its work once however often it is tried.
+"""The transaction that a task instance commits under, so that it does its work once however often it is tried.
 
 The id is made of DAG, run, task, map index and a hash of what goes in. The first try fixes it; a retry
 takes the same one and so finds a commit that landed; a clear makes it anew, and gets another only if what
@@ -7,11 +7,69 @@ goes in has changed.
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
+
+from spark_apps.storage.errors import InvalidName
+
+_WILD = re.compile(r"[*?\[{]")
+
+
+def fingerprint(paths: Iterable[str], options: Mapping[str, Any] | None = None) -> str | None:
+    """Return a hash over all files below ``paths`` (files, folders or patterns).
+
+    :param options: how their store is reached.
+    :returns: ``None`` where a path is in a store that only Spark can list, such as HDFS.
+    """
+    digest = hashlib.sha256()
+    for path in paths:
+        try:
+            for line in _files(path, options):
+                digest.update(line.encode())
+        except InvalidName:
+            return None
+    return digest.hexdigest()
+
+
+def _files(path: str, options: Mapping[str, Any] | None) -> Iterator[str]:
+    from spark_apps.storage.store import path_of
+
+    if "://" in path and not path.lower().startswith("file:"):
+        yield from _remote(path, options)
+        return
+    local = path_of(path)
+    # Path.glob wants a folder and a pattern apart; here they come as one.
+    names = sorted(glob.glob(local)) if _WILD.search(local) else [local]  # noqa: PTH207
+    for name in names:
+        entry = Path(name)
+        inside = sorted(entry.rglob("*")) if entry.is_dir() else [entry]
+        for file in inside:
+            if file.is_file():
+                stat = file.stat()
+                yield f"{file}\0{stat.st_size}\0{stat.st_mtime_ns}\n"
+
+
+def _remote(path: str, options: Mapping[str, Any] | None) -> Iterator[str]:
+    from spark_apps.storage.store import Store
+
+    scheme, rest = path.split("://", 1)
+    root, _, key = rest.partition("/")
+    # A pattern is taken for everything below its fixed part: to notice too much is safe.
+    wild = _WILD.search(key)
+    fixed = key[: wild.start()].rpartition("/")[0] if wild else key.rstrip("/")
+    store = Store(f"{scheme}://{root}", options)
+    one = None if wild or not fixed else store.head(fixed)
+    for info in [one] if one is not None else store.list(fixed):
+        yield f"{info.key}\0{info.size}\0{info.modified.isoformat()}\0{info.etag}\n"
+
+
+# --- Which transaction a task instance commits under ----------------------------------------------------------------
+
 
 _PREFIX = "airflow_provider_index."
 _ROUND = "round"
@@ -21,7 +79,7 @@ _UNFIT = re.compile(r"[^A-Za-z0-9_-]+")
 
 
 def transaction_id(context: Mapping[str, Any], inputs: Callable[[], Any]) -> str:
-    """The id of the running task instance's transaction.
+    """Return the id of the running task instance's transaction.
 
     :param context: Airflow's context.
     :param inputs: gives what goes in, as JSON types; asked only when an id is made.
@@ -32,7 +90,7 @@ def transaction_id(context: Mapping[str, Any], inputs: Callable[[], Any]) -> str
 
 
 def once(context: Mapping[str, Any], key: str, make: Callable[[], Any]) -> Any:
-    """A value that the first try makes and every retry gets again; a clear makes it anew.
+    """Return a value that the first try makes and every retry gets again; a clear makes it anew.
 
     Kept in Airflow's task state store. An Airflow that has none (before 3.3) makes it on each try.
 
@@ -51,20 +109,20 @@ def once(context: Mapping[str, Any], key: str, make: Callable[[], Any]) -> Any:
 
 
 def remember(context: Mapping[str, Any], key: str, value: Any) -> None:
-    """Keeps a value, as JSON types, for later tries and for what comes after a clear. Before Airflow 3.3 it is lost."""
+    """Keep a value, as JSON types, for later tries and for what comes after a clear. Before Airflow 3.3 it is lost."""
     memory = context.get("task_state_store")
     if memory is not None:
         memory.set(_PREFIX + key, value)
 
 
 def recall(context: Mapping[str, Any], key: str) -> Any:
-    """What was kept last, or ``None``."""
+    """Return what was kept last, or ``None``."""
     memory = context.get("task_state_store")
     return None if memory is None else memory.get(_PREFIX + key)
 
 
 def round_of(context: Mapping[str, Any]) -> int | str:
-    """What stays the same through a task's retries, and is another after every clear.
+    """Return what stays the same through a task's retries, and is another after every clear.
 
     A clear sets how many tries a task may have to those it has had and its ``retries``; a retry does not. Where
     ``retries`` dropped meanwhile both may come to the same number. Then a task that had ended for good was cleared, if
@@ -88,13 +146,13 @@ def round_of(context: Mapping[str, Any]) -> int | str:
 
 
 def is_last_try(context: Mapping[str, Any]) -> bool:
-    """Whether Airflow tries the task no more if this try fails."""
+    """Return whether Airflow tries the task no more if this try fails."""
     ti = context["ti"]
     return int(getattr(ti, "try_number", 0)) > int(getattr(ti, "max_tries", 0) or 0)
 
 
 def end_round(context: Mapping[str, Any]) -> None:
-    """Notes that no retry comes behind this try, so that what does is told from one; see :func:`round_of`."""
+    """Note that no retry comes behind this try, so that what does is told from one; see :func:`round_of`."""
     memory = context.get("task_state_store")
     if memory is None:
         return
@@ -104,7 +162,7 @@ def end_round(context: Mapping[str, Any]) -> None:
 
 
 def make_id(dag_id: str, run_id: str, task_id: str, map_index: int | None, inputs: Any) -> str:
-    """A transaction id that a person can place, and that no other task instance or input shares."""
+    """Return a transaction id that a person can place, and that no other task instance or input shares."""
     index = -1 if map_index is None else map_index
     whole = json.dumps([dag_id, run_id, task_id, index, inputs], sort_keys=True, default=str)
     parts = [_readable(dag_id), _readable(run_id), _readable(task_id)]

@@ -1,4 +1,4 @@
-"""What OpenLineage is told of a task: datasets read and written, with versions, schema and figures.
+"""Lineage of a task for OpenLineage: datasets read and written, with versions, schema and figures.
 
 Needs Airflow's OpenLineage provider (extra ``openlineage``); without it nothing here is called. Datasets are named
 after the place where they are, as OpenLineage names files: namespace ``s3://bucket`` and the path in it, or ``file``.
@@ -14,22 +14,14 @@ from airflow_provider_index.assets import parse_uri
 from spark_apps.storage.errors import InvalidName, LakeIndexError
 from spark_apps.storage.store import Store
 from spark_apps.timeline.model import TableDefinition
+from spark_apps.timeline.operations import operation_of
 
 FACET = "lakeindex_receipt"
 """Run facet with the receipts: ``receipts``, a list of version, txn_id, operation, table, index and metrics."""
 
-_LIFECYCLE = {
-    "insert_overwrite": "OVERWRITE",
-    "restore": "OVERWRITE",
-    "create": "CREATE",
-    "create_index": "CREATE",
-    "drop_index": "DROP",
-    "drop_table": "DROP",
-}
-
 
 def enabled() -> bool:
-    """Whether Airflow's OpenLineage provider is installed and sends events."""
+    """Return whether Airflow's OpenLineage provider is installed and sends events."""
     if find_spec("airflow.providers.openlineage") is None:
         return False
     from airflow.providers.openlineage import conf
@@ -38,7 +30,10 @@ def enabled() -> bool:
 
 
 def of_start(operator: Any) -> Any:
-    """The lineage before the work: nothing is asked of a connection, so a table given by name is told of at the end."""
+    """Return the lineage before the work.
+
+    Nothing is asked of a connection, so a table given by name is told of at the end.
+    """
     from airflow.providers.openlineage.extractors import OperatorLineage
 
     try:
@@ -53,34 +48,37 @@ def of_start(operator: Any) -> Any:
 
 
 def of_end(operator: Any) -> Any:
-    """The lineage after the work, made of what the task has reported."""
+    """Return the lineage after the work, made of what the task has reported."""
     from airflow.providers.openlineage.extractors import OperatorLineage
     from openlineage.client.facet_v2 import RunFacet
 
-    if not operator.told:
+    if not operator.reported_commits:
         return of_start(operator)
-    told = [
+    receipts = [
         {
             **{key: one.receipt.get(key) for key in ("version", "txn_id", "operation", "metrics")},
             "table": one.location,
             "index": one.index,
         }
-        for one in operator.told
+        for one in operator.reported_commits
     ]
     outputs: dict[tuple[str, str], Any] = {}
-    for one in operator.told:
+    for one in operator.reported_commits:
         if one.committed:
             dataset = _written(one)
             outputs[(dataset.namespace, dataset.name)] = dataset
     return OperatorLineage(
         inputs=_read(operator, operator.table_location),
         outputs=list(outputs.values()),
-        run_facets={FACET: RunFacet().with_additional_properties(receipts=told)},
+        run_facets={FACET: RunFacet().with_additional_properties(receipts=receipts)},
     )
 
 
 def asset_to_dataset(asset: Any, lineage_context: Any) -> Any:
-    """The dataset of an asset of ours, for Airflow; ``None`` for one by name, whose place only its connection knows."""
+    """Return the dataset of an asset of ours, for Airflow.
+
+    The answer is ``None`` for one by name, whose place only its connection knows.
+    """
     try:
         address = parse_uri(asset.uri)
     except InvalidName:
@@ -91,24 +89,24 @@ def asset_to_dataset(asset: Any, lineage_context: Any) -> Any:
 # --- inside ------------------------------------------------------------------------------------------------------
 
 
-def _written(told: Any) -> Any:
+def _written(commit: Any) -> Any:
     from openlineage.client.facet_v2 import (
         dataset_version_dataset,
         lifecycle_state_change_dataset,
         output_statistics_output_dataset,
     )
 
-    dataset = _dataset(told.location, told.index, output=True)
-    figures = told.receipt.get("metrics") or {}
-    dataset.facets["version"] = dataset_version_dataset.DatasetVersionDatasetFacet(str(told.receipt["version"]))
-    change = _LIFECYCLE.get(told.receipt["operation"])
+    dataset = _dataset(commit.location, commit.index, output=True)
+    figures = commit.receipt.get("metrics") or {}
+    dataset.facets["version"] = dataset_version_dataset.DatasetVersionDatasetFacet(str(commit.receipt["version"]))
+    change = operation_of(commit.receipt["operation"]).lifecycle
     if change is not None:
         kinds = lifecycle_state_change_dataset.LifecycleStateChange
         dataset.facets["lifecycleStateChange"] = lifecycle_state_change_dataset.LifecycleStateChangeDatasetFacet(
-            kinds[change]
+            kinds[change.upper()]
         )
-    if told.definition is not None and told.index is None:
-        dataset.facets["schema"] = _schema(told.definition)
+    if commit.definition is not None and commit.index is None:
+        dataset.facets["schema"] = _schema(commit.definition)
     if any(isinstance(figures.get(name), int) for name in ("rows", "bytes", "files")):
         dataset.outputFacets["outputStatistics"] = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(
             rowCount=figures.get("rows"), size=figures.get("bytes"), fileCount=figures.get("files")
@@ -124,20 +122,22 @@ def _schema(definition: TableDefinition) -> Any:
 
 
 def _read(operator: Any, location: str | None) -> list[Any]:
-    """Files that a write reads; for work on an index, the table and, of a registered one, its source."""
+    """Return files that a write reads; for work on an index, the table and, of a registered one, its source."""
     paths: Iterable[str] = getattr(operator, "paths", None) or ()
-    found = [_dataset(path) for path in paths]
+    datasets = [_dataset(path) for path in paths]
     if location is not None and (_index_of(operator) is not None or not _writes(operator)):
-        found.append(_dataset(location))
-    sources = {one.definition.source.location for one in operator.told if one.definition and one.definition.source}
-    known = {(one.namespace, one.name) for one in found}
-    return [*found, *(one for one in map(_dataset, sorted(sources)) if (one.namespace, one.name) not in known)]
+        datasets.append(_dataset(location))
+    sources = {
+        one.definition.source.location for one in operator.reported_commits if one.definition and one.definition.source
+    }
+    known = {(one.namespace, one.name) for one in datasets}
+    return [*datasets, *(one for one in map(_dataset, sorted(sources)) if (one.namespace, one.name) not in known)]
 
 
-def _dataset(place: str, index: str | None = None, output: bool = False) -> Any:
+def _dataset(location: str, index: str | None = None, output: bool = False) -> Any:
     from openlineage.client.event_v2 import Dataset, OutputDataset
 
-    text = place.removeprefix("file://")
+    text = location.removeprefix("file://")
     scheme, sign, rest = text.partition("://")
     if sign:
         bucket, _, path = rest.partition("/")

@@ -18,8 +18,10 @@ PAGE = "/lakeindex/tables"
 
 
 def web_address(text: str | None) -> str:
-    """The address of a page as an app told it, if a browser may be sent there: of http or https, with a host and
-    without a password or characters that are no part of an address; else ""."""
+    """Return the address of a page as an app told it, if a browser may be sent there; else "".
+
+    That is one of http or https, with a host and without a password or characters that are no part of an address.
+    """
     if not text or len(text) > _LONGEST or not _ADDRESS.fullmatch(text):
         return ""
     try:
@@ -36,7 +38,7 @@ class SparkUILink(BaseOperatorLink):
     name = "Spark UI"
 
     def get_link(self, operator: Any, *, ti_key: Any) -> str:
-        """The address, or "" if there is none (``spark.ui.enabled=false``, or the app has not said yet)."""
+        """Return the address, or "" if there is none (``spark.ui.enabled=false``, or the app has not said yet)."""
         return web_address(getattr(operator, "spark_ui_url", None))
 
 
@@ -46,7 +48,7 @@ class TablePageLink(BaseOperatorLink):
     name = "Table"
 
     def get_link(self, operator: Any, *, ti_key: Any) -> str:
-        """The address, or "" if the task did not come to know its table."""
+        """Return the address, or "" if the task did not come to know its table."""
         location = getattr(operator, "table_location", None)
         if not location:
             return ""
@@ -54,6 +56,6 @@ class TablePageLink(BaseOperatorLink):
 
 
 def page_url(location: str, table_conn_id: str) -> str:
-    """The page of a table, below the address under which people reach Airflow (``[api] base_url``)."""
+    """Return the page of a table, below the address under which people reach Airflow (``[api] base_url``)."""
     base = (conf.get("api", "base_url", fallback="") or "").rstrip("/")
     return f"{base}{PAGE}?{urlencode({'table': location, 'conn': table_conn_id})}"

@@ -20,31 +20,33 @@ names, and hides those with ``secret`` in them."""
 
 
 def shown_by_airflow(extra: Mapping[str, Any], *names: str) -> str:
-    """A sentence about secrets that Airflow's connection API shows to who may read connections; empty for none."""
-    held = [name for name in names if secrets_in({name: _read(extra.get(name))})]
-    if not held:
+    """Return a sentence about secrets that Airflow's connection API shows to readers of connections; empty for none."""
+    exposed = [name for name in names if secrets_in({name: _read(extra.get(name))})]
+    if not exposed:
         return ""
-    better = ", ".join(SECRET + name for name in held)
-    return f" Airflow's API shows the secrets in {', '.join(held)}: move them to {better}."
+    better = ", ".join(SECRET + name for name in exposed)
+    return f" Airflow's API shows the secrets in {', '.join(exposed)}: move them to {better}."
 
 
-def _read(told: Any) -> Any:
+def _read(value: Any) -> Any:
     try:
-        return json.loads(told) if isinstance(told, str) else told
+        return json.loads(value) if isinstance(value, str) else value
     except ValueError:
-        return told
+        return value
 
 
-def mask_all(*held: Any) -> None:
-    """Has Airflow hide every secret in these objects and texts from here on."""
-    for one in held:
+def mask_all(*secrets: Any) -> None:
+    """Let Airflow hide every secret in these objects and texts from here on."""
+    for one in secrets:
         for secret in secrets_in(one):
             mask_secret(secret)
 
 
 class MaskedFields:
-    """Mixed into operators and sensors: has Airflow hide the secrets of template fields as soon as they are set, by the
-    DAG or by rendering, and so before Airflow stores them as rendered."""
+    """A part of operators and sensors that has Airflow hide the secrets of template fields.
+
+    They are hidden as soon as they are set, by the DAG or by rendering, and so before Airflow stores them as rendered.
+    """
 
     template_fields: Any
 

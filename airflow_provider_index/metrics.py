@@ -1,5 +1,6 @@
-"""Figures for Airflow's own metrics (StatsD, Datadog or OpenTelemetry, as Airflow is set up), under the names that
-docs/metrics.md lists.
+"""Figures for Airflow's own metrics, under the names that docs/metrics.md lists.
+
+They go to StatsD, Datadog or OpenTelemetry, as Airflow is set up.
 
 Only what a receipt or a plan says is counted; the lag of indexes is read from the log once a task, and only where
 Airflow sends metrics at all. A figure that cannot be had never fails a task.
@@ -50,14 +51,14 @@ _UNFIT = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
 def enabled() -> bool:
-    """Whether this Airflow sends metrics."""
+    """Return whether this Airflow sends metrics."""
     return any(
         conf.getboolean("metrics", name, fallback=False) for name in ("statsd_on", "statsd_datadog_enabled", "otel_on")
     )
 
 
 def label(table: str) -> str:
-    """A table as the value of a tag: its name, or the last two folders of its location."""
+    """Return a table as the value of a tag: its name, or the last two folders of its location."""
     if "/" not in table:
         return _UNFIT.sub("_", table)
     parts = [part for part in table.partition("://")[2 if "://" in table else 0].split("/") if part]
@@ -65,7 +66,7 @@ def label(table: str) -> str:
 
 
 def record_receipt(receipt: Mapping[str, Any], table: str, index: str | None = None) -> None:
-    """Counts one commit, or that there was nothing to do."""
+    """Count one commit, or that there was nothing to do."""
     tags = {"table": label(table), "operation": str(receipt["operation"]), "index": index or ""}
     if receipt.get("version") is None:
         _send("incr", "nothing_to_do", 1, tags)
@@ -78,45 +79,48 @@ def record_receipt(receipt: Mapping[str, Any], table: str, index: str | None = N
 
 
 def record_state(state: State, table: str) -> None:
-    """Shows a table's version, and how far each of its indexes lags behind."""
+    """Show a table's version, and how far each of its indexes lags behind."""
     name = label(table)
     gauge("table_version", state.version, table=name)
     groups = state.groups(DATA_TREE)
     for index, entry in state.indexes.items():
-        untold = sum(
-            file.bytes for group, through in entry.lag.items() for file in groups.get(group, ()) if file.place > through
+        uncovered_bytes = sum(
+            file.bytes
+            for group, through in entry.lag.items()
+            for file in groups.get(group, ())
+            if file.sequence_number > through
         )
         oldest = min(entry.lag.values(), default=state.version)
         tags = {"table": name, "index": index}
         gauge("index_lag_groups", len(entry.lag), **tags)
         gauge("index_lag_versions", state.version - max(oldest, 0), **tags)
-        gauge("index_lag_bytes", untold, **tags)
+        gauge("index_lag_bytes", uncovered_bytes, **tags)
 
 
 def record_reading(plan: Any, table: str) -> None:
-    """Counts what a query reads and is spared.
+    """Count what a query reads and is spared.
 
     :param plan: what ``IndexedTable.explain`` returned, or its ``to_dict()`` as a task got it by XCom.
     :param table: the table, as operators take it.
     """
-    told = plan if isinstance(plan, Mapping) else plan.to_dict()
+    figures = plan if isinstance(plan, Mapping) else plan.to_dict()
     for key, name in (("read", "read"), ("skipped", "pruned")):
-        count(f"files_{name}", int(told[f"files_{key}"]), table=label(table))
-        count(f"bytes_{name}", int(told[f"bytes_{key}"]), table=label(table))
+        count(f"files_{name}", int(figures[f"files_{key}"]), table=label(table))
+        count(f"bytes_{name}", int(figures[f"bytes_{key}"]), table=label(table))
 
 
 def record_duration(operator: str, table: str, seconds: float) -> None:
-    """Shows how long a task took."""
+    """Show how long a task took."""
     timing("task_duration", seconds, operator=operator, table=label(table))
 
 
 def record_wait(sensor: str, table: str, seconds: float) -> None:
-    """Shows how long a sensor has waited."""
+    """Show how long a sensor has waited."""
     timing("wait", seconds, sensor=sensor, table=label(table))
 
 
 def record_error(operator: str, table: str, error: BaseException) -> None:
-    """Counts a task that failed."""
+    """Count a task that failed."""
     count("errors", operator=operator, table=label(table), error=type(error).__name__)
 
 
@@ -124,40 +128,43 @@ def record_error(operator: str, table: str, error: BaseException) -> None:
 
 
 def count(name: str, by: int = 1, /, **tags: str) -> None:
-    """Adds to a counter."""
+    """Add to a counter."""
     if by:
         _send("incr", name, by, tags)
 
 
 def gauge(name: str, value: float, **tags: str) -> None:
-    """Sets a gauge: once with tags, and once with their values in its name, for collectors that know no tags."""
+    """Set a gauge: once with tags, and once with their values in its name, for collectors that know no tags."""
     _send("gauge", name, value, tags)
     _send("gauge", ".".join([name, *tags.values()]), value, {})
 
 
 def timing(name: str, seconds: float, **tags: str) -> None:
-    """Sends a duration."""
+    """Send a duration."""
     _send("timing", name, seconds * 1000, tags)
 
 
 def _send(kind: str, name: str, value: float, tags: Mapping[str, str]) -> None:
-    told = {key: text for key, text in tags.items() if text}
+    labels = {key: text for key, text in tags.items() if text}
     prepare()
     try:
         if kind == "incr":
-            Stats.incr(f"{PREFIX}.{name}", count=int(value), tags=told)
+            Stats.incr(f"{PREFIX}.{name}", count=int(value), tags=labels)
         elif kind == "gauge":
-            Stats.gauge(f"{PREFIX}.{name}", value, tags=told)
+            Stats.gauge(f"{PREFIX}.{name}", value, tags=labels)
         else:
-            Stats.timing(f"{PREFIX}.{name}", value, tags=told)
+            Stats.timing(f"{PREFIX}.{name}", value, tags=labels)
     except (OSError, ValueError) as error:  # a collector that is gone, or a name that Airflow's settings refuse
         logger.warning("The metric %s.%s could not be sent: %s", PREFIX, name, error)
 
 
 @cache
 def prepare() -> None:
-    """Has this process send metrics as Airflow's settings say. Since Airflow 3.2 only the processes of tasks are set up
-    for it by themselves: neither triggers nor ``dag.test()`` are."""
+    """Let this process send metrics as Airflow's settings say.
+
+    Since Airflow 3.2 only the processes of tasks are set up for it by themselves: neither triggers nor
+    ``dag.test()`` are.
+    """
     try:
         from airflow.sdk.observability.metrics.stats_utils import get_stats_factory
     except ImportError:  # an older one, which needs no preparation

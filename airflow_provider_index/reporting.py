@@ -1,4 +1,4 @@
-"""What an operator tells others once its work is done: asset events, metrics, lineage and links.
+"""Reports of an operator to others once its work is done: asset events, metrics, lineage and links.
 
 All of it is made from the result that goes to XCom, so it is the same whether the worker waited for the work or the
 triggerer did. Telling never fails a task that has done its work.
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Told:
-    """One receipt of a task, and what it is about.
+class ReportedCommit:
+    """A receipt of a task, and what it is about.
 
     :param table: what the task calls the table. :param location: where it is.
     :param definition: the table as it is after the commit, where somebody asked for lineage.
@@ -37,13 +37,15 @@ class Told:
 
     @property
     def committed(self) -> bool:
-        """Whether there was something to do."""
+        """True if there was something to do."""
         return self.receipt.get("version") is not None
 
 
 class Reporting:
-    """What operators on tables have in common to tell. Mixed into one with ``table``, ``table_conn_id``, ``hook``
-    and ``outlets``."""
+    """Reports that operators on tables have in common.
+
+    Mixed into one with ``table``, ``table_conn_id``, ``hook`` and ``outlets``.
+    """
 
     operator_extra_links: ClassVar[tuple[BaseOperatorLink, ...]] = (SparkUILink(), TablePageLink())
 
@@ -51,11 +53,11 @@ class Reporting:
     """Where the task's table is, once it is known."""
     spark_ui_url: str | None = None
     """Spark's own page, once the app has said where it is."""
-    told: tuple[Told, ...] = ()
+    reported_commits: tuple[ReportedCommit, ...] = ()
     """What the task has reported."""
 
     def report(self, context: Mapping[str, Any], result: Any) -> Any:
-        """Tells of a result, and returns it.
+        """Tell of a result and return it.
 
         :param result: what goes to XCom: a receipt, several, the answers to statements, or something else, of which
             there is nothing to tell.
@@ -65,32 +67,32 @@ class Reporting:
         operator: Any = self
         try:
             self.table_location = operator.location() or None
-            self.told = tuple(self._told(result))
+            self.reported_commits = tuple(self._commits_of(result))
             if metrics.enabled():
                 self._count(context)
             if lineage.enabled():
-                self.told = tuple(self._with_definition(told) for told in self.told)
+                self.reported_commits = tuple(self._with_definition(commit) for commit in self.reported_commits)
         except LakeIndexError as error:
-            self._not_told(error)
+            self._warn_of_report(error)
         try:
             self._fill_events(context)
         except LakeIndexError as error:
-            self._not_told(error)
+            self._warn_of_report(error)
         return result
 
-    def _not_told(self, error: LakeIndexError) -> None:
+    def _warn_of_report(self, error: LakeIndexError) -> None:
         operator: Any = self
         operator.log.warning("The work is done; what it did could not be told in full: %s", error.message)
 
     def report_error(self, error: BaseException) -> None:
-        """Counts a task that ends with an error."""
+        """Count a task that ends with an error."""
         from airflow_provider_index import metrics
 
         operator: Any = self
         metrics.record_error(operator.task_type, operator.table, error)
 
     def show_spark_ui(self, context: Mapping[str, Any], url: str | None) -> None:
-        """Shows Spark's page as a link of the task, from now on."""
+        """Show Spark's page as a link of the task, from now on."""
         url = web_address(url)
         if url and url != self.spark_ui_url:
             self.spark_ui_url = url
@@ -99,43 +101,43 @@ class Reporting:
     # --- OpenLineage, which calls these where its provider is installed ---------------------------------------------
 
     def get_openlineage_facets_on_start(self) -> Any:
-        """What the task is going to read and write, as far as that can be said without asking a connection."""
+        """Return what the task is going to read and write, as far as that can be said without asking a connection."""
         from airflow_provider_index import lineage
 
         return lineage.of_start(self)
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
-        """What the task has read and written, with versions and figures."""
+        """Return what the task has read and written, with versions and figures."""
         from airflow_provider_index import lineage
 
         return lineage.of_end(self)
 
     # --- inside -----------------------------------------------------------------------------------------------------
 
-    def _told(self, result: Any) -> Sequence[Told]:
+    def _commits_of(self, result: Any) -> Sequence[ReportedCommit]:
         operator: Any = self
-        own = getattr(operator, "index", None)
-        index = own if isinstance(own, str) else None
-        found = []
+        index_name = getattr(operator, "index", None)
+        index = index_name if isinstance(index_name, str) else None
+        commits = []
         for one in result if isinstance(result, list) else [result]:
             if not isinstance(one, Mapping):
                 continue
             if "receipt" in one and "location" in one:  # an answer to a statement
                 if isinstance(one["receipt"], Mapping):
-                    found.append(Told(one["receipt"], one.get("table") or one["location"], one["location"]))
+                    commits.append(ReportedCommit(one["receipt"], one.get("table") or one["location"], one["location"]))
             elif "staged" in (one.get("metrics") or {}):  # the task that commits the transaction tells of it
                 continue
             elif "txn_id" in one and "operation" in one:
-                found.append(Told(one, operator.table, self.table_location or operator.table, index))
-        return found
+                commits.append(ReportedCommit(one, operator.table, self.table_location or operator.table, index))
+        return commits
 
     def _count(self, context: Mapping[str, Any]) -> None:
         from airflow_provider_index import metrics
 
         operator: Any = self
-        for told in self.told:
-            metrics.record_receipt(told.receipt, told.table, told.index)
-        for table in dict.fromkeys(told.table for told in self.told if told.committed):
+        for commit in self.reported_commits:
+            metrics.record_receipt(commit.receipt, commit.table, commit.index)
+        for table in dict.fromkeys(commit.table for commit in self.reported_commits if commit.committed):
             with suppress(TableNotFound):  # dropped by what is told of
                 metrics.record_state(operator.hook.timeline(table).head, table)
         started = getattr(context["ti"], "start_date", None)
@@ -143,60 +145,60 @@ class Reporting:
             seconds = (datetime.now(UTC) - started).total_seconds()
             metrics.record_duration(operator.task_type, operator.table, seconds)
 
-    def _with_definition(self, told: Told) -> Told:
+    def _with_definition(self, commit: ReportedCommit) -> ReportedCommit:
         operator: Any = self
         try:
-            definition = operator.hook.timeline(told.table).head.definition
+            definition = operator.hook.timeline(commit.table).head.definition
         except TableNotFound:
-            return told
-        return Told(told.receipt, told.table, told.location, told.index, definition)
+            return commit
+        return ReportedCommit(commit.receipt, commit.table, commit.location, commit.index, definition)
 
     def _fill_events(self, context: Mapping[str, Any]) -> None:
-        """Puts the receipts into the events that Airflow sends for the task's outlets once it has succeeded."""
+        """Put the receipts into the events that Airflow sends for the task's outlets once it has succeeded."""
         operator: Any = self
         for outlet in operator.outlets:
             if isinstance(outlet, AssetAlias):
-                for told in self.told:
-                    if told.committed:
-                        context["outlet_events"][outlet].add(self._asset_of(told), extra=_event(told))
+                for commit in self.reported_commits:
+                    if commit.committed:
+                        context["outlet_events"][outlet].add(self._asset_of(commit), extra=_event(commit))
             elif isinstance(outlet, Asset):
-                mine = [told for told in self.told if self._is_about(told, outlet)]
+                mine = [commit for commit in self.reported_commits if self._is_about(commit, outlet)]
                 if mine:
                     # Airflow sends one event an outlet: it tells of the last commit and names the others.
-                    several = {"commits": [_event(told)["commit"] for told in mine]} if len(mine) > 1 else {}
+                    several = {"commits": [_event(commit)["commit"] for commit in mine]} if len(mine) > 1 else {}
                     context["outlet_events"][outlet].extra.update({**_event(mine[-1]), **several})
 
-    def _asset_of(self, told: Told) -> Asset:
+    def _asset_of(self, commit: ReportedCommit) -> Asset:
         from airflow_provider_index import assets
 
         operator: Any = self
         conn_id = operator.table_conn_id
 
         def asset(table: str) -> Asset:
-            if told.index is None:
+            if commit.index is None:
                 return assets.table_asset(table, table_conn_id=conn_id)
-            return assets.index_asset(table, told.index, table_conn_id=conn_id)
+            return assets.index_asset(table, commit.index, table_conn_id=conn_id)
 
         try:
-            return asset(told.table)
+            return asset(commit.table)
         except InvalidName:
-            return asset(told.location)  # a statement's table whose name only Spark's catalog knows
+            return asset(commit.location)  # a statement's table whose name only Spark's catalog knows
 
-    def _is_about(self, told: Told, asset: Asset) -> bool:
+    def _is_about(self, commit: ReportedCommit, asset: Asset) -> bool:
         from airflow_provider_index import assets
 
         if not asset.uri.startswith(f"{assets.SCHEME}://"):
             return False
         try:
             address = assets.parse_uri(asset.uri)
-            same = address.location() == told.location
+            same = address.location() == commit.location
         except LakeIndexError:
             return False
         # A write keeps the table's indexes too, so it is also about each of them.
-        return same and (address.index is None or told.index is None or address.index == told.index)
+        return same and (address.index is None or commit.index is None or address.index == commit.index)
 
 
-def _event(told: Told) -> dict[str, Any]:
+def _event(commit: ReportedCommit) -> dict[str, Any]:
     from airflow_provider_index import assets
 
-    return assets.commit_event(told.receipt, told.location, told.index)
+    return assets.commit_event(commit.receipt, commit.location, commit.index)

@@ -1,4 +1,4 @@
-"""Whether a registered source has changed against what its log tells, found out without Spark.
+"""Changes of a registered source against what its log tells, found out without Spark.
 
 Each kind of source is asked for the least that shows a change: the newest version in a Delta log, the current snapshot
 in Iceberg's metadata, the list of plain files. What changed in the rows only a refresh finds out.
@@ -15,17 +15,17 @@ import msgspec
 
 from spark_apps.layout.partitions import unescape
 from spark_apps.sources.iceberg_catalog import CATALOG, IDENTIFIER, io_properties, load_named, metadata_file
-from spark_apps.sources.listing import Found, list_files
+from spark_apps.sources.listing import ListedFile, list_files
 from spark_apps.sources.options import RECURSIVE, is_set
 from spark_apps.storage.documents import prepare
 from spark_apps.storage.errors import EnvironmentMismatch, InvalidInput, ObjectNotFound, StorageUnavailable
 from spark_apps.storage.store import Store
+from spark_apps.timeline.allowed_sources import check_allowed
 from spark_apps.timeline.locations import locate
 from spark_apps.timeline.model import DATA_TREE, SourceDefinition
-from spark_apps.timeline.sources import check_allowed
 from spark_apps.timeline.state import State
 
-_PARTITIONS_TOLD = 100
+_MOST_PARTITIONS = 100
 _DELTA_LOG = "_delta_log"
 
 
@@ -34,18 +34,18 @@ class Change:
     """A state of a source that its log does not know.
 
     :param mark: an id of that state, the same whenever it is looked at again.
-    :param told: what an event says of it, as JSON types.
+    :param event: what an event says of it, as JSON types.
     """
 
     mark: str
-    told: dict[str, Any]
+    event: dict[str, Any]
 
 
 class SourceState(Protocol):
     """A source of one kind, looked at."""
 
     def change(self, state: State) -> Change | None:
-        """How the source differs from what a state of its log tells; ``None`` if it does not.
+        """Return how the source differs from what a state of its log tells; ``None`` if it does not.
 
         :raises StorageUnavailable: if it cannot be looked at.
         """
@@ -54,7 +54,7 @@ class SourceState(Protocol):
 def source_state(
     state: State, log: str, options: Mapping[str, Any] | None = None, partition: str | None = None
 ) -> SourceState:
-    """The source of a registered table.
+    """Return the source of a registered table.
 
     :param log: address of the table's log.
     :param options: how its store is reached, and the ``source_roots`` of the connection.
@@ -138,14 +138,14 @@ class _Iceberg:
             ) from error
         name = self.source.options[IDENTIFIER]
         try:
-            found: int | None = load_named(
+            snapshot_id: int | None = load_named(
                 self.source.options, io_properties(self.options)
             ).metadata.current_snapshot_id
         except NoSuchTableError as error:
             raise ObjectNotFound(f"The catalog holds no Iceberg table {name}: {error}.") from error
         except (ValueError, KeyError, OSError) as error:
             raise StorageUnavailable(f"The Iceberg table {name} cannot be loaded: {error}.") from error
-        return found
+        return snapshot_id
 
 
 def _current(metadata: bytes) -> int | None:
@@ -169,36 +169,40 @@ class _PlainFiles:
         columns = {name.lower() for name in state.table.partition_by}
         there: dict[str, tuple[Any, ...]] = {}
         where: dict[str, str] = {}
-        for found in list_files(location, self.options):
-            folder = "" if recursive else _partition(found)
+        for file in list_files(location, self.options):
+            folder = "" if recursive else _partition(file)
             # As when the source is read: files beside the partitions, or in other folders, are no part of it.
             if columns and not recursive and {name for name, _ in _values(folder)} != columns:
                 continue
-            if not columns and location.pattern is None and not recursive and "/" in found.relative:
+            if not columns and location.pattern is None and not recursive and "/" in file.relative:
                 continue
-            there[found.path] = _contents(found.bytes, found.modified, found.etag)
-            where[found.path] = folder
+            there[file.path] = _contents(file.bytes, file.modified, file.etag)
+            where[file.path] = folder
         known = {
-            file.path: _contents(file.bytes, (file.extra or {}).get("modified"), (file.extra or {}).get("etag"))
-            for file in state.files(DATA_TREE)
+            known_file.path: _contents(
+                known_file.bytes, (known_file.extra or {}).get("modified"), (known_file.extra or {}).get("etag")
+            )
+            for known_file in state.files(DATA_TREE)
         }
-        where = {**{file.path: file.partition for file in state.files(DATA_TREE)}, **where}
-        added = [path for path, contents in there.items() if known.get(path) != contents and self._asked(where[path])]
-        removed = [path for path, old in known.items() if there.get(path) != old and self._asked(where[path])]
+        where = {**{known_file.path: known_file.partition for known_file in state.files(DATA_TREE)}, **where}
+        added = [
+            path for path, contents in there.items() if known.get(path) != contents and self._is_watched(where[path])
+        ]
+        removed = [path for path, old in known.items() if there.get(path) != old and self._is_watched(where[path])]
         if not added and not removed:
             return None
         lines = [f"{path}\0{there.get(path)}\n" for path in sorted({*added, *removed})]
         partitions = sorted({where[path] for path in (*added, *removed)})
-        told = {
+        event = {
             "format": self.source.format,
             "version": None,
             "files_added": len(added),
             "files_removed": len(removed),
-            "partitions": partitions[:_PARTITIONS_TOLD] if columns else [],
+            "partitions": partitions[:_MOST_PARTITIONS] if columns else [],
         }
-        return Change(f"files:{hashlib.sha256(''.join(lines).encode()).hexdigest()[:24]}", told)
+        return Change(f"files:{hashlib.sha256(''.join(lines).encode()).hexdigest()[:24]}", event)
 
-    def _asked(self, folder: str) -> bool:
+    def _is_watched(self, folder: str) -> bool:
         return self.partition is None or set(_values(self.partition)) <= set(_values(folder))
 
 
@@ -206,8 +210,8 @@ def _contents(size: int, modified: float | None, etag: str | None) -> tuple[Any,
     return size, None if modified is None else round(modified, 6), etag
 
 
-def _partition(found: Found) -> str:
-    return "/".join(folder for folder in found.relative.split("/")[:-1] if "=" in folder)
+def _partition(file: ListedFile) -> str:
+    return "/".join(folder for folder in file.relative.split("/")[:-1] if "=" in folder)
 
 
 def _values(folder: str) -> list[tuple[str, str]]:

@@ -15,17 +15,17 @@ import msgspec
 from airflow_provider_index.links import web_address
 from airflow_provider_index.runners.choosing import make_runner
 from airflow_provider_index.runners.settings import SparkSettings
+from spark_apps.jobs.job_folder import LEASE_SECONDS, JobFolder, JobHeartbeat, end_job
 from spark_apps.storage.documents import prepare
 from spark_apps.storage.errors import LakeIndexError, LogDamaged
 from spark_apps.storage.store import ObjectInfo, Store
-from spark_apps.timeline.jobs import LEASE_SECONDS, Beat, JobFolder, end_job
 from spark_apps.timeline.limits import SILENT_JOB_SECONDS
 
 SAY_SECONDS = 10.0
 
 
 class Submission(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where a job is, without secrets.
+    """The place of a job, without secrets.
 
     :param handle: of the runner; empty until it has been handed over.
     :param deadline: seconds since 1970 at which its time is over.
@@ -44,25 +44,27 @@ class Submission(msgspec.Struct, frozen=True, omit_defaults=True):
     tables: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON types."""
+        """Return the submission as JSON types."""
         built: dict[str, Any] = msgspec.to_builtins(self)
         return built
 
     @classmethod
     def from_dict(cls, built: Mapping[str, Any]) -> Submission:
-        """The other way round."""
+        """Return the submission that :meth:`to_dict` wrote."""
         return msgspec.convert(built, cls)
 
     def folder(self, options: Mapping[str, Any]) -> JobFolder:
-        """The job's folder, reached with these storage options."""
+        """Return the job's folder, reached with these storage options."""
         return JobFolder(Store(self.jobs_at, options), self.job_id)
 
 
 def cancel(
     submission: Submission, options: Mapping[str, Any] | None, settings: SparkSettings | None, log: Any, reason: str
 ) -> None:
-    """Ends a job: by a mark and by commits that end its attempts, so that nothing of it can be published, and as far as
-    its runner reaches from here, its processes. Other jobs of the same transaction are left alone.
+    """End a job by a mark, by commits that end its attempts, and by its processes.
+
+    After the commits nothing of it can be published; its processes are ended as far as its runner reaches from here.
+    Other jobs of the same transaction are left alone.
 
     :param options: of the store; without them only its processes are ended.
     :param settings: of the Spark connection; without them only the app itself sees to its end.
@@ -72,8 +74,8 @@ def cancel(
         if options is not None:
             reached = options
             ended = end_job(submission.folder(reached), lambda uri: Store(uri, reached), reason, submission.tables)
-            for held in ended:
-                log.info("Aborted attempt %s of transaction %s: %s.", held.attempt, held.txn_id, reason)
+            for attempt in ended:
+                log.info("Aborted attempt %s of transaction %s: %s.", attempt.attempt, attempt.txn_id, reason)
     finally:
         _end_processes(submission, settings, log)
 
@@ -89,8 +91,10 @@ def _end_processes(submission: Submission, settings: SparkSettings | None, log: 
 
 
 class JobWatch:
-    """Tells from what lies in a job's folder whether the job is done, dead, or late. Knows no clock but this machine's:
-    silence is measured from when a sign of life was seen here."""
+    """Tells from what lies in a job's folder whether the job is done, dead, or late.
+
+    Knows no clock but this machine's: silence is measured from when a sign of life was seen here.
+    """
 
     def __init__(
         self,
@@ -105,12 +109,12 @@ class JobWatch:
         self._heard = monotonic()
         self._patience = max(submission.start_seconds, submission.silent_seconds)
         self._renewed = -LEASE_SECONDS
-        self._said = ("", -SAY_SECONDS)
+        self._last_line = ("", -SAY_SECONDS)
         self.ui = ""
         """Address of Spark's own page, once the app has told it."""
 
-    def look(self, objects: Mapping[str, ObjectInfo] | None) -> str | None:
-        """``done``, ``dead``, ``timeout``, or ``None`` while it works.
+    def observe(self, objects: Mapping[str, ObjectInfo] | None) -> str | None:
+        """Return ``done``, ``dead``, ``timeout``, or ``None`` while it works.
 
         :param objects: what the folder holds; ``None`` if the store did not answer. Then neither would the app's signs
             have arrived, and its silence counts from now.
@@ -126,23 +130,22 @@ class JobWatch:
         return "dead" if self._monotonic() - self._heard > self._patience else None
 
     def tend(self, folder: JobFolder) -> str | None:
-        """Says that somebody waits, where that is due, and returns a line about the app's progress, if there is
-        something new to say."""
+        """Say that somebody waits, where that is due, and return a line about the app's progress, if it is new."""
         now = self._monotonic()
         if now - self._renewed >= LEASE_SECONDS / 2:
-            folder.want()
+            folder.renew_lease()
             self._renewed = now
-        said, at = self._said
+        last, at = self._last_line
         if self._beat is None or self._heard <= at or now - at < SAY_SECONDS:
             return None
         beat = _readable_beat(folder)
-        line = said if beat is None else beat.line()
-        self._said = (line, now)
+        line = last if beat is None else beat.line()
+        self._last_line = (line, now)
         page = "" if beat is None else web_address(beat.ui)
         if page and page != self.ui:
             self.ui = page
             return f"{line} (Spark's page: {page})"
-        return None if line == said else line
+        return None if line == last else line
 
     def _hear(self, beat: ObjectInfo | None) -> None:
         if beat is None:
@@ -154,10 +157,10 @@ class JobWatch:
             self._patience = self._submission.silent_seconds
 
 
-def _readable_beat(folder: JobFolder) -> Beat | None:
-    """The app's sign of life, for people; one that cannot be read is as good as none."""
+def _readable_beat(folder: JobFolder) -> JobHeartbeat | None:
+    """Return the app's sign of life, for people; one that cannot be read is as good as none."""
     try:
-        return folder.beat()
+        return folder.heartbeat()
     except (LogDamaged, msgspec.MsgspecError):
         return None
 

@@ -71,8 +71,8 @@ def ask(name: str, module: str, report: Report, arguments: argparse.Namespace) -
         report.chapter(*_title((question.__doc__ or name).strip()))
         question.run(report, arguments)
         report.say(f"This measurement took {time.perf_counter() - begun:.0f} s.")
-        asked = f"{'full, ' if arguments.full else ''}{arguments.rows:,} rows, {arguments.repeats} repeats"
-        keep(name, asked, report, report.verdicts[before:])
+        settings = f"{'full, ' if arguments.full else ''}{arguments.rows:,} rows, {arguments.repeats} repeats"
+        keep(name, settings, report, report.verdicts[before:])
     except Exception:  # noqa: BLE001 - the others are still asked, and the exit status tells
         traceback.print_exc()
         report.say(f"This measurement did not come to its end: {traceback.format_exc().strip().splitlines()[-1]}")

@@ -50,8 +50,8 @@ def _compare(
         files = files_of(table, name)
         made["files"] = len(files)
         table.drop_index(name)
-        told = {"files": len(files), "bytes": sum(file.bytes for file in files), "rows": sum(f.rows for f in files)}
-        return Answer(told, seconds)
+        counts = {"files": len(files), "bytes": sum(file.bytes for file in files), "rows": sum(f.rows for f in files)}
+        return Answer(counts, seconds)
 
     floor = partial(lambda: index_floor(spark, paths, kind, made["files"], folder / "floor"))
     cases: dict[str, Case] = {"build": build, "floor": floor}

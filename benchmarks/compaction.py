@@ -40,9 +40,11 @@ def run(report: Report, arguments: Namespace) -> None:
             "rescale": {"floor": bench.floor_of_rescale, "rescale": bench.rescale},
         }
         for name, both in cases.items():
-            floor, ours = interleaved(both, repeats)
-            report.timings(f"{name.capitalize()} of {bench.touched_rows:,} of {rows:,} rows", [floor, ours], "floor")
-            report.verdict(7, name, ours.median / floor.median)
+            floor, rewritten = interleaved(both, repeats)
+            report.timings(
+                f"{name.capitalize()} of {bench.touched_rows:,} of {rows:,} rows", [floor, rewritten], "floor"
+            )
+            report.verdict(7, name, rewritten.median / floor.median)
         outside = sum(file.bytes for file in bench.outside())
         for name, work in (("compaction", bench.compact), ("rescale", bench.rescale)):
             report.verdict(7, f"outside: {name}", bench.read_outside(work))
@@ -97,8 +99,8 @@ class _Bench:
         work()
         seconds = time.perf_counter() - begun
         files = self.inside()
-        told = {"files": len(files), "bytes": sum(file.bytes for file in files), "rows": self.touched_rows}
-        return Answer(told, seconds)
+        counts = {"files": len(files), "bytes": sum(file.bytes for file in files), "rows": self.touched_rows}
+        return Answer(counts, seconds)
 
     def read_outside(self, work: Case) -> int:
         """Bytes read of the other groups' files: none, if the work succeeds while these are somewhere else.
@@ -113,10 +115,10 @@ class _Bench:
 
 
 @contextmanager
-def _away(paths: Sequence[str], place: Path) -> Iterator[None]:
+def _away(paths: Sequence[str], folder: Path) -> Iterator[None]:
     """Moves files away, and back afterwards."""
-    place.mkdir()
-    moved = {Path(path.removeprefix("file://")): place / str(number) for number, path in enumerate(paths)}
+    folder.mkdir()
+    moved = {Path(path.removeprefix("file://")): folder / str(number) for number, path in enumerate(paths)}
     for path, other in moved.items():
         path.rename(other)
     try:
@@ -124,4 +126,4 @@ def _away(paths: Sequence[str], place: Path) -> Iterator[None]:
     finally:
         for path, other in moved.items():
             other.rename(path)
-        place.rmdir()
+        folder.rmdir()

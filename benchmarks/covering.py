@@ -26,7 +26,7 @@ from benchmarks.workplace import workplace
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-OURS, HASHED = "covering index", "covering index, by hash"
+COVERING, HASHED = "covering index", "covering index, by hash"
 BY, SECOND = "l_partkey", "l_shipdate"
 COLUMNS = ("l_orderkey", "l_quantity", "l_extendedprice", "l_discount")
 _ROWS_A_SCALE, _PARTS_A_SCALE = 6_000_000, 200_000
@@ -45,7 +45,7 @@ _BESIDE = {
 
 
 @dataclass(frozen=True)
-class Question:
+class PredicateProbe:
     """A query in two parts: which rows, and what is made of them; ``sums`` are what it adds up by part, if any."""
 
     key: str
@@ -60,7 +60,7 @@ class Question:
         sums = ", ".join(f"sum({each}) AS s{number}" for number, each in enumerate(self.sums))
         return f"SELECT {BY}, {sums} FROM {rows} WHERE {self.where} GROUP BY {BY}"
 
-    def asked(self, rows: DataFrame) -> DataFrame:
+    def applied_to(self, rows: DataFrame) -> DataFrame:
         """The same of a DataFrame, whose rows need not be chosen yet."""
         from pyspark.sql import functions as F
 
@@ -73,7 +73,7 @@ class Question:
         return list(COLUMNS) if not self.sums else [BY, *COLUMNS[1:]]
 
 
-def questions(scale: float) -> list[Question]:
+def questions(scale: float) -> list[PredicateProbe]:
     """Of one part, of a hundredth of the parts, and of all parts."""
     parts = max(int(_PARTS_A_SCALE * scale), 100)
     part = random.Random(7).randrange(1, parts // 2)
@@ -81,9 +81,9 @@ def questions(scale: float) -> list[Question]:
     sums = ("CAST(l_extendedprice AS DOUBLE) * (1 - CAST(l_discount AS DOUBLE))", "CAST(l_quantity AS DOUBLE)")
     share = f"{BY} BETWEEN {part} AND {part + parts // 100 - 1}"
     return [
-        Question("filter", "Rows of one part", f"{BY} = {part}"),
-        Question("aggregate", "Sums by part of a hundredth of the parts", share, sums),
-        Question("all", "Sums by part of all parts", f"{BY} >= 0", sums),
+        PredicateProbe("filter", "Rows of one part", f"{BY} = {part}"),
+        PredicateProbe("aggregate", "Sums by part of a hundredth of the parts", share, sums),
+        PredicateProbe("all", "Sums by part of all parts", f"{BY} >= 0", sums),
     ]
 
 
@@ -101,7 +101,7 @@ class _Bench:
         self.report, self.spark, self.folder, self.scale, self.repeats = report, spark, folder, scale, repeats
         self.source = folder / "ours" / "lineitem"
         self.made: list[tuple[str, ...]] = []
-        self.tables = {OURS: self._indexed("ours", "ranges"), HASHED: self._indexed("hashed", "hash")}
+        self.tables = {COVERING: self._indexed("ours", "ranges"), HASHED: self._indexed("hashed", "hash")}
         self.rows = spark.read.parquet(str(self.source)).count()
         self.spark_rows = self._spark_rows()
         self.peers = {name: peer for name, peer in peers.items() if self._copied(peer)}
@@ -112,17 +112,17 @@ class _Bench:
 
     # --- the copies -------------------------------------------------------------------------------------------
 
-    def _indexed(self, place: str, layout: str) -> Any:
+    def _indexed(self, name: str, layout: str) -> Any:
         from spark_apps import IncludedColumns, IndexedTable
 
-        source = self.folder / place / "lineitem"
+        source = self.folder / name / "lineitem"
         source.mkdir(parents=True)
         (source / "lineitem.parquet").hardlink_to(data.tpch(self.scale) / "lineitem.parquet")
         table = IndexedTable.register(self.spark, source, format="parquet")
         more = {"included": IncludedColumns(include=list(COLUMNS)), "properties": {"layout": layout}}
         seconds = timed(lambda: table.create_index("by_part", "covering", [BY], **more))
         what = f"covering index, {len(COLUMNS) + 1} of 16 columns, by {layout}"
-        self._note(what, seconds, weight(self.folder / place / "_indexes"))
+        self._note(what, seconds, weight(self.folder / name / "_indexes"))
         return table
 
     def _spark_rows(self) -> dict[str, DataFrame]:
@@ -132,24 +132,24 @@ class _Bench:
             f"parquet.bloom.filter.enabled#{BY}": "true",
             f"parquet.bloom.filter.expected.ndv#{BY}": str(int(_PARTS_A_SCALE * self.scale)),
         }
-        found = {}
+        frames = {}
         for name, options in (("sorted", {}), ("bloom", bloom)):
-            place = self.folder / name
+            folder = self.folder / name
             write = rows.orderBy(BY).write.option("compression", "zstd").options(**options)
-            seconds = timed(partial(write.parquet, str(place)))
-            self._note(f"Spark, {_ENGINES[name]}", seconds, weight(place))
-            found[name] = self.spark.read.parquet(str(place))
-        return found
+            seconds = timed(partial(write.parquet, str(folder)))
+            self._note(f"Spark, {_ENGINES[name]}", seconds, weight(folder))
+            frames[name] = self.spark.read.parquet(str(folder))
+        return frames
 
     def _copied(self, peer: Peer) -> bool:
-        place = self.folder / peer.name
+        folder = self.folder / peer.name
         files = str(self.source) if peer.name == "delta" else f"{self.source}/*.parquet"
         try:
-            made = peer("copy", source=files, folder=str(place), by=[BY, SECOND] if peer.name == "delta" else [BY])
+            made = peer("copy", source=files, folder=str(folder), by=[BY, SECOND] if peer.name == "delta" else [BY])
         except PeerFailed as failed:
             self.report.say(f"{peer.name} is left out. {failed}")
             return False
-        self._note(_BESIDE[peer.name], made.seconds, weight(place))
+        self._note(_BESIDE[peer.name], made.seconds, weight(folder))
         return True
 
     def _note(self, what: str, seconds: float, made: Mapping[str, int]) -> None:
@@ -159,20 +159,22 @@ class _Bench:
 
     def compare(self) -> None:
         for question in questions(self.scale):
-            plan = self.tables[OURS].explain(question.where, question.columns)
+            plan = self.tables[COVERING].explain(question.where, question.columns)
             self.report.say(f"{question.sql('lineitem')} — answered from: {plan.index_used or 'the rows'}")
             cases = self._cases(question)
             warm = interleaved(cases, self.repeats)
-            self.report.timings(f"{question.title}, warm", warm, OURS)
+            self.report.timings(f"{question.title}, warm", warm, COVERING)
             _check(warm)
             self._judge(question, warm)
             if question.key == "all" or self.scale < _LITTLE:
                 continue
             chilled = {name: cold(case, self.folder) for name, case in cases.items()}
-            self.report.timings(f"{question.title}, cold", interleaved(chilled, min(self.repeats, 3), 0), OURS)
+            self.report.timings(f"{question.title}, cold", interleaved(chilled, min(self.repeats, 3), 0), COVERING)
 
-    def _cases(self, question: Question) -> dict[str, Case]:
-        cases: dict[str, Case] = {name: partial(self._ours, table, question) for name, table in self.tables.items()}
+    def _cases(self, question: PredicateProbe) -> dict[str, Case]:
+        cases: dict[str, Case] = {
+            name: partial(self._through_index, table, question) for name, table in self.tables.items()
+        }
         for name, rows in self.spark_rows.items():
             cases[f"Spark, {_ENGINES[name]}"] = partial(_of_spark, question, rows)
         for name, what in _BESIDE.items():
@@ -180,10 +182,10 @@ class _Bench:
                 cases[what] = partial(self._beside, name, question)
         return cases
 
-    def _ours(self, table: Any, question: Question) -> Answer:
-        return _fetched(question.asked(table.read(question.where, question.columns)))
+    def _through_index(self, table: Any, question: PredicateProbe) -> Answer:
+        return _fetched(question.applied_to(table.read(question.where, question.columns)))
 
-    def _beside(self, name: str, question: Question) -> Answer:
+    def _beside(self, name: str, question: PredicateProbe) -> Answer:
         peer, _, by = name.partition(" by ")
         folder = str(self.folder / peer)
         if peer == "duckdb":
@@ -191,20 +193,22 @@ class _Bench:
         more = {"engine": by} if by else {}
         return self.peers[peer]("query", folder=folder, sql=question.sql("t"), **more)
 
-    def _judge(self, question: Question, timings: Sequence[Timing]) -> None:
-        ours, hashed, *others = timings
-        self.report.verdict(9, f"hash: {question.title}", ours.median / hashed.median)
+    def _judge(self, question: PredicateProbe, timings: Sequence[Timing]) -> None:
+        covering, hashed, *others = timings
+        self.report.verdict(9, f"hash: {question.title}", covering.median / hashed.median)
         for other in others:
             if other.name not in _BESIDE.values():
-                self.report.verdict(9, f"{question.key}: {question.title}, {other.name}", ours.median / other.median)
+                self.report.verdict(
+                    9, f"{question.key}: {question.title}, {other.name}", covering.median / other.median
+                )
         beside = [other for other in others if other.name in _BESIDE.values()]
         if beside:
             best = min(beside, key=lambda timing: timing.median)
-            self.report.verdict(9, f"beside: {question.title}, {best.name}", ours.median / best.median)
+            self.report.verdict(9, f"beside: {question.title}, {best.name}", covering.median / best.median)
 
 
-def _of_spark(question: Question, rows: DataFrame) -> Answer:
-    return _fetched(question.asked(rows.where(question.where)))
+def _of_spark(question: PredicateProbe, rows: DataFrame) -> Answer:
+    return _fetched(question.applied_to(rows.where(question.where)))
 
 
 def _fetched(rows: DataFrame) -> Answer:

@@ -83,21 +83,21 @@ def wide_rows(first: int, count: int, of: int) -> pa.Table:
 
 
 def _cached(name: str, make: Callable[[Path], None]) -> Path:
-    place = DATA / name
-    if place.exists():
-        return place
+    folder = DATA / name
+    if folder.exists():
+        return folder
     DATA.mkdir(parents=True, exist_ok=True)
     part = DATA / f"{name}.{uuid.uuid4().hex[:8]}.part"
     part.mkdir()
     try:
         make(part)
-        part.rename(place)
+        part.rename(folder)
     except OSError:
-        if not place.exists():  # else another run made the same meanwhile
+        if not folder.exists():  # else another run made the same meanwhile
             raise
     finally:
         shutil.rmtree(part, ignore_errors=True)
-    return place
+    return folder
 
 
 def _tpch(scale: float, folder: Path) -> None:
@@ -163,7 +163,7 @@ def _keys(n: np.ndarray) -> pa.Array:
     import numpy as np
 
     text = _hex([_mix(n), _mix(_mix(n))])
-    return _text(np.insert(text, [place - before for before, place in enumerate(_DASHES)], ord("-"), axis=1), 36)
+    return _text(np.insert(text, [position - before for before, position in enumerate(_DASHES)], ord("-"), axis=1), 36)
 
 
 def _text(text: np.ndarray, width: int) -> pa.Array:

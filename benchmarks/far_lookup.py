@@ -39,23 +39,23 @@ _AFRESH = 300_000
 def run(report: Report, arguments: Namespace) -> None:
     """Prints one table a number of keys."""
     with workplace() as (spark, folder):
-        wanted = FULL if arguments.full else QUICK if arguments.rows >= _AFRESH else arguments.rows
-        rows = min(wanted, int(0.4 * shutil.disk_usage(folder).free / _BYTES_A_ROW))
-        if rows < wanted:
-            report.say(f"{rows:,} rows instead of {wanted:,}: the disk holds no more.")
+        wanted_rows = FULL if arguments.full else QUICK if arguments.rows >= _AFRESH else arguments.rows
+        rows = min(wanted_rows, int(0.4 * shutil.disk_usage(folder).free / _BYTES_A_ROW))
+        if rows < wanted_rows:
+            report.say(f"{rows:,} rows instead of {wanted_rows:,}: the disk holds no more.")
         _compare(report, _table(report, spark, folder, rows), rows, 3 if arguments.full else arguments.repeats)
 
 
 def _table(report: Report, spark: SparkSession, folder: Path, rows: int) -> IndexedTable:
     from spark_apps import IndexedTable
 
-    place = folder / "table"
+    location = folder / "table"
     buckets = max(4, rows // 12 // _ROWS_A_BUCKET + 1)
-    table = IndexedTable.create(spark, place, SCHEMA, ["id"], partition_by=["month"], buckets=buckets)
+    table = IndexedTable.create(spark, location, SCHEMA, ["id"], partition_by=["month"], buckets=buckets)
     loaded = timed(lambda: table.upsert(generate(spark, rows)))
     built = timed(lambda: table.create_index("by_id", "record"))
-    index = weight(place / "_index")
-    data = weight(place / "data")
+    index = weight(location / "_index")
+    data = weight(location / "data")
     report.table(
         f"{rows:,} rows in 12 partitions of {buckets} buckets",
         ("of", "MB", "files", "seconds to make"),
@@ -73,10 +73,10 @@ def _compare(report: Report, table: IndexedTable, rows: int, repeats: int) -> No
     for count in COUNTS:
         where = f"id IN ({', '.join(map(repr, keys[:count]))})"
         used = table.explain(where).index_used or "none"
-        asked = cases(table, where)
+        ways = cases(table, where)
         if count in _FEW:
-            asked["full scan"] = full_scan(table, where)
-        timings = interleaved(asked, repeats)
+            ways["full scan"] = full_scan(table, where)
+        timings = interleaved(ways, repeats)
         report.timings(f"{count:,} keys among {rows:,} rows; read uses: {used}", timings, "scan")
         index, scan, read, *full = (timing.median for timing in timings)
         if full:

@@ -41,12 +41,12 @@ def run(report: Report, arguments: Namespace) -> None:
             for name, seconds in _measure(spark, folder / str(rows), rows, sizes[0] // 100).items():
                 lines[name].append((rows, seconds))
     report.curves("Seconds by number of rows", lines, "rows", "seconds")
-    told = []
+    exponents = []
     for name, points in lines.items():
-        found = exponent(points[-2:])
-        told.append((name, f"{found:.2f}", f"{exponent(points):.2f}", str(_EXPECTED[name])))
-        report.verdict(13, f"growth: {name}", max(0.0, found - _EXPECTED[name]))
-    report.table("Exponents", ("what", "of the larger two", "of all three", "expected"), told)
+        of_the_larger = exponent(points[-2:])
+        exponents.append((name, f"{of_the_larger:.2f}", f"{exponent(points):.2f}", str(_EXPECTED[name])))
+        report.verdict(13, f"growth: {name}", max(0.0, of_the_larger - _EXPECTED[name]))
+    report.table("Exponents", ("what", "of the larger two", "of all three", "expected"), exponents)
 
 
 def exponent(points: list[tuple[float, float]]) -> float:
@@ -54,27 +54,29 @@ def exponent(points: list[tuple[float, float]]) -> float:
     return statistics.linear_regression([math.log(x) for x, _ in points], [math.log(y) for _, y in points]).slope
 
 
-def _measure(spark: SparkSession, place: Path, rows: int, delta: int) -> dict[str, float]:
+def _measure(spark: SparkSession, folder: Path, rows: int, delta: int) -> dict[str, float]:
     """What each takes on a new table of so many rows."""
-    table = wide_table(spark, place, rows)
-    taken: dict[str, float] = {}
+    table = wide_table(spark, folder, rows)
+    durations: dict[str, float] = {}
 
     def take(name: str, work: Callable[[], object]) -> None:
-        taken[name] = timed(work)
+        durations[name] = timed(work)
 
     take("build", lambda: create(table, "by_id", "record", deferred=False))
     create(table, "later", "secondary", deferred=True)
     table.refresh_index("later", mode="full")
-    table.insert(stored(spark, wide_frame(spark, delta, rows), place.with_name("delta")))
+    table.insert(stored(spark, wide_frame(spark, delta, rows), folder.with_name("delta")))
     take("refresh", lambda: table.refresh_index("later"))
-    wanted = keys(range(0, rows, max(1, rows // _KEYS)))[:_KEYS]
-    taken["lookup"] = statistics.median(timed(lambda key=key: table.read(f"id = '{key}'").collect()) for key in wanted)  # type: ignore[misc]
-    batch = stored(spark, every(wide_frame(spark, rows), 100), place.with_name("batch"))
+    lookup_keys = keys(range(0, rows, max(1, rows // _KEYS)))[:_KEYS]
+    durations["lookup"] = statistics.median(
+        timed(lambda key=key: table.read(f"id = '{key}'").collect()) for key in lookup_keys
+    )  # type: ignore[misc]
+    batch = stored(spark, every(wide_frame(spark, rows), 100), folder.with_name("batch"))
     take("upsert", lambda: table.upsert(batch))
     take("compaction", table.compact)
-    single = stored(spark, wide_frame(spark, rows).limit(1), place.with_name("single"))
+    single = stored(spark, wide_frame(spark, rows).limit(1), folder.with_name("single"))
     table.drop_index("by_id")
     table.drop_index("later")
     table.upsert(single)
     take("commit", lambda: table.upsert(single))
-    return taken
+    return durations

@@ -22,22 +22,22 @@ class Kept(msgspec.Struct):
     verdicts: list[Verdict]
 
 
-def keep(name: str, asked: str, report: Report, verdicts: Iterable[Verdict]) -> None:
+def keep(name: str, settings: str, report: Report, verdicts: Iterable[Verdict]) -> None:
     """Keeps the newest chapter of a report as that of a question.
 
-    :param asked: the arguments that sizes come from, for people.
+    :param settings: the arguments that sizes come from, for people.
     """
     _FOLDER.mkdir(parents=True, exist_ok=True)
-    kept = Kept(f"{machine()}; {asked}", report.chapters[-1], list(verdicts))
+    kept = Kept(f"{machine()}; {settings}", report.chapters[-1], list(verdicts))
     (_FOLDER / f"{name}.json").write_bytes(msgspec.json.encode(kept))
 
 
 def gather(names: Iterable[str], report: Report) -> None:
     """Puts what is kept of these questions into a report, each with how it was made."""
     for name in names:
-        place = _FOLDER / f"{name}.json"
-        if place.exists():
-            kept = msgspec.json.decode(place.read_bytes(), type=Kept)
+        file = _FOLDER / f"{name}.json"
+        if file.exists():
+            kept = msgspec.json.decode(file.read_bytes(), type=Kept)
             kept.chapter.parts.insert(0, f"Measured on {kept.made}.")
             report.chapters.append(kept.chapter)
             report.verdicts += kept.verdicts

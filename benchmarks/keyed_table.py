@@ -97,8 +97,8 @@ class _Bench:
             "Spark scan": lambda: raw.where(where).collect(),
             "index": lambda: table.read(where=where).collect(),
         }
-        found = table.read(where=where).count()
-        self.report.timings(f"{found} rows by a secondary key", interleaved(cases, self.repeats), "Spark scan")
+        count = table.read(where=where).count()
+        self.report.timings(f"{count} rows by a secondary key", interleaved(cases, self.repeats), "Spark scan")
 
     def merge_and_compact(self) -> None:
         """Scanning with deltas of 1 % and 10 % / compacted; compaction / the floor."""

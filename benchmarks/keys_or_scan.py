@@ -46,9 +46,9 @@ def compare(report: Report, spark: SparkSession, folder: Path, rows: int, repeat
     for count in counts:
         for name, values in columns.items():
             where = f"{name} IN ({', '.join(repr(value) for value in values[:count])})"
-            told = table.explain(where).index_used or "none"
+            index_used = table.explain(where).index_used or "none"
             timings = interleaved(cases(table, where), repeats if count < 10_000 else max(1, repeats // 2))
-            report.timings(f"{count:,} values of {name} among {rows:,} rows; read uses: {told}", timings, "scan")
+            report.timings(f"{count:,} values of {name} among {rows:,} rows; read uses: {index_used}", timings, "scan")
 
 
 def cases(table: Any, where: str) -> dict[str, Case]:
@@ -80,11 +80,11 @@ def full_scan(table: Any, where: str) -> Case:
 
 
 def _whatever_it_costs(ask: Callable[[], Any]) -> Any:
-    from spark_apps.query import costs
+    from spark_apps.query import planning
 
-    before = costs.ALWAYS_KEYS, costs.ALWAYS_CHARACTERS
-    costs.ALWAYS_KEYS = costs.ALWAYS_CHARACTERS = _ALWAYS
+    before = planning.ALWAYS_KEYS, planning.ALWAYS_CHARACTERS
+    planning.ALWAYS_KEYS = planning.ALWAYS_CHARACTERS = _ALWAYS
     try:
         return ask()
     finally:
-        costs.ALWAYS_KEYS, costs.ALWAYS_CHARACTERS = before
+        planning.ALWAYS_KEYS, planning.ALWAYS_CHARACTERS = before

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from spark_apps import IndexedTable
 
 ROWS, MANY, SETS = 1_000_000, 100_000, 3
-OURS = "record index"
+RECORD_INDEX = "record index"
 # Case: peer, and what tells it from the peer's defaults. DuckDB's cache holds contents of files, Lance's its index.
 _WAYS: Mapping[str, tuple[str, Mapping[str, bool]]] = {
     "DuckDB": ("duckdb", {}),
@@ -71,7 +71,7 @@ class _Bench:
         self.arrow = pa.array(self.keys)
         pq.write_table(pa.table({"id": self.arrow}), folder / "keys.parquet")
         self.peers: dict[str, Peer] = {}
-        copies = [_copied("ours", "a record index; its files are those of the index alone", self._own_weight())]
+        copies = [_copied("ours", "a record index; its files are those of the index alone", self._index_weight())]
         for name, peer in peers.items():
             try:
                 copies.append(self._copy(peer, source))
@@ -93,21 +93,21 @@ class _Bench:
         peer("keys", path=str(self.folder / "keys.parquet"))
         return _copied(_ONE_BY[peer.name], "its own encodings" if peer.name == "lance" else "Parquet", made.value)
 
-    def _own_weight(self) -> Mapping[str, int]:
+    def _index_weight(self) -> Mapping[str, int]:
         return weight(self.folder / "table" / "_index" / "indexes")
 
     def compare(self) -> None:
         many = interleaved(self._cases("many"), self.repeats * 4)
         title = f"{self.many:,} keys among {self.rows:,}"
-        self.report.timings(title, _with_p95(many), OURS)
+        self.report.timings(title, _with_p95(many), RECORD_INDEX)
         one = interleaved(self._cases("one"), self.repeats * 20, warm=3)
-        self.report.timings(f"One key among {self.rows:,}", _with_p95(one), OURS)
+        self.report.timings(f"One key among {self.rows:,}", _with_p95(one), RECORD_INDEX)
         self._judge("many", many, many[0].percentile(0.95))
         self._judge("one", one, one[0].median)
 
     def _cases(self, what: str) -> dict[str, Case]:
-        ours = self._many if what == "many" else self._one
-        cases: dict[str, Case] = {OURS: partial(_next, ours, count())}
+        lookup = self._many if what == "many" else self._one
+        cases: dict[str, Case] = {RECORD_INDEX: partial(_next, lookup, count())}
         for name, (engine, more) in _WAYS.items():
             if engine in self.peers and not (what == "many" and name == "Lance B-tree, cache on"):
                 cases[name] = partial(_next, partial(self._peer, self.peers[engine], what, more), count())
@@ -122,22 +122,22 @@ class _Bench:
 
     def _many(self, turn: int) -> Answer:
         first = turn % SETS * self.many
-        return _ours(self.table, self.arrow[first : first + self.many])
+        return _by_index(self.table, self.arrow[first : first + self.many])
 
     def _one(self, turn: int) -> Answer:
-        return _ours(self.table, self.arrow[turn % len(self.keys) :][:1])
+        return _by_index(self.table, self.arrow[turn % len(self.keys) :][:1])
 
     def _judge(self, what: str, timings: Sequence[Timing], seconds: float) -> None:
-        ours, *others = timings
-        if ours.counts["rows"] == (MANY if what == "many" else 1) and self.rows == ROWS:
+        record_index, *others = timings
+        if record_index.counts["rows"] == (MANY if what == "many" else 1) and self.rows == ROWS:
             self.report.verdict(3, what, 1000 * seconds)
         if not others:
             return
         best = min(others, key=lambda timing: timing.median)
-        self.report.verdict(3, f"{what} / best peer: {best.name}", ours.median / best.median)
+        self.report.verdict(3, f"{what} / best peer: {best.name}", record_index.median / best.median)
         bare = min((each for each in others if each.name not in _CACHED), key=lambda timing: timing.median)
         if bare is not best:
-            self.report.verdict(3, f"{what} / best without a cache: {bare.name}", ours.median / bare.median)
+            self.report.verdict(3, f"{what} / best without a cache: {bare.name}", record_index.median / bare.median)
 
 
 def _table(spark: SparkSession, source: Path, folder: Path) -> IndexedTable:
@@ -151,12 +151,12 @@ def _table(spark: SparkSession, source: Path, folder: Path) -> IndexedTable:
     return table
 
 
-def _ours(table: IndexedTable, keys: pa.Array) -> Answer:
+def _by_index(table: IndexedTable, keys: pa.Array) -> Answer:
     """The partitions of keys, by the record index, as Arrow."""
-    found: list[Any] = []
+    results: list[Any] = []
     forget_peak()
-    seconds = timed(lambda: found.append(table.lookup(keys)))
-    return _checked(Answer({"rows": len(found[0])}, seconds, peak()), len(keys))
+    seconds = timed(lambda: results.append(table.lookup(keys)))
+    return _checked(Answer({"rows": len(results[0])}, seconds, peak()), len(keys))
 
 
 def _next(ask: Any, turns: Any) -> Answer:

@@ -1,8 +1,9 @@
 """How many keys are better looked up on the driver, straight from the index files, and how many by a Spark job.
 
 An index of one entry a row, unique 36-character keys in sorted files, keys asked for at random. Once for queries
-(``DIRECT_KEYS``: from keys to file groups), once for writers (``FEW``: from record keys to partitions). Also what was
-estimated for the indexes, beside the truth.
+(``MAX_DRIVER_KEYS``: from keys to file groups), once for writers (``UpsertLimits.lookup_keys``: from
+record keys to partitions). Also what
+was estimated for the indexes, beside the truth.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ class _Bench:
         self.table.upsert(self.source)
         for name, kind, columns in (("by_id", "record", ["id"]), ("by_customer", "secondary", ["customer"])):
             metrics = self.table.create_index(name, kind, columns).metrics
-            told = {key: metrics[key] for key in ("estimated_bytes", "bytes", "estimated_seconds", "seconds")}
-            report.say(f"{kind} over {rows:,} rows: {told}")
+            figures = {key: metrics[key] for key in ("estimated_bytes", "bytes", "estimated_seconds", "seconds")}
+            report.say(f"{kind} over {rows:,} rows: {figures}")
         share = min(1.0, 1.2 * COUNTS[-1] / rows)
         self.keys = [(row.id,) for row in self.source.sample(fraction=share, seed=7).limit(COUNTS[-1]).collect()]
 
@@ -55,20 +56,22 @@ class _Bench:
                 self.report.timings(f"{count:,} keys among {self.rows:,} entries", timings, "query: Spark")
 
     def _cases(self, keys: list[tuple[Any, ...]]) -> dict[str, Case]:
-        from spark_apps.indexes import candidates
         from spark_apps.indexes.handler import IndexContext
-        from spark_apps.indexes.lookup import lookup
-        from spark_apps.indexes.matching import as_arrow
-        from spark_apps.indexes.record import RecordHandler
+        from spark_apps.indexes.keyed import candidates
+        from spark_apps.indexes.keyed.lookup import lookup
+        from spark_apps.indexes.keyed.matching import keys_to_arrow
+        from spark_apps.indexes.keyed.record import RecordHandler
 
         snapshot, handler = self.table.snapshot, RecordHandler()
         definition = snapshot.state.index("by_id").definition
         context, tree = IndexContext(snapshot, definition, ""), handler.tree(snapshot.table, definition)
-        asked = as_arrow(tree, keys)
+        arrow_keys = keys_to_arrow(tree, keys)
         frame = self.spark.createDataFrame(keys, "id string")
         return {
-            "query: driver": lambda: candidates._of_few(context, tree, lookup(snapshot, tree, keys, definition.shards)),
-            "query: Spark": lambda: candidates._of_many(context, tree, keys),
-            "writer: driver": lambda: handler.places(context, asked),
+            "query: driver": lambda: candidates._group_entries(
+                context, tree, lookup(snapshot, tree, keys, definition.shards)
+            ),
+            "query: Spark": lambda: candidates._find_by_spark(context, tree, keys),
+            "writer: driver": lambda: handler.places(context, arrow_keys),
             "writer: Spark": lambda: handler.locate(context, frame).count(),
         }

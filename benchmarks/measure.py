@@ -60,13 +60,13 @@ def interleaved(cases: Mapping[str, Case], repeats: int = 5, warm: int = 1) -> l
     answers: dict[str, list[Answer]] = {name: [] for name in cases}
     for turn in range(warm + repeats):
         for name, case in cases.items():
-            answer = asked(case)
+            answer = answer_of(case)
             if turn >= warm:
                 answers[name].append(answer)
     return [summed(name, each) for name, each in answers.items()]
 
 
-def asked(case: Case) -> Answer:
+def answer_of(case: Case) -> Answer:
     """One run of a case."""
     begun = time.perf_counter()
     given = case()
@@ -127,6 +127,6 @@ def cold(case: Case, *folders: Path) -> Case:
 
     def chilled() -> Answer:
         chill(*folders)
-        return asked(case)
+        return answer_of(case)
 
     return chilled

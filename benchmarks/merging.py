@@ -42,24 +42,26 @@ def run(report: Report, arguments: Namespace) -> None:
         report.timings(f"Scan of {rows:,} rows with deltas over them", timings, _COMPACTED)
         for timing in timings[1:]:
             report.verdict(12, timing.name, timing.median / timings[0].median)
-    told = [(name, *(f"{one[name]:.2f}" for one in (plain_seconds, positioned_seconds))) for name in plain_seconds]
-    report.table("The upserts that wrote these deltas", ("rows", "seconds", "seconds, with positions"), told)
+    rows_of_table = [
+        (name, *(f"{one[name]:.2f}" for one in (plain_seconds, positioned_seconds))) for name in plain_seconds
+    ]
+    report.table("The upserts that wrote these deltas", ("rows", "seconds", "seconds, with positions"), rows_of_table)
 
 
 def _deltas(
-    spark: SparkSession, place: Path, rows: int, *, positions: bool = False
+    spark: SparkSession, folder: Path, rows: int, *, positions: bool = False
 ) -> tuple[dict[str, Case], dict[str, float]]:
     """Scans of a new table, compacted and with each batch upserted; and how long the upserts took."""
-    table = wide_table(spark, place, rows, positions=positions)
+    table = wide_table(spark, folder, rows, positions=positions)
     table.compact()
     versions = {_COMPACTED: table.version}
-    taken = {}
+    durations = {}
     for name, batch in _batches(spark, table, rows).items():
-        changed = stored(spark, batch, place.with_name("batch"))
-        taken[name] = timed(lambda changed=changed: table.upsert(changed))  # type: ignore[misc]
+        changed = stored(spark, batch, folder.with_name("batch"))
+        durations[name] = timed(lambda changed=changed: table.upsert(changed))  # type: ignore[misc]
         versions[name] = table.version
         table.restore(versions[_COMPACTED])
-    return {name: _scan(spark, table.uri, version) for name, version in versions.items()}, taken
+    return {name: _scan(spark, table.uri, version) for name, version in versions.items()}, durations
 
 
 def _batches(spark: SparkSession, table: IndexedTable, rows: int) -> dict[str, DataFrame]:
@@ -67,8 +69,8 @@ def _batches(spark: SparkSession, table: IndexedTable, rows: int) -> dict[str, D
     source = wide_frame(spark, rows)
     groups = sorted({file.group_key for file in files_of(table)})
     chosen = groups[:: len(groups) // (len(groups) // 10 + 1)][: len(groups) // 10 + 1]
-    held = [Path(table.uri, file.path) for file in files_of(table) if file.group_key in chosen]
-    narrow = spark.read.parquet(*(f"file://{path}" for path in held))
+    paths = [Path(table.uri, file.path) for file in files_of(table) if file.group_key in chosen]
+    narrow = spark.read.parquet(*(f"file://{path}" for path in paths))
     share = max(1, round(narrow.count() * 100 / rows))
     return {
         "1 %": every(source, 100),

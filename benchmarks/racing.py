@@ -46,17 +46,17 @@ def race(store: Store, writers: int, commits: int) -> tuple[dict[str, int], floa
             if racer.poll() is None:
                 racer.kill()
                 racer.wait()
-    told: dict[str, int] = {}
+    versions: dict[str, int] = {}
     for answer in answers:
-        told |= json.loads(answer)
-    return told, seconds
+        versions |= json.loads(answer)
+    return versions, seconds
 
 
-def lost(store: Store, told: dict[str, int], expected: int) -> int:
+def lost(store: Store, versions: dict[str, int], expected: int) -> int:
     """How many of the commits that were asked for are not in the log, once each, as the version that was told."""
     log = {commit.txn_id: commit.version for commit in Timeline.load(store).commits()}
     files = {file.path for file in Timeline.load(store).head.files(DATA_TREE)}
-    kept = [txn for txn, version in told.items() if log.get(txn) == version and any(f"/{txn}." in p for p in files)]
+    kept = [txn for txn, version in versions.items() if log.get(txn) == version and any(f"/{txn}." in p for p in files)]
     return expected - len(kept)
 
 
@@ -66,7 +66,7 @@ def main(uri: str, name: str, commits: int) -> None:
     store.put(f"ready/{name}", b"")
     while store.head("go") is None:
         time.sleep(0.02)
-    told = {}
+    versions = {}
     for number in range(commits):
         txn_id = f"{name}.{number}"
         transaction = begin(timeline, operation="upsert", txn_id=txn_id)
@@ -74,8 +74,8 @@ def main(uri: str, name: str, commits: int) -> None:
         store.put(path, b"rows")
         actions = [PutPartition("dt=000", 1), AddFile(DATA_TREE, "dt=000", "0", path, "delta", 1, 4)]
         # Appends to one group commute, so every one must get in.
-        told[txn_id] = transaction.commit(actions, writes=(Write(group_scope("dt=000", "0")),)).version
-    print(json.dumps(told))
+        versions[txn_id] = transaction.commit(actions, writes=(Write(group_scope("dt=000", "0")),)).version
+    print(json.dumps(versions))
 
 
 if __name__ == "__main__":

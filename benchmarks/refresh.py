@@ -45,15 +45,15 @@ def run(report: Report, arguments: Namespace) -> None:
                     table.append(shape, rows // 100)
                     table.refresh(shape, kinds, counted=turn > 0)
             for kind in kinds:
-                _tell(report, kind, shape, rows, small, large)
+                _report(report, kind, shape, rows, small, large)
 
 
-def _tell(report: Report, kind: str, shape: str, rows: int, small: _Sized, large: _Sized) -> None:
+def _report(report: Report, kind: str, shape: str, rows: int, small: _Sized, large: _Sized) -> None:
     delta = f"{rows // 100:,} rows appended, {shape}"
     build = Timing(f"build, {rows:,} rows", (large.built[kind],))
     timings = [
-        Timing(f"refresh, {rows:,} rows", tuple(large.taken[kind, shape])),
-        Timing(f"refresh, {rows // 10:,} rows", tuple(small.taken[kind, shape])),
+        Timing(f"refresh, {rows:,} rows", tuple(large.durations[kind, shape])),
+        Timing(f"refresh, {rows // 10:,} rows", tuple(small.durations[kind, shape])),
     ]
     report.timings(f"Refresh of the {kind} index: {delta}", [build, *timings], build.name)
     report.verdict(2, f"share: {kind}, {shape}", timings[0].median / build.median)
@@ -67,7 +67,7 @@ class _Sized:
         self.spark, self.rows, self.folder = spark, rows, folder
         self.table: IndexedTable = wide_table(spark, folder, rows)
         self.built: dict[str, float] = {}
-        self.taken: dict[tuple[str, str], list[float]] = {}
+        self.durations: dict[tuple[str, str], list[float]] = {}
         self._next = rows
         for kind in _EVERY:
             properties = {"tombstones": "lazy"} if kind == "lazy" else None
@@ -97,4 +97,4 @@ class _Sized:
             seconds = time.perf_counter() - begun
             assert receipt.version is not None, f"the refresh of {kind} found nothing to do"
             if counted:
-                self.taken.setdefault((kind, shape), []).append(seconds)
+                self.durations.setdefault((kind, shape), []).append(seconds)

@@ -24,7 +24,7 @@ from airflow_provider_index.testing import LocalAirflow
 from airflow_provider_index.testing.client import AirflowClient
 from benchmarks.measure import Timing
 from benchmarks.report import Report
-from spark_apps import environment
+from spark_apps.jobs import environment
 from tests.spark.clusters import connect_server
 from tests.spark.measure import refreshes
 

@@ -189,9 +189,9 @@ def compact(timeline: Timeline, number: int) -> None:
     old = transaction.base.files(DATA_TREE, partition, bucket)
     path = f"{transaction.data_folder('work')}/part-0.parquet"
     timeline.store.put(path, b"rows")
-    place = max((file.place for file in old), default=0)
+    sequence_number = max((file.sequence_number for file in old), default=0)
     actions = [RemoveFile(DATA_TREE, file.path) for file in old]
-    added = AddFile(DATA_TREE, partition, bucket, path, "base", 1, 4, place)
+    added = AddFile(DATA_TREE, partition, bucket, path, "base", 1, 4, sequence_number)
     transaction.commit((*actions, added), writes=(Write(group_scope(partition, bucket), "fold"),))
 
 

@@ -33,16 +33,16 @@ ENDED = 100
 # The apps: a process of its own, so that its work is not counted as the triggerer's.
 _APPS = """
 import sys, time
-from spark_apps.job import Outcome
+from spark_apps.jobs.job import Outcome
 from spark_apps.storage.store import Store
-from spark_apps.timeline.jobs import Beat, JobFolder
+from spark_apps.jobs.job_folder import JobHeartbeat, JobFolder
 places = [line.split() for line in open(sys.argv[1])]
 folders = [JobFolder(Store(place), job_id) for place, job_id in places]
 every, ended_after, ended = float(sys.argv[2]), float(sys.argv[3]), int(sys.argv[4])
 begun, step, number = time.time(), every / len(folders), 0
 while time.time() - begun < ended_after:
     folder = folders[number % len(folders)]
-    folder.show(Beat(time.time(), "write the rows", number // len(folders), 1000, "tasks"))
+    folder.write_heartbeat(JobHeartbeat(time.time(), "write the rows", number // len(folders), 1000, "tasks"))
     number += 1
     time.sleep(max(0.0, begun + number * step - time.time()))
 for number in range(ended):
@@ -67,9 +67,9 @@ async def _measure(report: Report, place: Path) -> None:
     )
     from airflow_provider_index.submission import Submission
     from airflow_provider_index.triggers import JobTrigger
-    from spark_apps.job import Outcome
+    from spark_apps.jobs.job import Outcome
+    from spark_apps.jobs.job_folder import HEARTBEAT_SECONDS, JobFolder
     from spark_apps.storage.store import Store
-    from spark_apps.timeline.jobs import BEAT_SECONDS, JobFolder
 
     requests: Counter[str] = Counter()
     _count_requests(Store, requests)
@@ -90,7 +90,9 @@ async def _measure(report: Report, place: Path) -> None:
             latencies.append(time.time() - outcome.value["at"])
 
     seconds = max(BEGUN_SECONDS.values()) + MEASURED_SECONDS + POLL_SECONDS
-    apps = subprocess.Popen([sys.executable, "-c", _APPS, str(listing), str(BEAT_SECONDS), str(seconds), str(ENDED)])
+    apps = subprocess.Popen(
+        [sys.executable, "-c", _APPS, str(listing), str(HEARTBEAT_SECONDS), str(seconds), str(ENDED)]
+    )
     tasks = [asyncio.create_task(wait(trigger, *job)) for trigger, job in zip(triggers, jobs, strict=True)]
     first = time.monotonic()
     costs = {}

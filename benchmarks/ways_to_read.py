@@ -26,9 +26,8 @@ def run(report: Report, arguments: Namespace) -> None:
 
 def compare(report: Report, spark: SparkSession, folder: Path, rows: int, repeats: int) -> None:
     """The same two questions by every way."""
-    from spark_apps.face.datasource import NAME, PUSHDOWN
-    from spark_apps.face.views import register_data_source
-    from spark_apps.table import IndexedTable
+    from spark_apps.datasource import NAME, PUSHDOWN
+    from spark_apps.table import IndexedTable, register_data_source
 
     table = IndexedTable.create(spark, folder / "table", SCHEMA, ["id"], partition_by=["month"], buckets=BUCKETS)
     table.upsert(generate(spark, rows))

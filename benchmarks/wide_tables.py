@@ -43,7 +43,7 @@ def wide_table(spark: SparkSession, place: Path, rows: int, **options: Any) -> I
 
 def create(table: IndexedTable, name: str, kind: str, **more: Any) -> None:
     """An index of a kind, over the columns that all questions use."""
-    from spark_apps.indexes.columns import IncludedColumns
+    from spark_apps.indexes.included_columns import IncludedColumns
 
     included = IncludedColumns(INCLUDED) if kind == "covering" else None
     table.create_index(name, kind, COLUMNS[kind], included=included, **more)

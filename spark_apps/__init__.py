@@ -9,23 +9,25 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from spark_apps.moved import install as _install_old_names
 from spark_apps.version import __version__
 
 if TYPE_CHECKING:
     from spark_apps import sql
-    from spark_apps.face.views import register_data_source
-    from spark_apps.indexes.columns import IncludedColumns
-    from spark_apps.table import IndexedTable
+    from spark_apps.indexes.included_columns import IncludedColumns
+    from spark_apps.table import IndexedTable, register_data_source
     from spark_apps.timeline.model import Receipt
 
 _HOME_OF = {
-    "IncludedColumns": "spark_apps.indexes.columns",
+    "IncludedColumns": "spark_apps.indexes.included_columns",
     "IndexedTable": "spark_apps.table",
     "Receipt": "spark_apps.timeline.model",
-    "register_data_source": "spark_apps.face.views",
+    "register_data_source": "spark_apps.table",
 }
 
 __all__ = ["IncludedColumns", "IndexedTable", "Receipt", "__version__", "register_data_source", "sql"]
+
+_install_old_names()
 
 
 def __getattr__(name: str) -> Any:

@@ -1,6 +1,6 @@
 """``python -m spark_apps``: what one does with the apps from a shell.
 
-``bundle`` puts the apps where drivers on other machines find them: a folder here or on an object store.
+``bundle`` puts the apps where drivers on other machines can read them: a folder here or on an object store.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from spark_apps.bundle import make_bundle
-from spark_apps.packing import ARCHIVE, PLATFORM, pack_environment
+from spark_apps.jobs.bundle import make_bundle
+from spark_apps.jobs.environment_archive import ARCHIVE, PLATFORM, pack_environment
 from spark_apps.storage.errors import InvalidInput, LakeIndexError
 from spark_apps.storage.store import Store
 from spark_apps.version import __version__
 
-# Where Spark is told the import path of its Python processes: executors, and drivers that the cluster starts.
+# The settings for the import path of Spark's Python processes: executors, and drivers that the cluster starts.
 _PYTHON_PATHS = (
     "spark.executorEnv.PYTHONPATH",
     "spark.yarn.appMasterEnv.PYTHONPATH",
@@ -28,7 +28,7 @@ _PYTHON_PATHS = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command; returns the exit status."""
+    """Run one command; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m spark_apps")
     commands = parser.add_subparsers(dest="command", required=True)
     bundle = commands.add_parser(
@@ -43,20 +43,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     chosen = parser.parse_args(arguments)
     try:
-        at, files, held = publish(
+        at, files, packed_names = publish(
             chosen.to, _options(chosen.options), chosen.environment, chosen.platform, chosen.python
         )
     except LakeIndexError as error:
         sys.stderr.write(f"{error}\n")
         return 1
-    sys.stdout.write(_usage(at, files, held))
+    sys.stdout.write(_usage(at, files, packed_names))
     return 0
 
 
 def publish(
     to: str, options: dict[str, Any], environment: bool = False, platform: str = PLATFORM, python: str | None = None
 ) -> tuple[str, list[str], list[str]]:
-    """Puts the bundle of the installed apps below ``to``, in a folder that is named after version and content.
+    """Write the bundle of the installed apps below ``to``, in a folder that is named after version and content.
 
     What lies there already under that name is left as it is: it is the same.
 
@@ -68,14 +68,14 @@ def publish(
     for path in files:
         if store.head(path.name) is None:
             store.put(path.name, path.read_bytes())
-    names, held = [path.name for path in files], []
+    names, packed_names = [path.name for path in files], []
     if environment:
         with tempfile.TemporaryDirectory(prefix="index-bundle-") as folder:
             packed = Path(folder) / ARCHIVE
-            held = pack_environment(packed, platform, python)
+            packed_names = pack_environment(packed, platform, python)
             store.put(ARCHIVE, packed.read_bytes())
         names.append(ARCHIVE)
-    return store.spark_path(), names, held
+    return store.spark_path(), names, packed_names
 
 
 def _options(path: Path | None) -> dict[str, Any]:
@@ -92,7 +92,7 @@ def _options(path: Path | None) -> dict[str, Any]:
     return options
 
 
-def _usage(at: str, files: list[str], held: list[str]) -> str:
+def _usage(at: str, files: list[str], packed_names: list[str]) -> str:
     programs = ", ".join(name.removesuffix(".py") for name in files if name.endswith(".py"))
     lines = [
         f"{at}",
@@ -100,12 +100,16 @@ def _usage(at: str, files: list[str], held: list[str]) -> str:
         f"  <program>.py       one of: {programs}",
     ]
     extra: dict[str, Any] = {"bundle": at}
-    if held:
-        lines.append(f"  {ARCHIVE}    for --archives: {', '.join(held)}")
+    if packed_names:
+        lines.append(f"  {ARCHIVE}    for --archives: {', '.join(packed_names)}")
         conf = dict.fromkeys(_PYTHON_PATHS, "environment")
         extra |= {"archives": f"{at}/{ARCHIVE}#environment", "conf": conf}
     lines += ["", "In the extra of the Spark connection:", f"  {json.dumps(extra)}", "", "By hand:"]
-    unpacked = f" --archives {at}/{ARCHIVE}#environment --conf spark.executorEnv.PYTHONPATH=environment" if held else ""
+    unpacked = (
+        f" --archives {at}/{ARCHIVE}#environment --conf spark.executorEnv.PYTHONPATH=environment"
+        if packed_names
+        else ""
+    )
     lines.append(f"  spark-submit --py-files {at}/spark_apps.zip{unpacked} {at}/<program>.py <path of the job>")
     return "\n".join(lines) + "\n"
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from spark_apps.job import Job
-from spark_apps.program import columns_given, given, load_table, main, planned
+from spark_apps.jobs.job import Job
+from spark_apps.jobs.program import arguments_of, load_table, main, plan_or_commit
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 def build_index(spark: SparkSession, job: Job) -> Any:
-    """``IndexedTable.create_index`` with the job's arguments."""
-    return planned(job, load_table(spark, job).create_index, columns_given(given(job)))
+    """Run ``IndexedTable.create_index`` with the job's arguments."""
+    return plan_or_commit(job, load_table(spark, job).create_index, arguments_of(job))
 
 
 if __name__ == "__main__":

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from spark_apps.environment import hadoop_version
-from spark_apps.job import Job, Outcome
-from spark_apps.program import log, main
+from spark_apps.jobs.environment import hadoop_version
+from spark_apps.jobs.job import Job, Outcome
+from spark_apps.jobs.program import log, main
 from spark_apps.storage.credentials import FILE_SYSTEMS
 from spark_apps.storage.errors import LakeIndexError
-from spark_apps.storage.reaching import ROW_STACK, Reach, tried, try_store
 from spark_apps.storage.store import Store
+from spark_apps.storage.store_check import ROW_STACK, Reach, try_call, try_store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,19 +24,22 @@ _NO_CLASS = re.compile(r"ClassNotFoundException: (?:Class )?([\w.$]+)|No FileSys
 
 
 def check_storage(spark: SparkSession, job: Job) -> Outcome:
-    """A list of what was tried. The job's table is a folder of the check's own, which is empty again afterwards."""
+    """Return a list of what was tried.
+
+    The job's table is a folder of the check's own, which is empty again afterwards.
+    """
     store = Store(job.table, job.storage_options)
-    found = try_store(store)
+    reaches = try_store(store)
     try:
-        found += _try_spark(spark, store)
+        reaches += _try_spark(spark, store)
     finally:
         try:
             store.delete([info.key for info in store.list("")])
         except LakeIndexError as error:
             log.warning("Files of the check may be left in %s: %s", store.uri, error.message)
-    for reach in found:
+    for reach in reaches:
         log.info("%s", reach.line())
-    return Outcome("report", msgspec.to_builtins(found))
+    return Outcome("report", msgspec.to_builtins(reaches))
 
 
 def _try_spark(spark: SparkSession, store: Store) -> list[Reach]:
@@ -47,12 +50,12 @@ def _try_spark(spark: SparkSession, store: Store) -> list[Reach]:
         ("see its files by obstore", lambda: _seen(store)),
         ("read what obstore wrote", lambda: _exchange(spark, store)),
     ]
-    found: list[Reach] = []
+    reaches: list[Reach] = []
     for what, call in steps:
-        found.append(tried(ROW_STACK, what, lambda call=call: _translated(call, rows)))  # type: ignore[misc]
-        if not found[-1].ok:
+        reaches.append(try_call(ROW_STACK, what, lambda call=call: _translated(call, rows)))  # type: ignore[misc]
+        if not reaches[-1].ok:
             break
-    return found
+    return reaches
 
 
 def _count(spark: SparkSession, path: str) -> None:
@@ -79,7 +82,7 @@ def _exchange(spark: SparkSession, store: Store) -> None:
 
 
 def _translated(call: Callable[[], Any], path: str) -> None:
-    """Does it; what Spark raises becomes an error of ours, in words that say what to do."""
+    """Make a call; what Spark raises becomes an error of this package, with what to do."""
     try:
         call()
     except LakeIndexError:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spark_apps.job import Job
-from spark_apps.program import commit_as, given, load_table, main
+from spark_apps.jobs.job import Job
+from spark_apps.jobs.program import arguments_of, commit_options, load_table, main
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 def drop_index(spark: SparkSession, job: Job) -> Receipt:
-    """``IndexedTable.drop_index`` with the job's arguments."""
-    return load_table(spark, job).drop_index(**given(job), **commit_as(job))
+    """Run ``IndexedTable.drop_index`` with the job's arguments."""
+    return load_table(spark, job).drop_index(**arguments_of(job), **commit_options(job))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Program: does on one table what a maintenance plan chose for it, one piece of work after the other in one session.
 
 Each piece is a transaction of its own under ``<txn id>.<number>``, so a retry goes on behind the last one that landed.
-A piece that fails does not keep the others from being done; one that is told to stop, or that comes after the end of
+A piece that fails does not keep the others from being done; one whose attempt is ended, or that comes after the end of
 the night, is left to the next plan.
 """
 
@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import PySparkException
 
-from spark_apps.job import Job
-from spark_apps.program import load_table, log, main, plain
+from spark_apps.jobs.job import Job
+from spark_apps.jobs.program import load_table, log, main, plain
 from spark_apps.storage.errors import (
     AttemptAborted,
     CommitUndone,
@@ -28,7 +28,7 @@ from spark_apps.storage.errors import (
     VerificationFailed,
 )
 from spark_apps.storage.store import Store
-from spark_apps.timeline.maintenance import DoneWork, note_receipt, write_done
+from spark_apps.timeline.maintenance_records import DoneWork, note_receipt, write_done
 from spark_apps.timeline.model import Receipt
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ _HOPELESS = (InvalidInput, NotFound, VerificationFailed)
 
 
 def maintain_table(spark: SparkSession, job: Job) -> list[Receipt]:
-    """Does ``steps`` in their order: mappings with ``kind``, ``index``, ``mode``, ``bytes`` and ``options``.
+    """Do ``steps`` in their order: mappings with ``kind``, ``index``, ``mode``, ``bytes`` and ``options``.
 
     :returns: a receipt a step. Those without a commit have no version: a verification, work that there was nothing to
         do for, and work that was left (``metrics`` then has ``left``, a sentence).
@@ -52,23 +52,23 @@ def maintain_table(spark: SparkSession, job: Job) -> list[Receipt]:
     until = job.arguments.get("until")
     receipts: list[Receipt] = []
     failed: list[tuple[str, Exception]] = []
-    left = ""
+    reason_left = ""
     for number, step in enumerate(job.arguments["steps"], 1):
         txn_id, name = f"{job.txn_id}.{number}", _name(step)
-        if not left and until is not None and time.time() > until:
-            left = "the time given to this night was over"
-        if left:
-            receipts.append(Receipt(None, txn_id, step["kind"], {"left": left}))
-            log.info("%s. %s: left to the next run, %s", number, name, left)
+        if not reason_left and until is not None and time.time() > until:
+            reason_left = "the time given to this night was over"
+        if reason_left:
+            receipts.append(Receipt(None, txn_id, step["kind"], {"left": reason_left}))
+            log.info("%s. %s: left to the next run, %s", number, name, reason_left)
             continue
         try:
             receipts.append(_persist(spark, job, step, txn_id))
             log.info("%s. %s: %s", number, name, receipts[-1].metrics)
         except AttemptAborted as error:
-            # Somebody needs the table for himself, or this process is one that was given up: either way, stop.
-            left = f"it was told to stop: {error.message}"
-            receipts.append(Receipt(None, txn_id, step["kind"], {"left": left}))
-            log.warning("%s. %s: %s", number, name, left)
+            # Another holder needs the table, or this process is one that was given up: either way, stop.
+            reason_left = f"it was told to stop: {error.message}"
+            receipts.append(Receipt(None, txn_id, step["kind"], {"left": reason_left}))
+            log.warning("%s. %s: %s", number, name, reason_left)
         except (LakeIndexError, PySparkException) as error:
             failed.append((name, error))
             log.error("%s. %s failed: %s", number, name, error)
@@ -78,7 +78,7 @@ def maintain_table(spark: SparkSession, job: Job) -> list[Receipt]:
 
 
 def _persist(spark: SparkSession, job: Job, step: Mapping[str, Any], txn_id: str) -> Receipt:
-    """Begins again where a commit of somebody else's came first: what is left to do is then another thing."""
+    """Do a step, and begin again where another writer's commit came first: the rest of its work is then another."""
     for attempt in range(1, TRIES + 1):
         try:
             return _do(load_table(spark, job), step, txn_id, job)
@@ -93,7 +93,7 @@ def _persist(spark: SparkSession, job: Job, step: Mapping[str, Any], txn_id: str
 
 def _do(table: IndexedTable, step: Mapping[str, Any], txn_id: str, job: Job) -> Receipt:
     kind, index, options = step["kind"], step.get("index"), dict(step.get("options") or {})
-    started, seen, window = time.monotonic(), table.version, job.window
+    started, version_before, window = time.monotonic(), table.version, job.window
     store = Store(table.uri, job.storage_options)
     if kind == "verify":
         return _verify(table, store, index, options, txn_id, started)
@@ -105,7 +105,16 @@ def _do(table: IndexedTable, step: Mapping[str, Any], txn_id: str, job: Job) -> 
         receipt = table.compact(index, step.get("mode") or "quick", txn_id=txn_id, window=window)
     else:
         raise InvalidInput(f"There is no maintenance work {kind!r}.", hint="Plan again with this version.")
-    _note(note_receipt, store, kind, index, receipt, round(time.monotonic() - started, 3), seen, step.get("bytes") or 0)
+    _note(
+        note_receipt,
+        store,
+        kind,
+        index,
+        receipt,
+        round(time.monotonic() - started, 3),
+        version_before,
+        step.get("bytes") or 0,
+    )
     return receipt
 
 
@@ -139,14 +148,14 @@ def _name(step: Mapping[str, Any]) -> str:
 
 
 def _sum_up(failed: list[tuple[str, Exception]], steps: int) -> LakeIndexError:
-    """One error for all: of the class of one that a retry may help, if there is such a one."""
+    """Return one error for all: of the class of one that a retry may help, if there is such a one."""
     failed.sort(key=lambda one: isinstance(one[1], _HOPELESS))
     first = failed[0][1]
-    told = "; ".join(f"{name}: {getattr(error, 'message', None) or type(error).__name__}" for name, error in failed)
+    failures = "; ".join(f"{name}: {getattr(error, 'message', None) or type(error).__name__}" for name, error in failed)
     fits = isinstance(first, LakeIndexError) and not isinstance(first, CommitUndone)
     kind: Any = type(first) if fits else JobFailed
     return kind(
-        f"{len(failed)} of {steps} pieces of work failed. {told}",
+        f"{len(failed)} of {steps} pieces of work failed. {failures}",
         outcome="What the others committed stays; those that failed changed nothing.",
         hint=getattr(first, "hint", "") or "See the app's lines above; a retry does only what is not done yet.",
     )

@@ -1,11 +1,11 @@
-"""Program: registers rows that somebody else writes as a table, so that they can be indexed."""
+"""Program: registers rows of another writer as a table, so that they can be indexed."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spark_apps.job import Job
-from spark_apps.program import given, log, main
+from spark_apps.jobs.job import Job
+from spark_apps.jobs.program import arguments_of, log, main
 from spark_apps.storage.errors import TableExists
 from spark_apps.storage.store import Store
 from spark_apps.timeline.log import Timeline
@@ -18,22 +18,22 @@ if TYPE_CHECKING:
 
 
 def register_table(spark: SparkSession, job: Job) -> Receipt:
-    """``IndexedTable.register`` with the job's arguments. Where the same is registered already, nothing is done.
+    """Run ``IndexedTable.register`` with the job's arguments; do nothing where the same is registered already.
 
-    :raises TableExists: if what is registered differs from what is asked, naming how.
+    :raises TableExists: if what is registered differs from the job's arguments, naming how.
     """
-    from spark_apps.actions.reregistering import standing
+    from spark_apps.actions.register import standing
     from spark_apps.table import IndexedTable
 
-    arguments = given(job)
+    arguments = arguments_of(job)
     form = arguments.pop("format", "parquet")
     txn_id = job.txn_id or new_txn_id("create")
 
-    def there() -> Receipt | None:
+    def registered() -> Receipt | None:
         timeline = standing(spark, job.table, form, **arguments, storage_options=job.storage_options)
         return None if timeline is None else _receipt(timeline, txn_id)
 
-    known = there()
+    known = registered()
     if known is not None:
         return known
     try:
@@ -41,7 +41,7 @@ def register_table(spark: SparkSession, job: Job) -> Receipt:
             spark, job.table, form, **arguments, storage_options=job.storage_options, txn_id=txn_id
         )
     except TableExists:
-        known = there()  # somebody else was faster
+        known = registered()  # another process was faster
         if known is None:
             raise
         return known
@@ -49,7 +49,7 @@ def register_table(spark: SparkSession, job: Job) -> Receipt:
 
 
 def _receipt(timeline: Timeline, txn_id: str) -> Receipt:
-    """Of the commit that registered it, if that was this transaction's; else of having nothing to do."""
+    """Return the receipt of this transaction's registration; else one of having nothing to do."""
     receipt = find_receipt(timeline, txn_id)
     if receipt is None:
         log.info("%s is registered already, as asked; nothing is done.", timeline.store.uri)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spark_apps.job import Job, Outcome
-from spark_apps.program import main
+from spark_apps.jobs.job import Job, Outcome
+from spark_apps.jobs.program import main
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 def run_sql(spark: SparkSession, job: Job) -> Outcome:
-    """The answers to all statements, each with its receipt where it can commit."""
+    """Return the answers to all statements, each with its receipt where it can commit."""
     from spark_apps.sql import run
 
     results = run(

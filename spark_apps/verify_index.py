@@ -1,21 +1,21 @@
-"""Program: compares indexes with a full scan of their table, and rebuilds those that are wrong if it is told to."""
+"""Program: compares indexes with a full scan of their table, and rebuilds those that are wrong on request."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from spark_apps.job import Job, Outcome
-from spark_apps.program import commit_as, load_table, log, main, plain
+from spark_apps.jobs.job import Job, Outcome
+from spark_apps.jobs.program import commit_options, load_table, log, main, plain
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 def verify_index(spark: SparkSession, job: Job) -> Any:
-    """``IndexedTable.verify`` of the indexes named, or of all.
+    """Run ``IndexedTable.verify`` on the indexes named, or on all.
 
-    :returns: the reports by name; with ``repair`` the receipt of the one commit that rebuilt what was wrong, whose
-        metrics tell what that was.
+    :returns: the reports by name; with ``repair`` the receipt of the one commit that rebuilt what was wrong, which its
+        metrics list.
     """
     table = load_table(spark, job)
     names = job.arguments.get("names")
@@ -23,7 +23,7 @@ def verify_index(spark: SparkSession, job: Job) -> Any:
     for report in reports:
         log.info("verify %s: %s", report.index, "agrees" if report.ok else f"differs: {plain(report)}")
     if job.arguments.get("repair"):
-        return table.repair_indexes(reports, **commit_as(job))[1]
+        return table.repair_indexes(reports, **commit_options(job))[1]
     return Outcome("report", {report.index: {**plain(report), "ok": report.ok} for report in reports})
 
 

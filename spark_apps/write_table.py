@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from spark_apps.job import Job
-from spark_apps.program import commit_as, load_table, log, main
+from spark_apps.jobs.job import Job
+from spark_apps.jobs.program import commit_options, load_table, log, main
 from spark_apps.storage.errors import AlreadyCommitted, InvalidInput, TableExists, TableNotFound
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ SOURCE_VIEW = "source"
 
 
 def write_table(spark: SparkSession, job: Job) -> Any:
-    """One receipt; or a list of them where the job has several batches."""
+    """Write the job's batches; return one receipt, or a list of them where the job has several batches."""
     arguments = job.arguments
     table = _open(spark, job)
     source = _read(spark, arguments["source"]) if arguments.get("source") else None
@@ -31,7 +31,7 @@ def write_table(spark: SparkSession, job: Job) -> Any:
     receipts = []
     for number, batch in enumerate(batches):
         txn_id = None if job.txn_id is None else _txn_id(job.txn_id, number, arguments)
-        receipt = _write(spark, table, source, batch, commit_as(job, txn_id))
+        receipt = _write(spark, table, source, batch, commit_options(job, txn_id))
         receipts.append(receipt)
     return receipts if arguments.get("several") else receipts[0]
 
@@ -52,15 +52,15 @@ def _open(spark: SparkSession, job: Job) -> IndexedTable:
     try:
         table = IndexedTable.create(spark, job.table, **create, options=job.storage_options)
     except TableExists:
-        # Another task was first; its table is as good as ours.
+        # Another task was first; its table is as good as one made here.
         return _agreeing(load_table(spark, job), create)
     log.info("created %s", job.table)
     return table
 
 
 def _agreeing(table: IndexedTable, create: Mapping[str, Any] | None) -> IndexedTable:
-    """A table that is there, unless the job would have made it with other bucket rules or another hash."""
-    from spark_apps.actions.rules import check_agrees
+    """Return a table that is there, unless the job would have made it with other bucket rules or another hash."""
+    from spark_apps.actions.bucket_rules import check_agrees
 
     check_agrees(table.snapshot.state, create or {})
     return table

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.turns import of_this_turn
+from tests import unit
+from tests.durations import Recorder
+from tests.turns import of_this_turn, rotated
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,29 +29,81 @@ settings.register_profile(
 settings.load_profile("run")
 
 
-ONE_AIRFLOW = "tests/airflow/"
+# Tests that share what takes long to set up: an Airflow, and an empty database of Airflow's.
+SHARING = (
+    ("tests/airflow/",),
+    ("tests/airflow_provider_index/every_argument/test_xcoms.py", "tests/airflow_provider_index/testing/"),
+)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--in-turns", action="store_true", help="of the heavy tests only those of this turn (tests/turns.py)"
     )
+    parser.addoption("--unit", action="store_true", help="only tests without Spark, Airflow, servers (tests/unit.py)")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Have what each test took written into a report, where one is asked for."""
+    if config.getoption("xmlpath"):
+        config.pluginmanager.register(Recorder())
+    if config.getoption("--unit"):
+        folder = tempfile.TemporaryDirectory(prefix="no-java-")
+        config.add_cleanup(folder.cleanup)
+        unit.forbid_the_rest(Path(folder.name))
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out folders without unit tests in a run of these alone: importing them takes seconds."""
+    if not config.getoption("--unit") or not collection_path.is_relative_to(config.rootpath):
+        return None
+    folder = f"{collection_path.relative_to(config.rootpath).as_posix()}/"
+    return True if folder.startswith(unit.FOLDERS) else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep the heavy tests of this turn's files; tests of one file share what it sets up, so they stay together."""
+    """Mark the unit tests, and leave out what this run does not ask for and what another turn runs.
+
+    A test that is named by its id runs in any turn.
+    """
+    unit.mark(items)
+    if config.getoption("--unit"):
+        keep(config, items, [item for item in items if item.get_closest_marker("unit")])
+    if not any("::" in asked for asked in config.args):
+        keep(config, items, in_this_turn(items))
     if not config.getoption("--in-turns"):
         return
+    # Tests of one file share what it sets up, so they stay together.
     heavy = sorted({item.path for item in items if item.get_closest_marker("heavy")})
-    kept = set(of_this_turn(heavy))
-    dropped = [item for item in items if item.get_closest_marker("heavy") and item.path not in kept]
-    config.hook.pytest_deselected(items=dropped)
-    items[:] = [item for item in items if item not in set(dropped)]
+    of_turn = {path: place for place, path in enumerate(rotated(of_this_turn(heavy)))}
+    kept = [item for item in items if not item.get_closest_marker("heavy") or item.path in of_turn]
+    keep(config, items, sorted(kept, key=lambda item: of_turn.get(item.path, -1)))
+
+
+def in_this_turn(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Return the tests without those that another commit runs: of the cases of a test marked ``by_turn(n)``, and of the
+    tests of a module so marked, this one runs every n-th."""
+    drawn_from: dict[tuple[object, ...], list[pytest.Item]] = {}
+    for item in items:
+        for node, mark in item.iter_markers_with_node("by_turn"):
+            test = getattr(item, "originalname", item.name) if node is item else None
+            drawn_from.setdefault((item.path, test, mark.args[0]), []).append(item)
+            break
+    left = {id(item) for some in drawn_from.values() for item in some}
+    left -= {id(item) for (*_, turns), some in drawn_from.items() for item in of_this_turn(some, turns)}
+    return [item for item in items if id(item) not in left]
+
+
+def keep(config: pytest.Config, items: list[pytest.Item], kept: list[pytest.Item]) -> None:
+    """Leave out all but some tests, and have pytest say how many were left out."""
+    named = {id(item) for item in kept}
+    config.hook.pytest_deselected(items=[item for item in items if id(item) not in named])
+    items[:] = kept
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Tests of one file run in one worker, since they share what the file sets up; those that share an Airflow, too.
+    """Tests of one file run in one worker, since they share what the file sets up; those that share more, too.
 
     A scheduler of our own, because the marks of ``--dist loadgroup`` do nothing in pytest 9 with pytest-xdist 3.8.
     """
@@ -56,9 +111,19 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class ByFile(LoadScopeScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
-            return ONE_AIRFLOW if nodeid.startswith(ONE_AIRFLOW) else nodeid.partition("::")[0]
+            shared = [some[0] for some in SHARING if nodeid.startswith(some)]
+            return shared[0] if shared else nodeid.partition("::")[0]
 
     return ByFile(config, log)
+
+
+@pytest.fixture(autouse=True)
+def no_jvm_for_unit_tests(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Let no unit test start a JVM in a run of all tests either."""
+    if request.node.get_closest_marker("unit"):
+        monkeypatch.setenv("JAVA_HOME", str(unit.java_that_fails(tmp_path_factory.getbasetemp() / "no-java")))
 
 
 @pytest.fixture(scope="session")
@@ -87,10 +152,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 @pytest.fixture
 def compiled(spark: SparkSession) -> Iterator[SparkSession]:
     """The session with the code that Spark generates, for tests of which that code is the subject."""
-    from tests.spark.local import COMPILED, INTERPRETED
+    from tests.spark.local import COMPILED, session_with
 
-    for key, value in COMPILED.items():
-        spark.conf.set(key, value)
-    yield spark
-    for key, value in INTERPRETED.items():
-        spark.conf.set(key, value)
+    with session_with(spark, COMPILED):
+        yield spark

@@ -18,19 +18,30 @@ T = TypeVar("T")
 TURNS = 8
 
 
-@functools.cache
-def turn() -> int | None:
-    """Return the part that this run takes, from 0 to 7; None for all of them."""
+def turn(turns: int = TURNS) -> int | None:
+    """Return the part of so many that this run takes, the first of which is 0; None for all of them."""
     asked = os.environ.get("TURN")
-    if asked is not None:
-        return None if asked == "all" else int(asked) % TURNS
+    if asked == "all":
+        return None
+    return (commits() if asked is None else int(asked)) % turns
+
+
+@functools.cache
+def commits() -> int:
+    """Return how many commits there are up to the one that is checked out; 0 where that cannot be known."""
     counted = subprocess.run(
         ["git", "rev-list", "--count", "HEAD"], cwd=Path(__file__).parent, capture_output=True, text=True, check=False
     )
-    return int(counted.stdout) % TURNS if counted.returncode == 0 else 0
+    return int(counted.stdout) if counted.returncode == 0 else 0
+
+
+def rotated(items: Sequence[T]) -> list[T]:
+    """Return all items, another one first each time that a turn comes round, so that each is early now and then."""
+    first = commits() // TURNS % len(items) if items else 0
+    return [*items[first:], *items[:first]]
 
 
 def of_this_turn(items: Sequence[T], turns: int = TURNS) -> list[T]:
     """Return every ``turns``-th item, beginning at another one each turn; all of them with ``TURN=all``."""
-    part = turn()
-    return list(items) if part is None else list(items[part % turns :: turns])
+    part = turn(turns)
+    return list(items) if part is None else list(items[part::turns])

@@ -29,11 +29,11 @@ class IndexRunnerHook(BaseHook):
         self.spark_conn_id = spark_conn_id
 
     def get_conn(self) -> SparkSettings:
-        """The settings of the connection. :raises InvalidInput: for what cannot be."""
+        """Return the settings of the connection. :raises InvalidInput: for what cannot be."""
         return SparkSettings.from_connection(self.get_connection(self.spark_conn_id))
 
     def test_connection(self) -> tuple[bool, str]:
-        """Whether the connection can be understood and its runner made; starts nothing."""
+        """Return whether the connection can be understood and its runner made; starts nothing."""
         from airflow_provider_index.runners.choosing import make_runner
         from spark_apps.storage.errors import LakeIndexError
 

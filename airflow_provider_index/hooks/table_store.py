@@ -1,4 +1,4 @@
-"""Where tables are: a connection names a warehouse, how to reach its store, and which Spark works on it.
+"""Places of tables: a connection names a warehouse, how to reach its store, and which Spark works on it.
 
 The hook turns what a DAG calls a table into a location and opens that table's timeline. It reads and
 commits through :mod:`spark_apps.timeline` only, so a worker needs no Spark for it.
@@ -72,7 +72,9 @@ class TableStoreHook(BaseHook):
 
     @property
     def storage_options(self) -> dict[str, Any]:
-        """How the store is reached. What looks like a secret is hidden from logs from here on.
+        """Return how the store is reached.
+
+        What looks like a secret is hidden from logs from here on.
 
         :raises InvalidInput: if the connection's text is no JSON object.
         """
@@ -84,22 +86,21 @@ class TableStoreHook(BaseHook):
         return {**options, SOURCE_ROOTS: roots} if roots else options
 
     def _object(self, name: str) -> dict[str, Any]:
-        found = self.extra.get(name) or {}
-        if isinstance(found, str):
+        value = self.extra.get(name) or {}
+        if isinstance(value, str):
             try:
-                found = json.loads(found)
+                value = json.loads(value)
             except ValueError:
-                found = None
-        if not isinstance(found, dict):
+                value = None
+        if not isinstance(value, dict):
             raise InvalidInput(
                 f"{name} of the connection {self.table_conn_id!r} are not a JSON object.",
                 hint='Write them as {"aws_region": "eu-central-1", …}.',
             )
-        return found
+        return value
 
     def spark_settings(self, spark_conn_id: str | None = None) -> SparkSettings:
-        """Which Spark works on these tables: of the connection given, else the one that this connection
-        names.
+        """Return which Spark works on these tables: of the connection given, else the one that this connection names.
 
         :raises InvalidInput: if there is no such connection.
         """
@@ -120,23 +121,23 @@ class TableStoreHook(BaseHook):
         return settings
 
     def locate(self, table: str) -> str:
-        """The location of a table given by URI, by absolute path, or by name below the warehouse.
+        """Return the location of a table given by URI, by absolute path, or by name below the warehouse.
 
         :raises InvalidName: if it is none of these; a name cannot lead out of the warehouse.
         """
-        from spark_apps.timeline.warehouse import Warehouse
+        from spark_apps.timeline.locations import Warehouse
 
         whose = f"the connection {self.table_conn_id!r}"
         return Warehouse(self.warehouse, whose=whose).locate(table)
 
     def store(self, table: str) -> Store:
-        """The store of a table's folder."""
+        """Return the store of a table's folder."""
         from spark_apps.storage.store import Store
 
         return Store(self.locate(table), self.storage_options)
 
     def timeline(self, table: str) -> Timeline:
-        """The timeline of a table, or of the source registered there, read to its end.
+        """Return the timeline of a table, or of the source registered there, read to its end.
 
         :raises TableNotFound: :raises LogVanished:
         """
@@ -145,16 +146,16 @@ class TableStoreHook(BaseHook):
         return Timeline.load(self.log_store(table))
 
     def log_store(self, table: str) -> Store:
-        """The store of the log of a table, or of the source registered there; of none, where a table's would be."""
+        """Return the store of a table's log, or of the source registered there; of none, where a table's would be."""
         from spark_apps.storage.store import Store
-        from spark_apps.timeline.warehouse import Warehouse
+        from spark_apps.timeline.locations import Warehouse
 
         location = self.locate(table)
         log = Warehouse(self.warehouse, self.storage_options).log_of(location)
         return log or Store(location, self.storage_options)
 
     def get_conn(self) -> Any:
-        """The store of the warehouse."""
+        """Return the store of the warehouse."""
         from spark_apps.storage.store import Store
 
         if self.warehouse is None:
@@ -162,19 +163,21 @@ class TableStoreHook(BaseHook):
         return Store(self.warehouse, self.storage_options)
 
     def test_connection(self) -> tuple[bool, str]:
-        """Whether a log can be kept in the warehouse, for the button in Airflow's form. Starts no Spark: that is what
-        ``python -m airflow_provider_index check`` does."""
-        from airflow_provider_index.checking import check_store, untold
+        """Tell if a log can be kept in the warehouse, for the button in Airflow's form.
+
+        No Spark is started: that is what ``python -m airflow_provider_index check`` does.
+        """
+        from airflow_provider_index.hooks.connection_check import check_store, unsupported_options
         from airflow_provider_index.masking import shown_by_airflow
 
         try:
-            found = check_store(self)
+            checks = check_store(self)
         except LakeIndexError as error:
             return False, str(error)
-        failed = next((one for one in found if not one.ok), None)
+        failed = next((one for one in checks if not one.ok), None)
         if failed is not None:
             return False, f"obstore cannot {failed.what} in {self.warehouse}: {failed.detail}"
-        more = untold(self)
-        told = f" Spark has no setting for {', '.join(more)}." if more else ""
-        told += shown_by_airflow(self.extra, "storage_options")
-        return True, f"{self.warehouse} can be listed, written and read by obstore.{told}"
+        more = unsupported_options(self)
+        remarks = f" Spark has no setting for {', '.join(more)}." if more else ""
+        remarks += shown_by_airflow(self.extra, "storage_options")
+        return True, f"{self.warehouse} can be listed, written and read by obstore.{remarks}"

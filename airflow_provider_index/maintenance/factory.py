@@ -48,7 +48,7 @@ def index_maintenance(
     task_args: Mapping[str, Any] | None = None,
     **dag_args: Any,
 ) -> DAG:
-    """A DAG that maintains tables by policy.
+    """Return a DAG that maintains tables by policy.
 
     ::
 
@@ -124,7 +124,7 @@ def _described(
 
 
 def _folder_of_caller() -> Path:
-    """The folder of the file that called the factory: where a DAG's author looks for its YAML file."""
+    """Return the folder of the file that called the factory: where a DAG's author looks for its YAML file."""
     file = sys._getframe(2).f_globals.get("__file__")
     return Path(file).resolve().parent if file else Path.cwd()
 

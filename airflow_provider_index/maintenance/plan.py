@@ -13,15 +13,258 @@ of a run is done whatever the budget.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from airflow_provider_index.maintenance.due import ORDER, DueWork, due_works
-from airflow_provider_index.maintenance.policies import Budget
+from airflow_provider_index.maintenance.policies import Budget, CompactPolicy, RefreshPolicy
 from airflow_provider_index.maintenance.survey import Missed, TableSurvey
-from airflow_provider_index.maintenance.units import human_bytes, human_seconds
-from spark_apps.timeline.maintenance import LastPlans, PlannedWork, SkippedWork, TablePlan, work_key
+from spark_apps.storage.units import format_bytes, format_seconds
+from spark_apps.timeline.maintenance_records import LastPlans, PlannedWork, SkippedWork, TablePlan, work_key
+from spark_apps.timeline.model import DATA_TREE
+from spark_apps.timeline.operations import COMPACT, COMPACT_INDEX, REFRESH_INDEX
+from spark_apps.timeline.statistics import IndexStatistics
+
+ORDER = ("compact", "refresh", "compact_index", "verify", "clean")
+"""The order of works on one table: rows are folded before indexes read them, and indexes before they are compared."""
+
+BYTES_PER_SECOND = 10e6
+"""What a work reads a second until runs of this very work have shown its rate."""
+
+WORK_SECONDS = 5.0
+CLEAN_SECONDS = 20.0
+
+_MOST_OVERDUE = 100.0
+_OPERATION_OF_KIND = {"compact": COMPACT.name, "refresh": REFRESH_INDEX.name, "compact_index": COMPACT_INDEX.name}
+
+CODES = {
+    "switched_off": "The table, or this kind of work, is switched off: in the description, the Variable, or the form.",
+    "not_asked": "The run was asked for other tables.",
+    "unreachable": "The table, or the listing of its warehouse, did not answer; the reason says how.",
+    "no_such_table": "There is no table of that name, or none that fits the pattern, or it was dropped.",
+    "not_due": "No limit of the policy is reached; the reason has the numbers.",
+    "covered": "The index tells of all rows; there is nothing to refresh.",
+    "foreign_rows": "The rows are a registered source's: they are never folded here.",
+    "not_active": "The index is being created, or is disabled.",
+    "nothing_last_time": "The last run of this work found nothing to do, and nothing came since.",
+    "being_done": "Somebody else is at the same work on this table now.",
+    "window_open": "Somebody holds a stop-write window over the whole table.",
+    "over_budget": "Due, and left to the next run: other work was worth more. It comes first sooner or later.",
+    "too_many_tables": "Due, and left to the next run: Airflow maps no task over more tables at once.",
+}
+"""Why something was not done: code -> what it means."""
+
+
+@dataclass(frozen=True)
+class DueWork:
+    """Work that a table is due for.
+
+    :param overdue: how many times over its limit; 1 to 100. :param bytes: what it will read.
+    :param options: more arguments of the work. :param then: refreshes that it makes necessary, by index.
+    """
+
+    kind: str
+    reason: str
+    overdue: float
+    bytes: int
+    seconds: float
+    index: str | None = None
+    mode: str | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+    then: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """Name of the work among the works on one table."""
+        return work_key(self.kind, self.index)
+
+
+Verdict = DueWork | SkippedWork
+
+
+def due_works(survey: TableSurvey) -> list[Verdict]:
+    """Return everything that could be done on a table, each due or with the reason why not, in the order of work."""
+    if survey.window is not None:
+        return [SkippedWork("window_open", f"{survey.window} holds a stop-write window over the whole table.")]
+    verdicts = [*_compact(survey), *_refreshes(survey), *_compact_indexes(survey), *_verify(survey), *_clean(survey)]
+    return [_unless_busy(survey, one) for one in verdicts]
+
+
+def _unless_busy(survey: TableSurvey, verdict: Verdict) -> Verdict:
+    if isinstance(verdict, SkippedWork):
+        return verdict
+    others = survey.busy.get(_OPERATION_OF_KIND.get(verdict.kind, ""), ())
+    if others:
+        return SkippedWork("being_done", f"{others[0]} is at it now.", verdict.kind, verdict.index)
+    return verdict
+
+
+# --- the kinds of work ----------------------------------------------------------------------------------------------
+
+
+def _compact(survey: TableSurvey) -> Iterator[Verdict]:
+    policy = survey.table.entry.policy.compact
+    if survey.statistics.source is not None:
+        yield SkippedWork("foreign_rows", f"The rows are a {survey.statistics.source} source's.", "compact")
+    elif policy is None:
+        yield _off("compact")
+    else:
+        then = tuple(
+            name for name, index in _indexes(survey) if index.addresses == "file" and index.state == "active"
+        )  # fmt: skip
+        yield _fold(survey, "compact", DATA_TREE, policy, then)
+
+
+def _compact_indexes(survey: TableSurvey) -> Iterator[Verdict]:
+    policy = survey.table.entry.policy.compact_indexes
+    for name, index in _indexes(survey):
+        if policy is None:
+            yield _off("compact_index", name)
+        elif index.state != "active":
+            yield SkippedWork("not_active", f"The index is {index.state}.", "compact_index", name)
+        else:
+            yield _fold(survey, "compact_index", name, policy, ())
+
+
+def _fold(survey: TableSurvey, kind: str, name: str, policy: CompactPolicy, then: tuple[str, ...]) -> Verdict:
+    tree, index = survey.compacting[name], None if name == DATA_TREE else name
+    last = survey.done.get(work_key(kind, index))
+    if last is not None and last.version is None and last.seen >= survey.newest.get(name, -1) and tree.foldable_groups:
+        return SkippedWork("nothing_last_time", f"Version {last.seen} left nothing to fold.", kind, index)
+    reached = [
+        _over(tree.small_files, policy.small_files, f"{tree.small_files} small files"),
+        _over(tree.small_share if tree.foldable_groups else 0, policy.small_share, f"{tree.small_share:.0%} small"),
+        _over(tree.tombstone_ratio, policy.tombstones, f"{tree.tombstone_ratio:.0%} tombstones"),
+    ]
+    overdue, reason = _worst(reached)
+    if not overdue or not tree.foldable_groups:
+        have = f"{tree.small_files} small files of {tree.files}, {tree.tombstone_ratio:.0%} tombstones"
+        return SkippedWork("not_due", f"{have}.", kind, index)
+    # A refresh of each index that addresses files reads the folded rows once more.
+    size = tree.foldable_bytes * (1 + len(then))
+    return DueWork(kind, reason, overdue, size, _seconds(survey, kind, index, size), index, policy.mode, then=then)
+
+
+def _refreshes(survey: TableSurvey) -> Iterator[Verdict]:
+    policy = survey.table.entry.policy.refresh
+    for name, index in _indexes(survey):
+        if policy is None:
+            yield _off("refresh", name)
+        elif index.state != "active":
+            yield SkippedWork("not_active", f"The index is {index.state}.", "refresh", name)
+        elif survey.statistics.source is not None:
+            yield _refresh_of_source(survey, name, index, policy)
+        elif index.lag.is_empty:
+            yield SkippedWork("covered", "It tells of all rows.", "refresh", name)
+        else:
+            yield _refresh(survey, name, index, policy)
+
+
+def _refresh(survey: TableSurvey, name: str, index: IndexStatistics, policy: RefreshPolicy) -> Verdict:
+    lag, age = index.lag, survey.lag_ages.get(name) or 0.0
+    overdue, reason = _worst(
+        [
+            _over(lag.commits, policy.lag_commits, f"{lag.commits} commits behind"),
+            _over(lag.bytes, policy.lag_bytes, f"{format_bytes(lag.bytes)} behind"),
+            _over(age, policy.lag_age, f"behind for {format_seconds(age)}"),
+        ]
+    )
+    if not overdue:
+        behind = f"{lag.commits} commits, {format_bytes(lag.bytes)}, {format_seconds(age)} behind"
+        return SkippedWork("not_due", f"{behind}.", "refresh", name)
+    seconds = _seconds(survey, "refresh", name, lag.bytes)
+    return DueWork("refresh", reason, overdue, lag.bytes, seconds, name, policy.mode)
+
+
+def _refresh_of_source(survey: TableSurvey, name: str, index: IndexStatistics, policy: RefreshPolicy) -> Verdict:
+    """Return the refresh of a source's index, which alone can tell what the source holds by now."""
+    last = survey.done.get(work_key("refresh", name))
+    age = survey.checked - last.at if last is not None else survey.built_ages.get(name) or 0.0
+    overdue, reason = _worst([_over(age, policy.every, f"last looked at the source {format_seconds(age)} ago")])
+    if not overdue:
+        return SkippedWork("not_due", f"It looked at the source {format_seconds(age)} ago.", "refresh", name)
+    size = max(index.lag.bytes, last.bytes if last is not None else 0)
+    return DueWork("refresh", reason, overdue, size, _seconds(survey, "refresh", name, size), name, policy.mode)
+
+
+def _verify(survey: TableSurvey) -> Iterator[Verdict]:
+    policy = survey.table.entry.policy.verify
+    names = [name for name, index in _indexes(survey) if index.state == "active"]
+    if policy is None or policy.every is None:
+        yield _off("verify")
+    elif not names:
+        yield SkippedWork("not_due", "It has no active index to compare.", "verify")
+    else:
+        last = survey.done.get("verify")
+        age = survey.checked - last.at if last is not None else survey.age or 0.0
+        when = f"{'last compared' if last else 'never compared, made'} {format_seconds(age)} ago"
+        overdue, reason = _worst([_over(age, policy.every, when)])
+        if last is not None and not last.ok:
+            overdue, reason = max(overdue, 1.0), f"it did not agree {format_seconds(age)} ago"
+        if not overdue:
+            yield SkippedWork("not_due", f"{when[0].upper()}{when[1:]}.", "verify")
+            return
+        trees = sum(survey.statistics.indexes[name].tree.bytes for name in names)
+        size = survey.statistics.data.bytes * len(names) + trees
+        yield DueWork(
+            "verify", reason, overdue, size, _seconds(survey, "verify", None, size), options={"indexes": names}
+        )
+
+
+def _clean(survey: TableSurvey) -> Iterator[Verdict]:
+    policy = survey.table.entry.policy.clean
+    if policy is None or policy.every is None:
+        yield _off("clean")
+        return
+    last = survey.done.get("clean")
+    age = survey.checked - last.at if last is not None else survey.age or 0.0
+    when = f"{'last cleaned' if last else 'never cleaned, made'} {format_seconds(age)} ago"
+    overdue, reason = _worst([_over(age, policy.every, when)])
+    if not overdue:
+        yield SkippedWork("not_due", f"{when[0].upper()}{when[1:]}.", "clean")
+        return
+    seconds = CLEAN_SECONDS if last is None else max(last.seconds, 1.0)
+    options = {"retain_versions": policy.retain_versions, "retain_seconds": policy.retain}
+    yield DueWork("clean", reason, overdue, 0, seconds, options=options)
+
+
+# --- what they share ------------------------------------------------------------------------------------------------
+
+
+def _indexes(survey: TableSurvey) -> Iterator[tuple[str, IndexStatistics]]:
+    for name, index in survey.statistics.indexes.items():
+        if survey.table.entry.covers_index(name):
+            yield name, index
+
+
+def _off(kind: str, index: str | None = None) -> SkippedWork:
+    return SkippedWork("switched_off", "The description switches it off.", kind, index)
+
+
+def _over(measured: float, limit: float | None, reason: str) -> tuple[float, str]:
+    """Return how many times a limit is reached, 0 if not; with the words for it."""
+    if limit is None or measured < limit or not measured:
+        return 0.0, ""
+    return min(measured / limit if limit else _MOST_OVERDUE, _MOST_OVERDUE), reason
+
+
+def _worst(reached: list[tuple[float, str]]) -> tuple[float, str]:
+    overdue = max(times for times, _ in reached)
+    reasons = [reason for times, reason in sorted(reached, reverse=True) if times]
+    return round(overdue, 3), ", ".join(reasons)
+
+
+def _seconds(survey: TableSurvey, kind: str, index: str | None, size: int) -> float:
+    """Return the seconds from the rate of this work's last run on this table, if that was large enough."""
+    last = survey.done.get(work_key(kind, index))
+    rate = BYTES_PER_SECOND
+    if last is not None and last.bytes >= BYTES_PER_SECOND and last.seconds > 0:
+        rate = last.bytes / last.seconds
+    return round(WORK_SECONDS + size / rate, 1)
+
+
+# --- Chooses --------------------------------------------------------------------------------------------------------
+
 
 WEIGHTS = {"refresh": 4.0, "compact": 3.0, "compact_index": 2.0, "verify": 1.0, "clean": 1.0}
 """What a kind of work is worth: rows that no index tells of cost every query, small files some, old versions none."""
@@ -36,7 +279,7 @@ _MOST_WAITED = 30
 class Candidate:
     """Due work on a table, with what it is worth."""
 
-    seen: TableSurvey
+    survey: TableSurvey
     work: DueWork
     waited: int
     value: float
@@ -44,58 +287,66 @@ class Candidate:
     @property
     def sort_key(self) -> tuple[Any, ...]:
         """Most valuable first; of equals, in an order that does not change."""
-        return -self.value, self.seen.place.name, ORDER.index(self.work.kind), self.work.index or ""
+        return -self.value, self.survey.table.name, ORDER.index(self.work.kind), self.work.index or ""
 
     def planned(self, chosen: bool = True, code: str = "due", reason: str = "") -> PlannedWork:
-        """As it is written down."""
+        """Return the work as it is written down."""
         work = self.work
-        told = f"{reason} {work.reason}".strip()
+        reason_with_place = f"{reason} {work.reason}".strip()
         return PlannedWork(
-            work.kind, told, work.index, work.mode, work.bytes, work.seconds, work.overdue, self.waited,
+            work.kind, reason_with_place, work.index, work.mode, work.bytes, work.seconds, work.overdue, self.waited,
             round(self.value, 4), chosen, code,
         )  # fmt: skip
 
 
 @dataclass
 class NightPlan:
-    """What one run does, and why not the rest. ``tables`` are in the order in which they come first."""
+    """Works that one run does, and why not the rest.
+
+    ``tables`` are in the order in which they come first.
+    """
 
     chosen: list[Candidate] = field(default_factory=list)
-    left: list[tuple[Candidate, str, str]] = field(default_factory=list)
+    postponed: list[tuple[Candidate, str, str]] = field(default_factory=list)
     skipped: list[tuple[str, SkippedWork]] = field(default_factory=list)
-    seen: list[TableSurvey] = field(default_factory=list)
+    surveys: list[TableSurvey] = field(default_factory=list)
     at: float = 0.0
     budget: Budget = field(default_factory=Budget)
 
     @property
     def bytes(self) -> int:
-        """What the chosen works will read, as estimated."""
+        """Bytes that the chosen works will read, as estimated."""
         return sum(one.work.bytes for one in self.chosen)
 
     @property
     def seconds(self) -> float:
-        """What they will take one after the other, starts of Spark included."""
-        tables = {one.seen.place.location for one in self.chosen}
+        """Seconds that the chosen works will take one after the other, starts of Spark included."""
+        tables = {one.survey.table.location for one in self.chosen}
         return sum(one.work.seconds for one in self.chosen) + START_SECONDS * len(tables)
 
     def tables(self) -> list[dict[str, Any]]:
-        """What each mapped task gets: a table with its ``steps``, in the order of work; most valuable table first."""
+        """Return what each mapped task gets: a table with its ``steps``, in the order of work.
+
+        The most valuable table comes first.
+        """
         by_table: dict[str, list[Candidate]] = {}
         for one in self.chosen:
-            by_table.setdefault(one.seen.place.location, []).append(one)
+            by_table.setdefault(one.survey.table.location, []).append(one)
         return [_task(works) for works in by_table.values()]
 
-    def for_table(self, seen: TableSurvey, dag_id: str, run_id: str) -> TablePlan:
-        """What is kept below a table."""
-        location = seen.place.location
-        work = [one.planned() for one in self.chosen if one.seen.place.location == location]
-        left = [one.planned(False, code, why) for one, code, why in self.left if one.seen.place.location == location]
-        skipped = tuple(skip for name, skip in self.skipped if name == seen.place.name)
-        return TablePlan(dag_id, run_id, self.at, seen.statistics.version, (*work, *left), skipped)
+    def for_table(self, survey: TableSurvey, dag_id: str, run_id: str) -> TablePlan:
+        """Return what is kept below a table."""
+        location = survey.table.location
+        work = [one.planned() for one in self.chosen if one.survey.table.location == location]
+        postponed = [
+            one.planned(False, code, why) for one, code, why in self.postponed if one.survey.table.location == location
+        ]
+        skipped = tuple(skip for name, skip in self.skipped if name == survey.table.name)
+        return TablePlan(dag_id, run_id, self.at, survey.statistics.version, (*work, *postponed), skipped)
 
 
 def plan_night(
-    seen: Sequence[TableSurvey],
+    surveys: Sequence[TableSurvey],
     missed: Iterable[Missed],
     budget: Budget,
     dag_id: str,
@@ -105,30 +356,30 @@ def plan_night(
     most_tables: int = 1000,
     now: float | None = None,
 ) -> NightPlan:
-    """The plan of a run.
+    """Return the plan of a run.
 
     :param at_once: how many tables are worked on side by side; the budget of minutes is by the clock.
     :param most_tables: how many tables one run can take.
     """
-    plan = NightPlan(seen=list(seen), at=time.time() if now is None else now, budget=budget)
+    plan = NightPlan(surveys=list(surveys), at=time.time() if now is None else now, budget=budget)
     plan.skipped.extend((one.name, one.skipped) for one in missed)
     candidates: list[Candidate] = []
-    for table in seen:
-        for found in due_works(table):
-            if isinstance(found, SkippedWork):
-                plan.skipped.append((table.place.name, found))
+    for survey in surveys:
+        for verdict in due_works(survey):
+            if isinstance(verdict, SkippedWork):
+                plan.skipped.append((survey.table.name, verdict))
             else:
-                candidates.append(_candidate(table, found, dag_id, run_id))
+                candidates.append(_candidate(survey, verdict, dag_id, run_id))
     spent_bytes, spent_seconds, tables = 0, 0.0, set[str]()
     for one in sorted(candidates, key=lambda one: one.sort_key):
-        location = one.seen.place.location
+        location = one.survey.table.location
         seconds = one.work.seconds + (0.0 if location in tables else START_SECONDS)
         if location not in tables and len(tables) >= most_tables:
-            plan.left.append((one, "too_many_tables", f"The run has {most_tables} tables already."))
+            plan.postponed.append((one, "too_many_tables", f"The run has {most_tables} tables already."))
             continue
         over = _over_budget(budget, spent_bytes + one.work.bytes, (spent_seconds + seconds) / at_once)
         if over and plan.chosen:
-            plan.left.append((one, "over_budget", over))
+            plan.postponed.append((one, "over_budget", over))
             continue
         plan.chosen.append(one)
         tables.add(location)
@@ -137,7 +388,7 @@ def plan_night(
 
 
 def waited_for(last: LastPlans, dag_id: str, work: DueWork, done_at: float | None, run_id: str | None = None) -> int:
-    """How many runs of this DAG in a row have left a work undone: for want of budget, or chosen and not done."""
+    """Return how many runs of this DAG in a row have left a work undone: for want of budget, or chosen and not done."""
     before = last.plans.get(dag_id)
     if before is None:
         return 0
@@ -150,50 +401,50 @@ def waited_for(last: LastPlans, dag_id: str, work: DueWork, done_at: float | Non
 
 
 def worth(work: DueWork, weight: float, waited: int) -> float:
-    """The value function; see the top of the module."""
+    """Return the value function; see the top of the module."""
     return weight * WEIGHTS[work.kind] * work.overdue * 2.0**waited / (1 + work.seconds / 60)
 
 
 def as_text(plan: NightPlan) -> str:
-    """The plan as a table for the log."""
+    """Return the plan as a table for the log."""
     head = ("", "table", "work", "reads", "takes", "value", "why")
     rows = [
-        (str(at), one.seen.place.name, _named(one.work.kind, one.work.index), human_bytes(one.work.bytes),
-         human_seconds(one.work.seconds), f"{one.value:.2f}", one.work.reason)
+        (str(at), one.survey.table.name, _named(one.work.kind, one.work.index), format_bytes(one.work.bytes),
+         format_seconds(one.work.seconds), f"{one.value:.2f}", one.work.reason)
         for at, one in enumerate(plan.chosen, 1)
     ]  # fmt: skip
-    left = [
-        ("-", one.seen.place.name, _named(one.work.kind, one.work.index), human_bytes(one.work.bytes),
-         human_seconds(one.work.seconds), f"{one.value:.2f}", f"[{code}] {why} {one.work.reason}")
-        for one, code, why in plan.left
+    postponed = [
+        ("-", one.survey.table.name, _named(one.work.kind, one.work.index), format_bytes(one.work.bytes),
+         format_seconds(one.work.seconds), f"{one.value:.2f}", f"[{code}] {why} {one.work.reason}")
+        for one, code, why in plan.postponed
     ]  # fmt: skip
     skipped = [
         ("-", name, _named(skip.kind or "all", skip.index), "", "", "", f"[{skip.code}] {skip.reason}")
         for name, skip in plan.skipped
     ]
     summary = (
-        f"{len(rows)} pieces of work on {len(plan.tables())} tables: {human_bytes(plan.bytes)}, "
-        f"{human_seconds(plan.seconds)}; {len(left)} left to the next run, {len(skipped)} skipped"
+        f"{len(rows)} pieces of work on {len(plan.tables())} tables: {format_bytes(plan.bytes)}, "
+        f"{format_seconds(plan.seconds)}; {len(postponed)} left to the next run, {len(skipped)} skipped"
     )
-    return f"{summary}\n{_aligned([head, *rows, *left, *skipped])}"
+    return f"{summary}\n{_aligned([head, *rows, *postponed, *skipped])}"
 
 
-def _candidate(seen: TableSurvey, work: DueWork, dag_id: str, run_id: str | None) -> Candidate:
-    done = seen.done.get(work.key)
-    waited = waited_for(seen.last, dag_id, work, None if done is None else done.at, run_id)
-    return Candidate(seen, work, waited, worth(work, seen.place.entry.weight, waited))
+def _candidate(survey: TableSurvey, work: DueWork, dag_id: str, run_id: str | None) -> Candidate:
+    done = survey.done.get(work.key)
+    waited = waited_for(survey.last, dag_id, work, None if done is None else done.at, run_id)
+    return Candidate(survey, work, waited, worth(work, survey.table.entry.weight, waited))
 
 
 def _over_budget(budget: Budget, size: int, seconds: float) -> str:
     if budget.bytes is not None and size > budget.bytes:
-        return f"With it the run would read {human_bytes(size)}, over {human_bytes(budget.bytes)}."
+        return f"With it the run would read {format_bytes(size)}, over {format_bytes(budget.bytes)}."
     if budget.minutes is not None and seconds > budget.minutes * 60:
-        return f"With it the run would take {human_seconds(seconds)}, over {budget.minutes:g} min."
+        return f"With it the run would take {format_seconds(seconds)}, over {budget.minutes:g} min."
     return ""
 
 
 def _task(works: list[Candidate]) -> dict[str, Any]:
-    place = works[0].seen.place
+    table = works[0].survey.table
     steps = [_step(one.work) for one in works]
     refreshed = {step["index"] for step in steps if step["kind"] == "refresh"}
     for one in works:
@@ -206,10 +457,10 @@ def _task(works: list[Candidate]) -> dict[str, Any]:
     steps.sort(key=lambda step: (ORDER.index(step["kind"]), step["index"] or ""))
     return {
         # By its location, from which a source whose log lies elsewhere is found too.
-        "table": place.location,
-        "name": place.name,
-        "table_conn_id": place.conn_id,
-        "spark_conn_id": place.entry.spark_conn_id,
+        "table": table.location,
+        "name": table.name,
+        "table_conn_id": table.conn_id,
+        "spark_conn_id": table.entry.spark_conn_id,
         "steps": steps,
     }
 

@@ -1,4 +1,4 @@
-"""When a table is due for which work, as its owner says it: limits with defaults, and the budget of a night.
+"""Policies of when a table is due for which work, as its owner says it: limits with defaults, and a night's budget.
 
 This module only reads what was written, in Python or YAML, and refuses what it does not understand, at its place. It
 runs while a DAG is parsed: no storage is touched and nothing heavy imported.
@@ -15,10 +15,31 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from airflow_provider_index.maintenance.units import bytes_of, count_of, minutes_of, seconds_of, share_of
 from spark_apps.storage.errors import InvalidInput, InvalidName
 from spark_apps.storage.names import check_table_name
+from spark_apps.storage.units import parse_bytes, parse_minutes, parse_seconds, split_unit, unreadable
 from spark_apps.timeline.limits import RETAIN_SECONDS, RETAIN_VERSIONS, SMALL_BYTES
+
+
+def share_of(value: Any, where: str) -> float:
+    """Return a share from 0 to 1: a number, or a percentage as text."""
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1:
+        return float(value)
+    number, unit = split_unit(value) if isinstance(value, str) else (None, "")
+    if number is None or unit not in ("%", "") or not 0 <= (share := number / (100 if unit else 1)) <= 1:
+        raise unreadable(value, where, "a share", "20% or 0.2")
+    return share
+
+
+def count_of(value: Any, where: str, least: int = 1) -> int:
+    """Return a whole number, ``least`` or more."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise unreadable(value, where, f"a whole number from {least} on", str(max(least, 5)))
+    return value
+
+
+# --- When a table is due for which work -----------------------------------------------------------------------------
+
 
 _MODES = {"refresh": ("incremental", "full"), "compact": ("quick", "full")}
 _WILD = frozenset("*?[")
@@ -60,8 +81,10 @@ class CompactPolicy:
 
 @dataclass(frozen=True)
 class CleanPolicy:
-    """Old versions are expired and their files deleted, ``every`` so many seconds; what stays: see
-    :func:`~spark_apps.timeline.cleaning.clean`."""
+    """Old versions are expired and their files deleted, ``every`` so many seconds.
+
+    What stays: see :func:`~spark_apps.timeline.cleaning.clean`.
+    """
 
     every: float | None = 20 * 3600.0
     retain_versions: int = RETAIN_VERSIONS
@@ -88,7 +111,10 @@ class Policy:
 
 @dataclass(frozen=True)
 class Budget:
-    """What one run may spend: bytes read, and minutes from its plan on. ``None``: as much as there is to do."""
+    """Limits of what one run may spend: bytes read, and minutes from its plan on.
+
+    ``None``: as much as there is to do.
+    """
 
     bytes: int | None = None
     minutes: float | None = None
@@ -96,7 +122,7 @@ class Budget:
 
 @dataclass(frozen=True)
 class TableEntry:
-    """One entry of the list of tables.
+    """An entry of the list of tables.
 
     :param table: a name, URI or path, or a pattern (``demo.*``) over the names of the warehouse.
     :param weight: how much more than others its work is worth.
@@ -113,11 +139,11 @@ class TableEntry:
 
     @property
     def is_pattern(self) -> bool:
-        """Whether it stands for whatever tables of the warehouse have names like it."""
+        """True if the entry stands for whatever tables of the warehouse have names like it."""
         return bool(_WILD & set(self.table))
 
     def covers_index(self, name: str) -> bool:
-        """Whether the index is one of those looked after."""
+        """Return whether the index is one of those looked after."""
         return any(matches(pattern, name) for pattern in self.indexes)
 
 
@@ -136,7 +162,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 
 def matches(pattern: str, name: str) -> bool:
-    """Whether a name fits a pattern of ``*``, ``?`` and ``[…]``; case counts."""
+    """Return whether a name fits a pattern of ``*``, ``?`` and ``[…]``; case counts."""
     return _compiled(pattern).match(name) is not None
 
 
@@ -146,7 +172,7 @@ def matches(pattern: str, name: str) -> bool:
 def read_config(
     given: Mapping[str, Any] | Sequence[Any], where: str = "the maintenance description"
 ) -> MaintenanceConfig:
-    """Reads a description: a mapping with ``tables`` and perhaps ``defaults`` and ``budget``, or just the tables.
+    """Read a description: a mapping with ``tables`` and perhaps ``defaults`` and ``budget``, or just the tables.
 
     :raises InvalidInput: for an unknown key, a value that is not what it should be, or no tables; with its place.
     """
@@ -164,7 +190,7 @@ def read_config(
 
 
 def read_file(path: str | Path) -> MaintenanceConfig:
-    """Reads a description from a YAML (or JSON) file. :raises InvalidInput: also if it is missing or no YAML."""
+    """Read a description from a YAML (or JSON) file. :raises InvalidInput: also if it is missing or no YAML."""
     import yaml  # type: ignore[import-untyped]
 
     file = Path(path)
@@ -182,9 +208,9 @@ def _entry(given: Any, defaults: Policy, where: str) -> TableEntry:
         given = {"table": given}
     if not isinstance(given, Mapping):
         raise InvalidInput(f"{where} is {given!r}.", hint="Write a table's name, or a mapping with the key 'table'.")
-    own = ("table", "enabled", "weight", "indexes", "table_conn_id", "spark_conn_id")
+    names = ("table", "enabled", "weight", "indexes", "table_conn_id", "spark_conn_id")
     kinds = tuple(one.name for one in fields(Policy))
-    _known(given, (*own, *kinds), where)
+    _known(given, (*names, *kinds), where)
     entry = TableEntry(
         _table(given.get("table"), where),
         _policy({key: given[key] for key in kinds if key in given}, defaults, where),
@@ -217,7 +243,10 @@ def _table(given: Any, where: str) -> str:
 
 
 def check_pattern(pattern: Any, where: str) -> str:
-    """:raises InvalidInput: if it is no pattern, or one that no name can be meant by."""
+    """Check that something is a pattern.
+
+    :raises InvalidInput: if it is no pattern, or one that no name can be meant by.
+    """
     if not isinstance(pattern, str) or not pattern or len(pattern) > _LONGEST_PATTERN:
         raise InvalidInput(
             f"{where} is {pattern!r:.80}, which is no pattern.", hint="Write it like demo.* or *.orders."
@@ -239,7 +268,7 @@ def _policy(given: Any, defaults: Policy, where: str) -> Policy:
 
 
 def _kind(given: Any, defaults: P, where: str, kind: str) -> P | None:
-    """The limits of one kind of work: ``false`` for none, ``true`` for the defaults, or a mapping."""
+    """Return the limits of one kind of work: ``false`` for none, ``true`` for the defaults, or a mapping."""
     if isinstance(given, bool):
         return defaults if given else None
     if not isinstance(given, Mapping):
@@ -267,15 +296,15 @@ def _mode(kind: str) -> Callable[[Any, str], str]:
 
 _READERS: dict[str, dict[str, Callable[[Any, str], Any]]] = {
     "refresh": {
-        "lag_commits": count_of, "lag_bytes": bytes_of, "lag_age": seconds_of, "every": seconds_of,
+        "lag_commits": count_of, "lag_bytes": parse_bytes, "lag_age": parse_seconds, "every": parse_seconds,
         "mode": _mode("refresh"),
     },
     "compact": {
-        "small_files": count_of, "small_share": share_of, "tombstones": share_of, "small_size": bytes_of,
+        "small_files": count_of, "small_share": share_of, "tombstones": share_of, "small_size": parse_bytes,
         "mode": _mode("compact"),
     },
-    "clean": {"every": seconds_of, "retain_versions": count_of, "retain": seconds_of},
-    "verify": {"every": seconds_of},
+    "clean": {"every": parse_seconds, "retain_versions": count_of, "retain": parse_seconds},
+    "verify": {"every": parse_seconds},
 }  # fmt: skip
 
 
@@ -287,8 +316,8 @@ def _budget(given: Any, where: str) -> Budget:
     _known(given, ("bytes", "minutes"), where)
     size, minutes = given.get("bytes"), given.get("minutes")
     return Budget(
-        None if size is None else bytes_of(size, f"{where}.bytes"),
-        None if minutes is None else minutes_of(minutes, f"{where}.minutes"),
+        None if size is None else parse_bytes(size, f"{where}.bytes"),
+        None if minutes is None else parse_minutes(minutes, f"{where}.minutes"),
     )
 
 

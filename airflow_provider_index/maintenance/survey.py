@@ -16,10 +16,11 @@ from typing import Any
 
 from airflow_provider_index.maintenance.policies import CompactPolicy, TableEntry, matches
 from spark_apps.storage.errors import LakeIndexError, NotFound, TableNotFound
-from spark_apps.timeline import maintenance
-from spark_apps.timeline.attempts import live_requests, presumed_dead
+from spark_apps.timeline import maintenance_records
+from spark_apps.timeline.attempts import is_presumed_dead, live_requests
+from spark_apps.timeline.locations import Warehouse
 from spark_apps.timeline.log import Timeline
-from spark_apps.timeline.maintenance import DoneWork, LastPlans, SkippedWork
+from spark_apps.timeline.maintenance_records import DoneWork, LastPlans, SkippedWork
 from spark_apps.timeline.model import DATA_TREE
 from spark_apps.timeline.statistics import (
     TableStatistics,
@@ -29,7 +30,6 @@ from spark_apps.timeline.statistics import (
     table_statistics,
     tree_statistics,
 )
-from spark_apps.timeline.warehouse import Warehouse
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ _SILENT_SECONDS = 900.0
 
 
 @dataclass(frozen=True)
-class Place:
+class MaintainedTable:
     """A table that was found: its name for people, its location, and the entry that it is described by."""
 
     name: str
@@ -54,16 +54,18 @@ class Place:
 
 @dataclass(frozen=True)
 class TableSurvey:
-    """A table as it was seen. Times are seconds; ``compacting`` are the trees, measured by the sizes that their
-    policies call small: "data" and the indexes by name.
+    """A table as it was seen.
+
+    Times are seconds; ``compacting`` are the trees, measured by the sizes that their policies call small: "data" and
+    the indexes by name.
 
     :param busy: operation -> who is at it (transaction ids of live attempts).
     :param window: holder of a window over the whole table.
-    :param newest: tree or index -> the highest place of its files in the merge order.
+    :param newest: tree or index -> the highest sequence number of its files.
     :param checked: when it was looked at, in seconds since 1970.
     """
 
-    place: Place
+    table: MaintainedTable
     statistics: TableStatistics
     compacting: Mapping[str, TreeStatistics] = field(default_factory=dict)
     lag_ages: Mapping[str, float | None] = field(default_factory=dict)
@@ -91,13 +93,15 @@ def find_tables(
     warehouses: Mapping[str, Warehouse],
     default_conn_id: str,
     patience: float = PATIENCE_SECONDS,
-) -> tuple[list[Place], list[Missed]]:
-    """The tables that the entries name, in their order; of several entries that fit a table the first one counts.
+) -> tuple[list[MaintainedTable], list[Missed]]:
+    """List the tables that the entries name, in their order.
+
+    Of several entries that fit a table the first one counts.
 
     :param warehouses: connection id -> where its tables are.
     """
     entries = list(entries)
-    places: dict[str, Place] = {}
+    targets: dict[str, MaintainedTable] = {}
     missed: list[Missed] = []
     listings: dict[str, list[tuple[str, str]] | LakeIndexError] = {}
     for entry in entries:
@@ -105,7 +109,7 @@ def find_tables(
         warehouse = warehouses[conn_id]
         if not entry.is_pattern:
             try:
-                found = [(entry.table, warehouse.locate(entry.table))]
+                listed_tables = [(entry.table, warehouse.locate(entry.table))]
             except LakeIndexError as error:
                 missed.append(Missed(entry.table, _reason("unreachable", error.message)))
                 continue
@@ -116,46 +120,46 @@ def find_tables(
             if isinstance(listed, LakeIndexError):
                 missed.append(Missed(entry.table, _reason("unreachable", f"The warehouse: {listed.message}")))
                 continue
-            found = [(name, location) for name, location in listed if matches(entry.table, name)]
-            if not found:
+            listed_tables = [(name, location) for name, location in listed if matches(entry.table, name)]
+            if not listed_tables:
                 reason = f"No table of {warehouse.root or 'a connection without a warehouse'} has a name like it."
                 missed.append(Missed(entry.table, _reason("no_such_table", reason)))
-        for name, location in found:
-            places.setdefault(location, Place(name, location, entry, conn_id, warehouse))
-    return list(places.values()), missed
+        for name, location in listed_tables:
+            targets.setdefault(location, MaintainedTable(name, location, entry, conn_id, warehouse))
+    return list(targets.values()), missed
 
 
 def survey_tables(
-    places: Iterable[Place], patience: float = PATIENCE_SECONDS, at_once: int = _AT_ONCE
+    tables: Iterable[MaintainedTable], patience: float = PATIENCE_SECONDS, at_once: int = _AT_ONCE
 ) -> tuple[list[TableSurvey], list[Missed]]:
-    """Looks at every table, ``at_once`` of them at a time, each within ``patience`` seconds."""
-    places = list(places)
-    answers = _each(look, places, patience, at_once)
-    seen: list[TableSurvey] = []
+    """Look at every table, ``at_once`` of them at a time, each within ``patience`` seconds."""
+    tables = list(tables)
+    answers = _each(survey_table, tables, patience, at_once)
+    surveys: list[TableSurvey] = []
     missed: list[Missed] = []
-    for place, answer in zip(places, answers, strict=True):
+    for table, answer in zip(tables, answers, strict=True):
         if isinstance(answer, TableSurvey):
-            seen.append(answer)
+            surveys.append(answer)
         elif isinstance(answer, NotFound):
-            missed.append(Missed(place.name, _reason("no_such_table", answer.message), place.location))
+            missed.append(Missed(table.name, _reason("no_such_table", answer.message), table.location))
         elif isinstance(answer, LakeIndexError):
-            missed.append(Missed(place.name, _reason("unreachable", answer.message), place.location))
+            missed.append(Missed(table.name, _reason("unreachable", answer.message), table.location))
         else:
             text = (
                 f"It did not answer within {patience:g} s." if answer is None else f"{type(answer).__name__}: {answer}"
             )
-            missed.append(Missed(place.name, _reason("unreachable", text), place.location))
-    return seen, missed
+            missed.append(Missed(table.name, _reason("unreachable", text), table.location))
+    return surveys, missed
 
 
-def look(place: Place) -> TableSurvey:
-    """Looks at one table. :raises LakeIndexError: if it cannot be read."""
-    log = place.warehouse.log_of(place.location)
+def survey_table(table: MaintainedTable) -> TableSurvey:
+    """Look at one table. :raises LakeIndexError: if it cannot be read."""
+    log = table.warehouse.log_of(table.location)
     if log is None:
-        raise TableNotFound(f"There is no log of a table at {place.location}.", hint="Check the name.")
+        raise TableNotFound(f"There is no log of a table at {table.location}.", hint="Check the name.")
     timeline = Timeline.load(log)
     requests = live_requests(timeline)
-    state, policy = timeline.head, place.entry.policy
+    state, policy = timeline.head, table.entry.policy
     statistics = table_statistics(state, (policy.compact or CompactPolicy()).small_size)
     small = (policy.compact_indexes or CompactPolicy()).small_size
     indexes = {name: index.definition.tree for name, index in state.indexes.items()}
@@ -164,12 +168,12 @@ def look(place: Place) -> TableSurvey:
     compacting.update({name: tree_statistics(state, tree, small) for name, tree in indexes.items()})
     busy: dict[str, tuple[str, ...]] = {}
     for request in requests:
-        if not presumed_dead(timeline, request, _SILENT_SECONDS):
+        if not is_presumed_dead(timeline, request, _SILENT_SECONDS):
             busy[request.operation] = (*busy.get(request.operation, ()), request.txn_id)
     now = timeline.clock()
     whole = [w for w in state.windows.values() if w.partitions is None and w.deadline > now]
     return TableSurvey(
-        place,
+        table,
         statistics,
         compacting,
         {name: age_of_lag(timeline, index.lag) for name, index in statistics.indexes.items()},
@@ -177,15 +181,15 @@ def look(place: Place) -> TableSurvey:
         age_of_version(timeline, 0),
         busy,
         whole[0].holder if whole else None,
-        {name: max((file.place for file in state.files(tree)), default=-1) for name, tree in trees.items()},
-        maintenance.read_last(timeline.store),
-        maintenance.read_done(timeline.store),
+        {name: max((file.sequence_number for file in state.files(tree)), default=-1) for name, tree in trees.items()},
+        maintenance_records.read_last(timeline.store),
+        maintenance_records.read_done(timeline.store),
         now,
     )
 
 
 def _listing(warehouse: Warehouse, patience: float) -> list[tuple[str, str]] | LakeIndexError:
-    [answer] = _each(lambda one: [(found.name, found.location) for found in one.tables()], [warehouse], patience, 1)
+    [answer] = _each(lambda one: [(table.name, table.location) for table in one.tables()], [warehouse], patience, 1)
     if isinstance(answer, list | LakeIndexError):
         return answer
     return LakeIndexError(f"{warehouse.root} did not answer within {patience:g} s." if answer is None else str(answer))
@@ -196,21 +200,21 @@ def _reason(code: str, text: str) -> SkippedWork:
 
 
 def _each(work: Callable[[Any], Any], things: list[Any], patience: float, at_once: int) -> list[Any]:
-    """Does ``work`` on each in threads; an answer is the result, the error, or ``None`` if there was none in time.
+    """Do ``work`` on each in threads; an answer is the result, the error, or ``None`` if there was none in time.
 
     The threads are daemons: one that never comes back does not hold the process.
     """
     answers: list[Any] = [None] * len(things)
-    left: queue.SimpleQueue[int] = queue.SimpleQueue()
+    pending: queue.SimpleQueue[int] = queue.SimpleQueue()
     started: dict[int, float] = {}
     ended = [threading.Event() for _ in things]
     for number in range(len(things)):
-        left.put(number)
+        pending.put(number)
 
     def run() -> None:
         while True:
             try:
-                number = left.get_nowait()
+                number = pending.get_nowait()
             except queue.Empty:
                 return
             started[number] = time.monotonic()
@@ -228,7 +232,7 @@ def _each(work: Callable[[Any], Any], things: list[Any], patience: float, at_onc
             over = number in started and time.monotonic() - started[number] > patience
             if ended[number].is_set() or over:
                 waiting.discard(number)
-                if over and not ended[number].is_set() and not left.empty():
+                if over and not ended[number].is_set() and not pending.empty():
                     # A worker hangs; another one takes its place for the rest.
                     threading.Thread(target=run, name="survey", daemon=True).start()
         if waiting:

@@ -1,15 +1,13 @@
 """The operators that DAG authors import; one module a concern.
 
 What a DAG file imports (operators, sensors, task groups, hooks) takes in at its top only what parsing needs: Airflow's
-SDK, its like, the errors and the limits. What works on tables (log, store, runners, triggers) is imported inside the
-method that uses it, and for annotations under ``TYPE_CHECKING``; tests/airflow_provider_index/test_importing.py holds
-it to that.
+SDK, its like, the errors, the limits and the names of operations. What works on tables (log, store, runners, triggers)
+is imported inside the method that uses it, and for annotations under ``TYPE_CHECKING``;
+tests/airflow_provider_index/test_importing.py holds it to that.
 """
 
 from __future__ import annotations
 
-from airflow_provider_index.operators.cleaning import CleanTableOperator, RestoreTableOperator
-from airflow_provider_index.operators.compaction import CompactIndexOperator, CompactTableOperator
 from airflow_provider_index.operators.indexes import (
     BuildIndexOperator,
     DropIndexOperator,
@@ -18,10 +16,14 @@ from airflow_provider_index.operators.indexes import (
     VerifyIndexOperator,
 )
 from airflow_provider_index.operators.maintenance import MaintainTableOperator, PlanMaintenanceOperator
-from airflow_provider_index.operators.register import RegisterTableOperator
-from airflow_provider_index.operators.rescale import BucketRescaleOperator
-from airflow_provider_index.operators.rescale_preview import PreviewRescaleOperator
+from airflow_provider_index.operators.rescale import BucketRescaleOperator, PreviewRescaleOperator
 from airflow_provider_index.operators.sql import IndexSQLOperator
+from airflow_provider_index.operators.tables import (
+    CleanTableOperator,
+    CompactIndexOperator,
+    CompactTableOperator,
+    RestoreTableOperator,
+)
 from airflow_provider_index.operators.transactions import (
     BeginTransactionOperator,
     CommitTransactionOperator,
@@ -32,7 +34,7 @@ from airflow_provider_index.operators.windows import (
     EndExpiredWindowsOperator,
     OpenStopWriteWindowOperator,
 )
-from airflow_provider_index.operators.write import WriteTableOperator
+from airflow_provider_index.operators.write import RegisterTableOperator, WriteTableOperator
 
 __all__ = [
     "BeginTransactionOperator",

@@ -1,5 +1,4 @@
-"""What all operators share: find the table, make the job, run it on Spark, and read the receipt in the
-timeline.
+"""Work that all operators share: find the table, make the job, run it on Spark, and read the receipt in the log.
 
 An operator of this package only says which app does its work and with which arguments. Success is the
 commit found under the task's own transaction id; a status or a log line never is.
@@ -28,7 +27,7 @@ from airflow_provider_index.arguments import (
     text_list,
 )
 from airflow_provider_index.compat import conf as airflow_conf
-from airflow_provider_index.documentation import with_documentation
+from airflow_provider_index.compat import with_documentation
 from airflow_provider_index.failures import as_airflow_error
 from airflow_provider_index.hooks.table_store import TableStoreHook
 from airflow_provider_index.identity import end_round, is_last_try, round_of, transaction_id
@@ -41,7 +40,7 @@ from spark_apps.timeline.limits import SILENT_JOB_SECONDS
 
 if TYPE_CHECKING:
     from airflow_provider_index.runners.base import Runner
-    from spark_apps.job import Job, Outcome
+    from spark_apps.jobs.job import Job, Outcome
     from spark_apps.storage.store import Store
     from spark_apps.timeline.log import Timeline
     from spark_apps.timeline.model import Receipt
@@ -89,7 +88,7 @@ class TableOperator(MaskedFields, ReadsArguments, Reporting, BaseOperator):
         return TableStoreHook(self.table_conn_id)
 
     def execute(self, context: Mapping[str, Any]) -> Any:
-        """Does the work. An error that a retry cannot help fails the task at once."""
+        """Return does the work. An error that a retry cannot help fails the task at once."""
         try:
             self.read_arguments()
             return self.done(context, self.work(context))
@@ -97,34 +96,35 @@ class TableOperator(MaskedFields, ReadsArguments, Reporting, BaseOperator):
             raise self.failed(context, error) from error
 
     def done(self, context: Mapping[str, Any], result: Any) -> Any:
-        """Tells of what the task has done, and returns what goes to XCom."""
+        """Tell of what the task has done and return what goes to XCom."""
         end_round(context)
         return self.report(context, result)
 
     def failed(self, context: Mapping[str, Any], error: LakeIndexError) -> Exception:
-        """The error to raise: one that ends the task at once where a retry cannot help."""
+        """Return the error to raise: one that ends the task at once where a retry cannot help."""
         self.report_error(error)
-        told = as_airflow_error(error)
-        if told is not error or is_last_try(context):
+        airflow_error = as_airflow_error(error)
+        if airflow_error is not error or is_last_try(context):
             end_round(context)
-        return told
+        return airflow_error
 
     def work(self, context: Mapping[str, Any]) -> Any:
-        """What the operator does; returns what goes to XCom."""
+        """Do the operator's work and return what goes to XCom."""
         raise NotImplementedError
 
     def inputs(self) -> dict[str, Any]:
-        """What the transaction's id depends on, as JSON types."""
+        """Return what the transaction's id depends on, as JSON types."""
         return {"table": self.location(), "rerun": self.rerun}
 
     def location(self) -> str:
-        """Where the app finds what it works on."""
+        """Return where the app finds what it works on."""
         return self.hook.locate(self.table)
 
 
 class SparkTableOperator(InTransaction, DetachedJobs, TableOperator):
-    """An operator whose work is done by one of the bundled apps. With ``deferrable`` the app runs detached, and the
-    task leaves its slot until it has ended.
+    """An operator whose work is done by one of the bundled apps.
+
+    With ``deferrable`` the app runs detached, and the task leaves its slot until it has ended.
 
     :param spark_conn_id: a ``spark`` connection; the one that the table's connection names by default.
     :param conf: Spark settings, over those of the connection.
@@ -193,24 +193,23 @@ class SparkTableOperator(InTransaction, DetachedJobs, TableOperator):
     # --- what an operator of its own says -------------------------------------------------------------------
 
     def arguments(self) -> dict[str, Any]:
-        """What the app is told, as JSON types."""
+        """Return what the app is told, as JSON types."""
         raise NotImplementedError
 
     def source_fingerprint(self) -> Any:
-        """What tells one state of the task's source from another; ``None`` for work that reads only the
-        table."""
+        """Return what tells one state of the task's source from another; ``None`` if only the table is read."""
         return None
 
     def commits(self) -> bool:
-        """Whether the work ends with a commit, rather than with a plan or a report."""
+        """Return whether the work ends with a commit, rather than with a plan or a report."""
         return not self.plan_only
 
     def transactions(self, txn_id: str) -> list[str]:
-        """The transactions that the task commits, in order."""
+        """Return the transactions that the task commits, in order."""
         return [txn_id]
 
     def finish(self, outcome: Outcome) -> Any:
-        """What goes to XCom for work that ends with a plan or a report."""
+        """Return what goes to XCom for work that ends with a plan or a report."""
         return outcome.value
 
     # --- what they share ------------------------------------------------------------------------------------
@@ -222,7 +221,7 @@ class SparkTableOperator(InTransaction, DetachedJobs, TableOperator):
             "arguments": self.arguments(),
             "window": self.window,
             "source": self.source_fingerprint(),
-            **({} if self.transaction is None else {"transaction": self.stage_told(None)}),
+            **({} if self.transaction is None else {"transaction": self.stage_argument(None)}),
         }
 
     def work(self, context: Mapping[str, Any]) -> Any:
@@ -243,14 +242,14 @@ class SparkTableOperator(InTransaction, DetachedJobs, TableOperator):
         return self.conclude(txn_id, self._run(context, txn_id))
 
     def already_done(self, txn_id: str) -> Any:
-        """What goes to XCom if an earlier try has committed all of it, else ``None``."""
+        """Return what goes to XCom if an earlier try has committed all of it, else ``None``."""
         if self.transaction is not None:
             return self.staged_already(txn_id)
-        found = self._receipts(self.transactions(txn_id))
-        return self._hand_on(found) if len(found) == len(self.transactions(txn_id)) else None
+        receipts = self._receipts(self.transactions(txn_id))
+        return self._hand_on(receipts) if len(receipts) == len(self.transactions(txn_id)) else None
 
     def conclude(self, txn_id: str | None, outcome: Outcome | None) -> Any:
-        """What goes to XCom after the app has ended.
+        """Return what goes to XCom after the app has ended.
 
         :param txn_id: ``None`` for work that commits nothing.
         :param outcome: what the app answered; it counts only where the timeline does not say otherwise.
@@ -260,19 +259,19 @@ class SparkTableOperator(InTransaction, DetachedJobs, TableOperator):
             return self.finish(outcome_of(outcome))
         if self.transaction is not None:
             return self.staged_already(txn_id) or self.not_staged(outcome_of(outcome))
-        wanted = self.transactions(txn_id)
-        found = self._receipts(wanted)
-        if len(found) == len(wanted):
-            return self._hand_on(found)
+        txn_ids = self.transactions(txn_id)
+        committed = self._receipts(txn_ids)
+        if len(committed) == len(txn_ids):
+            return self._hand_on(committed)
         answered = outcome_of(outcome)
         # What there was nothing to do for has no commit; everything else the app speaks of must be in the
         # log.
-        told = answered.value if answered.kind == "receipts" else [answered.value]
-        known = {receipt.txn_id for receipt in found}
+        reported = answered.value if answered.kind == "receipts" else [answered.value]
+        known = {receipt.txn_id for receipt in committed}
         if answered.kind in ("receipt", "receipts") and all(
-            one.get("version") is None or one["txn_id"] in known for one in told
+            one.get("version") is None or one["txn_id"] in known for one in reported
         ):
-            self.log.info("There was nothing to do%s.", " for some of it" if found else "")
+            self.log.info("There was nothing to do%s.", " for some of it" if committed else "")
             return answered.value
         raise JobFailed(
             f"The app {self.program} ended, and the timeline holds no commit of transaction {txn_id}.",
@@ -280,26 +279,31 @@ class SparkTableOperator(InTransaction, DetachedJobs, TableOperator):
         )
 
     def landed(self, txn_id: str | None) -> bool:
-        """Whether all that the task was to commit stands in the timeline."""
+        """Return whether all that the task was to commit stands in the timeline."""
         return txn_id is not None and self.already_done(txn_id) is not None
 
     def jobs_store(self) -> Store | None:
-        """Where the folders of this task's jobs are, with the log of its table; ``None`` if there is no place."""
+        """Return where the folders of this task's jobs are, with its table's log; ``None`` if there is no place."""
         return self.hook.log_store(self.table)
 
     def tables_of_jobs(self) -> tuple[str, ...]:
-        """Locations of the tables that a job of this task works on, where :meth:`jobs_store` is not their log's."""
+        """Return the locations of the tables that a job of this task works on.
+
+        Only where :meth:`jobs_store` is not their log's.
+        """
         return ()
 
     def has_log(self) -> bool:
-        """Whether earlier tries may have left jobs there. Looking would make the folder of a table that is not."""
-        from spark_apps.timeline.warehouse import Warehouse
+        """Tell if earlier tries may have left jobs there.
+
+        Looking would make the folder of a table that is not.
+        """
+        from spark_apps.timeline.locations import Warehouse
 
         return Warehouse(options=self.hook.storage_options).log_of(self.location()) is not None
 
     def on_kill(self) -> None:
-        """Ends the app with all its processes and aborts its attempt, so that nothing of it can commit any
-        more."""
+        """End the app with all its processes and abort its attempt, so that nothing of it can commit any more."""
         self._killed = True
         if self._submission is not None:
             self.cancel_job(self._submission, "the task was killed")
@@ -330,8 +334,8 @@ class SparkTableOperator(InTransaction, DetachedJobs, TableOperator):
         return status.outcome
 
     def job(self, context: Mapping[str, Any], txn_id: str | None) -> Job:
-        """What the app is told."""
-        from spark_apps.job import Job
+        """Return what the app is told."""
+        from spark_apps.jobs.job import Job
 
         ti = context["ti"]
         return Job(
@@ -343,11 +347,11 @@ class SparkTableOperator(InTransaction, DetachedJobs, TableOperator):
             window=self.window,
             plan_only=self.plan_only,
             app_name=f"{ti.dag_id}.{ti.task_id}",
-            transaction=None if txn_id is None else self.try_told(context, txn_id),
+            transaction=None if txn_id is None else self.attempt_argument(context, txn_id),
         )
 
     def _receipts(self, txn_ids: list[str]) -> list[Receipt]:
-        """The receipts of those transactions that have committed."""
+        """Return the receipts of those transactions that have committed."""
         from spark_apps.timeline.transactions import find_receipt
 
         timeline = self._timeline()
@@ -357,13 +361,13 @@ class SparkTableOperator(InTransaction, DetachedJobs, TableOperator):
         return [receipt for receipt in receipts if receipt is not None]
 
     def _abort_attempts(self, reason: str) -> None:
-        """Ends by commits what earlier tries, or this one, left unfinished."""
+        """End by commits what earlier tries, or this one, left unfinished."""
         timeline = self._timeline() if self._txn_id is not None else None
         if timeline is not None and self._txn_id is not None:
             self.abort_in(timeline, self.transactions(self._txn_id), reason)
 
     def abort_in(self, timeline: Timeline, txn_ids: list[str], reason: str) -> None:
-        """Ends unfinished attempts of these transactions in one table."""
+        """End unfinished attempts of these transactions in one table."""
         from spark_apps.timeline.transactions import abort, live_attempts_of
 
         for txn_id in txn_ids:
@@ -375,7 +379,7 @@ class SparkTableOperator(InTransaction, DetachedJobs, TableOperator):
                     self.log.info("%s", error)
 
     def _check_windows(self, txn_id: str) -> None:
-        """Finds out before Spark starts what the commit would find out after the work.
+        """Find out before Spark starts what the commit would find out after the work.
 
         A window over some partitions is left to the commit, which alone knows what was written.
 
@@ -387,7 +391,7 @@ class SparkTableOperator(InTransaction, DetachedJobs, TableOperator):
             self.check_windows_in(timeline, txn_id)
 
     def check_windows_in(self, timeline: Timeline, txn_id: str) -> None:
-        """The same for one table, whose log was read."""
+        """Check the windows of one table, whose log was read."""
         from spark_apps.timeline.conflicts import Intent
         from spark_apps.timeline.model import Write, table_scope
         from spark_apps.timeline.publish import check_windows
@@ -425,13 +429,13 @@ class IndexOperator(SparkTableOperator):
 
 
 def defer_by_default() -> bool:
-    """Airflow's setting ``[operators] default_deferrable``."""
+    """Return Airflow's setting ``[operators] default_deferrable``."""
     return bool(airflow_conf.getboolean("operators", "default_deferrable", fallback=False))
 
 
 def outcome_of(outcome: Outcome | None) -> Outcome:
-    """What an app answered. :raises LakeIndexError: the app's own error, or :class:`JobFailed` for no answer."""
-    from spark_apps.job import rebuild_error
+    """Return what an app answered. :raises LakeIndexError: the app's own error, or :class:`JobFailed` for no answer."""
+    from spark_apps.jobs.job import rebuild_error
 
     if outcome is None:
         raise JobFailed("The app gave no answer.")

@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider_index.compat import AirflowTaskTimeout
-from airflow_provider_index.failures import error_told
+from airflow_provider_index.failures import read_error
 from airflow_provider_index.identity import make_id, recall, remember, round_of, transaction_id
 from spark_apps.storage.errors import InvalidInput, JobFailed, LakeIndexError, StorageUnavailable
 from spark_apps.timeline.limits import SILENT_JOB_SECONDS
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from airflow_provider_index.hooks.table_store import TableStoreHook
     from airflow_provider_index.runners.base import Runner
     from airflow_provider_index.submission import Submission
-    from spark_apps.job import Job, Outcome
+    from spark_apps.jobs.job import Job, Outcome
+    from spark_apps.jobs.job_folder import JobFolder
     from spark_apps.storage.store import Store
-    from spark_apps.timeline.jobs import JobFolder
 
 _MEMORY = "job"
 TRIGGER_FAILED = "__fail__"
@@ -69,12 +69,12 @@ class DetachedJobs:
     # --- submit and leave -------------------------------------------------------------------------------------
 
     def submit_detached(self, context: Mapping[str, Any], runner: Runner, job: Job) -> Outcome | None:
-        """Hands the job over and defers. Where the task is not to defer, waits and returns the answer."""
+        """Hand the job over and defer; where the task is not to defer, wait and return the answer."""
         from msgspec.structs import replace
 
         from airflow_provider_index.submission import Submission
         from airflow_provider_index.triggers.jobs import JobTrigger
-        from spark_apps.timeline.jobs import JobFolder, new_job_id
+        from spark_apps.jobs.job_folder import JobFolder, new_job_id
 
         store = self.jobs_store()
         if store is None:
@@ -97,7 +97,7 @@ class DetachedJobs:
             start_seconds=runner.start_seconds,
         )
         folder = JobFolder(store, job_id)
-        folder.want()
+        folder.renew_lease()
         # Before it is there: a worker that is lost from here on leaves a trace for the next try.
         self._remember(context, submission)
         job = replace(job, detached=True, job_id=job_id, jobs_at=store.uri, deadline=deadline)
@@ -109,7 +109,7 @@ class DetachedJobs:
         submission = replace(submission, handle=handle)
         self._remember(context, submission)
         if not self.deferrable:
-            return self._wait_here(context, runner, submission, folder, job.txn_id)
+            return self._wait_in_worker(context, runner, submission, folder, job.txn_id)
         self.log.info("Job %s is on its way; the task leaves its slot and waits in the triggerer.", job_id)
         self.defer(
             trigger=JobTrigger(submission=submission.to_dict(), poll_interval=self.poll_interval or _POLL_SECONDS),
@@ -121,7 +121,7 @@ class DetachedJobs:
     def execute_complete(
         self, context: Mapping[str, Any], event: Mapping[str, Any], submission: Mapping[str, Any], txn_id: str | None
     ) -> Any:
-        """Goes on where the trigger has fired: reads how the app ended, and what stands in the timeline."""
+        """Go on where the trigger has fired: reads how the app ended, and what stands in the timeline."""
         from airflow_provider_index.submission import Submission
 
         try:
@@ -133,8 +133,11 @@ class DetachedJobs:
             raise self.failed(context, error) from error
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Mapping[str, Any]) -> Any:
-        """Airflow's way back from a deferral. Of a trigger that failed it tells neither the trigger nor
-        :meth:`execute_complete`: the job is ended here, and a commit that it has made counts."""
+        """Return Airflow's way back from a deferral.
+
+        Of a trigger that failed it tells neither the trigger nor :meth:`execute_complete`: the job is ended here, and a
+        commit that it has made counts.
+        """
         if next_method == TRIGGER_FAILED:
             self.log.error("The trigger of this task failed: %s", (next_kwargs or {}).get("error"))
             try:
@@ -149,7 +152,7 @@ class DetachedJobs:
         return super().resume_execution(next_method, next_kwargs, context)  # type: ignore[misc]
 
     def _end_of(self, submission: Submission, status: str, txn_id: str | None, error: Any = None) -> Outcome | None:
-        """How the app ended. One that has not, is ended here."""
+        """Return how the app ended. One that has not, is ended here."""
         try:
             folder = submission.folder(self.hook.storage_options)
             outcome = folder.outcome()
@@ -171,13 +174,13 @@ class DetachedJobs:
         if status == "timeout":
             raise AirflowTaskTimeout(f"{self.program} was ended: execution_timeout is over.")
         if error is not None:
-            raise error_told(error)
+            raise read_error(error)
         raise JobFailed(
             f"The app {self.program} gave no sign of life for {submission.silent_seconds:g} s and was ended.",
             hint="See the driver's last lines above; a retry begins again under the same transaction.",
         )
 
-    def _wait_here(
+    def _wait_in_worker(
         self,
         context: Mapping[str, Any],
         runner: Runner,
@@ -186,17 +189,17 @@ class DetachedJobs:
         txn_id: str | None,
     ) -> Outcome | None:
         from airflow_provider_index.submission import JobWatch
-        from spark_apps.timeline.jobs import list_jobs
+        from spark_apps.jobs.job_folder import list_jobs
 
         watch = JobWatch(submission)
         while True:
             time.sleep(self.poll_interval or 1.0)
             try:
-                event = watch.look(list_jobs(folder.store).get(submission.job_id, {}))
+                event = watch.observe(list_jobs(folder.store).get(submission.job_id, {}))
                 line = None if event is not None else watch.tend(folder)
             except StorageUnavailable as error:
                 self.log.warning("%s", error)
-                event, line = watch.look(None), None
+                event, line = watch.observe(None), None
             if line is not None:
                 self.log.info("progress: %s", line)
                 self.show_spark_ui(context, watch.ui)
@@ -210,7 +213,7 @@ class DetachedJobs:
     # --- ends -------------------------------------------------------------------------------------------------
 
     def cancel_job(self, submission: Submission, reason: str) -> None:
-        """Ends a job with its processes and, by commits, its attempts."""
+        """End a job with its processes and, by commits, its attempts."""
         from airflow_provider_index.submission import cancel
 
         def read(what: Callable[[], Any]) -> Any:
@@ -226,9 +229,9 @@ class DetachedJobs:
         cancel(submission, options, settings, self.log, reason)
 
     def end_earlier_jobs(self, context: Mapping[str, Any], txn_id: str | None) -> None:
-        """Ends what earlier tries of this task left at work, also those of other inputs, and sweeps what is old."""
+        """End what earlier tries of this task left at work, also those of other inputs, and sweep what is old."""
         from airflow_provider_index.submission import Submission
-        from spark_apps.timeline.jobs import list_jobs, sweep, unfinished
+        from spark_apps.jobs.job_folder import list_jobs, sweep, unfinished
         from spark_apps.timeline.publish import REPLACED
 
         kept = recall(context, _MEMORY)
@@ -236,7 +239,7 @@ class DetachedJobs:
         if isinstance(kept, Mapping):
             submission = Submission.from_dict(kept)
             folder = submission.folder(self.hook.storage_options)
-            if submission.table_conn_id == self.table_conn_id and folder.wanted_until() and folder.outcome() is None:
+            if submission.table_conn_id == self.table_conn_id and folder.leased_until() and folder.outcome() is None:
                 self.log.info("Ending job %s of an earlier try.", submission.job_id)
                 self.cancel_job(submission, REPLACED)
                 ended.add(submission.job_id)
@@ -258,14 +261,16 @@ class DetachedJobs:
     def _log_last_lines(self, submission: Submission) -> None:
         from airflow_provider_index.runners.detached import last_lines_of
 
-        said = last_lines_of(submission.handle)
-        if said:
-            self.log.info("%s", said)
+        last_lines = last_lines_of(submission.handle)
+        if last_lines:
+            self.log.info("%s", last_lines)
 
 
 def intent_of(context: Mapping[str, Any], txn_id: str | None) -> str:
-    """What the jobs of one piece of work have in common in their names: the transaction, or of work that commits
-    nothing, the task."""
+    """Return what the jobs of one piece of work have in common in their names.
+
+    That is the transaction, or of work that commits nothing, the task.
+    """
     if txn_id is not None:
         return txn_id
     ti = context["ti"]

@@ -21,12 +21,11 @@ from airflow_provider_index.operators.base import IndexOperator, SparkTableOpera
 from spark_apps.storage.errors import VerificationFailed
 
 if TYPE_CHECKING:
-    from spark_apps.job import Outcome
+    from spark_apps.jobs.job import Outcome
 
 
 class BuildIndexOperator(IndexOperator):
-    """Builds an index over the table as it is, while writers go on; what lands meanwhile is covered before
-    its commit.
+    """Builds an index over the table as it is, while writers go on; what lands meanwhile is covered before its commit.
 
     :param kind: ``record``, ``secondary`` …
     :param columns: the indexed columns, in order; not for a ``record`` index.

@@ -33,9 +33,9 @@ from spark_apps.storage.errors import LakeIndexError, StorageError
 if TYPE_CHECKING:
     from airflow_provider_index.maintenance.plan import NightPlan
     from airflow_provider_index.maintenance.policies import Budget, MaintenanceConfig
-    from airflow_provider_index.maintenance.survey import Missed, Place
+    from airflow_provider_index.maintenance.survey import MaintainedTable, Missed
+    from spark_apps.timeline.locations import Warehouse
     from spark_apps.timeline.model import Receipt
-    from spark_apps.timeline.warehouse import Warehouse
 
 OFF_VARIABLE = "index_maintenance_off"
 """The Airflow Variable that switches tables off: names or patterns, as a JSON list or one a line."""
@@ -115,16 +115,16 @@ class PlanMaintenanceOperator(ReadsArguments, BaseOperator):
         ]
 
     def plan(self, dag_id: str, params: Mapping[str, Any], run_id: str | None = None) -> NightPlan:
-        """The plan as of now. :raises InvalidInput: for params or a Variable that cannot be understood."""
+        """Return the plan as of now. :raises InvalidInput: for params or a Variable that cannot be understood."""
         from airflow_provider_index.maintenance.plan import plan_night
         from airflow_provider_index.maintenance.survey import find_tables, survey_tables
 
         warehouses = self._warehouses()
-        places, missed = find_tables(self.config.tables, warehouses, self.table_conn_id)
-        places, off = self._narrowed(places, params)
-        seen, unreachable = survey_tables(places)
+        tables, missed = find_tables(self.config.tables, warehouses, self.table_conn_id)
+        tables, off = self._narrowed(tables, params)
+        surveys, unreachable = survey_tables(tables)
         return plan_night(
-            seen,
+            surveys,
             [*missed, *off, *unreachable],
             _budget(self.config.budget, params),
             dag_id,
@@ -134,50 +134,52 @@ class PlanMaintenanceOperator(ReadsArguments, BaseOperator):
         )
 
     def _warehouses(self) -> dict[str, Warehouse]:
-        from spark_apps.timeline.warehouse import Warehouse
+        from spark_apps.timeline.locations import Warehouse
 
         # Connections are fetched here, by the task's own thread: the survey's threads only read storage.
-        found = {}
+        warehouses = {}
         for conn_id in {self.table_conn_id, *(entry.table_conn_id for entry in self.config.tables)} - {None}:
             hook = TableStoreHook(str(conn_id))
-            found[str(conn_id)] = Warehouse(hook.warehouse, hook.storage_options, f"the connection {conn_id!r}")
-        return found
+            warehouses[str(conn_id)] = Warehouse(hook.warehouse, hook.storage_options, f"the connection {conn_id!r}")
+        return warehouses
 
-    def _narrowed(self, places: Iterable[Place], params: Mapping[str, Any]) -> tuple[list[Place], list[Missed]]:
-        """Without tables that are switched off, or that this run was not asked for."""
+    def _narrowed(
+        self, tables: Iterable[MaintainedTable], params: Mapping[str, Any]
+    ) -> tuple[list[MaintainedTable], list[Missed]]:
+        """Return the tables without those that are switched off, or that this run was not asked for."""
         from airflow_provider_index.maintenance.survey import Missed
-        from spark_apps.timeline.maintenance import SkippedWork
+        from spark_apps.timeline.maintenance_records import SkippedWork
 
         only, skip = _patterns(params.get("tables"), "tables"), _patterns(params.get("skip"), "skip")
         variable = _variable(self.off_variable)
-        kept: list[Place] = []
+        kept: list[MaintainedTable] = []
         missed: list[Missed] = []
-        for place in places:
-            if not place.entry.enabled:
+        for table in tables:
+            if not table.entry.enabled:
                 reason = SkippedWork("switched_off", "The description says enabled: false.")
-            elif by := _fits(place, variable):
+            elif by := _fits(table, variable):
                 reason = SkippedWork("switched_off", f"The Variable {self.off_variable} lists {by}.")
-            elif by := _fits(place, skip):
+            elif by := _fits(table, skip):
                 reason = SkippedWork("switched_off", f"The run was told to skip {by}.")
-            elif only and not _fits(place, only):
+            elif only and not _fits(table, only):
                 reason = SkippedWork("not_asked", "The run was asked for other tables.")
             else:
-                kept.append(place)
+                kept.append(table)
                 continue
-            missed.append(Missed(place.name, reason, place.location))
+            missed.append(Missed(table.name, reason, table.location))
         return kept, missed
 
     def _keep(self, plan: NightPlan, dag_id: str, run_id: str) -> None:
-        from spark_apps.timeline.maintenance import write_plan
+        from spark_apps.timeline.maintenance_records import write_plan
 
-        for seen in plan.seen:
-            place = seen.place
-            store = place.warehouse.log_of(place.location) or place.warehouse.store(place.location)
+        for survey in plan.surveys:
+            table = survey.table
+            store = table.warehouse.log_of(table.location) or table.warehouse.store(table.location)
             try:
-                write_plan(store, plan.for_table(seen, dag_id, run_id))
+                write_plan(store, plan.for_table(survey, dag_id, run_id))
             except StorageError as error:
                 # What is to be done stands in XCom; only the next run knows less.
-                self.log.warning("The plan for %s could not be kept below it: %s", place.name, error)
+                self.log.warning("The plan for %s could not be kept below it: %s", table.name, error)
 
 
 class MaintainTableOperator(SparkTableOperator):
@@ -222,8 +224,8 @@ class MaintainTableOperator(SparkTableOperator):
         return [f"{txn_id}.{number}" for number in range(1, len(self.steps) + 1)]
 
     def _hand_on(self, receipts: list[Receipt]) -> Any:
-        found = super()._hand_on(receipts)
-        return found if isinstance(found, list) else [found]
+        result = super()._hand_on(receipts)
+        return result if isinstance(result, list) else [result]
 
     def work(self, context: Mapping[str, Any]) -> Any:
         # The first try since the last clear; an Airflow that remembers none (before 3.3) takes the first of all.
@@ -234,7 +236,7 @@ class MaintainTableOperator(SparkTableOperator):
         return super().work(context)
 
     def _without_time(self, context: Mapping[str, Any], begun: bool) -> Any:
-        """What an earlier try has done, if that is all. What is at work still is ended first.
+        """Return what an earlier try has done, if that is all. What is at work still is ended first.
 
         :raises AirflowSkipException: nothing was begun. :raises AirflowFailException: an earlier try has failed.
         """
@@ -263,8 +265,8 @@ def _for_xcom(plan: NightPlan) -> dict[str, Any]:
         "at": plan.at,
         "bytes": plan.bytes,
         "seconds": round(plan.seconds, 1),
-        "chosen": [row(one.planned(), table=one.seen.place.name) for one in plan.chosen],
-        "left": [row(one.planned(False, code, why), table=one.seen.place.name) for one, code, why in plan.left],
+        "chosen": [row(one.planned(), table=one.survey.table.name) for one in plan.chosen],
+        "left": [row(one.planned(False, code, why), table=one.survey.table.name) for one, code, why in plan.postponed],
         "skipped": [row(skip, table=name) for name, skip in plan.skipped[:_ROWS_IN_XCOM]],
         "skipped_in_all": len(plan.skipped),
     }
@@ -272,12 +274,12 @@ def _for_xcom(plan: NightPlan) -> dict[str, Any]:
 
 def _budget(given: Budget, params: Mapping[str, Any]) -> Budget:
     from airflow_provider_index.maintenance.policies import Budget
-    from airflow_provider_index.maintenance.units import bytes_of, minutes_of
+    from spark_apps.storage.units import parse_bytes, parse_minutes
 
     size, minutes = params.get("budget_bytes"), params.get("budget_minutes")
     return Budget(
-        given.bytes if size in (None, "") else bytes_of(size, "budget_bytes"),
-        given.minutes if minutes in (None, "") else minutes_of(minutes, "budget_minutes"),
+        given.bytes if size in (None, "") else parse_bytes(size, "budget_bytes"),
+        given.minutes if minutes in (None, "") else parse_minutes(minutes, "budget_minutes"),
     )
 
 
@@ -291,23 +293,23 @@ def _variable(name: str) -> list[str]:
     return _patterns(Variable.get(name, default=None), f"The Variable {name}")
 
 
-def _fits(place: Place, patterns: Iterable[str]) -> str | None:
+def _fits(table: MaintainedTable, patterns: Iterable[str]) -> str | None:
     from airflow_provider_index.maintenance.policies import matches
 
-    return next((one for one in patterns if matches(one, place.name) or _is_at(place, one)), None)
+    return next((one for one in patterns if matches(one, table.name) or _is_at(table, one)), None)
 
 
-def _is_at(place: Place, given: str) -> bool:
-    """Whether that is the table's place, or a pattern of it, however a table may be given: by path, URI or name."""
+def _is_at(table: MaintainedTable, given: str) -> bool:
+    """Tell if that is the table's place, or a pattern of it, however a table may be given: by path, URI or name."""
     from airflow_provider_index.maintenance.policies import matches
     from spark_apps.storage.store import Store
 
-    root = place.warehouse.root
-    below = place.location.removeprefix(f"{Store(root).uri.rstrip('/')}/") if root is not None else place.location
-    if matches(given, place.location) or matches(given, below.replace("/", ".")):
+    root = table.warehouse.root
+    below = table.location.removeprefix(f"{Store(root).uri.rstrip('/')}/") if root is not None else table.location
+    if matches(given, table.location) or matches(given, below.replace("/", ".")):
         return True
     try:
-        return place.warehouse.locate(given) == place.location
+        return table.warehouse.locate(given) == table.location
     except LakeIndexError:
         return False  # a pattern, or the name of a table elsewhere
 

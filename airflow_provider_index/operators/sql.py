@@ -11,12 +11,12 @@ from airflow_provider_index.operators.base import SparkTableOperator, outcome_of
 from spark_apps.storage.errors import InvalidInput, InvalidName, JobFailed, TableNotFound
 
 if TYPE_CHECKING:
-    from spark_apps.job import Outcome
+    from spark_apps.jobs.job import Outcome
     from spark_apps.sql.statements import Statement
     from spark_apps.storage.store import Store
+    from spark_apps.timeline.locations import Warehouse
     from spark_apps.timeline.log import Timeline
     from spark_apps.timeline.model import Receipt
-    from spark_apps.timeline.warehouse import Warehouse
 
 
 class IndexSQLOperator(SparkTableOperator):
@@ -55,8 +55,8 @@ class IndexSQLOperator(SparkTableOperator):
         return self.hook.warehouse or ""
 
     def statements(self) -> list[Statement]:
-        """The script as it was read. :raises InvalidStatement: with the place of the mistake."""
-        from spark_apps.sql.parsing import parse
+        """Return the script as it was read. :raises InvalidStatement: with the place of the mistake."""
+        from spark_apps.sql.parser import parse
 
         return list(parse(self.sql))
 
@@ -75,42 +75,42 @@ class IndexSQLOperator(SparkTableOperator):
     def conclude(self, txn_id: str | None, outcome: Outcome | None) -> Any:
         if outcome is None and txn_id is not None and (done := self.already_done(txn_id)) is not None:
             return done
-        told = outcome_of(outcome).value
-        self._check(told)
-        return self._finish(told)
+        answers = outcome_of(outcome).value
+        self._check(answers)
+        return self._finish(answers)
 
     def jobs_store(self) -> Store | None:
-        """Below the warehouse."""
+        """Return the folder below the warehouse."""
         from spark_apps.storage.store import Store
 
         return None if self.hook.warehouse is None else Store(self.hook.warehouse, self.hook.storage_options)
 
     def tables_of_jobs(self) -> tuple[str, ...]:
-        """The statements', as far as they can be told without Spark's catalog."""
+        """Return the locations of the statements' tables, as far as they can be told without Spark's catalog."""
         named = (one for one in self.statements() if one.commits and getattr(one, "table", None) is not None)
-        return tuple(dict.fromkeys(place for one in named for place in self._places(one)))
+        return tuple(dict.fromkeys(location for one in named for location in self._locations(one)))
 
     def has_log(self) -> bool:
         return True
 
     def _committed(self, statements: list[Statement], txn_id: str) -> dict[int, dict[str, Any]]:
-        """Number of a statement -> its answer, for those that have their commit."""
+        """Return number of a statement -> its answer, for those that have their commit."""
         from spark_apps.sql.statements import transaction_of
 
-        found = {}
+        answers = {}
         for statement in statements:
             if not statement.commits:
                 continue
-            for location in self._places(statement):
+            for location in self._locations(statement):
                 receipt = self._warehouse.receipt(location, transaction_of(txn_id, statement))
                 if receipt is not None:
-                    found[statement.source.number] = _answer(statement, location, receipt)
+                    answers[statement.source.number] = _answer(statement, location, receipt)
                     break
-        return found
+        return answers
 
-    def _check(self, told: list[dict[str, Any]]) -> None:
-        """Holds what the app said against the logs: a commit counts if it stands there."""
-        for answer in told:
+    def _check(self, answers: list[dict[str, Any]]) -> None:
+        """Hold what the app said against the logs: a commit counts if it stands there."""
+        for answer in answers:
             receipt = answer["receipt"]
             if receipt is None or receipt["version"] is None:
                 continue
@@ -136,16 +136,16 @@ class IndexSQLOperator(SparkTableOperator):
 
     @property
     def _warehouse(self) -> Warehouse:
-        from spark_apps.timeline.warehouse import Warehouse
+        from spark_apps.timeline.locations import Warehouse
 
         whose = f"the connection {self.table_conn_id!r}"
         return Warehouse(self.hook.warehouse, self.hook.storage_options, whose)
 
-    def _places(self, statement: Statement) -> list[str]:
-        """Where the log of a statement's table may be, as far as that can be told without Spark's catalog."""
+    def _locations(self, statement: Statement) -> list[str]:
+        """Return where the log of a statement's table may be, as far as that can be told without Spark's catalog."""
         table = getattr(statement, "table", None)
         if table is None:
-            return [found.location for found in self._warehouse.tables()]
+            return [table.location for table in self._warehouse.tables()]
         try:
             return [self._warehouse.locate(table)]
         except InvalidName:
@@ -157,7 +157,7 @@ class IndexSQLOperator(SparkTableOperator):
         from spark_apps.timeline.log import Timeline
 
         for statement in self.statements():
-            for location in self._places(statement) if statement.commits else ():
+            for location in self._locations(statement) if statement.commits else ():
                 log = self._warehouse.log_of(location)
                 if log is None:
                     continue

@@ -20,7 +20,7 @@ from spark_apps.storage.errors import (
 )
 
 if TYPE_CHECKING:
-    from spark_apps.job import Outcome
+    from spark_apps.jobs.job import Outcome
     from spark_apps.timeline.log import Timeline
     from spark_apps.timeline.model import StageManifest
     from spark_apps.timeline.transactions import Transaction
@@ -59,12 +59,15 @@ class InTransaction:
         return self.stage or stage_name_of(self.label)
 
     @property
-    def indexes_left(self) -> Sequence[str]:
+    def indexes_to_leave(self) -> Sequence[str]:
         """The indexes that the work leaves to other stages."""
         return ()
 
     def check_may_be_stage(self) -> None:
-        """:raises InvalidInput: for work that cannot be a stage of a transaction."""
+        """Check that the work can be a stage of a transaction.
+
+        :raises InvalidInput: for work that cannot.
+        """
         if self.stageable == "no":
             raise InvalidInput(
                 f"{type(self).__name__} cannot be a stage of a transaction: it is a whole change of the table.",
@@ -76,8 +79,8 @@ class InTransaction:
                 hint="Leave 'after' out; only what brings an index up to date can be.",
             )
 
-    def stage_told(self, key: str | None) -> dict[str, Any] | None:
-        """What the app is told of the transaction; ``None`` outside of one.
+    def stage_argument(self, key: str | None) -> dict[str, Any] | None:
+        """Return what the app is told of the transaction; ``None`` outside of one.
 
         :param key: tells what the stage is made of beside other stages.
         """
@@ -90,17 +93,22 @@ class InTransaction:
             "attempt": attempt,
             "stage": self.stage_name,
             "after": list(self.after),
-            "leave": list(self.indexes_left),
+            "leave": list(self.indexes_to_leave),
             "inputs": key,
         }
 
-    def try_told(self, context: Mapping[str, Any], key: str) -> dict[str, Any] | None:
-        """The same, with the number of the task's try: an app of an earlier one that wakes late stages nothing."""
-        told = self.stage_told(key)
-        return None if told is None else {**told, "number": context["ti"].try_number}
+    def attempt_argument(self, context: Mapping[str, Any], key: str) -> dict[str, Any] | None:
+        """Return the stage's argument with the number of the task's try.
+
+        So an app of an earlier try that wakes late stages nothing.
+        """
+        stage = self.stage_argument(key)
+        return None if stage is None else {**stage, "number": context["ti"].try_number}
 
     def staged_already(self, key: str) -> Any:
-        """What goes to XCom if the stage is staged, of these inputs and of the stages as they are now; else ``None``.
+        """Return what goes to XCom if the stage is staged; else ``None``.
+
+        It counts as staged if it was made of these inputs and of the stages as they are now.
 
         :raises TransactionEnded: if the transaction was rolled back.
         """
@@ -130,7 +138,10 @@ class InTransaction:
         )
 
     def not_staged(self, outcome: Outcome) -> Any:
-        """:raises JobFailed: of an app that answered and staged nothing."""
+        """Fail the task of an app whose stage is not there.
+
+        :raises JobFailed: of an app that answered and staged nothing.
+        """
         raise JobFailed(
             f"The app {self.program} ended with a {outcome.kind}, and stage {self.stage_name!r} is not staged.",
             hint="See the app's lines above; a retry stages it again.",
@@ -138,13 +149,16 @@ class InTransaction:
 
 
 def stage_name_of(label: str) -> str:
-    """A stage's name made of a task's."""
+    """Return a stage's name made of a task's."""
     name = _UNFIT.sub("-", label)[-64:]
     return name if name[:1].isalpha() or name[:1] == "_" else f"s-{name}"
 
 
 def transaction_of(given: Any) -> tuple[str, int]:
-    """Id and attempt of a transaction that a task handed on. :raises InvalidInput:"""
+    """Return id and attempt of a transaction that a task handed on.
+
+    :raises InvalidInput: if it is none.
+    """
     if isinstance(given, Mapping) and given.get("txn_id") and given.get("attempt"):
         return str(given["txn_id"]), int(given["attempt"])
     raise InvalidInput(
@@ -153,7 +167,7 @@ def transaction_of(given: Any) -> tuple[str, int]:
 
 
 def resumed(timeline: Timeline, txn_id: str, attempt: int) -> Transaction:
-    """The transaction's attempt, for a task of it.
+    """Return the transaction's attempt, for a task of it.
 
     :raises AlreadyCommitted: :raises TransactionEnded: saying how to go on.
     """

@@ -1,5 +1,7 @@
-"""Operators that begin, commit and roll back a transaction of several tasks. They commit from the worker; no Spark is
-started for it."""
+"""Operators that begin, commit and roll back a transaction of several tasks.
+
+They commit from the worker; no Spark is started for it.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +15,7 @@ from airflow_provider_index.identity import make_id, round_of
 from airflow_provider_index.operators.base import TableOperator
 from airflow_provider_index.operators.staged import BEGIN_AGAIN, resumed, transaction_of
 from spark_apps.storage.errors import AlreadyCommitted, BucketCountMismatch, ConcurrentWrite, InvalidInput
+from spark_apps.timeline.operations import TRANSACTION
 
 if TYPE_CHECKING:
     from spark_apps.timeline.log import Timeline
@@ -22,7 +25,7 @@ PATIENCE = 6 * 3600.0
 """Seconds that may pass between two signs of life of a transaction of tasks, the time in queues included."""
 
 _ROUND = "round"
-OPERATION = "transaction"
+OPERATION = TRANSACTION.name
 
 
 class BeginTransactionOperator(TableOperator):
@@ -102,7 +105,7 @@ class BeginTransactionOperator(TableOperator):
         return _handed_on(transaction.requested)
 
     def _free_id(self, context: Mapping[str, Any], timeline: Timeline) -> str:
-        """The task's transaction id; where an earlier round has committed under it, the next one."""
+        """Return the task's transaction id; where an earlier round has committed under it, the next one."""
         ti = context["ti"]
         first = make_id(ti.dag_id, ti.run_id, ti.task_id, getattr(ti, "map_index", -1), self.inputs())
         committed = timeline.head.committed
@@ -110,8 +113,8 @@ class BeginTransactionOperator(TableOperator):
         return next(name for name in itertools.chain([first], numbered) if name not in committed)
 
     def _is_mine(self, requested: Requested, round_: int | str) -> bool:
-        told = (requested.inputs.get(_ROUND), requested.epoch, requested.stages)
-        return told == (round_, self.window, tuple(self.stages))
+        intent = (requested.inputs.get(_ROUND), requested.epoch, requested.stages)
+        return intent == (round_, self.window, tuple(self.stages))
 
     def _scopes(self, timeline: Timeline) -> list[Scope] | None:
         from airflow_provider_index.conditions import paths_of
@@ -121,8 +124,11 @@ class BeginTransactionOperator(TableOperator):
         return None if paths is None else [partition_scope(path) for path in paths]
 
     def _check_windows(self, timeline: Timeline, txn_id: str) -> None:
-        """:raises FencedOff: if the window named has ended. :raises StopWriteWindowOpen: if somebody else holds one
-        over what the stages write."""
+        """Check the windows over what the stages write.
+
+        :raises FencedOff: if the window named has ended.
+        :raises StopWriteWindowOpen: if somebody else holds one over what the stages write.
+        """
         from spark_apps.timeline.conflicts import Intent
         from spark_apps.timeline.model import Write, table_scope
         from spark_apps.timeline.publish import check_windows
@@ -183,8 +189,9 @@ class CommitTransactionOperator(_OfTransaction):
 
 
 class RollBackTransactionOperator(_OfTransaction):
-    """Ends a transaction that has not committed, by a commit: from then on nothing of it can be published. One that has
-    committed is left as it is, so that this can be a teardown.
+    """Ends a transaction that has not committed, by a commit: from then on nothing of it can be published.
+
+    One that has committed is left as it is, so that this can be a teardown.
 
     :param transaction: what :class:`BeginTransactionOperator` returned.
     """

@@ -19,7 +19,7 @@ from airflow_provider_index.arguments import (
     some_texts,
     text,
 )
-from airflow_provider_index.failures import as_airflow_error, error_told
+from airflow_provider_index.failures import as_airflow_error, read_error
 from airflow_provider_index.hooks.table_store import TableStoreHook
 from airflow_provider_index.identity import recall, remember, round_of, transaction_id
 from airflow_provider_index.operators.base import TableOperator
@@ -43,8 +43,9 @@ _NAMED = 20
 
 
 def check_drain(name: str, drain: Any, seconds: Any, at_most: Any) -> None:
-    """Looks whether a window can last as long as it may wait for earlier writers; what is a template still is passed
-    over.
+    """Look whether a window can last as long as it may wait for earlier writers.
+
+    What is a template still is passed over.
 
     :raises InvalidInput: if its last moment would come first: nobody could work in it.
     """
@@ -123,11 +124,11 @@ class OpenStopWriteWindowOperator(TableOperator):
         return self._open_when_free(context, time.time() + (self.wait_seconds or 0))
 
     def execute_complete(self, context: Mapping[str, Any], event: Mapping[str, Any], until: float) -> Any:
-        """Goes on where the other windows have ended, or the time to wait for that."""
+        """Go on where the other windows have ended, or the time to wait for that."""
         try:
             self.read_arguments()
             if event["status"] == "error":
-                raise error_told(event["error"])
+                raise read_error(event["error"])
             return self.done(context, self._open_when_free(context, until))
         except LakeIndexError as error:
             raise self.failed(context, error) from error
@@ -175,7 +176,7 @@ class OpenStopWriteWindowOperator(TableOperator):
         return {"partitions": None, **built}
 
     def _reopened(self, context: Mapping[str, Any], timeline: Timeline, holder: str) -> Window:
-        """The window that an earlier try opened, while it is open; where it has ended, another one."""
+        """Return the window that an earlier try opened, while it is open; where it has ended, another one."""
         from airflow_provider_index.conditions import paths_of
         from spark_apps.timeline import windows
 
@@ -198,7 +199,7 @@ class OpenStopWriteWindowOperator(TableOperator):
         raise AssertionError("numbers do not end")
 
     def _close_earlier(self, context: Mapping[str, Any]) -> None:
-        """Closes what this task opened before it was cleared; Airflow clears the task that would have done so, too."""
+        """Close what this task opened before it was cleared; Airflow clears the task that would have done so, too."""
         from spark_apps.timeline import windows
         from spark_apps.timeline.transactions import find_receipt
 
@@ -218,8 +219,10 @@ class OpenStopWriteWindowOperator(TableOperator):
 
 
 class CloseStopWriteWindowOperator(TableOperator):
-    """Closes the window of an epoch. A window that has ended already (its deadline passed, or somebody
-    closed it) is only told of, so that a teardown may run twice.
+    """Closes the window of an epoch.
+
+    A window that has ended already (its deadline passed, or somebody closed it) is only told of, so that a teardown may
+    run twice.
 
     :param window: the epoch that opening returned.
     """
@@ -253,8 +256,7 @@ class CloseStopWriteWindowOperator(TableOperator):
 
 
 class EndExpiredWindowsOperator(ReadsArguments, BaseOperator):
-    """Ends by commits what was left open: stop-write windows past their deadline, and writers that gave no sign of
-    life.
+    """Ends by commits what was left open: stop-write windows past their deadline, and writers without a sign of life.
 
     Nothing depends on it: a window past its deadline is ended by the next writer too, and a dead writer by whoever
     drains or cleans. It keeps a warehouse tidy, and says what was left open.
@@ -288,7 +290,7 @@ class EndExpiredWindowsOperator(ReadsArguments, BaseOperator):
         self.table_conn_id = table_conn_id
 
     def execute(self, context: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
-        """Looks at every table once."""
+        """Look at every table once."""
         try:
             self.read_arguments()
         except LakeIndexError as error:
@@ -327,30 +329,30 @@ class EndExpiredWindowsOperator(ReadsArguments, BaseOperator):
         return TableStoreHook(self.table_conn_id)
 
     def _names(self) -> list[str]:
-        from spark_apps.timeline.warehouse import Warehouse
+        from spark_apps.timeline.locations import Warehouse
 
         if self.tables is not None:
             return list(self.tables)
         hook = self.hook
-        found = Warehouse(hook.warehouse, hook.storage_options).tables()
-        return [table.location for table in found]
+        tables = Warehouse(hook.warehouse, hook.storage_options).tables()
+        return [table.location for table in tables]
 
     def _end_windows(self, name: str, timeline: Timeline, by: str) -> list[dict[str, Any]]:
         from spark_apps.timeline import windows
 
-        found = []
+        ended = []
         for window in windows.end_expired(timeline, by):
             self.log.warning("%s: ended the window of %s over %s.", name, window.holder, window.scope_text)
-            found.append({"table": name, "epoch": window.epoch, "holder": window.holder, "deadline": window.deadline})
-        return found
+            ended.append({"table": name, "epoch": window.epoch, "holder": window.holder, "deadline": window.deadline})
+        return ended
 
     def _end_attempts(self, name: str, timeline: Timeline, silent_seconds: float) -> list[dict[str, Any]]:
-        from spark_apps.timeline.attempts import live_requests, presumed_dead
+        from spark_apps.timeline.attempts import is_presumed_dead, live_requests
         from spark_apps.timeline.transactions import abort
 
-        found = []
+        ended = []
         for request in live_requests(timeline):
-            if not presumed_dead(timeline, request, silent_seconds):
+            if not is_presumed_dead(timeline, request, silent_seconds):
                 continue
             try:
                 abort(timeline, request.txn_id, request.attempt, f"no sign of life for {silent_seconds:g} s")
@@ -358,5 +360,5 @@ class EndExpiredWindowsOperator(ReadsArguments, BaseOperator):
                 self.log.info("%s: %s", name, error.message)
                 continue
             self.log.warning("%s: ended attempt %s of %s.", name, request.attempt, request.txn_id)
-            found.append({"table": name, "txn_id": request.txn_id, "attempt": request.attempt})
-        return found
+            ended.append({"table": name, "txn_id": request.txn_id, "attempt": request.attempt})
+        return ended

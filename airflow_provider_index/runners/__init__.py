@@ -1,4 +1,4 @@
-"""How an app reaches Spark: a small protocol, and the runners that speak to ``spark-submit`` and to Spark Connect.
+"""Ways of an app to Spark: a small protocol, and the runners that speak to ``spark-submit`` and to Spark Connect.
 
 Whoever writes a runner needs :class:`Runner`, :class:`JobStatus` and :class:`SparkSettings` from here; whoever has an
 operator that submits Spark apps already needs :func:`~airflow_provider_index.runners.wrapping.wrap_operator`.

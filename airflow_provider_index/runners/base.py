@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from spark_apps.job import Job, Outcome
+from spark_apps.jobs.job import Job, Outcome
 
 
 @dataclass(frozen=True)
 class JobStatus:
-    """Where an app stands.
+    """Status of an app.
 
     :param running: whether it may still do something.
     :param detail: one line for the log: an exit status, a cluster manager's word, the last line the app
@@ -45,7 +45,7 @@ class Runner(Protocol):
     """For how long after ``submit`` a detached app may leave no sign of life: queues, images, machines."""
 
     def submit(self, job: Job) -> str:
-        """Starts the app of ``job.program`` and returns as soon as it is on its way.
+        """Start the app of ``job.program`` and return as soon as it is on its way.
 
         The job may hold credentials: it stands on no command line and in no file that outlives the hand-over.
 
@@ -55,11 +55,12 @@ class Runner(Protocol):
         ...
 
     def status(self, handle: str) -> JobStatus:
-        """Asks how the app stands; does not wait. What cannot be told from here counts as running."""
+        """Ask how the app stands; does not wait. What cannot be told from here counts as running."""
         ...
 
     def cancel(self, handle: str) -> None:
-        """Ends the app and everything it started, within five seconds, as far as it can be reached from here.
+        """End the app and everything it started, within five seconds, as far as it can be reached from here.
+
         No error if it has ended already.
 
         :param handle: empty where ``submit`` of this runner has not returned yet.
@@ -67,5 +68,5 @@ class Runner(Protocol):
         ...
 
     def close(self) -> None:
-        """Lets go of what ``submit`` took. An attached app ends with it, a detached one runs on."""
+        """Let go of what ``submit`` took. An attached app ends with it, a detached one runs on."""
         ...

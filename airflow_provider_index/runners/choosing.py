@@ -1,4 +1,4 @@
-"""Which runner runs a job: the one that the operator or its Spark connection names.
+"""Choice of the runner of a job: the one that the operator or its Spark connection names.
 
 Beside the package's own, a runner of a third party is found by its entry point or by the dotted path of its class; it
 is made from the same settings and does all through the protocol of :mod:`airflow_provider_index.runners.base`.
@@ -27,7 +27,7 @@ SPARK_CONNECT = "connect"
 
 
 def make_runner(settings: SparkSettings, log: Any, *, detached: bool = False, runner: str | None = None) -> Runner:
-    """The runner for one app.
+    """Return the runner for one app.
 
     :param settings: which Spark, and with what.
     :param log: where the app's lines go.
@@ -53,10 +53,10 @@ def make_runner(settings: SparkSettings, log: Any, *, detached: bool = False, ru
 
 
 def _of_a_third_party(name: str) -> Callable[..., Runner]:
-    found = [point for point in entry_points(group=ENTRY_POINTS) if point.name == name]
+    points = [point for point in entry_points(group=ENTRY_POINTS) if point.name == name]
     try:
-        if found:
-            made: Callable[..., Runner] = found[0].load()
+        if points:
+            made: Callable[..., Runner] = points[0].load()
             return made
         module, _, attribute = name.rpartition(".")
         if module:

@@ -15,14 +15,14 @@ from typing import Any
 
 import msgspec.structs
 
-from airflow_provider_index.runners import processes
+from airflow_provider_index.runners import spark_submit
 from airflow_provider_index.runners.base import JobStatus
 from airflow_provider_index.runners.settings import SparkSettings
 from airflow_provider_index.runners.spark_submit import SparkSubmitRunner
-from spark_apps.bundle import Bundle, make_bundle
-from spark_apps.job import Job, encode_job
+from spark_apps.jobs.bundle import Bundle, make_bundle
+from spark_apps.jobs.job import Job, encode_job
 from spark_apps.storage.errors import InvalidInput, JobFailed
-from spark_apps.storage.secrets import holds_secret, places_of_secrets, secrets_in_text
+from spark_apps.storage.secrets import holds_secret, paths_of_secrets, secrets_in_text
 from spark_apps.storage.store import SOURCE_ROOTS
 from spark_apps.version import __version__
 
@@ -54,7 +54,7 @@ class ClusterModeRunner(SparkSubmitRunner):
         self._name = ""
 
     def submit(self, job: Job) -> str:
-        """Hands the app over and returns the driver's pod or application.
+        """Hand the app over and return the driver's pod or application.
 
         :raises InvalidInput: if the job would have to carry a secret.
         :raises JobFailed: if ``spark-submit`` fails; nothing was started.
@@ -69,22 +69,25 @@ class ClusterModeRunner(SparkSubmitRunner):
             self._name = _pod_name(job)
             command = self._command(binary, job, *self._where(job), folder)
             self._log.info("Submitting %s to %s, in cluster mode", job.program, self._settings.master)
-            said = self._hear(command, surroundings, folder)
+            output = self._hear(command, surroundings, folder)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
             self._folder = None
         if self._kubernetes:
             return f"{self._settings.conf.get('spark.kubernetes.namespace', 'default')}:{self._name}"
-        found = _YARN_ID.search(said)
-        return found[0] if found else job.job_id or self._name
+        match = _YARN_ID.search(output)
+        return match[0] if match else job.job_id or self._name
 
     def status(self, handle: str) -> JobStatus:
-        """The cluster is not asked: the app's signs of life say how it stands."""
+        """Return that the app runs: its signs of life say how it stands, the cluster is not asked."""
         return JobStatus(True, handle)
 
     def cancel(self, handle: str) -> None:
-        """Asks the cluster to end the driver. Where it cannot be asked from here, the app ends itself: it looks
-        every few seconds whether its job was cancelled."""
+        """Ask the cluster to end the driver.
+
+        Where it cannot be asked from here, the app ends itself: it looks every few seconds whether its job was
+        cancelled.
+        """
         if self._kubernetes:
             binary, surroundings = self._surroundings()
             command = [binary, "--master", self._settings.master, "--kill", handle]
@@ -101,22 +104,22 @@ class ClusterModeRunner(SparkSubmitRunner):
             self._log.warning("The cluster was not told to end %s: %s", handle, type(error).__name__)
 
     def close(self) -> None:
-        """The driver runs on."""
+        """Do nothing: the driver runs on."""
 
     @property
     def _kubernetes(self) -> bool:
         return self._settings.master.startswith("k8s://")
 
     def _where(self, job: Job) -> tuple[Any, list[str]]:
-        """The apps' zip, and the program with its argument: here, or where the connection says they lie."""
+        """Return the apps' zip, and the program with its argument: here, or where the connection says they lie."""
         at = self._settings.bundle
         if at is not None:
             return f"{at}/spark_apps.zip", [f"{at}/{job.program}.py", JOB_FILE]
         bundle = self._bundle or make_bundle()
         return bundle.archive, [str(bundle.program(job.program)), JOB_FILE]
 
-    def _command(self, binary: str, job: Job, archive: Any, application: list[str], place: Path) -> list[str]:
-        command = super()._command(binary, job, archive, application, place)
+    def _command(self, binary: str, job: Job, archive: Any, application: list[str], workdir: Path) -> list[str]:
+        command = super()._command(binary, job, archive, application, workdir)
         at = len(command) - len(application) - 2
         conf = dict(_NOT_WAITING)
         for name, value in self._settings.environment.items():
@@ -124,11 +127,11 @@ class ClusterModeRunner(SparkSubmitRunner):
         if self._kubernetes:
             conf["spark.kubernetes.driver.pod.name"] = self._name
         more = [part for key, value in sorted(conf.items()) for part in ("--conf", f"{key}={value}")]
-        files = ",".join(part for part in (self._settings.options.get("files"), str(place / JOB_FILE)) if part)
+        files = ",".join(part for part in (self._settings.options.get("files"), str(workdir / JOB_FILE)) if part)
         return [*command[:at], *more, "--files", files, *command[at:]]
 
     def _hear(self, command: list[str], surroundings: dict[str, str], folder: Path) -> str:
-        """Runs ``spark-submit`` to its end, with its lines in the task's log; returns them."""
+        """Run ``spark-submit`` to its end, with its lines in the task's log, and return them."""
         self._process = process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -147,7 +150,7 @@ class ClusterModeRunner(SparkSubmitRunner):
         except subprocess.TimeoutExpired:
             code = None
         finally:
-            processes.end_group(process.pid, 0)
+            spark_submit.end_group(process.pid, 0)
             process.wait()
         self._threads.pop().join(timeout=5)
         if code != 0:
@@ -164,7 +167,7 @@ class ClusterModeRunner(SparkSubmitRunner):
 
 
 def for_elsewhere(job: Job, settings: SparkSettings) -> Job:
-    """The job as it goes to a driver on another machine, in a file or an argument that others may see.
+    """Return the job as it goes to a driver on another machine, in a file or an argument that others may see.
 
     Storage options in ``runner_options`` of the Spark connection stand in for those of the table's connection, for a
     driver that has a role of its own where Airflow has keys.
@@ -175,24 +178,24 @@ def for_elsewhere(job: Job, settings: SparkSettings) -> Job:
     options = dict(settings.runner_options.get("storage_options", job.storage_options))
     if SOURCE_ROOTS in job.storage_options:
         options[SOURCE_ROOTS] = job.storage_options[SOURCE_ROOTS]
-    held = sorted(
+    with_secrets = sorted(
         [f"storage option {name}" for name, value in options.items() if holds_secret(name, value)]
         + [
             f"setting {name}"
             for name, value in {**settings.conf, **job.spark_conf}.items()
             if holds_secret(name, value)
         ]
-        + [f"argument {place}" for place in places_of_secrets(job.arguments)]
+        + [f"argument {path}" for path in paths_of_secrets(job.arguments)]
         + [
             f"the address of the {what}"
             for what, address in (("table", job.table), ("job's folder", job.jobs_at or ""))
             if secrets_in_text(address)
         ]
     )
-    if held:
+    if with_secrets:
         raise InvalidInput(
             f"The driver will not run on this machine, and its job would carry secrets in a file or on a command line: "
-            f"{', '.join(held)}.",
+            f"{', '.join(with_secrets)}.",
             hint="Give the driver and the executors a role (a service account of Kubernetes, an instance profile) and "
             'the Spark connection "runner_options": {"storage_options": {…}} without keys; or use Spark\'s own ways: '
             "spark.kubernetes.driver.secretKeyRef.* and executor.secretKeyRef.*, or Hadoop's credential store.",
@@ -203,6 +206,6 @@ def for_elsewhere(job: Job, settings: SparkSettings) -> Job:
 
 
 def _pod_name(job: Job) -> str:
-    """A name that Kubernetes takes: short, lower case, none but letters, digits and dashes, and this job's alone."""
+    """Return a name that Kubernetes takes: short, only lower-case letters, digits and dashes, and this job's alone."""
     plain = re.sub(r"[^a-z0-9]+", "-", f"{job.program}-{job.job_id or job.txn_id or ''}".lower()).strip("-")
     return f"index-{plain[-50:].strip('-')}-driver"

@@ -14,13 +14,13 @@ from typing import Any
 
 import msgspec.structs
 
-from airflow_provider_index.own_apps import OWN_APPS
+from airflow_provider_index.import_shadowing import INSTALLED_APPS
 from airflow_provider_index.runners.base import JobStatus
 from airflow_provider_index.runners.detached import DetachedSparkSubmitRunner
 from airflow_provider_index.runners.settings import CONNECT, SparkSettings
 from airflow_provider_index.runners.spark_submit import SparkSubmitRunner
-from spark_apps.bundle import Bundle
-from spark_apps.job import Job
+from spark_apps.jobs.bundle import Bundle
+from spark_apps.jobs.job import Job
 from spark_apps.storage.errors import InvalidInput
 
 REMOTE = "spark.remote"
@@ -44,13 +44,13 @@ class ConnectRunner(SparkSubmitRunner):
         super().__init__(settings, log, bundle)
 
     def status(self, handle: str) -> JobStatus:
-        """As that of the base class; the process that ended is the app's own."""
-        return _said_of_an_app(super().status(handle))
+        """Return the status as the base class does; the process that ended is the app's own."""
+        return _as_status_of_app(super().status(handle))
 
-    def _launch(self, job: Job, place: Path | None, output: Any) -> subprocess.Popen[str]:
-        return super()._launch(_with_server(job, self._settings), place, output)
+    def _launch(self, job: Job, workdir: Path | None, output: Any) -> subprocess.Popen[str]:
+        return super()._launch(_with_server(job, self._settings), workdir, output)
 
-    def _command(self, binary: str, job: Job, archive: Path, application: list[str], place: Path) -> list[str]:
+    def _command(self, binary: str, job: Job, archive: Path, application: list[str], workdir: Path) -> list[str]:
         return [binary, *application]
 
     def _surroundings(self) -> tuple[str, dict[str, str]]:
@@ -69,10 +69,10 @@ class DetachedConnectRunner(DetachedSparkSubmitRunner):
         _check(settings)
         super().__init__(settings, log, bundle)
 
-    def _launch(self, job: Job, place: Path | None, output: Any) -> subprocess.Popen[str]:
-        return super()._launch(_with_server(job, self._settings), place, output)
+    def _launch(self, job: Job, workdir: Path | None, output: Any) -> subprocess.Popen[str]:
+        return super()._launch(_with_server(job, self._settings), workdir, output)
 
-    def _command(self, binary: str, job: Job, archive: Path, application: list[str], place: Path) -> list[str]:
+    def _command(self, binary: str, job: Job, archive: Path, application: list[str], workdir: Path) -> list[str]:
         return [binary, *application]
 
     def _surroundings(self) -> tuple[str, dict[str, str]]:
@@ -95,18 +95,18 @@ def _with_server(job: Job, settings: SparkSettings) -> Job:
 
 
 def _python(settings: SparkSettings, env: dict[str, str]) -> tuple[str, dict[str, str]]:
-    """The interpreter and its environment, in which the apps are found."""
-    asked = settings.environment.get("PYSPARK_DRIVER_PYTHON")
-    if asked is None:
+    """Return the interpreter and its environment, in which the apps are found."""
+    interpreter = settings.environment.get("PYSPARK_DRIVER_PYTHON")
+    if interpreter is None:
         # The installed package: it has been compiled, unlike the zip's.
-        paths = [str(OWN_APPS.parent), env.get("PYTHONPATH", "")]
+        paths = [str(INSTALLED_APPS.parent), env.get("PYTHONPATH", "")]
         env["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
     env["PYTHONUNBUFFERED"] = "1"
     # Left behind by another Spark in this process, they would lead pyspark to a JVM.
     for name in ("SPARK_REMOTE", "SPARK_LOCAL_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "PYSPARK_GATEWAY_PORT"):
         env.pop(name, None)
-    return asked or sys.executable, env
+    return interpreter or sys.executable, env
 
 
-def _said_of_an_app(status: JobStatus) -> JobStatus:
+def _as_status_of_app(status: JobStatus) -> JobStatus:
     return JobStatus(status.running, status.detail.replace("spark-submit ended", "the app ended", 1), status.outcome)

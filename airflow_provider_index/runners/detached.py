@@ -19,11 +19,11 @@ import msgspec
 import msgspec.structs
 
 from airflow_provider_index.compat import conf
-from airflow_provider_index.runners import processes
+from airflow_provider_index.runners import spark_submit
 from airflow_provider_index.runners.base import JobStatus
 from airflow_provider_index.runners.spark_submit import SparkSubmitRunner
-from spark_apps.environment import cache_directory
-from spark_apps.job import Job
+from spark_apps.jobs.environment import cache_directory
+from spark_apps.jobs.job import Job
 from spark_apps.storage.documents import prepare
 from spark_apps.storage.errors import JobFailed
 
@@ -32,13 +32,13 @@ HANDOVER_SECONDS = 60.0
 KEPT_DAYS = 7
 """For how long the logs of drivers stay."""
 _MARK = ".index-driver.log"
-_OWN_NAME = re.compile(rf"\.?\d{{8}}T\d{{6}}-.+{re.escape(_MARK)}")
+_FOLDER_NAME = re.compile(rf"\.?\d{{8}}T\d{{6}}-.+{re.escape(_MARK)}")
 _LAST_LINES = 20
 _LAST_BYTES = 16_384
 
 
 class Handle(msgspec.Struct, frozen=True):
-    """Where a driver is: ``started`` tells its process group from a later one of that number."""
+    """Place of a driver: ``started`` tells its process group from a later one of that number."""
 
     host: str
     pid: int
@@ -66,7 +66,7 @@ class DetachedSparkSubmitRunner(SparkSubmitRunner):
             self._path.touch(mode=0o600, exist_ok=False)
             with self._path.open("wb") as output:
                 self._launch(msgspec.structs.replace(job, scratch=str(scratch)), scratch, output)
-            self._log.info("The driver's lines go to %s on %s.", self._path, processes.this_host().partition("/")[0])
+            self._log.info("The driver's lines go to %s on %s.", self._path, spark_submit.this_host().partition("/")[0])
             self._wait_until_read()
         except BaseException:
             self._end()
@@ -76,39 +76,39 @@ class DetachedSparkSubmitRunner(SparkSubmitRunner):
             self._let_go()
         assert self._process is not None
         handle = Handle(
-            processes.this_host(), self._process.pid, processes.started_at(self._process.pid), str(self._path)
+            spark_submit.this_host(), self._process.pid, spark_submit.started_at(self._process.pid), str(self._path)
         )
         return msgspec.json.encode(handle).decode()
 
     def status(self, handle: str) -> JobStatus:
-        """Whether the driver's processes are there, if they are on this host; elsewhere it counts as running."""
+        """Return whether the driver's processes are there, if they are on this host; elsewhere it counts as running."""
         where = _read(handle)
-        if where.host != processes.this_host():
+        if where.host != spark_submit.this_host():
             return JobStatus(True, f"on {where.host.partition('/')[0]}, log {where.log}")
         if _is_there(where):
             return JobStatus(True, f"process group {where.pid}, log {where.log}")
         return JobStatus(False, f"its processes are gone; the last lines of {where.log}:\n{last_lines(where.log)}")
 
     def cancel(self, handle: str) -> None:
-        """Ends the process group, if it is on this host and still the one that was started.
+        """End the process group, if it is on this host and still the one that was started.
 
         :param handle: empty while ``submit`` is at work in this process.
         """
         if not handle:
             return self._end()
         where = _read(handle)
-        if where.host != processes.this_host():
+        if where.host != spark_submit.this_host():
             return
         if _is_there(where):
-            processes.end_group(where.pid, self.polite_seconds)
+            spark_submit.end_group(where.pid, self.polite_seconds)
         shutil.rmtree(_scratch_of(Path(where.log)), ignore_errors=True)
 
     def close(self) -> None:
-        """The driver runs on."""
+        """Do nothing: the driver runs on."""
         self._let_go()
 
     def _wait_until_read(self) -> None:
-        """The driver takes the pipe away when it has read the job."""
+        """Wait until the driver has taken the pipe away, which it does when it has read the job."""
         assert self._process is not None and self._folder is not None
         deadline = time.monotonic() + HANDOVER_SECONDS
         while (self._folder / "job").exists():
@@ -119,26 +119,26 @@ class DetachedSparkSubmitRunner(SparkSubmitRunner):
             why = f"did not read its job within {HANDOVER_SECONDS:g} s" if code is None else f"ended with status {code}"
             raise JobFailed(
                 f"spark-submit {why}; its last lines:\n{last_lines(self._path)}",
-                hint=f"All of them are in {self._path} on {processes.this_host().partition('/')[0]}.",
+                hint=f"All of them are in {self._path} on {spark_submit.this_host().partition('/')[0]}.",
             )
 
     def _end(self) -> None:
         if self._process is not None:
-            processes.end_group(self._process.pid, 0)
+            spark_submit.end_group(self._process.pid, 0)
             self._process.wait()
 
     def _logs(self) -> Path:
-        asked = self._settings.driver_logs
-        if asked is None:
+        configured = self._settings.driver_logs
+        if configured is None:
             base = conf.get("logging", "base_log_folder", fallback=None)
-            asked = str(Path(base) / "index_drivers") if base else str(cache_directory() / "drivers")
-        folder = Path(asked)
+            configured = str(Path(base) / "index_drivers") if base else str(cache_directory() / "drivers")
+        folder = Path(configured)
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
 
 def last_lines(path: str | os.PathLike[str]) -> str:
-    """The end of a driver's log; empty if it is not on this host."""
+    """Return the end of a driver's log; empty if it is not on this host."""
     try:
         with Path(path).open("rb") as lines:
             lines.seek(max(0, os.fstat(lines.fileno()).st_size - _LAST_BYTES))
@@ -149,19 +149,19 @@ def last_lines(path: str | os.PathLike[str]) -> str:
 
 
 def last_lines_of(handle: str) -> str:
-    """What a person should see of a driver that failed: where its log is, and its end, if that can be read here."""
+    """Return what to show of a driver that failed: where its log is, and its end, if that can be read here."""
     try:
         where = _read(handle)
     except msgspec.MsgspecError:
         return ""  # of another runner
     host = where.host.partition("/")[0]
-    if where.host != processes.this_host():
+    if where.host != spark_submit.this_host():
         return f"The driver's lines are in {where.log} on {host}."
     return f"The last lines of the driver, of {where.log} on {host}:\n{last_lines(where.log)}"
 
 
 def _scratch_of(log: Path) -> Path:
-    """The folder in which the driver of that log works. It takes it away at its end, or who ends it does."""
+    """Return the folder in which the driver of that log works. It takes it away at its end, or who ends it does."""
     return log.with_name(f".{log.name}")
 
 
@@ -170,20 +170,22 @@ def _read(handle: str) -> Handle:
 
 
 def _is_there(where: Handle) -> bool:
-    started = processes.started_at(where.pid)
+    started = spark_submit.started_at(where.pid)
     if started is not None:
         return started == where.started
     # The first process has ended. While others of its group live, no new process gets its number.
-    return bool(processes.members(where.pid))
+    return bool(spark_submit.members(where.pid))
 
 
 def _remove_old(folder: Path) -> None:
-    """Removes old logs of drivers, and the folders in which they worked. What does not carry their mark is another
-    program's, though it lies in the same folder."""
+    """Remove old logs of drivers, and the folders in which they worked.
+
+    What does not carry their mark is another program's, though it lies in the same folder.
+    """
     before = time.time() - KEPT_DAYS * 86_400
     for entry in folder.glob(f"*{_MARK}"):
         with contextlib.suppress(OSError):
-            if not _OWN_NAME.fullmatch(entry.name) or entry.is_symlink() or entry.stat().st_mtime >= before:
+            if not _FOLDER_NAME.fullmatch(entry.name) or entry.is_symlink() or entry.stat().st_mtime >= before:
                 continue
             if entry.is_dir():
                 shutil.rmtree(entry, ignore_errors=True)

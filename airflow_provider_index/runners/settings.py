@@ -1,4 +1,4 @@
-"""Which Spark, and with what: the fields of a Spark connection and of an operator, brought together once.
+"""Settings of Spark: the fields of a Spark connection and of an operator, brought together once.
 
 The connection is the one that Airflow's Spark provider defines (type ``spark``), so that what a team has
 set up keeps working; it is only read here, and a connection that is missing is an error, not YARN.
@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import parse_qsl, quote
 
 from airflow_provider_index.arguments import flag
+from spark_apps.storage.credentials import setting_text
 from spark_apps.storage.errors import InvalidInput
 from spark_apps.storage.secrets import holds_secret, secrets_in, secrets_in_text
 
@@ -62,7 +63,7 @@ class SparkSettings:
 
     @classmethod
     def from_connection(cls, connection: Any) -> SparkSettings:
-        """Reads an Airflow connection of type ``index_runner``, ``spark`` or ``spark_connect``.
+        """Read an Airflow connection of type ``index_runner``, ``spark`` or ``spark_connect``.
 
         Beside the provider's own fields (``deploy-mode``, ``queue``, ``namespace``, ``principal``,
         ``keytab``, ``spark-binary``; ``use_ssl``) the extra may hold ``conf``, ``environment`` and ``runner_options``
@@ -104,7 +105,10 @@ class SparkSettings:
         return settings
 
     def check(self, whose: str) -> None:
-        """:raises InvalidInput: for what cannot be, named after the connection ``whose`` it is."""
+        """Refuse settings that cannot be used.
+
+        :raises InvalidInput: for what cannot be, named after the connection ``whose`` it is.
+        """
         offered = self.master == "yarn" or self.master.startswith("k8s://")
         if self.deploy_mode not in ("client", "cluster") or (self.deploy_mode == "cluster" and not offered):
             raise InvalidInput(
@@ -124,17 +128,20 @@ class SparkSettings:
             )
 
     def check_spoken(self, whose: str = "") -> None:
-        """Refuses secrets in what ``spark-submit`` or an executor can be told on a command line only, and in what a
-        cluster shows.
+        """Refuse secrets where others can read them.
 
-        :param whose: names the connection. :raises InvalidInput: names the setting or option.
+        That is in what ``spark-submit`` or an executor can be told on a command line only, and in what a cluster shows.
+
+        :param whose: names the connection.
+        :raises InvalidInput: names the setting or option.
         """
-        told = {**self.options, **{name: value for name, value in self.conf.items() if name in _SPOKEN}}
-        held = next((name for name, value in told.items() if secrets_in_text(value)), None)
-        if held is not None:
+        spoken = {**self.options, **{name: value for name, value in self.conf.items() if name in _SPOKEN}}
+        name_with_secret = next((name for name, value in spoken.items() if secrets_in_text(value)), None)
+        if name_with_secret is not None:
             raise InvalidInput(
-                f"{held}{whose} holds a secret (a password in an address, a signed address, or -D…Password=…), which "
-                "would stand on the command line of spark-submit or of executors, for every user to read.",
+                f"{name_with_secret}{whose} holds a secret (a password in an address, a signed address, or "
+                "-D…Password=…), which would stand on the command line of spark-submit or of executors, for every "
+                "user to read.",
                 hint="Fetch files from where the machine has a role, keep a repository's password in Ivy's settings "
                 "(spark.jars.ivySettings), and give executors secrets as Spark settings (spark.hadoop.…) or in a file "
                 "that they read.",
@@ -148,18 +155,18 @@ class SparkSettings:
             )
 
     def secrets(self) -> list[str]:
-        """Every secret that the connection holds, for whoever hides them from logs."""
-        told = {"token": self.token, "password": self.keytab}
-        return secrets_in([told, self.conf, self.environment, self.connect, self.runner_options, self.options])
+        """Return every secret that the connection holds, for whoever hides them from logs."""
+        credentials = {"token": self.token, "password": self.keytab}
+        return secrets_in([credentials, self.conf, self.environment, self.connect, self.runner_options, self.options])
 
     @property
     def remote(self) -> str:
         """The address of a Spark Connect server with its parameters, but for the token."""
-        told = "".join(f";{key}={quote(value, safe='')}" for key, value in self.connect.items())
-        return f"{self.master}/{told}" if told else self.master
+        parameters = "".join(f";{key}={quote(value, safe='')}" for key, value in self.connect.items())
+        return f"{self.master}/{parameters}" if parameters else self.master
 
     def with_conf(self, conf: Mapping[str, Any] | None) -> SparkSettings:
-        """The same with more settings, which win over those that were there; one that is null takes it away."""
+        """Return the same with more settings, which win over those that were there; one that is null takes it away."""
         given = conf or {}
         kept = {key: value for key, value in self.conf.items() if key not in given}
         return replace(self, conf={**kept, **_texts(given)})
@@ -222,36 +229,36 @@ OPTIONS = (
 
 
 def _object(connection: Any, name: str) -> dict[str, Any]:
-    found = connection.extra_dejson.get(name) or {}
-    if isinstance(found, str):
+    value = connection.extra_dejson.get(name) or {}
+    if isinstance(value, str):
         # A form knows no objects, only their text.
         try:
-            found = json.loads(found)
+            value = json.loads(value)
         except ValueError:
-            found = None
-    if not isinstance(found, dict):
+            value = None
+    if not isinstance(value, dict):
         raise InvalidInput(
             f"{name!r} in the extra of the Spark connection {connection.conn_id!r} is not an object.",
             hint=f'Write it as {{"{name}": {{"name": "value"}}}}.',
         )
-    return found
+    return value
 
 
 def _names(connection: Any, name: str) -> tuple[str, ...]:
-    """A list of names: an array, or text with commas between."""
-    found = connection.extra_dejson.get(name) or []
-    if isinstance(found, str):
-        found = found.split(",")
-    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+    """Return a list of names: an array, or text with commas between."""
+    value = connection.extra_dejson.get(name) or []
+    if isinstance(value, str):
+        value = value.split(",")
+    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
         raise InvalidInput(
             f"{name!r} in the extra of the Spark connection {connection.conn_id!r} is not a list of names.",
             hint=f'Write it as {{"{name}": ["NAME"]}}.',
         )
-    return tuple(one.strip() for one in found if one.strip())
+    return tuple(one.strip() for one in value if one.strip())
 
 
 def _master(connection: Any) -> tuple[str, dict[str, str]]:
-    """The master, and the parameters of a Spark Connect address."""
+    """Return the master, and the parameters of a Spark Connect address."""
     host = connection.host or ""
     plain = connection.conn_type in ("spark", "index_runner")
     if connection.conn_type == "spark_connect":
@@ -273,9 +280,4 @@ def _master(connection: Any) -> tuple[str, dict[str, str]]:
 
 def _texts(given: Mapping[str, Any]) -> dict[str, str]:
     """As Spark reads them; what is null was not given."""
-    return {str(key): _text(value) for key, value in given.items() if value is not None}
-
-
-def _text(value: Any) -> str:
-    # Spark reads true and false, not Python's words.
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return {str(key): setting_text(value) for key, value in given.items() if value is not None}

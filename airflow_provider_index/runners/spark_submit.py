@@ -16,25 +16,110 @@ import re
 import select
 import shlex
 import shutil
+import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections import deque
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import msgspec.structs
 
-from airflow_provider_index.runners import processes
 from airflow_provider_index.runners.base import JobStatus
 from airflow_provider_index.runners.settings import SparkSettings
-from spark_apps import environment
-from spark_apps.bundle import Bundle, make_bundle
-from spark_apps.job import SPARK_UI, Job, encode_job, read_outcome
+from spark_apps.jobs import environment
+from spark_apps.jobs.bundle import Bundle, make_bundle
+from spark_apps.jobs.job import SPARK_UI, Job, encode_job, read_outcome
 from spark_apps.storage.errors import InvalidInput, SparkMissing
 from spark_apps.storage.secrets import holds_secret
 from spark_apps.version import __version__
+
+_PROC = Path("/proc")
+CLEARED_SECONDS = 1.5
+"""How long to wait for a large process to be cleared away. Airflow gives a killed task five seconds in all."""
+
+
+@cache
+def this_host() -> str:
+    """Return a name that no other machine, boot or container shares.
+
+    So a process id means something together with it.
+    """
+    parts = [socket.gethostname()]
+    with contextlib.suppress(OSError):
+        parts.append((_PROC / "sys/kernel/random/boot_id").read_text().strip()[:8])
+    with contextlib.suppress(OSError):
+        parts.append(str((_PROC / "self/ns/pid").stat().st_ino))
+    return "/".join(parts)
+
+
+def started_at(pid: int) -> str | None:
+    """Return when a process was started, in a form of this machine's own.
+
+    ``None`` if there is no such process, or where that cannot be told.
+    """
+    try:
+        # The name stands in brackets and may hold anything; behind it the fields are plain.
+        fields = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] == "Z" else fields[19]
+
+
+def members(group: int) -> list[int]:
+    """Return the processes of a group that run."""
+    pids = []
+    for entry in _PROC.iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+                if int(fields[2]) == group and fields[0] != "Z":
+                    pids.append(int(entry.name))
+    return pids
+
+
+def group_lives(group: int) -> bool:
+    """Return whether a process group has a member, ended ones that nobody has asked about included."""
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def signal_group(group: int, number: signal.Signals) -> None:
+    """Send a signal to a group; one that is gone is no error."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, number)
+
+
+def end_group(group: int, polite_seconds: float) -> None:
+    """End a process group: politely first, then by force.
+
+    Return once it is gone, or after some seconds, which a busy machine takes to clear away a large process.
+    """
+    signal_group(group, signal.SIGTERM)
+    if not _gone_within(group, polite_seconds):
+        signal_group(group, signal.SIGKILL)
+        _gone_within(group, CLEARED_SECONDS)
+
+
+def _gone_within(group: int, seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while members(group) if _PROC.is_dir() else group_lives(group):
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+# --- Runs an app by a real ``spark-submit`` -------------------------------------------------------------------------
+
 
 # Hundreds of lines of Spark's own would hide the app's in the task's log.
 _QUIET = {"spark.log.level": "WARN", "spark.ui.showConsoleProgress": "false"}
@@ -72,7 +157,7 @@ class SparkSubmitRunner:
         self._threads: list[threading.Thread] = []
 
     def submit(self, job: Job) -> str:
-        """Starts ``spark-submit`` and returns the id of its process group.
+        """Start ``spark-submit`` and return the id of its process group.
 
         :raises SparkMissing: there is no ``spark-submit`` or no Java.
         """
@@ -81,7 +166,7 @@ class SparkSubmitRunner:
         return str(process.pid)
 
     def status(self, handle: str) -> JobStatus:
-        """Asks whether ``spark-submit`` has ended. A task whose supervisor died ends its app here.
+        """Ask whether ``spark-submit`` has ended. A task whose supervisor died ends its app here.
 
         :raises ProcessLookupError: if this task has been orphaned: nobody would hear of what it goes on to
             do.
@@ -96,21 +181,23 @@ class SparkSubmitRunner:
             return JobStatus(running=True, detail=self._tail[-1] if self._tail else "", ui=self._ui)
         for thread in self._threads:
             thread.join(timeout=2)
-        said = "" if code == 0 else f": {self._last_words()}"
-        return JobStatus(False, f"spark-submit ended with status {code}{said}", read_outcome(self._folder / "outcome"))
+        reason = "" if code == 0 else f": {self._last_words()}"
+        return JobStatus(
+            False, f"spark-submit ended with status {code}{reason}", read_outcome(self._folder / "outcome")
+        )
 
     def cancel(self, handle: str) -> None:
-        """Ends the whole process group: politely for a second, then by force."""
+        """End the whole process group: politely for a second, then by force."""
         process = self._process
-        if process is None or (process.poll() is not None and not processes.group_lives(process.pid)):
+        if process is None or (process.poll() is not None and not group_lives(process.pid)):
             return
-        processes.end_group(process.pid, self.polite_seconds)
+        end_group(process.pid, self.polite_seconds)
         # Its first thread may be gone while others are still being cleared away; only then has it ended.
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(processes.CLEARED_SECONDS)
+            process.wait(CLEARED_SECONDS)
 
     def close(self) -> None:
-        """Ends what still runs, lets go of the pipe and removes the private folder."""
+        """End what still runs, let go of the pipe, and remove the private folder."""
         self.cancel("")
         if self._process is not None:
             self._process.wait()
@@ -118,22 +205,22 @@ class SparkSubmitRunner:
 
     # --- how it is started ----------------------------------------------------------------------------------
 
-    def _launch(self, job: Job, place: Path | None, output: Any) -> subprocess.Popen[str]:
-        """Starts ``spark-submit`` and begins to hand the job over.
+    def _launch(self, job: Job, workdir: Path | None, output: Any) -> subprocess.Popen[str]:
+        """Start ``spark-submit`` and begin to hand the job over.
 
-        :param place: the folder it works in; the private one of the hand-over by default.
+        :param workdir: the folder it works in; the private one of the hand-over by default.
         """
         binary, surroundings = self._surroundings()
         bundle = self._bundle or make_bundle()
         program = bundle.program(job.program)
         self._folder = folder = Path(tempfile.mkdtemp(prefix="index-job-"))
-        place = folder if place is None else place
+        workdir = folder if workdir is None else workdir
         pipe = folder / "job"
         os.mkfifo(pipe, mode=0o600)
         # Open for both directions, so that it neither waits for the driver nor ends when the driver looks
         # away.
         self._lifeline = os.open(pipe, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-        command = self._command(binary, job, bundle.archive, [str(program), str(pipe)], place)
+        command = self._command(binary, job, bundle.archive, [str(program), str(pipe)], workdir)
         self._log.info("Submitting %s to %s", job.program, self._settings.master)
         self._process = process = subprocess.Popen(
             command,
@@ -143,7 +230,7 @@ class SparkSubmitRunner:
             text=True,
             errors="replace",
             env=surroundings,
-            cwd=place,
+            cwd=workdir,
             start_new_session=True,
         )
         line = encode_job(
@@ -170,14 +257,14 @@ class SparkSubmitRunner:
 
     # --- what is submitted ----------------------------------------------------------------------------------
 
-    def _command(self, binary: str, job: Job, archive: Path, application: list[str], place: Path) -> list[str]:
+    def _command(self, binary: str, job: Job, archive: Path, application: list[str], workdir: Path) -> list[str]:
         settings = self._settings
         settings.check_spoken()
         command = [binary, "--master", settings.master, "--name", job.app_name or job.program]
         if not settings.master.startswith("local"):
             command += ["--deploy-mode", settings.deploy_mode]
         files = {
-            key: _write_java_options(value, place / f"java-options-{number}")
+            key: _write_java_options(value, workdir / f"java-options-{number}")
             for number, (key, value) in enumerate(settings.secret_java_options.items())
         }
         for key, value in sorted({**_QUIET, **settings.open_conf, **files}.items()):
@@ -185,11 +272,11 @@ class SparkSubmitRunner:
         for name, value in settings.options.items():
             command += [f"--{name}", value]
         if settings.keytab is not None:
-            command += ["--keytab", str(_write_keytab(settings.keytab, place))]
+            command += ["--keytab", str(_write_keytab(settings.keytab, workdir))]
         return [*command, "--py-files", str(archive), *application]
 
     def _surroundings(self) -> tuple[str, dict[str, str]]:
-        """``spark-submit`` and the environment it runs in: ours, without what is Airflow's alone."""
+        """Return ``spark-submit`` and the environment it runs in: ours, without what is Airflow's alone."""
         env = self._environment()
         env["JAVA_HOME"] = str(environment.java_home())
         env["PYTHONUNBUFFERED"] = "1"
@@ -200,24 +287,24 @@ class SparkSubmitRunner:
             home = environment.spark_home()
             env["SPARK_HOME"] = str(home)
             return str(home / "bin" / "spark-submit"), env
-        found = shutil.which(self._settings.binary)
-        if found is None:
+        binary = shutil.which(self._settings.binary)
+        if binary is None:
             raise SparkMissing(
                 f"There is no {self._settings.binary!r}, which the Spark connection names as its spark-submit.",
                 hint="Install Spark on the worker, or correct 'spark-binary' in the connection.",
             )
-        return found, env
+        return binary, env
 
     def _environment(self) -> dict[str, str]:
-        """What of the worker's variables the app sees: none of Airflow's, and no secret but those that reach stores."""
+        """Return the worker's variables that the app sees: none of Airflow's, no secret but those that reach stores."""
         passed = self._settings.pass_environment
-        ours = {
+        defaults = {
             name: value
             for name, value in os.environ.items()
             if not _OF_AIRFLOW.match(name)
             and (name in passed or _OF_STORES_AND_SPARK.match(name) or not holds_secret(name, value))
         }
-        return {**ours, **self._settings.environment}
+        return {**defaults, **self._settings.environment}
 
     # --- while it runs --------------------------------------------------------------------------------------
 
@@ -241,15 +328,15 @@ class SparkSubmitRunner:
             if text:
                 self._tail.append(text)
                 self._log.info("%s", text)
-                _, said, address = text.partition(SPARK_UI)
-                self._ui = address.strip() if said else self._ui
+                _, separator, address = text.partition(SPARK_UI)
+                self._ui = address.strip() if separator else self._ui
 
     def _last_words(self) -> str:
         return " | ".join(list(self._tail)[-5:]) or "it said nothing"
 
 
 def _write_java_options(options: str, path: Path) -> str:
-    """Writes options of Java into a file that its owner alone can read; returns the option that names it."""
+    """Write options of Java into a file that its owner alone can read and return the option that names it."""
     path.touch(mode=0o600)
     quoted = (option.replace("\\", "\\\\").replace('"', '\\"') for option in shlex.split(options))
     path.write_text("".join(f'"{option}"\n' for option in quoted))

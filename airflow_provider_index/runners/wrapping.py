@@ -16,9 +16,8 @@ from airflow_provider_index.compat import TaskDeferred
 from airflow_provider_index.runners.base import JobStatus
 from airflow_provider_index.runners.cluster_mode import for_elsewhere
 from airflow_provider_index.runners.settings import SparkSettings
-from spark_apps.bundle import make_bundle
-from spark_apps.carrying import job_argument
-from spark_apps.job import Job
+from spark_apps.jobs.bundle import make_bundle
+from spark_apps.jobs.job import Job, job_argument
 from spark_apps.storage.errors import InvalidInput, JobFailed, LakeIndexError
 
 MakeOperator = Callable[[str, str, Sequence[str]], Any]
@@ -47,14 +46,14 @@ class WrappingRunner:
             self.start_seconds = start_seconds
 
     def submit(self, job: Job) -> str:
-        """Has the operator submit the app; returns what the operator's ``execute`` returned, as text.
+        """Let the operator submit the app and return what the operator's ``execute`` returned, as text.
 
         :raises InvalidInput: there is no bundle, or the job would have to carry a secret.
         :raises JobFailed: the operator failed.
         """
-        told = for_elsewhere(job, self._settings)
+        job_elsewhere = for_elsewhere(job, self._settings)
         program, archive = self._addresses(job)
-        self._operator = operator = self._make_operator(program, archive, [job_argument(told)])
+        self._operator = operator = self._make_operator(program, archive, [job_argument(job_elsewhere)])
         self._log.info("Submitting %s by %s", job.program, type(operator).__name__)
         try:
             returned = operator.execute(context=_context())
@@ -71,17 +70,19 @@ class WrappingRunner:
         return "" if returned is None else str(returned)
 
     def status(self, handle: str) -> JobStatus:
-        """The other system is not asked: the app's signs of life say how it stands."""
+        """Return that the app runs: its signs of life say how it stands, the other system is not asked."""
         return JobStatus(True, handle)
 
     def cancel(self, handle: str) -> None:
-        """Calls the operator's ``on_kill``, in the process that submitted. The app itself looks every few seconds
-        whether its job was cancelled, and ends."""
+        """Call the operator's ``on_kill``, in the process that submitted.
+
+        The app itself looks every few seconds whether its job was cancelled, and ends.
+        """
         if self._operator is not None:
             self._operator.on_kill()
 
     def close(self) -> None:
-        """The app runs on."""
+        """Do nothing: the app runs on."""
 
     def _addresses(self, job: Job) -> tuple[str, str]:
         at = self._settings.bundle
@@ -96,7 +97,7 @@ class WrappingRunner:
 
 
 def wrap_operator(make_operator: MakeOperator, *, start_seconds: float | None = None) -> Callable[..., WrappingRunner]:
-    """A runner that submits by the operators that ``make_operator`` makes.
+    """Return a runner that submits by the operators that ``make_operator`` makes.
 
     Put the result into a module and name it in the Spark connection's extra, ``{"runner": "my_spark.by_livy"}``, or as
     an entry point of the group ``airflow_provider_index.runners``.

@@ -5,10 +5,10 @@ from __future__ import annotations
 from airflow_provider_index.sensors.timeline import (
     IndexFreshnessSensor,
     IndexStateSensor,
+    StopWriteWindowClosedSensor,
     TableCommitSensor,
     WritersDrainedSensor,
 )
-from airflow_provider_index.sensors.windows import StopWriteWindowClosedSensor
 
 __all__ = [
     "IndexFreshnessSensor",

@@ -1,5 +1,7 @@
-"""Sensors for a new commit, drained writers, and the state and freshness of an index: in a worker, rescheduled, or
-deferred, with the same questions."""
+"""Sensors for a new commit, drained writers, and the state and freshness of an index.
+
+In a worker, rescheduled, or deferred, they ask the same questions.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +25,8 @@ from airflow_provider_index.arguments import (
     some_texts,
     text,
 )
-from airflow_provider_index.compat import AirflowSensorTimeout, conf
-from airflow_provider_index.documentation import with_documentation
-from airflow_provider_index.failures import as_airflow_error, error_told
+from airflow_provider_index.compat import AirflowSensorTimeout, conf, with_documentation
+from airflow_provider_index.failures import as_airflow_error, read_error
 from airflow_provider_index.hooks.table_store import TableStoreHook
 from airflow_provider_index.identity import end_round, once
 from airflow_provider_index.masking import MaskedFields
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class TimelineSensor(MaskedFields, ReadsArguments, BaseSensorOperator):
-    """What the sensors share. Each says what it waits for by the trigger that would wait for it.
+    """Base class of the sensors, each of which says what it waits for by the trigger that would wait for it.
 
     :param table: URI, absolute path, or name below the connection's warehouse.
     :param deferrable: wait in the triggerer instead of in a worker; Airflow's ``default_deferrable`` by
@@ -75,29 +76,29 @@ class TimelineSensor(MaskedFields, ReadsArguments, BaseSensorOperator):
         return TableStoreHook(self.table_conn_id)
 
     def trigger(self, context: Mapping[str, Any], **shared: Any) -> TimelineTrigger:
-        """The trigger that waits for what this sensor waits for."""
+        """Return the trigger that waits for what this sensor waits for."""
         raise NotImplementedError
 
     def poke(self, context: Mapping[str, Any]) -> PokeReturnValue:
-        found = self._trigger(context).look(self.hook.timeline(self.table))
-        return PokeReturnValue(found is not None, found)
+        value = self._trigger(context).evaluate(self.hook.timeline(self.table))
+        return PokeReturnValue(value is not None, value)
 
     def execute(self, context: Mapping[str, Any]) -> Any:
         try:
             self.read_arguments()
             if not self.deferrable:
                 return self._wait(context)
-            found = self.poke(context)
-            if found.is_done:
+            poked = self.poke(context)
+            if poked.is_done:
                 self._count_wait(context)
-                return found.xcom_value
+                return poked.xcom_value
             trigger = self._trigger(context)
         except LakeIndexError as error:
             raise as_airflow_error(error) from error
         self.defer(trigger=trigger, method_name="execute_complete")
 
     def execute_complete(self, context: Mapping[str, Any], event: Mapping[str, Any]) -> Any:
-        """Goes on where the trigger has fired."""
+        """Go on where the trigger has fired."""
         try:
             self.read_arguments()
         except LakeIndexError as error:
@@ -106,18 +107,18 @@ class TimelineSensor(MaskedFields, ReadsArguments, BaseSensorOperator):
         if event["status"] == "timeout":
             raise AirflowSensorTimeout(f"{self.task_id} has waited {self.timeout:g} s in vain.")
         if event["status"] == "error":
-            told = error_told(event["error"])
-            raise as_airflow_error(told) from told
+            lake_error = read_error(event["error"])
+            raise as_airflow_error(lake_error) from lake_error
         return event["value"]
 
     def _wait(self, context: Mapping[str, Any]) -> Any:
         try:
-            found = super().execute(context)
+            value = super().execute(context)
         except AirflowSensorTimeout:
             self._count_wait(context)
             raise
         self._count_wait(context)
-        return found
+        return value
 
     def _count_wait(self, context: Mapping[str, Any]) -> None:
         from airflow_provider_index import metrics
@@ -177,7 +178,7 @@ class TableCommitSensor(TimelineSensor):
         return TableCommitTrigger(after=after, log=log, operations=self.operations, partition=self.partition, **shared)
 
     def _start_from(self, context: Mapping[str, Any]) -> tuple[int, str | None]:
-        """The version that was the newest when the sensor first looked, and of which log."""
+        """Return the version that was the newest when the sensor first looked, and of which log."""
         if self.reschedule and context.get("task_state_store") is None:
             raise InvalidInput(
                 "This Airflow cannot remember where a rescheduled sensor began to look.",
@@ -285,3 +286,38 @@ class IndexStateSensor(TimelineSensor):
         from airflow_provider_index.triggers.timeline import IndexStateTrigger
 
         return IndexStateTrigger(index=self.index, states=self.states, **shared)
+
+
+# --- The sensor for writers that wait until a stop-write window is closed -------------------------------------------
+
+
+class StopWriteWindowClosedSensor(TimelineSensor):
+    """Waits until no stop-write window is open over the table, or over some of its partitions.
+
+    A window past its deadline holds nobody up: the next writer ends it.
+
+    Another window may be opened before the next task writes; that one needs its retries all the same.
+
+    :param partitions: paths of the partitions that are to be written; by default any window counts.
+    :param window: wait for the end of the window of this epoch, and of no other.
+
+    Returns ``{"version"}``, the table's newest version then.
+    """
+
+    readers: ClassVar[Mapping[str, Reader]] = {
+        **TimelineSensor.readers,
+        "partitions": some_texts,
+        "window": epoch,
+    }
+
+    def __init__(
+        self, *, partitions: Sequence[str] | None = None, window: int | str | None = None, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        self.partitions: Any = partitions
+        self.window: Any = window
+
+    def trigger(self, context: Mapping[str, Any], **shared: Any) -> TimelineTrigger:
+        from airflow_provider_index.triggers.windows import WindowsClosedTrigger
+
+        return WindowsClosedTrigger(partitions=self.partitions, epoch=self.window, **shared)

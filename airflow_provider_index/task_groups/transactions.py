@@ -24,7 +24,7 @@ from spark_apps.storage.errors import InvalidInput
 
 @dataclass(frozen=True)
 class IndexTransaction:
-    """What the tasks of a transaction need.
+    """Transaction of a task group, with what its tasks need.
 
     :param transaction: what operators take as ``transaction``; those made inside the group get it by themselves.
     :param group: the task group, to set what comes before and after.
@@ -49,7 +49,7 @@ def index_transaction(
     table_conn_id: str = TableStoreHook.default_conn_name,
     **commit: Any,
 ) -> Iterator[IndexTransaction]:
-    """Operators made inside the ``with`` stage their work, each in a job of its own; one commit publishes all of it.
+    """Publish the work of all operators made inside the ``with`` by one commit; each stages it in a job of its own.
 
     ::
 
@@ -101,7 +101,7 @@ def index_transaction(
 
 
 def _make_stages(work: Sequence[Any], begun: BeginTransactionOperator, table: str) -> list[str]:
-    """Makes stages of the operators on the table; returns their names, those that others are made from first."""
+    """Make stages of the operators on the table and return their names, those that others are made from first."""
     names: dict[str, str] = {}
     for task in work:
         operator = None if isinstance(task, BaseOperator) else getattr(task, "operator_class", None)

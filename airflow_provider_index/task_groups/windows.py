@@ -1,5 +1,4 @@
-"""Work inside a stop-write window: opened before it, drained, and closed after it whatever became of the
-work."""
+"""Work inside a stop-write window: opened before it, drained, and closed after it whatever became of the work."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ _PATIENCE = 600.0
 
 @dataclass(frozen=True)
 class StopWriteWindow:
-    """What the tasks of a window need.
+    """Stop-write window of a task group, with what its tasks need.
 
     :param epoch: hand it to the operators inside as ``window``.
     :param group: the task group, to set what comes before and after.
@@ -51,7 +50,7 @@ def stop_write_window(
     table_conn_id: str = TableStoreHook.default_conn_name,
     **sensor: Any,
 ) -> Iterator[StopWriteWindow]:
-    """Tasks made inside the ``with`` run while nobody else writes.
+    """Return tasks made inside the ``with`` run while nobody else writes.
 
     ::
 
@@ -108,5 +107,5 @@ def stop_write_window(
 
 
 def tasks_of(child: Any) -> list[Any]:
-    """A task, or all tasks of a group."""
+    """Return a task, or all tasks of a group."""
     return list(child.iter_tasks()) if isinstance(child, TaskGroup) else [child]

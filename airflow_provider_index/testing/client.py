@@ -19,13 +19,15 @@ _RESTING = frozenset({"success", "failed", "skipped", "upstream_failed", "remove
 
 
 class DagRunFailed(AssertionError):
-    """A run ended otherwise than was asked; the message carries the tasks' states and the log of what
-    failed."""
+    """A run ended otherwise than was asked.
+
+    The message carries the tasks' states and the log of what failed.
+    """
 
 
 @dataclass(frozen=True)
 class DagRunReport:
-    """How a run ended. ``tasks`` maps a task id (``id[3]`` for a mapped one) to its state."""
+    """Report of how a run ended: ``tasks`` maps a task id (``id[3]`` for a mapped one) to its state."""
 
     dag_id: str
     run_id: str
@@ -48,11 +50,11 @@ class AirflowClient:
         self._http = httpx.Client(base_url=self.url, timeout=60, trust_env=False)
 
     def close(self) -> None:
-        """Closes the connections to the server."""
+        """Close the connections to the server."""
         self._http.close()
 
     def login(self) -> str:
-        """Fetches a token and uses it from here on; returns it."""
+        """Fetch a token, use it from here on, and return it."""
         answer = self._http.post("/auth/token", json=self._login)
         answer.raise_for_status()
         token: str = answer.json()["access_token"]
@@ -60,7 +62,7 @@ class AirflowClient:
         return token
 
     def healthy(self) -> bool:
-        """Whether database, scheduler, DAG processor and triggerer all say that they are well."""
+        """Return whether database, scheduler, DAG processor and triggerer all say that they are well."""
         try:
             answer = self._http.get("/api/v2/monitor/health", timeout=5)
         except httpx.TransportError:
@@ -72,27 +74,29 @@ class AirflowClient:
         return all((parts.get(name) or {}).get("status") == "healthy" for name in names)
 
     def get(self, path: str, **params: Any) -> Any:
-        """``GET /api/v2/<path>`` as decoded JSON. :raises httpx.HTTPStatusError: for any status from 400."""
+        """Return ``GET /api/v2/<path>`` as decoded JSON. :raises httpx.HTTPStatusError: for any status from 400."""
         return self._request("GET", path, params=params or None)
 
     def post(self, path: str, body: Any) -> Any:
-        """``POST /api/v2/<path>``, decoded."""
+        """Return ``POST /api/v2/<path>``, decoded."""
         return self._request("POST", path, json=body)
 
     def patch(self, path: str, body: Any, **params: Any) -> Any:
-        """``PATCH /api/v2/<path>``, decoded."""
+        """Return ``PATCH /api/v2/<path>``, decoded."""
         return self._request("PATCH", path, json=body, params=params or None)
 
     # --- DAGs -----------------------------------------------------------------------------------------------
 
     def import_errors(self) -> list[str]:
-        """What the DAG processor could not parse: one text a file."""
+        """Return what the DAG processor could not parse: one text a file."""
         rows = self.get("importErrors")["import_errors"]
         return [f"{row['filename']}\n{row['stack_trace']}" for row in rows]
 
     def wait_for_dags(self, *dag_ids: str, timeout: float = 90) -> None:
-        """Returns once every DAG of that name is known and can run. :raises TimeoutError: after ``timeout``
-        seconds."""
+        """Wait until every DAG of that name is known and can run.
+
+        :raises TimeoutError: after ``timeout`` seconds.
+        """
         deadline = time.monotonic() + timeout
         missing = set(dag_ids)
         while missing:
@@ -106,7 +110,7 @@ class AirflowClient:
                 time.sleep(0.5)
 
     def trigger(self, dag_id: str, conf: dict[str, Any] | None = None, run_id: str | None = None) -> str:
-        """Starts a run now and returns its id. ``conf`` becomes the run's params."""
+        """Start a run now and return its id. ``conf`` becomes the run's params."""
         run_id = run_id or f"manual__{datetime.now(UTC):%Y%m%dT%H%M%S.%f}"
         self.post(f"dags/{dag_id}/dagRuns", {"dag_run_id": run_id, "logical_date": None, "conf": conf or {}})
         return run_id
@@ -114,23 +118,23 @@ class AirflowClient:
     # --- runs and tasks -------------------------------------------------------------------------------------
 
     def run_state(self, dag_id: str, run_id: str) -> str:
-        """``queued``, ``running``, ``success`` or ``failed``."""
+        """Return ``queued``, ``running``, ``success`` or ``failed``."""
         state: str = self.get(f"dags/{dag_id}/dagRuns/{_part(run_id)}")["state"]
         return state
 
     def task_instances(self, dag_id: str, run_id: str) -> list[dict[str, Any]]:
-        """The task instances of a run, as the API tells of them."""
+        """Return the task instances of a run, as the API tells of them."""
         rows: list[dict[str, Any]] = self.get(f"dags/{dag_id}/dagRuns/{_part(run_id)}/taskInstances", limit=1000)[
             "task_instances"
         ]
         return rows
 
     def task_states(self, dag_id: str, run_id: str) -> dict[str, str | None]:
-        """Task id (``id[3]`` for a mapped instance) -> state."""
+        """Return task id (``id[3]`` for a mapped instance) -> state."""
         return {_label(row): row["state"] for row in self.task_instances(dag_id, run_id)}
 
     def wait(self, dag_id: str, run_id: str, *, timeout: float = 300, poll: float = 0.5) -> DagRunReport:
-        """Waits until the run has ended, however it did. :raises TimeoutError: after ``timeout`` seconds."""
+        """Wait until the run has ended, however it did. :raises TimeoutError: after ``timeout`` seconds."""
         deadline = time.monotonic() + timeout
         while (state := self.run_state(dag_id, run_id)) not in FINISHED:
             if time.monotonic() > deadline:
@@ -142,7 +146,7 @@ class AirflowClient:
     def wait_for_task(
         self, dag_id: str, run_id: str, task: str, states: frozenset[str] = _RESTING, *, timeout: float = 120
     ) -> str:
-        """Waits until one task is in one of ``states`` and returns which. ``task`` may be ``id[3]``."""
+        """Wait until one task is in one of ``states`` and return which. ``task`` may be ``id[3]``."""
         deadline = time.monotonic() + timeout
         while True:
             state = self.task_states(dag_id, run_id).get(task)
@@ -160,7 +164,7 @@ class AirflowClient:
         timeout: float = 300,
         expect: str = "success",
     ) -> DagRunReport:
-        """Triggers, waits, and insists on the end that was expected.
+        """Start a run, wait for its end, and insist on the end that was expected.
 
         :raises DagRunFailed: if the run ended otherwise; with the logs of the tasks that failed.
         """
@@ -170,7 +174,7 @@ class AirflowClient:
         return report
 
     def describe(self, report: DagRunReport) -> str:
-        """A run's tasks and the last log lines of those that failed."""
+        """Return a run's tasks and the last log lines of those that failed."""
         lines = [f"{report.dag_id} {report.run_id} ended as {report.state}: {report.tasks}"]
         for row in self.task_instances(report.dag_id, report.run_id):
             if row["state"] in ("failed", "up_for_retry"):
@@ -179,18 +183,18 @@ class AirflowClient:
         return "\n".join(lines)
 
     def xcom(self, dag_id: str, run_id: str, task_id: str, key: str = "return_value", map_index: int = -1) -> Any:
-        """A value that a task handed on. :raises httpx.HTTPStatusError: 404 if there is none."""
+        """Return a value that a task handed on. :raises httpx.HTTPStatusError: 404 if there is none."""
         path = f"dags/{dag_id}/dagRuns/{_part(run_id)}/taskInstances/{task_id}/xcomEntries/{key}"
         return self.get(path, map_index=map_index, deserialize=True)["value"]
 
     def log(self, dag_id: str, run_id: str, task_id: str, try_number: int = 1, map_index: int = -1) -> str:
-        """The log of one try as text."""
+        """Return the log of one try as text."""
         path = f"dags/{dag_id}/dagRuns/{_part(run_id)}/taskInstances/{task_id}/logs/{try_number}"
         content = self.get(path, map_index=map_index, full_content=True)["content"]
         return "\n".join(_log_line(entry) for entry in content)
 
     def clear(self, dag_id: str, run_id: str, *task_ids: str, only_failed: bool = False, **options: Any) -> None:
-        """Clears tasks of a run, so that the scheduler runs them again."""
+        """Clear tasks of a run, so that the scheduler runs them again."""
         body = {
             "dry_run": False,
             "dag_run_id": run_id,
@@ -202,17 +206,17 @@ class AirflowClient:
         self.post(f"dags/{dag_id}/clearTaskInstances", body)
 
     def mark(self, dag_id: str, run_id: str, task_id: str, state: str) -> None:
-        """Marks a task by hand as ``success`` or ``failed``."""
+        """Mark a task by hand as ``success`` or ``failed``."""
         self.patch(f"dags/{dag_id}/dagRuns/{_part(run_id)}/taskInstances/{task_id}", {"new_state": state})
 
     def asked(self, dag_id: str, run_id: str, task_id: str, map_index: int = -1) -> dict[str, Any]:
-        """What a task asks a person (subject, body, options …), and the answer if there is one."""
+        """Return what a task asks a person (subject, body, options …), and the answer if there is one."""
         path = f"dags/{dag_id}/dagRuns/{_part(run_id)}/taskInstances/{task_id}/{map_index}/hitlDetails"
-        found: dict[str, Any] = self.get(path)
-        return found
+        answer: dict[str, Any] = self.get(path)
+        return answer
 
     def answer(self, dag_id: str, run_id: str, task_id: str, option: str, map_index: int = -1) -> None:
-        """Answers a task that waits for a person, as the button of that name does."""
+        """Answer a task that waits for a person, as the button of that name does."""
         path = f"dags/{dag_id}/dagRuns/{_part(run_id)}/taskInstances/{task_id}/{map_index}/hitlDetails"
         self.patch(path, {"chosen_options": [option], "params_input": {}})
 

@@ -1,5 +1,7 @@
-"""The process in which :meth:`TemporaryLake.run <airflow_provider_index.testing.TemporaryLake.run>` runs a DAG: what to
-run comes by standard input, and how it ended goes into the file named."""
+"""The process in which :meth:`TemporaryLake.run <airflow_provider_index.testing.TemporaryLake.run>` runs a DAG.
+
+What to run comes by standard input, and how it ended goes into the file named.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +13,11 @@ from typing import Any
 
 def main() -> int:
     """Run one DAG by ``dag.test()``; returns the exit status."""
-    asked = json.loads(sys.stdin.read())
+    order = json.loads(sys.stdin.read())
     sys.stdin = Path("/dev/null").open()  # noqa: SIM115 - for the rest of the process
-    dag = _dag(asked["dags"], asked["dag_id"])
-    run = dag.test(run_conf=asked["conf"], mark_success_pattern=asked["skip"], logical_date=None)
-    answer = {"dag_id": asked["dag_id"], "state": str(run.state.value), **_tasks(run)}
+    dag = _dag(order["dags"], order["dag_id"])
+    run = dag.test(run_conf=order["conf"], mark_success_pattern=order["skip"], logical_date=None)
+    answer = {"dag_id": order["dag_id"], "state": str(run.state.value), **_tasks(run)}
     target = Path(sys.argv[1])
     target.with_suffix(".part").write_text(json.dumps(answer, default=str))
     target.with_suffix(".part").replace(target)

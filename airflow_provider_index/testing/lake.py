@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from airflow_provider_index.testing.client import DagRunFailed
-from spark_apps.environment import java_home
+from spark_apps.jobs.environment import java_home
+from spark_apps.timeline.locations import Warehouse
 from spark_apps.timeline.log import Timeline
-from spark_apps.timeline.warehouse import Warehouse
 
 SPARK_CONF: Mapping[str, str] = {
     "spark.ui.enabled": "false",
@@ -40,7 +40,7 @@ SPARK_CONF: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class DagTestReport:
-    """How a run by ``dag.test()`` ended.
+    """Report of how a run by ``dag.test()`` ended.
 
     :param tasks: task id (``id[3]`` for a mapped one) -> state. :param xcoms: task id -> what it returned.
     :param log: all that the tasks logged.
@@ -55,7 +55,7 @@ class DagTestReport:
 
 @dataclass(frozen=True)
 class TemporaryLake:
-    """What a test needs; made by :func:`temporary_lake`.
+    """A lake with all that a test needs; made by :func:`temporary_lake`.
 
     :param warehouse: the folder below which tables have names.
     :param dags: the folder of DAG files.
@@ -75,7 +75,7 @@ class TemporaryLake:
         skip: str | None = None,
         timeout: float = 600,
     ) -> DagTestReport:
-        """Runs a DAG by ``dag.test()``.
+        """Run a DAG by ``dag.test()``.
 
         :param conf: becomes the run's params.
         :param expect: the state in which the run has to end.
@@ -84,12 +84,12 @@ class TemporaryLake:
         :param timeout: seconds.
         :raises DagRunFailed: the run ended otherwise, or there is no such DAG; with what was logged last.
         """
-        asked = {"dags": str(self.dags), "dag_id": dag_id, "conf": dict(conf or {}), "skip": skip}
+        order = {"dags": str(self.dags), "dag_id": dag_id, "conf": dict(conf or {}), "skip": skip}
         with tempfile.TemporaryDirectory(prefix="dag-test-") as folder:
             answer = Path(folder) / "answer.json"
             done = subprocess.run(
                 [sys.executable, "-m", "airflow_provider_index.testing.dag_test", str(answer)],
-                input=json.dumps(asked),
+                input=json.dumps(order),
                 env=dict(self.env),
                 cwd=folder,
                 stdout=subprocess.PIPE,
@@ -106,11 +106,14 @@ class TemporaryLake:
         return report
 
     def location(self, table: str) -> str:
-        """Where a table is that DAGs call by its name."""
+        """Return where a table is that DAGs call by its name."""
         return Warehouse(str(self.warehouse)).locate(table)
 
     def timeline(self, table: str) -> Timeline:
-        """A table's log, read anew: versions, files, windows, what each index covers. :raises TableNotFound:"""
+        """Return a table's log, read anew: versions, files, windows, what each index covers.
+
+        :raises TableNotFound: if there is no such table.
+        """
         location = self.location(table)
         return Timeline.load(Warehouse(str(self.warehouse)).log_of(location) or Warehouse().store(location))
 
@@ -130,11 +133,14 @@ class TemporaryLake:
         return builder.getOrCreate()
 
     def table(self, table: str) -> Any:
-        """The :class:`spark_apps.IndexedTable` of that name, at its newest version. :raises TableNotFound:"""
+        """Return the :class:`spark_apps.IndexedTable` of that name, at its newest version.
+
+        :raises TableNotFound: if there is no such table.
+        """
         return import_module("spark_apps.table").IndexedTable.load(self.spark, self.location(table))
 
     def rows(self, table: str, where: str | None = None, columns: list[str] | None = None) -> list[dict[str, Any]]:
-        """The rows of a table now, in no order.
+        """Return the rows of a table now, in no order.
 
         :param where: a SQL predicate. :param columns: only these.
         """
@@ -152,7 +158,7 @@ def temporary_lake(
     variables: Mapping[str, str] | None = None,
     config: Mapping[str, str] | None = None,
 ) -> Iterator[TemporaryLake]:
-    """An empty warehouse with a local Spark, for the length of a test; all of it is removed at the end.
+    """Return an empty warehouse with a local Spark, for the length of a test; all of it is removed at the end.
 
     ::
 
@@ -192,7 +198,7 @@ def temporary_lake(
 
 @cache
 def _empty_database() -> Path:
-    """A database with Airflow's tables in it, made once a process: that takes longer than many a test."""
+    """Return a database with Airflow's tables in it, made once a process: that takes longer than many a test."""
     folder = Path(tempfile.mkdtemp(prefix="airflow-empty-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     airflow = str(Path(sys.executable).parent / "airflow")

@@ -1,5 +1,4 @@
-"""A whole Airflow on this machine: scheduler, DAG processor, API server and triggerer, on SQLite and
-loopback.
+"""A whole Airflow on this machine: scheduler, DAG processor, API server and triggerer, on SQLite and loopback.
 
 It is what ``airflow standalone`` starts, with a home and ports of its own, so that several may run side by
 side and nothing of the user's own installation is touched. For tests and demos; never for production.
@@ -111,7 +110,7 @@ class LocalAirflow:
 
     @property
     def log_file(self) -> Path:
-        """Where all parts of Airflow write what they say."""
+        """File into which all parts of Airflow write what they say."""
         return self.home / "standalone.log"
 
     @property
@@ -120,7 +119,7 @@ class LocalAirflow:
         return self._process.pid if self._process is not None else None
 
     def start(self, timeout: float = 300) -> LocalAirflow:
-        """Prepares the database, starts all parts, and returns once all are healthy.
+        """Prepare the database, start all parts, and return once all are healthy.
 
         :param timeout: seconds; on two cores about 25 are needed.
         :raises AirflowDidNotStart: with the last lines of the log.
@@ -140,11 +139,11 @@ class LocalAirflow:
         return self
 
     def client_of(self, username: str) -> AirflowClient:
-        """A client that one of the users looks with; to be closed by the caller."""
+        """Return a client that one of the users looks with; to be closed by the caller."""
         return AirflowClient(self.url, username, self.passwords[username])
 
     def stop(self) -> None:
-        """Stops all parts (about 14 s), ends what did not stop, and removes a temporary home."""
+        """Stop all parts (about 14 s), end what did not stop, and remove a temporary home."""
         self.client.close()
         running = [*self._parts, *([self._process] if self._process is not None else [])]
         for process in running:
@@ -162,7 +161,7 @@ class LocalAirflow:
             shutil.rmtree(self.home, ignore_errors=True)
 
     def start_part(self, name: str) -> int:
-        """Starts one part more, in the place of one that was killed: ``triggerer``, ``scheduler``, ``dag-processor``.
+        """Start one part more, in the place of one that was killed: ``triggerer``, ``scheduler``, ``dag-processor``.
 
         :returns: its process id, which is that of its group too. It is stopped with the rest.
         """
@@ -184,7 +183,7 @@ class LocalAirflow:
             )
 
     def airflow(self, *arguments: str, timeout: float = 120) -> str:
-        """Runs an ``airflow`` command with this Airflow's settings and returns what it printed."""
+        """Run an ``airflow`` command with this Airflow's settings and return what it printed."""
         done = subprocess.run(
             [str(Path(sys.executable).parent / "airflow"), *arguments],
             env=self.env,
@@ -247,13 +246,13 @@ def _fernet_key() -> str:
 
 def _free_ports(count: int) -> list[int]:
     # All are held open until the last is found, so that none is handed out twice.
-    held = [socket.socket() for _ in range(count)]
+    sockets = [socket.socket() for _ in range(count)]
     try:
-        for one in held:
+        for one in sockets:
             one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in held]
+        return [one.getsockname()[1] for one in sockets]
     finally:
-        for one in held:
+        for one in sockets:
             one.close()
 
 

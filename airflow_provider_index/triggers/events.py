@@ -30,9 +30,9 @@ from airflow_provider_index.triggers.polling import describe
 from spark_apps.layout.partitions import canonical
 from spark_apps.storage.errors import InvalidInput, TableNotFound
 from spark_apps.storage.store import Store
+from spark_apps.timeline.locations import Warehouse
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.model import Receipt
-from spark_apps.timeline.warehouse import Warehouse
 
 _SETTLED_SECONDS = 10.0
 """An event counts as kept by Airflow so long after it was sent; only then may a restart begin behind it."""
@@ -41,7 +41,7 @@ _LONGEST_PAUSE = 300.0
 
 
 class TableEventTrigger(BaseEventTrigger):
-    """What both share: look at a table from time to time, send what is new, and note how far that went.
+    """Base class of both: looks at a table from time to time, sends what is new, and notes how far that went.
 
     A table that is not there is waited for. So is a store that does not answer: looks become rarer, up to one in five
     minutes, and the log says why.
@@ -66,12 +66,12 @@ class TableEventTrigger(BaseEventTrigger):
 
     # --- what a trigger of its own says -----------------------------------------------------------------------
 
-    def own_arguments(self) -> dict[str, Any]:
-        """Arguments beside those of this class."""
+    def serialized_arguments(self) -> dict[str, Any]:
+        """Return arguments beside those of this class."""
         return {}
 
-    def look(self, mark: Any) -> tuple[list[dict[str, Any]], Any]:
-        """Payloads of what is new since ``mark`` (``None`` at the very first look), and the mark behind them."""
+    def new_events(self, mark: Any) -> tuple[list[dict[str, Any]], Any]:
+        """Return payloads of what is new since ``mark`` (``None`` at the very first look), and the mark behind them."""
         raise NotImplementedError
 
     # --- what they share --------------------------------------------------------------------------------------
@@ -82,7 +82,7 @@ class TableEventTrigger(BaseEventTrigger):
             "table": self.table,
             "table_conn_id": self.table_conn_id,
             "poll_interval": self.poll_interval,
-            **self.own_arguments(),
+            **self.serialized_arguments(),
         }
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
@@ -99,7 +99,7 @@ class TableEventTrigger(BaseEventTrigger):
                     # Connections are asked of the supervisor, which answers only on the event loop's own thread.
                     await sync_to_async(self.connect)()
                     connected = True
-                payloads, now = await asyncio.to_thread(self.look, mark)
+                payloads, now = await asyncio.to_thread(self.new_events, mark)
                 failed = 0
                 missing = False
             except TableNotFound as error:
@@ -127,7 +127,7 @@ class TableEventTrigger(BaseEventTrigger):
         metrics.count(name, trigger=type(self).__name__, table=metrics.label(self.table))
 
     def connect(self) -> None:
-        """Finds the table's log. :raises LakeIndexError: it is not there (yet)."""
+        """Find the table's log. :raises LakeIndexError: it is not there (yet)."""
         hook = TableStoreHook(self.table_conn_id)
         self._location = hook.locate(self.table)
         self._options = hook.storage_options
@@ -135,7 +135,7 @@ class TableEventTrigger(BaseEventTrigger):
         self._timeline: Timeline | None = None
 
     def timeline(self) -> Timeline:
-        """The table's log, read to its end; another object where the log was deleted and begun anew.
+        """Return the table's log, read to its end; another object where the log was deleted and begun anew.
 
         :raises TableNotFound: :raises LogVanished:
         """
@@ -152,8 +152,9 @@ class TableEventTrigger(BaseEventTrigger):
 
 
 class CommitEventTrigger(TableEventTrigger):
-    """Fires once for every commit of a table; the payload is that of
-    :func:`airflow_provider_index.assets.commit_event`.
+    """Fires once for every commit of a table.
+
+    The payload is that of :func:`airflow_provider_index.assets.commit_event`.
 
     It begins behind the newest commit of the moment it is first looked with; of a table that is made later, with the
     first. A commit that a restart of the triggerer repeats carries the same ``commit``.
@@ -182,10 +183,10 @@ class CommitEventTrigger(TableEventTrigger):
         self.partition = text("partition", partition)
         self.after_version = integer("after_version", after_version)
 
-    def own_arguments(self) -> dict[str, Any]:
+    def serialized_arguments(self) -> dict[str, Any]:
         return {"operations": self.operations, "partition": self.partition, "after_version": self.after_version}
 
-    def look(self, mark: Any) -> tuple[list[dict[str, Any]], Any]:
+    def new_events(self, mark: Any) -> tuple[list[dict[str, Any]], Any]:
         timeline = self.timeline()
         head, log = timeline.head.version, timeline.identity
         if mark is None:
@@ -197,11 +198,11 @@ class CommitEventTrigger(TableEventTrigger):
                 self.log.warning("The log of %s was made anew; all its commits are sent.", self._location)
                 after = -1
         of = None if self.partition is None else canonical(timeline.head.table, self.partition)
-        commits = [commit for commit in timeline.commits(after=after) if self._wanted(commit, of)]
+        commits = [commit for commit in timeline.commits(after=after) if self._is_watched(commit, of)]
         events = [commit_event(Receipt.of(commit).to_dict(), self._location) for commit in commits]
         return events, {"version": head, "log": log}
 
-    def _wanted(self, commit: Any, partition: str | None) -> bool:
+    def _is_watched(self, commit: Any, partition: str | None) -> bool:
         if self.operations is None:
             named = changes_rows(commit)
         else:
@@ -231,14 +232,14 @@ class SourceEventTrigger(TableEventTrigger):
         super().__init__(**shared)
         self.partition = text("partition", partition)
 
-    def own_arguments(self) -> dict[str, Any]:
+    def serialized_arguments(self) -> dict[str, Any]:
         return {"partition": self.partition}
 
     def connect(self) -> None:
         super().connect()
         self._source: tuple[Timeline, SourceState] | None = None
 
-    def look(self, mark: Any) -> tuple[list[dict[str, Any]], Any]:
+    def new_events(self, mark: Any) -> tuple[list[dict[str, Any]], Any]:
         timeline = self.timeline()
         state = timeline.head
         if self._source is None or self._source[0] is not timeline:
@@ -248,7 +249,7 @@ class SourceEventTrigger(TableEventTrigger):
         if change is None or change.mark == mark:
             return [], mark or "none"
         event = {"commit": f"source:{change.mark}", "operation": "source", "table": self._location, "index": None}
-        return [{**event, **change.told}], change.mark
+        return [{**event, **change.event}], change.mark
 
 
 class _Settling:
@@ -264,7 +265,10 @@ class _Settling:
         self._settled: Any = None
 
     def add(self, mark: Any, *, sent: bool) -> None:
-        """:param sent: whether events were sent before this mark, and behind the one before."""
+        """Add a mark that has been reached.
+
+        :param sent: whether events were sent before this mark, and behind the one before.
+        """
         if sent:
             self._sent_at = time.monotonic()
         elif self._waiting and self._waiting[-1][0] == self._sent_at:
@@ -272,37 +276,37 @@ class _Settling:
         self._waiting.append((self._sent_at, mark))
 
     def newest(self) -> Any:
-        """The newest mark that has settled; ``None`` if none has."""
+        """Return the newest mark that has settled; ``None`` if none has."""
         while self._waiting and time.monotonic() - self._waiting[0][0] >= _SETTLED_SECONDS:
             self._settled = self._waiting.popleft()[1]
         return self._settled
 
 
-def _key(*asked: Any) -> str:
-    told = json.dumps(asked, sort_keys=True)
-    return f"lakeindex.watch.{hashlib.sha256(told.encode()).hexdigest()[:16]}"
+def _key(*parts: Any) -> str:
+    text = json.dumps(parts, sort_keys=True)
+    return f"lakeindex.watch.{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
 @dataclass(frozen=True)
 class _Kept:
-    """What was found: a mark, or ``None`` where nothing is kept yet."""
+    """Answer of the memory: a mark, or ``None`` where nothing is kept yet."""
 
     mark: Any
 
 
 class _Memory:
-    """Where a trigger's mark is kept: with the asset that it watches."""
+    """Place where a trigger's mark is kept: with the asset that it watches."""
 
     def __init__(self, trigger: TableEventTrigger) -> None:
         self._log = trigger.log
         self._store = getattr(trigger, "asset_state_store", None)
-        path, asked = trigger.serialize()
+        path, arguments = trigger.serialize()
         # How often it looks does not change what it has seen; it once was part of the key.
-        self._key = _key(trigger.kind, path, {name: asked[name] for name in asked if name != "poll_interval"})
-        self._old_key = _key(trigger.kind, path, asked)
+        self._key = _key(trigger.kind, path, {name: arguments[name] for name in arguments if name != "poll_interval"})
+        self._old_key = _key(trigger.kind, path, arguments)
 
     async def load(self) -> _Kept | None:
-        """The mark, or ``None`` if Airflow cannot say now."""
+        """Return the mark, or ``None`` if Airflow cannot say now."""
         accessor = self._accessor()
         if accessor is None:
             return _Kept(None)
@@ -314,7 +318,7 @@ class _Memory:
             return None
 
     async def save(self, mark: Any) -> bool:
-        """Notes a mark; whether it did. One that is not noted is tried again, and at worst events come twice."""
+        """Note a mark; whether it did. One that is not noted is tried again, and at worst events come twice."""
         accessor = self._accessor()
         if accessor is None or mark is None:
             return True

@@ -18,9 +18,9 @@ from airflow_provider_index.arguments import mapping, number, required
 from airflow_provider_index.hooks.table_store import TableStoreHook
 from airflow_provider_index.submission import JobWatch, Submission, cancel
 from airflow_provider_index.triggers.polling import as_event, polled, sooner_at_first
+from spark_apps.jobs.job_folder import JobFolder, list_jobs
 from spark_apps.storage.errors import LakeIndexError, StorageUnavailable
 from spark_apps.storage.store import ObjectInfo, Store
-from spark_apps.timeline.jobs import JobFolder, list_jobs
 
 Listing = tuple[Store, dict[str, dict[str, ObjectInfo]]]
 
@@ -51,21 +51,21 @@ class JobTrigger(BaseTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         job, watch = self.submission, JobWatch(self.submission)
-        look = partial(_look, watch, job.job_id)
+        observe = partial(_observe, watch, job.job_id)
         reached, interval = True, partial(sooner_at_first, self.poll_interval)
-        async with polled((job.jobs_at, job.table_conn_id), self._open, _list, look, interval) as rounds:
-            async for found in rounds:
-                if isinstance(found, StorageUnavailable):
+        async with polled((job.jobs_at, job.table_conn_id), self._open, _list, observe, interval) as rounds:
+            async for answer in rounds:
+                if isinstance(answer, StorageUnavailable):
                     # It may pass, and there is a deadline.
                     if reached:
-                        self.log.warning("%s", found)
-                    reached, event, line = False, watch.look(None), None
-                elif isinstance(found, Exception):
+                        self.log.warning("%s", answer)
+                    reached, event, line = False, watch.observe(None), None
+                elif isinstance(answer, Exception):
                     # The task goes on and ends the job: one that is not watched must not commit behind its back.
-                    yield TriggerEvent(as_event(found))
+                    yield TriggerEvent(as_event(answer))
                     return
                 else:
-                    reached, (event, line) = True, found
+                    reached, (event, line) = True, answer
                 if line is not None:
                     self.log.info("progress: %s", line)
                 if event is not None:
@@ -73,7 +73,7 @@ class JobTrigger(BaseTrigger):
                     return
 
     async def on_kill(self) -> None:
-        """Ends this job, and no other of its task: the next try may have begun already."""
+        """End this job, and no other of its task: the next try may have begun already."""
         # A triggerer cancels again, each second, what is not over yet, and would break this off in silence.
         ending = asyncio.ensure_future(self._end())
         _ENDING.add(ending)
@@ -101,7 +101,7 @@ def _list(store: Store) -> Listing:
     return store, list_jobs(store)
 
 
-def _look(watch: JobWatch, job_id: str, listing: Listing) -> tuple[str | None, str | None]:
+def _observe(watch: JobWatch, job_id: str, listing: Listing) -> tuple[str | None, str | None]:
     store, listed = listing
-    event = watch.look(listed.get(job_id, {}))
+    event = watch.observe(listed.get(job_id, {}))
     return event, None if event is not None else watch.tend(JobFolder(store, job_id))

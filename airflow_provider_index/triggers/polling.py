@@ -1,4 +1,4 @@
-"""One look a round for all who wait for the same table: triggers of one event loop share it.
+"""Shared looks: one a round for all triggers of one event loop that wait for the same table.
 
 A poller opens its table once, asks it the shared question in a thread, lets everybody who waits look at the answer
 there, and hands each what he found, or the error that he alone met. It ends with the last who waits. Where the table
@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from spark_apps.job import describe_error
+from spark_apps.jobs.job import describe_error
 from spark_apps.storage.errors import JobFailed, LakeIndexError, LogDamaged, NotFound, StorageUnavailable
 
 _PATIENCE_SECONDS = 300.0
@@ -37,7 +37,7 @@ S = TypeVar("S")
 
 @dataclass(eq=False)
 class _Waiter(Generic[S]):
-    look: Callable[[S], Any]
+    check: Callable[[S], Any]
     interval: Callable[[float], float]
     since: float
     answers: asyncio.Queue[Any] = field(default_factory=asyncio.Queue)
@@ -66,7 +66,7 @@ class Poller(Generic[R, S]):
             self._task = asyncio.create_task(self._rounds())
 
     def leave(self, waiter: _Waiter[S]) -> bool:
-        """Returns whether that was the last."""
+        """Return whether that was the last."""
         self._waiters.remove(waiter)
         if not self._waiters and self._task is not None:
             self._task.cancel()
@@ -87,27 +87,27 @@ class Poller(Generic[R, S]):
         loop = asyncio.get_running_loop()
         while self._waiters:
             now = loop.time()
-            left = started - now + min(waiter.interval(now - waiter.since) for waiter in self._waiters)
-            if left <= 0:
+            remaining = started - now + min(waiter.interval(now - waiter.since) for waiter in self._waiters)
+            if remaining <= 0:
                 return
             self._joined.clear()
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._joined.wait(), left)
+                await asyncio.wait_for(self._joined.wait(), remaining)
 
     async def _round(self, waiters: list[_Waiter[S]]) -> list[Any]:
-        """What each of them found, or the error that he met."""
+        """Return what each of them found, or the error that he met."""
         try:
             if self._opened is None:
                 self._opened = await self._open()
-            found = await asyncio.get_running_loop().run_in_executor(_pool(), self._look, self._opened, waiters)
+            answers = await asyncio.get_running_loop().run_in_executor(_pool(), self._check, self._opened, waiters)
         except Exception as error:  # noqa: BLE001 - it is handed to everybody who waits
             self._opened = None
             return [self._may_pass(error)] * len(waiters)
         self._failing_since = None
-        return found
+        return answers
 
     def _may_pass(self, error: Exception) -> Exception:
-        """The error of a round, as one that may pass unless it is known not to, or has lasted."""
+        """Return the error of a round, as one that may pass unless it is known not to, or has lasted."""
         if isinstance(error, StorageUnavailable | NotFound | LogDamaged):
             return error
         now = asyncio.get_running_loop().time()
@@ -117,15 +117,15 @@ class Poller(Generic[R, S]):
             return error
         return StorageUnavailable(f"{describe(error)} It is tried again.")
 
-    def _look(self, opened: R, waiters: list[_Waiter[S]]) -> list[Any]:
+    def _check(self, opened: R, waiters: list[_Waiter[S]]) -> list[Any]:
         shared = self._ask(opened)
-        found: list[Any] = []
+        answers: list[Any] = []
         for waiter in waiters:
             try:
-                found.append(waiter.look(shared))
+                answers.append(waiter.check(shared))
             except Exception as error:  # noqa: BLE001 - it is this waiter's own, and handed to him
-                found.append(error)
-        return found
+                answers.append(error)
+        return answers
 
 
 _POLLERS: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Hashable, Poller[Any, Any]]] = WeakKeyDictionary()
@@ -137,20 +137,20 @@ async def polled(
     key: Hashable,
     open_: Callable[[], Awaitable[R]],
     ask: Callable[[R], S],
-    look: Callable[[S], Any],
+    check: Callable[[S], Any],
     interval: float | Callable[[float], float],
 ) -> AsyncIterator[AsyncIterator[Any]]:
-    """Joins the poller of ``key``; what ``look`` finds comes once a round.
+    """Join the poller of ``key``; what ``check`` finds comes once a round.
 
     :param key: whose look is shared: everything with an equal key asks the same of the same table.
-    :param look: is given the shared answer, in a thread, one waiter of the table after the other.
+    :param check: is given the shared answer, in a thread, one waiter of the table after the other.
     :param interval: seconds between two rounds at most, or what gives them for the seconds waited so far; the shortest
         of those who wait counts.
     """
     loop = asyncio.get_running_loop()
     pollers = _POLLERS.setdefault(loop, {})
     poller = pollers.setdefault(key, Poller(open_, ask))
-    waiter: _Waiter[S] = _Waiter(look, interval if callable(interval) else lambda _: interval, loop.time())
+    waiter: _Waiter[S] = _Waiter(check, interval if callable(interval) else lambda _: interval, loop.time())
     poller.join(waiter)
 
     async def answers() -> AsyncIterator[Any]:
@@ -165,20 +165,25 @@ async def polled(
 
 
 def sooner_at_first(longest: float, waited: float) -> float:
-    """Seconds until the next look at something that is over in seconds or in hours: a twentieth of what was waited, so
-    that nothing is heard of later than by that share of its time; one second at least, ``longest`` at most."""
+    """Return the seconds until the next look at something that is over in seconds or in hours.
+
+    A twentieth of what was waited, so that nothing is heard of later than by that share of its time; one second at
+    least, ``longest`` at most.
+    """
     return min(longest, max(_SOONEST_SECONDS, waited * _SHARE_WAITED))
 
 
 def describe(error: Exception) -> str:
-    """An error for a person: what one of ours says, else its class as well."""
+    """Return an error for a person: what one of ours says, else its class as well."""
     return str(error) if isinstance(error, LakeIndexError) else f"{type(error).__name__}: {error}."
 
 
 def as_event(error: Exception) -> dict[str, Any]:
-    """The event by which a trigger hands an error to its task, as JSON types."""
-    told = error if isinstance(error, LakeIndexError) else JobFailed(f"Waiting for it failed with {describe(error)}")
-    return {"status": "error", "error": msgspec.to_builtins(describe_error(told))}
+    """Return the event by which a trigger hands an error to its task, as JSON types."""
+    lake_error = (
+        error if isinstance(error, LakeIndexError) else JobFailed(f"Waiting for it failed with {describe(error)}")
+    )
+    return {"status": "error", "error": msgspec.to_builtins(describe_error(lake_error))}
 
 
 def _pool() -> ThreadPoolExecutor:

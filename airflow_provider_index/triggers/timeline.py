@@ -24,7 +24,7 @@ from spark_apps.timeline.log import Timeline
 
 
 class TimelineTrigger(BaseTrigger):
-    """Asks :meth:`look` until it answers, then fires once.
+    """Asks :meth:`evaluate` until it answers, then fires once.
 
     Its event is ``{"status": "done", "value": …}``, ``{"status": "timeout"}``, or ``{"status": "error",
     "error": …}``.
@@ -40,12 +40,12 @@ class TimelineTrigger(BaseTrigger):
         self.poll_interval = required(number)("poll_interval", poll_interval)
         self.deadline = required(number)("deadline", deadline)
 
-    def look(self, timeline: Timeline) -> Any:
-        """What was waited for, or ``None`` if it is not there yet."""
+    def evaluate(self, timeline: Timeline) -> Any:
+        """Return what was waited for, or ``None`` if it is not there yet."""
         raise NotImplementedError
 
-    def own_arguments(self) -> dict[str, Any]:
-        """Arguments beside those of this class."""
+    def serialized_arguments(self) -> dict[str, Any]:
+        """Return arguments beside those of this class."""
         return {}
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
@@ -55,24 +55,24 @@ class TimelineTrigger(BaseTrigger):
             "table_conn_id": self.table_conn_id,
             "poll_interval": self.poll_interval,
             "deadline": self.deadline,
-            **self.own_arguments(),
+            **self.serialized_arguments(),
         }
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         key = ("timeline", self.table, self.table_conn_id)
         reached = True
-        async with polled(key, self._open, _refresh, self.look, self.poll_interval) as rounds:
-            async for found in rounds:
-                if isinstance(found, StorageUnavailable):
+        async with polled(key, self._open, _refresh, self.evaluate, self.poll_interval) as rounds:
+            async for value in rounds:
+                if isinstance(value, StorageUnavailable):
                     # It may pass, and there is a deadline.
                     if reached:
-                        self.log.warning("%s", found)
+                        self.log.warning("%s", value)
                     reached = False
-                elif isinstance(found, Exception):
-                    yield TriggerEvent(as_event(found))
+                elif isinstance(value, Exception):
+                    yield TriggerEvent(as_event(value))
                     return
-                elif found is not None:
-                    yield TriggerEvent({"status": "done", "value": found})
+                elif value is not None:
+                    yield TriggerEvent({"status": "done", "value": value})
                     return
                 else:
                     reached = True
@@ -104,8 +104,9 @@ def _refresh(timeline: Timeline) -> Timeline:
 
 
 class TableCommitTrigger(TimelineTrigger):
-    """Fires at the first commit behind version ``after``; see
-    :func:`airflow_provider_index.conditions.new_commit`.
+    """Fires at the first commit behind version ``after``.
+
+    See :func:`airflow_provider_index.conditions.new_commit`.
 
     :param log: identity of the log that ``after`` is a version of, where it is known: in one that was begun anew since,
         the first commit counts.
@@ -128,15 +129,15 @@ class TableCommitTrigger(TimelineTrigger):
         self._looked = self.after
         self._looked_at = log
 
-    def look(self, timeline: Timeline) -> dict[str, Any] | None:
+    def evaluate(self, timeline: Timeline) -> dict[str, Any] | None:
         if self._looked_at not in (None, timeline.identity):
             self._looked = -1
         self._looked_at = timeline.identity
-        found = new_commit(timeline, self._looked, self.operations, self.partition)
+        commit = new_commit(timeline, self._looked, self.operations, self.partition)
         self._looked = max(self._looked, timeline.head.version)
-        return found
+        return commit
 
-    def own_arguments(self) -> dict[str, Any]:
+    def serialized_arguments(self) -> dict[str, Any]:
         return {
             "after": self.after,
             "log": self.log_identity,
@@ -146,8 +147,9 @@ class TableCommitTrigger(TimelineTrigger):
 
 
 class WritersDrainedTrigger(TimelineTrigger):
-    """Fires once no writer from before a window is at work; see
-    :func:`airflow_provider_index.conditions.writers_drained`.
+    """Fires once no writer from before a window is at work.
+
+    See :func:`airflow_provider_index.conditions.writers_drained`.
 
     :param abort_at: seconds since 1970 from which on writers that are left are ended by a commit.
     """
@@ -158,11 +160,11 @@ class WritersDrainedTrigger(TimelineTrigger):
         self.silent_seconds = required(number)("silent_seconds", silent_seconds)
         self.abort_at = number("abort_at", abort_at)
 
-    def look(self, timeline: Timeline) -> dict[str, Any] | None:
+    def evaluate(self, timeline: Timeline) -> dict[str, Any] | None:
         late = self.abort_at is not None and time.time() >= self.abort_at
         return writers_drained(timeline, self.epoch, silent_seconds=self.silent_seconds, then_abort=late)
 
-    def own_arguments(self) -> dict[str, Any]:
+    def serialized_arguments(self) -> dict[str, Any]:
         return {"epoch": self.epoch, "silent_seconds": self.silent_seconds, "abort_at": self.abort_at}
 
 
@@ -177,10 +179,10 @@ class IndexFreshnessTrigger(TimelineTrigger):
         self.partitions = some_texts("partitions", partitions)
         self.within_commits = required(integer)("within_commits", within_commits)
 
-    def look(self, timeline: Timeline) -> dict[str, Any] | None:
+    def evaluate(self, timeline: Timeline) -> dict[str, Any] | None:
         return index_fresh(timeline, self.index, partitions=self.partitions, within_commits=self.within_commits)
 
-    def own_arguments(self) -> dict[str, Any]:
+    def serialized_arguments(self) -> dict[str, Any]:
         return {"index": self.index, "partitions": self.partitions, "within_commits": self.within_commits}
 
 
@@ -192,8 +194,8 @@ class IndexStateTrigger(TimelineTrigger):
         self.index = required(text)("index", index)
         self.states = required(index_states)("states", states)
 
-    def look(self, timeline: Timeline) -> dict[str, Any] | None:
+    def evaluate(self, timeline: Timeline) -> dict[str, Any] | None:
         return index_in_state(timeline, self.index, self.states)
 
-    def own_arguments(self) -> dict[str, Any]:
+    def serialized_arguments(self) -> dict[str, Any]:
         return {"index": self.index, "states": self.states}

@@ -11,8 +11,9 @@ from spark_apps.timeline.log import Timeline
 
 
 class WindowsClosedTrigger(TimelineTrigger):
-    """Fires once no window is open over what somebody wants to write; see
-    :func:`airflow_provider_index.conditions.windows_closed`.
+    """Fires once no window is open over what somebody wants to write.
+
+    See :func:`airflow_provider_index.conditions.windows_closed`.
 
     :param epoch: wait for the window of this epoch only.
     """
@@ -22,8 +23,8 @@ class WindowsClosedTrigger(TimelineTrigger):
         self.partitions = some_texts("partitions", partitions)
         self.epoch = integer("epoch", epoch)
 
-    def look(self, timeline: Timeline) -> dict[str, Any] | None:
+    def evaluate(self, timeline: Timeline) -> dict[str, Any] | None:
         return windows_closed(timeline, partitions=self.partitions, epoch=self.epoch)
 
-    def own_arguments(self) -> dict[str, Any]:
+    def serialized_arguments(self) -> dict[str, Any]:
         return {"partitions": self.partitions, "epoch": self.epoch}

@@ -1,4 +1,4 @@
-"""Who may look: a user that Airflow knows, with the right to read the connection behind what is shown.
+"""Access to the page: for a user that Airflow knows, with the right to read the connection behind what is shown.
 
 The right is the one that Airflow asks for when somebody reads a connection (``GET`` on connections, of that very id),
 so it exists in every auth manager and needs no setting up. With ``[lakeindex] page_resource`` it is the right to read a
@@ -7,17 +7,20 @@ view of that name instead, which may be given to roles that shall not see connec
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+import os
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.auth.managers.models.resource_details import ConnectionDetails
 
 from airflow_provider_index.compat import conf
+from airflow_provider_index.hooks.table_store import TableStoreHook
 
 
 def may_read(user: Any, conn_id: str | None) -> bool:
-    """Whether a user may see the tables of a connection; of connections at large, if none is named."""
+    """Return whether a user may see the tables of a connection; of connections at large, if none is named."""
     resource = conf.get("lakeindex", "page_resource", fallback="")
     if resource:
         return bool(get_auth_manager().is_authorized_custom_view(method="GET", resource_name=resource, user=user))
@@ -26,7 +29,7 @@ def may_read(user: Any, conn_id: str | None) -> bool:
 
 
 def readable(user: Any, conn_ids: Iterable[str]) -> list[str]:
-    """Those of some connections whose tables a user may see."""
+    """Return those of some connections whose tables a user may see."""
     return [conn_id for conn_id in conn_ids if may_read(user, conn_id)]
 
 
@@ -36,3 +39,51 @@ def _team(conn_id: str) -> dict[str, Any]:
     from airflow.models import Connection
 
     return {"team_name": Connection.get_team_name(conn_id)}
+
+
+# --- Which connections have tables to show --------------------------------------------------------------------------
+
+
+_ENV = "AIRFLOW_CONN_"
+
+
+def known_connections() -> list[str]:
+    """Return the ids of all table store connections, sorted; each once, as the configuration or database spells it."""
+    named = [name.strip() for name in conf.get("lakeindex", "connections", fallback="").split(",") if name.strip()]
+    names: dict[str, str] = {}
+    for conn_id in [*named, *_in_database(), *in_environment(os.environ)]:
+        names.setdefault(conn_id.lower(), conn_id)
+    return sorted(names.values())
+
+
+def in_environment(environ: Mapping[str, str]) -> list[str]:
+    """Return the ids of the table store connections among environment variables.
+
+    They are in lower case: their case is lost there.
+    """
+    return [
+        name.removeprefix(_ENV).lower()
+        for name, value in environ.items()
+        if name.startswith(_ENV) and _type_of(value) == TableStoreHook.conn_type
+    ]
+
+
+def _type_of(value: str) -> str:
+    text = value.strip()
+    if not text.startswith("{"):
+        return text.partition(":")[0].replace("-", "_")
+    try:
+        fields = json.loads(text)
+    except ValueError:
+        return ""
+    return str(fields.get("conn_type", "")).replace("-", "_") if isinstance(fields, dict) else ""
+
+
+def _in_database() -> list[str]:
+    from airflow.models import Connection
+    from airflow.utils.session import create_session
+    from sqlalchemy import select
+
+    with create_session() as session:
+        query = select(Connection.conn_id).where(Connection.conn_type == TableStoreHook.conn_type)
+        return list(session.scalars(query))

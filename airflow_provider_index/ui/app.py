@@ -21,12 +21,11 @@ from fastapi.responses import HTMLResponse, Response
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from airflow_provider_index.ui import access
-from airflow_provider_index.ui.board import Board, in_trouble
-from airflow_provider_index.ui.connections import known_connections
-from airflow_provider_index.ui.details import DETAIL_SECONDS, Detail, Look, read_detail
-from airflow_provider_index.ui.lake import Lake
-from airflow_provider_index.ui.overview import Overview, Wish, look
+from airflow_provider_index.ui.access import known_connections
+from airflow_provider_index.ui.details import DETAIL_SECONDS, Detail, DetailQuery, read_detail
+from airflow_provider_index.ui.overview import Overview, OverviewQuery, TableCache, in_trouble, read_overview
 from airflow_provider_index.ui.rendering import render
+from airflow_provider_index.ui.tables import Lake
 from spark_apps.storage.errors import InvalidName, LakeIndexError, NotFound
 
 logger = logging.getLogger(__name__)
@@ -55,14 +54,14 @@ _HEADERS = {
 
 
 class Viewer:
-    """Who looks, and the connections whose tables he may see."""
+    """A user who looks, and the connections whose tables he may see."""
 
     def __init__(self, conn_ids: list[str], name_of: Callable[[str], str | None]) -> None:
         self.conn_ids = conn_ids
         self._name_of = name_of
 
     def lake(self, conn_id: str) -> Lake:
-        """The tables of a connection.
+        """Return the tables of a connection.
 
         :raises HTTPException: 403 if it is not one that the user may see; whether there is one is not told.
         :raises LakeIndexError: if it cannot be used.
@@ -74,7 +73,10 @@ class Viewer:
 
 
 def viewer(request: Request, user: GetUserDep) -> Viewer:
-    """The user's rights. :raises HTTPException: 401 from Airflow if there is no user, 403 if he may see nothing."""
+    """Return the user's rights.
+
+    :raises HTTPException: 401 from Airflow if there is no user, 403 if he may see nothing.
+    """
     known = request.app.state.connections()
     allowed = access.readable(user, known)
     if not allowed and not (not known and access.may_read(user, None)):
@@ -85,15 +87,15 @@ def viewer(request: Request, user: GetUserDep) -> Viewer:
 ViewerDep = Annotated[Viewer, Depends(viewer)]
 
 
-def create_app(board: Board | None = None, connections: Callable[[], list[str]] = known_connections) -> FastAPI:
-    """The app that Airflow mounts.
+def create_app(board: TableCache | None = None, connections: Callable[[], list[str]] = known_connections) -> FastAPI:
+    """Return the app that Airflow mounts.
 
     :param board: what remembers tables between requests; a new one by default.
     :param connections: tells the ids of the connections whose tables can be shown.
     """
     app = FastAPI(title="Lake tables", docs_url=None, redoc_url=None, openapi_url=None, dependencies=[Depends(viewer)])
     app.state.connections = connections
-    known = board or Board()
+    known = board or TableCache()
 
     @app.middleware("http")
     async def guard(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
@@ -134,15 +136,15 @@ def create_app(board: Board | None = None, connections: Callable[[], list[str]] 
     return app
 
 
-def _overview(board: Board, who: Viewer, request: Request) -> HTMLResponse:
-    wish = Wish.of(request.query_params)
+def _overview(board: TableCache, who: Viewer, request: Request) -> HTMLResponse:
+    wish = OverviewQuery.of(request.query_params)
     conn_id = request.query_params.get("conn") or (who.conn_ids[0] if who.conn_ids else "")
-    found: Overview | None = None
+    overview: Overview | None = None
     trouble = ""
     if conn_id:
         try:
             lake = who.lake(conn_id)
-            conn_id, found = lake.conn_id, look(board, lake, wish)
+            conn_id, overview = lake.conn_id, read_overview(board, lake, wish)
         except LakeIndexError as error:
             trouble = " ".join(part for part in (error.message, error.hint) if part)
         except HTTPException:
@@ -155,61 +157,63 @@ def _overview(board: Board, who: Viewer, request: Request) -> HTMLResponse:
         return render("overview.html", conn_ids=who.conn_ids, conn_id=conn_id, view=view, wish=wish, trouble=trouble)
 
     try:
-        return page(found)
+        return page(overview)
     except Exception:
-        if found is None:
+        if overview is None:
             raise
         logger.exception("Some table of the connection %r cannot be shown", conn_id)
-        return page(_without_bad(found, page))
+        return page(_without_bad(overview, page))
 
 
-def _without_bad(found: Overview, page: Callable[[Overview], HTMLResponse]) -> Overview:
-    """An overview in which each table that cannot be shown says so, in place of what it holds."""
+def _without_bad(overview: Overview, page: Callable[[Overview], HTMLResponse]) -> Overview:
+    """Return an overview in which each table that cannot be shown says so, in place of what it holds."""
     cards = []
-    for card in found.cards:
+    for card in overview.cards:
         try:
-            page(replace(found, cards=(card,)))
+            page(replace(overview, cards=(card,)))
         except Exception as error:  # noqa: BLE001 - it is told in the row; the whole was logged
             card = in_trouble(card, error)
         cards.append(card)
-    return replace(found, cards=tuple(cards))
+    return replace(overview, cards=tuple(cards))
 
 
-def _table(board: Board, who: Viewer, request: Request) -> HTMLResponse:
-    asked = request.query_params.get("table", "")[:_LONGEST]
+def _table(board: TableCache, who: Viewer, request: Request) -> HTMLResponse:
+    name = request.query_params.get("table", "")[:_LONGEST]
     conn_id = request.query_params.get("conn") or (who.conn_ids[0] if who.conn_ids else "")
     lake: Lake | None = None
-    wanted = Look.of(request.query_params)
+    query = DetailQuery.of(request.query_params)
     try:
-        if not asked:
+        if not name:
             raise InvalidName("No table was named.", hint="Choose one from the list.")
-        lake = here = who.lake(conn_id)
-        reading = board.readers(lake).submit(lambda: read_detail(here, asked, wanted, board.helpers(here)))
+        lake = readable_lake = who.lake(conn_id)
+        reading = board.readers(lake).submit(
+            lambda: read_detail(readable_lake, name, query, board.helpers(readable_lake))
+        )
         detail: Detail = reading.result(DETAIL_SECONDS)
-        return render("table.html", conn_id=here.conn_id, view=detail)
+        return render("table.html", conn_id=readable_lake.conn_id, view=detail)
     except (NotFound, InvalidName) as error:
-        return _sorry(404, conn_id, asked, error.message, error.hint)
+        return _sorry(404, conn_id, name, error.message, error.hint)
     except (ReadTimeout, TimeoutError):
-        return _sorry(504, conn_id, asked, f"Its store gave no answer within {DETAIL_SECONDS:g} s.", "Try again later.")
+        return _sorry(504, conn_id, name, f"Its store gave no answer within {DETAIL_SECONDS:g} s.", "Try again later.")
     except LakeIndexError as error:
-        said = error.message if lake is None else lake.reason(error)
-        return _sorry(503, conn_id, asked, said, error.hint)
+        reason = error.message if lake is None else lake.reason(error)
+        return _sorry(503, conn_id, name, reason, error.hint)
     except HTTPException:
         raise
     except Exception as error:
-        logger.exception("The table %r of the connection %r cannot be shown", asked, conn_id)
-        return _sorry(503, conn_id, asked, f"It could not be read ({type(error).__name__}).", "See the server's log.")
+        logger.exception("The table %r of the connection %r cannot be shown", name, conn_id)
+        return _sorry(503, conn_id, name, f"It could not be read ({type(error).__name__}).", "See the server's log.")
 
 
-def _sorry(status: int, conn_id: str, asked: str, reason: str, hint: str) -> HTMLResponse:
-    return render("sorry.html", status, conn_id=conn_id, asked=asked, reason=reason, hint=hint)
+def _sorry(status: int, conn_id: str, name: str, reason: str, hint: str) -> HTMLResponse:
+    return render("sorry.html", status, conn_id=conn_id, name=name, reason=reason, hint=hint)
 
 
 def plain_page(status: int, text: str) -> HTMLResponse:
-    """A page without a style sheet, for those who may not even see that."""
+    """Return a page without a style sheet, for those who may not even see that."""
     return render("plain.html", status, status=status, text=text, style=_PLAIN_STYLE)
 
 
 def static_names() -> list[str]:
-    """The files beside the pages."""
+    """Return the files beside the pages."""
     return list(_FILES)

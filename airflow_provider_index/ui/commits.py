@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from airflow_provider_index.ui.words import of_instant, plural, size
+from airflow_provider_index.ui.formatting import of_instant, plural, size
 from spark_apps.timeline.model import (
     DATA_TREE,
     Abort,
@@ -19,6 +19,7 @@ from spark_apps.timeline.model import (
     RemoveFile,
     RenewWindow,
 )
+from spark_apps.timeline.operations import Category, operation_of
 from spark_apps.timeline.state import State
 
 LANES = ("rows", "indexes", "upkeep", "windows", "log")
@@ -32,12 +33,12 @@ LANE_WORDS = {
     "log": "Table and log",
 }
 
-_ROWS = ("upsert", "insert", "insert_overwrite", "delete", "delete_repeated_keys", "drop_partition", "overwrite")
-_LANE_OF = {
-    **dict.fromkeys(_ROWS, "rows"),
-    **dict.fromkeys(("create_index", "refresh_index", "drop_index", "alter_index", "build_index"), "indexes"),
-    **dict.fromkeys(("compact", "compact_index", "rescale"), "upkeep"),
-    **dict.fromkeys(("open_window", "renew_window", "close_window", "end_window"), "windows"),
+_LANE_OF: dict[Category, str] = {
+    "write": "rows",
+    "index": "indexes",
+    "maintenance": "upkeep",
+    "layout": "upkeep",
+    "window": "windows",
 }
 
 _WINDOW_ACTIONS = (RenewWindow, CloseWindow, EndWindow)
@@ -45,7 +46,7 @@ _WINDOW_ACTIONS = (RenewWindow, CloseWindow, EndWindow)
 
 @dataclass(frozen=True)
 class Entry:
-    """One commit for people.
+    """A commit for people.
 
     :param epoch: of the window that it opened, renewed, closed or ended. :param ended: whether it ended one.
     :param stands: whether neither a restore nor a drop of the table has taken it back.
@@ -78,7 +79,7 @@ class Entry:
 
     @property
     def title(self) -> str:
-        """What hovering over its mark says, and what a screen reader does."""
+        """Text that hovering over its mark shows, and that a screen reader says."""
         parts = [f"Version {self.version}: {self.operation}", f"{self.at:%Y-%m-%d %H:%M:%S} UTC"]
         if self.added:
             parts.append(f"{plural(self.added, 'file')} added, {size(self.bytes)}")
@@ -92,14 +93,14 @@ class Entry:
 
 
 def entries(commits: Iterable[Commit], state: State) -> Iterator[Entry]:
-    """The commits of a stretch of the log, in their order, as of a state."""
+    """Yield the commits of a stretch of the log, in their order, as of a state."""
     for commit in commits:
         yield _entry(commit, state)
 
 
 def lane_of(operation: str) -> str:
-    """The kind of work that an operation is; what is not known is the log's own."""
-    return _LANE_OF.get(operation, "log")
+    """Return the kind of work that an operation is; what is not known is the log's own."""
+    return _LANE_OF.get(operation_of(operation).category, "log")
 
 
 def _entry(commit: Commit, state: State) -> Entry:
@@ -149,7 +150,7 @@ def _note(commit: Commit) -> str:
 
 
 def _plain(metrics: dict[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
-    """Metrics as lines of text; those inside others under both names, long lists by their length."""
+    """Yield metrics as lines of text; those inside others under both names, long lists by their length."""
     for name, value in metrics.items():
         if isinstance(value, dict):
             yield from _plain(value, f"{before}{name}.")

@@ -1,4 +1,4 @@
-"""What the page of one table shows: its log in stretches, what is at work on it, its indexes, sizes and last plan."""
+"""Contents of the page of one table: its log in stretches, what is at work on it, its indexes, sizes and last plan."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ from typing import Any
 import msgspec
 
 from airflow_provider_index.ui.commits import Entry, entries
-from airflow_provider_index.ui.lake import Lake, TableName
 from airflow_provider_index.ui.overview import whole
-from airflow_provider_index.ui.readers import Readers
+from airflow_provider_index.ui.tables import Lake, Readers, TableName
 from spark_apps.storage.errors import LakeIndexError
 from spark_apps.storage.store import Store
 from spark_apps.timeline.attempts import live_requests, read_heartbeat
 from spark_apps.timeline.limits import SILENT_WRITER_SECONDS
 from spark_apps.timeline.log import Timeline
-from spark_apps.timeline.maintenance import TablePlan, read_last
+from spark_apps.timeline.maintenance_records import TablePlan, read_last
 from spark_apps.timeline.model import Commit, Heartbeat, Requested
 from spark_apps.timeline.state import State
 from spark_apps.timeline.statistics import (
@@ -43,16 +42,16 @@ DETAIL_SECONDS = 12.0
 
 
 @dataclass(frozen=True)
-class Look:
-    """Which part of the log and of the partitions somebody asked for."""
+class DetailQuery:
+    """Part of the log and of the partitions that somebody asked for."""
 
     before: int | None = None
     partition: str = ""
     page: int = 1
 
     @classmethod
-    def of(cls, query: Mapping[str, str]) -> Look:
-        """From an address; whatever makes no sense there is as if it had not been said."""
+    def of(cls, query: Mapping[str, str]) -> DetailQuery:
+        """Return the query of an address; whatever makes no sense there counts as left out."""
         before = whole(query.get("before"), -1)
         return cls(before if before >= 0 else None, query.get("partition", "")[:500], max(1, whole(query.get("p"), 1)))
 
@@ -70,7 +69,7 @@ class Live:
         return max(self.requested.requested_at, self.beat.at if self.beat else 0.0)
 
     def silent(self, now: float) -> bool:
-        """Whether nothing was heard for so long that a drain would take it for dead."""
+        """Return whether nothing was heard for so long that a drain would take it for dead."""
         return now - self.last_sign > SILENT_WRITER_SECONDS
 
 
@@ -80,7 +79,7 @@ class Detail:
 
     lake: Lake
     table: TableName
-    look: Look
+    query: DetailQuery
     now: float
     state: State
     statistics: TableStatistics
@@ -89,43 +88,43 @@ class Detail:
     live: tuple[Live, ...]
     more_live: int
     partitions: tuple[PartitionStatistics, ...]
-    partitions_found: int
+    partition_count: int
     largest_bucket: int
     plans: tuple[TablePlan, ...]
 
     @property
     def partition_pages(self) -> int:
-        return max(1, -(-self.partitions_found // PARTITIONS_A_PAGE))
+        return max(1, -(-self.partition_count // PARTITIONS_A_PAGE))
 
 
-def read_detail(lake: Lake, asked: str, look: Look, many: Readers) -> Detail:
-    """Reads one table.
+def read_detail(lake: Lake, name: str, query: DetailQuery, many: Readers) -> Detail:
+    """Read one table.
 
-    :param asked: location or name of it.
+    :param name: location or name of it.
     :param many: threads on which commits are read, many at once.
     :raises InvalidName: if it lies outside the warehouse. :raises TableNotFound: :raises LogDamaged:
     :raises StorageUnavailable:
     """
-    table, store = lake.find(asked)
+    table, store = lake.find(name)
     timeline = Timeline.load(store)
     live, more = _live(timeline, many)
     state = timeline.head
     statistics = table_statistics(state)
     now = time.time()
     ages = {name: age_of_lag(timeline, index.lag) for name, index in statistics.indexes.items()}
-    paths = [path for path in sorted(state.partitions, reverse=True) if look.partition.lower() in path.lower()]
-    start = (look.page - 1) * PARTITIONS_A_PAGE
+    paths = [path for path in sorted(state.partitions, reverse=True) if query.partition.lower() in path.lower()]
+    start = (query.page - 1) * PARTITIONS_A_PAGE
     shown = paths[start : start + PARTITIONS_A_PAGE]
     partitions = sorted(partition_statistics(state, shown), key=lambda one: one.path, reverse=True)
     return Detail(
         lake,
         table,
-        look,
+        query,
         now,
         state,
         statistics,
         {name: now - age for name, age in ages.items() if age is not None},
-        tuple(entries(_commits(timeline, look.before, many), state)),
+        tuple(entries(_commits(timeline, query.before, many), state)),
         tuple(live),
         more,
         tuple(partitions),
@@ -136,22 +135,22 @@ def read_detail(lake: Lake, asked: str, look: Look, many: Readers) -> Detail:
 
 
 def _commits(timeline: Timeline, before: int | None, many: Readers) -> list[Commit]:
-    """A stretch of the log, oldest first."""
+    """Return a stretch of the log, oldest first."""
     last = timeline.head.version if before is None else min(before - 1, timeline.head.version)
     versions = range(max(0, last - COMMITS_A_PAGE + 1), last + 1)
-    found = together(many, [partial(timeline.read, version) for version in versions])
-    return [commit for commit in found if commit is not None]
+    commits = together(many, [partial(timeline.read, version) for version in versions])
+    return [commit for commit in commits if commit is not None]
 
 
 def together(many: Readers, calls: Iterable[Callable[[], Any]]) -> list[Any]:
-    """The results of calls that run side by side, in their order. Raises what the first of them raises."""
+    """Return the results of calls that run side by side, in their order. Raises what the first of them raises."""
     futures: list[Future[Any]] = [many.submit(call) for call in calls]
     wait_for(futures, DETAIL_SECONDS)
     return [future.result(0) for future in futures]
 
 
 def _live(timeline: Timeline, many: Readers) -> tuple[list[Live], int]:
-    """The newest attempts that may still commit, and how many more there are."""
+    """Return the newest attempts that may still commit, and how many more there are."""
     requests = sorted(live_requests(timeline), key=lambda one: one.requested_at, reverse=True)
     shown = requests[:MOST_TRANSACTIONS]
     beats = together(many, [partial(_beat, timeline, requested) for requested in shown])
@@ -167,7 +166,7 @@ def _beat(timeline: Timeline, requested: Requested) -> Heartbeat | None:
 
 
 def _last_plans(store: Store) -> list[TablePlan]:
-    """What each maintenance DAG left of its last plan, newest first."""
+    """Return what each maintenance DAG left of its last plan, newest first."""
     try:
         return sorted(read_last(store).plans.values(), key=lambda plan: plan.at, reverse=True)
     except (LakeIndexError, msgspec.MsgspecError) as error:

@@ -4,12 +4,184 @@ from __future__ import annotations
 
 import re
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TypeVar
+from concurrent.futures import Future, wait
+from dataclasses import dataclass, replace
+from threading import Lock
+from typing import Any, TypeVar
 
-from airflow_provider_index.ui.board import Board, Card, Listing, in_trouble
-from airflow_provider_index.ui.lake import Lake
+from airflow_provider_index.ui.tables import Lake, Readers, TableName
+from spark_apps.storage.errors import TableNotFound
+from spark_apps.timeline.log import Timeline, commit_key
+from spark_apps.timeline.state import Window
+from spark_apps.timeline.statistics import TableStatistics, age_of_lag, table_statistics
+
+FRESH_SECONDS = 15.0
+LISTING_SECONDS = 30.0
+PATIENCE_SECONDS = 3.0
+"""How long a page waits for what it shows. What comes later is there when the page is loaded again."""
+
+_KEPT = 20_000
+
+
+@dataclass(frozen=True)
+class TableSummary:
+    """A table of the overview, as of ``read_at`` (seconds since 1970).
+
+    :param behind_since: index -> when the first commit was made that it does not tell of.
+    """
+
+    table: TableName
+    read_at: float
+    statistics: TableStatistics | None = None
+    windows: tuple[Window, ...] = ()
+    behind_since: tuple[tuple[str, float], ...] = ()
+    trouble: str = ""
+    dropped: bool = False
+    waiting: bool = False
+
+    @property
+    def concerns(self) -> bool:
+        """True if somebody should look: it cannot be read, an index lags or is off, or a window is overdue."""
+        if self.statistics is None:
+            return bool(self.trouble)
+        indexes = self.statistics.indexes.values()
+        lags = any(index.lag.groups or index.state != "active" for index in indexes)
+        return lags or any(window.deadline < time.time() for window in self.windows)
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The tables of a warehouse; ``trouble`` says why they are not known."""
+
+    tables: tuple[TableName, ...] = ()
+    read_at: float = 0.0
+    trouble: str = ""
+
+
+@dataclass
+class _Entry:
+    value: Any = None
+    read_at: float = float("-inf")
+    future: Future[Any] | None = None
+
+
+class TableCache:
+    """Cache of what is known of the tables of all connections, safe to be used by many requests at once."""
+
+    def __init__(self, patience: float = PATIENCE_SECONDS, fresh: float = FRESH_SECONDS, threads: int = 8) -> None:
+        self.patience = patience
+        self.fresh = fresh
+        self.threads = threads
+        self._readers: dict[str, Readers] = {}
+        self._entries: OrderedDict[tuple[str, str], _Entry] = OrderedDict()
+        self._lock = Lock()
+
+    def readers(self, lake: Lake) -> Readers:
+        """Return the threads that read what is behind a connection: one that hangs takes none of another's."""
+        with self._lock:
+            return self._readers.setdefault(lake.conn_id, Readers(self.threads))
+
+    def helpers(self, lake: Lake) -> Readers:
+        """Return threads for many small requests at once. Others than those above, which wait for them."""
+        with self._lock:
+            return self._readers.setdefault(f"{lake.conn_id} helpers", Readers(2 * self.threads))
+
+    def listing(self, lake: Lake) -> Listing:
+        """Return the tables of a warehouse, at most half a minute old unless listing takes longer than a page waits."""
+        entry = self._ask(lake, "", LISTING_SECONDS, lambda _: self._list(lake))
+        self._wait(lake, [entry], time.monotonic() + self.patience)
+        if entry.value is None:
+            return Listing(trouble=f"No answer within {self.patience:g} s. Load the page again to see whether it came.")
+        listing: Listing = entry.value
+        return listing
+
+    def cards(
+        self, lake: Lake, first: Sequence[TableName], others: Sequence[TableName] = ()
+    ) -> dict[str, TableSummary]:
+        """Return cards by location: of ``first``, for which the page waits, and of ``others`` what is known by then."""
+        until = time.monotonic() + self.patience
+        answers = {table: self._ask_card(lake, table) for table in (*first, *others)}
+        self._wait(lake, [answers[table] for table in first], until)
+        return {table.location: self._card(table, entry) for table, entry in answers.items()}
+
+    def _ask_card(self, lake: Lake, table: TableName) -> _Entry:
+        return self._ask(lake, table.location, self.fresh, lambda known: read_card(lake, table, known))
+
+    def _card(self, table: TableName, entry: _Entry) -> TableSummary:
+        if entry.value is not None:
+            card: TableSummary = entry.value
+            return card
+        late = f"No answer within {self.patience:g} s; the page goes on asking."
+        return TableSummary(table, time.time(), trouble=late, waiting=True)
+
+    def _ask(self, lake: Lake, what: str, fresh: float, read: Callable[[Any], Any]) -> _Entry:
+        key = (lake.identity, what)
+        with self._lock:
+            entry = self._entries.setdefault(key, _Entry())
+            self._entries.move_to_end(key)
+            while len(self._entries) > _KEPT:
+                self._entries.popitem(last=False)
+            old = time.monotonic() - entry.read_at > fresh
+            if not old or (entry.future is not None and not entry.future.done()):
+                return entry
+            known = entry.value
+            readers = self._readers.setdefault(lake.conn_id, Readers(self.threads))
+            entry.future = readers.submit(lambda: self._take(entry, lambda: read(known)))
+            return entry
+
+    @staticmethod
+    def _take(entry: _Entry, read: Callable[[], Any]) -> None:
+        entry.value = read()
+        entry.read_at = time.monotonic()
+
+    def _wait(self, lake: Lake, entries: Sequence[_Entry], until: float) -> None:
+        futures = {entry.future for entry in entries if entry.future is not None and not entry.future.done()}
+        while futures and (remaining := until - time.monotonic()) > 0:
+            self.readers(lake).nudge()
+            futures = set(wait(futures, min(remaining, 1.0)).not_done)
+
+    def _list(self, lake: Lake) -> Listing:
+        try:
+            return Listing(tuple(lake.tables(self.helpers(lake), 2 * self.patience)), time.time())
+        except Exception as error:  # noqa: BLE001 - the page says so; it must not fail for one connection
+            return Listing(read_at=time.time(), trouble=lake.reason(error))
+
+
+def read_card(lake: Lake, table: TableName, known: TableSummary | None = None) -> TableSummary:
+    """Read what the overview says of a table; never raises, but says what is wrong."""
+    now = time.time()
+    try:
+        log = lake.log(table)
+        if known is not None and known.statistics is not None:
+            following = log.head(commit_key(known.statistics.version + 1))
+            if following is None and log.head(commit_key(known.statistics.version)) is not None:
+                return replace(known, read_at=now)
+        return _read(Timeline.load(log), table, now)
+    except TableNotFound as error:
+        return TableSummary(table, now, trouble=lake.reason(error), dropped=True)
+    except Exception as error:  # noqa: BLE001 - one table that cannot be read must not hide the others
+        return TableSummary(table, now, trouble=lake.reason(error))
+
+
+def in_trouble(card: TableSummary, error: BaseException) -> TableSummary:
+    """Return the card of a table whose numbers were read, and make no sense."""
+    return TableSummary(
+        card.table, card.read_at, trouble=f"What its log says cannot be shown ({type(error).__name__})."
+    )
+
+
+def _read(timeline: Timeline, table: TableName, now: float) -> TableSummary:
+    state = timeline.head
+    statistics = table_statistics(state)
+    ages = ((name, age_of_lag(timeline, index.lag)) for name, index in statistics.indexes.items())
+    since = tuple((name, now - age) for name, age in ages if age is not None)
+    return TableSummary(table, now, statistics, tuple(state.windows.values()), since)
+
+
+# --- The tables of a connection as one page of the overview shows them ----------------------------------------------
+
 
 T = TypeVar("T")
 
@@ -20,23 +192,23 @@ MOST_READ = 5000
 """Of a larger warehouse only the tables on the page are read, and totals are not given."""
 
 
-def _size(card: Card) -> float:
+def _size(card: TableSummary) -> float:
     return card.statistics.data.bytes + card.statistics.index_bytes if card.statistics else -1
 
 
-def _small(card: Card) -> float:
+def _small(card: TableSummary) -> float:
     return card.statistics.data.small_files if card.statistics else -1
 
 
-def _lag(card: Card) -> float:
+def _lag(card: TableSummary) -> float:
     return max((card.read_at - since for _, since in card.behind_since), default=-1.0)
 
 
-def _changed(card: Card) -> float:
+def _changed(card: TableSummary) -> float:
     return float(card.statistics.instant or 0) if card.statistics else -1
 
 
-SORTS: Mapping[str, tuple[str, Callable[[Card], float] | None]] = {
+SORTS: Mapping[str, tuple[str, Callable[[TableSummary], float] | None]] = {
     "name": ("name", None),
     "lag": ("furthest behind", _lag),
     "small": ("most small files", _small),
@@ -47,8 +219,8 @@ SORTS: Mapping[str, tuple[str, Callable[[Card], float] | None]] = {
 
 
 @dataclass(frozen=True)
-class Wish:
-    """What somebody asked the overview for."""
+class OverviewQuery:
+    """Query that somebody asked the overview."""
 
     search: str = ""
     show: str = "all"
@@ -57,8 +229,8 @@ class Wish:
     per_page: int = PAGE_SIZES[0]
 
     @classmethod
-    def of(cls, query: Mapping[str, str]) -> Wish:
-        """From an address; whatever makes no sense there is as if it had not been said."""
+    def of(cls, query: Mapping[str, str]) -> OverviewQuery:
+        """Return the query of an address; whatever makes no sense there counts as left out."""
         sort, show = query.get("sort", "name"), query.get("show", "all")
         return cls(
             query.get("q", "").strip()[:200],
@@ -85,24 +257,26 @@ class Totals:
 
 @dataclass(frozen=True)
 class Overview:
-    """One page of it. ``found`` tables fit the wish, on ``pages`` pages."""
+    """A page of the overview: ``count`` tables fit the wish, on ``pages`` pages."""
 
     lake: Lake
-    wish: Wish
+    wish: OverviewQuery
     listing: Listing
-    cards: tuple[Card, ...] = ()
-    found: int = 0
+    cards: tuple[TableSummary, ...] = ()
+    count: int = 0
     totals: Totals | None = None
     now: float = 0.0
 
     @property
     def pages(self) -> int:
-        return max(1, -(-self.found // self.wish.per_page))
+        return max(1, -(-self.count // self.wish.per_page))
 
 
-def look(board: Board, lake: Lake, wish: Wish) -> Overview:
-    """Reads what the overview of one connection shows, within the board's patience for the listing and again for the
-    tables."""
+def read_overview(board: TableCache, lake: Lake, wish: OverviewQuery) -> Overview:
+    """Read what the overview of one connection shows.
+
+    That takes at most the board's patience for the listing, and again for the tables.
+    """
     listing = board.listing(lake)
     named = [table for table in listing.tables if wish.search.lower() in table.name.lower()]
     every = len(listing.tables) <= MOST_READ
@@ -110,56 +284,56 @@ def look(board: Board, lake: Lake, wish: Wish) -> Overview:
     if in_order or not every:
         shown = _page(named, wish)
         cards = _sound(board.cards(lake, shown, listing.tables if every else ()))
-        rows, found = [cards[table.location] for table in shown], len(named)
+        rows, count = [cards[table.location] for table in shown], len(named)
     else:
         cards = _sound(board.cards(lake, named, listing.tables))
         fitting = [card for table in named if _fits(card := cards[table.location], wish)]
         key = SORTS[wish.sort][1]
         ordered = fitting if key is None else sorted(fitting, key=key, reverse=True)
-        rows, found = _page(ordered, wish), len(ordered)
+        rows, count = _page(ordered, wish), len(ordered)
     totals = _totals(list(cards.values())) if every and not listing.trouble else None
-    return Overview(lake, wish, listing, tuple(rows), found, totals, time.time())
+    return Overview(lake, wish, listing, tuple(rows), count, totals, time.time())
 
 
-def _sound(cards: Mapping[str, Card]) -> dict[str, Card]:
-    """The cards, with what a table's log says in them only where it can be compared and added up with the others."""
-    found = {}
+def _sound(cards: Mapping[str, TableSummary]) -> dict[str, TableSummary]:
+    """Return the cards; what a table's log says is in them only where it can be compared and added up with others."""
+    sound = {}
     for location, card in cards.items():
         try:
             _totals([card])
             for _, key in SORTS.values():
                 if key is not None:
                     key(card)
-            _fits(card, Wish(show="concerns"))
+            _fits(card, OverviewQuery(show="concerns"))
         except Exception as error:  # noqa: BLE001 - one table must not hide the others
             card = in_trouble(card, error)
-        found[location] = card
-    return found
+        sound[location] = card
+    return sound
 
 
-def _fits(card: Card, wish: Wish) -> bool:
+def _fits(card: TableSummary, wish: OverviewQuery) -> bool:
     return wish.show == "all" or card.concerns
 
 
-def _page(rows: Sequence[T], wish: Wish) -> list[T]:
+def _page(rows: Sequence[T], wish: OverviewQuery) -> list[T]:
     start = (wish.page - 1) * wish.per_page
     return list(rows[start : start + wish.per_page])
 
 
-def _totals(cards: Sequence[Card]) -> Totals:
+def _totals(cards: Sequence[TableSummary]) -> Totals:
     read = [(card, card.statistics) for card in cards if card.statistics is not None]
     return Totals(
         tables=sum(not card.dropped for card in cards),
         unread=sum(card.waiting for card in cards),
         troubled=sum(bool(card.trouble) and not card.dropped and not card.waiting for card in cards),
-        behind=sum(any(not index.lag.none for index in found.indexes.values()) for _, found in read),
+        behind=sum(any(not index.lag.is_empty for index in statistics.indexes.values()) for _, statistics in read),
         windows=sum(len(card.windows) for card, _ in read),
-        indexes=sum(len(found.indexes) for _, found in read),
-        bytes=sum(found.data.bytes for _, found in read),
-        index_bytes=sum(found.index_bytes for _, found in read),
+        indexes=sum(len(statistics.indexes) for _, statistics in read),
+        bytes=sum(statistics.data.bytes for _, statistics in read),
+        index_bytes=sum(statistics.index_bytes for _, statistics in read),
     )
 
 
 def whole(text: str | None, otherwise: int) -> int:
-    """A whole number out of an address; something else if it is none, or absurdly long."""
+    """Return a whole number out of an address; something else if it is none, or absurdly long."""
     return int(text) if text and _WHOLE.fullmatch(text) else otherwise

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from math import sqrt
 
 from airflow_provider_index.ui.commits import LANES, Entry
-from airflow_provider_index.ui.words import plural, size
+from airflow_provider_index.ui.formatting import plural, size
 from spark_apps.timeline.state import Window
 from spark_apps.timeline.statistics import PartitionStatistics
 
 STEP = 17.0
-LEFT = 8.0
+MARGIN = 8.0
 TOP = 16.0
 """Room for the words above the bars."""
 BARS = 56.0
@@ -73,20 +73,22 @@ class TimelinePicture:
 
 
 def timeline_picture(entries: Sequence[Entry], windows: Sequence[Window]) -> TimelinePicture:
-    """The log from left to right, newest right, one commit a step; heights go by the square root of bytes, so that
-    small commits beside large ones can still be seen."""
+    """Draw the log from left to right, newest right, one commit a step.
+
+    Heights go by the square root of bytes, so that small commits beside large ones can still be seen.
+    """
     room = max(len(entries), FEWEST)
-    first = LEFT + (room - len(entries)) * STEP + STEP / 2
+    first = MARGIN + (room - len(entries)) * STEP + STEP / 2
     most = max((entry.bytes for entry in entries), default=0)
-    lanes = tuple((lane, TOP + BARS + LANE * (place + 0.5) + 6) for place, lane in enumerate(LANES))
+    lanes = tuple((lane, TOP + BARS + LANE * (number + 0.5) + 6) for number, lane in enumerate(LANES))
     heights = dict(lanes)
     marks = []
-    for place, entry in enumerate(entries):
+    for number, entry in enumerate(entries):
         whole = BARS * sqrt(entry.bytes / most) if most else 0.0
         index = whole * entry.index_bytes / entry.bytes if entry.bytes else 0.0
         top = TOP + BARS + 2 - whole
-        marks.append(Mark(entry, first + place * STEP, heights[entry.lane], top + index, whole - index, top, index))
-    width = LEFT * 2 + room * STEP
+        marks.append(Mark(entry, first + number * STEP, heights[entry.lane], top + index, whole - index, top, index))
+    width = MARGIN * 2 + room * STEP
     height = TOP + BARS + LANE * len(LANES) + AXIS + 6
     stretches = _stretches(marks, windows, heights["windows"], width)
     return TimelinePicture(width, height, lanes, tuple(marks), tuple(stretches), tuple(_ticks(marks)), most)
@@ -108,20 +110,20 @@ def _stretches(marks: Sequence[Mark], windows: Sequence[Window], y: float, width
     for epoch in still:
         if epoch < marks[0].entry.version:
             opened.setdefault(epoch, marks[0].x - STEP / 2)
-    found = []
+    stretches = []
     for epoch, x in opened.items():
-        end = ended.get(epoch, width - LEFT if epoch in still else marks[-1].x + STEP / 2)
+        end = ended.get(epoch, width - MARGIN if epoch in still else marks[-1].x + STEP / 2)
         whose = f"Window of epoch {epoch}" + (f", held by {still[epoch].holder}, open" if epoch in still else "")
-        found.append(Stretch(x, max(end - x, 1.0), y, epoch in still, whose))
-    return found
+        stretches.append(Stretch(x, max(end - x, 1.0), y, epoch in still, whose))
+    return stretches
 
 
 def _ticks(marks: Sequence[Mark]) -> list[Tick]:
-    """Version numbers, and the time where it fits: each day once."""
+    """Return version numbers, and the time where it fits: each day once."""
     ticks: list[Tick] = []
     day = ""
-    for place, mark in enumerate(marks):
-        if (len(marks) - 1 - place) % 6:
+    for number, mark in enumerate(marks):
+        if (len(marks) - 1 - number) % 6:
             continue
         today = f"{mark.entry.at:%d %b}"
         ticks.append(Tick(mark.x, str(mark.entry.version), f"{mark.entry.at:%H:%M}" if today == day else today))
@@ -155,8 +157,10 @@ class BucketPicture:
 
 
 def bucket_picture(partition: PartitionStatistics, largest: int) -> BucketPicture:
-    """Bars by bytes; the tallest possible is ``largest``, so that partitions can be compared. More buckets than can be
-    seen are drawn several to a bar, which shows the fullest of them."""
+    """Draw bars by bytes; the tallest possible is ``largest``, so that partitions can be compared.
+
+    More buckets than can be seen are drawn several to a bar, which shows the fullest of them.
+    """
     sizes = partition.bucket_bytes
     each = max(1, -(-len(sizes) // _BUCKETS_DRAWN))
     bins = [sizes[start : start + each] for start in range(0, len(sizes), each)]
@@ -164,18 +168,18 @@ def bucket_picture(partition: PartitionStatistics, largest: int) -> BucketPictur
     step = width / max(len(bins), 8)
     most = max(sizes, default=0)
     bars = []
-    for place, part in enumerate(bins):
+    for number, part in enumerate(bins):
         fullest = max(part)
         height = _BUCKETS_HEIGHT * fullest / largest if largest else 0.0
         drawn = max(height, 1.0) if fullest else 0.6
         bars.append(
             Bar(
-                place * step + step * 0.09,
+                number * step + step * 0.09,
                 step * 0.82,
                 _BUCKETS_HEIGHT - drawn,
                 drawn,
                 fullest == most and partition.skew >= 2,
-                _bar_title(partition, place * each, part),
+                _bar_title(partition, number * each, part),
             )
         )
     average = sum(sizes) / len(sizes) if sizes else 0.0

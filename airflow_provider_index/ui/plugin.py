@@ -1,4 +1,4 @@
-"""What Airflow's plugin manager finds: the page's app below ``/lakeindex``, and its entry in the navigation.
+"""Plugin that Airflow's plugin manager finds: the page's app below ``/lakeindex``, and its entry in the navigation.
 
 Every process of Airflow loads plugins, also those that parse DAGs; so the app itself, and FastAPI with it, is imported
 when the first request comes, which happens in the API server only.
@@ -40,7 +40,7 @@ class PageApp:
 
 
 def page_path() -> str:
-    """Path of the page as a browser sees it, with the path that the API server itself may stand below."""
+    """Return path of the page as a browser sees it, with the path that the API server itself may stand below."""
     return urlsplit(conf.get("api", "base_url", fallback="") or "").path.rstrip("/") + PREFIX
 
 

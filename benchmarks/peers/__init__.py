@@ -43,25 +43,25 @@ def environment(name: str, requirements: Path | None = None) -> Path:
 
     :raises PeerFailed: it could not be made; what pip said is in the message.
     """
-    wanted = requirements or ROOT / "benchmarks" / "peers" / f"{name}.txt"
+    requirements_file = requirements or ROOT / "benchmarks" / "peers" / f"{name}.txt"
     folder = WORK / "envs" / name
     python, stamp = folder / "bin" / "python", folder / ".ready"
-    if not wanted.exists():
+    if not requirements_file.exists():
         raise PeerFailed(f"There is no list of packages for a peer {name}: benchmarks/peers/{name}.txt.")
     folder.parent.mkdir(parents=True, exist_ok=True)
     with (folder.parent / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if stamp.exists() and stamp.read_text() == _stamp(wanted):
+        if stamp.exists() and stamp.read_text() == _stamp(requirements_file):
             return python
         _command(name, [sys.executable, "-m", "venv", "--clear", str(folder)])
         quiet = ["--quiet", "--disable-pip-version-check", "--no-input"]
-        _command(name, [str(python), "-m", "pip", "install", *quiet, "--requirement", str(wanted)])
-        stamp.write_text(_stamp(wanted))
+        _command(name, [str(python), "-m", "pip", "install", *quiet, "--requirement", str(requirements_file)])
+        stamp.write_text(_stamp(requirements_file))
     return python
 
 
-def _stamp(wanted: Path) -> str:
-    return f"{sys.version}\n{wanted.read_text()}"
+def _stamp(requirements_file: Path) -> str:
+    return f"{sys.version}\n{requirements_file.read_text()}"
 
 
 def _command(name: str, command: list[str]) -> None:

@@ -43,8 +43,8 @@ def many(folder: str, first: int, count: int) -> dict[str, Any]:
     asked = _session["keys"].slice(first, count)
     rows = _files(folder)
     begun = time.perf_counter()
-    found = rows.to_table(filter=ds.field("id").isin(asked))
-    return {"seconds": time.perf_counter() - begun, "rows": found.num_rows}
+    matches = rows.to_table(filter=ds.field("id").isin(asked))
+    return {"seconds": time.perf_counter() - begun, "rows": matches.num_rows}
 
 
 def one(folder: str, number: int) -> dict[str, Any]:
@@ -66,8 +66,8 @@ def query(folder: str, sql: str, engine: str = "deltalake") -> dict[str, Any]:
 def _table(folder: str) -> DeltaTable:
     if folder not in _session:
         _session[folder] = DeltaTable(folder)
-    found: DeltaTable = _session[folder]
-    return found
+    table: DeltaTable = _session[folder]
+    return table
 
 
 def _files(folder: str) -> Any:

@@ -49,8 +49,8 @@ def _ask(table: str, query: str) -> list[dict[str, Any]]:
     import pyarrow as pa
     from deltalake import QueryBuilder
 
-    found = QueryBuilder().register("t", _open(table)).execute(query)
-    return pa.table(found.read_all()).to_pylist()
+    result = QueryBuilder().register("t", _open(table)).execute(query)
+    return pa.table(result.read_all()).to_pylist()
 
 
 def _rows(folder: str) -> Any:

@@ -52,8 +52,8 @@ def many(folder: str, first: int, count: int, cache: bool = False) -> dict[str, 
     _db().execute(f"CREATE OR REPLACE TEMP TABLE asked AS SELECT id FROM keys WHERE n > {first} LIMIT {count}")
     _cache(cache)
     begun = time.perf_counter()
-    found = _db().execute(f"SELECT t.* FROM '{folder}/rows.parquet' t JOIN asked USING (id)").to_arrow_table()
-    return {"seconds": time.perf_counter() - begun, "rows": found.num_rows}
+    matches = _db().execute(f"SELECT t.* FROM '{folder}/rows.parquet' t JOIN asked USING (id)").to_arrow_table()
+    return {"seconds": time.perf_counter() - begun, "rows": matches.num_rows}
 
 
 def one(folder: str, number: int, cache: bool = False) -> dict[str, Any]:
@@ -61,8 +61,8 @@ def one(folder: str, number: int, cache: bool = False) -> dict[str, Any]:
     key = _session["keys"][number]
     _cache(cache)
     begun = time.perf_counter()
-    found = _db().execute(f"SELECT * FROM '{folder}/rows.parquet' WHERE id = ?", [key]).fetchall()
-    return {"seconds": time.perf_counter() - begun, "rows": len(found)}
+    matches = _db().execute(f"SELECT * FROM '{folder}/rows.parquet' WHERE id = ?", [key]).fetchall()
+    return {"seconds": time.perf_counter() - begun, "rows": len(matches)}
 
 
 def query(sql: str) -> dict[str, Any]:
@@ -70,8 +70,8 @@ def query(sql: str) -> dict[str, Any]:
     return {"rows": len(_db().execute(sql).fetchall())}
 
 
-def _cache(wanted: bool) -> None:
-    _db().execute(f"SET enable_external_file_cache = {str(wanted).lower()}")
+def _cache(enabled: bool) -> None:
+    _db().execute(f"SET enable_external_file_cache = {str(enabled).lower()}")
 
 
 if __name__ == "__main__":

@@ -95,9 +95,9 @@ def scan(table: str, columns: Sequence[str] = ()) -> None:
 def _added(table: str) -> dict[str, int]:
     """What the newest commit of a table wrote."""
     rows = _spark().table(f"{_name(table)}.snapshots").orderBy("committed_at", ascending=False).limit(1).collect()
-    said = rows[0]["summary"]
-    files = int(said.get("added-data-files", 0)) + int(said.get("added-delete-files", 0))
-    return {"files": files, "bytes": int(said.get("added-files-size", 0))}
+    summary = rows[0]["summary"]
+    files = int(summary.get("added-data-files", 0)) + int(summary.get("added-delete-files", 0))
+    return {"files": files, "bytes": int(summary.get("added-files-size", 0))}
 
 
 def _name(table: str) -> str:

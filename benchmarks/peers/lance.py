@@ -38,11 +38,11 @@ def keys(path: str) -> dict[str, int]:
 
 def many(folder: str, first: int, count: int) -> dict[str, Any]:
     """The rows of so many keys, through the index."""
-    asked = _session["keys"].slice(first, count).to_pylist()
+    keys = _session["keys"].slice(first, count).to_pylist()
     rows = _rows(folder, cache=True)
     begun = time.perf_counter()
-    found = rows.to_table(filter="id IN ({})".format(",".join(f"'{key}'" for key in asked)))
-    return {"seconds": time.perf_counter() - begun, "rows": found.num_rows}
+    matches = rows.to_table(filter="id IN ({})".format(",".join(f"'{key}'" for key in keys)))
+    return {"seconds": time.perf_counter() - begun, "rows": matches.num_rows}
 
 
 def one(folder: str, number: int, cache: bool = False) -> dict[str, Any]:
@@ -50,16 +50,16 @@ def one(folder: str, number: int, cache: bool = False) -> dict[str, Any]:
     key = _session["keys"][number].as_py()
     rows = _rows(folder, cache)
     begun = time.perf_counter()
-    found = rows.to_table(filter=f"id = '{key}'").to_pylist()
-    return {"seconds": time.perf_counter() - begun, "rows": len(found)}
+    matches = rows.to_table(filter=f"id = '{key}'").to_pylist()
+    return {"seconds": time.perf_counter() - begun, "rows": len(matches)}
 
 
 def _rows(folder: str, cache: bool) -> Any:
     """The data set, opened once."""
-    place = (folder, cache)
-    if place not in _session:
-        _session[place] = lance.dataset(folder, index_cache_size_bytes=None if cache else 0)
-    return _session[place]
+    dataset_key = (folder, cache)
+    if dataset_key not in _session:
+        _session[dataset_key] = lance.dataset(folder, index_cache_size_bytes=None if cache else 0)
+    return _session[dataset_key]
 
 
 if __name__ == "__main__":

@@ -38,16 +38,16 @@ def many(folder: str, first: int, count: int) -> dict[str, Any]:
     """The rows of so many keys."""
     asked = _session["keys"].slice(first, count)
     begun = time.perf_counter()
-    found = _rows(folder).join(asked.lazy(), on="id", how="semi").collect()
-    return {"seconds": time.perf_counter() - begun, "rows": found.height}
+    matches = _rows(folder).join(asked.lazy(), on="id", how="semi").collect()
+    return {"seconds": time.perf_counter() - begun, "rows": matches.height}
 
 
 def one(folder: str, number: int) -> dict[str, Any]:
     """The row of one key."""
     key = _session["keys"].item(number, "id")
     begun = time.perf_counter()
-    found = _rows(folder).filter(pl.col("id") == key).collect().rows()
-    return {"seconds": time.perf_counter() - begun, "rows": len(found)}
+    matches = _rows(folder).filter(pl.col("id") == key).collect().rows()
+    return {"seconds": time.perf_counter() - begun, "rows": len(matches)}
 
 
 def query(folder: str, sql: str) -> dict[str, Any]:

@@ -1,239 +1,163 @@
-"""What the demo looks at in the end, and the tables it prints of it."""
+"""What the demo holds against the raw data in the end, and the tables it prints of that.
+
+What is right is counted with pandas from the raw flights, without anything of the table's code.
+"""
 
 from __future__ import annotations
 
-import contextlib
-import os
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+import pandas as pd
 from rich.console import Console
 from rich.table import Table
 
 from dags_examples.demo import data
 from dags_examples.demo.data import Expected
+from dags_examples.demo.story import Story, files_of
 from spark_apps import IndexedTable
-from spark_apps.environment import java_home
-from spark_apps.storage.store import Store
-from spark_apps.timeline.log import Timeline
-from spark_apps.timeline.model import DATA_TREE
-from spark_apps.timeline.state import State
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-PLANE = f"tailnum = '{data.PLANE}'"
-LOOKUPS: dict[str, tuple[str, list[str] | None]] = {
-    "one plane": (PLANE, None),
-    "one airport": ("dest = 'LEX'", None),
-    "one flight": ("time_hour = TIMESTAMP '2013-12-30T10:00:00Z' AND carrier = 'UA' AND flight = 1102", None),
-    "very late": ("dep_delay > 1000", None),
-    "one route": ("origin = 'JFK' AND dest = 'MVY'", ["arr_delay", "air_time"]),
-}
-"""What is asked, of all columns or of some."""
-
-SOURCES = ("delta", "iceberg")
-RESCALED = r"month=(7|8|10)$"
-_TIMES = 3
-
 
 @dataclass(frozen=True)
 class Lookup:
-    """A query with and without indexes. Files are those of the table's rows; times in seconds, the best of
-    three."""
+    """A question to the table, the index that answers it, and the same question to the raw data."""
 
     name: str
     where: str
-    index: str | None
-    files_read: int
-    files_skipped: int
-    rows: int
-    with_index: float
-    without: float
-    same: bool
+    index: str
+    raw: Callable[[pd.DataFrame], pd.Series]
+    columns: tuple[str, ...] | None = None
 
 
-@dataclass(frozen=True)
-class Findings:
-    """Everything that is shown. ``counted`` maps a number's name to (in the table, in the raw data), ``sources`` the
-    format of a registered copy to a lookup in it and the rows that the raw data have for that."""
-
-    version: int
-    operations: dict[str, int]
-    counted: dict[str, tuple[int, int]]
-    groups: dict[str, dict[str, tuple[int, int]]]
-    buckets: dict[str, tuple[int | None, int | None]]
-    lookups: list[Lookup]
-    sources: dict[str, tuple[Lookup, int]]
-    verdicts: dict[str, Any]
-
-
-def inspect(
-    location: Path, versions: Mapping[str, int], copies: Path, expected: Expected, conf: Mapping[str, str]
-) -> Findings:
-    """Reads the table, and the registered copies, in a Spark session of its own."""
-    spark = _session(conf)
-    try:
-        table = IndexedTable.load(spark, location)
-        timeline = Timeline.load(Store(location))
-        states = {moment: timeline.at(version) for moment, version in versions.items()}
-        return Findings(
-            version=table.version,
-            operations=dict(Counter(entry.operation for entry in table.history())),
-            counted=_counted(table.read(), expected),
-            groups={moment: _groups(states[moment]) for moment in ("delivered", "compacted", "rescaled")},
-            buckets={
-                path: (entry.buckets, states["rescaled"].partitions[path].buckets)
-                for path, entry in sorted(states["compacted"].partitions.items())
-                if entry.buckets != states["rescaled"].partitions[path].buckets
-            },
-            lookups=[_look(table, name, where, columns) for name, (where, columns) in LOOKUPS.items()],
-            sources={form: (_look_into(spark, copies / form), expected.flights_of_plane) for form in SOURCES},
-            verdicts={name: table.verify(name) for name in table.indexes},
-        )
-    finally:
-        spark.stop()
+LOOKUPS = (
+    Lookup("one plane", f"tailnum = '{data.PLANE}'", "by_tailnum", lambda rows: rows["tailnum"] == data.PLANE),
+    Lookup(
+        "one flight",
+        "time_hour = TIMESTAMP '2013-12-30T10:00:00Z' AND carrier = 'UA' AND flight = 1102",
+        "by_key",
+        lambda rows: (
+            (rows["time_hour"] == pd.Timestamp("2013-12-30T10:00:00Z"))
+            & (rows["carrier"] == "UA")
+            & (rows["flight"] == 1102)
+        ),
+    ),
+    Lookup(
+        "one route",
+        "origin = 'JFK' AND dest = 'MVY'",
+        "by_route",
+        lambda rows: (rows["origin"] == "JFK") & (rows["dest"] == "MVY"),
+        ("arr_delay", "air_time"),
+    ),
+    Lookup("very late", "dep_delay > 1000", "by_delay", lambda rows: rows["dep_delay"] > 1000),
+)
+SOURCES = ("delta", "iceberg")
+RESCALED = {"month=7", "month=8", "month=10"}
 
 
-def show(console: Console, found: Findings, refusal: str, tries: int) -> bool:
-    """Prints what was found; returns whether all of it agrees."""
-    made = ", ".join(f"{count} {name}" for name, count in found.operations.items())
-    console.print(f"\n[bold]demo.flights[/], version {found.version}: {made}")
+class Verdicts:
+    """Whether each thing that was looked at is as it should be."""
 
-    verdicts: list[bool] = []
-    table = Table("", "in the table", "counted from the raw data", "", title="Rows", title_justify="left")
-    for name, (here, there) in found.counted.items():
-        table.add_row(name, f"{here:,}", f"{there:,}", _mark(verdicts, here == there))
-    console.print(table)
+    def __init__(self) -> None:
+        self._all: list[bool] = []
 
-    table = Table("files (file groups)", *found.groups, title="Files", title_justify="left")
-    for tree in found.groups["delivered"]:
-        cells = [found.groups[moment][tree] for moment in found.groups]
-        table.add_row(tree, *(f"{files} ({groups})" for files, groups in cells))
-    table.caption = "compacted: one file in each group. Buckets after the rescale: " + ", ".join(
-        f"{path} {before} to {after}" for path, (before, after) in found.buckets.items()
+    def mark(self, good: bool) -> str:
+        """Take note of one, and return how it is printed."""
+        self._all.append(good)
+        return "[green]agrees[/]" if good else "[red]DIFFERS[/]"
+
+    def __bool__(self) -> bool:
+        return bool(self._all) and all(self._all)
+
+
+def check_table(console: Console, story: Story, expected: Expected, flights: pd.DataFrame) -> bool:
+    """Compare the table that the DAGs left with the raw data; return whether all of it agrees."""
+    table, verdicts = story.table(), Verdicts()
+    made = Counter(entry.operation for entry in table.history())
+    console.print(
+        f"  demo.flights, version {table.version}: {', '.join(f'{count} {name}' for name, count in made.items())}"
     )
-    before, after = (found.groups[moment]["rows"][0] for moment in ("delivered", "compacted"))
-    verdicts += [after < before, len(found.buckets) == len(RESCALED.split("|"))]
-    console.print(table)
+    left = data.left(flights)
 
-    table = Table("", "where", "index", "files read", "skipped", "rows", "s with", "s without", "", title="Lookups",
-                  title_justify="left")  # fmt: skip
-    for one in found.lookups:
-        table.add_row(
-            one.name, one.where, one.index or "none", str(one.files_read), str(one.files_skipped), str(one.rows),
-            f"{one.with_index:.2f}", f"{one.without:.2f}", _mark(verdicts, one.same and one.index is not None),
-        )  # fmt: skip
-    console.print(table)
+    grid = Table("", "in the table", "in the raw data", "")
+    for name, (here, there) in _counted(table.read(), expected, left).items():
+        grid.add_row(name, f"{here:,}", f"{there:,}", verdicts.mark(here == there))
+    console.print(grid)
 
-    table = Table("", "where", "index", "files read", "skipped", "rows", "in the raw data", "", title_justify="left",
-                  title="The same flights in tables of others")  # fmt: skip
-    for form, (one, expected) in found.sources.items():
-        good = one.same and one.index is not None and one.rows == expected
-        table.add_row(form, one.where, one.index or "none", str(one.files_read), str(one.files_skipped), str(one.rows),
-                      str(expected), _mark(verdicts, good))  # fmt: skip
-    console.print(table)
+    grid = Table("", "where", "index", "files read", "skipped", "rows", "in the raw data", "")
+    for lookup in LOOKUPS:
+        _ask(grid, verdicts, table, lookup, left)
+    console.print(grid)
 
-    table = Table("index", "rows", "entries", "missing", "too many", "", title="Indexes against a full scan",
-                  title_justify="left")  # fmt: skip
-    for name, report in found.verdicts.items():
-        table.add_row(
-            name, f"{report.rows:,}", f"{report.entries:,}", str(report.missing), str(report.too_many),
-            _mark(verdicts, report.ok),
-        )  # fmt: skip
-    console.print(table)
-
-    console.print(f"The writer that met the window, at its first try: {refusal or '(was not refused)'}", soft_wrap=True)
-    console.print(f"It succeeded at try {tries}. {_mark(verdicts, bool(refusal) and tries > 1)}")
-    agreed = all(verdicts)
-    console.print("\n[green]Everything agrees.[/]" if agreed else "\n[red]Something does not agree.[/]")
-    return agreed
+    delivered, kept, rescaled = (story.table(f"flights_{name}") for name in ("december", "nightly", "rescale"))
+    fewer = files_of(kept) < files_of(delivered) and files_of(kept) == sum(
+        one.buckets or 0 for one in kept.partitions.values()
+    )
+    changed = {path for path, one in rescaled.partitions.items() if one.buckets != kept.partitions[path].buckets}
+    console.print(f"  One file a bucket after the compaction: {verdicts.mark(fewer)}.", end="")
+    console.print(f" Other bucket counts for {', '.join(sorted(changed))} alone: {verdicts.mark(changed == RESCALED)}.")
+    refused = bool(story.refusal) and story.tries > 1
+    console.print(
+        f"  The writer at its first try: {story.refusal or '(was not refused)'}", soft_wrap=True, markup=False
+    )
+    console.print(f"  It succeeded at try {story.tries}: {verdicts.mark(refused)}.")
+    report = table.verify("by_tailnum")
+    console.print(
+        f"  by_tailnum against a full scan: {report.entries:,} entries of {report.rows:,} rows, {report.missing} "
+        f"missing, {report.too_many} too many: {verdicts.mark(report.ok)}."
+    )
+    return bool(verdicts)
 
 
-def _session(conf: Mapping[str, str]) -> SparkSession:
-    from pyspark.sql import SparkSession
-
-    os.environ.setdefault("JAVA_HOME", str(java_home()))
-    builder = SparkSession.builder.master("local[2]").appName("demo").config("spark.log.level", "ERROR")
-    for key, value in conf.items():
-        builder = builder.config(key, value)
-    with _without_stderr():
-        return builder.getOrCreate()
-
-
-@contextlib.contextmanager
-def _without_stderr() -> Iterator[None]:
-    """The JVM tells of its start on the standard error that it inherits; the report is to be read, not
-    that."""
-    kept = os.dup(2)
-    with Path(os.devnull).open("wb") as nowhere:
-        os.dup2(nowhere.fileno(), 2)
-    try:
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-
-
-def _counted(rows: DataFrame, expected: Expected) -> dict[str, tuple[int, int]]:
-    [found] = rows.selectExpr(
-        "count(*) AS rows",
-        "count_if(month = 12) AS rows_of_december",
-        "count_if(month = 12 AND dep_time IS NULL) AS cancelled",
-        "sum(arr_delay) AS sum_of_arr_delay",
-        "sum(air_time) AS sum_of_air_time",
-        "count(DISTINCT tailnum) AS planes",
-    ).collect()
-    wanted = asdict(expected)
-    del wanted["flights_of_plane"]
-    deleted = wanted.pop("cancelled_in_december")
-    counted = {name.replace("_", " "): (found[name], wanted[name]) for name in wanted}
-    return {**counted, f"cancelled in December, of {deleted:,}": (found["cancelled"], 0)}
-
-
-def _groups(state: State) -> dict[str, tuple[int, int]]:
-    """Tree -> (files, file groups)."""
-    trees = {"rows": DATA_TREE, **{name: entry.definition.tree for name, entry in state.indexes.items()}}
-    return {name: (len(state.files(tree)), len(state.groups(tree))) for name, tree in trees.items()}
-
-
-def _look_into(spark: SparkSession, source: Path) -> Lookup:
+def check_copies(console: Console, spark: SparkSession, copies: Path, flights: pd.DataFrame) -> bool:
+    """Ask the Delta and the Iceberg copy for a plane; return whether its flights are those of the raw data."""
+    verdicts = Verdicts()
+    grid = Table("", "where", "index", "files read", "skipped", "rows", "in the raw data", "")
     # The log of the Iceberg copy names its catalog; a reader follows it only to where it is allowed to.
-    allowed = {"source_roots": [data.catalog_address(source.parent)]}
-    return _look(IndexedTable.load(spark, source, options=allowed), source.name, PLANE)
+    options = {"source_roots": [data.catalog_address(copies)]}
+    for form in SOURCES:
+        lookup = Lookup(form, LOOKUPS[0].where, "by_tailnum", LOOKUPS[0].raw)
+        _ask(grid, verdicts, IndexedTable.load(spark, copies / form, options=options), lookup, flights)
+    console.print(grid)
+    return bool(verdicts)
 
 
-def _look(table: IndexedTable, name: str, where: str, columns: list[str] | None = None) -> Lookup:
-    plan = table.explain(where, columns)
-    with_index, found = _timed(lambda: table.read(where, columns).collect())
-    # The predicate outside of read() is not seen by the table: every row is read and then dropped.
-    without, scanned = _timed(lambda: table.read().where(where).select(*(columns or "*")).collect())
-    return Lookup(
-        name=name,
-        where=where,
-        index=plan.index_used,
-        files_read=plan.files_read,
-        files_skipped=plan.files_skipped,
-        rows=len(found),
-        with_index=with_index,
-        without=without,
-        same=len(found) > 0 and sorted(map(str, found)) == sorted(map(str, scanned)),
-    )
+def _ask(grid: Table, verdicts: Verdicts, table: IndexedTable, lookup: Lookup, raw: pd.DataFrame) -> None:
+    columns = list(lookup.columns or ()) or None
+    plan = table.explain(lookup.where, columns)
+    found = table.read(lookup.where, columns).toArrow().to_pandas()
+    wanted = raw.loc[lookup.raw(raw).fillna(False).astype(bool), list(found.columns)]
+    good = lookup.index in (plan.index_used or "") and len(wanted) > 0 and _only_in_one(found, wanted) == 0
+    grid.add_row(
+        lookup.name, lookup.where, plan.index_used or "none", str(plan.files_read), str(plan.files_skipped),
+        f"{len(found):,}", f"{len(wanted):,}", verdicts.mark(good),
+    )  # fmt: skip
 
 
-def _timed(query: Callable[[], list[Any]]) -> tuple[float, list[Any]]:
-    best, rows = float("inf"), []
-    for _ in range(_TIMES):
-        started = time.monotonic()
-        rows = query()
-        best = min(best, time.monotonic() - started)
-    return best, rows
+def _counted(rows: DataFrame, expected: Expected, left: pd.DataFrame) -> Mapping[str, tuple[int, int]]:
+    """Figure -> (in the table, in the raw data)."""
+    found = rows.toArrow().to_pandas()
+    december = found[found["month"] == 12]
+    cancelled = f"cancelled in December, of {expected.cancelled_in_december:,} delivered"
+    return {
+        "rows": (len(found), expected.rows),
+        "rows of December": (len(december), expected.rows_of_december),
+        cancelled: (int(december["dep_time"].isna().sum()), 0),
+        "sum of arr_delay": (int(found["arr_delay"].sum()), expected.sum_of_arr_delay),
+        "sum of air_time": (int(found["air_time"].sum()), expected.sum_of_air_time),
+        "planes": (int(found["tailnum"].nunique()), expected.planes),
+        "rows that stand on one side only, all columns compared": (_only_in_one(found, left), 0),
+    }
 
 
-def _mark(verdicts: list[bool], good: bool) -> str:
-    verdicts.append(good)
-    return "[green]agrees[/]" if good else "[red]differs[/]"
+def _only_in_one(found: pd.DataFrame, wanted: pd.DataFrame) -> int:
+    """Return how many rows are in one of two frames only; repeated rows count."""
+    columns = list(wanted.columns)
+    both = [frame[columns].astype(wanted.dtypes.to_dict()) for frame in (found, wanted)]
+    numbered = [frame.assign(repeated=frame.groupby(columns, dropna=False).cumcount()) for frame in both]
+    return len(pd.concat(numbered).drop_duplicates(keep=False))

@@ -24,7 +24,7 @@ from airflow_provider_index.operators import (
 DELETES = 3
 """Each but the first finds only what was written while the one before it was at work."""
 
-HERE: dict[str, Any] = {"table": "{{ params.table }}", "table_conn_id": "index_table_store_default"}
+TABLE: dict[str, Any] = {"table": "{{ params.table }}", "table_conn_id": "index_table_store_default"}
 
 with DAG(
     "erase_person",
@@ -40,12 +40,12 @@ with DAG(
 
     @task
     def indexes_of(table: str) -> list[str]:
-        """The names of the table's indexes."""
-        return list(TableStoreHook(HERE["table_conn_id"]).timeline(table).head.indexes)
+        """Return the names of the table's indexes."""
+        return list(TableStoreHook(TABLE["table_conn_id"]).timeline(table).head.indexes)
 
     @task
-    def none_left(deleted: list[dict[str, Any]]) -> None:
-        """Fails if the last delete found rows still: whoever writes them must stop before they can be erased."""
+    def check_none_left(deleted: list[dict[str, Any]]) -> None:
+        """Fail if the last delete found rows still: whoever writes them must stop before they can be erased."""
         if deleted[-1]["version"] is not None:
             raise RuntimeError(
                 f"Each of {len(deleted)} deletes found rows, so they are still being written. Those found so far are "
@@ -58,18 +58,18 @@ with DAG(
         body="All rows where {{ params.where }}. Older versions of the table are removed as well.",
     )
     delete = WriteTableOperator(
-        task_id="delete", batches=[{"operation": "delete", "where": "{{ params.where }}"}] * DELETES, **HERE
+        task_id="delete", batches=[{"operation": "delete", "where": "{{ params.where }}"}] * DELETES, **TABLE
     )
-    fold = CompactTableOperator(task_id="fold", mode="full", **HERE)
-    indexes = indexes_of(HERE["table"])
+    fold = CompactTableOperator(task_id="fold", mode="full", **TABLE)
+    indexes = indexes_of(TABLE["table"])
     # First every index gets to know of the rows that went, then its files lose them.
-    refresh = IncrementalRefreshOperator.partial(task_id="refresh_indexes", **HERE).expand(index=indexes)
-    compact = CompactIndexOperator.partial(task_id="fold_indexes", mode="full", **HERE).expand(index=indexes)
+    refresh = IncrementalRefreshOperator.partial(task_id="refresh_indexes", **TABLE).expand(index=indexes)
+    compact = CompactIndexOperator.partial(task_id="fold_indexes", mode="full", **TABLE).expand(index=indexes)
     # The steps of a table without indexes are skipped; after a reject all are, and nothing may be cleaned.
     clean = CleanTableOperator(
-        task_id="clean", retain_versions=1, retain_hours=0, trigger_rule="none_failed_min_one_success", **HERE
+        task_id="clean", retain_versions=1, retain_hours=0, trigger_rule="none_failed_min_one_success", **TABLE
     )
     approved >> delete
-    none_left(delete.output) >> fold >> indexes
+    check_none_left(delete.output) >> fold >> indexes
     refresh >> compact >> clean
     fold >> clean

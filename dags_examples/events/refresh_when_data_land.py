@@ -33,8 +33,8 @@ with DAG("refresh_trips", schedule=[TRIPS], max_active_runs=1, tags=["events"], 
 with DAG("tell_of_orders", schedule=[BY_CITY], max_active_runs=1, tags=["events"], doc_md=__doc__):
 
     @task(inlets=[BY_CITY])
-    def tell() -> list[dict]:
-        """The commits that this run is about, each once, however often its event was sent."""
+    def log_commits() -> list[dict]:
+        """Return the commits that this run is about, each once, however often its event was sent."""
         return new_commits(get_current_context())
 
-    tell()
+    log_commits()

@@ -22,7 +22,7 @@ REGIONS = ("north", "east", "south")
 
 @task
 def check(staged: dict[str, Any]) -> None:
-    """Refuses a region without orders. What was staged can be judged before anybody sees it."""
+    """Refuse a region without orders. What was staged can be judged before anybody sees it."""
     rows = staged["metrics"].get("rows", 0)
     if not rows:
         raise ValueError("No orders have arrived; nothing of this region is published.")

@@ -1,1 +1,1 @@
-"""What can be done to a table: every action is one template (validate, begin, op, commit)."""
+"""Actions on a table, each by one template: validate, begin, op, commit."""

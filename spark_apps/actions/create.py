@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
-from spark_apps.actions.groups import group_rows
-from spark_apps.actions.rules import partition_types
+from spark_apps.actions.bucket_rules import partition_types
+from spark_apps.actions.partition_targets import group_rows
 from spark_apps.actions.template import TableHandle
 from spark_apps.indexes.registry import find
 from spark_apps.layout.hashing import check_hash
 from spark_apps.layout.rules import BucketRules
-from spark_apps.mergetree.buckets import check_own_function
+from spark_apps.mergetree.buckets import check_user_function
 from spark_apps.mergetree.schema import check_key_types, check_partition_types, resolve, struct_type, table_fields
 from spark_apps.storage.errors import InvalidInput, InvalidSchema
 from spark_apps.storage.secrets import UNWRITTEN_HINT, check_unwritten
@@ -42,7 +42,7 @@ def define(
     properties: Mapping[str, str] | None = None,
     positions: bool = False,
 ) -> TableDefinition:
-    """A table's definition from what a user gives.
+    """Return a table's definition from a user's arguments.
 
     :raises InvalidInput: (or one of its kin) naming the argument that cannot be used.
     """
@@ -89,9 +89,10 @@ def create(
     rules: BucketRules | None,
     txn_id: str | None = None,
 ) -> tuple[TableHandle, Receipt]:
-    """Writes version 0. Without bucket rules the table is made with the index that finds its file groups.
+    """Write version 0; without bucket rules the table is made with the index that finds its file groups.
 
-    :raises TableExists: if there is a table. :raises InvalidRule: if a rule does not fit its partition columns.
+    :raises TableExists: if there is a table.
+    :raises InvalidRule: if a rule does not fit its partition columns.
     """
     if rules is None:
         given = IndexDefinition(GROUPS_BY, GROUPS_BY, (), secrets.token_hex(6), comment="finds the file groups")
@@ -100,7 +101,7 @@ def create(
         return TableHandle(spark, timeline), receipt
     rules.check(partition_types(definition))
     types = {field.name: field.type for field in definition.fields}
-    check_own_function(spark, {name: types[name] for name in definition.hash_fields}, definition.hash_function)
+    check_user_function(spark, {name: types[name] for name in definition.hash_fields}, definition.hash_function)
     config = ConfigEntry("", rules.default, rules.rule, rules.text or None)
     timeline, receipt = create_table(store, definition, [PutHashingConfig(config)], txn_id=txn_id)
     return TableHandle(spark, timeline), receipt
@@ -128,7 +129,7 @@ def _check_roles(
     ordering: str | None,
     merge_by: str,
 ) -> None:
-    """Whether the columns can be what they are to be to each other."""
+    """Check that each column can have the roles that it is given."""
     stray = next((name for name in hashed if name not in key), None)
     if stray is not None:
         raise InvalidInput(

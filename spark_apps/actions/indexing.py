@@ -10,44 +10,174 @@ from __future__ import annotations
 import json
 import logging
 import secrets
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import replace as replaced
 from typing import Any, ClassVar, Literal, get_args
 
-from spark_apps.actions.altering import IndexPlace
-from spark_apps.actions.building import Building
-from spark_apps.actions.compact import check_mode
-from spark_apps.actions.costs import Cost
-from spark_apps.actions.template import Action, Attempt, TableHandle, Work
-from spark_apps.indexes.columns import EXCLUDED, IncludedColumns, among
-from spark_apps.indexes.entry_rows import default_shards
-from spark_apps.indexes.estimating import rows_about
-from spark_apps.indexes.handler import IndexContext, IndexPlan, IndexWork
+from msgspec.structs import replace
+
+from spark_apps.actions.alter_index import IndexPlace
+from spark_apps.actions.compact_table import check_mode
+from spark_apps.actions.template import Action, Attempt, StagedChanges, TableHandle
+from spark_apps.indexes.estimating import estimated_rows
+from spark_apps.indexes.handler import IndexContext, IndexHandler, IndexPlan, IndexWork
+from spark_apps.indexes.included_columns import EXCLUDED, IncludedColumns, intersect_names
+from spark_apps.indexes.keyed.entries import default_shards
 from spark_apps.indexes.registry import available, find
-from spark_apps.layout.partitions import canonical
-from spark_apps.mergetree.compact import CompactMode
-from spark_apps.mergetree.meanings import check_session
+from spark_apps.mergetree.compaction import CompactMode
+from spark_apps.mergetree.reader_settings import check_session
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.storage.errors import ConcurrentWrite, IndexExists, InvalidInput, StorageError
 from spark_apps.storage.names import check_name
 from spark_apps.storage.secrets import UNWRITTEN_HINT, check_unwritten
+from spark_apps.timeline.files import DataFile
 from spark_apps.timeline.model import (
     DATA_TREE,
     SCHEMA_SCOPE,
-    Cover,
+    AddFile,
+    AnyAction,
     DropIndex,
     IndexDefinition,
+    MarkCovered,
     PutIndex,
     PutTable,
     Receipt,
+    RemoveFile,
     TableDefinition,
     Write,
     definition_scope,
     table_scope,
 )
-from spark_apps.timeline.state import State
+from spark_apps.timeline.operations import COMPACT_INDEX, CREATE_INDEX, DROP_INDEX, REFRESH_INDEX, Operation
+from spark_apps.timeline.state import NEVER, IndexEntry, State
+
+
+class Cost:
+    """Made when the work begins.
+
+    :param plan: with its estimate.
+    """
+
+    def __init__(self, plan: IndexPlan) -> None:
+        self._plan = plan
+        self._begun = time.monotonic()
+
+    def beside(self, actions: Iterable[AnyAction]) -> dict[str, Any]:
+        """Return metrics: bytes written and seconds taken so far, each with its estimate."""
+        return {
+            "estimated_bytes": self._plan.estimated_bytes,
+            "bytes": sum(action.bytes for action in actions if isinstance(action, AddFile)),
+            "estimated_seconds": self._plan.estimated_seconds,
+            "seconds": round(time.monotonic() - self._begun, 2),
+        }
+
+
+# --- An index while it is built -------------------------------------------------------------------------------------
+
 
 logger = logging.getLogger(__name__)
+
+
+class Building:
+    """An index that is being built, or built anew."""
+
+    def __init__(self, attempt: Attempt, handler: IndexHandler, definition: IndexDefinition) -> None:
+        self._attempt = attempt
+        self._handler = handler
+        self.definition = definition
+        self._state = attempt.snapshot.state.copy()
+        # Where it exists already, it is built anew under its own name: what it holds so far does not count.
+        self._state.file_set.remove_tree(definition.tree)
+        lag = dict.fromkeys(self._state.groups(DATA_TREE), NEVER)
+        self._state.indexes[definition.name] = IndexEntry(definition, "creating", lag, dict(lag))
+        self._added: dict[str, AddFile] = {}
+        self.writes: list[Write] = []
+        self.metrics: dict[str, Any] = {}
+
+    @property
+    def added(self) -> list[AddFile]:
+        """The files that make up the index."""
+        return list(self._added.values())
+
+    @property
+    def covered(self) -> int:
+        """The version that the rounds so far cover."""
+        return self._state.version
+
+    @property
+    def snapshot(self) -> Snapshot:
+        return replaced(self._attempt.snapshot, state=self._state)
+
+    def round(self, number: int) -> None:
+        """Stage what makes the index cover the newest version known: all rows first, then what has landed since."""
+        lagging = len(self._state.index(self.definition.name).lag)
+        self._attempt.phase(f"build index {self.definition.name}, round {number}", 0, lagging)
+        folder = self._attempt.index_folder(self.definition.name, f"round-{number}")
+        context = IndexContext(self.snapshot, self.definition, folder)
+        work = self._handler.build(context) if number == 1 else self._handler.refresh(context)
+        self.take(work)
+        self.metrics["rounds"] = number
+        logger.info(
+            "Index %s, round %s: version %s, %s file groups, %s",
+            self.definition.name, number, self.covered, lagging, dict(work.metrics),
+        )  # fmt: skip
+
+    def take(self, work: IndexWork) -> None:
+        """Put the files that a handler staged into the snapshot."""
+        for action in work.actions:
+            if isinstance(action, AddFile):
+                self._added[action.path] = action
+                self._state.file_set.add(DataFile.of(action, self._state.version))
+            elif isinstance(action, RemoveFile):
+                self._added.pop(action.path, None)
+                self._state.file_set.remove(action.tree, action.path)
+            elif isinstance(action, PutIndex):  # the rows have completed the definition
+                self.definition = action.definition
+        self.writes.extend(write for write in work.writes if write not in self.writes)
+        entry = self._state.index(self.definition.name)
+        self._state.indexes[self.definition.name] = replace(
+            entry, definition=self.definition, lag={}, dirty={}, gone={}
+        )
+
+    def behind(self) -> bool:
+        """Read on in the log, and return whether a commit has landed that concerns the index.
+
+        :raises IndexExists: if another writer has made an index of this name meanwhile.
+        :raises ConcurrentWrite: if the table was restored: rows that the index was built over were taken back, and no
+            file group shows that.
+        """
+        timeline = self._attempt.transaction.timeline
+        timeline.refresh()
+        self._attempt.transaction.check_alive()
+        for commit in timeline.commits(after=self._state.version):
+            self._state.apply(commit)
+        assert self._state.table  # or it was dropped meanwhile
+        began = self._attempt.snapshot.state.version
+        for at, to in self._state.restores:
+            if at > began:
+                raise ConcurrentWrite(
+                    f"Version {at} restored version {to} while index {self.definition.name} was built over rows since.",
+                    hint="Build it again, over the rows that there are now.",
+                )
+        for name, entry in self._state.indexes.items():
+            if name.lower() == self.definition.name.lower() and entry.definition.tree != self.definition.tree:
+                raise IndexExists(
+                    f"Another index {name!r} was committed while {self.definition.name!r} was built.",
+                    hint="Choose another name, or drop that one first.",
+                )
+        return bool(self._state.index(self.definition.name).lag)
+
+    def check_counts(self) -> None:
+        """Compare the index with the rows that it should cover, as its kind can.
+
+        :raises VerificationFailed: with both figures; such an index does not become active.
+        """
+        self.metrics.update(self._handler.check_built(IndexContext(self.snapshot, self.definition, "")))
+
+
+# --- Actions on indexes ---------------------------------------------------------------------------------------------
+
 
 RefreshMode = Literal["incremental", "full", "quick"]
 
@@ -55,7 +185,7 @@ ROUNDS = 8
 """A build goes after its writers this often at most; each round is shorter than the one before."""
 
 LAST_ROUNDS = 20
-"""An index by which keys are unique becomes active only if it tells of all rows, for the keys of others could repeat
+"""An index by which keys are unique becomes active only if it covers all rows, for the keys of others could repeat
 those of its own: so often its build is overtaken by a writer at its commit, and goes after it once more."""
 
 
@@ -68,7 +198,7 @@ class CreateIndex(Action):
     :param after_round: called after each round of the build with its number and the version it covers.
     """
 
-    operation: ClassVar[str] = "create_index"
+    operation: ClassVar[Operation] = CREATE_INDEX
     staging = "after"
     on_sources = "observing"
 
@@ -98,7 +228,7 @@ class CreateIndex(Action):
         self.comment = comment
         self.place = place or IndexPlace()
         self.after_round = after_round
-        self._overtaken: Callable[[], Work] | None = None
+        self._overtaken: Callable[[], StagedChanges] | None = None
 
     def validate(self, snapshot: Snapshot) -> None:
         check_name("index", self.name)
@@ -110,7 +240,7 @@ class CreateIndex(Action):
         self._check_only_one(snapshot.state)
 
     def definition(self, snapshot: Snapshot) -> IndexDefinition:
-        """The definition, completed and checked by the kind's handler."""
+        """Return the definition, completed and checked by the kind's handler."""
         handler, table = find(self.kind), snapshot.table
         if not handler.own_storage and not self.deferred:
             raise InvalidInput(
@@ -118,7 +248,7 @@ class CreateIndex(Action):
                 hint="Create it with deferred=True.",
             )
         names = [field.name for field in table.fields]
-        rows = sum(map(rows_about, snapshot.state.files(DATA_TREE)))
+        rows = sum(map(estimated_rows, snapshot.state.files(DATA_TREE)))
         given = IndexDefinition(
             name=self.name,
             kind=self.kind,
@@ -133,23 +263,23 @@ class CreateIndex(Action):
         return handler.validate(table, self.place.of(snapshot, given, handler))
 
     def _properties(self, table: TableDefinition) -> dict[str, str]:
-        """The properties given, and which partition columns an index that would hold them is to do without."""
-        left_out = [] if self.included is None else among(table.partition_by, self.included.removed)
+        """Return the given properties, and which partition columns an index leaves out that would hold them."""
+        left_out = [] if self.included is None else intersect_names(table.partition_by, self.included.removed)
         return {**self.properties, EXCLUDED: json.dumps(left_out)} if left_out else self.properties
 
     def plan(self, snapshot: Snapshot) -> IndexPlan:
-        """What the build would read."""
+        """Return what the build would read."""
         definition = self.definition(snapshot)
         if self.deferred:
             return IndexPlan(self.name, "deferred", (), 0, 0, "a deferred index is empty until it is refreshed")
         return _plan(IndexContext(snapshot, definition, ""), "full", None)
 
-    def work(self, attempt: Attempt) -> Work | None:
+    def work(self, attempt: Attempt) -> StagedChanges | None:
         snapshot = attempt.snapshot
         if not self._check_new(snapshot.state):
             return None
         definition = self.definition(snapshot)
-        work = Work(
+        work = StagedChanges(
             reads=[SCHEMA_SCOPE],
             writes=[Write(definition_scope(self.name), "replace")],
             metrics={"kind": self.kind},
@@ -172,8 +302,8 @@ class CreateIndex(Action):
             return _built(building, work, cost)
         return self._telling_all(building, work, cost)
 
-    def _telling_all(self, building: Building, empty: Work, cost: Cost) -> Work:
-        """A build that is committed only where it tells of all rows that there are then."""
+    def _telling_all(self, building: Building, empty: StagedChanges, cost: Cost) -> StagedChanges:
+        """Return a build that is committed only where it covers all rows that the table has then."""
 
         def guard(head: State) -> None:
             self._check_only_one(head)
@@ -185,23 +315,23 @@ class CreateIndex(Action):
                     hint="Build it at a quieter time, or in a stop-write window.",
                 )
 
-        def again() -> Work:
+        def again() -> StagedChanges:
             number = int(building.metrics["rounds"]) + 1
             building.round(number)
             if self.after_round is not None:
                 self.after_round(number, building.covered)
-            return _built(building, replace(empty, guard=guard), cost)
+            return _built(building, replaced(empty, guard=guard), cost)
 
-        return _built(building, replace(empty, guard=guard), cost)
+        return _built(building, replaced(empty, guard=guard), cost)
 
-    def still_possible(self, work: Work, state: State) -> Work | None:
-        """Another round, if a commit was refused because rows have landed since the last one."""
+    def still_possible(self, work: StagedChanges, state: State) -> StagedChanges | None:
+        """Return the work with another round, if a commit was refused because rows have landed since the last one."""
         again, self._overtaken = self._overtaken, None
         most = ROUNDS + LAST_ROUNDS
         return None if again is None or work.metrics["rounds"] >= most else again()
 
     def _check_new(self, state: State) -> bool:
-        """Whether the name is new, in any case: SQL knows names in any.
+        """Return whether the name is new, compared without case, as SQL compares names.
 
         :raises IndexExists: if it is not, unless that is as good.
         """
@@ -211,7 +341,10 @@ class CreateIndex(Action):
         return not alike
 
     def _check_only_one(self, state: State) -> None:
-        """:raises IndexExists: if this is a second index of unique keys: two would tell the same, at twice the cost."""
+        """Refuse a second index of unique keys, which would hold the same at twice the cost.
+
+        :raises IndexExists: if the table has one already.
+        """
         if not find(self.kind).unique_keys:
             return
         for name, entry in state.indexes.items():
@@ -239,7 +372,7 @@ class RefreshIndex(Action):
     :param partitions: paths to which it is confined.
     """
 
-    operation: ClassVar[str] = "refresh_index"
+    operation: ClassVar[Operation] = REFRESH_INDEX
     staging = "after"
     on_sources = "observing"
     commits_observation = True
@@ -265,8 +398,7 @@ class RefreshIndex(Action):
     def validate(self, snapshot: Snapshot) -> None:
         self._context(snapshot, "")
         check_session(snapshot)
-        if self.partitions is not None:
-            self.partitions = [canonical(snapshot.table, path) for path in self.partitions]
+        self.confined_to(snapshot.table)
 
     @property
     def _changes_columns(self) -> bool:
@@ -280,12 +412,12 @@ class RefreshIndex(Action):
         return self.mode == "incremental"
 
     def plan(self, snapshot: Snapshot) -> IndexPlan:
-        """What the refresh would read."""
+        """Return what the refresh would read."""
         context = self._context(snapshot, "")
-        return _plan(context, self.mode, self.partitions)
+        return _plan(context, self.mode, self.confined_to(snapshot.table))
 
     def _context(self, snapshot: Snapshot, directory: str) -> IndexContext:
-        """What the handler is given: the definition with its columns changed, the table with columns it learned of."""
+        """Return the definition with its columns changed, and the table with the columns that the change adds."""
         definition = snapshot.state.index(self.name).definition
         handler = find(definition.kind)
         if not self._changes_columns:
@@ -294,15 +426,15 @@ class RefreshIndex(Action):
         if table != snapshot.table:
             state = snapshot.state.copy()
             state.definition = table
-            snapshot = replace(snapshot, state=state)
+            snapshot = replaced(snapshot, state=state)
         return IndexContext(snapshot, definition, directory)
 
-    def work(self, attempt: Attempt) -> Work | None:
+    def work(self, attempt: Attempt) -> StagedChanges | None:
         attempt.phase(f"refresh index {self.name}")
         context = self._context(attempt.snapshot, attempt.index_folder(self.name, "refresh"))
         handler, definition = find(context.definition.kind), context.definition
-        cost = Cost(_plan(context, self.mode, self.partitions)) if self.mode == "full" else None
-        done = handler.refresh(context, self.mode, self.partitions)
+        cost = Cost(_plan(context, self.mode, attempt.partitions)) if self.mode == "full" else None
+        done = handler.refresh(context, self.mode, attempt.partitions)
         if done.empty:
             return None
         work = _of(done, {"mode": self.mode, **({} if cost is None else cost.beside(done.actions))})
@@ -313,7 +445,7 @@ class RefreshIndex(Action):
         work.writes.append(Write(definition_scope(self.name), "replace" if self._changes_columns else "fold"))
         if self._changes_columns:
             work.reads.append(SCHEMA_SCOPE)
-        if self.mode == "full" and self.partitions is None:
+        if self.mode == "full" and attempt.partitions is None:
             building = Building(attempt, handler, definition)
             building.take(done)
             building.check_counts()
@@ -323,7 +455,7 @@ class RefreshIndex(Action):
 class CompactIndex(Action):
     """Folds the files of an index."""
 
-    operation: ClassVar[str] = "compact_index"
+    operation: ClassVar[Operation] = COMPACT_INDEX
     staging = "alone"
     on_sources = "observing"
 
@@ -334,7 +466,7 @@ class CompactIndex(Action):
     def validate(self, snapshot: Snapshot) -> None:
         find(snapshot.state.index(self.name).definition.kind)
 
-    def work(self, attempt: Attempt) -> Work | None:
+    def work(self, attempt: Attempt) -> StagedChanges | None:
         definition = attempt.snapshot.state.index(self.name).definition
         attempt.phase(f"compact index {self.name}")
         context = IndexContext(attempt.snapshot, definition, attempt.index_folder(self.name, "compact"))
@@ -342,14 +474,14 @@ class CompactIndex(Action):
         if done.empty:
             return None
         work = _of(done, {"mode": self.mode})
-        work.reads.append(definition_scope(self.name))  # files of an index that is dropped meanwhile would be nobody's
+        work.reads.append(definition_scope(self.name))  # no index would own the files if it is dropped meanwhile
         return work
 
 
 class DropIndexAction(Action):
     """Drops an index. Its files go when the table is cleaned."""
 
-    operation: ClassVar[str] = "drop_index"
+    operation: ClassVar[Operation] = DROP_INDEX
     on_sources = "blind"
 
     def __init__(self, name: str, if_exists: bool = False) -> None:
@@ -367,11 +499,11 @@ class DropIndexAction(Action):
                 hint="If it is damaged, rebuild it: refresh_index(name, mode='full').",
             )
 
-    def work(self, attempt: Attempt) -> Work | None:
+    def work(self, attempt: Attempt) -> StagedChanges | None:
         state = attempt.snapshot.state
         if self.if_exists and self.name not in state.indexes:
             return None
-        return Work(
+        return StagedChanges(
             actions=[DropIndex(self.name)],
             writes=[Write(definition_scope(self.name), "replace")],
             metrics={"kind": state.index(self.name).definition.kind},
@@ -387,7 +519,7 @@ class DropIndexAction(Action):
 
 
 def left_behind(handle: TableHandle, receipt: Receipt, names: Iterable[str] | None = None) -> list[Exception]:
-    """Has the handlers of indexes that a commit dropped remove what they keep outside of the table.
+    """Let the handlers of indexes that a commit dropped remove what they keep outside of the table.
 
     :param names: all that the table had by default.
     :returns: what failed; the drop stands whatever does.
@@ -410,25 +542,25 @@ def left_behind(handle: TableHandle, receipt: Receipt, names: Iterable[str] | No
     return failed
 
 
-def _built(building: Building, empty: Work, cost: Cost) -> Work:
-    """What a build has staged so far, as one commit."""
+def _built(building: Building, empty: StagedChanges, cost: Cost) -> StagedChanges:
+    """Return what a build has staged so far, as one commit."""
     definition = building.definition
-    return replace(
+    return replaced(
         empty,
-        actions=[PutIndex(definition), *building.added, Cover(definition.tree, building.covered)],
+        actions=[PutIndex(definition), *building.added, MarkCovered(definition.tree, building.covered)],
         writes=[*empty.writes, *building.writes],
         metrics={**empty.metrics, **building.metrics, **cost.beside(building.added)},
     )
 
 
 def _plan(context: IndexContext, mode: str, partitions: Sequence[str] | None) -> IndexPlan:
-    """What a build or refresh would do, and what that would cost."""
+    """Return what a build or refresh would do, and what that would cost."""
     handler = find(context.definition.kind)
     return handler.priced(context, handler.plan(context, mode, partitions))
 
 
-def _of(done: IndexWork, metrics: Mapping[str, Any]) -> Work:
-    return Work(
+def _of(done: IndexWork, metrics: Mapping[str, Any]) -> StagedChanges:
+    return StagedChanges(
         actions=list(done.actions),
         reads=list(done.reads),
         writes=list(done.writes),

@@ -14,27 +14,20 @@ from typing import ClassVar
 
 from pyspark.sql import DataFrame
 
-from spark_apps.actions.groups import with_groups
-from spark_apps.actions.maintenance import (
-    as_files,
-    changes_of,
-    drop_from_indexes,
-    kept,
-    maintain,
-    wanted_columns,
-)
-from spark_apps.actions.moves import keep_unique, moves_of, unique_index
-from spark_apps.actions.partitions import Spread, path_of, spread
-from spark_apps.actions.template import Action, Attempt, TableHandle, Work
+from spark_apps.actions.kept_indexes import changes_of, drop_from_indexes, maintain
+from spark_apps.actions.key_location import keep_unique, moves_of
+from spark_apps.actions.partition_targets import PartitionTargets, path_of, spread, with_groups
+from spark_apps.actions.replaced_rows import as_files
+from spark_apps.actions.template import Action, Attempt, StagedChanges, TableHandle
+from spark_apps.actions.upsert_plan import UpsertPlan, keys_are_located, log_plan, plan_upsert
 from spark_apps.actions.write import held_by, stage_leaving, written
 from spark_apps.indexes.handler import Changes
-from spark_apps.layout.partitions import canonical
 from spark_apps.mergetree.read import read_files, scan
-from spark_apps.mergetree.schema import column, conform
+from spark_apps.mergetree.schema import column, conform_batch
 from spark_apps.mergetree.tree import Snapshot, Tree
-from spark_apps.mergetree.write import one_a_key, partition_counts, refused_nulls, stage_rows
+from spark_apps.mergetree.write import one_per_key, partition_counts, stage_rows, translate_spark_errors
 from spark_apps.storage.errors import InvalidInput
-from spark_apps.timeline.files import DataFile
+from spark_apps.timeline.files import DataFile, merge_order
 from spark_apps.timeline.model import (
     AddFile,
     DropPartition,
@@ -46,19 +39,19 @@ from spark_apps.timeline.model import (
     partition_scope,
     table_scope,
 )
+from spark_apps.timeline.operations import DROP_PARTITION, DROP_TABLE, INSERT_OVERWRITE, Operation
 
 logger = logging.getLogger(__name__)
 
 
 class InsertOverwrite(Action):
-    """The rows of some partitions become those of the batch: of the partitions in the batch, or of given
-    ones.
+    """Replacement of all rows of some partitions by those of the batch.
 
     :param partitions: paths; one without rows in the batch becomes empty. A row of another partition is
         refused.
     """
 
-    operation: ClassVar[str] = "insert_overwrite"
+    operation: ClassVar[Operation] = INSERT_OVERWRITE
 
     staging = "rows"
 
@@ -67,98 +60,105 @@ class InsertOverwrite(Action):
         self.partitions = None if partitions is None else list(partitions)
 
     def validate(self, snapshot: Snapshot) -> None:
-        conform(self.rows, snapshot.data.schema)
-        if self.partitions is not None:
-            if not self.partitions:
-                raise InvalidInput(
-                    "No partition was named to overwrite.", hint="Name some, or leave it out for those in the input."
-                )
-            self.partitions = list(dict.fromkeys(canonical(snapshot.table, path) for path in self.partitions))
+        conform_batch(self.rows, snapshot.data.schema)
+        if self.partitions is not None and not self.partitions:
+            raise InvalidInput(
+                "No partition was named to overwrite.", hint="Name some, or leave it out for those in the input."
+            )
+        self.confined_to(snapshot.table)
 
-    def work(self, attempt: Attempt) -> Work | None:
+    def work(self, attempt: Attempt) -> StagedChanges | None:
         snapshot, tree = attempt.snapshot, attempt.snapshot.data
-        rows = conform(self.rows, tree.schema)
-        unique = tree.by_id or (bool(tree.partition_by) and unique_index(snapshot.state) is not None)
-        with refused_nulls(), ExitStack() as held:
-            if unique:
-                rows = held_by(held, one_a_key(rows, tree, tree.key))
+        rows, paths = conform_batch(self.rows, tree.schema), attempt.partitions
+        with translate_spark_errors(), ExitStack() as frames:
+            if keys_are_located(snapshot):
+                rows = held_by(frames, one_per_key(rows, tree, tree.key))
             attempt.phase("find the partitions")
-            targets = self._targets(snapshot, partition_counts(rows, tree))
+            counts = partition_counts(rows, tree)
+            targets = _targets(snapshot, counts, paths)
+            plan = plan_upsert(
+                snapshot, sum(counts.values()) if tree.partition_by else None, attempt.limits,
+                operation=self.operation.name, given="partitions",
+            )  # fmt: skip
+            log_plan(attempt, plan)
             attempt.phase("write the rows")
             if tree.by_id:
-                rows = with_groups(snapshot, tree, rows, None, lambda frame: held_by(held, frame), fresh=True)
+                rows = with_groups(snapshot, tree, rows, None, lambda frame: held_by(frames, frame), fresh=True)
             staged = stage_rows(snapshot.store, tree, rows, attempt.folder("rows"), targets.targets, kind="base")
-            replaced = self.partitions or sorted({action.partition for action in staged})
-            left = []
-            if unique and staged:
-                moves = moves_of(attempt, tree, rows, lambda frame: held_by(held, frame), replaced)
-                left = stage_leaving(attempt, tree, moves)
-        return self._work(attempt, tree, staged, left, replaced, targets)
+            replaced = paths or sorted({action.partition for action in staged})
+            vacated = []
+            if plan.locates and staged:
+                moves = moves_of(attempt, tree, plan, rows, lambda frame: held_by(frames, frame), replaced)
+                vacated = stage_leaving(attempt, tree, moves)
+        return _overwriting(attempt, plan, staged, vacated, replaced, targets)
 
-    def _targets(self, snapshot: Snapshot, values: Collection[tuple[str | None, ...]]) -> Spread:
-        if self.partitions is not None:
-            stray = [path for texts in values if (path := path_of(snapshot.table, texts)) not in self.partitions]
-            if snapshot.table.partition_by and stray:
-                raise InvalidInput(
-                    f"The input holds rows of {stray[0]!r}, which is not among the partitions to overwrite.",
-                    hint="Take those rows out, or name their partition too.",
-                )
-        return spread(snapshot, values)
 
-    def _work(
-        self,
-        attempt: Attempt,
-        tree: Tree,
-        staged: list[AddFile],
-        left: list[AddFile],
-        replaced: Sequence[str],
-        targets: Spread,
-    ) -> Work | None:
-        snapshot = attempt.snapshot
-        old = [file for path in replaced for file in snapshot.state.files(tree.name, path)]
-        if not staged and not old:
-            return None
-        targets = targets.only(action.partition for action in staged)
-        work = Work(reads=targets.reads, metrics={**written(staged), "replaced_files": len(old)})
-        # A partition that others only lose rows from keeps its entry as it is.
-        work.actions.extend(targets.puts)
-        work.actions.extend(RemoveFile(tree.name, file.path) for file in old)
-        work.actions.extend([*staged, *left])
-        work.writes.extend(Write(partition_scope(path), "replace") for path in replaced)
-        work.writes.extend(Write(group_scope(a.partition, a.group), "append") for a in left)
-        keep_unique(attempt, tree, [*staged, *left], work, replaced)
-        if kept(snapshot.state):
-            columns = wanted_columns(snapshot)
-            maintain(attempt, _replacing(snapshot, tree, old, staged, left, replaced, columns), work)
-        return work
+def _targets(
+    snapshot: Snapshot, values: Collection[tuple[str | None, ...]], paths: Sequence[str] | None
+) -> PartitionTargets:
+    """Return the partitions of a batch. :raises InvalidInput: if one is not among those to overwrite."""
+    if paths is not None:
+        stray = [path for texts in values if (path := path_of(snapshot.table, texts)) not in paths]
+        if snapshot.table.partition_by and stray:
+            raise InvalidInput(
+                f"The input holds rows of {stray[0]!r}, which is not among the partitions to overwrite.",
+                hint="Take those rows out, or name their partition too.",
+            )
+    return spread(snapshot, values)
+
+
+def _overwriting(
+    attempt: Attempt,
+    plan: UpsertPlan,
+    staged: list[AddFile],
+    vacated: list[AddFile],
+    replaced: Sequence[str],
+    targets: PartitionTargets,
+) -> StagedChanges | None:
+    """Return the changes of a commit by which partitions hold the staged rows and no others."""
+    snapshot, tree = attempt.snapshot, attempt.snapshot.data
+    old = [file for path in replaced for file in snapshot.state.files(tree.name, path)]
+    if not staged and not old:
+        return None
+    targets = targets.only(action.partition for action in staged)
+    work = StagedChanges(reads=targets.reads, metrics={**written(staged), "replaced_files": len(old)})
+    # A partition that others only lose rows from keeps its entry as it is.
+    work.actions.extend(targets.puts)
+    work.actions.extend(RemoveFile(tree.name, file.path) for file in old)
+    work.actions.extend([*staged, *vacated])
+    work.writes.extend(Write(partition_scope(path), "replace") for path in replaced)
+    work.writes.extend(Write(group_scope(a.partition, a.group), "append") for a in vacated)
+    keep_unique(attempt, tree, [*staged, *vacated], work, replaced)
+    if plan.indexes:
+        maintain(attempt, _replacing(snapshot, tree, plan, old, staged, vacated, replaced), work)
+    return work
 
 
 def _replacing(
     snapshot: Snapshot,
     tree: Tree,
+    plan: UpsertPlan,
     old: Sequence[DataFile],
     staged: Sequence[AddFile],
-    left: Sequence[AddFile],
+    vacated: Sequence[AddFile],
     replaced: Sequence[str],
-    columns: Sequence[str],
 ) -> Changes:
-    """The changes of a commit that removes ``old``, adds ``staged``, and takes moved rows away from
-    elsewhere."""
-    names = list(dict.fromkeys([*tree.place, *columns]))
-    gone: list[DataFrame] = []
+    """Return the changes of a commit that removes ``old``, adds ``staged``, and takes moved rows out of others."""
+    names = list(dict.fromkeys([*tree.tombstone_columns, *plan.columns]))
+    removed: list[DataFrame] = []
     if old:
         groups: dict[tuple[str, str], list[DataFile]] = {}
-        for file in sorted(old, key=lambda file: (file.place, file.kind == "delta")):
+        for file in sorted(old, key=merge_order):
             groups.setdefault(file.group_key, []).append(file)
-        gone.append(scan(snapshot, tree, groups, names))
-    if left:
-        moved = changes_of(snapshot, tree, left, columns).before
+        removed.append(scan(snapshot, tree, groups, names))
+    if vacated:
+        moved = changes_of(snapshot, tree, plan, vacated).before
         if moved is not None:
-            gone.append(moved)
+            removed.append(moved)
     after = read_files(snapshot, tree, as_files(snapshot, staged), names) if staged else None
-    written_groups = [(a.partition, a.group) for a in (*staged, *left)]
+    written_groups = [(a.partition, a.group) for a in (*staged, *vacated)]
     return Changes(
-        reduce(DataFrame.unionByName, gone).select(*map(column, names)) if gone else None,
+        reduce(DataFrame.unionByName, removed).select(*map(column, names)) if removed else None,
         after,
         frozenset([*(file.group_key for file in old), *written_groups]),
         frozenset(replaced),
@@ -168,10 +168,10 @@ def _replacing(
 class DropPartitions(Action):
     """Partitions go, with their rows and bucket counts; those that are not there are passed over."""
 
-    operation: ClassVar[str] = "drop_partition"
+    operation: ClassVar[Operation] = DROP_PARTITION
 
     def __init__(self, paths: Iterable[str]) -> None:
-        self.paths = list(paths)
+        self.partitions = list(paths)
 
     def validate(self, snapshot: Snapshot) -> None:
         if not snapshot.table.partition_by:
@@ -179,21 +179,22 @@ class DropPartitions(Action):
                 "The table has no partition columns, so no partition can be dropped.",
                 hint="Use delete('true') to remove all rows, or drop() to drop the table.",
             )
-        self.paths = list(dict.fromkeys(canonical(snapshot.table, path) for path in self.paths))
+        self.confined_to(snapshot.table)
 
-    def work(self, attempt: Attempt) -> Work | None:
+    def work(self, attempt: Attempt) -> StagedChanges | None:
         snapshot, tree = attempt.snapshot, attempt.snapshot.data
-        paths = [path for path in self.paths if path in snapshot.state.partitions]
+        paths = [path for path in attempt.partitions or () if path in snapshot.state.partitions]
         if not paths:
             return None
         old = [file for path in paths for file in snapshot.state.files(tree.name, path)]
-        work = Work(
+        work = StagedChanges(
             actions=[DropPartition(path) for path in paths],
             writes=[Write(partition_scope(path), "replace") for path in paths],
             metrics={"partitions": len(paths), "files": len(old), "bytes": sum(file.bytes for file in old)},
         )
-        if old and kept(snapshot.state):
-            maintain(attempt, _replacing(snapshot, tree, old, [], [], paths, wanted_columns(snapshot)), work)
+        plan = plan_upsert(snapshot, None, attempt.limits, operation=self.operation.name, given="matches")
+        if old and plan.indexes:
+            maintain(attempt, _replacing(snapshot, tree, plan, old, [], [], paths), work)
         drop_from_indexes(attempt, paths, work)
         return work
 
@@ -201,11 +202,11 @@ class DropPartitions(Action):
 class Drop(Action):
     """The table goes, with all its indexes. Its files stay until they are cleaned or deleted by hand."""
 
-    operation: ClassVar[str] = "drop_table"
+    operation: ClassVar[Operation] = DROP_TABLE
     on_sources = "blind"
 
-    def work(self, attempt: Attempt) -> Work | None:
-        return Work(actions=[DropTable()], writes=[Write(table_scope(), "replace")])
+    def work(self, attempt: Attempt) -> StagedChanges | None:
+        return StagedChanges(actions=[DropTable()], writes=[Write(table_scope(), "replace")])
 
     def committed(self, handle: TableHandle, receipt: Receipt) -> None:
         from spark_apps.actions.indexing import left_behind

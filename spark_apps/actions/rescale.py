@@ -2,7 +2,7 @@
 
 It happens while writing stops, inside a stop-write window: the caller's, or one that is opened over just
 these partitions and closed again. Follows Hudi's RFC-89 (partition-level bucket index,
-offline rescale); what becomes of the rules is told in :mod:`spark_apps.actions.rules`.
+offline rescale); the change of the rules is in :mod:`spark_apps.actions.bucket_rules`.
 """
 
 from __future__ import annotations
@@ -15,13 +15,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
-from spark_apps.actions.partitions import rules_of
-from spark_apps.actions.rules import Change, NewRules, RuleChange
-from spark_apps.actions.template import Action, Attempt, TableHandle, Work, run
-from spark_apps.layout.partitions import canonical
-from spark_apps.mergetree.placing import Target
+from spark_apps.actions.bucket_rules import Change, NewRules, RuleChange
+from spark_apps.actions.partition_targets import rules_of
+from spark_apps.actions.template import Action, Attempt, StagedChanges, TableHandle, run
+from spark_apps.mergetree.partition_assignment import Target
 from spark_apps.mergetree.read import scan
-from spark_apps.mergetree.sessions import cores
+from spark_apps.mergetree.spark_utils import cores
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.mergetree.write import stage_rows
 from spark_apps.storage.errors import AlreadyCommitted, InvalidInput, LakeIndexError, StopWriteWindowOpen
@@ -37,6 +36,7 @@ from spark_apps.timeline.model import (
     Write,
     partition_scope,
 )
+from spark_apps.timeline.operations import RESCALE, Operation
 from spark_apps.timeline.transactions import end_earlier, find_receipt
 
 logger = logging.getLogger(__name__)
@@ -51,12 +51,12 @@ million rows of 50 bytes and a text key."""
 
 _START_SECONDS = 2.0
 _COMMITS_LOOKED_AT = 50
-_WRITTEN_BYTES = 1_000_000  # a smaller rescale says nothing of the rate
+_WRITTEN_BYTES = 1_000_000  # the rate of a smaller rescale is no measure
 
 
 @dataclass(frozen=True)
 class PartitionRescale:
-    """One partition that would be written anew: bucket counts from and to, live files and their bytes."""
+    """A partition that would be written anew: bucket counts from and to, live files and their bytes."""
 
     partition: str
     from_buckets: int
@@ -67,8 +67,9 @@ class PartitionRescale:
 
 @dataclass(frozen=True)
 class RescalePlan:
-    """What a rescale does: ``partitions`` are written anew, ``unchanged`` others keep their count;
-    ``rules_change`` tells whether new partitions will be counted by other rules than now.
+    """The partitions that a rescale writes anew, with its cost.
+
+    ``unchanged`` others keep their count; ``rules_change`` is whether new partitions get their count by other rules.
 
     :param default: of the newest config as it will be; so are ``rule`` and ``expressions``.
     :param estimated_seconds: from the rate in ``estimated_from``; 0 where nothing is written anew.
@@ -94,7 +95,7 @@ class RescalePlan:
         return sum(partition.bytes for partition in self.partitions)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain types, for JSON and XCom."""
+        """Return plain types, for JSON and XCom."""
         return {
             **asdict(self),
             "partitions": [asdict(p) for p in self.partitions],
@@ -112,7 +113,7 @@ class Rescale(Action):
     :param timeline: to look up how long earlier rescales took.
     """
 
-    operation: ClassVar[str] = "rescale"
+    operation: ClassVar[Operation] = RESCALE
 
     def __init__(
         self,
@@ -130,39 +131,39 @@ class Rescale(Action):
                 "The table has no bucket layout.", hint="Only a table made with buckets can be rescaled."
             )
         self.change.applied_to(snapshot.state)
-        if self.partitions is not None:
-            self.partitions = [canonical(snapshot.table, path) for path in self.partitions]
+        self.confined_to(snapshot.table)
 
     def plan(self, snapshot: Snapshot) -> RescalePlan:
-        """Which partitions would be written anew, with what counts, files and bytes. Nothing is changed."""
+        """Return which partitions would be written anew, with what counts, files and bytes; nothing is changed."""
         change = self.change.applied_to(snapshot.state)
-        found = list(self._changed(snapshot, change))
-        wanted = [path for path in snapshot.state.partitions if self.partitions is None or path in self.partitions]
+        rescaled, paths = list(self._changed(snapshot, change)), self.confined_to(snapshot.table)
+        confined = [path for path in snapshot.state.partitions if paths is None or path in paths]
         newest = change.config.newest
-        seconds, source = self._estimate(snapshot, sum(partition.bytes for partition in found))
+        seconds, source = self._estimate(snapshot, sum(partition.bytes for partition in rescaled))
         return RescalePlan(
-            tuple(found), len(wanted) - len(found), newest.default, newest.rule, newest.text, bool(change.actions),
-            seconds, source, change.takes_back,
+            tuple(rescaled), len(confined) - len(rescaled), newest.default, newest.rule, newest.text,
+            bool(change.actions), seconds, source, change.takes_back,
         )  # fmt: skip
 
     def _changed(self, snapshot: Snapshot, change: Change) -> Iterator[PartitionRescale]:
         known, now = snapshot.state.partitions, rules_of(snapshot.state)
+        paths = self.confined_to(snapshot.table)
         for path in sorted(known):
-            if self.partitions is not None and path not in self.partitions:
+            if paths is not None and path not in paths:
                 continue
-            count, target = known[path].buckets or 1, self.change.target(path, known[path], now, change.config)
+            count, target = known[path].buckets or 1, self.change.target(path, known[path], now, change)
             if count != target:
                 files = snapshot.state.files(DATA_TREE, path)
                 yield PartitionRescale(path, count, target, len(files), sum(file.bytes for file in files))
 
     def _estimate(self, snapshot: Snapshot, size: int) -> tuple[float, str]:
-        """Seconds for so many bytes, and what they were estimated from."""
+        """Return the seconds that so many bytes take, and what they were estimated from."""
         if not size:
             return 0.0, ""
         for commit in reversed(list(self._recent_commits())):
-            told = commit.metrics
-            if commit.operation == self.operation and told.get("bytes_before", 0) >= _WRITTEN_BYTES:
-                seconds = told.get("seconds", 0.0) * size / told["bytes_before"]
+            metrics = commit.metrics
+            if commit.operation == self.operation.name and metrics.get("bytes_before", 0) >= _WRITTEN_BYTES:
+                seconds = metrics.get("seconds", 0.0) * size / metrics["bytes_before"]
                 return round(max(seconds, 0.1), 1), f"the rescale in version {commit.version}"
         rate = BYTES_PER_SECOND * cores(snapshot.spark)
         return round(_START_SECONDS + size / rate, 1), f"{BYTES_PER_SECOND:g} bytes/s on a core"
@@ -171,38 +172,40 @@ class Rescale(Action):
         if self.timeline is not None:
             yield from self.timeline.commits(after=max(self.timeline.head.version - _COMMITS_LOOKED_AT, -1))
 
-    def work(self, attempt: Attempt) -> Work | None:
+    def work(self, attempt: Attempt) -> StagedChanges | None:
         started = time.monotonic()
         change = self.change.applied_to(attempt.snapshot.state)
-        found = list(self._changed(attempt.snapshot, change))
-        if not found and not change.actions:
+        rescaled = list(self._changed(attempt.snapshot, change))
+        if not rescaled and not change.actions:
             return None
-        work = Work(
+        work = StagedChanges(
             actions=list(change.actions),
             metrics={
-                "partitions": len(found),
-                "bytes_before": sum(partition.bytes for partition in found),
-                "files_before": sum(partition.files for partition in found),
+                "partitions": len(rescaled),
+                "bytes_before": sum(partition.bytes for partition in rescaled),
+                "files_before": sum(partition.files for partition in rescaled),
             },
         )
         if change.actions:
             work.writes.append(Write(CONFIG_SCOPE, "replace"))
-        if found:
-            self._write(attempt, found, work)
+        if rescaled:
+            self._write(attempt, rescaled, work)
             work.metrics["seconds"] = round(time.monotonic() - started, 3)
         return work
 
-    def _write(self, attempt: Attempt, found: list[PartitionRescale], work: Work) -> None:
+    def _write(self, attempt: Attempt, rescaled: list[PartitionRescale], work: StagedChanges) -> None:
         snapshot, tree = attempt.snapshot, attempt.snapshot.data
-        paths = {partition.partition for partition in found}
+        paths = {partition.partition for partition in rescaled}
         groups: dict[GroupKey, list[DataFile]] = {k: files for k, files in snapshot.groups().items() if k[0] in paths}
         known = snapshot.state.partitions
-        targets = [Target(p.partition, known[p.partition].values, p.to_buckets) for p in found]
+        targets = [Target(p.partition, known[p.partition].values, p.to_buckets) for p in rescaled]
         attempt.phase("write partitions anew", 0, len(targets))
         rows = scan(snapshot, tree, groups)
         folder = attempt.folder("rescaled")
         expected = sum(file.rows for files in groups.values() for file in files)
-        added = stage_rows(snapshot.store, tree, rows, folder, targets, kind="base", one_a_key=False, expected=expected)
+        added = stage_rows(
+            snapshot.store, tree, rows, folder, targets, kind="base", one_per_key=False, expected=expected
+        )
         work.actions.extend(PutPartition(target.path, target.buckets, target.values) for target in targets)
         work.actions.extend(RemoveFile(tree.name, file.path) for files in groups.values() for file in files)
         work.actions.extend(added)
@@ -216,7 +219,7 @@ class Rescale(Action):
 
 
 def _still_covering(snapshot: Snapshot, paths: set[str]) -> list[str]:
-    """Trees of the indexes that tell of the rewritten rows what they told before: all, and by key.
+    """Return the trees of the indexes that cover the rewritten rows as they did before: all rows, and by key.
 
     An index that lagged in one of the partitions is left out, so all their groups lag from now on: more than
     before, never less.
@@ -239,19 +242,20 @@ def rescale(
     window: int | None = None,
     drain_seconds: float = 600.0,
 ) -> Receipt:
-    """Runs a rescale inside the window of epoch ``window``, or inside one of its own.
+    """Run a rescale inside the window of epoch ``window``, or inside one of its own.
 
     :param drain_seconds: how long a window of its own waits for writers from before it.
-    :raises WindowNotOpen: if ``window`` is not open. :raises StopWriteWindowOpen: if it holds only other
-        partitions, or somebody else holds these. :raises DrainTimeout: if writers from before are still at
-        work.
+    :raises WindowNotOpen: if ``window`` is not open.
+    :raises StopWriteWindowOpen: if it holds only other partitions, or another holder has these.
+    :raises DrainTimeout: if writers from before are still at work.
     """
     handle.timeline.refresh()
-    done = None if txn_id is None else find_receipt(handle.timeline, txn_id)
-    if done is not None:  # before the arguments are checked: a change taken back cannot be taken back again
-        return done
+    earlier = None if txn_id is None else find_receipt(handle.timeline, txn_id)
+    if earlier is not None:  # before the arguments are checked: a change taken back cannot be taken back again
+        return earlier
     snapshot = handle.snapshot()
     action.validate(snapshot)
+    action = Rescale(action.change.settled(snapshot.state), action.partitions, action.timeline)
     paths = [partition.partition for partition in action.plan(snapshot).partitions]
     if window is not None:
         _check_holds(handle.timeline, window, paths)

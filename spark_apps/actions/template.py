@@ -1,8 +1,8 @@
 """The template of every action: validate, begin, op, commit.
 
-An action says what it is, checks its arguments, and stages files; this module claims the attempt, shows signs
+An action has a name, checks its arguments, and stages files; this module claims the attempt, shows signs
 of life while Spark works, publishes everything in one commit, and ends the attempt if anything fails. An
-action with nothing to do commits nothing and says so in its receipt.
+action with nothing to do commits nothing, and its receipt has no version.
 """
 
 from __future__ import annotations
@@ -11,12 +11,16 @@ import logging
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from spark_apps.actions.observing import Observation, check_columns, observe
+from msgspec.structs import replace as changed
+
+from spark_apps.actions.source_diff import Observation, check_columns, observe
+from spark_apps.actions.upsert_plan import UpsertLimits
+from spark_apps.layout.partitions import canonical
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.storage.errors import (
     AlreadyCommitted,
@@ -28,18 +32,32 @@ from spark_apps.storage.errors import (
     StopWriteWindowOpen,
 )
 from spark_apps.timeline import windows
-from spark_apps.timeline.conflicts import KeysConflict
+from spark_apps.timeline.conflicts import ByKeys, KeysConflict
+from spark_apps.timeline.files import GroupKey
 from spark_apps.timeline.log import Timeline
-from spark_apps.timeline.model import AnyAction, Receipt, Scope, Write
+from spark_apps.timeline.model import (
+    AddFile,
+    AnyAction,
+    IndexDefinition,
+    MarkCovered,
+    PutIndex,
+    Receipt,
+    Scope,
+    StageManifest,
+    TableDefinition,
+    Write,
+    definition_scope,
+    group_scope,
+)
+from spark_apps.timeline.operations import Operation
 from spark_apps.timeline.progress import CURRENT
 from spark_apps.timeline.publish import Guard
-from spark_apps.timeline.state import State
-from spark_apps.timeline.transactions import Transaction, begin, find_receipt
+from spark_apps.timeline.stages import changed_groups, check_made_from, state_with_actions
+from spark_apps.timeline.state import IndexEntry, State
+from spark_apps.timeline.transactions import Transaction, begin, find_receipt, resume
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-    from spark_apps.actions.staging import Stage
 
 logger = logging.getLogger(__name__)
 
@@ -56,21 +74,23 @@ class TableHandle:
     """Options of the store that holds the rows of a registered source; never written down."""
     stage: Stage | None = None
     """The stage of a transaction that an action on this table becomes, instead of a commit of its own."""
+    limits: UpsertLimits = field(default_factory=UpsertLimits)
+    """How much of finding rows the driver takes on itself in a write."""
 
     def snapshot(self, state: State | None = None) -> Snapshot:
-        """The newest version known here, or the one given; of a registered source with its files as they are now."""
+        """Return the newest version known, or the one given; of a registered source, with its files as they are now."""
         snapshot = Snapshot(self.spark, self.timeline.store, self.timeline.head if state is None else state)
         return snapshot if snapshot.table.source is None else self.observe(snapshot.state).snapshot
 
     def observe(self, state: State, partitions: Collection[str] | None = None) -> Observation:
-        """The source of a registered table against a version of its log."""
+        """Return the source of a registered table, compared with a version of its log."""
         snapshot = Snapshot(self.spark, self.timeline.store, state)
         return observe(snapshot, self.source_options, partitions=partitions)
 
 
 @dataclass
-class Work:
-    """What an action staged: everything that one commit publishes."""
+class StagedChanges:
+    """Everything that one commit publishes, as an action staged it."""
 
     actions: list[AnyAction] = field(default_factory=list)
     reads: list[Scope] = field(default_factory=list)
@@ -85,33 +105,36 @@ class Work:
 
 @dataclass(frozen=True)
 class Attempt:
-    """What :meth:`Action.work` is given: the snapshot it starts from, where to stage, and how to tell of
-    progress."""
+    """The try at an action's work: the snapshot it starts from, where it stages, and where it reports progress."""
 
     snapshot: Snapshot
     transaction: Transaction
-    pulse: Pulse
+    pulse: HeartbeatThread
     stage: str = ""
     """Begins the names of folders, where the work is one stage of several; empty where it is all."""
+    limits: UpsertLimits = field(default_factory=UpsertLimits)
+    """How much of finding rows the driver takes on itself."""
+    partitions: Sequence[str] | None = None
+    """The paths of the partitions that the work is confined to; ``None`` for all."""
 
     def folder(self, name: str) -> str:
-        """Key of a folder of this attempt for data files."""
+        """Return the key of a folder of this attempt for data files."""
         return self.transaction.data_folder(f"{self.stage}{name}")
 
     def index_folder(self, index: str, name: str) -> str:
-        """Key of a folder of this attempt for files of an index."""
+        """Return the key of a folder of this attempt for files of an index."""
         return self.transaction.index_folder(index, f"{self.stage}{name}")
 
     def phase(self, name: str, done: int | None = None, total: int | None = None) -> None:
-        """Says what is being done, for whoever watches the attempt."""
+        """Report what is being done, for those who watch the attempt."""
         self.pulse.phase(name, done, total)
 
 
 class Action(ABC):
-    """One thing that can be done to a table."""
+    """An operation on a table."""
 
-    operation: ClassVar[str]
-    """Its name in the log and in receipts."""
+    operation: ClassVar[Operation]
+    """What the log and receipts call it."""
 
     scopes: tuple[Scope, ...] | None = None
     """What it may write, if known before it begins; for those who drain."""
@@ -124,41 +147,51 @@ class Action(ABC):
     done on the source as it is now, telling the log of it in the same commit."""
 
     commits_observation: ClassVar[bool] = False
-    """Whether it tells the log of a changed source also where it has nothing else to do."""
+    """Whether it commits the changes of a source also where it has nothing else to do."""
 
     partitions: Sequence[str] | None = None
-    """The partitions that it is confined to."""
+    """The partitions that it is confined to, as they were given."""
 
     staging: ClassVar[Literal["no", "rows", "alone", "after"]] = "no"
     """Whether it can be a stage of a transaction: one that writes rows, another that works on what is committed, or one
     that may also be made from other stages."""
 
     def not_staged_because(self) -> str | None:
-        """Why this very action cannot be a stage; ``None`` if it can."""
+        """Return why this action cannot be a stage; ``None`` if it can."""
         return "it is a whole change of the table" if self.staging == "no" else None
 
     @property
     def confinable(self) -> bool:
-        """Whether it may be confined to the partitions of the stages that it is made from."""
+        """True if it may be confined to the partitions of the stages that it is made from."""
         return False
 
+    def confined_to(self, table: TableDefinition) -> list[str] | None:
+        """Return the partitions that the action is confined to, by their canonical paths; ``None`` for all.
+
+        :raises InvalidInput: for what is no path of a partition of the table.
+        """
+        return None if self.partitions is None else list(dict.fromkeys(canonical(table, p) for p in self.partitions))
+
     def validate(self, snapshot: Snapshot) -> None:
-        """Checks the arguments against the newest version known. :raises InvalidInput: (or its kin) before
-        anything is done."""
+        """Check the arguments against the newest version known, and change nothing.
+
+        :raises InvalidInput: (or its kin) before anything is done.
+        """
         return None
 
     @abstractmethod
-    def work(self, attempt: Attempt) -> Work | None:
-        """Stages the work; ``None`` if there is nothing to do."""
+    def work(self, attempt: Attempt) -> StagedChanges | None:
+        """Stage the work, and return it; ``None`` if there is nothing to do."""
 
     def committed(self, handle: TableHandle, receipt: Receipt) -> None:
-        """Does what must wait until the commit is in the log, such as removing what lies outside of the table. Called
-        again by whoever finds the commit of an earlier try, so that what failed then can be made up for."""
+        """Do what must wait until the commit is in the log, such as removing files outside of the table.
+
+        A later try that finds the commit calls this again, so that what failed then can be made up for.
+        """
         return None
 
-    def still_possible(self, work: Work, state: State) -> Work | None:
-        """Asked when a commit was refused because of somebody else's: a smaller part of the work that this newer state
-        does not stand in the way of; ``None`` if the work is whole or nothing."""
+    def still_possible(self, work: StagedChanges, state: State) -> StagedChanges | None:
+        """Return a smaller part of the work that a refused commit can still do; ``None`` if there is none."""
         return None
 
 
@@ -171,7 +204,7 @@ def run(
     inputs: Mapping[str, Any] | None = None,
     renew_seconds: float | None = None,
 ) -> Receipt:
-    """Runs an action as one transaction; or where the table is to be worked on in a stage, stages it.
+    """Run an action as one transaction; on a table that is worked on in a stage, stage it.
 
     :param txn_id: names the intent: if it has its commit already, that commit's receipt is returned and
         nothing is done.
@@ -181,12 +214,9 @@ def run(
         opened for, up to its last moment.
     :returns: the receipt; its ``version`` is ``None`` if there was nothing to do.
     :raises CommitRefused: for each reason of that branch; nothing was changed.
-    :raises CommitStateUnknown: if it is unknown whether the commit landed; try again under the same
-        ``txn_id``.
+    :raises CommitStateUnknown: if it is unknown whether the commit landed; try again under the same ``txn_id``.
     """
     if handle.stage is not None:
-        from spark_apps.actions.staging import run_stage
-
         return run_stage(handle, action, handle.stage)
     receipt = _run(handle, action, txn_id, window, inputs, renew_seconds)
     if receipt.committed:
@@ -204,17 +234,17 @@ def _run(
 ) -> Receipt:
     started = time.monotonic()
     handle.timeline.refresh()
-    done = None if txn_id is None else find_receipt(handle.timeline, txn_id)
-    if done is not None:  # before the arguments are checked: what the first try made would be in a retry's way
-        return done
-    seen = look(handle, action, handle.timeline.head)
-    action.validate(seen.snapshot)  # which may say to which partitions it is confined
+    earlier = None if txn_id is None else find_receipt(handle.timeline, txn_id)
+    if earlier is not None:  # before the arguments are checked: what the first try made would be in a retry's way
+        return earlier
+    observation = observe_table(handle, action, handle.timeline.head)
+    action.validate(observation.snapshot)
     if window is not None and renew_seconds is None:
         renew_seconds = windows.length(handle.timeline, window)
     try:
         transaction = begin(
             handle.timeline,
-            operation=action.operation,
+            operation=action.operation.name,
             txn_id=txn_id,
             scopes=action.scopes,
             window=window,
@@ -224,16 +254,17 @@ def _run(
     except AlreadyCommitted as error:
         return error.receipt
     try:
-        with Pulse(transaction, renew_seconds=renew_seconds) as pulse:
-            if transaction.base.version != seen.snapshot.state.version or action.partitions is not None:
-                seen = look(handle, action, transaction.base)
-            work = action.work(Attempt(seen.snapshot, transaction, pulse))
-            if work is None and seen.actions and action.commits_observation:
-                work = Work()
+        with HeartbeatThread(transaction, renew_seconds=renew_seconds) as pulse:
+            if transaction.base.version != observation.snapshot.state.version:
+                observation = observe_table(handle, action, transaction.base)
+            confined = action.confined_to(observation.snapshot.table)
+            work = action.work(Attempt(observation.snapshot, transaction, pulse, "", handle.limits, confined))
+            if work is None and observation.actions and action.commits_observation:
+                work = StagedChanges()
             if work is None:
                 return _nothing_to_do(transaction)
             pulse.phase("commit")
-            receipt = _commit(transaction, action, seen, work)
+            receipt = _commit(transaction, action, observation, work)
     except AlreadyCommitted as error:
         return error.receipt
     except (CommitStateUnknown, AttemptAborted):
@@ -248,16 +279,16 @@ def _run(
     return receipt
 
 
-def _commit(transaction: Transaction, action: Action, seen: Observation, work: Work) -> Receipt:
-    """Publishes the work, or what of it still can be."""
+def _commit(transaction: Transaction, action: Action, observation: Observation, work: StagedChanges) -> Receipt:
+    """Publish the work, or the part of it that still can be published."""
     while True:
         try:
             return transaction.commit(
-                seen.beside(work.actions),
+                observation.beside(work.actions),
                 reads=dict.fromkeys(work.reads),
-                writes=dict.fromkeys([*work.writes, *seen.writes]),
-                maintained=dict.fromkeys([*work.maintained, *seen.told(work.actions)]),
-                metrics={**work.metrics, **seen.metrics},
+                writes=dict.fromkeys([*work.writes, *observation.writes]),
+                maintained=dict.fromkeys([*work.maintained, *observation.covered_trees(work.actions)]),
+                metrics={**work.metrics, **observation.metrics},
                 keys_conflict=work.keys_conflict,
                 guard=work.guard,
             )
@@ -269,10 +300,10 @@ def _commit(transaction: Transaction, action: Action, seen: Observation, work: W
             work = rest
 
 
-def look(handle: TableHandle, action: Action, state: State) -> Observation:
-    """What the action works on: the version, and of a registered source what has become of it since.
+def observe_table(handle: TableHandle, action: Action, state: State) -> Observation:
+    """Return the version that the action works on, of a registered source with its changes since.
 
-    :raises InvalidInput: if the action writes rows and they are somebody else's.
+    :raises InvalidInput: if the action writes rows that another writer owns.
     """
     snapshot = Snapshot(handle.spark, handle.timeline.store, state)
     source = snapshot.table.source
@@ -280,13 +311,14 @@ def look(handle: TableHandle, action: Action, state: State) -> Observation:
         return Observation(snapshot)
     if action.on_sources == "refused":
         raise InvalidInput(
-            f"{action.operation} cannot be done: the rows of this table are somebody else's, in the {source.format} "
+            f"{action.operation} cannot be done: another writer owns the rows of this table, in the {source.format} "
             f"source {source.location}, which is only read here.",
             hint="Write to the source with what owns it; a refresh of an index then finds what changed.",
         )
-    found = handle.observe(state, None if action.partitions is None else set(action.partitions))
-    check_columns(state, found.snapshot.state)
-    return found
+    partitions = action.confined_to(snapshot.table)
+    observation = handle.observe(state, None if partitions is None else set(partitions))
+    check_columns(state, observation.snapshot.state)
+    return observation
 
 
 def _nothing_to_do(transaction: Transaction) -> Receipt:
@@ -296,7 +328,7 @@ def _nothing_to_do(transaction: Transaction) -> Receipt:
 
 
 def _end(transaction: Transaction, cause: BaseException) -> None:
-    """Ends the attempt of an action that failed, so that nobody waits for it and its files may go."""
+    """End the attempt of an action that failed, so that no other waits for it and its files may go."""
     reason = cause.message if isinstance(cause, LakeIndexError) else type(cause).__name__
     try:
         transaction.abort(reason[:500])
@@ -306,7 +338,7 @@ def _end(transaction: Transaction, cause: BaseException) -> None:
         logger.warning("Attempt %s of %s was not ended: %s", transaction.attempt, transaction.txn_id, error)
 
 
-class Pulse:
+class HeartbeatThread:
     """Shows signs of life of an attempt from a thread of its own, as long as the ``with`` block runs.
 
     :param renew_seconds: keeps the attempt's stop-write window open: once a third of it has passed, the deadline is
@@ -331,11 +363,11 @@ class Pulse:
         self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
 
     def phase(self, name: str, done: int | None = None, total: int | None = None) -> None:
-        """What the next beats tell."""
+        """Set what the next heartbeats report."""
         self._now = (name, done, total)
         CURRENT.phase(name, done, total)
 
-    def __enter__(self) -> Pulse:
+    def __enter__(self) -> HeartbeatThread:
         CURRENT.hold(self._transaction, shared=self._shared)
         self._thread.start()
         return self
@@ -370,3 +402,264 @@ class Pulse:
         if window.deadline - timeline.clock() <= seconds * 2 / 3:
             window = windows.renew(timeline, epoch, seconds)
         self._renew_at = time.monotonic() + max(window.deadline - timeline.clock() - seconds * 2 / 3, seconds / 12)
+
+
+# --- Actions as stages of a transaction -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Stage:
+    """The stage of a transaction that a table's next action is.
+
+    :param after: the stages that it is made from; what these were made from counts as well.
+    :param leave: indexes kept with the data that this write leaves to another stage.
+    :param inputs: what the stage is made of, for a second try to compare.
+    :param number: of the try; a try of a lower one that is late does not count.
+    """
+
+    txn_id: str
+    attempt: int
+    name: str
+    after: tuple[str, ...] = ()
+    leave: tuple[str, ...] = ()
+    inputs: str = ""
+    number: int | None = None
+
+
+@dataclass(frozen=True)
+class Overlay:
+    """The staged work that a stage is made from.
+
+    :param base: the version that the transaction began from.
+    :param state: that version with the staged work laid over it.
+    :param made_from: stage -> hash of its manifest.
+    :param groups: file groups of the table's rows in which the staged work adds or removes files.
+    """
+
+    base: State
+    state: State
+    made_from: dict[str, str] = field(default_factory=dict)
+    groups: frozenset[GroupKey] = frozenset()
+
+    @property
+    def partitions(self) -> list[str]:
+        return sorted({partition for partition, _ in self.groups})
+
+
+def run_stage(handle: TableHandle, action: Action, stage: Stage) -> Receipt:
+    """Stage an action's work under a transaction.
+
+    Nothing becomes visible, and a failure ends nothing: the stage can be tried again.
+
+    :returns: a receipt without a version, with the stage and its manifest's hash.
+    :raises InvalidInput: for an action that cannot be a stage.
+    :raises StageMismatch: if a stage that this one is made from is missing or was tried again since.
+    :raises AttemptAborted: if the transaction was rolled back.
+    """
+    started = time.monotonic()
+    _check_may_be_staged(action, stage)
+    try:
+        transaction = resume(handle.timeline, stage.txn_id, stage.attempt)
+    except AlreadyCommitted as error:
+        return error.receipt
+    overlay = overlay_of(transaction, stage.after)
+    token = transaction.claim(stage.name, stage.number)
+    state = leaving(overlay.state, stage.leave)
+    epoch = transaction.requested.epoch
+    renewed = None if epoch is None else windows.length(handle.timeline, epoch)
+    # Each try writes into folders of its own: a try before it may be at work yet.
+    prefix = f"{stage.name}-{token[:8]}-"
+    with HeartbeatThread(transaction, renew_seconds=renewed, shared=True) as pulse:
+        pulse.phase(f"stage {stage.name}")
+        observation = observe_table(handle, action, state)
+        action.validate(observation.snapshot)
+        confined = _confined_to(action, overlay, observation.snapshot.table)
+        work = action.work(Attempt(observation.snapshot, transaction, pulse, prefix, handle.limits, confined))
+        has_changes = work is not None or (bool(observation.actions) and action.commits_observation)
+        work = work or StagedChanges()
+        if has_changes:
+            work = replace(
+                work, actions=observation.beside(work.actions), writes=[*work.writes, *observation.writes],
+                maintained=[*work.maintained, *observation.covered_trees(work.actions)],
+                metrics={**work.metrics, **observation.metrics},
+            )  # fmt: skip
+        if overlay.made_from and work.actions:
+            work = in_step(work, overlay, observation.snapshot.state)
+        transaction.check_alive()
+        hash_ = _stage(transaction, stage, action, work, overlay, token)
+    logger.info(
+        "%s of %s is staged as %r of transaction %s after %.1f s, %s",
+        action.operation, handle.timeline.store.uri, stage.name, stage.txn_id, time.monotonic() - started, work.metrics,
+    )  # fmt: skip
+    metrics = {**work.metrics, "stage": stage.name, "staged": hash_}
+    return Receipt(None, stage.txn_id, action.operation.name, metrics, attempt=stage.attempt)
+
+
+def overlay_of(transaction: Transaction, after: Iterable[str]) -> Overlay:
+    """Return the version that the transaction began from, with stages (and what they were made from) laid over it.
+
+    :raises StageMismatch: if one is missing, or they are of different tries.
+    """
+    staged: dict[str, tuple[StageManifest, str]] = {}
+    pending = list(after)
+    while pending:
+        name = pending.pop()
+        if name not in staged:
+            staged[name] = transaction.staged(name)
+            pending.extend(staged[name][0].made_from)
+    check_made_from(transaction.requested, staged)
+    # In the order in which the transaction lists them; coverage of all comes last, as in the commit.
+    manifests = [staged[name][0] for name in transaction.requested.stages if name in staged]
+    actions = sorted((a for m in manifests for a in m.actions), key=lambda a: isinstance(a, MarkCovered))
+    state = state_with_actions(
+        transaction.base,
+        actions,
+        [write for manifest in manifests for write in manifest.writes],
+        [tree for manifest in manifests for tree in manifest.maintained],
+    )
+    made_from = {name: hash_ for name, (_, hash_) in staged.items()}
+    return Overlay(transaction.base, state, made_from, frozenset(changed_groups(transaction.base, actions)))
+
+
+def leaving(state: State, names: Collection[str]) -> State:
+    """Return the state as a write sees it that leaves indexes to other stages: as if these were deferred.
+
+    :raises IndexNotFound: if there is none of that name.
+    :raises InvalidInput: for an index that a write cannot do without.
+    """
+    from spark_apps.indexes.registry import find
+
+    if not names:
+        return state
+    other = state.copy()
+    for name in names:
+        entry = state.index(name)
+        if find(entry.definition.kind).unique_keys:
+            raise InvalidInput(
+                f"The index {name!r} cannot be left to another stage: writes find by it where a key lives, and keep "
+                "keys unique.",
+                hint="Leave out that name; the write keeps the index itself.",
+            )
+        other.indexes[name] = changed(entry, definition=changed(entry.definition, deferred=True))
+    return other
+
+
+def in_step(work: StagedChanges, overlay: Overlay, state: State) -> StagedChanges:
+    """Return work on an index that was made from staged rows, in the form in which it can be committed with them.
+
+    The file groups that the index now covers must stay as they are until then, so they count as read; its entries
+    take the sequence number of the commit, above what the base held; and it covers these groups as of the commit.
+    """
+    trees = {action.tree for action in work.actions if isinstance(action, MarkCovered)}
+    for tree in sorted(trees):
+        definition, new = _definition(work.actions, state, tree)
+        entry = state.index_of_tree(tree)
+        lag = set(overlay.groups) if new or entry is None else set(entry.lag)
+        groups = sorted(lag & _covered(work.actions, tree, lag, overlay))
+        if not groups:
+            continue
+        actions: list[AnyAction] = [_at_commit(action, tree, definition, overlay) for action in work.actions]
+        before = overlay.base.index_of_tree(tree)
+        behind = before is not None and any(group in before.lag for group in groups)
+        work = replace(
+            work,
+            actions=[*actions, MarkCovered(tree, None, groups=tuple(groups))],
+            reads=[*work.reads, *(group_scope(*group) for group in groups)],
+            writes=_writes(work.writes, tree, definition, behind, actions),
+        )
+    return work
+
+
+def _covered(actions: Sequence[AnyAction], tree: str, lag: Collection[GroupKey], overlay: Overlay) -> set[GroupKey]:
+    """Return the lagging file groups that the work has read and that the commit must find unchanged."""
+    groups: set[GroupKey] = set()
+    for action in actions:
+        if isinstance(action, MarkCovered) and action.tree == tree:
+            paths = action.partitions
+            groups |= {g for g in lag if (g in overlay.groups if paths is None else g[0] in paths)}
+    return groups
+
+
+def _definition(actions: Sequence[AnyAction], state: State, tree: str) -> tuple[IndexDefinition, bool]:
+    for action in actions:
+        if isinstance(action, PutIndex) and action.definition.tree == tree and state.index_of_tree(tree) is None:
+            return action.definition, True
+    entry = state.index_of_tree(tree)
+    assert isinstance(entry, IndexEntry)
+    return entry.definition, False
+
+
+def _at_commit(action: AnyAction, tree: str, definition: IndexDefinition, overlay: Overlay) -> AnyAction:
+    """Return an action whose entries lie above all of the base's, where they change what the base holds."""
+    if not isinstance(action, AddFile) or action.tree != tree or definition.addresses != "key":
+        return action
+    late = action.kind == "delta" and action.sequence_number == overlay.base.version
+    return changed(action, sequence_number=None) if late else action
+
+
+def _writes(
+    writes: Iterable[Write], tree: str, definition: IndexDefinition, behind: bool, actions: Sequence[AnyAction]
+) -> list[Write]:
+    on_top = {a.group for a in actions if isinstance(a, AddFile) and a.tree == tree and a.sequence_number is None}
+    folds = any(write.mode == "fold" and write.scope.kind == "shard" for write in writes)
+    declared = []
+    for write in writes:
+        if write.scope.name == tree and write.mode == "backdated" and write.scope.group in on_top:
+            write = Write(write.scope, "append")
+        elif write == Write(definition_scope(definition.name), "fold") and not behind and not folds:
+            # It covers only rows that no other reader can see, so another refresh at the same time does no harm.
+            write = Write(write.scope, "append")
+        declared.append(write)
+    return declared
+
+
+def _confined_to(action: Action, overlay: Overlay, table: TableDefinition) -> list[str] | None:
+    """Return the partitions that a stage is confined to.
+
+    A refresh made from staged rows reads their partitions only, unless others were named: those must stay as they are
+    until the commit.
+    """
+    if overlay.made_from and action.staging == "after" and action.partitions is None and action.confinable:
+        return overlay.partitions
+    return action.confined_to(table)
+
+
+def _check_may_be_staged(action: Action, stage: Stage) -> None:
+    reason = action.not_staged_because()
+    if reason is not None:
+        raise InvalidInput(
+            f"{action.operation} cannot be a stage of a transaction: {reason}.",
+            hint="Run it as a task of its own, before or after the transaction.",
+        )
+    if stage.after and action.staging != "after":
+        raise InvalidInput(
+            f"Stage {stage.name!r} ({action.operation}) cannot be made from other stages ({', '.join(stage.after)}): "
+            "only what brings an index up to date can.",
+            hint="Leave 'after' out; writes of one transaction must be of different partitions or buckets.",
+        )
+    if stage.leave and action.staging != "rows":
+        raise InvalidInput(f"{action.operation} writes no rows, so it can leave no index to another stage.")
+
+
+def _stage(
+    transaction: Transaction, stage: Stage, action: Action, work: StagedChanges, overlay: Overlay, token: str
+) -> str:
+    keys = work.keys_conflict
+    unique = dict(keys.columns) if isinstance(keys, ByKeys) else {}
+    if keys is not None and not unique:
+        unique = {w.scope.name: () for w in work.writes if w.scope.kind == "shard" and w.scope.name is not None}
+    return transaction.stage(
+        stage.name,
+        work.actions,
+        reads=dict.fromkeys(work.reads),
+        writes=dict.fromkeys(work.writes),
+        maintained=dict.fromkeys(work.maintained),
+        made_from=overlay.made_from,
+        metrics=work.metrics,
+        token=token,
+        operation=action.operation.name,
+        inputs=stage.inputs,
+        unique=unique,
+        sole=work.guard is not None and not work.unique_by,
+        unique_by=work.unique_by,
+    )

@@ -7,22 +7,22 @@ from dataclasses import replace
 from typing import ClassVar
 
 from spark_apps.actions.indexing import RefreshIndex
-from spark_apps.actions.template import Action, Attempt, TableHandle, Work, run
-from spark_apps.indexes.handler import IndexContext
+from spark_apps.actions.template import Action, Attempt, StagedChanges, TableHandle, run
+from spark_apps.indexes.handler import Difference, IndexContext, VerificationReport
 from spark_apps.indexes.registry import find
-from spark_apps.indexes.verification import Difference, VerificationReport
-from spark_apps.mergetree.meanings import check_session
+from spark_apps.mergetree.reader_settings import check_session
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.timeline.model import Receipt
+from spark_apps.timeline.operations import REPAIR_INDEX, Operation
 
 __all__ = ["Difference", "RepairIndexes", "VerificationReport", "repair", "verify"]
 
 
 def verify(snapshot: Snapshot, name: str) -> VerificationReport:
-    """Compares an index of a version with its rows, by a full scan of both.
+    """Compare an index of a version with its rows, by a full scan of both.
 
-    :raises IndexNotFound: :raises InvalidInput: if its kind cannot be compared, or a source's files mean something
-        else in this session.
+    :raises IndexNotFound: if there is none of that name.
+    :raises InvalidInput: if its kind cannot be compared, or a source's files mean something else in this session.
     """
     definition = snapshot.state.index(name).definition
     check_session(snapshot)
@@ -32,7 +32,7 @@ def verify(snapshot: Snapshot, name: str) -> VerificationReport:
 def repair(
     handle: TableHandle, reports: Sequence[VerificationReport], *, txn_id: str | None = None, window: int | None = None
 ) -> tuple[list[VerificationReport], Receipt]:
-    """Rebuilds the indexes that comparisons found wrong, from the rows alone, all in one commit.
+    """Rebuild the indexes that comparisons found wrong, from the rows alone, all in one commit.
 
     :returns: the reports, those of rebuilt indexes with the version of that commit; and its receipt, without a version
         if every index agrees.
@@ -48,7 +48,7 @@ class RepairIndexes(Action):
     :param reports: of the indexes that are wrong; what was wrong goes into the receipt.
     """
 
-    operation: ClassVar[str] = "repair_index"
+    operation: ClassVar[Operation] = REPAIR_INDEX
     on_sources = "observing"
 
     def __init__(self, reports: Sequence[VerificationReport]) -> None:
@@ -59,18 +59,18 @@ class RepairIndexes(Action):
         for refresh in self.refreshes:
             refresh.validate(snapshot)
 
-    def work(self, attempt: Attempt) -> Work | None:
-        whole = Work()
+    def work(self, attempt: Attempt) -> StagedChanges | None:
+        whole = StagedChanges()
         for refresh in self.refreshes:
-            done = refresh.work(attempt)
-            if done is None:
+            repaired = refresh.work(attempt)
+            if repaired is None:
                 continue
-            whole.actions.extend(done.actions)
-            whole.reads.extend(done.reads)
-            whole.writes.extend(done.writes)
-            whole.keys_conflict = whole.keys_conflict or done.keys_conflict  # of the one index of unique keys
-            told = {**_counts(self.reports[refresh.name]), **done.metrics}
-            whole.metrics.update({f"{refresh.name}.{name}": value for name, value in told.items()})
+            whole.actions.extend(repaired.actions)
+            whole.reads.extend(repaired.reads)
+            whole.writes.extend(repaired.writes)
+            whole.keys_conflict = whole.keys_conflict or repaired.keys_conflict  # of the one index of unique keys
+            metrics = {**_counts(self.reports[refresh.name]), **repaired.metrics}
+            whole.metrics.update({f"{refresh.name}.{name}": value for name, value in metrics.items()})
         if not whole.actions:
             return None
         whole.metrics["repaired"] = list(self.reports)
@@ -78,7 +78,7 @@ class RepairIndexes(Action):
 
 
 def _counts(report: VerificationReport) -> dict[str, int]:
-    """How many of each fault were found; of files that could not be read, as many as the report names."""
+    """Return how many of each fault were found; of unreadable files, as many as the report names."""
     faults = ("missing", "too_many", "wrong_partition", "wrong_values", "wrong_shard")
     unreadable = sum(difference.fault == "unreadable" for difference in report.differences)
     return {**{name: getattr(report, name) for name in faults}, "unreadable": unreadable}

@@ -1,10 +1,8 @@
-"""Writes rows: upsert, insert, delete. The overwriting of partitions is in
-:mod:`spark_apps.actions.overwrite`.
+"""Writes rows: upsert, insert, delete; the overwriting of partitions is in :mod:`spark_apps.actions.overwrite`.
 
-All three stage deltas (rows or tombstones) into the file groups that the batch's keys belong to, and touch no
-other. With
-``copy_on_write`` the touched groups are then written anew from what they held and the staged deltas, in the
-same commit.
+All three stage deltas (rows or tombstones) into the file groups that the batch's keys belong to, and touch no other.
+With ``copy_on_write`` the touched groups are then written anew from what they held and the staged deltas, in the same
+commit. The plan decides how the replaced rows are found (:mod:`spark_apps.actions.upsert_plan`).
 """
 
 from __future__ import annotations
@@ -13,6 +11,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from dataclasses import replace as replaced
 from typing import Any, ClassVar
 
 from msgspec.structs import replace
@@ -20,32 +19,32 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from spark_apps.actions.finding import changes_by, find_places, finds_late
-from spark_apps.actions.groups import with_groups
-from spark_apps.actions.maintenance import (
-    changes_of,
-    kept,
-    maintain,
-    rows_of_staged,
-    touched_groups,
-    wanted_columns,
-    with_staged,
+from spark_apps.actions.kept_indexes import changes_of, maintain
+from spark_apps.actions.key_location import (
+    RelocatedRows,
+    changes_by,
+    existing_rows,
+    keep_unique,
+    locate,
+    locate_staged,
+    moves_of,
+    tombstones,
 )
-from spark_apps.actions.moves import Moves, keep_unique, locate, moves_of, rows_at, tombstones, unique_index
-from spark_apps.actions.partitions import Spread, existing, spread
-from spark_apps.actions.positions import with_positions
-from spark_apps.actions.template import Action, Attempt, Work
+from spark_apps.actions.partition_targets import PartitionTargets, existing, spread, with_groups
+from spark_apps.actions.replaced_rows import rows_of_staged, touched_groups, with_positions, with_staged
+from spark_apps.actions.template import Action, Attempt, StagedChanges
+from spark_apps.actions.upsert_plan import Given, UpsertPlan, keys_are_located, log_plan, plan_upsert
 from spark_apps.indexes.handler import Changes
-from spark_apps.mergetree.cached import cached
 from spark_apps.mergetree.read import scan
-from spark_apps.mergetree.schema import column, conform
+from spark_apps.mergetree.schema import column, conform_batch
+from spark_apps.mergetree.spark_utils import cached
 from spark_apps.mergetree.tree import DELETED, Snapshot, Tree
-from spark_apps.mergetree.write import one_a_key, partition_counts, refused_nulls, stage_rows
-from spark_apps.query.checking import check_predicate
-from spark_apps.query.planning import parsed
-from spark_apps.query.predicates import of_whole_rows
+from spark_apps.mergetree.write import one_per_key, partition_counts, stage_rows, translate_spark_errors
+from spark_apps.query.planning import parse_for_session
+from spark_apps.query.predicates import check_predicate, of_whole_rows
 from spark_apps.storage.errors import InvalidSchema, KeysExist, UnknownColumn
 from spark_apps.timeline.model import NEW_KEYS, AddFile, RemoveFile, Write, group_scope
+from spark_apps.timeline.operations import DELETE, INSERT, UPSERT, Operation
 
 Counts = Mapping[tuple[str | None, ...], int]
 """Values of the partition columns, as text, and how many rows have them."""
@@ -55,58 +54,73 @@ _EXAMPLES = 3
 
 @dataclass(frozen=True)
 class Staged:
-    """Staged deltas, the partitions that they are of, and what is known of the rows of their keys."""
+    """Staged deltas, the partitions that they are of, the plan that they follow, and what is known of their rows."""
 
     files: list[AddFile]
-    targets: Spread
+    targets: PartitionTargets
+    plan: UpsertPlan
     changes: Changes | None = None
 
 
 class WriteRows(Action):
-    """What upsert, insert and delete share."""
+    """The common part of upsert, insert and delete."""
 
     staging = "rows"
 
+    stage_first: ClassVar[bool] = False
+    """Whether rows may be staged before it is known where their keys live."""
+
     @property
     def relies_on_keys(self) -> bool:
-        """Whether other rows change where keys are unique in the table than where they are in their partitions."""
+        """True if other rows change where keys are unique in the table than where they are in their partitions."""
         return True
 
-    @abstractmethod
-    def stage(self, attempt: Attempt, tree: Tree, held: ExitStack) -> Staged:
-        """Stages deltas of the table's own tree, into the attempt's folder ``rows``.
+    def plan(self, attempt: Attempt, rows: int | None, given: Given) -> UpsertPlan:
+        """Return how the rows that are replaced are found, and log it.
 
-        :param held: keeps frames until the indexes have followed.
+        :param rows: of the batch, if they are counted.
+        """
+        plan = plan_upsert(
+            attempt.snapshot, rows, attempt.limits,
+            operation=self.operation.name, given=given, stage_first=self.stage_first,
+        )  # fmt: skip
+        return log_plan(attempt, plan)
+
+    @abstractmethod
+    def stage(self, attempt: Attempt, tree: Tree, frames: ExitStack) -> Staged:
+        """Stage deltas of the table's own tree, into the attempt's folder ``rows``.
+
+        :param frames: keeps frames until the indexes have followed.
         """
 
-    def work(self, attempt: Attempt) -> Work | None:
-        with ExitStack() as held:
-            return self._work(attempt, attempt.snapshot.data, held)
+    def work(self, attempt: Attempt) -> StagedChanges | None:
+        with ExitStack() as frames:
+            return self._work(attempt, attempt.snapshot.data, frames)
 
-    def _work(self, attempt: Attempt, tree: Tree, held: ExitStack) -> Work | None:
-        with refused_nulls():
-            done = self.stage(attempt, tree, held)
-        staged, targets = done.files, done.targets
+    def _work(self, attempt: Attempt, tree: Tree, frames: ExitStack) -> StagedChanges | None:
+        with translate_spark_errors():
+            result = self.stage(attempt, tree, frames)
+        staged, targets, plan = result.files, result.targets, result.plan
         if not staged:
             return None
-        work = Work(reads=targets.reads, metrics=written(staged))
-        self.check(attempt, tree, staged, work)
+        work = StagedChanges(reads=targets.reads, metrics=written(staged))
+        self.check(attempt, tree, result, work)
         targets = targets.only(action.partition for action in staged)
         work.metrics["new_partitions"] = len(targets.new)
         work.actions.extend(targets.puts)
-        if attempt.snapshot.table.write_mode == "copy_on_write":
+        if plan.rewrites:
             _rewrite(attempt, tree, staged, targets, work)
         else:
-            work.actions.extend(with_positions(attempt, tree, staged))
+            work.actions.extend(with_positions(attempt, tree, plan, staged))
             work.writes.extend(Write(group_scope(a.partition, a.group), "append") for a in staged)
         keep_unique(attempt, tree, staged, work, relies=self.relies_on_keys)
-        if kept(attempt.snapshot.state):
-            changes = done.changes or changes_of(attempt.snapshot, tree, staged, wanted_columns(attempt.snapshot))
-            maintain(attempt, changes, work, held_already=done.changes is not None)
+        if plan.indexes:
+            changes = result.changes or changes_of(attempt.snapshot, tree, plan, staged)
+            maintain(attempt, changes, work, held_already=result.changes is not None)
         return work
 
-    def check(self, attempt: Attempt, tree: Tree, staged: Sequence[AddFile], work: Work) -> None:
-        """What must hold of the staged rows before they may be committed."""
+    def check(self, attempt: Attempt, tree: Tree, result: Staged, work: StagedChanges) -> None:
+        """Check what must hold of the staged rows before they may be committed."""
         return None
 
 
@@ -117,10 +131,8 @@ class Upsert(WriteRows):
         that key is deleted instead.
     """
 
-    operation: ClassVar[str] = "upsert"
-
-    may_find_late: ClassVar[bool] = True
-    """Whether rows may be staged before it is known where their keys live."""
+    operation: ClassVar[Operation] = UPSERT
+    stage_first = True
 
     def __init__(self, rows: DataFrame, deleted: str | None = None) -> None:
         self.rows = rows
@@ -131,7 +143,7 @@ class Upsert(WriteRows):
 
     def _conformed(self, tree: Tree) -> DataFrame:
         if self.deleted is None:
-            return conform(self.rows, tree.schema)
+            return conform_batch(self.rows, tree.schema)
         if self.deleted not in self.rows.columns or self.deleted in tree.columns:
             raise UnknownColumn(
                 f"{self.deleted!r} is to tell which rows are deleted, but the batch lacks it or the table has it.",
@@ -146,52 +158,64 @@ class Upsert(WriteRows):
         marked = self.rows.withColumnRenamed(self.deleted, DELETED)
         with_mark = T.StructType([*tree.schema.fields, T.StructField(DELETED, T.BooleanType())])
         # Only a true is a tombstone; a false would be one more value to tell apart wherever rows are read.
-        return conform(marked, with_mark).withColumn(DELETED, F.when(F.col(DELETED), F.lit(True)))
+        return conform_batch(marked, with_mark).withColumn(DELETED, F.when(F.col(DELETED), F.lit(True)))
 
-    def stage(self, attempt: Attempt, tree: Tree, held: ExitStack) -> Staged:
+    def stage(self, attempt: Attempt, tree: Tree, frames: ExitStack) -> Staged:
         rows = self._conformed(tree)
-        if not tree.by_id and (not tree.partition_by or unique_index(attempt.snapshot.state) is None):
-            return Staged(*self._stage(attempt, tree, rows, _counts(attempt, tree, rows)))
-        # Keys are unique in the table, so the batch is reduced over all partitions, and old places are given
-        # up.
         with ExitStack() as batch:
-            rows = held_by(batch, one_a_key(rows, tree, tree.key))
+            if keys_are_located(attempt.snapshot):
+                # Keys are unique in the table, so the batch is reduced over all partitions.
+                rows = held_by(batch, one_per_key(rows, tree, tree.key))
             counts = _counts(attempt, tree, rows)
-            if self.may_find_late and finds_late(attempt.snapshot, tree, sum(counts.values())):
+            plan = self.plan(attempt, sum(counts.values()) if tree.partition_by else None, "rows")
+            if plan.order == "stage":
+                return Staged(*self._stage(attempt, tree, rows, counts), plan)
+            if plan.order == "stage, locate":
                 staged, targets = self._stage(attempt, tree, rows, counts, reduced=True)
-                return self._with_places(attempt, tree, staged, targets, held) if staged else Staged([], targets)
-            moves = self.moves(attempt, tree, rows, batch)
+                return self._located(attempt, tree, plan, staged, targets, frames)
+            moves = self.moves(attempt, tree, plan, rows, batch)
             rows = moves.rows
             if tree.by_id:
-                rows = with_groups(attempt.snapshot, tree, rows, moves.places, lambda frame: held_by(batch, frame))
+                rows = with_groups(attempt.snapshot, tree, rows, moves.located, lambda frame: held_by(batch, frame))
             staged, targets = self._stage(attempt, tree, rows, counts, reduced=True)
-            left = stage_leaving(attempt, tree, moves)
-        return Staged([*staged, *left], targets.with_more(moves.targets))
+            vacated = stage_leaving(attempt, tree, moves)
+        return Staged([*staged, *vacated], targets.with_more(moves.targets), plan)
 
-    def _with_places(
-        self, attempt: Attempt, tree: Tree, staged: list[AddFile], targets: Spread, held: ExitStack
+    def _located(
+        self,
+        attempt: Attempt,
+        tree: Tree,
+        plan: UpsertPlan,
+        staged: list[AddFile],
+        targets: PartitionTargets,
+        frames: ExitStack,
     ) -> Staged:
+        """Return staged rows with tombstones where their keys lived, which is looked for now."""
+
         def hold(frame: DataFrame) -> DataFrame:
-            return held_by(held, frame)
+            return held_by(frames, frame)
 
-        columns = wanted_columns(attempt.snapshot)
-        places = find_places(attempt, tree, staged, columns, hold)
-        left = stage_leaving(attempt, tree, places.moves)
-        changes = changes_by(attempt.snapshot, tree, staged, left, columns, places, hold)
-        return Staged([*staged, *left], targets.with_more(places.moves.targets), changes)
+        if not staged:
+            return Staged([], targets, plan)
+        locations = locate_staged(attempt, tree, plan, staged, hold)
+        vacated = stage_leaving(attempt, tree, locations.moves)
+        changes = changes_by(attempt.snapshot, tree, plan, staged, vacated, locations, hold)
+        return Staged([*staged, *vacated], targets.with_more(locations.moves.targets), plan, changes)
 
-    def moves(self, attempt: Attempt, tree: Tree, rows: DataFrame, held: ExitStack) -> Moves:
-        """Which rows of the batch leave another partition."""
-        return moves_of(attempt, tree, rows, lambda frame: held_by(held, frame))
+    def moves(
+        self, attempt: Attempt, tree: Tree, plan: UpsertPlan, rows: DataFrame, frames: ExitStack
+    ) -> RelocatedRows:
+        """Return which rows of the batch leave another partition."""
+        return moves_of(attempt, tree, plan, rows, lambda frame: held_by(frames, frame))
 
     def _stage(
         self, attempt: Attempt, tree: Tree, rows: DataFrame, counts: Counts, reduced: bool = False
-    ) -> tuple[list[AddFile], Spread]:
-        """Stages rows that are, at the most, as many of each partition as ``counts`` tells."""
+    ) -> tuple[list[AddFile], PartitionTargets]:
+        """Stage rows that are, at the most, as many of each partition as ``counts`` holds."""
         targets = spread(attempt.snapshot, counts)
         attempt.phase("write the rows")
         store, folder, count = attempt.snapshot.store, attempt.folder("rows"), sum(counts.values())
-        return stage_rows(store, tree, rows, folder, targets.targets, one_a_key=not reduced, expected=count), targets
+        return stage_rows(store, tree, rows, folder, targets.targets, one_per_key=not reduced, expected=count), targets
 
 
 def _counts(attempt: Attempt, tree: Tree, rows: DataFrame) -> Counts:
@@ -199,51 +223,62 @@ def _counts(attempt: Attempt, tree: Tree, rows: DataFrame) -> Counts:
     return partition_counts(rows, tree)
 
 
-def held_by(held: ExitStack, frame: DataFrame) -> DataFrame:
-    """The frame, kept by Spark until the stack is left."""
-    return held.enter_context(cached(frame))
+def held_by(frames: ExitStack, frame: DataFrame) -> DataFrame:
+    """Return the frame, kept by Spark until the stack is left."""
+    return frames.enter_context(cached(frame))
 
 
-def stage_leaving(attempt: Attempt, tree: Tree, moves: Moves) -> list[AddFile]:
-    """Stages the tombstones for the old places of moved rows, in file groups that are there."""
+def stage_leaving(attempt: Attempt, tree: Tree, moves: RelocatedRows) -> list[AddFile]:
+    """Stage tombstones for moved rows in the partitions that they leave, in file groups that exist."""
     if moves.leaving is None:
         return []
     attempt.phase("write the tombstones of moved rows")
+    return stage_tombstones(attempt, tree, moves.leaving, "left", moves.targets)
+
+
+def stage_tombstones(
+    attempt: Attempt, tree: Tree, rows: DataFrame, folder: str, targets: PartitionTargets
+) -> list[AddFile]:
+    """Stage tombstones in a folder of the attempt; those for file groups that do not exist are left out."""
     snapshot = attempt.snapshot
-    targets = moves.targets.targets
-    staged = stage_rows(snapshot.store, tree, moves.leaving, attempt.folder("left"), targets, unknown="drop")
+    staged = stage_rows(snapshot.store, tree, rows, attempt.folder(folder), targets.targets, unknown="drop")
     groups = touched_groups(snapshot, staged)
     return [action for action in staged if (action.partition, action.group) in groups]
 
 
 class Insert(Upsert):
-    """New rows; keys that the table holds (with a ``record`` index in any partition, else in theirs) are
-    refused."""
+    """New rows; keys that the table holds (with a ``record`` index in any partition, else in theirs) are refused."""
 
-    operation: ClassVar[str] = "insert"
-    may_find_late = False
+    operation: ClassVar[Operation] = INSERT
+    stage_first = False
 
-    def stage(self, attempt: Attempt, tree: Tree, held: ExitStack) -> Staged:
-        done = super().stage(attempt, tree, held)
-        files = [replace(action, extra={**(action.extra or {}), NEW_KEYS: True}) for action in done.files]
-        return Staged(files, done.targets, done.changes)
+    def stage(self, attempt: Attempt, tree: Tree, frames: ExitStack) -> Staged:
+        result = super().stage(attempt, tree, frames)
+        files = [replace(action, extra={**(action.extra or {}), NEW_KEYS: True}) for action in result.files]
+        return replaced(result, files=files)
 
-    def moves(self, attempt: Attempt, tree: Tree, rows: DataFrame, held: ExitStack) -> Moves:
-        _refuse(rows_at(attempt.snapshot, tree, held_by(held, locate(attempt, tree, rows))), tree)
-        return Moves(rows)
+    def moves(
+        self, attempt: Attempt, tree: Tree, plan: UpsertPlan, rows: DataFrame, frames: ExitStack
+    ) -> RelocatedRows:
+        _refuse(existing_rows(attempt.snapshot, tree, held_by(frames, locate(attempt, tree, rows))), tree)
+        return RelocatedRows(rows)
 
-    def check(self, attempt: Attempt, tree: Tree, staged: Sequence[AddFile], work: Work) -> None:
-        touched = touched_groups(attempt.snapshot, staged)
+    def check(self, attempt: Attempt, tree: Tree, result: Staged, work: StagedChanges) -> None:
+        staged, touched = result.files, touched_groups(attempt.snapshot, result.files)
         work.reads.extend(group_scope(a.partition, a.group) for a in staged)
         if touched:
             attempt.phase("look for keys that exist")
-            _refuse(rows_of_staged(attempt.snapshot, tree, staged, touched, tree.identity), tree)
+            _refuse(rows_of_staged(attempt.snapshot, tree, result.plan, staged, touched, tree.identity), tree)
 
 
-def _refuse(found: DataFrame, tree: Tree) -> None:
+def _refuse(rows: DataFrame, tree: Tree) -> None:
+    """Refuse rows that exist.
+
+    :raises KeysExist: with examples, if there is any.
+    """
     examples = [
         ", ".join(f"{name}={value!r}" for name, value in row.asDict().items())
-        for row in found.select(*map(column, tree.identity)).limit(_EXAMPLES).collect()
+        for row in rows.select(*map(column, tree.identity)).limit(_EXAMPLES).collect()
     ]
     if examples:
         raise KeysExist(
@@ -259,7 +294,7 @@ class Delete(WriteRows):
     makes keys unique in the whole table, only in those partitions.
     """
 
-    operation: ClassVar[str] = "delete"
+    operation: ClassVar[Operation] = DELETE
 
     def __init__(self, rows: DataFrame | str) -> None:
         self.rows = rows
@@ -272,44 +307,49 @@ class Delete(WriteRows):
         if isinstance(self.rows, str):
             check_predicate(snapshot, self.rows)
         else:
-            conform(self.rows, snapshot.data.schema, only=snapshot.table.record_key)
+            conform_batch(self.rows, snapshot.data.schema, only=snapshot.table.record_key)
 
-    def stage(self, attempt: Attempt, tree: Tree, held: ExitStack) -> Staged:
-        snapshot = attempt.snapshot
-        here = existing(snapshot)
-        if not here.targets:
-            return Staged([], here)
+    def stage(self, attempt: Attempt, tree: Tree, frames: ExitStack) -> Staged:
+        plan, targets = self.plan(attempt, None, self._given(attempt.snapshot, tree)), existing(attempt.snapshot)
+        if not targets.targets:
+            return Staged([], targets, plan)
         attempt.phase("write the tombstones")
-        keys = self._keys(attempt, tree)
-        staged = stage_rows(
-            snapshot.store, tree, tombstones(keys, tree), attempt.folder("rows"), here.targets, unknown="drop"
-        )
-        groups = touched_groups(snapshot, staged)
-        return Staged([action for action in staged if (action.partition, action.group) in groups], here)
+        keys = self._keys(attempt, tree, plan)
+        return Staged(stage_tombstones(attempt, tree, tombstones(keys, tree), "rows", targets), targets, plan)
 
-    def check(self, attempt: Attempt, tree: Tree, staged: Sequence[AddFile], work: Work) -> None:
+    def check(self, attempt: Attempt, tree: Tree, result: Staged, work: StagedChanges) -> None:
         if isinstance(self.rows, str):
             # What the predicate saw in these groups must still be so when the tombstones are published.
-            work.reads.extend(group_scope(a.partition, a.group) for a in staged)
+            work.reads.extend(group_scope(a.partition, a.group) for a in result.files)
 
-    def _keys(self, attempt: Attempt, tree: Tree) -> DataFrame:
+    def _given(self, snapshot: Snapshot, tree: Tree) -> Given:
+        """Return what names the rows that go."""
+        if isinstance(self.rows, str):
+            # A predicate on whole rows must not see the column with a row's file group, which is then located.
+            return "keys" if tree.by_id and of_whole_rows(parse_for_session(snapshot, self.rows)) else "matches"
+        names = {name.lower() for name in self.rows.columns}
+        return "rows" if all(name.lower() in names for name in tree.identity) else "keys"
+
+    def _keys(self, attempt: Attempt, tree: Tree, plan: UpsertPlan) -> DataFrame:
+        """Return the rows that go, by the columns that name them."""
         snapshot = attempt.snapshot
         if isinstance(self.rows, str):
-            if tree.by_id and of_whole_rows(parsed(snapshot, self.rows)):
-                # It must not see the column that tells a row's file group.
-                matching = scan(snapshot, tree, snapshot.groups(), tree.columns).where(self.rows)
-                return locate(attempt, tree, matching)
-            matching = scan(snapshot, tree, snapshot.groups(), tree.given).where(self.rows)
-            return matching.select(*map(column, tree.place))
-        given = {name.lower() for name in self.rows.columns}
-        whole = all(name.lower() in given for name in tree.identity)
-        if whole and not tree.by_id and (not tree.partition_by or unique_index(snapshot.state) is None):
-            return conform(self.rows, tree.schema, only=tree.identity)
-        return locate(attempt, tree, conform(self.rows, tree.schema, only=tree.key).distinct())
+            matching = scan(snapshot, tree, snapshot.groups(), tree.columns if plan.locates else tree.given)
+            matching = matching.where(self.rows)
+            return (
+                locate(attempt, tree, matching)
+                if plan.locates
+                else matching.select(*map(column, tree.tombstone_columns))
+            )
+        if plan.locates:
+            return locate(attempt, tree, conform_batch(self.rows, tree.schema, only=tree.key).distinct())
+        return conform_batch(self.rows, tree.schema, only=tree.identity)
 
 
-def _rewrite(attempt: Attempt, tree: Tree, staged: Sequence[AddFile], targets: Spread, work: Work) -> None:
-    """Writes the touched file groups anew, with the staged deltas folded in."""
+def _rewrite(
+    attempt: Attempt, tree: Tree, staged: Sequence[AddFile], targets: PartitionTargets, work: StagedChanges
+) -> None:
+    """Write the touched file groups anew, with the staged deltas folded in."""
     snapshot = attempt.snapshot
     touched = touched_groups(snapshot, staged)
     work.writes.extend(Write(group_scope(a.partition, a.group), "replace") for a in staged)
@@ -323,7 +363,7 @@ def _rewrite(attempt: Attempt, tree: Tree, staged: Sequence[AddFile], targets: S
     rows = scan(snapshot, tree, with_staged(snapshot, touched, over), tree.given)
     paths = targets.only(partition for partition, _ in touched).targets
     folder = attempt.folder("rewritten")
-    bases = stage_rows(snapshot.store, tree, rows, folder, paths, kind="base", one_a_key=False)
+    bases = stage_rows(snapshot.store, tree, rows, folder, paths, kind="base", one_per_key=False)
     work.actions.extend(RemoveFile(tree.name, file.path) for files in touched.values() for file in files)
     work.actions.extend(bases)
     work.metrics["rewritten_files"] = len(bases)
@@ -331,7 +371,7 @@ def _rewrite(attempt: Attempt, tree: Tree, staged: Sequence[AddFile], targets: S
 
 
 def written(staged: Sequence[AddFile]) -> dict[str, Any]:
-    """What a receipt tells of staged files."""
+    """Return the figures of staged files for a receipt."""
     return {
         "rows": sum(action.rows - action.tombstones for action in staged),
         "tombstones": sum(action.tombstones for action in staged),

@@ -1,4 +1,4 @@
-"""The interface of an index kind: what its code is asked, what it is given, and what it hands back.
+"""The interface of an index kind: what its code is given and what it returns.
 
 A handler decides what is to be done and stages files; the framework (:mod:`spark_apps.actions`) begins the transaction
 and commits what the handler returns, so that none can publish half of something. Kinds of third parties use this same
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from dataclasses import replace as changed
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
@@ -18,15 +18,100 @@ from msgspec.structs import replace
 from spark_apps.mergetree.tree import Snapshot, Tree
 from spark_apps.storage.errors import InvalidInput
 from spark_apps.timeline.conflicts import KeysConflict
-from spark_apps.timeline.files import GroupKey
+from spark_apps.timeline.files import DataFile, GroupKey
 from spark_apps.timeline.model import AnyAction, IndexDefinition, Scope, TableDefinition, Write
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-    from spark_apps.indexes.columns import IncludedColumns
-    from spark_apps.indexes.verification import VerificationReport
+    from spark_apps.indexes.included_columns import IncludedColumns
+
+EXAMPLES = 10
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A disagreement between the index and the rows.
+
+    ``fault``: "missing", "too many", "wrong partition", "wrong values", "wrong shard" or "unreadable"; ``key`` is that
+    of the entry.
+    """
+
+    fault: str
+    key: dict[str, Any]
+    partition: str | None = None
+    expected: str | None = None
+
+
+@dataclass(frozen=True)
+class VerificationReport:
+    """The result of a comparison of an index with the rows.
+
+    :param rows: rows compared: those of the file groups (or files) that the index covers.
+    :param entries: live entries, wherever they point.
+    :param stale: entries that no row bears out and that need not be gone yet.
+    :param uncovered: file groups that the index does not cover, which were not compared.
+    :param wrong_values: entries of rows that are there with other values, for kinds that hold values.
+    :param wrong_shard: entries and tombstones that lie where no lookup of their values reads.
+    :param differences: examples, not all of them.
+    :param repaired: version of the commit that rebuilt what was wrong.
+    """
+
+    index: str
+    version: int
+    rows: int
+    entries: int
+    missing: int
+    too_many: int
+    wrong_partition: int
+    stale: int
+    uncovered: int
+    differences: tuple[Difference, ...] = ()
+    wrong_values: int = 0
+    wrong_shard: int = 0
+    repaired: int | None = field(default=None)
+
+    @property
+    def ok(self) -> bool:
+        """True if the index agrees with the rows wherever it claims to."""
+        faults = self.missing, self.too_many, self.wrong_partition, self.wrong_values, self.wrong_shard
+        return not self.differences and not any(faults)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain types, for JSON and XCom."""
+        differences = [
+            {**asdict(difference), "key": {name: _plain(value) for name, value in difference.key.items()}}
+            for difference in self.differences
+        ]
+        return {**asdict(self), "differences": differences, "ok": self.ok}
+
+
+def unreadable(context: IndexContext, files: Sequence[DataFile], error: Exception) -> VerificationReport:
+    """Return the report on an index with a file that cannot be read.
+
+    :raises: the error again if it is not the index's.
+    """
+    snapshot = context.snapshot
+    broken = [
+        file.path for file in files if (info := snapshot.store.head(file.path)) is None or info.size != file.bytes
+    ]
+    text = str(error)
+    broken = broken or [file.path for file in files if file.path.rsplit("/", 1)[1] in text]
+    if not broken:
+        raise error
+    return VerificationReport(
+        index=context.definition.name, version=snapshot.state.version, rows=0,
+        entries=sum(file.rows - file.tombstones for file in files), missing=0, too_many=0, wrong_partition=0, stale=0,
+        uncovered=0, differences=tuple(Difference("unreadable", {"file": path}) for path in broken[:EXAMPLES]),
+    )  # fmt: skip
+
+
+def _plain(value: Any) -> Any:
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
+
+
+# --- The interface of an index kind -----------------------------------------------------------------------------------
 
 
 PARTITION = "__index_partition"
@@ -36,23 +121,28 @@ Key = tuple[Any, ...]
 """Values of some columns, ``None`` for null, in the form of :func:`spark_apps.layout.types.normalize`."""
 
 
-class Question(Protocol):
-    """The predicate of a query (or a part of it), as a handler may ask it. Its text is for people."""
+class PredicateProbe(Protocol):
+    """The predicate of a query (or a part of it), as a handler may probe it.
+
+    Its text is for people.
+    """
 
     columns: frozenset[str]
     """The table's columns that it names."""
 
     def keys(self, columns: Sequence[str], limit: int = ...) -> Collection[Key] | CannotPrune:
-        """All values that these columns can have in a row that satisfies it; empty if there is no such row."""
+        """Return all values that these columns can have in a row that satisfies it; empty if there is no such row."""
 
     def may_match(self, values: Mapping[str, Any]) -> bool:
-        """Whether a row with these values can satisfy it; columns not given may hold anything. A value may be a
-        :class:`~spark_apps.indexes.ranges.Range`, for all rows whose values lie in it."""
+        """Tell whether a row with these values can satisfy it; columns not given may hold anything.
+
+        A value may be a :class:`~spark_apps.indexes.ranges.Range`, for all rows whose values lie in it.
+        """
 
 
 @dataclass(frozen=True)
 class IndexContext:
-    """What every call that does work is given.
+    """The arguments of every call that does work.
 
     :param snapshot: the table at the version that the transaction began from.
     :param definition: the index.
@@ -71,9 +161,9 @@ class IndexContext:
 
 @dataclass(frozen=True)
 class Changes:
-    """What a data commit does to the rows of the keys that it touches.
+    """The change of a data commit to the rows of the keys that it touches.
 
-    Both frames hold the table's partition columns, its record key, and the columns that any index asked for
+    Both frames hold the table's partition columns, its record key, and the columns that any index needs
     (:meth:`IndexHandler.reads`), one row a key at most. ``before``: the row as the snapshot shows it.
     ``after``: as the commit will show it. A key deleted is in ``before`` only, a new one in ``after`` only, one whose
     row did not change in these columns is in both; one moved to another partition is in both, with other partition
@@ -83,7 +173,8 @@ class Changes:
     :param after: ``None`` where all rows go.
     :param groups: the file groups of the data that the commit writes.
     :param replaced: partitions all of whose rows go (an overwrite, a dropped partition), which ``before`` holds.
-    :param located: partition columns and record key of the rows in ``before``, where an index told them; may name more.
+    :param located: partition columns and record key of the rows in ``before``, where an index located them; may name
+        more.
     :param settled: whether it is known that each key of ``after`` lived where it lives now, and that none goes.
     """
 
@@ -97,13 +188,13 @@ class Changes:
 
 @dataclass(frozen=True)
 class IndexWork:
-    """What a handler staged, for the framework to commit.
+    """The work that a handler staged, for the framework to commit.
 
     :param actions: files added and removed, coverage, a changed definition.
     :param writes: scopes written: :func:`~spark_apps.timeline.model.shard_scope` of the index's tree.
     :param reads: scopes that must not change until the commit.
     :param metrics: small numbers for the receipt.
-    :param keys_conflict: whether another commit wrote a key of ours into a shard, where keys are unique.
+    :param keys_conflict: whether another commit wrote a key of this one into a shard, where keys are unique.
     """
 
     actions: tuple[AnyAction, ...] = ()
@@ -119,7 +210,7 @@ class IndexWork:
 
 @dataclass(frozen=True)
 class IndexPlan:
-    """What a build or refresh would read and write, for a dry run.
+    """The reads and writes of a build or refresh, for a dry run.
 
     :param files: data files that it would read, with all their ``bytes``.
     :param estimated_bytes: that it would write, and ``estimated_seconds`` that it would take; ``estimate`` says from
@@ -139,8 +230,10 @@ class IndexPlan:
 
 @dataclass(frozen=True)
 class CannotPrune:
-    """The index says nothing on this predicate; the rows must be scanned. Never to be taken for an empty
-    answer. ``code`` is a word for ``explain``."""
+    """The answer of an index that knows nothing on this predicate; the rows must be scanned.
+
+    Never to be taken for an empty answer. ``code`` is a word for ``explain``.
+    """
 
     reason: str
     code: str = "cannot_prune"
@@ -148,7 +241,7 @@ class CannotPrune:
 
 @dataclass(frozen=True)
 class Candidates:
-    """Where rows that satisfy a predicate can be, within what the index covers.
+    """The file groups, within what the index covers, where rows that satisfy a predicate can be.
 
     Everything else that the index covers holds no such row; what it does not cover must be scanned.
 
@@ -169,13 +262,13 @@ class Candidates:
 
 
 @dataclass(frozen=True)
-class Substitute:
+class CoveringScan:
     """Rows that need not be read from the table's files, for the index holds them.
 
     :param lineages: the data files whose rows the index answers for. What lies over such a file in its group (later
         deltas) is merged by the reader.
     :param rows: from columns to a frame of the rows of these files that can satisfy the predicate, perhaps with others
-        of these files; asked for only if the plan takes it.
+        of these files; called only if the plan takes it.
     :param files: index files that it would read, and an estimate of the bytes that it would read of them.
     :param check: called once the plan takes it; raises a StorageError if what would be read is damaged, for a query
         that runs cannot turn to the table's files any more.
@@ -189,7 +282,10 @@ class Substitute:
 
 
 class IndexHandler(ABC):
-    """The code of one kind of index. Stateless: one object serves all tables."""
+    """The code of one kind of index.
+
+    Stateless: one object serves all tables.
+    """
 
     kind: ClassVar[str]
     """The registered name."""
@@ -220,11 +316,11 @@ class IndexHandler(ABC):
     """Whether the index holds a value once a block of rows and not once a row; for estimates."""
 
     changeable: ClassVar[frozenset[str]] = frozenset()
-    """Properties that may change while the index stands, for they only say what is done from then on."""
+    """Properties that may change while the index stands, for they only decide what is done from then on."""
 
     @abstractmethod
     def validate(self, table: TableDefinition, definition: IndexDefinition) -> IndexDefinition:
-        """The definition, completed with the kind's defaults.
+        """Return the definition, completed with the kind's defaults.
 
         :raises InvalidInput: (or one of its kin) if such an index cannot be on such a table.
         """
@@ -232,7 +328,7 @@ class IndexHandler(ABC):
     def alter(
         self, table: TableDefinition, definition: IndexDefinition, properties: Mapping[str, str]
     ) -> IndexDefinition:
-        """The definition with some properties changed.
+        """Return the definition with some properties changed.
 
         :raises InvalidInput: if one is not known, cannot have that value, or is fixed while the index stands.
         """
@@ -259,7 +355,7 @@ class IndexHandler(ABC):
         included: IncludedColumns | None,
         schema: str | StructType | None,
     ) -> tuple[IndexDefinition, TableDefinition]:
-        """The definition with included columns changed, and the table with columns it learned of by ``schema``.
+        """Return the definition with included columns changed, and the table with columns learned by ``schema``.
 
         :raises InvalidInput: (or its kin) if the kind has no included columns, or these cannot change so.
         """
@@ -269,49 +365,56 @@ class IndexHandler(ABC):
         )
 
     def tree(self, table: TableDefinition, definition: IndexDefinition) -> Tree | None:
-        """The merge tree of the entries, or ``None`` if they are not kept in one."""
+        """Return the merge tree of the entries, or ``None`` if they are not kept in one."""
         return None
 
     def holds(self, table: TableDefinition, definition: IndexDefinition) -> tuple[str, ...]:
-        """The columns of which the index may hold values, by the names that it knows them under. None of them can be
-        dropped or widened, and none renamed unless the kind :attr:`follows_renames`."""
+        """Return the columns of which the index may hold values, by the names that it knows them under.
+
+        None of them can be dropped or widened, and none renamed unless the kind :attr:`follows_renames`.
+        """
         return (*definition.columns, *definition.included)
 
     def reads(self, table: TableDefinition, definition: IndexDefinition) -> tuple[str, ...]:
-        """Columns beside partition columns and record key that :meth:`maintain` needs in :class:`Changes`."""
+        """Return columns beside partition columns and record key that :meth:`maintain` needs in :class:`Changes`."""
         return ()
 
     def needs_rows(self, table: TableDefinition, definition: IndexDefinition) -> bool:
-        """Whether :meth:`maintain` reads ``before`` of an upsert; if no index does, it is ``None`` there."""
+        """Tell whether :meth:`maintain` reads ``before`` of an upsert.
+
+        If no index does, it is ``None`` there.
+        """
         return True
 
     @abstractmethod
     def plan(self, context: IndexContext, mode: str = "full", partitions: Sequence[str] | None = None) -> IndexPlan:
-        """What :meth:`build` (mode "full") or :meth:`refresh` would do."""
+        """Return what :meth:`build` (mode "full") or :meth:`refresh` would do."""
 
     def priced(self, context: IndexContext, plan: IndexPlan) -> IndexPlan:
-        """A plan with an estimate of what it would write and how long it would take."""
+        """Return a plan with an estimate of what it would write and how long it would take."""
         from spark_apps.indexes.estimating import estimate
 
         table = context.table
         keys = () if self.by_value or table.source is not None else table.record_key
-        there = {field.name for field in table.fields}
-        columns = [name for name in dict.fromkeys([*self.holds(table, context.definition), *keys]) if name in there]
-        found = estimate(context.snapshot, plan.groups, columns, values=self.by_value)
+        table_columns = {field.name for field in table.fields}
+        columns = [
+            name for name in dict.fromkeys([*self.holds(table, context.definition), *keys]) if name in table_columns
+        ]
+        cost = estimate(context.snapshot, plan.groups, columns, values=self.by_value)
         return changed(
             plan,
-            estimated_bytes=found.bytes,
-            estimated_seconds=found.seconds,
-            estimate=found.text if plan.groups else "",
+            estimated_bytes=cost.bytes,
+            estimated_seconds=cost.seconds,
+            estimate=cost.text if plan.groups else "",
         )
 
     @abstractmethod
     def build(self, context: IndexContext) -> IndexWork:
-        """Stages entries of all rows of the snapshot."""
+        """Stage entries of all rows of the snapshot."""
 
     @abstractmethod
     def maintain(self, context: IndexContext, changes: Changes) -> IndexWork:
-        """Stages what a data commit changes in the index; it is published in the same commit."""
+        """Stage what a data commit changes in the index; it is published in the same commit."""
 
     @abstractmethod
     def refresh(
@@ -320,30 +423,38 @@ class IndexHandler(ABC):
         mode: Literal["incremental", "full", "quick"] = "incremental",
         partitions: Sequence[str] | None = None,
     ) -> IndexWork:
-        """Stages what makes the index cover the snapshot again."""
+        """Stage what makes the index cover the snapshot again."""
 
     def compact(self, context: IndexContext, mode: Literal["quick", "full"] = "quick") -> IndexWork:
-        """Stages fewer, larger files with the same entries."""
+        """Stage fewer, larger files with the same entries."""
         return IndexWork()
 
     @abstractmethod
-    def can_prune(self, table: TableDefinition, definition: IndexDefinition, question: Question) -> CannotPrune | None:
-        """Why :meth:`prune` would be of no use for a predicate, told without reading anything; ``None`` if it may be
-        of use."""
+    def can_prune(
+        self, table: TableDefinition, definition: IndexDefinition, probe: PredicateProbe
+    ) -> CannotPrune | None:
+        """Return why :meth:`prune` would be of no use for a predicate; ``None`` if it may be of use.
+
+        Nothing is read for it.
+        """
 
     @abstractmethod
-    def prune(self, context: IndexContext, question: Question) -> Candidates | CannotPrune:
-        """Where rows can be that satisfy a predicate.
+    def prune(self, context: IndexContext, probe: PredicateProbe) -> Candidates | CannotPrune:
+        """Return where rows can be that satisfy a predicate.
 
         :raises StorageError: if a file of the index is missing or damaged; the caller scans the rows then.
         """
 
     def substitute(
-        self, context: IndexContext, question: Question | None, columns: Sequence[str], groups: Collection[GroupKey]
-    ) -> Substitute | CannotPrune:
-        """Rows of file groups out of the index itself, for a kind that holds columns of its own.
+        self,
+        context: IndexContext,
+        probe: PredicateProbe | None,
+        columns: Sequence[str],
+        groups: Collection[GroupKey],
+    ) -> CoveringScan | CannotPrune:
+        """Return rows of file groups out of the index itself, for a kind that holds columns of its own.
 
-        :param question: ``None`` if all rows are wanted.
+        :param probe: ``None`` if all rows are read.
         :param columns: what the query needs, the predicate's columns among them.
         :param groups: the file groups that are left to read.
         :raises StorageError: if a file of the index is missing or damaged; the rows are read then.
@@ -351,7 +462,9 @@ class IndexHandler(ABC):
         return CannotPrune("it holds no rows")
 
     def locate(self, context: IndexContext, keys: DataFrame) -> DataFrame | None:
-        """Where records live, for a kind whose keys are unique in the whole table; ``None`` if it does not tell.
+        """Return where records live, for a kind whose keys are unique in the whole table.
+
+        ``None`` if the kind cannot locate them.
 
         :param keys: record keys, each once.
         :returns: the record key columns and :data:`PARTITION` (without a bucket layout also the id of the file group,
@@ -362,8 +475,10 @@ class IndexHandler(ABC):
         return None
 
     def places(self, context: IndexContext, keys: Any) -> Any | None:
-        """As :meth:`locate`, without Spark. ``None`` if that is not to be had, or if Spark is quicker for so many keys;
-        also where the index does not cover everything.
+        """Return where records live as :meth:`locate` does, without Spark.
+
+        ``None`` if that is not to be had, or if Spark is quicker for so many keys; also where the index does not cover
+        everything.
 
         :param keys: an Arrow table with the record key columns, each key once.
         :returns: an Arrow table with these columns and :data:`PARTITION`.
@@ -372,7 +487,7 @@ class IndexHandler(ABC):
         return None
 
     def check_built(self, context: IndexContext) -> Mapping[str, Any]:
-        """Holds a whole build against the rows by numbers, before it is committed: what was read and what was staged.
+        """Compare a whole build with the rows by numbers, before it is committed: what was read and what was staged.
 
         :param context: with a snapshot that shows the index as the commit will.
         :returns: figures for the receipt.
@@ -381,7 +496,7 @@ class IndexHandler(ABC):
         return {}
 
     def verify(self, context: IndexContext) -> VerificationReport:
-        """Compares what the index holds with a full scan of what it covers.
+        """Compare what the index holds with a full scan of what it covers.
 
         :raises InvalidInput: if the kind does not tell how.
         """
@@ -391,12 +506,15 @@ class IndexHandler(ABC):
         )
 
     def drop_partitions(self, context: IndexContext, partitions: Collection[str]) -> IndexWork:
-        """What goes, in the commit that drops these partitions of the table, of an index that is not told of single
-        rows (:attr:`maintains`). What is left over must be void by itself."""
+        """Return what goes with these partitions of an index that does not follow single rows.
+
+        In the commit that drops the partitions of the table, for a kind without :attr:`maintains`. Entries that remain
+        must be void by themselves.
+        """
         return IndexWork()
 
     def drop(self, context: IndexContext) -> None:
-        """Removes what the index keeps outside of the table; its own files the framework removes.
+        """Remove what the index keeps outside of the table; its own files the framework removes.
 
         Called once the drop of the index, or of its table, is committed: whatever fails here, the index is gone. Called
         again when that is tried again, so that what is not there any more is no error.

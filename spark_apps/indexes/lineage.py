@@ -1,4 +1,4 @@
-"""Which data files an index that addresses files tells of, by lineage, and what it says of the columns of each.
+"""Coverage: the data files of which an index that addresses files holds entries, by lineage, with the columns of each.
 
 That is written down in ``AddFile.extra["covers"]`` of one small file a stage, the carrier, which holds nothing else: it
 comes and goes with the commits that write entries, so that a restored version knows what it knew. Entries of files
@@ -17,7 +17,7 @@ import msgspec
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.mergetree.write import lineage as id_of
 from spark_apps.storage.store import ObjectStore
-from spark_apps.timeline.files import DataFile, GroupKey, lowest_plain
+from spark_apps.timeline.files import DataFile, GroupKey, lowest_plain_file
 from spark_apps.timeline.model import COVERS, AddFile
 
 LINEAGE = "__index_lineage"
@@ -47,10 +47,11 @@ class Part:
 
     @cached_property
     def known(self) -> frozenset[str]:
-        """The columns whose values it tells, in lower case."""
+        """The columns whose values the index knows, in lower case."""
         return frozenset(name.lower() for name in (*self.columns, *self.lacks))
 
     def to_extra(self) -> dict[str, Any]:
+        """Return the form in which a carrier keeps this."""
         extra: dict[str, Any] = {
             "stage": self.stage,
             "columns": list(self.columns),
@@ -62,6 +63,7 @@ class Part:
 
     @classmethod
     def of(cls, extra: Mapping[str, Any]) -> Part:
+        """Return a part as a carrier keeps it."""
         lineages = extra["lineages"]
         sizes = extra.get("bytes") or [0] * len(lineages)
         return cls(
@@ -74,7 +76,7 @@ class Part:
 
 
 class Coverage:
-    """The data files that an index tells of."""
+    """The data files that an index covers."""
 
     def __init__(self, parts: Iterable[Part] = ()) -> None:
         self.parts = tuple(part for part in parts if part.lineages or part.dropped)
@@ -82,14 +84,17 @@ class Coverage:
 
     @classmethod
     def of(cls, files: Iterable[DataFile | AddFile]) -> Coverage:
-        """What the files of an index say, entry files and carriers alike."""
+        """Return what the files of an index cover, entry files and carriers alike."""
         return cls(Part.of(part) for file in files if file.extra for part in file.extra.get(COVERS, ()))
 
     @classmethod
     def single(
         cls, stage: str, columns: Iterable[str], lacks: Iterable[str] | None, files: Iterable[DataFile]
     ) -> Coverage:
-        """Data files whose entries one stage wrote with the same columns, and which lack the same others."""
+        """Return the coverage of data files whose entries one stage wrote with the same columns.
+
+        They lack the same others.
+        """
         sizes = {file.lineage: file.bytes for file in files}
         return cls([Part(stage, tuple(columns), tuple(lacks or ()), sizes)])
 
@@ -106,7 +111,7 @@ class Coverage:
 
     @property
     def dropped(self) -> frozenset[int]:
-        """See :attr:`Part.dropped`."""
+        """The files that are gone and of whose entries some may be left; see :attr:`Part.dropped`."""
         return frozenset(lineage for part in self.parts for lineage in part.dropped)
 
     @property
@@ -114,25 +119,27 @@ class Coverage:
         return frozenset(part.stage for part in self.parts)
 
     def columns(self, lineage: int) -> tuple[str, ...]:
-        """The columns that the index holds of a file that it covers."""
+        """Return the columns that the index holds of a file that it covers."""
         return self._by_lineage[lineage].columns
 
     def bytes(self, lineage: int) -> int:
-        """The size of a data file that it covers, gone or not."""
+        """Return the size of a data file that the index covers, gone or not."""
         return self._by_lineage[lineage].lineages[lineage]
 
     def stage(self, lineage: int) -> str:
-        """What wrote the entries of a file."""
+        """Return the stage that wrote the entries of a file."""
         return self._by_lineage[lineage].stage
 
     def answers(self, lineage: int, column: str) -> bool:
-        """Whether the index knows the values of a column in a file: it holds them, or the file lacks the column, so
-        that they are null."""
+        """Tell whether the index knows the values of a column in a file.
+
+        It holds them, or the file lacks the column, so that they are null.
+        """
         part = self._by_lineage.get(lineage)
         return part is not None and column.lower() in part.known
 
     def without(self, lineages: Collection[int]) -> Coverage:
-        """The coverage of the other files; nothing is left to be known of these."""
+        """Return the coverage of the other files; nothing remains known of these."""
         gone = frozenset(lineages)
         return Coverage(
             replace(
@@ -144,7 +151,7 @@ class Coverage:
         )
 
     def voiding(self, lineages: Collection[int]) -> Coverage:
-        """The coverage of the other files, which remembers that entries of these may still lie somewhere."""
+        """Return the coverage of the other files, which remembers that entries of these may still lie somewhere."""
         gone = frozenset(lineages)
         return Coverage(
             replace(
@@ -156,45 +163,48 @@ class Coverage:
         )
 
     def to_extra(self) -> dict[str, Any]:
-        """For :attr:`AddFile.extra` of a carrier."""
+        """Return the value of :attr:`AddFile.extra` of a carrier."""
         return {COVERS: [part.to_extra() for part in self.parts]}
 
 
 def indexable(snapshot: Snapshot) -> dict[GroupKey, DataFile]:
-    """Of each file group the file that an index which addresses files can tell of: the lowest, if it is plain. Of a
-    registered source that is every file."""
-    found = {group: lowest_plain(files) for group, files in snapshot.groups().items()}
-    return {group: file for group, file in found.items() if file is not None}
+    """Return of each file group the file that an index which addresses files can cover.
+
+    That is the lowest, if it is plain; of a registered source every file.
+    """
+    lowest = {group: lowest_plain_file(files) for group, files in snapshot.groups().items()}
+    return {group: file for group, file in lowest.items() if file is not None}
 
 
 def is_carrier(file: DataFile | AddFile) -> bool:
-    """Whether a file of an index tells what is covered, and holds no entries."""
+    """Tell whether a file of an index keeps its coverage, and holds no entries."""
     return file.group == CARRIER_GROUP
 
 
 def entry_files(files: Iterable[DataFile]) -> list[DataFile]:
-    """The files of an index that hold entries."""
+    """Return the files of an index that hold entries."""
     return [file for file in files if not is_carrier(file)]
 
 
 def carriers(files: Iterable[DataFile]) -> list[DataFile]:
-    """The files of an index that tell what it covers."""
+    """Return the files of an index that keep its coverage."""
     return [file for file in files if is_carrier(file)]
 
 
-def carrier(store: ObjectStore, tree: str, directory: str, coverage: Coverage, place: int) -> AddFile:
-    """Stages a carrier.
+def carrier(store: ObjectStore, tree: str, directory: str, coverage: Coverage, sequence_number: int) -> AddFile:
+    """Stage a carrier.
 
-    :param tree: the index's. :param directory: key of a folder of this attempt that holds no other carrier.
-    :param place: the version that the entries tell of.
+    :param tree: the index's.
+    :param directory: key of a folder of this attempt that holds no other carrier.
+    :param sequence_number: the version that the entries are of.
     """
     extra = coverage.to_extra()
     path = f"{directory}/coverage.json"
     data = msgspec.json.encode(extra)
     store.put(path, data)
-    return AddFile(tree, "", CARRIER_GROUP, path, "base", 0, len(data), place, 0, id_of(path), extra)
+    return AddFile(tree, "", CARRIER_GROUP, path, "base", 0, len(data), sequence_number, 0, id_of(path), extra)
 
 
 def stage_id(directory: str) -> str:
-    """A short name for what is written into a folder, for :attr:`Part.stage`."""
+    """Return a short name for what is written into a folder, for :attr:`Part.stage`."""
     return f"{id_of(directory):016x}"[:12]

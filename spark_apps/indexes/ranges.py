@@ -1,6 +1,6 @@
-"""What a column can hold in some rows, as the statistics of a file tell it: a range of values, nulls, or nothing.
+"""The values that a column can hold in some rows, by the statistics of a file: a range of values, nulls, or nothing.
 
-A predicate can be asked about a range as about a single value, so that blocks of rows are passed over without being
+A predicate is evaluated over a range as over a single value, so that blocks of rows are passed over without being
 read. No Spark.
 """
 
@@ -16,8 +16,10 @@ from spark_apps.storage.errors import InvalidSchema
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """The values that a column may hold: from ``low`` to ``high``, both included, in the form of
-    :func:`spark_apps.layout.types.normalize`, and null if ``nulls``. Without ``values`` there is nothing but nulls."""
+    """The values that a column may hold: from ``low`` to ``high``, both included, and null if ``nulls``.
+
+    In the form of :func:`spark_apps.layout.types.normalize`. Without ``values`` there is nothing but nulls.
+    """
 
     low: Any = None
     high: Any = None
@@ -32,7 +34,7 @@ ONLY_NULLS = Range(values=False)
 
 
 def range_of(statistics: Any, kind: ColumnType) -> Range | None:
-    """The range that the statistics of a Parquet column chunk tell, ``None`` if the column may hold anything.
+    """Return the range that the statistics of a Parquet column chunk give, ``None`` if the column may hold anything.
 
     :param statistics: as :mod:`pyarrow.parquet` gives them.
     """
@@ -51,7 +53,7 @@ def range_of(statistics: Any, kind: ColumnType) -> Range | None:
     return Range(low, high, nulls=not counted or statistics.null_count > 0)
 
 
-class Beyond:
+class OutOfRange:
     """A date or time outside of the years 1 to 9999: all others are on one side of it."""
 
     def __init__(self, above: bool) -> None:
@@ -64,54 +66,60 @@ class Beyond:
         return self._above and other is not self
 
 
-class Bytes:
-    """A string that is no UTF-8. Spark orders all strings by their bytes."""
+class RawString:
+    """A string that is no UTF-8.
 
-    def __init__(self, held: bytes) -> None:
-        self._held = held
+    Spark orders all strings by their bytes.
+    """
+
+    def __init__(self, content: bytes) -> None:
+        self._content = content
 
     def __eq__(self, other: Any) -> bool:
-        return isinstance(other, Bytes) and self._held == other._held
+        return isinstance(other, RawString) and self._content == other._content
 
     def __hash__(self) -> int:
-        return hash(self._held)
+        return hash(self._content)
 
     def __lt__(self, other: Any) -> bool:
-        return self._held < _bytes(other)
+        return self._content < _bytes(other)
 
     def __gt__(self, other: Any) -> bool:
-        return self._held > _bytes(other)
+        return self._content > _bytes(other)
 
 
-_BELOW, _ABOVE = Beyond(above=False), Beyond(above=True)
+_BELOW, _ABOVE = OutOfRange(above=False), OutOfRange(above=True)
 
 
 def _bytes(value: Any) -> bytes:
-    return value._held if isinstance(value, Bytes) else value.encode("utf-8", "surrogatepass")
+    return value._content if isinstance(value, RawString) else value.encode("utf-8", "surrogatepass")
 
 
 def python_values(array: Any) -> list[Any]:
-    """The values of an Arrow array; those that Python does not know as :class:`Beyond` and :class:`Bytes`, which
-    compare with the others as Spark compares them."""
+    """Return the values of an Arrow array.
+
+    Those that Python does not know come as :class:`OutOfRange` and :class:`RawString`, which compare with the others as
+    Spark compares them.
+    """
     try:
-        found: list[Any] = array.to_pylist()
+        values: list[Any] = array.to_pylist()
     except (OverflowError, ValueError):  # of a year, or of bytes that are no text
         return [_python_value(scalar) for chunk in getattr(array, "chunks", [array]) for scalar in chunk]
-    return found
+    return values
 
 
 def _python_value(scalar: Any) -> Any:
     try:
         return scalar.as_py()
     except UnicodeDecodeError:
-        return Bytes(scalar.as_buffer().to_pybytes())
+        return RawString(scalar.as_buffer().to_pybytes())
     except (OverflowError, ValueError):
         return _ABOVE if scalar.value > 0 else _BELOW
 
 
 def value_of(value: Any, kind: ColumnType) -> Any:
-    """A value of a column as Arrow gives it, in the form of the package."""
-    if isinstance(value, (Beyond, Bytes)):
+    """Return a value of a column as Arrow gives it, in the form of the package."""
+    if isinstance(value, (OutOfRange, RawString)):
         return value
     if kind.kind == "timestamp" and isinstance(value, dt.datetime) and value.tzinfo is None:
         value = value.replace(tzinfo=dt.UTC)  # Spark's older physical type holds UTC and does not say so

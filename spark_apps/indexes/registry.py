@@ -1,8 +1,8 @@
-"""Finds the handler of an index kind by its name.
+"""Finding the handler of an index kind by its name.
 
 A name stands for code that this package brings, that an installed package offers under the entry point group
-:data:`GROUP`, that was registered in this process, or for a class that this process was told to allow, by
-:func:`allow` or by the environment variable :data:`ALLOWED`. What a table's log says is only ever looked up among
+:data:`GROUP`, that was registered in this process, or for a class that this process is allowed to load, by
+:func:`allow` or by the environment variable :data:`ALLOWED`. What a table's log names is only ever looked up among
 these, so metadata alone never makes code load.
 """
 
@@ -25,10 +25,10 @@ _KINDS: Plugins[IndexHandler] = Plugins(
     GROUP,
     ALLOWED,
     {
-        "record": "spark_apps.indexes.record:RecordHandler",
-        "secondary": "spark_apps.indexes.secondary:SecondaryHandler",
-        "compact": "spark_apps.indexes.compact:CompactHandler",
-        "covering": "spark_apps.indexes.covering:CoveringHandler",
+        "record": "spark_apps.indexes.keyed.record:RecordHandler",
+        "secondary": "spark_apps.indexes.keyed.secondary:SecondaryHandler",
+        "compact": "spark_apps.indexes.block.compact:CompactHandler",
+        "covering": "spark_apps.indexes.covering.covering:CoveringHandler",
     },
     f"{__name__}.allow",
     error=InvalidInput,
@@ -36,22 +36,31 @@ _KINDS: Plugins[IndexHandler] = Plugins(
 
 
 def register(handler: IndexHandler) -> None:
-    """Makes a handler known under its kind's name. :raises InvalidInput: if the name is taken."""
+    """Make a handler known under its kind's name.
+
+    :raises InvalidInput: if the name is taken.
+    """
     _KINDS.register(handler.kind, handler)
 
 
 def allow(*classes: str) -> None:
-    """Lets the kinds named by these dotted class paths (``package.module.Class``) be loaded in this process."""
+    """Let the kinds named by these dotted class paths (``package.module.Class``) be loaded in this process."""
     _KINDS.allow(*classes)
 
 
 def find(kind: str) -> IndexHandler:
-    """The handler of a kind. :raises InvalidInput: naming the kinds that are known."""
+    """Return the handler of a kind.
+
+    :raises InvalidInput: naming the kinds that are known.
+    """
     return _KINDS.find(kind)
 
 
 def available(kind: str) -> IndexHandler | None:
-    """The handler of a kind, or ``None`` where this process has none: such an index is neither used nor kept here."""
+    """Return the handler of a kind, or ``None`` where this process has none.
+
+    Such an index is neither used nor kept here.
+    """
     try:
         return find(kind)
     except InvalidInput:
@@ -59,6 +68,6 @@ def available(kind: str) -> IndexHandler | None:
 
 
 def held_by(table: TableDefinition, definition: IndexDefinition) -> tuple[str, ...]:
-    """The columns that an index may hold values of."""
+    """Return the columns that an index may hold values of."""
     handler = available(definition.kind)
     return (*definition.columns, *definition.included) if handler is None else handler.holds(table, definition)

@@ -1,1 +1,1 @@
-"""Where a row belongs: typed values, partitions, buckets, and rules for bucket counts. No Spark in it."""
+"""The layout of rows: typed values, partitions, buckets, and rules for bucket counts. No Spark in it."""

@@ -1,4 +1,4 @@
-"""Hash functions that a user brings as a class, and how one is found by the name that a table persists.
+"""Hash functions that a user brings as a class, and their lookup by the name that a table persists.
 
 A class is offered under the entry point group :data:`GROUP` or allowed by its dotted path (:func:`allow`, or the
 environment variable :data:`ALLOWED`); a table that names one never makes its code load by itself. The built-in ones
@@ -21,21 +21,22 @@ ALLOWED = "AIRFLOW_PROVIDER_INDEX_HASH_FUNCTIONS"
 
 
 class HashFunction(ABC):
-    """From the values of the hash fields to a bucket. It must give the same for ever: rows are found by it.
+    """A function from the values of the hash fields to a bucket. It must stay the same for ever: rows are found by it.
 
     Import pyspark inside :meth:`column` only, so that the driver's side works without Spark.
     """
 
     @abstractmethod
     def column(self, fields: Sequence[Any], types: Sequence[str], count: Any) -> Any:
-        """The bucket of each row as a Spark Column, an integer from 0 to ``count`` - 1.
+        """Return the bucket of each row as a Spark Column, an integer from 0 to ``count`` - 1.
 
-        :param fields: Columns of the table's types. :param types: these, as Spark prints them.
+        :param fields: Columns of the table's types.
+        :param types: these, as Spark prints them.
         :param count: a bigint Column; where it is null, the bucket must be null.
         """
 
     def bucket(self, values: Sequence[Any], types: Sequence[str], count: int) -> int:
-        """The same for one key on the driver, if there is such a twin; without it Spark is asked.
+        """Return the bucket of one key on the driver, if there is such a twin; without it Spark computes it.
 
         :param values: normalized by type: see :func:`spark_apps.layout.types.normalize`.
         """
@@ -43,7 +44,7 @@ class HashFunction(ABC):
 
     @property
     def on_driver(self) -> bool:
-        """Whether :meth:`bucket` is there."""
+        """True if :meth:`bucket` is there."""
         return type(self).bucket is not HashFunction.bucket
 
 
@@ -59,10 +60,13 @@ FUNCTIONS: Plugins[HashFunction] = Plugins(
 
 
 def register(name: str, function: HashFunction) -> None:
-    """Makes a function known in this process. :raises InvalidRule: if the name is taken: tables persist it."""
+    """Register a function in this process.
+
+    :raises InvalidRule: if the name is taken: tables persist it.
+    """
     FUNCTIONS.register(name, function)
 
 
 def allow(*classes: str) -> None:
-    """Lets functions named by these dotted class paths (``package.module.Class``) be loaded in this process."""
+    """Allow functions named by these dotted class paths (``package.module.Class``) to be loaded in this process."""
     FUNCTIONS.allow(*classes)

@@ -33,15 +33,15 @@ BucketFunction = Callable[[Sequence[Any], Sequence[ColumnType], int], int]
 def bucket_id(
     values: Sequence[Any], count: int, hash_function: str = DEFAULT_HASH, types: Sequence[str] | None = None
 ) -> int:
-    """The bucket of one key, from 0 to ``count`` - 1.
+    """Return the bucket of one key, from 0 to ``count`` - 1.
 
     :param values: the values of the hash fields, in the order of the table's ``hash_fields``.
     :param count: buckets of the partition.
-    :param hash_function: ``xxhash64`` is Spark's ``pmod(xxhash64(...), count)``; ``java`` is
-        ``(List.hashCode() & 0x7FFFFFFF) % count`` over the fields as strings, as Hudi's bucket index takes it; a
-        user's class by its name, if it has a twin on the driver.
-    :param types: the columns' Spark types. Without them an ``int`` is a bigint and a naive ``datetime`` a
-        timestamp, as Spark infers them; the hash of an int column is another one, so give types where they are known.
+    :param hash_function: ``xxhash64`` is Spark's ``pmod(xxhash64(...), count)``; ``java`` is ``(List.hashCode() &
+        0x7FFFFFFF) % count`` over the fields as strings, as Hudi's bucket index takes it; a user's class by its name,
+        if it has a twin on the driver.
+    :param types: the columns' Spark types. Without them an ``int`` is a bigint and a naive ``datetime`` a timestamp, as
+        Spark infers them; the hash of an int column is another one, so give types where they are known.
     :raises InvalidRule: for a count that is not a positive integer or is too large, for an unknown function, or one
         that only Spark computes (:func:`on_driver`).
     :raises InvalidSchema: for a value that is not one of its type.
@@ -60,13 +60,13 @@ def bucket_id(
     if function is None:
         raise InvalidRule(
             f"The hash function {hash_function!r} is computed by Spark only.",
-            hint="Ask spark_apps.mergetree.buckets.buckets_of().",
+            hint="Ask spark_apps.mergetree.buckets.compute_buckets().",
         )
     return function(normalized, columns, count)
 
 
 def check_bucket_count(count: object, what: str = "The bucket count") -> int:
-    """The count itself, if it can be one.
+    """Return the count itself, if it can be one.
 
     :raises InvalidRule: unless it is an integer from 1 to 100,000.
     """
@@ -81,12 +81,18 @@ def check_bucket_count(count: object, what: str = "The bucket count") -> int:
 
 
 def on_driver(hash_function: str) -> bool:
-    """Whether :func:`bucket_id` can compute the function. :raises InvalidRule: if there is none of that name."""
+    """Test whether :func:`bucket_id` can compute the function.
+
+    :raises InvalidRule: if there is none of that name.
+    """
     return _driver_function(hash_function) is not None
 
 
 def is_known(hash_function: str) -> bool:
-    """Whether this process has the code of a function; without it rows can be read, but none found by its bucket."""
+    """Test whether this process has the code of a function.
+
+    Without it rows can be read, but none found by its bucket.
+    """
     try:
         _driver_function(hash_function)
     except InvalidRule:
@@ -107,10 +113,10 @@ def _driver_function(name: str) -> BucketFunction | None:
 
 def _checked(name: str, function: HashFunction) -> BucketFunction:
     def bucket(values: Sequence[Any], columns: Sequence[ColumnType], count: int) -> int:
-        found = function.bucket(values, [column.text for column in columns], count)
-        if not isinstance(found, int) or not 0 <= found < count:
-            raise InvalidRule(f"The hash function {name!r} gave the bucket {found!r} of {count}.", hint="Mend it.")
-        return found
+        bucket = function.bucket(values, [column.text for column in columns], count)
+        if not isinstance(bucket, int) or not 0 <= bucket < count:
+            raise InvalidRule(f"The hash function {name!r} gave the bucket {bucket!r} of {count}.", hint="Mend it.")
+        return bucket
 
     return bucket
 
@@ -118,7 +124,8 @@ def _checked(name: str, function: HashFunction) -> BucketFunction:
 def check_hash(fields: Mapping[str, str], hash_function: str) -> None:
     """Refuse a function that is not known, or that cannot place these fields (name -> Spark type).
 
-    :raises InvalidRule: :raises InvalidSchema:
+    :raises InvalidRule: if there is no such function, or its text is none.
+    :raises InvalidSchema: if a field is of a type that it cannot place.
     """
     if hash_function.startswith(sql_hash.PREFIX):
         sql_hash.check(hash_function, fields)
@@ -130,7 +137,7 @@ def check_hash(fields: Mapping[str, str], hash_function: str) -> None:
 def check_hash_types(types: Sequence[str], hash_function: str) -> None:
     """Refuse hash fields whose type the function cannot place alike on the driver and in Spark.
 
-    :raises InvalidSchema: naming the type.
+    :raises InvalidSchema: if there is one, naming its type.
     """
     for column in column_types(types, types):
         if column.kind in ("char", "other") or (hash_function == "java" and not _has_java_string(column)):
@@ -150,7 +157,7 @@ def _xxhash64_bucket(values: Sequence[Any], columns: Sequence[ColumnType], count
 
 
 def spark_xxhash64(values: Sequence[Any], columns: Sequence[ColumnType]) -> int:
-    """Spark's ``xxhash64`` of normalized values, signed. Each seeds the next; a null leaves the seed."""
+    """Return Spark's ``xxhash64`` of normalized values, signed. Each seeds the next; a null leaves the seed."""
     import xxhash
 
     seed = _SEED
@@ -161,7 +168,7 @@ def spark_xxhash64(values: Sequence[Any], columns: Sequence[ColumnType]) -> int:
 
 
 def _hashed_bytes(value: Any, column: ColumnType) -> bytes:
-    """What Spark feeds its hash: 4 or 8 little-endian bytes for what is stored so, else the bytes."""
+    """Return what Spark feeds its hash: 4 or 8 little-endian bytes for what is stored so, else the bytes."""
     match column.kind:
         case "string":
             return value.encode("utf-8")
@@ -205,7 +212,7 @@ def _java_bucket(values: Sequence[Any], columns: Sequence[ColumnType], count: in
 
 
 def _java_hash(value: Any, column: ColumnType) -> int:
-    """``String.hashCode()`` over UTF-16 code units, modulo 2**32; null is 0."""
+    """Return ``String.hashCode()`` over UTF-16 code units, modulo 2**32; null is 0."""
     if value is None:
         return 0
     units = java_string(value, column).encode("utf-16-be")
@@ -222,7 +229,7 @@ def _has_java_string(column: ColumnType) -> bool:
 
 
 def java_string(value: Any, column: ColumnType) -> str:
-    """The string whose hash code is taken: Spark's cast to string, and microseconds since 1970 for timestamps.
+    """Return the string whose hash code is taken: Spark's cast to string; of timestamps microseconds since 1970.
 
     Microseconds, because the cast of a timestamp depends on the session's time zone.
     """

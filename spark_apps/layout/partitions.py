@@ -4,7 +4,7 @@ The path is the identity of a partition in the timeline, so equal values always 
 values never share one. Characters are escaped as Hive and Spark do; where those lose a difference, the path
 keeps it:
 
-- a null is ``__HIVE_DEFAULT_PARTITION__``, as theirs;
+- a null is ``__HIVE_DEFAULT_PARTITION__``, as with Hive;
 - the empty string, which Spark writes as a null, is nothing at all after the sign: ``city=``;
 - the string ``__HIVE_DEFAULT_PARTITION__`` itself has its first character escaped (``%5F_HIVE_…``);
 - a NUL character is escaped like the other control characters, for no file system takes it.
@@ -34,11 +34,11 @@ _ALLOWED = ("string", "boolean", "date", "timestamp", "timestamp_ntz", "decimal"
 
 
 def partition_path(columns: Sequence[str], values: Sequence[Any], types: Sequence[str] | None = None) -> str:
-    """The path of a partition, such as ``dt=2024-11-11/region=eu``; "" for a table without partition columns.
+    """Return the path of a partition, such as ``dt=2024-11-11/region=eu``; "" without partition columns.
 
     :param columns: the table's partition columns in order.
     :param values: a value for each; ``None`` is null.
-    :param types: their Spark types; without them what each value tells (an ``int`` is a bigint).
+    :param types: their Spark types; without them those of the values (an ``int`` is a bigint).
     :raises InvalidSchema: for a value that is not one of its type, or a type that cannot partition a table.
     """
     if len(columns) != len(values):
@@ -52,11 +52,11 @@ def partition_path(columns: Sequence[str], values: Sequence[Any], types: Sequenc
 
 
 def parse_partition_path(path: str, types: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """The columns and values of a path, in its order.
+    """Return the columns and values of a path, in its order.
 
-    :param path: what ``partition_path`` gave, or a path of Hive's or Spark's.
+    :param path: from :func:`partition_path`, or a path of Hive's or Spark's.
     :param types: Spark types by column; a column without one stays the string of the path.
-    :raises InvalidInput: when the path is not of the form ``column=value/…``, or a value is not one of its type.
+    :raises InvalidInput: if the path is not of the form ``column=value/…``, or a value is not one of its type.
     """
     values: dict[str, Any] = {}
     for part in path.split("/") if path else ():
@@ -74,22 +74,22 @@ def parse_partition_path(path: str, types: Mapping[str, str] | None = None) -> d
 
 
 def canonical(table: TableDefinition, path: str) -> str:
-    """The canonical form of a partition path that a user gave.
+    """Return the canonical form of a partition path that a user gave.
 
     :raises InvalidInput: if it does not name each of the table's partition columns once, in their order.
     """
     if not isinstance(path, str):
         raise InvalidInput(f"{path!r} is not a partition path.", hint="Write it like dt=2024-11-11.")
     types = dict(zip(table.partition_by, types_of(table), strict=True))
-    found = parse_partition_path(path.strip("/"), types)
-    if tuple(found) != table.partition_by:
+    values = parse_partition_path(path.strip("/"), types)
+    if tuple(values) != table.partition_by:
         expected = "/".join(f"{name}=…" for name in table.partition_by) or "'' (the table has no partition columns)"
         raise InvalidInput(f"{path!r} is not a partition of this table.", hint=f"Write it as {expected}.")
-    return partition_path(table.partition_by, list(found.values()), types_of(table))
+    return partition_path(table.partition_by, list(values.values()), types_of(table))
 
 
 def types_of(table: TableDefinition) -> list[str]:
-    """The Spark types of a table's partition columns, in their order."""
+    """Return the Spark types of a table's partition columns, in their order."""
     by_name = {field.name: field.type for field in table.fields}
     return [by_name[name] for name in table.partition_by]
 
@@ -97,7 +97,7 @@ def types_of(table: TableDefinition) -> list[str]:
 def check_partition_types(types: Mapping[str, str]) -> None:
     """Refuse partition columns of a type whose values have no canonical string.
 
-    :raises InvalidSchema: naming the column.
+    :raises InvalidSchema: if there is one, naming it.
     """
     for name, text in types.items():
         kind = parse_type(text)
@@ -109,12 +109,12 @@ def check_partition_types(types: Mapping[str, str]) -> None:
 
 
 def escape(text: str) -> str:
-    """Hive's escaping of a column name or value: ``%`` and two capital hexadecimal digits."""
+    """Return a column name or value in Hive's escaping: ``%`` and two capital hexadecimal digits."""
     return "".join(f"%{ord(char):02X}" if char in _ESCAPED else char for char in text)
 
 
 def unescape(text: str) -> str:
-    """The inverse of :func:`escape`; a lone ``%`` stays, as Hive leaves it."""
+    """Return the inverse of :func:`escape`; a lone ``%`` stays, as Hive leaves it."""
     return _ESCAPE.sub(lambda match: chr(int(match[1], 16)), text)
 
 
@@ -128,7 +128,7 @@ def _escaped_value(text: str | None) -> str:
 
 
 def canonical_string(value: Any, column: ColumnType) -> str | None:
-    """The one string of a value, unescaped; ``None`` for null.
+    """Return the one string of a value, unescaped; ``None`` for null.
 
     Dates and timestamps as Spark casts them to strings, timestamps in UTC whatever the session; decimals with
     all digits of their scale; floats as Java prints them since version 19, with one zero.
@@ -155,9 +155,9 @@ def canonical_string(value: Any, column: ColumnType) -> str | None:
 
 
 def value_of(text: str, column: ColumnType, name: str = "") -> Any:
-    """The value that a canonical string stands for.
+    """Return the value that a canonical string stands for.
 
-    :raises InvalidInput: when it stands for none, naming the column.
+    :raises InvalidInput: if it stands for none, naming the column.
     """
     try:
         return normalize(_parse(text, column), column)
@@ -187,7 +187,7 @@ def _parse(text: str, column: ColumnType) -> Any:
 
 
 def _java_float(value: float, kind: str) -> str:
-    """Java's ``toString``: the shortest digits that give the number back, plain from 0.001 up to 10,000,000."""
+    """Return Java's ``toString``: the shortest digits that give the number back, plain from 0.001 to 10,000,000."""
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):

@@ -1,7 +1,7 @@
-"""Code that a table names and that a user may bring: found by its name, never loaded because a table says so.
+"""Code that a table names and that a user may bring: looked up by its name, never loaded because a table names it.
 
 A name stands for what this package brings, what an installed package offers under an entry point group, what was
-registered in this process, or a class whose dotted path this process was told to allow.
+registered in this process, or a class whose dotted path this process was set to allow.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ T = TypeVar("T")
 
 
 class Plugins(Generic[T]):
-    """What is known under one kind of name.
+    """The plugins of one kind, by name.
 
     :param what: in the words of an error: "rule engine".
     :param base: the class that every one of them is an instance of.
     :param group: entry points: name -> class.
     :param variable: environment variable with dotted paths of classes, separated by commas, that may be loaded.
-    :param built_in: name -> the thing, or where its class is found: ``module:Class``, loaded when asked for.
+    :param built_in: name -> the plugin, or where its class is found: ``module:Class``, loaded at first use.
     :param allower: dotted path of the function that calls :meth:`allow`, for the error.
-    :param reserved: names that stand for something else already; told among the known ones.
-    :param error: what is raised.
+    :param reserved: names that stand for something else already; listed among the known ones in errors.
+    :param error: the class of the errors.
     """
 
     def __init__(
@@ -45,23 +45,29 @@ class Plugins(Generic[T]):
         self._allower, self._error = allower, error
         self._built_in = dict(built_in)
         self._reserved = frozenset(reserved)
-        self._found: dict[str, T] = {}
+        self._loaded: dict[str, T] = {}
         self._allowed: set[str] = set()
 
     def register(self, name: str, thing: T) -> None:
-        """Makes something known under a new name. :raises InvalidInput: if the name is taken: tables persist it."""
-        if name in self._built_in or name in self._reserved or self._found.setdefault(name, thing) is not thing:
+        """Register a plugin under a new name.
+
+        :raises InvalidInput: if the name is taken: tables persist it.
+        """
+        if name in self._built_in or name in self._reserved or self._loaded.setdefault(name, thing) is not thing:
             raise self._error(f"The {self.what} {name!r} exists already.", hint="Choose another name.")
 
     def allow(self, *classes: str) -> None:
-        """Lets the classes of these dotted paths (``package.module.Class``) be loaded in this process."""
+        """Allow the classes of these dotted paths (``package.module.Class``) to be loaded in this process."""
         self._allowed.update(classes)
 
     def find(self, name: str) -> T:
-        """What has this name. :raises InvalidInput: naming those that are known."""
-        if name not in self._found:
-            self._found[name] = self._load(name)
-        return self._found[name]
+        """Return the plugin of this name.
+
+        :raises InvalidInput: if there is none, naming those that are known.
+        """
+        if name not in self._loaded:
+            self._loaded[name] = self._load(name)
+        return self._loaded[name]
 
     def _load(self, name: str) -> T:
         built_in = self._built_in.get(name)
@@ -76,7 +82,7 @@ class Plugins(Generic[T]):
         if "." in name and name in self._allowed | listed:
             module, _, attribute = name.rpartition(".")
             return self._instance(name, EntryPoint(name, f"{module}:{attribute}", self.group))
-        hint = f"Known are: {', '.join(sorted({*self._built_in, *self._reserved, *self._found, *offered}))}."
+        hint = f"Known are: {', '.join(sorted({*self._built_in, *self._reserved, *self._loaded, *offered}))}."
         if "." in name:
             hint += f" To load that class, list it in {self.variable}, or pass it to {self._allower}()."
         raise self._error(f"There is no {self.what} named {name!r} in this process.", hint=hint)

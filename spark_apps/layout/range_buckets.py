@@ -1,7 +1,7 @@
-"""Buckets by ranges of the first field, for what is read by ranges: ``ranges:["10", "20"]`` places what is below 10 in
-bucket 0, what is from 10 to below 20 in 1, all else in 2, and a null in 0.
+"""Buckets by ranges of the first field, for range reads.
 
-The bounds are written as partition values are, so that they mean the same in every session.
+``ranges:["10", "20"]`` puts values below 10 into bucket 0, from 10 to below 20 into 1, all else into 2, and a null into
+0. The bounds are written as partition values are, so that they mean the same in every session.
 """
 
 from __future__ import annotations
@@ -28,12 +28,15 @@ _LONGEST = 64
 
 
 def can_bound(column: ColumnType) -> bool:
-    """Whether values of a type can be told apart by ranges."""
+    """Test whether values of a type can be told apart by ranges."""
     return column.is_integer or column.kind in _KINDS
 
 
 def bounds_of(function: str, kind: str) -> tuple[Any, ...]:
-    """The bounds that a function's text names, lowest first. :raises InvalidRule: if it names none such."""
+    """Return the bounds that a function's text names, lowest first.
+
+    :raises InvalidRule: if it names none such.
+    """
     return _bounds(function, parse_type(kind))
 
 
@@ -42,13 +45,13 @@ def _bounds(function: str, column: ColumnType) -> tuple[Any, ...]:
     try:
         if not function.startswith(PREFIX):
             raise ValueError(function)
-        found = tuple(value_of(text, column) for text in json.loads(function.removeprefix(PREFIX)))
-        fits = len(found) < _MOST and None not in found and all(one < other for one, other in pairwise(found))
+        bounds = tuple(value_of(text, column) for text in json.loads(function.removeprefix(PREFIX)))
+        fits = len(bounds) < _MOST and None not in bounds and all(one < other for one, other in pairwise(bounds))
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise _unreadable(function, column) from error
     if not fits:
         raise _unreadable(function, column)
-    return found
+    return bounds
 
 
 def _unreadable(function: str, column: ColumnType) -> InvalidRule:
@@ -59,9 +62,9 @@ def _unreadable(function: str, column: ColumnType) -> InvalidRule:
 
 
 def between(values: Collection[Any], column: ColumnType, count: int) -> str:
-    """The function that deals values among buckets in like numbers.
+    """Return the function that deals values among buckets in like numbers.
 
-    :param values: some of them, taken at random; those that are null do not count.
+    :param values: a random sample of them; nulls do not count.
     :param count: buckets. Fewer are used where values repeat a great deal, and never more than 1,000.
     """
     count = min(count, _MOST)
@@ -72,7 +75,10 @@ def between(values: Collection[Any], column: ColumnType, count: int) -> str:
 
 
 def bucket(function: str, values: Sequence[Any], columns: Sequence[ColumnType], count: int) -> int:
-    """The bucket of normalized values. :raises InvalidRule: see :func:`bounds_of`."""
+    """Return the bucket of normalized values.
+
+    :raises InvalidRule: as :func:`bounds_of` does.
+    """
     if values[0] is None:
         return 0
     return min(bisect_right(_bounds(function, columns[0]), values[0]), count - 1)

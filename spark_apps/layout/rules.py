@@ -1,22 +1,284 @@
-"""Which bucket count a new partition gets: the rules of one config, how they are written, the history of configs.
+"""Bucket counts of new partitions: the rules of one config, how they are written, the history of configs.
 
-Follows the partition-level bucket index document (Hudi's RFC-89): rules are tried in their order
-and the first that matches decides, newer configs before older ones, else the default. What an expression means is the
-engine's part (:mod:`spark_apps.layout.engines`); that existing partitions keep their counts is the timeline's.
+These follow the partition-level bucket index document (Hudi's RFC-89): rules are tried in their order and the first
+that matches decides, newer configs before older ones, else the default. An engine defines what an expression means; the
+timeline keeps the counts of existing partitions.
 """
 
 from __future__ import annotations
 
+import datetime as dt
+import decimal
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import operator
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from spark_apps.layout.engines import Matcher, check_length, engine_named
 from spark_apps.layout.hashing import check_bucket_count
+from spark_apps.layout.partitions import parse_partition_path
+from spark_apps.layout.plugins import Plugins
+from spark_apps.layout.types import parse_type
 from spark_apps.storage.errors import InvalidRule
-from spark_apps.timeline import hashing
+from spark_apps.timeline import hashing_config
 from spark_apps.timeline.model import HashingConfig as ConfigEntry
+
+GROUP = "airflow_provider_index.rule_engines"
+"""Entry points: name of the engine -> class derived from :class:`RuleEngine`."""
+
+ALLOWED = "AIRFLOW_PROVIDER_INDEX_RULE_ENGINES"
+"""Environment variable: dotted paths of engine classes, separated by commas, that may be loaded."""
+
+_MAX_EXPRESSION = 10_000
+
+Matcher = Callable[[str], bool]
+"""Whether a rule matches a partition, by its canonical path."""
+
+
+class RuleEngine(ABC):
+    """A language of bucket rules. One object serves all tables and threads: keep no state."""
+
+    @abstractmethod
+    def compile(self, expression: str) -> Matcher:
+        """Return the test of partition paths that an expression stands for.
+
+        Paths are escaped as Hive does: ``dt=2024-11-11/r=x``.
+
+        :raises InvalidRule: if the expression cannot be used.
+        """
+
+    def check(self, expression: str, columns: Mapping[str, str]) -> None:
+        """Check an expression against the table that it is given to.
+
+        :param columns: the table's partition columns and their Spark types.
+        :raises InvalidRule: if it does not fit them.
+        """
+        return None
+
+
+def check_length(expression: str) -> None:
+    """Check the length of an expression.
+
+    :raises InvalidRule: for an expression of more than 10,000 characters.
+    """
+    if len(expression) > _MAX_EXPRESSION:
+        raise InvalidRule(
+            f"The expression of a bucket rule is {len(expression)} characters long, more than {_MAX_EXPRESSION}.",
+            hint="Write several rules.",
+        )
+
+
+class RegexEngine(RuleEngine):
+    """Regular expressions, searched for **anywhere** in the canonical partition path, as the document's engine does.
+
+    So ``11-11`` matches ``dt=2024-11-11``; write ``^…$`` to match the whole path. RE2 runs in time linear in the path
+    whatever the pattern; what it lacks (look-around, back references) is refused.
+    """
+
+    def compile(self, expression: str) -> Matcher:
+        import re2
+
+        options = re2.Options()
+        options.log_errors = False
+        try:
+            search = re2.compile(expression, options=options).search
+        except (re2.error, UnicodeEncodeError) as error:
+            reason = error.args[0].decode() if error.args and isinstance(error.args[0], bytes) else str(error)
+            raise InvalidRule(
+                f"The pattern {expression!r} of a bucket rule cannot be used: {reason}.",
+                hint="Patterns follow RE2 (github.com/google/re2/wiki/Syntax), which has neither look-around nor back "
+                "references, so that no pattern can run for ever.",
+            ) from error
+        return lambda partition_path: search(partition_path) is not None
+
+
+# --- range ----------------------------------------------------------------------------------------------------------
+
+_TOKEN = re.compile(
+    r"\s*(?:(?P<moment>\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d(?::\d\d(?:\.\d{1,6})?)?)?)(?![\w.:-])"
+    r"|(?P<number>[+-]?\d+(?:\.\d+)?)(?![\w.:-])"
+    r"|'(?P<text>(?:[^']|'')*)'"
+    r"|(?P<and>and\b)"
+    r"|`(?P<quoted>(?:[^`]|``)+)`"
+    r"|(?P<name>[^\W\d]\w*)"
+    r"|(?P<sign><=|>=|<|>|=))",
+    re.IGNORECASE,
+)
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d(?::\d\d(?:\.\d{1,6})?)?)?")
+_NUMBER = re.compile(r"[+-]?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?")
+_SIGNS: dict[str, Callable[[Any, Any], bool]] = {
+    "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "=": operator.eq,
+}  # fmt: skip
+_MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "="}
+_RANGE_HINT = (
+    "Write comparisons of partition columns joined by 'and', such as 2024-11-01 <= dt < 2024-12-01 and region = 'eu'."
+)
+
+
+@dataclass(frozen=True)
+class _Bound:
+    column: str
+    sign: str
+    value: dt.datetime | decimal.Decimal | str
+
+    def matches(self, text: str | None) -> bool:
+        """Test whether a partition column's value, as its text in the path, lies on the right side."""
+        value = None if text is None else self._like_bound(text)
+        return value is not None and _SIGNS[self.sign](value, self.value)
+
+    def _like_bound(self, text: str) -> Any:
+        """Return the text as a value of the bound's type; ``None`` if it is none."""
+        if isinstance(self.value, str):
+            return text
+        if isinstance(self.value, decimal.Decimal):
+            return decimal.Decimal(text) if _NUMBER.fullmatch(text) else None
+        return _moment(text)
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of columns that it can be compared with."""
+        if isinstance(self.value, str):
+            return ("string",)
+        if isinstance(self.value, decimal.Decimal):
+            return ("tinyint", "smallint", "int", "bigint", "decimal", "float", "double", "string")
+        return ("date", "timestamp", "timestamp_ntz", "string")
+
+
+class RangeEngine(RuleEngine):
+    """Typed bounds on partition columns: ``2024-11-01 <= dt < 2024-12-01 and 3 < hour <= 5``.
+
+    Comparisons (``< <= > >= =``) joined by ``and``; a column with a bound on either side, or on both. A date or
+    timestamp is written bare (``2024-11-01``, ``2024-11-01 08:30``; timestamps of a path are UTC), so is a number; text
+    stands in single quotes, one inside doubled. A value that is null, or cannot be read as the bound's type, does not
+    match. A text column may hold dates or numbers. Names of columns are case-insensitive; backquotes allow any name.
+    """
+
+    def compile(self, expression: str) -> Matcher:
+        bounds = _bounds(expression)
+
+        def matches(partition_path: str) -> bool:
+            values = {name.lower(): text for name, text in parse_partition_path(partition_path).items()}
+            return all(bound.matches(values.get(bound.column)) for bound in bounds)
+
+        return matches
+
+    def check(self, expression: str, columns: Mapping[str, str]) -> None:
+        types = {name.lower(): parse_type(text) for name, text in columns.items()}
+        for bound in _bounds(expression):
+            if bound.column not in types:
+                raise InvalidRule(
+                    f"The rule {expression!r} speaks of {bound.column!r}, which is no partition column.",
+                    hint=f"The partition columns are: {', '.join(columns) or 'none'}.",
+                )
+            if types[bound.column].kind not in bound.kinds:
+                raise InvalidRule(
+                    f"The rule {expression!r} compares {bound.column!r}, of type {types[bound.column].text!r}, with "
+                    f"the {_kind_of(bound.value)} {bound.value}.",
+                    hint="Write dates bare as 2024-11-01, numbers bare, and text in single quotes.",
+                )
+
+
+def _kind_of(value: object) -> str:
+    return "text" if isinstance(value, str) else "number" if isinstance(value, decimal.Decimal) else "date"
+
+
+def _bounds(expression: str) -> tuple[_Bound, ...]:
+    comparisons: list[list[tuple[str, str]]] = [[]]
+    position, text = 0, expression.rstrip()
+    while position < len(text):
+        token = _TOKEN.match(text, position)
+        if token is None:
+            raise _no_range(expression, f"{text[position:].strip()[:20]!r} is not understood")
+        kind = str(token.lastgroup)
+        if kind == "and":
+            comparisons.append([])
+        else:
+            comparisons[-1].append((kind, token[kind]))
+        position = token.end()
+    return tuple(bound for parts in comparisons for bound in _comparison(expression, parts))
+
+
+def _comparison(expression: str, parts: Sequence[tuple[str, str]]) -> list[_Bound]:
+    """Return the bounds of ``value < column <= value``, ``column < value`` or ``value < column``."""
+    operands, signs = parts[::2], [text for _, text in parts[1::2]]
+    columns = [n for n, (kind, _) in enumerate(operands) if kind in ("name", "quoted")]
+    alternate = [(kind == "sign") for kind, _ in parts] == [n % 2 == 1 for n in range(len(parts))]
+    if not alternate or len(parts) not in (3, 5) or len(columns) != 1 or (len(parts) == 5 and columns != [1]):
+        raise _no_range(expression, "a comparison holds one column and a bound before it, behind it, or both")
+    if len(signs) == 2 and (signs[0][0] != signs[1][0] or "=" in signs):
+        raise _no_range(expression, f"{signs[0]} and {signs[1]} do not make a range")
+    index = columns[0]
+    kind, name = operands[index]
+    column = (name.replace("``", "`") if kind == "quoted" else name).lower()
+    bounds = []
+    for n, operand in enumerate(operands):
+        if n != index:
+            sign = signs[min(n, index)]
+            bounds.append(_Bound(column, _MIRRORED[sign] if n < index else sign, _value(expression, *operand)))
+    return bounds
+
+
+def _value(expression: str, kind: str, text: str) -> dt.datetime | decimal.Decimal | str:
+    if kind == "text":
+        return text.replace("''", "'")
+    if kind == "number":
+        return decimal.Decimal(text)
+    moment = _moment(text)
+    if moment is None:
+        raise _no_range(expression, f"there is no {text}")
+    return moment
+
+
+def _moment(text: str) -> dt.datetime | None:
+    if not _MOMENT.fullmatch(text):
+        return None
+    try:
+        return dt.datetime.fromisoformat(text)
+    except ValueError:
+        return None
+
+
+def _no_range(expression: str, reason: str) -> InvalidRule:
+    return InvalidRule(f"The range {expression!r} of a bucket rule cannot be used: {reason}.", hint=_RANGE_HINT)
+
+
+# --- finding them ---------------------------------------------------------------------------------------------------
+
+_ENGINES: Plugins[RuleEngine] = Plugins(
+    "rule engine",
+    RuleEngine,  # type: ignore[type-abstract]
+    GROUP,
+    ALLOWED,
+    {"regex": RegexEngine(), "range": RangeEngine()},
+    f"{__name__}.allow",
+)
+
+
+def find_engine(name: str) -> RuleEngine:
+    """Return the engine of this name.
+
+    :raises InvalidRule: if there is none, naming those that are known.
+    """
+    return _ENGINES.find(name)
+
+
+def register(name: str, engine: RuleEngine) -> None:
+    """Register an engine in this process.
+
+    :raises InvalidRule: if the name is taken: tables persist it.
+    """
+    _ENGINES.register(name, engine)
+
+
+def allow(*classes: str) -> None:
+    """Allow engines named by these dotted class paths (``package.module.Class``) to be loaded in this process."""
+    _ENGINES.allow(*classes)
+
+
+# --- Which bucket count a new partition gets ------------------------------------------------------------------------
+
 
 DEFAULT_ENGINE = "regex"
 
@@ -26,7 +288,7 @@ Expressions = str | Sequence[tuple[str, int]]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One expression, in the engine's language, and the bucket count of the partitions that it matches."""
+    """An expression, in the engine's language, and the bucket count of the partitions that it matches."""
 
     expression: str
     count: int
@@ -56,7 +318,7 @@ class BucketRules:
     _matchers: tuple[Matcher, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        engine = engine_named(self.rule)
+        engine = find_engine(self.rule)
         check_bucket_count(self.default, "The default bucket count")
         if isinstance(self.expressions, str):
             rules = parse_expressions(self.expressions)
@@ -78,34 +340,34 @@ class BucketRules:
         return self.expressions
 
     def says_as(self, other: BucketRules) -> bool:
-        """Whether two are the same rules, however they were written."""
+        """Test whether two are the same rules, however they were written."""
         return (self.rule, self.rules, self.default) == (other.rule, other.rules, other.default)
 
     def check(self, columns: Mapping[str, str]) -> BucketRules:
-        """The rules themselves, if they fit a table with these partition columns (name -> Spark type).
+        """Return the rules themselves, if they fit a table with these partition columns (name -> Spark type).
 
-        :raises InvalidRule: naming the rule that does not.
+        :raises InvalidRule: if one does not fit, naming it.
         """
         for rule in self.rules:
-            engine_named(self.rule).check(rule.expression, columns)
+            find_engine(self.rule).check(rule.expression, columns)
         return self
 
     def matched(self, partition_path: str) -> Rule | None:
-        """The first rule that matches a partition path, or ``None``."""
+        """Return the first rule that matches a partition path, or ``None``."""
         for rule, matches in zip(self.rules, self._matchers, strict=True):
             if matches(partition_path):
                 return rule
         return None
 
     def count_for(self, partition_path: str) -> int:
-        """The bucket count of a new partition: that of the first rule that matches its path, else the default."""
+        """Return the bucket count of a new partition, by the first rule that matches its path, else the default."""
         rule = self.matched(partition_path)
         return self.default if rule is None else rule.count
 
 
 @dataclass(frozen=True)
 class HashingConfig:
-    """All configs a table has had, oldest first, each with the instant that put it in force.
+    """The configs that a table has had, oldest first, each with the instant that put it in force.
 
     Newer expressions come before older ones; when none matches, the default of the newest config holds.
     """
@@ -125,35 +387,38 @@ class HashingConfig:
         return self.versions[-1][1]
 
     def with_rules(self, instant: str, rules: BucketRules) -> HashingConfig:
-        """The config after a change.
+        """Return the config after a change.
 
-        :raises InvalidRule: when the instant is not later than the newest.
+        :raises InvalidRule: if the instant is not later than the newest.
         """
         return HashingConfig((*self.versions, (instant, rules)))
 
     def count_for(self, partition_path: str) -> int:
-        """The bucket count of a new partition."""
+        """Return the bucket count of a new partition."""
         for _, rules in reversed(self.versions):
             if (rule := rules.matched(partition_path)) is not None:
                 return rule.count
         return self.newest.default
 
     def to_json(self) -> str:
-        """The text of the document's ``<instant>.hashing_config`` file: every version under its instant."""
+        """Return the text of the document's ``<instant>.hashing_config`` file: every version under its instant."""
         entries = (ConfigEntry(at, rules.default, rules.rule, rules.text or None) for at, rules in self.versions)
-        return hashing.config_body(entries).decode()
+        return hashing_config.config_body(entries).decode()
 
     @classmethod
     def from_json(cls, text: str | bytes) -> HashingConfig:
         """Read such a file.
 
-        :raises InvalidRule: when it is not one, or holds a rule that cannot be used here.
+        :raises InvalidRule: if it is not one, or holds a rule that cannot be used here.
         """
-        return cls.of(hashing.read_config(text))
+        return cls.of(hashing_config.read_config(text))
 
     @classmethod
     def of(cls, entries: Iterable[ConfigEntry]) -> HashingConfig:
-        """The config of the entries that the log holds. :raises InvalidRule: if an engine is not known here."""
+        """Return the config of the entries that the log holds.
+
+        :raises InvalidRule: if an engine is not known here.
+        """
         return cls(tuple((e.instant, BucketRules(e.rule, e.expressions or "", e.default)) for e in entries))
 
 
@@ -161,9 +426,9 @@ class HashingConfig:
 
 
 def parse_expressions(text: str) -> tuple[Rule, ...]:
-    """The rules of the string form; see :class:`BucketRules` for its grammar.
+    """Return the rules of the string form; see :class:`BucketRules` for its grammar.
 
-    :raises InvalidRule: naming the rule that lacks an expression or a count, or whose count is none.
+    :raises InvalidRule: if a rule lacks an expression or a count, or its count is none; names the rule.
     """
     parts = _split(text, ";")
     if not parts[-1].strip():
@@ -172,7 +437,7 @@ def parse_expressions(text: str) -> tuple[Rule, ...]:
 
 
 def render_expressions(rules: Iterable[Rule]) -> str:
-    """The string form of rules, from which :func:`parse_expressions` makes the same rules."""
+    """Return the string form of rules, from which :func:`parse_expressions` makes the same rules."""
     return ";".join(
         "".join("\\;" if token == ";" else token for token in _tokens(rule.expression)) + f",{rule.count}"
         for rule in rules
@@ -180,7 +445,7 @@ def render_expressions(rules: Iterable[Rule]) -> str:
 
 
 def _tokens(text: str) -> Iterator[str]:
-    """Single characters, and a backslash together with the one behind it."""
+    """Yield single characters, and a backslash together with the one behind it."""
     position = 0
     while position < len(text):
         token = text[position : position + (2 if text[position] == "\\" else 1)]
@@ -200,7 +465,7 @@ def _split(text: str, sign: str) -> list[str]:
 
 
 def _unescaped(expression: str) -> str:
-    """The expression that the engine is given: escaped commas and semicolons are those signs, all else stays."""
+    """Return the expression for the engine: escaped commas and semicolons are those signs, all else stays."""
     return "".join(token[1] if token in ("\\;", "\\,") else token for token in _tokens(expression))
 
 
@@ -240,5 +505,5 @@ def _structured(pairs: Sequence[tuple[str, int]]) -> tuple[Rule, ...]:
 
 
 def _pairs_up(expression: str) -> bool:
-    """Whether the backslashes at the end are pairs, so that none would take along what follows."""
+    """Test whether the backslashes at the end are pairs, so that none would take along what follows."""
     return (len(expression) - len(expression.rstrip("\\"))) % 2 == 0

@@ -2,7 +2,7 @@
 
 Its text is persisted in the table's definition and must mean the same in every session for as long as the table lives,
 so only what depends on nothing but its arguments is allowed: no random numbers, no clocks, no session time zone, no
-user-defined functions, no queries. What it means is Spark's part; this module knows the words.
+user-defined functions, no queries. Spark evaluates it; this module knows the words.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ _STABLE = ("string", "binary", "boolean", "tinyint", "smallint", "int", "bigint"
 
 
 def check(function: str, fields: Mapping[str, str]) -> None:
-    """Holds an expression against the hash fields (name -> Spark type) of a table.
+    """Check an expression against the hash fields (name -> Spark type) of a table.
 
-    :raises InvalidRule: naming the first word that is not allowed, or the type that has no stable meaning.
+    :raises InvalidRule: for the first word that is not allowed, or the type that has no stable meaning.
     """
     for name, text in fields.items():
         if parse_type(text).kind not in _STABLE:
@@ -51,27 +51,27 @@ def check(function: str, fields: Mapping[str, str]) -> None:
                 "looks like depends on the session.",
                 hint="Hash string, integer, boolean, date or binary columns, or use xxhash64.",
             )
-    found = [name for kind, name in _tokens(function) if kind == "column"]
+    columns = [name for kind, name in _tokens(function) if kind == "column"]
     known = {name.lower() for name in fields}
-    unknown = [name for name in found if name.lower() not in known]
+    unknown = [name for name in columns if name.lower() not in known]
     if unknown:
         raise _refused(function, f"{unknown[0]!r} is not a hash field ({', '.join(fields)}), nor known here")
-    if not found:
+    if not columns:
         raise _refused(function, "it names no hash field (a name that is a word of SQL too needs backquotes)")
 
 
 def rendered(function: str, columns: Mapping[str, str]) -> str:
-    """The expression for Spark, with each hash field replaced by what ``columns`` has for it."""
+    """Return the expression for Spark, with each hash field replaced by its value in ``columns``."""
     by_name = {name.lower(): text for name, text in columns.items()}
     return "".join(f"({by_name[token.lower()]})" if kind == "column" else token for kind, token in _tokens(function))
 
 
 def _tokens(function: str) -> Sequence[tuple[str, str]]:
-    """(kind, text); names of columns without their backquotes."""
+    """Return (kind, text) of each token; names of columns without their backquotes."""
     text = function.removeprefix(PREFIX)
     if len(text) > _MAX_LENGTH:
         raise _refused(function[:40] + "…", f"it is longer than {_MAX_LENGTH} characters")
-    found: list[tuple[str, str]] = []
+    tokens: list[tuple[str, str]] = []
     position = 0
     while position < len(text):
         token = _TOKEN.match(text, position)
@@ -86,8 +86,8 @@ def _tokens(function: str) -> Sequence[tuple[str, str]]:
             if called and word.lower() not in _FUNCTIONS | _KEYWORDS:
                 raise _refused(function, f"the function {word!r} is not among those that always give the same")
             kind = "word" if called or word.lower() in _KEYWORDS else "column"
-        found.append((kind, word))
-    return found
+        tokens.append((kind, word))
+    return tokens
 
 
 def _refused(function: str, reason: str) -> InvalidRule:

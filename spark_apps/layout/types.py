@@ -1,6 +1,6 @@
 """Spark's column types by name, and Python values brought into the one form that hashing and partition paths use.
 
-Knows how a Python value stands for a value of a Spark type; leaves to others what is then done with it.
+This module knows how a Python value stands for a value of a Spark type; it leaves to others what is then done with it.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class ColumnType:
 
     @property
     def limits(self) -> tuple[int, int]:
-        """The smallest and the largest value of an integer type."""
+        """Return the smallest and the largest value of an integer type."""
         half = 1 << (INTEGER_BITS[self.kind] - 1)
         return -half, half - 1
 
@@ -89,11 +89,24 @@ def parse_type(text: str) -> ColumnType:
     return ColumnType("other", text)
 
 
-def infer_type(value: object) -> ColumnType:
-    """The type that Spark's Python side gives a value when no schema says otherwise: an ``int`` is a bigint.
+def arrow_type(column: ColumnType) -> Any:
+    """Return the Arrow type in which Spark exchanges values of a type; ``None`` for those that only Spark reads."""
+    import pyarrow as pa
 
-    :raises InvalidInput: for a value without one right answer (a ``Decimal`` says nothing of its column's
-        scale).
+    if column.kind == "decimal":
+        return pa.decimal128(column.precision, column.scale)
+    simple = {
+        "boolean": pa.bool_(), "tinyint": pa.int8(), "smallint": pa.int16(), "int": pa.int32(), "bigint": pa.int64(),
+        "float": pa.float32(), "double": pa.float64(), "string": pa.string(), "binary": pa.binary(),
+        "date": pa.date32(), "timestamp": pa.timestamp("us", "UTC"), "timestamp_ntz": pa.timestamp("us"),
+    }  # fmt: skip
+    return simple.get(column.kind)
+
+
+def infer_type(value: object) -> ColumnType:
+    """Return the type that PySpark gives a value when no schema is given: an ``int`` is a bigint.
+
+    :raises InvalidInput: for a value without one right answer (a ``Decimal`` holds nothing of its column's scale).
     """
     for python_type, name in _INFERRED:
         if isinstance(value, python_type):
@@ -118,9 +131,9 @@ _INFERRED: tuple[tuple[type | tuple[type, ...], str], ...] = (
 
 
 def column_types(values: Sequence[object], types: Sequence[str] | None) -> list[ColumnType]:
-    """The types of some values: those given, or what each value tells.
+    """Return the types of some values: those given, or the type of each value.
 
-    :raises InvalidInput: when there are not as many types as values.
+    :raises InvalidInput: if there are not as many types as values.
     """
     if types is None:
         return [infer_type(value) for value in values]
@@ -132,13 +145,13 @@ def column_types(values: Sequence[object], types: Sequence[str] | None) -> list[
 
 
 def normalize(value: Any, column: ColumnType) -> Any:
-    """A value of a column in its one form, with ``None`` kept.
+    """Return a value of a column in its one form, with ``None`` kept.
 
     Integers are ``int`` within the type's limits; floats are rounded to the type, -0.0 becomes 0.0; decimals
     have exactly the column's scale; a timestamp is an aware ``datetime`` in UTC (a naive one is taken as the
     local time of this process, as PySpark takes it), a timestamp_ntz a naive one.
 
-    :raises InvalidSchema: when the value is not one of the type, or would lose digits.
+    :raises InvalidSchema: if the value is not one of the type, or would lose digits.
     """
     if value is None:
         return None
@@ -233,16 +246,16 @@ _CONVERT: dict[str, Callable[[Any, ColumnType], Any]] = {
 
 
 def unscaled(value: decimal.Decimal, column: ColumnType) -> int:
-    """The digits of a decimal of that column as one integer, as Spark stores it."""
+    """Return the digits of a decimal of that column as one integer, as Spark stores it."""
     return int(value.scaleb(column.scale, context=_EXACT))
 
 
 def micros(value: dt.datetime) -> int:
-    """Microseconds since 1970, of a normalized timestamp or timestamp_ntz."""
+    """Return microseconds since 1970, of a normalized timestamp or timestamp_ntz."""
     since = value - (_EPOCH if value.tzinfo is None else _EPOCH_UTC)
     return since // dt.timedelta(microseconds=1)
 
 
 def days(value: dt.date) -> int:
-    """Days since 1970-01-01."""
+    """Return days since 1970-01-01."""
     return value.toordinal() - _EPOCH.toordinal()

@@ -1,45 +1,274 @@
 """Rows by block: in which block of its file each row lies, and the rows of chosen blocks alone.
 
-The first is Spark's own reading, by the position that it tells of each row; the second goes through Arrow, file by file
-and block by block, for Spark can only be asked for whole files. Which files can be read so is told by
-:mod:`spark_apps.mergetree.blockfiles`.
+The first is Spark's own reading, by the row index that it gives of each row; the second goes through Arrow, file by
+file and block by block, for Spark reads whole files only.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import cached_property, partial, reduce
 from itertools import accumulate
-from typing import Any
+from typing import Any, Literal
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from spark_apps.layout.types import parse_type
-from spark_apps.mergetree.blockfiles import BlockFile, arrow_type, etag_of, held_as, open_blocks, store_options
-from spark_apps.mergetree.foreign import is_foreign, typed, values_of
-from spark_apps.mergetree.inline import inline
-from spark_apps.mergetree.intact import check_intact
+from spark_apps.layout.types import INTEGER_BITS, ColumnType, arrow_type, parse_type
+from spark_apps.mergetree.external_files import THROUGH, attached_values, cast_text, is_external
+from spark_apps.mergetree.file_metadata_columns import add_file_columns, quoted_uri
+from spark_apps.mergetree.integrity import check_intact
 from spark_apps.mergetree.read import read_files
+from spark_apps.mergetree.reader_settings import case_sensitive
 from spark_apps.mergetree.schema import column
-from spark_apps.mergetree.sessions import cores, with_columns
-from spark_apps.mergetree.telling import told_of, uri_of
+from spark_apps.mergetree.spark_utils import cores, inline, with_columns
 from spark_apps.mergetree.tree import GROUP_ID, LINEAGE, Snapshot, Tree
-from spark_apps.storage.ranged import RangedFile
+from spark_apps.storage.errors import StorageError
+from spark_apps.storage.ranged_file import RangedFile, open_by_address
 from spark_apps.timeline.files import DataFile
+
+BlockFormat = Literal["parquet", "orc"]
+
+_THREADS = 16
+_FORMATS: dict[str, BlockFormat] = {"parquet": "parquet", "delta": "parquet", "iceberg": "parquet", "orc": "orc"}
+_MOMENTS = ("date", "timestamp", "timestamp_ntz")
+_FIRST_RECENT_YEAR = 1900
+"""From this year on no calendar or time zone rule that writers ever differed in changes a value."""
+
+
+def block_format(snapshot: Snapshot, file: DataFile) -> BlockFormat | None:
+    """Return the format of a data file, if it has blocks that can be read one by one."""
+    source = snapshot.table.source
+    if source is None:
+        return "parquet"
+    # Old dates that a reader is set to take in its own way are left to it.
+    if THROUGH in (file.extra or {}) or any("rebase" in name.lower() for name in source.options):
+        return None
+    if case_sensitive(source):
+        return None  # by Arrow columns are found in any case
+    return _FORMATS.get(source.format)
+
+
+def store_options(snapshot: Snapshot) -> dict[str, Any]:
+    """Return the options that the table's files are reached with; may hold secrets."""
+    return dict(getattr(snapshot.store, "options", {}))
+
+
+@dataclass(frozen=True)
+class BlockFile:
+    """The blocks of one file.
+
+    :param address: as :func:`~spark_apps.storage.ranged_file.open_by_address` takes it.
+    :param rows: of each block, in their order; empty for ORC, whose footers do not tell them.
+    :param parsed: the Parquet metadata, or the ORC file, as pyarrow gives it; ``schema``: its Arrow schema.
+    """
+
+    file: DataFile
+    address: str
+    format: BlockFormat
+    blocks: int
+    rows: tuple[int, ...]
+    parsed: Any
+    schema: Any
+
+    @cached_property
+    def _leaves(self) -> dict[str, int]:
+        """Path of a Parquet column -> its number."""
+        schema = self.parsed.schema
+        return {schema.column(n).path: n for n in range(self.parsed.num_columns)}
+
+    def held(self, name: str) -> str | None:
+        """Return a column's name in the file; case does not matter.
+
+        ``None`` if the file lacks it.
+
+        :raises KeyError: if several could be meant.
+        """
+        return match_column_name(self.schema.names, name)
+
+    def bytes(self, columns: Iterable[str], blocks: Iterable[int] | None = None) -> int:
+        """Return the bytes of some columns in some blocks (all by default), as they are stored."""
+        wanted = list(range(self.blocks) if blocks is None else blocks)
+        if self.format == "orc":
+            return round(self.file.bytes * len(wanted) / max(1, self.blocks))
+        names = {self.held(name) for name in columns}
+        leaves = [n for path, n in self._leaves.items() if path.split(".", 1)[0] in names]
+        groups = [self.parsed.row_group(block) for block in wanted]
+        return sum(group.column(n).total_compressed_size for group in groups for n in leaves)
+
+    def statistics(self, block: int, name: str) -> Any:
+        """Return the statistics of a column in a block, as pyarrow gives them; ``None`` where there are none."""
+        leaf = self._leaves.get(self.held(name) or "") if self.format == "parquet" else None
+        return None if leaf is None else self.parsed.row_group(block).column(leaf).statistics
+
+    def exact(self, columns: Mapping[str, str]) -> bool:
+        """Tell whether Arrow reads these columns (name -> Spark type) as Spark does."""
+        if self.format == "orc" and all(name.startswith("_col") for name in self.schema.names):
+            return False  # columns without names, which Spark takes by their places
+        try:
+            return all(self._is_exact(self.held(name), parse_type(kind)) for name, kind in columns.items())
+        except KeyError:
+            return False
+
+    def _is_exact(self, name: str | None, kind: ColumnType) -> bool:
+        if arrow_type(kind) is None:
+            return False
+        if name is None:
+            return True  # null in every row
+        if not _converts(self.schema.field(name).type, kind):
+            return False
+        if kind.kind not in _MOMENTS:
+            return True
+        # ORC files of different writers mean different calendars and zones.
+        return self.format == "parquet" and self._has_same_moments(name, kind)
+
+    def _has_same_moments(self, name: str, kind: ColumnType) -> bool:
+        """Tell whether a date or timestamp needs no conversion between calendars or zones."""
+        if name not in self._leaves:
+            return False
+        int96 = self.parsed.schema.column(self._leaves[name]).physical_type == "INT96"
+        if kind.kind != "date":
+            zoned = int96 or self.schema.field(name).type.tz is not None
+            if zoned != (kind.kind == "timestamp"):
+                return False
+        key_values = self.parsed.metadata or {}
+        if b"org.apache.spark.version" in key_values:
+            version = key_values[b"org.apache.spark.version"].decode("ascii", "replace")
+            legacy = b"org.apache.spark.legacyINT96" if int96 else b"org.apache.spark.legacyDateTime"
+            return legacy not in key_values and _at_least(version, (3, 1) if int96 else (3, 0))
+        statistics = [self.statistics(block, name) for block in range(self.blocks)]
+        return not int96 and all(chunk is not None and _is_recent(chunk) for chunk in statistics)
+
+
+def read_footers(snapshot: Snapshot, files: Sequence[DataFile], *, own: bool = False) -> list[BlockFile]:
+    """Return the footers of those files that have blocks, in their order.
+
+    :param own: they are files of an index, and so Parquet, whatever the table's are.
+    :raises StorageError: naming a file whose footer cannot be read.
+    """
+    options = store_options(snapshot)
+    forms: list[BlockFormat | None] = ["parquet" if own else block_format(snapshot, file) for file in files]
+    readable_files = [(file, form) for file, form in zip(files, forms, strict=True) if form is not None]
+
+    def read(file_and_format: tuple[DataFile, BlockFormat]) -> BlockFile:
+        return _read(
+            file_and_format[0], file_and_format[1], snapshot.store.spark_path(file_and_format[0].path), options
+        )
+
+    with ThreadPoolExecutor(_THREADS) as pool:
+        return list(pool.map(read, readable_files))
+
+
+def _read(file: DataFile, form: BlockFormat, address: str, options: Mapping[str, Any]) -> BlockFile:
+    import pyarrow as pa
+
+    try:
+        reader, _ = open_blocks(form, address, file.bytes, options, etag_of(file))
+        if form == "orc":
+            return BlockFile(file, address, form, reader.nstripes, (), reader, reader.schema)
+        metadata = reader.metadata
+        rows = tuple(metadata.row_group(n).num_rows for n in range(metadata.num_row_groups))
+        return BlockFile(file, address, form, len(rows), rows, metadata, reader.schema_arrow)
+    except (pa.ArrowException, OSError) as error:
+        reason = str(error).strip().split("\n")[0]
+        raise StorageError(
+            f"The footer of {file.path} cannot be read: {reason}.",
+            outcome="Nothing was changed.",
+            hint="Bring the file back from a backup, or load the table again if its owner changed it.",
+        ) from error
+
+
+def etag_of(file: DataFile) -> str | None:
+    """Return the etag that a file of a source had when it was listed.
+
+    Files of this package, of Delta and of Iceberg are never written again, and have none.
+    """
+    etag: str | None = (file.extra or {}).get("etag")
+    return etag
+
+
+def open_blocks(
+    form: str, address: str, size: int, options: Mapping[str, Any], etag: str | None = None
+) -> tuple[Any, RangedFile]:
+    """Open a Parquet or ORC file that fetches only what is read of it.
+
+    Returned with the file below, which counts the bytes.
+
+    :param etag: of a file that its owner may replace: what lies in which block is known of that very file.
+    :raises OSError: here or while it is read.
+    """
+    import pyarrow as pa
+
+    ranged = open_by_address(address, size, options, etag)
+    file = pa.PythonFile(ranged, mode="r")
+    if form == "orc":
+        from pyarrow import orc
+
+        return orc.ORCFile(file), ranged
+    import pyarrow.parquet as pq
+
+    reader = pq.ParquetFile(file, pre_buffer=False, page_checksum_verification=True, coerce_int96_timestamp_unit="us")
+    return reader, ranged
+
+
+def match_column_name(names: Sequence[str], name: str) -> str | None:
+    """Return a column's name among those of a file; see :meth:`BlockFile.held`."""
+    if names.count(name) == 1:
+        return name
+    similar = [other for other in names if other.lower() == name.lower()]
+    if len(similar) > 1:
+        raise KeyError(name)
+    return similar[0] if similar else None
+
+
+def _converts(stored: Any, kind: ColumnType) -> bool:
+    """Tell whether every value of a stored type becomes the value that Spark reads."""
+    import pyarrow.types as pat
+
+    if kind.is_integer:
+        return bool(pat.is_signed_integer(stored)) and stored.bit_width <= INTEGER_BITS[kind.kind]
+    if kind.kind == "string":
+        return bool(pat.is_string(stored) or pat.is_large_string(stored))
+    if kind.kind == "binary":
+        return bool(pat.is_binary(stored) or pat.is_large_binary(stored))
+    if kind.kind in ("timestamp", "timestamp_ntz"):
+        return bool(pat.is_timestamp(stored)) and stored.unit in ("ms", "us")
+    return bool(stored == arrow_type(kind))
+
+
+def _at_least(version: str, wanted: tuple[int, int]) -> bool:
+    parts = version.split(".")
+    try:
+        return (int(parts[0]), int(parts[1])) >= wanted
+    except (ValueError, IndexError):
+        return False
+
+
+def _is_recent(statistics: Any) -> bool:
+    if statistics.has_null_count and statistics.num_values == 0:
+        return True
+    try:
+        return bool(statistics.has_min_max) and statistics.min.year >= _FIRST_RECENT_YEAR
+    except (OverflowError, ValueError):  # a year that Python does not know, before 1 or after 9999
+        return False
+
+
+# --- Rows by block ----------------------------------------------------------------------------------------------------
+
 
 BLOCK = "__index_block"
 """Column with the number of the block, within its file, that a row lies in."""
 
 _URI = "__index_uri"
 _PATH = "__index_path"
-_AT = "__index_at"
+_ROW_INDEX = "__index_at"
 _START = "__index_start"
 _STARTS = "__index_starts"
-_ASKED = "path string, size bigint, etag string, lineage bigint, form string, blocks array<int>"
-_TASKS_A_CORE = 2
+_REQUEST_COLUMNS = "path string, size bigint, etag string, lineage bigint, form string, blocks array<int>"
+_TASKS_PER_CORE = 2
 
 
 @dataclass(frozen=True)
@@ -54,94 +283,107 @@ class BlockRead:
         return self.footer.file
 
 
-# --- where rows lie ---------------------------------------------------------------------------------------------
+# --- Rows with the block that they lie in -----------------------------------------------------------------------------
 
 
 def located(
     snapshot: Snapshot, tree: Tree, files: Sequence[DataFile], footers: Sequence[BlockFile], columns: Sequence[str]
 ) -> DataFrame:
-    """The rows of data files with :data:`LINEAGE` and :data:`BLOCK`; a file without a footer is one block, number 0.
+    """Return the rows of data files with :data:`LINEAGE` and :data:`BLOCK`.
+
+    A file without a footer is one block, number 0.
 
     :param files: of the table's own tree, each to be read alone (no deltas over it).
     :param footers: of those files that have blocks.
     """
     parquet = [footer for footer in footers if footer.format == "parquet"]
-    stripes = [footer for footer in footers if footer.format == "orc" and readable(snapshot, tree, footer, columns)]
-    apart = {footer.file.path for footer in (*parquet, *stripes)}
-    whole = [file for file in files if file.path not in apart]
+    stripes = [footer for footer in footers if footer.format == "orc" and is_readable(snapshot, tree, footer, columns)]
+    blocked_paths = {footer.file.path for footer in (*parquet, *stripes)}
+    whole_files = [file for file in files if file.path not in blocked_paths]
     parts: list[DataFrame] = []
     if parquet:
         single = [footer for footer in parquet if footer.blocks == 1]
         several = [footer for footer in parquet if footer.blocks != 1]
-        parts.extend(_by_position(snapshot, tree, some, columns) for some in (single, several) if some)
+        parts.extend(
+            _by_position(snapshot, tree, footers_of_kind, columns)
+            for footers_of_kind in (single, several)
+            if footers_of_kind
+        )
     if stripes:
         reads = [BlockRead(footer, tuple(range(footer.blocks))) for footer in stripes]
         parts.append(read_blocks(snapshot, tree, reads, [*columns, LINEAGE, BLOCK]))
-    if whole:
-        rows = read_files(snapshot, tree, whole, [*columns, GROUP_ID])
-        told = {LINEAGE: column(GROUP_ID).cast("bigint"), BLOCK: F.lit(0)}
-        parts.append(with_columns(rows, told).drop(GROUP_ID))
+    if whole_files:
+        rows = read_files(snapshot, tree, whole_files, [*columns, GROUP_ID])
+        constants = {LINEAGE: column(GROUP_ID).cast("bigint"), BLOCK: F.lit(0)}
+        parts.append(with_columns(rows, constants).drop(GROUP_ID))
     return reduce(DataFrame.unionByName, parts)
 
 
 def _by_position(snapshot: Snapshot, tree: Tree, footers: Sequence[BlockFile], columns: Sequence[str]) -> DataFrame:
-    """Rows of Parquet files with their place, by the position that Spark tells of each row."""
+    """Return rows of Parquet files with their block, by the row index that Spark gives."""
     files = [footer.file for footer in footers]
     rows = read_files(snapshot, tree, files, columns)
     if all(footer.blocks == 1 for footer in footers):
         named = [column(name) for name in columns]
         lineages = {LINEAGE: ("bigint", [file.lineage for file in files])}
-        found = told_of(snapshot, rows, named, files, lineages, lambda frame: frame)
-        return found.select(*named, LINEAGE, F.lit(0).alias(BLOCK))
+        positioned = add_file_columns(snapshot, rows, named, files, lineages, lambda frame: frame)
+        return positioned.select(*named, LINEAGE, F.lit(0).alias(BLOCK))
     path = F.regexp_replace(F.col("_metadata.file_path"), "^([A-Za-z0-9]+):/+", "$1:/")
-    rows = rows.select(*map(column, columns), path.alias(_PATH), F.col("_metadata.row_index").alias(_AT))
-    known = [
-        (_plain(uri_of(footer.address)), footer.file.lineage, [0, *accumulate(footer.rows)][: footer.blocks])
+    rows = rows.select(*map(column, columns), path.alias(_PATH), F.col("_metadata.row_index").alias(_ROW_INDEX))
+    block_starts = [
+        (_plain_uri(quoted_uri(footer.address)), footer.file.lineage, [0, *accumulate(footer.rows)][: footer.blocks])
         for footer in footers
     ]
-    table = inline(snapshot.spark, known, f"{_URI} string, {LINEAGE} bigint, {_STARTS} array<bigint>")
-    # One row a block: a row of data lies in the block that begins last before it.
+    table = inline(snapshot.spark, block_starts, f"{_URI} string, {LINEAGE} bigint, {_STARTS} array<bigint>")
+    # One row per block: a row of data lies in the block that begins last before it.
     table = table.select(_URI, LINEAGE, _STARTS, F.posexplode(_STARTS).alias(BLOCK, _START))
     end = F.coalesce(F.try_element_at(_STARTS, F.col(BLOCK) + 2), F.lit(2**63 - 1))
     table = table.select(_URI, LINEAGE, BLOCK, _START, end.alias("__index_end"))
-    here = (F.col(_PATH) == F.col(_URI)) & (F.col(_AT) >= F.col(_START)) & (F.col(_AT) < F.col("__index_end"))
-    found = rows.join(F.broadcast(table), here, "left")
-    stray = F.raise_error(F.concat(F.lit("a row of a file that was not asked for: "), F.col(_PATH))).cast("bigint")
-    lineage = F.when(F.col(_URI).isNull(), stray).otherwise(F.col(LINEAGE))
-    return found.select(*map(column, columns), lineage.alias(LINEAGE), F.col(BLOCK))
+    in_block = (
+        (F.col(_PATH) == F.col(_URI))
+        & (F.col(_ROW_INDEX) >= F.col(_START))
+        & (F.col(_ROW_INDEX) < F.col("__index_end"))
+    )
+    positioned = rows.join(F.broadcast(table), in_block, "left")
+    unexpected_file = F.raise_error(F.concat(F.lit("a row of a file that was not asked for: "), F.col(_PATH))).cast(
+        "bigint"
+    )
+    lineage = F.when(F.col(_URI).isNull(), unexpected_file).otherwise(F.col(LINEAGE))
+    return positioned.select(*map(column, columns), lineage.alias(LINEAGE), F.col(BLOCK))
 
 
-def _plain(uri: str) -> str:
+def _plain_uri(uri: str) -> str:
     scheme, rest = uri.split(":", 1)
     return f"{scheme}:/{rest.lstrip('/')}"
 
 
-# --- the rows of some blocks ------------------------------------------------------------------------------------
+# --- Rows of chosen blocks --------------------------------------------------------------------------------------------
 
 
-def readable(snapshot: Snapshot, tree: Tree, footer: BlockFile, columns: Iterable[str]) -> bool:
-    """Whether :func:`read_blocks` gives these columns of a file as Spark would."""
-    attached = _attached(snapshot, footer.file)
+def is_readable(snapshot: Snapshot, tree: Tree, footer: BlockFile, columns: Iterable[str]) -> bool:
+    """Tell whether :func:`read_blocks` gives these columns of a file as Spark would."""
+    attached = _values_of(snapshot, footer.file)
     inside = [name for name in columns if name not in attached]
     return footer.exact({tree.stored(name): tree.field(name).dataType.simpleString() for name in inside})
 
 
 def read_blocks(snapshot: Snapshot, tree: Tree, reads: Sequence[BlockRead], columns: Sequence[str]) -> DataFrame:
-    """The rows of some blocks of data files, as they lie there.
+    """Return the rows of some blocks of data files, as they lie there.
 
-    :param reads: of files that are :func:`readable` in these columns.
+    :param reads: of files that are :func:`is_readable` in these columns.
     :param columns: of the tree, and :data:`LINEAGE` or :data:`BLOCK`, in this order.
-    :raises ObjectNotFound: :raises StorageError: if a file is not as it was listed.
+    :raises ObjectNotFound: if a file is not as it was listed.
+    :raises StorageError: if a file is not as it was listed.
     """
     files = [read.file for read in reads]
-    if not is_foreign(snapshot, tree):
+    if not is_external(snapshot, tree):
         check_intact(snapshot, tree, files)
-    elif snapshot.foreign is not None:
-        snapshot.foreign.check(files)
-    told = {file.lineage: _attached(snapshot, file) for file in files}
-    attached = [name for name in columns if name in next(iter(told.values()))]
-    inside = [name for name in columns if name in tree.columns and name not in attached]
-    tasks = cores(snapshot.spark) * _TASKS_A_CORE
+    elif snapshot.external is not None:
+        snapshot.external.check(files)
+    attached_texts = {file.lineage: _values_of(snapshot, file) for file in files}
+    attached = [name for name in columns if name in next(iter(attached_texts.values()))]
+    stored = [name for name in columns if name in tree.columns and name not in attached]
+    tasks = cores(snapshot.spark) * _TASKS_PER_CORE
     # Each task opens its file anew, so a file is cut no smaller than it takes to keep all cores busy.
     step = max(1, -(-sum(len(read.blocks) for read in reads) // tasks))
     pieces = [
@@ -150,70 +392,77 @@ def read_blocks(snapshot: Snapshot, tree: Tree, reads: Sequence[BlockRead], colu
         for read in reads
         for n in range(0, len(read.blocks), step)
     ]  # fmt: skip
-    asked = inline(snapshot.spark, pieces, _ASKED)
-    asked = asked.repartition(min(len(pieces), 4 * tasks)) if len(pieces) > 1 else asked
-    fields = [T.StructField(name, tree.field(name).dataType, True) for name in inside]
+    requests = inline(snapshot.spark, pieces, _REQUEST_COLUMNS)
+    requests = requests.repartition(min(len(pieces), 4 * tasks)) if len(pieces) > 1 else requests
+    fields = [T.StructField(name, tree.field(name).dataType, True) for name in stored]
     fields += [T.StructField(LINEAGE, T.LongType()), T.StructField(BLOCK, T.IntegerType())]
-    types = {name: (tree.stored(name), tree.field(name).dataType.simpleString()) for name in inside}
-    rows = asked.mapInArrow(partial(_batches, types, store_options(snapshot)), T.StructType(fields))
-    values = {name: _told(tree, name, {lineage: texts[name] for lineage, texts in told.items()}) for name in attached}
+    types = {name: (tree.stored(name), tree.field(name).dataType.simpleString()) for name in stored}
+    rows = requests.mapInArrow(partial(_batches, types, store_options(snapshot)), T.StructType(fields))
+    values = {
+        name: _attached_column(tree, name, {lineage: texts[name] for lineage, texts in attached_texts.items()})
+        for name in attached
+    }
     return with_columns(rows, values).select(*map(column, columns))
 
 
-def _attached(snapshot: Snapshot, file: DataFile) -> dict[str, str | None]:
-    return {} if snapshot.table.source is None else values_of(snapshot, file)
+def _values_of(snapshot: Snapshot, file: DataFile) -> dict[str, str | None]:
+    return {} if snapshot.table.source is None else attached_values(snapshot, file)
 
 
-def _told(tree: Tree, name: str, texts: Mapping[int, str | None]) -> Column:
-    """A column that says the same of all rows of a file."""
+def _attached_column(tree: Tree, name: str, texts: Mapping[int, str | None]) -> Column:
+    """Return a column that is constant in all rows of a file."""
     distinct = set(texts.values())
     if len(distinct) == 1:
-        return typed(tree, name, F.lit(distinct.pop()))
+        return cast_text(tree, name, F.lit(distinct.pop()))
     pairs = [F.lit(part) for lineage, text in texts.items() if text is not None for part in (lineage, text)]
-    return typed(tree, name, F.create_map(*pairs)[F.col(LINEAGE)])
+    return cast_text(tree, name, F.create_map(*pairs)[F.col(LINEAGE)])
 
 
-def _batches(types: Mapping[str, tuple[str, str]], options: Mapping[str, Any], asked: Iterable[Any]) -> Iterator[Any]:
-    """On an executor: the record batches of the blocks that the rows of ``asked`` tell."""
-    for batch in asked:
-        for one in batch.to_pylist():
-            yield from block_batches(one, types, options)[0]
+def _batches(
+    types: Mapping[str, tuple[str, str]], options: Mapping[str, Any], requests: Iterable[Any]
+) -> Iterator[Any]:
+    """Yield, on an executor, the record batches of the blocks in the rows of ``requests``."""
+    for batch in requests:
+        for request in batch.to_pylist():
+            yield from read_block_batches(request, types, options)[0]
 
 
-def block_batches(
-    one: Mapping[str, Any], types: Mapping[str, tuple[str, str]], options: Mapping[str, Any]
+def read_block_batches(
+    request: Mapping[str, Any], types: Mapping[str, tuple[str, str]], options: Mapping[str, Any]
 ) -> tuple[Iterator[Any], RangedFile]:
-    """The rows of some blocks of a file, and the file below, which counts the bytes that it fetches.
+    """Return the rows of some blocks of a file, and the file below, which counts the bytes that it fetches.
 
-    :param one: ``path``, ``size``, ``etag``, ``lineage``, ``form`` and ``blocks``.
+    :param request: ``path``, ``size``, ``etag``, ``lineage``, ``form`` and ``blocks``.
     :param types: column -> its name in the file, and its Spark type.
     """
-    file, raw = open_blocks(one["form"], one["path"], one["size"], options, one.get("etag"))
-    names = file.schema.names if one["form"] == "orc" else file.schema_arrow.names
-    wanted = {name: held_as(names, stored) for name, (stored, _) in types.items()}
+    file, ranged = open_blocks(request["form"], request["path"], request["size"], options, request.get("etag"))
+    names = file.schema.names if request["form"] == "orc" else file.schema_arrow.names
+    stored_names = {name: match_column_name(names, stored) for name, (stored, _) in types.items()}
 
-    stored = [name for name in dict.fromkeys(wanted.values()) if name is not None]
+    stored = [name for name in dict.fromkeys(stored_names.values()) if name is not None]
 
     def rows(block: int) -> Iterator[Any]:
         import pyarrow as pa
 
-        if one["form"] == "orc":
+        if request["form"] == "orc":
             # Without a column it would not tell how many rows there are.
             table = pa.Table.from_batches([file.read_stripe(block, columns=stored or names[:1])])
         else:
             table = file.read_row_group(block, columns=stored, use_threads=False)
-        arrays = [_converted(table, wanted[name], arrow_type(parse_type(kind))) for name, (_, kind) in types.items()]
-        arrays.append(pa.chunked_array([pa.repeat(pa.scalar(one["lineage"], pa.int64()), table.num_rows)]))
+        arrays = [
+            _cast_or_null(table, stored_names[name], arrow_type(parse_type(kind))) for name, (_, kind) in types.items()
+        ]
+        arrays.append(pa.chunked_array([pa.repeat(pa.scalar(request["lineage"], pa.int64()), table.num_rows)]))
         arrays.append(pa.chunked_array([pa.repeat(pa.scalar(block, pa.int32()), table.num_rows)]))
         yield from pa.table(arrays, names=[*types, LINEAGE, BLOCK]).to_batches()
 
-    return (batch for block in one["blocks"] for batch in rows(block)), raw
+    return (batch for block in request["blocks"] for batch in rows(block)), ranged
 
 
-def _converted(table: Any, name: str | None, kind: Any) -> Any:
+def _cast_or_null(table: Any, name: str | None, kind: Any) -> Any:
     import pyarrow as pa
 
     if name is None:
         return pa.chunked_array([pa.nulls(table.num_rows, kind)])
-    held = table.column(name)
-    return held if held.type == kind else held.cast(kind)
+    values = table.column(name)
+    return values if values.type == kind else values.cast(kind)

@@ -21,7 +21,7 @@ from spark_apps.layout.hash_functions import FUNCTIONS
 from spark_apps.layout.hashing import DEFAULT_HASH, bucket_id, check_bucket_count, check_hash_types, on_driver
 from spark_apps.layout.partitions import canonical_string
 from spark_apps.layout.types import ColumnType, parse_type
-from spark_apps.mergetree.schema import parse_stored_type
+from spark_apps.mergetree.schema import column, parse_stored_type, quote
 from spark_apps.storage.errors import InvalidInput, InvalidRule
 
 # From the fields, their types if known, and the count (bigint) to a bucket.
@@ -36,7 +36,7 @@ def bucket_column(
     hash_function: str = DEFAULT_HASH,
     types: Sequence[str] | None = None,
 ) -> Column:
-    """The bucket of each row, an int from 0 to ``count`` - 1.
+    """Return the bucket of each row, an int from 0 to ``count`` - 1.
 
     :param hash_fields: names (taken literally, a dot is part of the name) or columns, in the table's order.
     :param count: one count, or a column that holds the count of each row's partition.
@@ -44,11 +44,11 @@ def bucket_column(
     :param types: the table's types of the fields; they are cast to them first, a ``timestamp`` to one with a zone in
         any session. ``java`` needs them, for the string of a value depends on its type.
     :raises InvalidRule: for a bad count or an unknown function.
-    :raises InvalidSchema: for fields of a type that the function cannot place.
+    :raises InvalidSchema: for fields of a type that the function cannot hash.
     """
     if not hash_fields:
         raise InvalidInput("No hash fields were given.", hint="Name at least one field of the record key.")
-    fields = [field if isinstance(field, Column) else F.col(quoted(field)) for field in hash_fields]
+    fields = [field if isinstance(field, Column) else column(field) for field in hash_fields]
     if types is not None:
         check_hash_types(types, hash_function)
         fields = [field.cast(parse_stored_type(name)) for field, name in zip(fields, types, strict=True)]
@@ -56,31 +56,36 @@ def bucket_column(
     if hash_function in _EXPRESSIONS:
         return _EXPRESSIONS[hash_function](fields, types, number).cast("int")
     if hash_function.startswith(sql_hash.PREFIX):
-        return _sql(hash_fields, types, hash_function, number).cast("int")
+        return _sql_bucket(hash_fields, types, hash_function, number).cast("int")
     if hash_function.startswith(range_buckets.PREFIX):
         return _by_ranges(fields, types, hash_function, number).cast("int")
-    found = F.coalesce(FUNCTIONS.find(hash_function).column(fields, list(types or []), number).cast("int"), F.lit(0))
-    stray = F.raise_error(F.lit(f"the hash function {hash_function} gave no bucket below the count")).cast("int")
-    inside = F.when((found >= 0) & (found < number), found).otherwise(stray)
-    return F.when(number.isNotNull(), inside)
+    user_bucket = F.coalesce(
+        FUNCTIONS.find(hash_function).column(fields, list(types or []), number).cast("int"), F.lit(0)
+    )
+    out_of_range = F.raise_error(F.lit(f"the hash function {hash_function} gave no bucket below the count")).cast("int")
+    checked = F.when((user_bucket >= 0) & (user_bucket < number), user_bucket).otherwise(out_of_range)
+    return F.when(number.isNotNull(), checked)
 
 
-def _sql(fields: Sequence[str | Column], types: Sequence[str] | None, function: str, count: Column) -> Column:
-    """A SQL expression gives any integer, which is reduced as xxhash64 is; null counts as 0."""
+def _sql_bucket(fields: Sequence[str | Column], types: Sequence[str] | None, function: str, count: Column) -> Column:
+    """Return the bucket by a SQL expression.
+
+    It gives any integer, which is reduced as xxhash64 is; null counts as 0.
+    """
     names = [field for field in fields if isinstance(field, str)]
     if types is None or len(names) < len(fields):
         raise InvalidInput("A SQL hash function needs its fields by name, and their types.", hint="Give both.")
-    columns = {name: f"cast({quoted(name)} as {kind})" for name, kind in zip(names, types, strict=True)}
+    columns = {name: f"cast({quote(name)} as {kind})" for name, kind in zip(names, types, strict=True)}
     hashed = F.expr(sql_hash.rendered(function, columns)).cast("bigint")
     return F.pmod(F.coalesce(hashed, F.lit(0).cast("bigint")), count)
 
 
 def _by_ranges(fields: Sequence[Column], types: Sequence[str] | None, function: str, count: Column) -> Column:
-    """A search in halves: a row is compared with few of the bounds."""
+    """Search the bounds in halves, so that a row is compared with few of them."""
     if types is None:
         raise InvalidInput("Ranges need the types of their fields.", hint="Give types=[…].")
     kind = parse_type(types[0])
-    bounds = [_bound(bound, kind) for bound in range_buckets.bounds_of(function, types[0])]
+    bounds = [_bound_column(bound, kind) for bound in range_buckets.bounds_of(function, types[0])]
 
     def search(low: int, high: int) -> Column:
         if low == high:
@@ -92,30 +97,32 @@ def _by_ranges(fields: Sequence[Column], types: Sequence[str] | None, function: 
     return F.least(search(0, len(bounds)), count - 1)
 
 
-def _bound(value: Any, kind: ColumnType) -> Column:
+def _bound_column(value: Any, kind: ColumnType) -> Column:
     text = canonical_string(value, kind)
     # Written in UTC, whatever the session's time zone.
     return F.lit(f"{text}Z" if kind.kind == "timestamp" else text).cast(parse_stored_type(kind.text))
 
 
-def buckets_of(
+def compute_buckets(
     spark: SparkSession,
     fields: Mapping[str, str],
     keys: Collection[Sequence[Any]],
     count: int,
     hash_function: str = DEFAULT_HASH,
 ) -> list[int]:
-    """The buckets of keys, in their order: on the driver where the function has a twin there, else by a Spark job.
+    """Return the buckets of keys, in their order.
+
+    On the driver where the function has a twin there, else by a Spark job.
 
     :param fields: hash field -> its Spark type; a key has a value for each.
     """
-    if computable(hash_function, keys):
+    if is_computable(hash_function, keys):
         return [bucket_id(key, count, hash_function, list(fields.values())) for key in keys]
     return _by_spark(spark, fields, keys, count, hash_function)
 
 
-def computable(hash_function: str, keys: Collection[Sequence[Any]]) -> bool:
-    """Whether :func:`buckets_of` needs no Spark for these keys."""
+def is_computable(hash_function: str, keys: Collection[Sequence[Any]]) -> bool:
+    """Tell whether :func:`compute_buckets` needs no Spark for these keys."""
     # A class need not know of nulls, which no key of a table has; a predicate may ask for one.
     nulls = hash_function not in _EXPRESSIONS and any(value is None for key in keys for value in key)
     return on_driver(hash_function) and not nulls
@@ -143,34 +150,42 @@ _SAMPLES: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(("float", "double"), (0.0, 1.5, -2.0)),
     **dict.fromkeys(("tinyint", "smallint", "int", "bigint"), (0, 1, -1, 17, 100, 127, -128)),
 }
-_SAMPLE_COUNT = 97
+_SAMPLE_BUCKETS = 97
 
 
-def check_own_function(spark: SparkSession, fields: Mapping[str, str], hash_function: str) -> None:
-    """Tries a user's function on some values, twice: it must give an integer, the same each time, in range, and on the
-    driver what Spark gives. Built-in functions are not tried.
+def check_user_function(spark: SparkSession, fields: Mapping[str, str], hash_function: str) -> None:
+    """Try a user's function on some values, twice.
+
+    It must give an integer, the same each time, in range, and on the driver what Spark gives. Built-in functions are
+    not tried.
 
     :raises InvalidRule: telling what it gave.
     """
     if hash_function in _EXPRESSIONS:
         return
     values = [_SAMPLES.get(parse_type(kind).kind, (None,)) for kind in fields.values()]
-    longest = max(len(column) for column in values)
-    keys = [tuple(column[n % len(column)] for column in values) for n in range(longest)]
+    longest = max(map(len, values))
+    keys = [tuple(samples[n % len(samples)] for samples in values) for n in range(longest)]
     try:
         _check_integer(spark, fields, hash_function)
-        found, again = (_by_spark(spark, fields, keys, _SAMPLE_COUNT, hash_function) for _ in range(2))
+        first_buckets, second_buckets = (
+            _by_spark(spark, fields, keys, _SAMPLE_BUCKETS, hash_function) for _ in range(2)
+        )
     except PySparkException as error:
         raise InvalidRule(
             f"The hash function {hash_function!r} cannot be computed: {str(error).splitlines()[0]}",
             hint="It is tried on values such as '', 'a', 0 and -1: use try_cast where a value may not fit.",
         ) from error
-    told = buckets_of(spark, fields, keys, _SAMPLE_COUNT, hash_function) if on_driver(hash_function) else found
-    for key, first, second, here in zip(keys, found, again, told, strict=True):
-        if not first == second == here:
+    driver_buckets = (
+        compute_buckets(spark, fields, keys, _SAMPLE_BUCKETS, hash_function)
+        if on_driver(hash_function)
+        else first_buckets
+    )
+    for key, one, two, on_driver_bucket in zip(keys, first_buckets, second_buckets, driver_buckets, strict=True):
+        if not one == two == on_driver_bucket:
             raise InvalidRule(
-                f"The hash function {hash_function!r} gives {key!r} the buckets {first} and {second} in Spark and "
-                f"{here} on the driver, of {_SAMPLE_COUNT}.",
+                f"The hash function {hash_function!r} gives {key!r} the buckets {one} and {two} in Spark and "
+                f"{on_driver_bucket} on the driver, of {_SAMPLE_BUCKETS}.",
                 hint="A hash function must give the same bucket always and everywhere.",
             )
 
@@ -179,7 +194,7 @@ def _check_integer(spark: SparkSession, fields: Mapping[str, str], hash_function
     if not hash_function.startswith(sql_hash.PREFIX):
         return
     schema = T.StructType([T.StructField(name, parse_stored_type(kind)) for name, kind in fields.items()])
-    columns = {name: quoted(name) for name in fields}
+    columns = {name: quote(name) for name in fields}
     hashed = spark.createDataFrame([], schema).select(F.expr(sql_hash.rendered(hash_function, columns)))
     kind = hashed.schema[0].dataType
     if not isinstance(kind, T.IntegralType):
@@ -187,11 +202,6 @@ def _check_integer(spark: SparkSession, fields: Mapping[str, str], hash_function
             f"The hash function {hash_function!r} gives a {kind.simpleString()}, not an integer.",
             hint="Wrap it in a hash, such as crc32(…), or cast it to bigint.",
         )
-
-
-def quoted(name: str) -> str:
-    """A column name as one identifier, whatever stands in it."""
-    return "`" + name.replace("`", "``") + "`"
 
 
 def _xxhash64(fields: Sequence[Column], types: Sequence[str] | None, count: Column) -> Column:
@@ -229,7 +239,7 @@ def _ntz_micros(field: Column) -> Column:
 
 
 def _java_hash(text: Column) -> Column:
-    """``String.hashCode()`` as an unsigned 32-bit number in a bigint; null for null.
+    """Return ``String.hashCode()`` as an unsigned 32-bit number in a bigint; null for null.
 
     A character beyond the Basic Multilingual Plane counts as its two UTF-16 code units.
     """

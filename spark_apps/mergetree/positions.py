@@ -1,7 +1,7 @@
-"""Positions: which rows of the file under a file group's deltas are replaced or deleted by them, told bit by bit.
+"""Positions: which rows of the file under a file group's deltas are replaced or deleted by them, one bit per row.
 
 A reader that knows them leaves the old rows out of a scan without reading, hashing or looking up a single key. They lie
-beside each delta, and its entry in the log tells of which file they speak (:mod:`spark_apps.timeline.positions`).
+beside each delta, and its entry in the log names the file that they refer to (:mod:`spark_apps.timeline.files`).
 
 They say nothing that keys would not say. Where a delta lacks them, where they speak of a file that was replaced
 meanwhile, and where they are gone or damaged, rows are merged by key as if there were none.
@@ -18,12 +18,11 @@ from msgspec.structs import replace
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from spark_apps.mergetree.intact import check_intact
-from spark_apps.mergetree.opening import READ_OPTIONS, listed_here, literal
+from spark_apps.mergetree.integrity import check_intact
+from spark_apps.mergetree.spark_utils import READ_OPTIONS, escape_globs, list_on_driver
 from spark_apps.mergetree.tree import LINEAGE, ROW, Snapshot, Tree
 from spark_apps.storage.errors import StorageError
-from spark_apps.timeline.files import DataFile, lowest
-from spark_apps.timeline.positions import Positions, path_of
+from spark_apps.timeline.files import DataFile, Positions, lowest_files, path_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,14 +33,15 @@ logger = logging.getLogger(__name__)
 _OVER = "over"
 _WORDS = "words"
 _WORD_BITS = 64
-_MOST_BYTES = 128 << 20
-"""So many bytes of positions (a bit a row of the files) are broadcast at most."""
+_MAX_BROADCAST_BYTES = 128 << 20
+"""So many bytes of positions (one bit per row of the files) are broadcast at most."""
 
 
-def encoded(over: int, rows: int, hidden: npt.NDArray[np.int64]) -> bytes:
-    """A file of positions.
+def encode_positions(over: int, rows: int, hidden: npt.NDArray[np.int64]) -> bytes:
+    """Return the bytes of a file of positions.
 
-    :param rows: of the file that they speak of. :param hidden: numbers of its rows, from 0.
+    :param rows: of the file that they speak of.
+    :param hidden: numbers of its rows, from 0.
     """
     import numpy as np
     import pyarrow as pa
@@ -55,77 +55,84 @@ def encoded(over: int, rows: int, hidden: npt.NDArray[np.int64]) -> bytes:
     return sink.getvalue()
 
 
-def beneath(files: Sequence[DataFile]) -> DataFile | None:
-    """The file of a group (given in merge order) that positions of one more delta would speak of; ``None`` if a reader
-    had no use for them."""
-    under = lowest(files)
+def positions_target(files: Sequence[DataFile]) -> DataFile | None:
+    """Return the file of a group that positions of one more delta would refer to.
+
+    ``None`` if a reader had no use for them. ``files`` are in merge order.
+    """
+    bottom = lowest_files(files)
     # An insert of a key that the file holds a tombstone of does not hide that.
-    if len(under) != 1 or not under[0].lineage or under[0].tombstones:
+    if len(bottom) != 1 or not bottom[0].lineage or bottom[0].tombstones:
         return None
-    told = [Positions.of(file) for file in files[1:] if file.kind == "delta"]
-    if len(told) < len(files) - 1 or any(one is None or one.over != under[0].lineage for one in told):
+    positions = [Positions.of(file) for file in files[1:] if file.kind == "delta"]
+    if len(positions) < len(files) - 1 or any(p is None or p.over != bottom[0].lineage for p in positions):
         return None
-    return under[0]
+    return bottom[0]
 
 
-def positioned(
+def split_by_positions(
     snapshot: Snapshot, tree: Tree, groups: Sequence[Sequence[DataFile]]
 ) -> tuple[list[Sequence[DataFile]], list[Sequence[DataFile]]]:
-    """File groups that are read by positions, and the others."""
-    told = [files for files in groups if len(files) > 1 and beneath(files) is not None]
-    if not told or sum(files[0].rows for files in told) > 8 * _MOST_BYTES:
+    """Split file groups into those that are read by positions, and the others."""
+    candidates = [files for files in groups if len(files) > 1 and positions_target(files) is not None]
+    if not candidates or sum(files[0].rows for files in candidates) > 8 * _MAX_BROADCAST_BYTES:
         return [], list(groups)
     try:
-        check_intact(snapshot, tree, [_as_file(file) for files in told for file in files[1:] if _bytes(file)])
+        check_intact(
+            snapshot, tree, [_positions_file(file) for files in candidates for file in files[1:] if _bytes(file)]
+        )
     except StorageError as error:
         logger.warning("Rows are merged by key, for positions cannot be read: %s", error.message)
         return [], list(groups)
-    chosen = {files[0].path for files in told}
-    return told, [files for files in groups if files[0].path not in chosen]
+    paths = {files[0].path for files in candidates}
+    return candidates, [files for files in groups if files[0].path not in paths]
 
 
-def is_hidden(files: Sequence[DataFile]) -> bool:
-    """Whether no row of the lowest file of a group, which has positions, is to be read."""
-    return any(found is not None and found.hidden == files[0].rows for found in map(Positions.of, files[1:]))
+def hides_everything(files: Sequence[DataFile]) -> bool:
+    """Tell whether no row of the lowest file of a group, which has positions, is to be read."""
+    return any(
+        positions is not None and positions.hidden == files[0].rows for positions in map(Positions.of, files[1:])
+    )
 
 
-def is_whole(files: Sequence[DataFile]) -> bool:
-    """Whether every row of the lowest file of a group, which has positions, is to be read."""
+def hides_nothing(files: Sequence[DataFile]) -> bool:
+    """Tell whether every row of the lowest file of a group, which has positions, is to be read."""
     return not any(map(_bytes, files[1:]))
 
 
-def standing(snapshot: Snapshot, rows: DataFrame, groups: Sequence[Sequence[DataFile]]) -> DataFrame:
-    """The rows of the lowest files of groups without those that the deltas' positions tell.
+def without_hidden_rows(snapshot: Snapshot, rows: DataFrame, groups: Sequence[Sequence[DataFile]]) -> DataFrame:
+    """Return the rows of the lowest files of groups without those that the deltas' positions hide.
 
-    :param rows: with :data:`LINEAGE` and :data:`ROW`. :param groups: each with one hidden row at least.
+    :param rows: with :data:`LINEAGE` and :data:`ROW`.
+    :param groups: each with one hidden row at least.
     """
     several = any(sum(map(bool, map(_bytes, files[1:]))) > 1 for files in groups)
-    paths = literal(
+    paths = escape_globs(
         snapshot.store.spark_path(path_of(file.path)) for files in groups for file in files[1:] if _bytes(file)
     )
-    with listed_here(snapshot.spark, paths):
+    with list_on_driver(snapshot.spark, paths):
         reader = snapshot.spark.read.schema(f"{_OVER} bigint, {_WORDS} array<bigint>").options(**READ_OPTIONS)
-        told = reader.parquet(*paths)
+        positions = reader.parquet(*paths)
     if several:
         both = F.aggregate(
             F.slice(F.col(_WORDS), 2, 1 << 30),
             F.get(F.col(_WORDS), F.lit(0)),
             lambda one, other: F.zip_with(one, other, lambda a, b: a.bitwiseOR(b)),
         )
-        told = told.groupBy(_OVER).agg(F.collect_list(_WORDS).alias(_WORDS)).select(_OVER, both.alias(_WORDS))
-    found = rows.join(F.broadcast(told), F.col(LINEAGE) == F.col(_OVER), "left")
+        positions = positions.groupBy(_OVER).agg(F.collect_list(_WORDS).alias(_WORDS)).select(_OVER, both.alias(_WORDS))
+    joined = rows.join(F.broadcast(positions), F.col(LINEAGE) == F.col(_OVER), "left")
     word = F.get(F.col(_WORDS), F.shiftright(F.col(ROW), 6).cast("int"))
     bit = F.getbit(word, F.col(ROW).bitwiseAND(F.lit(_WORD_BITS - 1)).cast("int"))
     # A row that no bit speaks of would else be left out in silence.
     stray = F.raise_error(F.lit("positions do not speak of all rows of their file")).cast("boolean")
-    return found.where(F.coalesce(bit == 0, stray)).select(*rows.columns)
+    return joined.where(F.coalesce(bit == 0, stray)).select(*rows.columns)
 
 
 def _bytes(file: DataFile) -> int:
-    found = Positions.of(file)
-    return 0 if found is None else found.bytes
+    positions = Positions.of(file)
+    return 0 if positions is None else positions.bytes
 
 
-def _as_file(delta: DataFile) -> DataFile:
-    """The positions of a delta as a file whose size can be held against the log."""
+def _positions_file(delta: DataFile) -> DataFile:
+    """Return the positions of a delta as a file whose size can be compared with the log."""
     return replace(delta, path=path_of(delta.path), bytes=_bytes(delta))

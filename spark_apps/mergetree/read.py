@@ -1,5 +1,4 @@
-"""Reads file groups of a tree, merged: what a key's newest row says, and nothing of keys whose newest word is
-a tombstone.
+"""Reading file groups of a tree, merged: of each key the newest row, or none where that is a tombstone.
 
 Groups that need no merging are scanned as they are. Where deltas lie over a file, that file loses the deltas'
 keys by an anti-join, or the rows that the deltas tell by their positions; a window runs over these deltas only, and
@@ -17,21 +16,21 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from spark_apps.mergetree.foreign import is_foreign, read_foreign
-from spark_apps.mergetree.intact import check_intact
-from spark_apps.mergetree.opening import READ_OPTIONS, listed_here, literal
-from spark_apps.mergetree.positions import is_hidden, is_whole, positioned, standing
+from spark_apps.mergetree.external_files import is_external, read_external
+from spark_apps.mergetree.file_metadata_columns import add_file_columns
+from spark_apps.mergetree.integrity import check_intact
+from spark_apps.mergetree.positions import hides_everything, hides_nothing, split_by_positions, without_hidden_rows
 from spark_apps.mergetree.schema import column
-from spark_apps.mergetree.telling import told_of
+from spark_apps.mergetree.spark_utils import READ_OPTIONS, escape_globs, list_on_driver
 from spark_apps.mergetree.tree import DELETED, GROUP_ID, LINEAGE, ROW, FileGroups, Snapshot, Tree
-from spark_apps.timeline.files import DataFile, is_merged, lowest
+from spark_apps.timeline.files import DataFile, is_merged, lowest_files
 
-PLACE = "__index_place"
-"""Column with the place of a row's file in the merge order; files do not hold it."""
+SEQUENCE_NUMBER = "__index_sequence_number"
+"""Column with the sequence number of a row's file, by which rows of one key are merged; files do not hold it."""
 
 _RANK = "__index_rank"
 _HASH = "__index_hash"
-_EMPTIED = "__index_emptied"
+_EMPTIED_AT = "__index_emptied"
 
 _BROADCAST_ROWS = 300_000
 """Up to so many keys are broadcast whatever Spark thinks of their size: it does not know how few rows a
@@ -58,34 +57,36 @@ def scan(
     *,
     tombstones: bool = False,
 ) -> DataFrame:
-    """The rows of file groups, merged.
+    """Return the rows of file groups, merged.
 
-    :param groups: (partition, group) -> its files in merge order: all of them, or the deltas above some
-        place.
+    :param groups: (partition, group) -> its files in merge order: all of them, or the deltas above a
+        sequence number.
     :param columns: which columns, in this order; all by default. With
         :data:`~spark_apps.mergetree.tree.GROUP_ID` among them rows tell their file group.
-    :param tombstones: whether keys whose newest word is a tombstone come too, told by
+    :param tombstones: whether keys whose newest entry is a tombstone come too, marked by
         :data:`~spark_apps.mergetree.tree.DELETED`. (With ``merge_by`` "ordering" a tombstone may be followed
             by a row.)
     :raises ObjectNotFound: if a file is gone, naming it.
     """
-    wanted = list(tree.columns if columns is None else columns)
-    plain, merged = _apart(groups)
-    shown = [*wanted, DELETED] if tombstones else wanted
+    selected = list(tree.columns if columns is None else columns)
+    plain, merged = _split_unmerged(groups)
+    output_columns = [*selected, DELETED] if tombstones else selected
     parts = []
     if plain:
-        rows = read_files(snapshot, tree, plain, wanted)
+        rows = read_files(snapshot, tree, plain, selected)
         parts.append(rows.withColumn(DELETED, F.lit(None).cast("boolean")) if tombstones else rows)
     if merged:
         ordering = tree.ordering if tree.merge_by == "ordering" else None
-        needed = list(dict.fromkeys([*wanted, *names_within(tree, merged), *([] if ordering is None else [ordering])]))
+        needed = list(
+            dict.fromkeys([*selected, *names_within(tree, merged), *([] if ordering is None else [ordering])])
+        )
         merge = _by_commit if ordering is None else _by_ordering
         parts.extend(
-            (rows if tombstones else rows.where(F.col(DELETED).isNull())).select(*map(column, shown))
+            (rows if tombstones else rows.where(F.col(DELETED).isNull())).select(*map(column, output_columns))
             for rows in merge(snapshot, tree, merged, needed)
         )
     if not parts:
-        return empty(snapshot, tree, wanted, tombstones)
+        return empty(snapshot, tree, selected, tombstones)
     return reduce(DataFrame.unionAll, parts)
 
 
@@ -98,31 +99,31 @@ def scan_keys(
     names: Sequence[str],
     key_count: int | None = None,
 ) -> DataFrame:
-    """The rows of file groups, merged, whose key columns ``names`` are among ``keys``.
+    """Return the rows of file groups, merged, whose key columns ``names`` are among ``keys``.
 
     What :func:`with_keys` gives of :func:`scan`; but files lose all other rows before they are merged, so that merging
     costs what the keys are, and not what lies in the files.
     """
-    plain, merged = _apart(groups)
+    plain, merged = _split_unmerged(groups)
     needed = list(dict.fromkeys([*columns, *names, *tree.identity]))
 
-    def chosen(rows: DataFrame) -> DataFrame:
+    def semi_join(rows: DataFrame) -> DataFrame:
         return with_keys(rows, keys, tree, names, key_count)
 
-    if GROUP_ID in names or tree.merge_by == "ordering" or is_foreign(snapshot, tree) or not (plain or merged):
-        return chosen(scan(snapshot, tree, groups, needed)).select(*map(column, columns))
+    if GROUP_ID in names or tree.merge_by == "ordering" or is_external(snapshot, tree) or not (plain or merged):
+        return semi_join(scan(snapshot, tree, groups, needed)).select(*map(column, columns))
     parts = []
     if plain:
-        parts.append(read_files(snapshot, tree, plain, needed, only=chosen))
+        parts.append(read_files(snapshot, tree, plain, needed, only=semi_join))
     if merged:
-        every = [file for files in merged for file in files]
-        events = read_files(snapshot, tree, every, needed, flag=True, place=True, only=chosen)
-        parts.append(_newest(events, names_within(tree, merged)).where(F.col(DELETED).isNull()))
+        all_files = [file for files in merged for file in files]
+        events = read_files(snapshot, tree, all_files, needed, flag=True, sequence_number=True, only=semi_join)
+        parts.append(_newest_per_key(events, names_within(tree, merged)).where(F.col(DELETED).isNull()))
     return reduce(DataFrame.unionAll, [rows.select(*map(column, columns)) for rows in parts])
 
 
-def _apart(groups: FileGroups) -> tuple[list[DataFile], list[Sequence[DataFile]]]:
-    """The files that are read as they are, and the file groups whose files must be merged."""
+def _split_unmerged(groups: FileGroups) -> tuple[list[DataFile], list[Sequence[DataFile]]]:
+    """Split file groups into files that are read as they are, and groups whose files must be merged."""
     plain: list[DataFile] = []
     merged: list[Sequence[DataFile]] = []
     for files in groups.values():
@@ -133,14 +134,14 @@ def _apart(groups: FileGroups) -> tuple[list[DataFile], list[Sequence[DataFile]]
     return plain, merged
 
 
-def _newest(events: DataFrame, names: Sequence[str]) -> DataFrame:
-    """Of rows with their places the one with the highest, of each key."""
-    window = Window.partitionBy(*map(column, names)).orderBy(F.col(PLACE).desc())
+def _newest_per_key(events: DataFrame, names: Sequence[str]) -> DataFrame:
+    """Keep of each key the row with the highest sequence number."""
+    window = Window.partitionBy(*map(column, names)).orderBy(F.col(SEQUENCE_NUMBER).desc())
     return events.withColumn(_RANK, F.row_number().over(window)).where(F.col(_RANK) == 1)
 
 
 def empty(snapshot: Snapshot, tree: Tree, columns: Sequence[str], tombstones: bool = False) -> DataFrame:
-    """No rows, with these columns of the tree."""
+    """Return no rows, with these columns of the tree."""
     named = [column(tree.stored(name)).alias(name) for name in columns] + ([column(DELETED)] if tombstones else [])
     return snapshot.spark.createDataFrame([], _schema(tree, columns, tombstones)).select(*named)
 
@@ -152,51 +153,61 @@ def read_files(
     columns: Sequence[str],
     *,
     flag: bool = False,
-    place: bool = False,
+    sequence_number: bool = False,
     row: bool = False,
     only: Callable[[DataFrame], DataFrame] | None = None,
 ) -> DataFrame:
-    """The rows of files as they lie there, unmerged.
+    """Return the rows of files as they lie there, unmerged.
 
     :param flag: add the column that tells tombstones.
-    :param place: add the place of a row's file in the merge order.
+    :param sequence_number: add :data:`SEQUENCE_NUMBER`.
     :param row: add :data:`~spark_apps.mergetree.tree.LINEAGE` and :data:`~spark_apps.mergetree.tree.ROW`.
-    :param only: drops rows by their stored columns, before more is found out about them.
-    :raises ObjectNotFound: if a file is gone. :raises StorageError: if one has another size than the log says.
+    :param only: drops rows by their stored columns, before more columns are added.
+    :raises ObjectNotFound: if a file is gone.
+    :raises StorageError: if one has another size than the log says.
     """
     files = list(files)
-    if is_foreign(snapshot, tree):
-        return read_foreign(snapshot, tree, files, columns)
+    if is_external(snapshot, tree):
+        return read_external(snapshot, tree, files, columns)
     check_intact(snapshot, tree, files)
-    paths = literal(snapshot.store.spark_path(file.path) for file in files)
+    paths = escape_globs(snapshot.store.spark_path(file.path) for file in files)
     stored = [name for name in columns if name in tree.columns]
     reader = snapshot.spark.read.schema(_schema(tree, stored, flag)).options(**READ_OPTIONS)
-    with listed_here(snapshot.spark, paths):
+    with list_on_driver(snapshot.spark, paths):
         rows = reader.parquet(*paths)
-    told: dict[str, tuple[str, list[Any]]] = {}
+    file_columns: dict[str, tuple[str, list[Any]]] = {}
     if len(stored) < len(columns):
-        told[GROUP_ID] = ("string", [file.group for file in files])
-    if place:
-        told[PLACE] = ("bigint", [file.place for file in files])
+        file_columns[GROUP_ID] = ("string", [file.group for file in files])
+    if sequence_number:
+        file_columns[SEQUENCE_NUMBER] = ("bigint", [file.sequence_number for file in files])
     if row:
-        told[LINEAGE] = ("bigint", [file.lineage for file in files])
-    if not told and not tree.stored_names:
+        file_columns[LINEAGE] = ("bigint", [file.lineage for file in files])
+    if not file_columns and not tree.stored_names:
         return rows if only is None else only(rows)
-    named = [column(tree.stored(name)).alias(name) for name in stored] + ([column(DELETED)] if flag else [])
-    named += [F.col("_metadata.row_index").alias(ROW)] if row else []
-    shown = [*columns, *([DELETED] if flag else []), *([PLACE] if place else []), *([LINEAGE, ROW] if row else [])]
-    return told_of(snapshot, rows, named, files, told, only or (lambda frame: frame)).select(*map(column, shown))
+    stored_columns = [column(tree.stored(name)).alias(name) for name in stored] + ([column(DELETED)] if flag else [])
+    stored_columns += [F.col("_metadata.row_index").alias(ROW)] if row else []
+    output_columns = [
+        *columns,
+        *([DELETED] if flag else []),
+        *([SEQUENCE_NUMBER] if sequence_number else []),
+        *([LINEAGE, ROW] if row else []),
+    ]
+    return add_file_columns(snapshot, rows, stored_columns, files, file_columns, only or (lambda frame: frame)).select(
+        *map(column, output_columns)
+    )
 
 
 def same_key(left: DataFrame, right: DataFrame, tree: Tree, names: Sequence[str], renamed: str = "") -> Column:
-    """The condition that two frames' key columns are equal, null with null. ``renamed`` prefixes the right
-    ones."""
-    found = []
+    """Return the condition that two frames' key columns are equal, null with null.
+
+    ``renamed`` is the prefix of the right ones.
+    """
+    conditions = []
     for name in names:
-        one, other = left[f"`{name}`"], right[f"`{renamed}{name}`"]
+        left_column, right_column = left[f"`{name}`"], right[f"`{renamed}{name}`"]
         nullable = name in tree.columns and tree.field(name).nullable
-        found.append(one.eqNullSafe(other) if nullable else one == other)
-    return reduce(Column.__and__, found)
+        conditions.append(left_column.eqNullSafe(right_column) if nullable else left_column == right_column)
+    return reduce(Column.__and__, conditions)
 
 
 def with_keys(
@@ -208,7 +219,7 @@ def with_keys(
     *,
     without: bool = False,
 ) -> DataFrame:
-    """The rows whose key columns ``names`` are (or, ``without``, are not) among ``keys``.
+    """Return the rows whose key columns ``names`` are (or, ``without``, are not) among ``keys``.
 
     :param key_count: how many rows ``keys`` has at most, if known; few are broadcast.
     """
@@ -223,119 +234,131 @@ def with_keys(
 
 
 def broadcast_rows(spark: SparkSession) -> int:
-    """How many keys are broadcast at most, by the memory of the driver."""
-    told = str(spark.conf.get("spark.driver.memory", "1g")).strip().lower().removesuffix("b")
-    number, unit = (told[:-1], told[-1]) if told[-1:] in _UNITS else (told, "m")
+    """Return how many keys are broadcast at most, by the memory of the driver."""
+    setting = str(spark.conf.get("spark.driver.memory", "1g")).strip().lower().removesuffix("b")
+    number, unit = (setting[:-1], setting[-1]) if setting[-1:] in _UNITS else (setting, "m")
     memory = int(number) * _UNITS[unit] if number.isdecimal() else 0
     return max(_BROADCAST_ROWS, int(memory * _BROADCAST_SHARE) // _KEY_BYTES)
 
 
 def _hashable(left: DataFrame, right: DataFrame, names: Sequence[str]) -> bool:
-    """Whether equal keys of both frames have equal hashes, and a hash is less to compare than the key."""
+    """Tell whether equal keys of both frames have equal hashes, and a hash is less to compare than the key."""
     kinds = [(left.schema[name].dataType, right.schema[f"__index_k_{name}"].dataType) for name in names]
-    if any(one != other or not (type(one) in _HASHED or one == T.StringType()) for one, other in kinds):
+    if any(
+        left_type != right_type or not (type(left_type) in _HASHED or left_type == T.StringType())
+        for left_type, right_type in kinds
+    ):
         return False
     return len(kinds) > 1 or not isinstance(kinds[0][0], (*_HASHED[:5], T.BooleanType))
 
 
 def _same_by_hash(left: DataFrame, right: DataFrame, names: Sequence[str]) -> Column:
-    """The condition that keys are equal, null with null, in a form by which Spark joins on the hash alone, a number,
-    which it finds several times as fast, and compares the keys where that is the same."""
-    alike = [F.xxhash64(*[left[f"`{name}`"] for name in names]) == right[_HASH]]
+    """Return the condition that keys are equal, null with null, in a form by which Spark joins on the hash alone.
+
+    The hash is a number, which Spark finds several times as fast; keys are compared where it is the same.
+    """
+    conditions = [F.xxhash64(*[left[f"`{name}`"] for name in names]) == right[_HASH]]
     for name in names:
-        one, other = left[f"`{name}`"], right[f"`__index_k_{name}`"]
-        alike.append(F.coalesce((one >= other) & (one <= other), one.isNull() & other.isNull()))
-    return reduce(Column.__and__, alike)
+        left_column, right_column = left[f"`{name}`"], right[f"`__index_k_{name}`"]
+        conditions.append(
+            F.coalesce(
+                (left_column >= right_column) & (left_column <= right_column),
+                left_column.isNull() & right_column.isNull(),
+            )
+        )
+    return reduce(Column.__and__, conditions)
 
 
 def names_within(tree: Tree, groups: Sequence[Sequence[DataFile]]) -> tuple[str, ...]:
-    """The columns that tell keys apart within these groups: in one partition its columns say nothing."""
+    """Return the columns that tell keys apart within these groups.
+
+    In one partition its columns say nothing.
+    """
     names = tree.identity if len({files[0].partition for files in groups}) > 1 else tree.key
     # A key that was deleted in one group may live on in another.
     return (*names, GROUP_ID) if tree.by_id and len(groups) > 1 else names
 
 
-def _is_regular(files: Sequence[DataFile]) -> bool:
-    return all(file.kind == "delta" for file in files[len(lowest(files)) :])
+def _has_base_lowest(files: Sequence[DataFile]) -> bool:
+    return all(file.kind == "delta" for file in files[len(lowest_files(files)) :])
 
 
 def _by_commit(
     snapshot: Snapshot, tree: Tree, groups: Sequence[Sequence[DataFile]], needed: Sequence[str]
 ) -> list[DataFrame]:
-    regular = [files for files in groups if _is_regular(files)]
-    placed, keyed = positioned(snapshot, tree, regular)
-    # Whatever kind the lowest file is of: a file holds a key once, so it only loses those that are told of above it.
-    bottom = [file for files in keyed for file in lowest(files)]
-    above = [files[len(lowest(files)) :] for files in regular]
+    regular = [files for files in groups if _has_base_lowest(files)]
+    positioned, by_key = split_by_positions(snapshot, tree, regular)
+    # Whatever kind the lowest file is of: a file holds a key once, so it only loses those of the files above it.
+    bottom = [file for files in by_key for file in lowest_files(files)]
+    above = [files[len(lowest_files(files)) :] for files in regular]
     single = [files[0] for files in above if len(files) == 1]
-    # A file under a base (entries told late, of an earlier version) cannot be left to the anti-join: all are
+    # A file under a base (entries added late, of an earlier version) cannot be left to the anti-join: all are
     # events.
-    irregular = [files for files in groups if not _is_regular(files)]
+    irregular = [files for files in groups if not _has_base_lowest(files)]
     several = [files for files in above if len(files) > 1] + irregular
     parts = []
     if bottom:
         rows = read_files(snapshot, tree, bottom, needed, flag=True)
-        over = [file for files in keyed for file in files[len(lowest(files)) :]]
+        over = [file for files in by_key for file in files[len(lowest_files(files)) :]]
         if over:
             names = names_within(tree, regular)
             keys = read_files(snapshot, tree, over, names)
             rows = with_keys(rows, keys, tree, names, sum(file.rows for file in over), without=True)
         parts.append(rows)
-    parts.extend(_by_positions(snapshot, tree, placed, needed))
+    parts.extend(_by_positions(snapshot, tree, positioned, needed))
     if single:
         parts.append(read_files(snapshot, tree, single, needed, flag=True))
     if several:
         events = read_files(
-            snapshot, tree, [file for files in several for file in files], needed, flag=True, place=True
+            snapshot, tree, [file for files in several for file in files], needed, flag=True, sequence_number=True
         )
-        parts.append(_newest(events, names_within(tree, several)))
+        parts.append(_newest_per_key(events, names_within(tree, several)))
     return parts
 
 
 def _by_positions(
     snapshot: Snapshot, tree: Tree, groups: Sequence[Sequence[DataFile]], needed: Sequence[str]
 ) -> list[DataFrame]:
-    """The rows of the lowest files of groups, without those that the deltas over them replace or delete."""
-    whole = [files[0] for files in groups if is_whole(files)]
-    partly = [files for files in groups if not is_whole(files) and not is_hidden(files)]
+    """Return the rows of the lowest files of groups, without those that the deltas over them replace or delete."""
+    whole = [files[0] for files in groups if hides_nothing(files)]
+    partly = [files for files in groups if not hides_nothing(files) and not hides_everything(files)]
     parts = [read_files(snapshot, tree, whole, needed, flag=True)] if whole else []
     if partly:
         rows = read_files(snapshot, tree, [files[0] for files in partly], needed, flag=True, row=True)
-        parts.append(standing(snapshot, rows, partly).drop(LINEAGE, ROW))
+        parts.append(without_hidden_rows(snapshot, rows, partly).drop(LINEAGE, ROW))
     return parts
 
 
 def _by_ordering(
     snapshot: Snapshot, tree: Tree, groups: Sequence[Sequence[DataFile]], needed: Sequence[str]
 ) -> list[DataFrame]:
-    """Events in the order of commits: a tombstone empties a key; a row wins if its ordering is not lower than
-    what is there.
+    """Merge in the order of commits: a tombstone empties a key; a row wins if its ordering is not lower.
 
-    So of the rows behind a key's last tombstone the one with the highest (ordering, place) stands. A row and
-    a tombstone of one place come from a fold of deltas, where the row is the later one.
+    So of the rows behind a key's last tombstone the one with the highest (ordering, sequence number) stands.
+    A row and a tombstone of one sequence number come from a fold of deltas, where the row is the later one.
     """
     assert tree.ordering is not None
     names = names_within(tree, groups)
     bases = [file for files in groups for file in files if file.kind == "base"]
     deltas = [file for files in groups for file in files if file.kind == "delta"]
-    events = read_files(snapshot, tree, deltas, needed, flag=True, place=True)
+    events = read_files(snapshot, tree, deltas, needed, flag=True, sequence_number=True)
     parts = []
     if bases:
         keys = read_files(snapshot, tree, deltas, names)
         count = sum(file.rows for file in deltas)
         rows = read_files(snapshot, tree, bases, needed, flag=True)
         parts.append(with_keys(rows, keys, tree, names, count, without=True))
-        bases_placed = read_files(snapshot, tree, bases, needed, flag=True, place=True)
-        touched = with_keys(bases_placed, keys, tree, names, count)
+        base_rows = read_files(snapshot, tree, bases, needed, flag=True, sequence_number=True)
+        touched = with_keys(base_rows, keys, tree, names, count)
         events = events.unionByName(touched)
     key = Window.partitionBy(*map(column, names))
-    best = Window.partitionBy(*map(column, names), F.col(DELETED)).orderBy(
-        column(tree.ordering).desc_nulls_last(), F.col(PLACE).desc()
+    by_ordering = Window.partitionBy(*map(column, names), F.col(DELETED)).orderBy(
+        column(tree.ordering).desc_nulls_last(), F.col(SEQUENCE_NUMBER).desc()
     )
-    emptied = F.max(F.when(F.col(DELETED), F.col(PLACE)))
-    stands = F.col(DELETED).isNotNull() | F.col(_EMPTIED).isNull() | (F.col(PLACE) >= F.col(_EMPTIED))
-    events = events.withColumn(_EMPTIED, emptied.over(key)).where(stands)
-    parts.append(events.withColumn(_RANK, F.row_number().over(best)).where(F.col(_RANK) == 1))
+    emptied = F.max(F.when(F.col(DELETED), F.col(SEQUENCE_NUMBER)))
+    survives = F.col(DELETED).isNotNull() | F.col(_EMPTIED_AT).isNull() | (F.col(SEQUENCE_NUMBER) >= F.col(_EMPTIED_AT))
+    events = events.withColumn(_EMPTIED_AT, emptied.over(key)).where(survives)
+    parts.append(events.withColumn(_RANK, F.row_number().over(by_ordering)).where(F.col(_RANK) == 1))
     return parts
 
 

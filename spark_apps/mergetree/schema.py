@@ -1,4 +1,4 @@
-"""Schemas: Spark types as text and back, what a table's columns may be, and whether a batch fits the table.
+"""Schemas: Spark types as text and back, the columns that a table may have, and the fit of a batch to a table.
 
 A batch is taken by column names (case does not matter), never by position. A type is accepted if it is the
 table's, or if every one of its values is a value of the table's type.
@@ -7,7 +7,7 @@ table's, or if every one of its values is a value of the table's type.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -15,10 +15,68 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from spark_apps.mergetree.type_text import type_of
+from spark_apps.layout.types import parse_type
 from spark_apps.storage.errors import InvalidInput, InvalidSchema, UnknownColumn
 from spark_apps.storage.names import check_column_name
 from spark_apps.timeline.model import Field
+
+_SIMPLE: dict[str, T.DataType] = {
+    "tinyint": T.ByteType(), "smallint": T.ShortType(), "int": T.IntegerType(), "bigint": T.LongType(),
+    "float": T.FloatType(), "double": T.DoubleType(), "string": T.StringType(), "binary": T.BinaryType(),
+    "boolean": T.BooleanType(), "date": T.DateType(), "timestamp": T.TimestampType(),
+    "timestamp_ntz": T.TimestampNTZType(),
+}  # fmt: skip
+_FIELD_NAME = re.compile(r"\w+")
+
+
+def parse_simple_string(text: str) -> T.DataType | None:
+    """Return the type that Spark prints so; ``None`` for a text that is left to Spark's own parser."""
+    text = text.strip()
+    outer, opened, inner = text.partition("<")
+    if not opened:
+        column_type = parse_type(text)
+        if column_type.kind == "decimal" and text.startswith("decimal(") and column_type.scale >= 0:
+            return T.DecimalType(column_type.precision, column_type.scale)
+        # Other spellings of a type, and varchar, which is a string only here, are left to Spark.
+        return _SIMPLE.get(column_type.kind) if column_type.kind == text else None
+    if not inner.endswith(">"):
+        return None
+    parts = list(_split_at_commas(inner[:-1]))
+    if outer == "struct":
+        return _parse_struct(parts)
+    types = [parse_simple_string(part) for part in parts]
+    if outer == "array" and len(types) == 1 and types[0] is not None:
+        return T.ArrayType(types[0])
+    if outer == "map" and len(types) == 2 and types[0] is not None and types[1] is not None:
+        return T.MapType(types[0], types[1])
+    return None
+
+
+def _parse_struct(parts: list[str]) -> T.StructType | None:
+    fields = []
+    for part in parts:
+        name, colon, text = part.partition(":")
+        field_type = parse_simple_string(text)
+        if not colon or field_type is None or not _FIELD_NAME.fullmatch(name.strip()):
+            return None
+        fields.append(T.StructField(name.strip(), field_type))
+    return T.StructType(fields)
+
+
+def _split_at_commas(text: str) -> Iterator[str]:
+    """Yield the parts between commas that stand outside of brackets."""
+    depth = start = 0
+    for index, char in enumerate(text):
+        depth += (char in "<(") - (char in ">)")
+        if char == "," and depth == 0:
+            yield text[start:index]
+            start = index + 1
+    if text[start:].strip():
+        yield text[start:]
+
+
+# --- Schemas ----------------------------------------------------------------------------------------------------------
+
 
 NULL_MARK = "[null in a required column]"
 """Begins the message that Spark raises for a null where the table takes none; the write looks for it."""
@@ -33,8 +91,10 @@ _KEY_TYPES = (*_INTEGERS, T.StringType, T.BooleanType, T.DecimalType, T.DateType
 _PARTITION_TYPES = (*_INTEGERS, T.StringType, T.BooleanType, T.DateType)
 
 
-def parse_type(text: str) -> T.DataType:
-    """A Spark type from its text; a list of columns gives a struct. Needs a running session.
+def parse_ddl(text: str) -> T.DataType:
+    """Return the Spark type of a DDL text; a list of columns gives a struct.
+
+    Needs a running session.
 
     :raises InvalidSchema: if Spark cannot parse it.
     """
@@ -51,51 +111,70 @@ def parse_type(text: str) -> T.DataType:
 
 
 def parse_stored_type(text: str) -> T.DataType:
-    """The type of a text that was written down: a timestamp in it has a zone, whatever a session takes the word for.
+    """Return the type of a text that was written down.
+
+    A timestamp in it has a zone, whatever a session takes the word for.
 
     :raises InvalidSchema: if Spark cannot parse it.
     """
-    zoned = _TIMESTAMP.sub(lambda found: found[0] if found[0].startswith("`") else "timestamp_ltz", text)
-    return type_of(text) or parse_type(zoned)
+    zoned = _TIMESTAMP.sub(lambda match: match[0] if match[0].startswith("`") else "timestamp_ltz", text)
+    return parse_simple_string(text) or parse_ddl(zoned)
+
+
+def arrow_schema(schema: T.StructType) -> Any:
+    """Return the Arrow schema in which Spark exchanges rows; timestamps with a zone are in UTC."""
+    import pyarrow as pa
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    try:
+        return to_arrow_schema(schema, timezone="UTC")
+    except TypeError:  # before Spark 4.1 the zone could not be given
+        utc = pa.timestamp("us", "UTC")
+        fields = [
+            field.with_type(utc) if getattr(field.type, "tz", None) else field for field in to_arrow_schema(schema)
+        ]
+        return pa.schema(fields)
 
 
 @lru_cache(maxsize=256)
 def struct_type(fields: tuple[Field, ...]) -> T.StructType:
-    """The Spark schema of a table's fields."""
+    """Return the Spark schema of a table's fields."""
     types = [parse_stored_type(field.type) for field in fields]
-    return T.StructType([T.StructField(f.name, kind, f.nullable) for f, kind in zip(fields, types, strict=True)])
+    return T.StructType(
+        [T.StructField(field.name, kind, field.nullable) for field, kind in zip(fields, types, strict=True)]
+    )
 
 
 def quote(name: str) -> str:
-    """A column name as Spark SQL takes it."""
+    """Return a column name as Spark SQL takes it."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def column(name: str) -> Column:
-    """The column of that name, whatever characters it holds."""
+    """Return the column of that name, whatever characters it holds."""
     return F.col(quote(name))
 
 
-def chosen(rows: DataFrame, names: Iterable[str]) -> DataFrame:
-    """Rows with the columns of these names, whatever characters they hold.
+def select_columns(rows: DataFrame, names: Iterable[str]) -> DataFrame:
+    """Return rows with the columns of these names, whatever characters they hold.
 
     As texts: a column made in Python takes twice the calls to the JVM, which a short query feels.
     """
     return rows.select(*map(quote, names))
 
 
-def arranged(rows: DataFrame, names: Sequence[str]) -> DataFrame:
-    """As :func:`chosen`, but without another analysis by Spark where the rows have just these columns already."""
-    return rows if rows.columns == list(names) else chosen(rows, names)
+def arrange_columns(rows: DataFrame, names: Sequence[str]) -> DataFrame:
+    """Return rows with these columns, without another analysis by Spark where they have just these already."""
+    return rows if rows.columns == list(names) else select_columns(rows, names)
 
 
 def table_fields(schema: T.StructType | str, required: Sequence[str]) -> tuple[Field, ...]:
-    """The fields of a table from a StructType or a DDL string; the columns in ``required`` take no null.
+    """Return the fields of a table from a StructType or a DDL string; the columns in ``required`` take no null.
 
     :raises InvalidSchema: if there is no column, two share a name (case aside), or a type cannot be stored.
     :raises InvalidName: if a name cannot be used.
     """
-    struct = parse_type(schema) if isinstance(schema, str) else schema
+    struct = parse_ddl(schema) if isinstance(schema, str) else schema
     if not isinstance(struct, T.StructType) or not struct.fields:
         raise InvalidSchema(f"{schema!r} names no columns.", hint="Give a StructType, or text as 'id bigint'.")
     seen: dict[str, str] = {}
@@ -113,35 +192,39 @@ def table_fields(schema: T.StructType | str, required: Sequence[str]) -> tuple[F
 
 
 def resolve(names: Iterable[str], known: Iterable[str], what: str) -> tuple[str, ...]:
-    """The table's own spelling of column names.
+    """Return the table's own spelling of column names.
 
     :raises UnknownColumn: naming the column and those there are.
     :raises InvalidInput: if one is named twice.
     """
     by_lower = {name.lower(): name for name in known}
-    found: list[str] = []
+    resolved: list[str] = []
     for name in names:
-        own = by_lower.get(name.lower()) if isinstance(name, str) else None
-        if own is None:
+        table_name = by_lower.get(name.lower()) if isinstance(name, str) else None
+        if table_name is None:
             raise UnknownColumn(
                 f"{what} names the column {name!r}, which the table lacks.",
                 hint=f"Its columns are: {', '.join(by_lower.values())}.",
             )
-        if own in found:
-            raise InvalidInput(f"{what} names the column {own!r} twice.", hint="Name it once.")
-        found.append(own)
-    return tuple(found)
+        if table_name in resolved:
+            raise InvalidInput(f"{what} names the column {table_name!r} twice.", hint="Name it once.")
+        resolved.append(table_name)
+    return tuple(resolved)
 
 
 def check_key_types(schema: T.StructType, names: Sequence[str], what: str) -> None:
-    """Refuses types whose values have no one spelling, order or hash. :raises InvalidSchema: naming the
-    column."""
+    """Refuse types whose values have no one spelling, order or hash.
+
+    :raises InvalidSchema: naming the column.
+    """
     _check_types(schema, names, what, _KEY_TYPES)
 
 
 def check_partition_types(schema: T.StructType, names: Sequence[str]) -> None:
-    """Refuses types whose text depends on the session, so that a path would. :raises InvalidSchema: naming
-    the column."""
+    """Refuse types whose text depends on the session, so that a path would.
+
+    :raises InvalidSchema: naming the column.
+    """
     _check_types(schema, names, "partition_by", _PARTITION_TYPES)
 
 
@@ -155,68 +238,68 @@ def _check_types(schema: T.StructType, names: Sequence[str], what: str, allowed:
             )
 
 
-def conform(batch: DataFrame, schema: T.StructType, only: Sequence[str] | None = None) -> DataFrame:
-    """The batch with the columns of ``schema`` (or ``only`` some of them) in its order and types.
+def conform_batch(batch: DataFrame, schema: T.StructType, only: Sequence[str] | None = None) -> DataFrame:
+    """Return the batch with the columns of ``schema`` (or ``only`` some of them) in its order and types.
 
     With ``only``, other columns of the batch are ignored; else they are refused. A null in a column that
     takes none makes the Spark job fail with :data:`NULL_MARK`.
 
     :raises InvalidSchema: naming the columns that are missing, too many, or of another type.
     """
-    wanted = [field for field in schema.fields if only is None or field.name in only]
-    given: dict[str, T.StructField] = {}
+    target = [field for field in schema.fields if only is None or field.name in only]
+    batch_fields: dict[str, T.StructField] = {}
     for field in batch.schema.fields:
-        if field.name.lower() in given:
+        if field.name.lower() in batch_fields:
             raise InvalidSchema(f"The batch has the column {field.name!r} twice (case aside).", hint="Rename one.")
-        given[field.name.lower()] = field
-    missing = [field.name for field in wanted if field.name.lower() not in given]
-    known = {field.name.lower() for field in schema.fields}
-    extra = [field.name for low, field in given.items() if low not in known] if only is None else []
+        batch_fields[field.name.lower()] = field
+    missing = [field.name for field in target if field.name.lower() not in batch_fields]
+    table_columns = {field.name.lower() for field in schema.fields}
+    extra = [field.name for low, field in batch_fields.items() if low not in table_columns] if only is None else []
     if missing or extra:
         columns = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in schema.fields)
         raise InvalidSchema(
             "The batch does not have the table's columns"
-            + (f"; it lacks {_listed(missing)}" if missing else "")
-            + (f"; the table lacks {_listed(extra)}" if extra else "")
+            + (f"; it lacks {_join_names(missing)}" if missing else "")
+            + (f"; the table lacks {_join_names(extra)}" if extra else "")
             + ".",
             hint=f"The table's columns are: {columns}.",
         )
-    return batch.select(*[_conformed(given[field.name.lower()], field) for field in wanted])
+    return batch.select(*[_conform_column(batch_fields[field.name.lower()], field) for field in target])
 
 
-def _conformed(given: T.StructField, wanted: T.StructField) -> Column:
-    value = column(given.name)
-    if _plain(given.dataType) != _plain(wanted.dataType):
-        if not _widens(given.dataType, wanted.dataType):
+def _conform_column(batch_field: T.StructField, table_field: T.StructField) -> Column:
+    value = column(batch_field.name)
+    if _type_text(batch_field.dataType) != _type_text(table_field.dataType):
+        if not _can_widen(batch_field.dataType, table_field.dataType):
             raise InvalidSchema(
-                f"The column {wanted.name!r} of the batch is {given.dataType.simpleString()}, "
-                f"but the table's is {wanted.dataType.simpleString()}.",
-                hint=f"Cast it: df.withColumn({wanted.name!r}, col({wanted.name!r}).cast("
-                f"{wanted.dataType.simpleString()!r})).",
+                f"The column {table_field.name!r} of the batch is {batch_field.dataType.simpleString()}, "
+                f"but the table's is {table_field.dataType.simpleString()}.",
+                hint=f"Cast it: df.withColumn({table_field.name!r}, col({table_field.name!r}).cast("
+                f"{table_field.dataType.simpleString()!r})).",
             )
-        value = value.cast(wanted.dataType)
-    if not wanted.nullable:
-        value = F.coalesce(value, F.raise_error(F.lit(f"{NULL_MARK} {wanted.name}")).cast(wanted.dataType))
-    return value.alias(wanted.name)
+        value = value.cast(table_field.dataType)
+    if not table_field.nullable:
+        value = F.coalesce(value, F.raise_error(F.lit(f"{NULL_MARK} {table_field.name}")).cast(table_field.dataType))
+    return value.alias(table_field.name)
 
 
-def _plain(kind: T.DataType) -> str:
+def _type_text(kind: T.DataType) -> str:
     return kind.simpleString()
 
 
-def _widens(given: T.DataType, wanted: T.DataType) -> bool:
-    if isinstance(given, T.NullType):
+def _can_widen(source: T.DataType, target: T.DataType) -> bool:
+    if isinstance(source, T.NullType):
         return True
-    if isinstance(given, _INTEGERS) and isinstance(wanted, _INTEGERS):
-        return _INTEGERS.index(type(given)) <= _INTEGERS.index(type(wanted))
-    if isinstance(wanted, T.DecimalType):
-        if isinstance(given, T.DecimalType):
-            return given.scale <= wanted.scale and given.precision - given.scale <= wanted.precision - wanted.scale
-        return isinstance(given, _INTEGERS) and _INTEGER_DIGITS[type(given)] <= wanted.precision - wanted.scale
-    if isinstance(wanted, T.DoubleType):
-        return isinstance(given, (T.FloatType, T.ByteType, T.ShortType, T.IntegerType))
+    if isinstance(source, _INTEGERS) and isinstance(target, _INTEGERS):
+        return _INTEGERS.index(type(source)) <= _INTEGERS.index(type(target))
+    if isinstance(target, T.DecimalType):
+        if isinstance(source, T.DecimalType):
+            return source.scale <= target.scale and source.precision - source.scale <= target.precision - target.scale
+        return isinstance(source, _INTEGERS) and _INTEGER_DIGITS[type(source)] <= target.precision - target.scale
+    if isinstance(target, T.DoubleType):
+        return isinstance(source, (T.FloatType, T.ByteType, T.ShortType, T.IntegerType))
     return False
 
 
-def _listed(names: Sequence[str]) -> str:
+def _join_names(names: Sequence[str]) -> str:
     return ", ".join(repr(name) for name in names)

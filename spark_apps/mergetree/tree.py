@@ -1,4 +1,4 @@
-"""What a merge tree is: its columns, the key that rows are merged by, and how a row finds its file group.
+"""The definition of a merge tree: its columns, the key that rows are merged by, and how a row finds its file group.
 
 The table's own rows are one tree (:func:`data_tree`), each index with storage of its own is another; readers,
 writers and compaction know trees only. A :class:`Snapshot` is what they read from.
@@ -73,12 +73,12 @@ class Tree:
     stored_names: Mapping[str, str] = field(default_factory=dict)
 
     def stored(self, name: str) -> str:
-        """What a column is called in files."""
+        """Return the name of a column in files."""
         return self.stored_names.get(name, name)
 
     @property
     def by_id(self) -> bool:
-        """Whether a row's file group is known by its id only."""
+        """True if a row's file group is known by its id only."""
         return not self.hash_fields
 
     @property
@@ -87,8 +87,8 @@ class Tree:
         return (*self.columns, GROUP_ID) if self.by_id else self.columns
 
     @property
-    def place(self) -> tuple[str, ...]:
-        """The columns that name a row's place in the tree beside its key: what a tombstone must say."""
+    def tombstone_columns(self) -> tuple[str, ...]:
+        """Columns that a tombstone must have: those of the identity, and the file group where no hash tells it."""
         return (*self.identity, GROUP_ID) if self.by_id else self.identity
 
     @property
@@ -101,12 +101,15 @@ class Tree:
         return tuple(self.schema.names)
 
     def field(self, name: str) -> StructField:
-        """A column of the schema. :raises KeyError: if there is none of that name."""
+        """Return a column of the schema.
+
+        :raises KeyError: if there is none of that name.
+        """
         return self.schema[name]
 
 
 def data_tree(table: TableDefinition) -> Tree:
-    """The merge tree of a table's own rows."""
+    """Return the merge tree of a table's own rows."""
     return Tree(
         name=DATA_TREE,
         schema=struct_type(table.fields),
@@ -122,33 +125,39 @@ def data_tree(table: TableDefinition) -> Tree:
 
 
 def stored_names(fields: Iterable[Field]) -> dict[str, str]:
-    """Column -> its name in files, of columns where that is another."""
+    """Return column -> its name in files, of columns where that is another."""
     return {field.name: field.stored for field in fields if field.stored is not None}
 
 
-class ForeignFiles(Protocol):
-    """Access to the files of a registered table, which somebody else writes."""
+class ExternalFiles(Protocol):
+    """Access to the files of a registered table, which another writer owns."""
 
     def check(self, files: Sequence[DataFile]) -> None:
-        """:raises ObjectNotFound: :raises StorageError: if a file is gone or was rewritten since it was listed."""
+        """Compare files with how they were listed.
+
+        :raises ObjectNotFound:
+        :raises StorageError: if a file is gone or was rewritten since it was listed.
+        """
 
     def rows(self, file: DataFile, schema: StructType) -> Any:
-        """The rows of a file that Spark cannot read rightly by itself, as an Arrow table with the columns of
-        ``schema``."""
+        """Return the rows of a file that Spark cannot read rightly by itself.
+
+        An Arrow table with the columns of ``schema``.
+        """
 
 
 class NeedsSpark(StorageError):
-    """Something was asked for that only a Spark session can tell, where there is none."""
+    """A request that only a Spark session can answer, where there is none."""
 
 
-class _NoSpark:
-    """Stands where a Spark session would, in processes that have none; whatever is asked of it is refused."""
+class _AbsentSession:
+    """A stand-in for the Spark session in processes that have none; it refuses every request."""
 
     def __getattr__(self, name: str) -> Any:
         raise NeedsSpark(f"There is no Spark session here, and {name!r} of one was asked for.")
 
 
-NO_SPARK = cast("SparkSession", _NoSpark())
+NO_SPARK = cast("SparkSession", _AbsentSession())
 """The session of a snapshot that is planned and read without one."""
 
 
@@ -156,7 +165,7 @@ NO_SPARK = cast("SparkSession", _NoSpark())
 class Snapshot:
     """A table at one version, together with the Spark session and the store to read it with.
 
-    ``intact`` holds the paths of files that were found to be as the log says; ``foreign`` gives access to the files of
+    ``intact`` holds the paths of files that were found to be as the log says; ``external`` gives access to the files of
     a registered source.
     """
 
@@ -164,11 +173,11 @@ class Snapshot:
     store: ObjectStore
     state: State
     intact: set[str] = field(default_factory=set, compare=False, repr=False)
-    foreign: ForeignFiles | None = field(default=None, compare=False, repr=False)
+    external: ExternalFiles | None = field(default=None, compare=False, repr=False)
 
     @property
     def has_spark(self) -> bool:
-        """Whether there is a session; without one only what the driver can tell by itself is to be had."""
+        """True if there is a session; without one only what the driver can do by itself is possible."""
         return self.spark is not NO_SPARK
 
     @property
@@ -181,9 +190,11 @@ class Snapshot:
         return data_tree(self.state.table)
 
     def groups(self, tree: str = DATA_TREE, only: Iterable[GroupKey] | None = None) -> dict[GroupKey, list[DataFile]]:
-        """(partition, group) -> live files in merge order; with ``only``, of those of these groups that have
-        files."""
+        """Return (partition, group) -> live files in merge order.
+
+        With ``only``, of those of these groups that have files.
+        """
         if only is None:
             return self.state.groups(tree)
-        found = {key: sorted(self.state.files(tree, *key), key=merge_order) for key in sorted(set(only))}
-        return {key: files for key, files in found.items() if files}
+        groups = {key: sorted(self.state.files(tree, *key), key=merge_order) for key in sorted(set(only))}
+        return {key: files for key, files in groups.items() if files}

@@ -1,8 +1,8 @@
 """The rows of file groups as Arrow record batches, merged, without Spark: for readers that run where there is none.
 
-Gives what :func:`spark_apps.mergetree.read.scan` gives. One group at a time: of a group with deltas the keys of these
-are held in memory, the base passes through row group by row group. Rows that a predicate rules out by a file's own
-statistics, or by single values, may be left out; whoever asks applies the predicate again.
+Gives what :func:`spark_apps.mergetree.read.scan` gives. One group at a time: of a group with deltas these are
+held in memory, the base passes through row group by row group. Rows that a predicate rules out by a file's own
+statistics, or by single values, may be left out; the caller applies the predicate again.
 """
 
 from __future__ import annotations
@@ -14,14 +14,13 @@ from typing import Any
 from spark_apps.indexes.ranges import Range, python_values, range_of
 from spark_apps.indexes.ranges import value_of as value_of_arrow
 from spark_apps.layout.partitions import value_of
-from spark_apps.layout.types import parse_type
-from spark_apps.mergetree.blockfiles import BlockFile, arrow_type, etag_of, held_as, open_blocks
+from spark_apps.layout.types import arrow_type, parse_type
+from spark_apps.mergetree.arrow_merge import merge_files
+from spark_apps.mergetree.blocks import BlockFile, etag_of, match_column_name, open_blocks
 from spark_apps.mergetree.tree import DELETED
-from spark_apps.query.arrow_merging import merged
-from spark_apps.query.keysets import outcomes
-from spark_apps.query.predicates import KeySet, Predicate, columns_of, keys_for, may_match
+from spark_apps.query.predicates import KeySet, Predicate, columns_of, keys_for, may_match, outcomes
 from spark_apps.storage.errors import StorageError, UnsupportedSource
-from spark_apps.storage.ranged import Rewritten
+from spark_apps.storage.ranged_file import Rewritten
 from spark_apps.timeline.files import DataFile
 
 _EXACT_KINDS = ("string", "date", "boolean")
@@ -35,9 +34,9 @@ _LEGACY = (b"org.apache.spark.legacyINT96", b"org.apache.spark.legacyDateTime")
 
 @dataclass(frozen=True)
 class ArrowFile:
-    """A data file, told so that any machine can read it.
+    """A data file, described so that any machine can read it.
 
-    :param address: as :func:`~spark_apps.storage.ranged.opened` takes it.
+    :param address: as :func:`~spark_apps.storage.ranged_file.opened` takes it.
     :param attached: column -> value as text, of columns that the file does not hold.
     :param blocks: the row groups (stripes) to read, ``None`` for all.
     """
@@ -55,12 +54,12 @@ class ArrowFile:
 
 @dataclass(frozen=True)
 class ArrowShape:
-    """What is read of every file, and how files are merged.
+    """The columns to read of every file, and the rule by which files are merged.
 
     :param columns: wanted columns with their Spark types, in order; :param stored: column -> name in files, where that
         is another. :param key: the record key; :param types: Spark types of all columns named here.
     :param ordering: the column that decides across commits, if one does.
-    :param foreign: whether the files are somebody else's, so that not every one can be read here.
+    :param external: whether the files are another writer's, so that not every one can be read here.
     :param predicate: what the rows are wanted for: others may be left out. :param exact: without these all others are
         left out; understood in every part.
     """
@@ -70,7 +69,7 @@ class ArrowShape:
     key: tuple[str, ...]
     ordering: str | None = None
     stored: Mapping[str, str] = field(default_factory=dict)
-    foreign: bool = False
+    external: bool = False
     predicate: Predicate | None = None
     exact: Predicate | None = None
 
@@ -93,19 +92,19 @@ class ArrowRows:
         self._schema = schema
         self._options = options
         self._needed = tuple(dict.fromkeys([*shape.read, *shape.key, *([shape.ordering] if shape.ordering else [])]))
-        self._points = _points(shape)
+        self._single_values = _single_values(shape)
 
     def read(self, files: Sequence[ArrowFile]) -> Iterator[Any]:
-        """The record batches of one file group.
+        """Yield the record batches of one file group.
 
         :param files: in merge order.
-        :raises StorageError: naming a file that is gone or damaged. :raises UnsupportedSource: naming one whose values
-            Arrow would not read as Spark does, and what to use instead.
+        :raises StorageError: naming a file that is gone or damaged.
+        :raises UnsupportedSource: naming one whose values Arrow would not read as Spark does, and what to use instead.
         """
         if len(files) == 1 and not files[0].file.tombstones:
             tables = self._tables(files[0], self._shape.read, prune=True)
         else:
-            tables = merged(
+            tables = merge_files(
                 files, self._shape.key, self._shape.ordering,
                 lambda file, names, prune: self._tables(file, names, prune=prune), self._needed,
             )  # fmt: skip
@@ -122,19 +121,19 @@ class ArrowRows:
         yield from (batch for batch in whole.to_batches(max_chunksize=_BATCH_ROWS) if batch.num_rows)
 
     def _filtered(self, table: Any) -> Any:
-        """Without rows whose single values rule them out."""
+        """Return a table without the rows whose single values rule them out."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        for name, values in self._points.items():
-            held = table.column(name)
-            table = table.filter(pc.is_in(held, value_set=pa.array(values, type=held.type)))
+        for name, values in self._single_values.items():
+            column = table.column(name)
+            table = table.filter(pc.is_in(column, value_set=pa.array(values, type=column.type)))
         if self._shape.exact is None:
             return table
         return table.filter(pa.array(self._satisfying(self._shape.exact, table), pa.bool_()))
 
     def _satisfying(self, exact: Predicate, table: Any) -> Iterator[bool]:
-        """Of each row whether it satisfies a predicate."""
+        """Yield for each row whether it satisfies a predicate."""
         kinds = {name: parse_type(self._shape.types[name]) for name in sorted(columns_of(exact))}
         known: dict[tuple[Any, ...], bool] = {}
         columns = [python_values(table.column(name)) for name in kinds]
@@ -148,22 +147,23 @@ class ArrowRows:
 
     # --- one file ---------------------------------------------------------------------------------------------
 
-    def _tables(self, one: ArrowFile, names: Sequence[str], *, prune: bool) -> Iterator[Any]:
-        """The rows of a file as they lie there, a row group at a time; of a delta with the column that tells
-        tombstones.
+    def _tables(self, source_file: ArrowFile, names: Sequence[str], *, prune: bool) -> Iterator[Any]:
+        """Yield the rows of a file, a row group at a time; those of a delta with the column that tells tombstones.
 
         :param prune: leave out row groups that hold no row which the predicate can match.
         """
         import pyarrow as pa
 
-        path = one.file.path
+        path = source_file.file.path
         try:
-            reader, _ = open_blocks(one.form, one.address, one.file.bytes, self._options, etag_of(one.file))
-            footer = self._footer(one, reader)
-            self._check(one, footer, names)
-            held = reader.schema.names if one.form == "orc" else reader.schema_arrow.names
-            for block in self._blocks(one, footer) if prune else range(footer.blocks):
-                yield self._table(one, reader, block, held, names)
+            reader, _ = open_blocks(
+                source_file.form, source_file.address, source_file.file.bytes, self._options, etag_of(source_file.file)
+            )
+            footer = self._footer(source_file, reader)
+            self._check(source_file, footer, names)
+            file_columns = reader.schema.names if source_file.form == "orc" else reader.schema_arrow.names
+            for block in self._blocks(source_file, footer) if prune else range(footer.blocks):
+                yield self._table(source_file, reader, block, file_columns, names)
         except (pa.ArrowException, OSError) as error:
             if isinstance(error, FileNotFoundError):
                 what = "is gone"
@@ -175,60 +175,72 @@ class ArrowRows:
                 f"{path} {what}.", hint="Load the table again; if it happens again, bring the file back from a backup."
             ) from error
 
-    def _footer(self, one: ArrowFile, reader: Any) -> BlockFile:
-        if one.form == "orc":
-            return BlockFile(one.file, one.address, "orc", reader.nstripes, (), reader, reader.schema)
+    def _footer(self, source_file: ArrowFile, reader: Any) -> BlockFile:
+        if source_file.form == "orc":
+            return BlockFile(source_file.file, source_file.address, "orc", reader.nstripes, (), reader, reader.schema)
         metadata = reader.metadata
-        if one.file.rows >= 0 and metadata.num_rows != one.file.rows:
-            raise OSError(f"it has {metadata.num_rows:,} rows, and the log says {one.file.rows:,}")
+        if source_file.file.rows >= 0 and metadata.num_rows != source_file.file.rows:
+            raise OSError(f"it has {metadata.num_rows:,} rows, and the log says {source_file.file.rows:,}")
         rows = tuple(metadata.row_group(n).num_rows for n in range(metadata.num_row_groups))
-        return BlockFile(one.file, one.address, "parquet", len(rows), rows, metadata, reader.schema_arrow)
+        return BlockFile(
+            source_file.file, source_file.address, "parquet", len(rows), rows, metadata, reader.schema_arrow
+        )
 
-    def _check(self, one: ArrowFile, footer: BlockFile, names: Sequence[str]) -> None:
-        """:raises UnsupportedSource: if Spark would read another value."""
-        if self._shape.foreign:
-            types = {self._stored(name): self._shape.types[name] for name in names if name not in one.attached}
+    def _check(self, source_file: ArrowFile, footer: BlockFile, names: Sequence[str]) -> None:
+        """Check that Arrow reads the values of a file as Spark does.
+
+        :raises UnsupportedSource: if Spark would read another value.
+        """
+        if self._shape.external:
+            types = {self._stored(name): self._shape.types[name] for name in names if name not in source_file.attached}
             exact = footer.exact(types)
         else:
             exact = not any(mark in (footer.parsed.metadata or {}) for mark in _LEGACY)
         if not exact:
             raise UnsupportedSource(
-                f"{one.file.path} holds columns (of {', '.join(names)}) that only Spark's own reader reads rightly.",
+                f"{source_file.file.path} holds columns (of {', '.join(names)}) that only "
+                "Spark's own reader reads rightly.",
                 hint=_BY_SPARK,
             )
 
-    def _blocks(self, one: ArrowFile, footer: BlockFile) -> Iterator[int]:
-        wanted = range(footer.blocks) if one.blocks is None else sorted(one.blocks)
-        yield from (block for block in wanted if self._can_match(one, footer, block))
+    def _blocks(self, source_file: ArrowFile, footer: BlockFile) -> Iterator[int]:
+        blocks = range(footer.blocks) if source_file.blocks is None else sorted(source_file.blocks)
+        yield from (block for block in blocks if self._can_match(source_file, footer, block))
 
-    def _can_match(self, one: ArrowFile, footer: BlockFile, block: int) -> bool:
+    def _can_match(self, source_file: ArrowFile, footer: BlockFile, block: int) -> bool:
         predicate = self._shape.predicate
         if predicate is None or footer.format != "parquet":
             return True
         ranges: dict[str, Range] = {}
         for name, text in self._shape.types.items():
-            if name not in one.attached and footer.exact({self._stored(name): text}):
-                held = range_of(footer.statistics(block, self._stored(name)), parse_type(text))
-                if held is not None:
-                    ranges[name] = held
+            if name not in source_file.attached and footer.exact({self._stored(name): text}):
+                values = range_of(footer.statistics(block, self._stored(name)), parse_type(text))
+                if values is not None:
+                    ranges[name] = values
         return may_match(predicate, ranges)
 
-    def _table(self, one: ArrowFile, reader: Any, block: int, held: Sequence[str], names: Sequence[str]) -> Any:
+    def _table(
+        self, source_file: ArrowFile, reader: Any, block: int, file_columns: Sequence[str], names: Sequence[str]
+    ) -> Any:
         import pyarrow as pa
 
-        wanted = [*names, DELETED] if one.delta else list(names)
-        found = {name: held_as(held, self._stored(name)) for name in wanted if name not in one.attached}
-        # Without a column nobody could tell how many rows there are.
-        columns = [name for name in dict.fromkeys(found.values()) if name is not None] or list(held[:1])
-        if one.form == "orc":
+        requested = [*names, DELETED] if source_file.delta else list(names)
+        stored = {
+            name: match_column_name(file_columns, self._stored(name))
+            for name in requested
+            if name not in source_file.attached
+        }
+        # A table without columns has no number of rows.
+        columns = [name for name in dict.fromkeys(stored.values()) if name is not None] or list(file_columns[:1])
+        if source_file.form == "orc":
             stripe = reader.read_stripe(block, columns=columns)
             table = pa.Table.from_batches([stripe]) if isinstance(stripe, pa.RecordBatch) else stripe
         else:
             table = reader.read_row_group(block, columns=columns, use_threads=False)
-        arrays = [self._array(one, name, found.get(name), table) for name in wanted]
-        return pa.table(arrays, names=wanted)
+        arrays = [self._array(source_file, name, stored.get(name), table) for name in requested]
+        return pa.table(arrays, names=requested)
 
-    def _array(self, one: ArrowFile, name: str, held: str | None, table: Any) -> Any:
+    def _array(self, source_file: ArrowFile, name: str, stored: str | None, table: Any) -> Any:
         import pyarrow as pa
 
         rows = table.num_rows
@@ -238,20 +250,20 @@ class ArrowRows:
             kind = self._schema.field(name).type
         else:
             kind = arrow_type(parse_type(self._shape.types[name]))
-        if name in one.attached:
-            text = one.attached[name]
+        if name in source_file.attached:
+            text = source_file.attached[name]
             value = None if text is None else value_of(text, parse_type(self._shape.types[name]), name)
             return pa.chunked_array([pa.repeat(pa.scalar(value, kind), rows)])
-        if held is None:
+        if stored is None:
             return pa.chunked_array([pa.nulls(rows, kind)])
-        column = table.column(held)
+        column = table.column(stored)
         if column.type == kind:
             return column
         # Spark's older physical type of timestamps holds UTC and does not say so.
         if pa.types.is_timestamp(column.type) and column.type.tz is None and not _within_years(column):
             raise UnsupportedSource(
-                f"{one.file.path} holds times outside of the years 1 to 9999 in its column {name!r}, as INT96, which "
-                "Arrow may take for others.",
+                f"{source_file.file.path} holds times outside of the years 1 to 9999 in its column {name!r}, as INT96, "
+                "which Arrow may take for others.",
                 hint=_BY_SPARK,
             )
         return column.cast(kind)
@@ -261,24 +273,24 @@ class ArrowRows:
 
 
 def _within_years(column: Any) -> bool:
-    """Whether all times of a column, in microseconds, lie in the years 1 to 9999."""
+    """Return whether all times of a column, in microseconds, lie in the years 1 to 9999."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    held = pc.min_max(column.cast(pa.int64()))
-    low, high = held["min"].as_py(), held["max"].as_py()
+    limits = pc.min_max(column.cast(pa.int64()))
+    low, high = limits["min"].as_py(), limits["max"].as_py()
     return low is None or (low >= _FIRST and high <= _LAST)
 
 
-def _points(shape: ArrowShape) -> dict[str, list[Any]]:
-    """The values that columns of plain types must have for the predicate, where these are few."""
-    found: dict[str, list[Any]] = {}
+def _single_values(shape: ArrowShape) -> dict[str, list[Any]]:
+    """Return the values that columns of plain types must have for the predicate, where these are few."""
+    points: dict[str, list[Any]] = {}
     if shape.predicate is None:
-        return found
+        return points
     for name in shape.read:
         kind = parse_type(shape.types[name])
         if kind.is_integer or kind.kind in _EXACT_KINDS:
             keys = keys_for(shape.predicate, (name,), _MOST_VALUES)
             if isinstance(keys, KeySet):
-                found[name] = [key[0] for key in keys.keys]
-    return found
+                points[name] = [key[0] for key in keys.keys]
+    return points

@@ -1,4 +1,4 @@
-"""What a table shows of itself: its partitions, indexes and history, as plain values."""
+"""The partitions, indexes and history of a table, as plain values."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ from spark_apps.timeline.state import State
 
 @dataclass(frozen=True)
 class PartitionInfo:
-    """A partition: its bucket count and live files. ``rows`` counts what the files hold before merging,
-    without tombstones: after a compaction that is the number of rows, before it an upper bound."""
+    """A partition: its bucket count and live files.
+
+    ``rows`` counts what the files hold before merging, without tombstones: after a compaction that is the number of
+    rows, before it an upper bound.
+    """
 
     buckets: int | None
     rows: int
@@ -24,7 +27,7 @@ class PartitionInfo:
 
 @dataclass(frozen=True)
 class HistoryEntry:
-    """One commit. ``instant`` is ``yyyyMMddHHmmssSSS`` in UTC."""
+    """A commit. ``instant`` is ``yyyyMMddHHmmssSSS`` in UTC."""
 
     version: int
     instant: str
@@ -50,7 +53,7 @@ class IndexInfo:
 
 @dataclass(frozen=True)
 class IndexStatus:
-    """How far an index tells of its table, and how large it is.
+    """The coverage and the size of an index.
 
     ``covered`` and ``lagging`` count data files and their bytes, by file groups: where an index lags behind in a
     group, all files of the group count as lagging. ``files`` and ``bytes`` are the index's own. ``refreshed`` is the
@@ -71,13 +74,16 @@ class IndexStatus:
 
 
 def status_of(timeline: Timeline, state: State, name: str) -> IndexStatus:
-    """The status of an index. :raises IndexNotFound:"""
+    """Return the status of an index.
+
+    :raises IndexNotFound: if there is no index of that name.
+    """
     entry = state.index(name)
     covered: list[int] = []
     lagging: list[int] = []
     for file in state.files(DATA_TREE):
         (covered if entry.covers(file.group_key) else lagging).append(file.bytes)
-    own = [file.bytes for file in state.files(entry.definition.tree)]
+    index_bytes = [file.bytes for file in state.files(entry.definition.tree)]
     # What was created empty was not brought up to date by that.
     empty = entry.definition.deferred and entry.refreshed == entry.created
     return IndexStatus(
@@ -85,8 +91,8 @@ def status_of(timeline: Timeline, state: State, name: str) -> IndexStatus:
         covered_bytes=sum(covered),
         lagging_files=len(lagging),
         lagging_bytes=sum(lagging),
-        files=len(own),
-        bytes=sum(own),
+        files=len(index_bytes),
+        bytes=sum(index_bytes),
         created=entry.created,
         created_at=_instant(timeline, entry.created),
         refreshed=None if empty else entry.refreshed,
@@ -100,23 +106,23 @@ def _instant(timeline: Timeline, version: int) -> str | None:
 
 
 def partitions_of(state: State) -> dict[str, PartitionInfo]:
-    """Partition path -> its bucket count and live files, by path."""
+    """Return the bucket count and the live files of each partition, by path."""
     files: dict[str, list[DataFile]] = {path: [] for path in state.partitions}
     for file in state.files(DATA_TREE):
         files.setdefault(file.partition, []).append(file)
     return {
         path: PartitionInfo(
             state.partitions[path].buckets,
-            sum(max(file.rows, 0) - file.tombstones for file in found),
-            sum(file.bytes for file in found),
-            len(found),
+            sum(max(file.rows, 0) - file.tombstones for file in group),
+            sum(file.bytes for file in group),
+            len(group),
         )
-        for path, found in sorted(files.items())
+        for path, group in sorted(files.items())
     }
 
 
 def indexes_of(state: State) -> dict[str, IndexInfo]:
-    """Index name -> what it is and how far it lags, by name."""
+    """Return what each index is and how far it lags, by name."""
     return {
         name: IndexInfo(
             name=name,
@@ -134,7 +140,7 @@ def indexes_of(state: State) -> dict[str, IndexInfo]:
 
 
 def history_of(timeline: Timeline, version: int) -> list[HistoryEntry]:
-    """All commits up to ``version``, oldest first."""
+    """Return all commits up to ``version``, oldest first."""
     return [
         HistoryEntry(commit.version, commit.instant, commit.operation, commit.txn_id, dict(commit.metrics))
         for commit in timeline.commits(until=version)

@@ -1,5 +1,4 @@
-"""Tells how a query would be answered: the indexes used, what is read and what is skipped, and why others are not
-used."""
+"""The explanation of a query: indexes used, what is read and skipped, and why other indexes are not used."""
 
 from __future__ import annotations
 
@@ -7,21 +6,24 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from spark_apps.mergetree.foreign import not_as_it_stands
-from spark_apps.mergetree.schema import resolve
-from spark_apps.mergetree.tree import Snapshot
-from spark_apps.query.blocks import choose_blocks, compared
-from spark_apps.query.planning import IndexUse, NotUsed
-from spark_apps.query.predicates import reasons
-from spark_apps.query.substituting import plan_rows
+from pyspark.sql import functions as F
+
+from spark_apps.mergetree.external_files import external_reader_notes
+from spark_apps.mergetree.read import scan
+from spark_apps.mergetree.schema import column, resolve
+from spark_apps.mergetree.tree import GROUP_ID, Snapshot
+from spark_apps.query.planning import IndexUse, NotUsed, compare_with_statistics, plan_read
+from spark_apps.query.predicates import of_whole_rows, reasons
+from spark_apps.storage.errors import InvalidInput, InvalidPredicate
 from spark_apps.timeline.model import DATA_TREE
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """How :meth:`~spark_apps.table.IndexedTable.read` would answer. Files and bytes are those of the table's rows;
-    within a file that is read, Parquet may skip more. A file group whose rows an index holds is not read; of one with
-    deltas over such rows these are.
+    """The explanation of a query by :meth:`~spark_apps.table.IndexedTable.read`.
+
+    Files and bytes are those of the table's rows; within a file that is read, Parquet may skip more. A file group whose
+    rows an index holds is not read; of one with deltas over such rows these are.
 
     :param nothing_matches: the predicate is false or null whatever the row.
     :param indexes: what was asked, with the files and bytes read of each.
@@ -59,7 +61,7 @@ class Explanation:
         return ", ".join(use.name for use in self.indexes) or None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain types, for JSON and XCom."""
+        """Return plain types, for JSON and XCom."""
         return {**asdict(self), "index_used": self.index_used}
 
     def __str__(self) -> str:
@@ -87,19 +89,22 @@ class Explanation:
 
 
 def explain(snapshot: Snapshot, where: str | None = None, columns: Sequence[str] | None = None) -> Explanation:
-    """How a query would be answered. It asks the indexes, and reads no rows.
+    """Return how a query would be answered.
 
-    :raises InvalidPredicate: :raises UnknownColumn:
+    The indexes are asked; no rows are read.
+
+    :raises InvalidPredicate: if the predicate cannot be read.
+    :raises UnknownColumn: if a name is that of no column of the table.
     """
     names = snapshot.data.columns if columns is None else resolve(columns, snapshot.data.columns, "columns")
-    plan = plan_rows(snapshot, where, names)
-    there, left = snapshot.state.files(DATA_TREE), plan.files()
-    read = [file for files in left.values() for file in files]
+    plan = plan_read(snapshot, where, names)
+    all_files, files_read = snapshot.state.files(DATA_TREE), plan.files
+    read = [file for files in files_read.values() for file in files]
     bytes_read, partitions = sum(file.bytes for file in read), len(snapshot.state.partitions)
-    choice = choose_blocks(plan, [name for name in snapshot.data.columns if name in {*names, *plan.columns}])
+    choice = plan.block_choice
     if choice is not None:
-        bytes_read += choice.bytes - sum(one.file.bytes for one in choice.reads)
-    gained = compared(plan)
+        bytes_read += choice.bytes - sum(read.file.bytes for read in choice.reads)
+    gained = compare_with_statistics(plan)
     partitions_read = len({group[0] for group in plan.groups})
     keys = None if any(k is None for k in plan.groups.values()) else sum(len(k or ()) for k in plan.groups.values())
     return Explanation(
@@ -109,18 +114,92 @@ def explain(snapshot: Snapshot, where: str | None = None, columns: Sequence[str]
         nothing_matches=plan.nothing_matches,
         partitions_read=partitions_read,
         partitions_skipped=partitions - partitions_read,
-        groups_read=len(left),
-        groups_skipped=len(snapshot.groups()) - len(left),
+        groups_read=len(files_read),
+        groups_skipped=len(snapshot.groups()) - len(files_read),
         files_read=len(read),
-        files_skipped=len(there) - len(read),
+        files_skipped=len(all_files) - len(read),
         bytes_read=bytes_read,
-        bytes_skipped=sum(file.bytes for file in there) - bytes_read,
+        bytes_skipped=sum(file.bytes for file in all_files) - bytes_read,
         record_keys=keys,
-        indexes=tuple(plan.used),
+        indexes=plan.used,
         not_used=dict(plan.not_used),
         not_understood=() if plan.predicate is None else reasons(plan.predicate),
-        warnings=tuple(plan.warnings),
+        warnings=plan.warnings,
         blocks_read=0 if choice is None else choice.blocks,
         blocks_skipped=0 if choice is None else choice.skipped,
-        notes=(*(() if gained is None else (gained,)), *not_as_it_stands(read)),
+        notes=(*(() if gained is None else (gained,)), *external_reader_notes(read)),
     )
+
+
+# --- Which files hold rows that satisfy a predicate -----------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LocatedFile:
+    """A file that can hold matching rows.
+
+    :param path: absolute for a registered source, else below the table.
+    :param indexed: whether an index says so; else no index covers the file, and it may hold none.
+    :param rows: in the whole file, ``None`` where that is not known.
+    :param matches: how many of its rows satisfy the predicate, where they were counted.
+    """
+
+    path: str
+    partition: str
+    bytes: int
+    rows: int | None
+    indexed: bool
+    matches: int | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain types, for JSON and XCom."""
+        return asdict(self)
+
+
+def locate_files(snapshot: Snapshot, where: str, count: bool = False) -> list[LocatedFile]:
+    """Return the files that can hold rows which satisfy a predicate, by path.
+
+    Every file that holds such a row is among them.
+
+    :param count: read these files and count; those without a match are left out.
+    :raises InvalidPredicate: if the predicate cannot be read.
+    :raises UnknownColumn: if a name is that of no column of the table.
+    :raises InvalidInput: for counting by file where rows of several files are merged.
+    """
+    tree = snapshot.data
+    if count and not tree.by_id:
+        raise InvalidInput(
+            "Rows of this table are merged from several files, so they cannot be counted by file.",
+            hint="Leave count out, or count rows with read(where).",
+        )
+    plan = plan_read(snapshot, where)
+    if count and plan.predicate is not None and of_whole_rows(plan.predicate):
+        raise InvalidPredicate(
+            f"Rows are not counted by file for {where!r}, which speaks of whole rows.",
+            hint="Name the columns in place of *, or leave count out.",
+        )
+    used = [snapshot.state.index(use.name) for use in plan.used if use.name in snapshot.state.indexes]
+    matches: dict[tuple[str, str], int] | None = None
+    if count:
+        names = [*(name for name in tree.columns if name in plan.columns or name in tree.partition_by), GROUP_ID]
+        rows = scan(snapshot, tree, plan.files, names).where(where) if plan.groups else None
+        groups = (
+            {}
+            if rows is None
+            else {row[0]: row[1] for row in rows.groupBy(column(GROUP_ID)).agg(F.count("*")).collect()}
+        )
+        matches = {key: groups[key[1]] for key in plan.groups if key[1] in groups}
+    located = [
+        LocatedFile(
+            path=file.path,
+            partition=file.partition,
+            bytes=file.bytes,
+            rows=file.rows if file.rows >= 0 else None,
+            indexed=any(entry.covers(key) for entry in used),
+            matches=None if matches is None else matches[key],
+        )
+        for key, files in plan.files.items()
+        for file in files
+        if matches is None or key in matches
+    ]
+    return sorted(located, key=lambda file: file.path)

@@ -1,15 +1,24 @@
-"""From the SQL text of a predicate, through a parser library, to the tree of ``tree.py``.
+"""From the SQL text of a predicate, through a parser library, to the tree of :mod:`spark_apps.query.predicates`.
 
-What the library and Spark might read differently (escapes, doubled quotes, variables) and whatever is not a
-comparison of one column with literals becomes ``Opaque``: true, false or null for any row.
+What the library and Spark might read differently (escapes, doubled quotes, variables) and whatever is not a comparison
+of one column with literals becomes ``Opaque``: true, false or null for any row. Spark may cast the literal, the column,
+or both, and does it differently with ANSI on and off. Here a literal is taken only where the outcome is that of
+comparing exact values on the column's own type in *every* mode; anything else is :class:`Unclear`, and then nothing is
+pruned.
 """
 
 from __future__ import annotations
 
+import datetime as dt
+import decimal
 import difflib
+import math
 import re
+import struct
+import zoneinfo
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal, localcontext
 from functools import cached_property
 from typing import Any
 
@@ -17,10 +26,8 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.tokens import Token, TokenType
 
-from spark_apps.layout.types import ColumnType, parse_type
-from spark_apps.query.literals import NO_VALUE, Literal, Unclear, as_key, comparable
-from spark_apps.query.sql_literals import literal_of
-from spark_apps.query.tree import And, Comparison, Fixed, In, IsNull, Not, Opaque, Or, Predicate
+from spark_apps.layout.types import INTEGER_BITS, ColumnType, parse_type
+from spark_apps.query.predicates import NAN, And, Comparison, Fixed, In, IsNull, Not, Opaque, Or, Predicate
 from spark_apps.storage.errors import InvalidPredicate, UnknownColumn
 
 _COMPARISONS: dict[type[exp.Expr], str] = {
@@ -63,7 +70,7 @@ def parse_predicate(
     time_zone: str | None = None,
     timestamps: str | None = None,
     case_sensitive: bool = False,
-    ask_spark: Callable[[str], None] | None = None,
+    check_with_spark: Callable[[str], None] | None = None,
 ) -> Predicate:
     """Parse a predicate over a table.
 
@@ -75,21 +82,21 @@ def parse_predicate(
     :param case_sensitive: as ``spark.sql.caseSensitive``.
     :param ask_spark: asked about a text that cannot be read here, and raises one of the errors below if Spark cannot
         read it either. What only Spark can read, only the rows can decide.
-    :raises InvalidPredicate: when the text is not one predicate, with the place.
-    :raises UnknownColumn: for a column that the table lacks, with its place and similar names.
+    :raises InvalidPredicate: when the text is not one predicate, with the position.
+    :raises UnknownColumn: for a column that the table lacks, with its position and similar names.
     """
     if not isinstance(sql, str) or not sql.strip():
         raise InvalidPredicate(f"The predicate is {sql!r}.", hint="Write what stands after WHERE, like city = 'sfo'.")
     try:
         return _parsed(sql, _Columns(schema, case_sensitive), time_zone, timestamps)
     except (InvalidPredicate, UnknownColumn) as error:
-        if ask_spark is None:
+        if check_with_spark is None:
             raise
         try:
-            ask_spark(sql)
+            check_with_spark(sql)
         except UnknownColumn:
             if isinstance(error, UnknownColumn):
-                raise error from None  # it tells the place
+                raise error from None  # it names the position
             raise
         except InvalidPredicate:
             raise error from None
@@ -116,28 +123,28 @@ def _parsed(sql: str, columns: _Columns, time_zone: str | None, timestamps: str 
 
 
 def _read(sql: str) -> tuple[exp.Expr, frozenset[tuple[str, bool]]]:
-    """The library's tree, and the string literals that ``_unsure_strings`` finds."""
+    """Return the library's tree, and the string literals that ``_unsure_strings`` finds."""
     dialect = sqlglot.Dialect.get_or_raise("spark")
     try:
         tokens = _joined(dialect.tokenize(sql))
-        found = dialect.parser().parse_into(exp.Condition, tokens, sql)
+        conditions = dialect.parser().parse_into(exp.Condition, tokens, sql)
     except sqlglot.errors.TokenError as error:
         where = re.search(r"Missing (\S+) from (\d+):(\d+)", str(error.__cause__))
         opened = f"a {where[1]} is opened" if where else "a comment is opened"
-        place = f"{opened} and not closed" + (f", up to line {where[2]}," if where else "")
-        raise InvalidPredicate(f"The predicate cannot be read: {place} of {sql!r}.", hint="Close it.") from error
+        problem = f"{opened} and not closed" + (f", up to line {where[2]}," if where else "")
+        raise InvalidPredicate(f"The predicate cannot be read: {problem} of {sql!r}.", hint="Close it.") from error
     except sqlglot.errors.ParseError as error:
         raise _syntax_error(sql, error) from error
-    if len(found) != 1 or found[0] is None:
+    if len(conditions) != 1 or conditions[0] is None:
         raise InvalidPredicate(
-            f"The predicate {sql!r} holds {len(list(filter(None, found)))} conditions.",
+            f"The predicate {sql!r} holds {len(list(filter(None, conditions)))} conditions.",
             hint="Give one condition, without a semicolon.",
         )
-    return found[0], frozenset(_unsure_strings(sql, tokens))
+    return conditions[0], frozenset(_unsure_strings(sql, tokens))
 
 
 def _joined(tokens: Sequence[Token]) -> list[Token]:
-    """The tokens, with ``!>`` and ``!<`` as what they are to Spark: one word each, for ``<=`` and ``>=``."""
+    """Return the tokens, with ``!>`` and ``!<`` as what they are to Spark: one word each, for ``<=`` and ``>=``."""
     joined: list[Token] = []
     for token in tokens:
         last = joined[-1] if joined else None
@@ -150,7 +157,7 @@ def _joined(tokens: Sequence[Token]) -> list[Token]:
 
 
 def _unsure_strings(sql: str, tokens: Sequence[Any]) -> Iterator[tuple[str, bool]]:
-    """Literals whose meaning depends on Spark's version or settings, and whether they are plain but for their quotes.
+    """Yield literals whose meaning depends on Spark's version or settings, and whether each is plain.
 
     Escapes depend on a setting, doubled quotes on the version, and "x" may be set to mean a column.
     """
@@ -177,7 +184,7 @@ def _syntax_error(sql: str, error: sqlglot.errors.ParseError) -> InvalidPredicat
 
 
 def fold(name: str) -> str:
-    """A name as Java's ``equalsIgnoreCase`` compares it: character by character, without changes of length."""
+    """Return a name as Java's ``equalsIgnoreCase`` compares it: character by character, without changes of length."""
     upper = (char.upper() if len(char.upper()) == 1 else char for char in name)
     return "".join(char.lower() if len(char.lower()) == 1 else char for char in upper)
 
@@ -206,20 +213,20 @@ class _Columns:
         name = ".".join(part.name for part in node.parts)
         near = difflib.get_close_matches(self._fold(name), self._names, n=3)
         meta = node.parts[0].meta
-        place = ""
+        position = ""
         if "line" in meta:
             start = meta["col"] - (meta["end"] - meta["start"])
-            place = f" (line {meta['line']}, column {start} of the predicate)"
+            position = f" (line {meta['line']}, column {start} of the predicate)"
         known = [known for similar in near for known in self._names[similar]]
         return UnknownColumn(
-            f"The table has no column {name!r}{place}.",
+            f"The table has no column {name!r}{position}.",
             hint=f"Did you mean {' or '.join(map(repr, known))}?" if known else f"It has: {', '.join(self._types)}.",
         )
 
 
 @dataclass(frozen=True)
 class _Reader:
-    """Turns the library's nodes into ours."""
+    """Turns the nodes of the parser library into those of a predicate."""
 
     columns: _Columns
     zone: str | None
@@ -303,16 +310,16 @@ class _Reader:
         node = node.unnest()
         if not isinstance(node, exp.Column):
             raise Unclear("its left side is not a plain column")
-        found = self.columns.find(node.parts[0].name)
-        if len(node.parts) > 1 and found:
+        names = self.columns.find(node.parts[0].name)
+        if len(node.parts) > 1 and names:
             raise Unclear("a nested field is not looked into")
-        if len(node.parts) > 1 or not found:
+        if len(node.parts) > 1 or not names:
             if self._is_nameless_function(node):
                 raise Unclear("its left side is not a plain column")
             raise self.columns.unknown(node)
-        if len(found) > 1:
-            raise Unclear(f"the name is that of several columns: {', '.join(found)}")
-        return found[0]
+        if len(names) > 1:
+            raise Unclear(f"the name is that of several columns: {', '.join(names)}")
+        return names[0]
 
     def _literal(self, node: exp.Expr) -> Literal:
         node = node.unnest()
@@ -326,8 +333,7 @@ class _Reader:
 
     @cached_property
     def _signs(self) -> frozenset[str]:
-        """What the whole text holds of what changes the meaning of its literals; looked for once, as there may be
-        thousands of them."""
+        """The signs in the whole text that change the meaning of literals, of which there may be thousands."""
         text = self.sql.lower()
         casts = {"cast"} if "cast" in text or "::" in text else set()
         return frozenset({sign for sign in ("0x", "try_cast") if sign in text} | casts)
@@ -341,27 +347,33 @@ class _Reader:
         return plain and identifier.name.lower() in _NAMELESS_FUNCTIONS
 
     def _columns_in(self, node: exp.Expr) -> frozenset[str]:
-        """The table's columns below a node. Inside a subquery a name may be another table's."""
+        """Return the table's columns below a node.
+
+        Inside a subquery a name may be another table's.
+        """
         nested = node.find(exp.Query) is not None
         if any(str(called.this).lower() == "identifier" for called in node.find_all(exp.Anonymous)):
             return self.columns.all  # by a text, which names any of them
         # "x" may be set to mean a column.
-        found = {name for text in node.find_all(exp.Literal) if text.is_string for name in self._meant(text.this)}
+        columns = {name for text in node.find_all(exp.Literal) if text.is_string for name in self._meant(text.this)}
         for column in node.find_all(exp.Column):
             names = self.columns.find(column.parts[0].name)
             if not names and not nested and not self._is_nameless_function(column):
                 raise self.columns.unknown(column)
-            found.update(names)
-        return frozenset(found)
+            columns.update(names)
+        return frozenset(columns)
 
 
 def _names_all(star: exp.Star) -> bool:
-    """Whether a ``*`` stands for the columns of the table: not ``s.*``, nor one inside a subquery."""
+    """Return whether a ``*`` stands for the columns of the table: not ``s.*``, nor one inside a subquery."""
     return not isinstance(star.parent, exp.Column) and star.find_ancestor(exp.Query) is None
 
 
 def _operands(node: exp.Expr) -> list[exp.Expr]:
-    """The parts of a chain of one connector, in order; a loop, for chains may be thousands long."""
+    """Return the parts of a chain of one connector, in order.
+
+    In a loop, for chains may be thousands long.
+    """
     parts, stack = [], [node]
     while stack:
         part = stack.pop().unnest()
@@ -370,3 +382,427 @@ def _operands(node: exp.Expr) -> list[exp.Expr]:
         else:
             parts.append(part)
     return parts
+
+
+# --- Literals, and what they mean beside a column ---------------------------------------------------------------------
+
+
+_INT32 = (-(2**31), 2**31 - 1)
+_LONG = (-(2**63), 2**63 - 1)
+_FLOAT_EXACT = 2**24
+_MAX_DIGITS = 38
+_INTEGER_DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 20}
+_DATE = re.compile(r"(\d{4})-(\d{1,2})-(\d{1,2})", re.ASCII)
+_MOMENT = re.compile(
+    r"(\d{4})-(\d\d)-(\d\d)(?:[ T](\d\d):(\d\d):(\d\d)(?:\.(\d{1,6}))?)?(Z|UTC|[+-]\d\d:\d\d)?", re.ASCII
+)
+_OFFSET = re.compile(r"([+-])(\d\d):(\d\d)", re.ASCII)
+_NUMBER = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
+# Summer time rules before 1970 differ between copies of the time zone database.
+_FIRST_RULED_YEAR = 1970
+
+
+class Unclear(Exception):
+    """The comparison is not one of exact values on the column's type; the message says why."""
+
+
+class _Nothing:
+    """Stands for "no value of the column's type equals the literal"."""
+
+
+NO_VALUE = _Nothing()
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """A literal as Spark types it.
+
+    The kind is null, boolean, int (fits a bigint), decimal, float, double, string, date, timestamp, timestamp_ntz or
+    binary. Dates and times still hold their text.
+    """
+
+    kind: str
+    value: Any = None
+
+
+def comparable(column: ColumnType, literals: Sequence[Literal], zone: str | None, in_list: bool = False) -> list[Any]:
+    """Return the values, comparable with normalized values of the column; ``None`` for a null.
+
+    :param literals: one for a comparison, all of the list for ``IN``, which Spark casts to one type together.
+    :param zone: the session's time zone; ``None`` when unknown.
+    :raises Unclear: when Spark's comparison may be another one.
+    """
+    given = [literal for literal in literals if literal.kind != "null"]
+    convert = _CONVERT.get("integer" if column.is_integer else column.kind)
+    if convert is None:
+        raise Unclear(f"values of type {column.text} are not compared here")
+    if in_list:
+        _check_list(column, given)
+    values = iter([convert(column, literal, zone) for literal in given])
+    return [None if literal.kind == "null" else next(values) for literal in literals]
+
+
+def as_key(value: Any, column: ColumnType) -> Any:
+    """Return the column's own value that equals a comparable one, or ``NO_VALUE``."""
+    if column.is_integer:
+        low, high = column.limits
+        integral = math.isfinite(value) and value == int(value)
+        return int(value) if integral and low <= value <= high else NO_VALUE
+    if column.kind == "decimal":
+        scaled = decimal.Context(prec=100).scaleb(value, column.scale)
+        if scaled != int(scaled) or abs(scaled) >= 10**column.precision:
+            return NO_VALUE
+        return Decimal(int(scaled)).scaleb(-column.scale, context=decimal.Context(prec=100))
+    if column.kind == "float" and math.isfinite(value):
+        return value if is_single(value) else NO_VALUE
+    return value
+
+
+def _check_list(column: ColumnType, given: Sequence[Literal]) -> None:
+    """Check what only matters for ``IN``: Spark casts column and list to one common type, in some modes to string."""
+    kinds = {literal.kind for literal in given}
+    if "string" in kinds and column.kind != "string":
+        canonical = {"date": re.compile(r"\d{4}-\d\d-\d\d"), "int": re.compile(r"0|-?[1-9]\d*")}
+        pattern = canonical.get("int" if column.is_integer else column.kind)
+        allowed = {"string", "int" if column.is_integer else column.kind}
+        if (
+            pattern is None
+            or kinds - allowed
+            or not all(pattern.fullmatch(literal.value) for literal in given if literal.kind == "string")
+        ):
+            raise Unclear(f"a string in a list is compared with a {column.kind} as strings in some modes")
+    if column.is_integer and "double" in kinds and ("decimal" in kinds or column.kind == "bigint"):
+        raise Unclear(f"the list makes Spark compare a {column.kind} as double")
+    if column.kind in ("float", "double", "string"):
+        return
+    if "decimal" in kinds or column.kind == "decimal":
+        _check_digits(column, given)
+
+
+def _check_digits(column: ColumnType, given: Sequence[Literal]) -> None:
+    """Refuse decimals whose common type with the column has more digits than Spark keeps."""
+    precision = _INTEGER_DIGITS.get(column.kind, column.precision)
+    whole, scale = precision - column.scale, max(column.scale, 0)
+    for literal in given:
+        if literal.kind == "int":
+            whole = max(whole, 10 if _INT32[0] <= literal.value <= _INT32[1] else 20)
+        elif literal.kind == "decimal":
+            digits, decimals = _precision(literal.value)
+            whole, scale = max(whole, digits - decimals), max(scale, decimals)
+    if whole + scale > _MAX_DIGITS:
+        raise Unclear(f"the decimals have no common type of {_MAX_DIGITS} digits")
+
+
+def _precision(value: Decimal) -> tuple[int, int]:
+    _, digits, exponent = value.as_tuple()
+    assert isinstance(exponent, int)  # literals are finite
+    decimals = max(-exponent, 0)
+    return max(len(digits) + max(exponent, 0), decimals), decimals
+
+
+def is_single(value: float) -> bool:
+    try:
+        return bool(struct.unpack("<f", struct.pack("<f", value))[0] == value)
+    except OverflowError:
+        return False
+
+
+def _refuse(column: ColumnType, literal: Literal) -> Unclear:
+    return Unclear(f"a {column.kind} column and a {literal.kind} are cast before Spark compares them")
+
+
+def _integer(column: ColumnType, literal: Literal, zone: str | None) -> Any:
+    value = literal.value
+    match literal.kind:
+        case "int":
+            return value
+        case "decimal":
+            _check_digits(column, [literal])
+            if not _LONG[0] <= value <= _LONG[1]:
+                raise Unclear("the decimal lies outside of bigint, where some versions do not compare at all")
+            return value if value != int(value) else int(value)
+        case "double" if column.kind != "bigint":
+            return value
+        case "string" if re.fullmatch(r"[+-]?\d{1,19}", value, re.ASCII):
+            low, high = column.limits
+            if low <= int(value) <= high:
+                return int(value)
+    raise _refuse(column, literal)
+
+
+def _decimal(column: ColumnType, literal: Literal, zone: str | None) -> Any:
+    if literal.kind not in ("int", "decimal"):
+        raise _refuse(column, literal)
+    _check_digits(column, [literal])
+    return Decimal(literal.value)
+
+
+def _floating(column: ColumnType, literal: Literal, zone: str | None) -> Any:
+    value = literal.value
+    match literal.kind:
+        case "int" if column.kind == "double" or abs(value) <= _FLOAT_EXACT:
+            number = float(value)
+        case "decimal" | "double" | "float":
+            number = float(value)
+        case "string" if column.kind == "double" and _NUMBER.fullmatch(value):
+            number = float(value)
+        case "string" if value in ("NaN", "Infinity", "-Infinity"):
+            number = float(value)
+        case _:
+            raise _refuse(column, literal)
+    if math.isinf(number) and literal.kind in ("int", "decimal"):
+        raise _refuse(column, literal)
+    return NAN if math.isnan(number) else number + 0.0
+
+
+def _same(kind: str) -> Callable[[ColumnType, Literal, str | None], Any]:
+    def convert(column: ColumnType, literal: Literal, zone: str | None) -> Any:
+        if literal.kind != kind:
+            raise _refuse(column, literal)
+        return literal.value
+
+    return convert
+
+
+def _date(column: ColumnType, literal: Literal, zone: str | None) -> dt.date:
+    if literal.kind not in ("date", "string"):
+        raise _refuse(column, literal)
+    return parse_date(literal.value)
+
+
+def _timestamp(column: ColumnType, literal: Literal, zone: str | None) -> dt.datetime:
+    if literal.kind == "date":
+        return _instant(dt.datetime.combine(parse_date(literal.value), dt.time()), None, zone)
+    if literal.kind not in ("timestamp", "string"):
+        raise _refuse(column, literal)
+    return _instant(*_parse_moment(literal.value), zone)
+
+
+def _timestamp_ntz(column: ColumnType, literal: Literal, zone: str | None) -> dt.datetime:
+    if literal.kind == "date":
+        return dt.datetime.combine(parse_date(literal.value), dt.time())
+    if literal.kind not in ("timestamp_ntz", "string"):
+        raise _refuse(column, literal)
+    moment, offset = _parse_moment(literal.value)
+    if offset is not None:
+        raise Unclear("a time without a zone is compared with one that has a zone")
+    return moment
+
+
+def parse_date(text: str) -> dt.date:
+    """Parse a full date.
+
+    :raises Unclear: unless it is a full date of the years 1 to 9999.
+    """
+    match = _DATE.fullmatch(text)
+    if match is None:
+        raise Unclear(f"{text!r} is not a full date")
+    try:
+        return dt.date(*map(int, match.groups()))
+    except ValueError as error:
+        raise Unclear(f"{text!r} is not a date: {error}") from error
+
+
+def _parse_moment(text: str) -> tuple[dt.datetime, str | None]:
+    match = _MOMENT.fullmatch(text)
+    if match is None or (match[8] and not match[4]):
+        raise Unclear(f"{text!r} is not a full timestamp")
+    try:
+        year, month, day, hour, minute, second = (int(field or 0) for field in match.groups()[:6])
+        micro = int((match[7] or "0").ljust(6, "0"))
+        return dt.datetime(year, month, day, hour, minute, second, micro), match[8]
+    except ValueError as error:
+        raise Unclear(f"{text!r} is not a timestamp: {error}") from error
+
+
+def _instant(moment: dt.datetime, offset: str | None, zone: str | None) -> dt.datetime:
+    """Return the instant of a local time, with the earlier offset where the clock is set back, as Java takes it."""
+    name = offset or zone
+    known = None if name is None else _zone_named(name)
+    if known is None:
+        raise Unclear("the time has no zone of its own and the session's is not known")
+    if isinstance(known, zoneinfo.ZoneInfo) and moment.year < _FIRST_RULED_YEAR:
+        raise Unclear(f"the zone {name} has uncertain rules before {_FIRST_RULED_YEAR}")
+    try:
+        return moment.replace(tzinfo=known).astimezone(dt.UTC)
+    except OverflowError as error:
+        raise Unclear(f"the instant lies outside of the calendar: {error}") from error
+
+
+def _zone_named(name: str) -> dt.tzinfo | None:
+    if name in ("Z", "UTC", "GMT", "Etc/UTC"):
+        return dt.UTC
+    if match := _OFFSET.fullmatch(name):
+        offset = dt.timedelta(hours=int(match[2]), minutes=int(match[3]))
+        if int(match[3]) > 59 or offset > dt.timedelta(hours=18):
+            return None
+        return dt.timezone(offset if match[1] == "+" else -offset)
+    if "/" not in name:
+        return None  # Java and the database differ about some of the short names
+    try:
+        return zoneinfo.ZoneInfo(name)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError):
+        return None
+
+
+_CONVERT: dict[str, Callable[[ColumnType, Literal, str | None], Any]] = {
+    "integer": _integer,
+    "decimal": _decimal,
+    "float": _floating,
+    "double": _floating,
+    "string": _same("string"),
+    "boolean": _same("boolean"),
+    "binary": _same("binary"),
+    "date": _date,
+    "timestamp": _timestamp,
+    "timestamp_ntz": _timestamp_ntz,
+}
+
+
+# --- Literals as the parser library gives them ---------------------------------------------------------------------
+
+
+_INTEGER = re.compile(r"\d{1,38}", re.ASCII)
+_FRACTION = re.compile(r"\d*\.\d*", re.ASCII)
+_SQL_NUMBER = re.compile(r"\d*(\.\d*)?([eE][+-]?\d+)?", re.ASCII)
+_LONG_MAX = 2**63 - 1
+_TIMES = {
+    exp.DType.DATE: "date",
+    exp.DType.TIMESTAMPLTZ: "timestamp",
+    exp.DType.TIMESTAMPNTZ: "timestamp_ntz",
+}
+# What the session says that a timestamp is.
+_PLAIN_TIMES = (exp.DType.TIMESTAMP, exp.DType.TIMESTAMPTZ)
+_ZONED = re.compile(r"(Z|UTC|[+-]\d\d:\d\d)\Z", re.ASCII)
+_INTEGERS = {
+    exp.DType.TINYINT: "tinyint",
+    exp.DType.SMALLINT: "smallint",
+    exp.DType.INT: "int",
+    exp.DType.BIGINT: "bigint",
+}
+
+
+def literal_of(node: exp.Expr, timestamps: str | None = None, *, casts: bool = True) -> Literal:
+    """Return the literal of a node.
+
+    :param timestamps: what ``TIMESTAMP`` means, ``timestamp`` or ``timestamp_ntz``; ``None`` when unknown.
+    :param casts: whether a cast may be written as one; else it is a suffix that the library takes for one.
+    :raises Unclear: when the node is none, or one that Spark may refuse or round.
+    """
+    match node:
+        case exp.Null():
+            return Literal("null")
+        case exp.Boolean():
+            return Literal("boolean", bool(node.this))
+        case exp.HexString():
+            digits = str(node.this)
+            if len(digits) % 2 or not re.fullmatch(r"[0-9A-Fa-f]*", digits):
+                raise Unclear("it is not a whole number of bytes")
+            return Literal("binary", bytes.fromhex(digits))
+        case exp.Literal():
+            return Literal("string", node.this) if node.is_string else _number(node.this, negative=False)
+        case exp.Neg():
+            inner = node.this
+            if isinstance(inner, exp.Literal) and not inner.is_string:
+                return _number(inner.this, negative=True)
+            if isinstance(inner, exp.Cast) and inner.this.is_number:
+                # -128Y is one literal to Spark and a negated 128Y here; a negated cast of 128 is another thing.
+                return _negated(_cast(inner, timestamps, bound=not casts))
+        case exp.Cast() if isinstance(node.this, exp.Literal):
+            return _cast(node, timestamps)
+    raise Unclear("its right side is not a plain literal")
+
+
+def _number(text: str, negative: bool) -> Literal:
+    sign = "-" if negative else ""
+    if _INTEGER.fullmatch(text):
+        value = int(sign + text)
+        return Literal("int", value) if -_LONG_MAX - 1 <= value <= _LONG_MAX else Literal("decimal", Decimal(value))
+    if _FRACTION.fullmatch(text) and len(text.replace(".", "").lstrip("0")) <= 38:
+        return Literal("decimal", Decimal(sign + text))
+    if _SQL_NUMBER.fullmatch(text) and not _FRACTION.fullmatch(text):
+        return Literal("double", _finite(float(sign + text)))
+    raise Unclear("the number is too long")
+
+
+def _negated(literal: Literal) -> Literal:
+    if literal.kind in ("int", "decimal", "double", "float"):
+        with localcontext(prec=100):
+            return Literal(literal.kind, -literal.value)
+    raise Unclear("it is not a number")
+
+
+def _finite(number: float) -> float:
+    if not math.isfinite(number):
+        raise Unclear("the number is out of range")
+    return number
+
+
+def _cast(node: exp.Cast, timestamps: str | None, bound: bool = False) -> Literal:
+    literal, to = node.this, node.to
+    if to.this in _PLAIN_TIMES and literal.is_string:
+        return Literal(_timestamp_kind(node, timestamps), literal.this)
+    if to.this in _TIMES and literal.is_string:
+        return Literal(_TIMES[to.this], literal.this)
+    if to.this in _INTEGERS and not literal.is_string:
+        return _cast_integer(literal.this, (1 << (INTEGER_BITS[_INTEGERS[to.this]] - 1)) - (not bound))
+    convert = _FRACTIONS.get(to.this)
+    if convert is None:
+        raise Unclear("the cast of the literal is not followed")
+    return convert(literal, to)
+
+
+def _timestamp_kind(node: exp.Cast, timestamps: str | None) -> str:
+    """Return which type ``TIMESTAMP`` stands for.
+
+    Where that is the one without a zone, a cast drops a text's offset, and a literal with an offset is of the other
+    type all the same.
+    """
+    literal = node.to.this == exp.DType.TIMESTAMPTZ and not isinstance(node, exp.TryCast)
+    if literal and _ZONED.search(node.this.this):
+        return "timestamp"
+    if timestamps is None:
+        raise Unclear("what TIMESTAMP means is the session's to say")
+    return timestamps
+
+
+def _cast_integer(text: str, most: int) -> Literal:
+    if not _INTEGER.fullmatch(text) or int(text) > most:
+        raise Unclear("the number does not fit its type")
+    return Literal("int", int(text))
+
+
+def _cast_double(literal: exp.Literal, to: exp.DataType) -> Literal:
+    text = literal.this
+    if text in ("NaN", "Infinity", "-Infinity"):
+        return Literal("double", float(text))
+    if not text or not _SQL_NUMBER.fullmatch(text) or text == ".":
+        raise Unclear("the cast of the literal is not followed")
+    return Literal("double", _finite(float(text)))
+
+
+def _cast_float(literal: exp.Literal, to: exp.DataType) -> Literal:
+    number = _cast_double(literal, to).value
+    if math.isfinite(number) and not is_single(number):
+        raise Unclear("the number is rounded to a float")
+    return Literal("float", number)
+
+
+def _cast_decimal(literal: exp.Literal, to: exp.DataType) -> Literal:
+    sizes = [int(size.this.this) for size in to.expressions if isinstance(size.this, exp.Literal)]
+    precision, scale = (*sizes, 0)[:2] if sizes else (10, 0)
+    if not (_FRACTION.fullmatch(literal.this) or _INTEGER.fullmatch(literal.this)) or literal.this == ".":
+        raise Unclear("the cast of the literal is not followed")
+    number = Decimal(literal.this)
+    with localcontext(prec=100):
+        scaled = number.scaleb(scale)
+        if precision > 38 or scaled != int(scaled) or abs(scaled) >= 10**precision:
+            raise Unclear("the number is rounded to its type")
+        return Literal("decimal", Decimal(int(scaled)).scaleb(-scale))
+
+
+_FRACTIONS: dict[exp.DType, Callable[[exp.Literal, exp.DataType], Literal]] = {
+    exp.DType.DOUBLE: _cast_double,
+    exp.DType.FLOAT: _cast_float,
+    exp.DType.DECIMAL: _cast_decimal,
+}

@@ -1,56 +1,472 @@
-"""Predicates, as the rest of the package uses them: parse one, ask which columns it needs and which keys it allows.
+"""Predicates: the tree that one becomes, what it says about the values of columns, and whether Spark can evaluate it.
 
-The parts: ``parsing`` reads the SQL, ``literals`` decides what a literal means beside a column, ``tree`` is
-what comes out, ``keysets`` what it says about keys.
+The tree holds only what can be decided from a column's own values, and an ``Opaque`` rest. Every node is true, false
+or null for a row, as in SQL. Literals are already in the form in which they compare exactly with values of their
+column, so nothing here knows about casts; :mod:`spark_apps.query.parsing` reads the SQL.
+
+"Cannot prune" and "nothing matches" are different types, so that neither can be taken for an empty set. Key sets are
+supersets: a row that satisfies the predicate has a key in the set; the predicate is still applied to the rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
-from spark_apps.query.keysets import DEFAULT_LIMIT, CannotPrune, KeySet, NothingMatches, keys_for, may_match
-from spark_apps.query.tree import (
-    And,
-    Comparison,
-    Fixed,
-    In,
-    IsNull,
-    Not,
-    Opaque,
-    Or,
-    Predicate,
-    columns_of,
-    of_whole_rows,
-    reasons,
-)
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import types as T
 
-__all__ = [
-    "DEFAULT_LIMIT",
-    "And",
-    "CannotPrune",
-    "Comparison",
-    "Fixed",
-    "In",
-    "IsNull",
-    "KeySet",
-    "Not",
-    "NothingMatches",
-    "Opaque",
-    "Or",
-    "Predicate",
-    "columns_of",
-    "keys_for",
-    "may_match",
-    "of_whole_rows",
-    "parse_predicate",
-    "reasons",
-]
+from spark_apps.indexes.ranges import Range
+from spark_apps.mergetree.tree import Snapshot
+from spark_apps.storage.errors import InvalidInput, InvalidPredicate, UnknownColumn
+
+# One NaN for all: sets and tuples compare by identity first, so keys that hold it are equal as in Spark.
+NAN = math.nan
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """Has one outcome whatever the row: ``True``, ``False`` or null (``col = NULL``)."""
+
+    outcome: bool | None
+    columns: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """``column op literal``; ``op`` is one of ``= <=> < <= > >=`` and the literal is not null."""
+
+    column: str
+    op: str
+    literal: Any
+
+
+@dataclass(frozen=True, slots=True)
+class In:
+    """``column IN (values)``. With ``has_null`` the list held a null too, so the outcome is never false.
+
+    Without values it is what a comparison becomes that no value of the column's type can meet (``int =
+    1.5``).
+    """
+
+    column: str
+    values: frozenset[Any]
+    has_null: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class IsNull:
+    """``column IS NULL``."""
+
+    column: str
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    """Negation; null stays null."""
+
+    part: Predicate
+
+
+@dataclass(frozen=True, slots=True)
+class And:
+    """Conjunction of two or more parts."""
+
+    parts: tuple[Predicate, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Or:
+    """Disjunction of two or more parts."""
+
+    parts: tuple[Predicate, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Opaque:
+    """Something that is not decided here: it may be true, false or null for any row.
+
+    :param text: its SQL, for people.
+    :param columns: the table's columns in it.
+    :param reason: why it was not understood.
+    :param whole: it is about rows as a whole (``hash(*)``), so it means what it says only where the table's columns,
+        and no others, stand in their declared order.
+    """
+
+    text: str
+    columns: frozenset[str]
+    reason: str
+    whole: bool = False
+
+
+Predicate = Fixed | Comparison | In | IsNull | Not | And | Or | Opaque
+
+
+def walk(predicate: Predicate) -> Iterator[Predicate]:
+    """Return all nodes, parents before their parts."""
+    stack = [predicate]
+    while stack:
+        node = stack.pop()
+        yield node
+        if isinstance(node, (And, Or)):
+            stack.extend(reversed(node.parts))
+        elif isinstance(node, Not):
+            stack.append(node.part)
+
+
+def columns_of(predicate: Predicate) -> frozenset[str]:
+    """Return the columns that a reader needs to apply the predicate, by their names in the table."""
+    columns: set[str] = set()
+    for node in walk(predicate):
+        if isinstance(node, (Comparison, In, IsNull)):
+            columns.add(node.column)
+        elif isinstance(node, (Fixed, Opaque)):
+            columns |= node.columns
+    return frozenset(columns)
+
+
+def of_whole_rows(predicate: Predicate) -> bool:
+    """Return whether a part of the predicate is about rows as a whole; see :attr:`Opaque.whole`."""
+    return any(isinstance(node, Opaque) and node.whole for node in walk(predicate))
+
+
+def reasons(predicate: Predicate) -> tuple[str, ...]:
+    """Return why parts of the predicate cannot prune, each once, for ``explain``."""
+    texts = (f"{node.text}: {node.reason}" for node in walk(predicate) if isinstance(node, Opaque))
+    return tuple(dict.fromkeys(texts))
+
+
+def less(left: Any, right: Any) -> bool:
+    """Return ``left < right`` as Spark orders values of one column: NaN equals itself and is above every number."""
+    if isinstance(left, float) and math.isnan(left):
+        return False
+    if isinstance(right, float) and math.isnan(right):
+        return True
+    return bool(left < right)
+
+
+# --- What a predicate says of the values of columns -------------------------------------------------------------------
+
+
+DEFAULT_LIMIT = 100_000
+_MEETINGS = 4
+"""So many times the limit of keys, boxes are held against boxes at most for one AND."""
+_OPPOSITE = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
+
+
+@dataclass(frozen=True, slots=True)
+class KeySet:
+    """Every matching row has one of these keys: tuples of values in the order of ``columns``, ``None`` for null."""
+
+    columns: tuple[str, ...]
+    keys: frozenset[tuple[Any, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class CannotPrune:
+    """The predicate does not bound the keys; ``reason`` says why, for ``explain``."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class NothingMatches:
+    """No row whatever satisfies the predicate."""
+
+
+def keys_for(
+    predicate: Predicate, columns: Sequence[str], limit: int = DEFAULT_LIMIT
+) -> KeySet | CannotPrune | NothingMatches:
+    """Return the keys that rows satisfying a predicate can have.
+
+    :param columns: the key's columns by their names in the table, in order.
+    :param limit: more keys than this are "cannot prune".
+    """
+    boxes = _Solver(tuple(columns), limit).boxes(predicate, outcome=True)
+    if not boxes:
+        return NothingMatches()
+    for position, column in enumerate(columns):
+        if any(box[position].values is None for box in boxes):
+            why = "; ".join(reasons(predicate)[:3])
+            return CannotPrune(f"no finite set of values for column {column!r}" + (f" ({why})" if why else ""))
+    keys: set[tuple[Any, ...]] = set()
+    for box in boxes:
+        size = 1
+        for domain in box:
+            size *= len(domain.values or ())
+        if size <= limit:
+            keys.update(itertools.product(*(domain.values or () for domain in box)))
+        if size > limit or len(keys) > limit:
+            return CannotPrune(f"more than {limit:,} keys")
+    return KeySet(tuple(columns), frozenset(keys)) if columns else CannotPrune("no columns were asked for")
+
+
+def may_match(predicate: Predicate, values: Mapping[str, Any]) -> bool:
+    """Return whether a row with these values can satisfy the predicate; columns not given may hold anything.
+
+    For partitions: a ``False`` means that no row of a partition with these (normalized) values matches. A value may be
+    a :class:`~spark_apps.indexes.ranges.Range`: then it means that no row with a value in it does.
+    """
+    return True in outcomes(predicate, values)
+
+
+# --- key sets ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Domain:
+    """The values that one column may hold: some, or (``None``) whatever passes all tests."""
+
+    values: frozenset[Any] | None = None
+    tests: tuple[Callable[[Any], bool], ...] = ()
+
+    def meet(self, other: _Domain) -> _Domain:
+        if self.values is None and other.values is None:
+            return _Domain(None, (*self.tests, *other.tests))
+        if self.values is not None and other.values is not None:
+            return _Domain(self.values & other.values)
+        values, tests = (self.values, other.tests) if self.values is not None else (other.values, self.tests)
+        assert values is not None
+        return _Domain(frozenset(value for value in values if all(test(value) for test in tests)))
+
+
+_ANYTHING = _Domain()
+# One domain per column; the rows of a box are those whose every column lies in its domain.
+_Box = tuple[_Domain, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Solver:
+    """Finds boxes that together hold every row for which a predicate has the wanted outcome."""
+
+    columns: tuple[str, ...]
+    limit: int
+
+    def boxes(self, node: Predicate, outcome: bool) -> list[_Box]:
+        match node:
+            case Not():
+                return self.boxes(node.part, not outcome)
+            case And() | Or():
+                parts = [self.boxes(part, outcome) for part in node.parts]
+                return self._all(parts) if isinstance(node, And) == outcome else self._any(parts)
+            case Fixed():
+                return self._everything() if node.outcome is outcome else []
+            case Opaque():
+                return self._everything()
+        domain = _domain(node, outcome)
+        if domain.values is not None and not domain.values:
+            return []
+        return [tuple(domain if column == node.column else _ANYTHING for column in self.columns)]
+
+    def _everything(self) -> list[_Box]:
+        return [(_ANYTHING,) * len(self.columns)]
+
+    def _any(self, parts: Iterable[list[_Box]]) -> list[_Box]:
+        """Return the union of boxes.
+
+        Boxes that bound one and the same column, by values, become one.
+        """
+        single: dict[int, set[Any]] = {}
+        others: list[_Box] = []
+        for box in itertools.chain.from_iterable(parts):
+            bounded = [position for position, domain in enumerate(box) if domain is not _ANYTHING]
+            values = box[bounded[0]].values if len(bounded) == 1 else None
+            if not bounded:
+                return [box]
+            if values is None:
+                others.append(box)
+            else:
+                single.setdefault(bounded[0], set()).update(values)
+        for position, position_values in single.items():
+            position_box = [_ANYTHING] * len(self.columns)
+            position_box[position] = _Domain(frozenset(position_values))
+            others.append(tuple(position_box))
+        return others if len(others) <= self.limit else self._everything()
+
+    def _all(self, parts: list[list[_Box]]) -> list[_Box]:
+        """Return the intersection of boxes.
+
+        Where it would become too large, or take too long to find, one side alone is a superset of it.
+        """
+        parts.sort(key=len)
+        met = self._everything()
+        spent = 0
+        for boxes in parts:
+            # Each of thousands of conditions that hold an OR would be held against all that was left of those before.
+            spent += len(met) * len(boxes)
+            if len(met) * len(boxes) <= self.limit and spent <= _MEETINGS * self.limit:
+                pairs = (tuple(map(_Domain.meet, box, other_box)) for box, other_box in itertools.product(met, boxes))
+                met = [box for box in pairs if all(domain.values is None or domain.values for domain in box)]
+        return met
+
+
+def _domain(node: Comparison | In | IsNull, outcome: bool) -> _Domain:
+    """Return the values of the node's column for which it has the outcome."""
+    match node:
+        case IsNull():
+            return _Domain(frozenset((None,))) if outcome else _Domain(None, (_is_value,))
+        case In():
+            if outcome:
+                return _Domain(node.values)
+            if node.has_null:
+                return _Domain(frozenset())
+            # Spark's sets distinguish -0.0 from 0.0 where its comparisons do not, so floats are not excluded.
+            kept = frozenset(value for value in node.values if not isinstance(value, float))
+            return _Domain(None, (lambda value: value is not None and value not in kept,))
+        case Comparison(op="=" | "<=>"):
+            return _equal(node, outcome)
+    op = node.op if outcome else _OPPOSITE[node.op]
+    return _Domain(None, (lambda value: value is not None and _compare(value, op, node.literal),))
+
+
+def _equal(node: Comparison, outcome: bool) -> _Domain:
+    if outcome:
+        return _Domain(frozenset((node.literal,)))
+    if isinstance(node.literal, bool):
+        other = {not node.literal} | ({None} if node.op == "<=>" else set())
+        return _Domain(frozenset(other))
+    if node.op == "=":
+        return _Domain(None, (lambda value: value is not None and value != node.literal,))
+    return _Domain(None, (lambda value: value is None or value != node.literal,))
+
+
+def _is_value(value: Any) -> bool:
+    return value is not None
+
+
+def _compare(value: Any, op: str, literal: Any) -> bool:
+    match op:
+        case "<":
+            return less(value, literal)
+        case ">":
+            return less(literal, value)
+        case "<=":
+            return not less(literal, value)
+        case ">=":
+            return not less(value, literal)
+    return not less(value, literal) and not less(literal, value)
+
+
+# --- known values ------------------------------------------------------------------------------------------
+
+_ALL_OUTCOMES: frozenset[bool | None] = frozenset((True, False, None))
+
+
+def outcomes(node: Predicate, values: Mapping[str, Any]) -> frozenset[bool | None]:
+    """Return the outcomes that a predicate can have for a row of which some values are known."""
+    match node:
+        case Fixed():
+            return frozenset((node.outcome,))
+        case Opaque():
+            return _ALL_OUTCOMES
+        case Not():
+            return frozenset(None if outcome is None else not outcome for outcome in outcomes(node.part, values))
+        case And() | Or():
+            return _joined([outcomes(part, values) for part in node.parts], strong=isinstance(node, Or))
+    if node.column not in values:
+        return _ALL_OUTCOMES
+    value = values[node.column]
+    return _within(node, value) if isinstance(value, Range) else frozenset((_outcome(node, value),))
+
+
+def _within(node: Comparison | In | IsNull, span: Range) -> frozenset[bool | None]:
+    """Return the outcomes for values of a range."""
+    possible: set[bool | None] = {_outcome(node, None)} if span.nulls else set()
+    if not span.values:
+        return frozenset(possible)
+    match node:
+        case IsNull():
+            possible.add(False)
+        case In():
+            within = any(_compare(span.low, "<=", value) and _compare(value, "<=", span.high) for value in node.values)
+            possible |= {True, None if node.has_null else False} if within else {_outcome(node, span.low)}
+        case Comparison(op="=" | "<=>"):
+            # One end alone says true only if both do; between two ends that say false a true may lie.
+            ends = {_compare(span.low, "=", node.literal), _compare(span.high, "=", node.literal)}
+            within = _compare(span.low, "<=", node.literal) and _compare(node.literal, "<=", span.high)
+            possible |= ends | {within}
+        case _:
+            possible |= {_compare(span.low, node.op, node.literal), _compare(span.high, node.op, node.literal)}
+    return frozenset(possible)
+
+
+def _joined(parts: list[frozenset[bool | None]], strong: bool) -> frozenset[bool | None]:
+    """Return the outcomes of OR (``strong`` true) or AND (false).
+
+    One strong part decides, else a null, else all are weak.
+    """
+    possible: set[bool | None] = set()
+    if any(strong in part for part in parts):
+        possible.add(strong)
+    if all(part & {None, not strong} for part in parts) and any(None in part for part in parts):
+        possible.add(None)
+    if all((not strong) in part for part in parts):
+        possible.add(not strong)
+    return frozenset(possible)
+
+
+def _outcome(node: Comparison | In | IsNull, value: Any) -> bool | None:
+    if isinstance(node, IsNull):
+        return value is None
+    if isinstance(node, In):
+        if value is None:
+            return None
+        if any(_compare(value, "=", listed) for listed in node.values):
+            return True
+        return None if node.has_null else False
+    if node.op == "<=>":
+        return value is not None and _compare(value, "=", node.literal)
+    return None if value is None else _compare(value, node.op, node.literal)
+
+
+# --- Reading and checking a predicate ---------------------------------------------------------------------------------
 
 
 def parse_predicate(sql: str, schema: Mapping[str, str], **how: Any) -> Predicate:
-    """See :func:`spark_apps.query.parsing.parse_predicate`; its library takes a tenth of a second to import, which
-    work that is given no predicate is spared."""
+    """Parse a predicate; see :func:`spark_apps.query.parsing.parse_predicate`.
+
+    Its library takes a tenth of a second to import, which work that is given no predicate is spared.
+    """
     from spark_apps.query.parsing import parse_predicate as parse
 
     return parse(sql, schema, **how)
+
+
+# --- Asks Spark whether it can evaluate a predicate on a table's columns -------------------------------------------
+
+
+def check_predicate(snapshot: Snapshot, predicate: str) -> None:
+    """Check that Spark can evaluate a predicate on the table's columns.
+
+    :raises InvalidPredicate: if the predicate cannot be read.
+    :raises UnknownColumn: naming what Spark said.
+    """
+    if not predicate.strip():
+        raise InvalidPredicate("The predicate is empty.", hint="To act on all rows, write 'true'.")
+    with translate_predicate_errors(snapshot, predicate):
+        checked = snapshot.spark.createDataFrame([], snapshot.data.schema).where(predicate)
+        assert isinstance(checked.schema, T.StructType)
+
+
+@contextmanager
+def translate_predicate_errors(snapshot: Snapshot, predicate: str) -> Iterator[None]:
+    """Turn what Spark says of a predicate that is put into a plan into an error of this package.
+
+    :raises InvalidPredicate: if the predicate cannot be read.
+    :raises UnknownColumn: if a name is that of no column of the table.
+    """
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        message = (error.getMessage() if isinstance(error, PySparkException) else "") or str(error)
+        first = message.strip().splitlines()[0]
+        kind: type[InvalidInput] = UnknownColumn if "UNRESOLVED_COLUMN" in str(error) else InvalidPredicate
+        raise kind(
+            f"The predicate {predicate!r} cannot be used: {first}",
+            hint=f"The table's columns are: {', '.join(snapshot.data.columns)}.",
+        ) from error

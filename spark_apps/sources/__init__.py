@@ -1,1 +1,1 @@
-"""What a registered table's rows are read from: plain files, Delta and Iceberg tables. Listed here, never written."""
+"""Sources of registered tables: plain files, Delta and Iceberg tables. They are listed, never written."""

@@ -13,7 +13,11 @@ if TYPE_CHECKING:
 
 
 def read_parquet(path: str, options: Mapping[str, Any] | None) -> Any:
-    """A whole Parquet file as an Arrow table. :raises ObjectNotFound: :raises StorageError:"""
+    """Read a whole Parquet file as an Arrow table.
+
+    :raises ObjectNotFound: if a file is gone.
+    :raises StorageError: if a file is damaged, or was rewritten since it was listed.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -24,35 +28,36 @@ def read_parquet(path: str, options: Mapping[str, Any] | None) -> Any:
         raise StorageError(f"The file {path} cannot be read: {error}.", outcome="Nothing was changed.") from error
 
 
-def masked(rows: Any, keep: Sequence[bool]) -> Any:
-    """The rows that a mask keeps; rows behind its end stay."""
+def filter_rows(rows: Any, keep: Sequence[bool]) -> Any:
+    """Return the rows that a mask keeps; rows behind its end stay."""
     import pyarrow as pa
 
     mask = pa.array([*keep, *([True] * (rows.num_rows - len(keep)))], pa.bool_())
     return rows.filter(mask)
 
 
-def shaped(rows: Any, schema: StructType) -> Any:
-    """Rows with the columns of a Spark schema, in its order; one that is lacking is null in every row.
+def cast_to_schema(rows: Any, schema: StructType) -> Any:
+    """Return rows with the columns of a Spark schema, in its order; one that is lacking is null in every row.
 
     :raises UnsupportedSource: if a column cannot be brought into its type.
     """
     import pyarrow as pa
-    from pyspark.sql.pandas.types import to_arrow_schema
 
-    wanted = to_arrow_schema(schema, timezone="UTC")
-    there = {name.lower(): n for n, name in enumerate(rows.column_names)}
+    from spark_apps.mergetree.schema import arrow_schema
+
+    target = arrow_schema(schema)
+    positions = {name.lower(): n for n, name in enumerate(rows.column_names)}
     columns = []
-    for field in wanted:
-        place = there.get(field.name.lower())
-        if place is None:
+    for field in target:
+        position = positions.get(field.name.lower())
+        if position is None:
             columns.append(pa.nulls(rows.num_rows, field.type))
             continue
         try:
-            columns.append(rows.column(place).cast(field.type))
+            columns.append(rows.column(position).cast(field.type))
         except pa.ArrowException as error:
             raise UnsupportedSource(
-                f"The column {field.name!r} of type {rows.schema.field(place).type} cannot be read as {field.type}: "
+                f"The column {field.name!r} of type {rows.schema.field(position).type} cannot be read as {field.type}: "
                 f"{error}."
             ) from error
-    return pa.Table.from_arrays(columns, schema=wanted)
+    return pa.Table.from_arrays(columns, schema=target)

@@ -20,7 +20,7 @@ _NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*){0,2}\Z")
 
 
 @dataclass(frozen=True)
-class Named:
+class CatalogTable:
     """A table of the catalog."""
 
     location: str
@@ -29,26 +29,26 @@ class Named:
     options: dict[str, str]
 
 
-def resolve(spark: SparkSession, name: str) -> Named | None:
-    """The folder behind a name, or ``None`` if it is no name of a table (a path, or nothing in the catalog).
+def resolve(spark: SparkSession, name: str) -> CatalogTable | None:
+    """Return the folder behind a name, or ``None`` if it is no name of a table (a path, or nothing in the catalog).
 
     :raises UnsupportedSource: for a view, a format that is not plain files, or partitions that lie elsewhere.
     """
     if not _NAME.match(name) or Path(name).exists() or not _exists(spark, name):
         return None
     quoted = ".".join(f"`{part}`" for part in name.split("."))
-    told = _described(spark, quoted)
-    form = told.get("Provider", "").lower()
-    if told.get("Type", "").upper() == "VIEW" or form not in PLAIN_FORMATS or not told.get("Location"):
-        what = "a view" if "VIEW" in told.get("Type", "").upper() else f"a table of the format {form or 'unknown'!r}"
+    details = _described(spark, quoted)
+    form = details.get("Provider", "").lower()
+    if details.get("Type", "").upper() == "VIEW" or form not in PLAIN_FORMATS or not details.get("Location"):
+        what = "a view" if "VIEW" in details.get("Type", "").upper() else f"a table of the format {form or 'unknown'!r}"
         raise UnsupportedSource(
             f"{name} is {what} in Spark's catalog, not a folder of plain files.",
             hint=f"Names stand for {', '.join(PLAIN_FORMATS)}; give other tables by their address.",
         )
-    location = _path(told["Location"])
-    if told.get("Partition Provider", "").lower() == "catalog":
+    location = _path(details["Location"])
+    if details.get("Partition Provider", "").lower() == "catalog":
         _check_partitions(spark, name, quoted, location)
-    return Named(location, form, spark.table(quoted).schema, _options(told.get("Storage Properties", "")))
+    return CatalogTable(location, form, spark.table(quoted).schema, _options(details.get("Storage Properties", "")))
 
 
 def _exists(spark: SparkSession, name: str) -> bool:
@@ -70,18 +70,21 @@ def _path(location: str) -> str:
 
 
 def _options(text: str) -> dict[str, str]:
-    found = dict(re.findall(r"([\w.]+)=([^,\]]*)", text.strip("[]")))
-    return {name: value for name, value in found.items() if name not in ("serialization.format", "path")}
+    pairs = dict(re.findall(r"([\w.]+)=([^,\]]*)", text.strip("[]")))
+    return {name: value for name, value in pairs.items() if name not in ("serialization.format", "path")}
 
 
 def _check_partitions(spark: SparkSession, name: str, quoted: str, location: str) -> None:
-    """The catalog knows partitions that a listing of the folder might not find, or the other way round."""
-    shown = {row[0] for row in spark.sql(f"SHOW PARTITIONS {quoted}").collect()}
-    for path in shown:
+    """Check that all partitions lie in the table's folder.
+
+    The catalog knows partitions that a listing of the folder might not find, or the other way round.
+    """
+    paths = {row[0] for row in spark.sql(f"SHOW PARTITIONS {quoted}").collect()}
+    for path in paths:
         spec = ", ".join(f"`{k}`={json.dumps(v)}" for k, v in parse_partition_path(path).items())
         rows = spark.sql(f"DESCRIBE TABLE EXTENDED {quoted} PARTITION ({spec})").collect()
-        told = {row[0].strip(): (row[1] or "") for row in rows}
-        if not _path(told.get("Location", location)).startswith(location):
+        details = {row[0].strip(): (row[1] or "") for row in rows}
+        if not _path(details.get("Location", location)).startswith(location):
             raise UnsupportedSource(
                 f"The partition {path} of {name} lies outside of {location}.", hint="Register its folder by itself."
             )

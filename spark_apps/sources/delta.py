@@ -16,9 +16,9 @@ from urllib.parse import unquote
 
 from spark_apps.layout.partitions import canonical_string, partition_path
 from spark_apps.layout.types import parse_type
-from spark_apps.sources.arrow import masked, read_parquet, shaped
-from spark_apps.sources.files import STATE, Listing, SourceFile, check_distinct
-from spark_apps.sources.locations import locate
+from spark_apps.sources.arrow import cast_to_schema, filter_rows, read_parquet
+from spark_apps.sources.listing import locate
+from spark_apps.sources.source_files import STATE, Listing, SourceFile, check_distinct
 from spark_apps.storage.errors import (
     EnvironmentMismatch,
     ObjectNotFound,
@@ -27,7 +27,7 @@ from spark_apps.storage.errors import (
     UnsupportedSource,
     VersionNotFound,
 )
-from spark_apps.storage.store import of_store
+from spark_apps.storage.store import store_options
 from spark_apps.timeline.files import DataFile
 from spark_apps.timeline.model import UNKNOWN_ROWS, Field, TableDefinition
 
@@ -46,23 +46,25 @@ class DeltaTable:
 
     def __init__(self, location: str, storage_options: Mapping[str, Any] | None = None) -> None:
         self._location = locate(location)
-        self._options = {key: str(value) for key, value in of_store(storage_options).items()}
+        self._options = {key: str(value) for key, value in store_options(storage_options).items()}
         self._version: str | None = None
         self._masks: dict[int, dict[str, Any]] = {}
 
     @classmethod
     def of(cls, table: TableDefinition, storage_options: Mapping[str, Any] | None) -> DeltaTable:
         assert table.source is not None
-        found = cls(table.source.location, storage_options)
-        found._version = table.source.version
-        return found
+        source = cls(table.source.location, storage_options)
+        source._version = table.source.version
+        return source
 
     # --- listing ----------------------------------------------------------------------------------------------
 
     def listing(self, version: str | int | None = None) -> Listing:
-        """The files of a version, the newest by default.
+        """Return the files of a version, the newest by default.
 
-        :raises VersionNotFound: :raises TableNotFound: :raises UnsupportedSource:
+        :raises VersionNotFound: if there is no such version.
+        :raises TableNotFound: if there is no table.
+        :raises UnsupportedSource: if it cannot be read here.
         """
         table = self._open(version)
         number = int(table.version())
@@ -83,8 +85,10 @@ class DeltaTable:
         return Listing(tuple(files), str(number), fields, partition_by)
 
     def columns(self, table: Any = None) -> tuple[tuple[Field, ...], tuple[str, ...]]:
-        """Fields, and those of the partition columns that a path can tell. (Of timestamps, decimals and floats the
-        values are told file by file.)"""
+        """Return the fields, and those of the partition columns that a path can hold.
+
+        Values of timestamps, decimals and floats are kept file by file.
+        """
         from pyspark.sql import types as T
 
         from spark_apps.mergetree.schema import table_fields
@@ -142,7 +146,7 @@ class DeltaTable:
             )
 
     def _not_by_file(self, table: Any) -> str | None:
-        """Why the table has to be read as a whole, or ``None``."""
+        """Return why the table has to be read as a whole, or ``None``."""
         mode = table.metadata().configuration.get("delta.columnMapping.mode", "none")
         if mode != "none":
             return f"column mapping ({mode})"
@@ -173,9 +177,12 @@ class DeltaTable:
             values={name: text for name, text in texts.items() if name not in partition_by},
         )
 
-    def _key(self, told: str) -> str:
-        """A path in the log, below the table's folder. :raises UnsupportedSource: if it lies outside of it."""
-        path = unquote(told)
+    def _key(self, logged: str) -> str:
+        """Return a path in the log as one below the table's folder.
+
+        :raises UnsupportedSource: if it lies outside of it.
+        """
+        path = unquote(logged)
         if "://" in path or path.startswith("/"):
             inside = f"{self._uri('')}/", f"{self._location.uri}/"
             if not path.startswith(inside):
@@ -192,19 +199,19 @@ class DeltaTable:
         )
 
     def _deleted(self, table: Any) -> dict[str, Any]:
-        """Path -> which rows to keep, of files with a deletion vector."""
+        """Return which rows to keep, by path, of files with a deletion vector."""
         if "deletionVectors" not in (table.protocol().reader_features or ()):
             return {}
         number = int(table.version())
         if number not in self._masks:
             import pyarrow as pa
 
-            found = pa.table(table.deletion_vectors()).to_pylist()
-            self._masks[number] = {self._as_listed(row["filepath"]): row["selection_vector"] for row in found}
+            vectors = pa.table(table.deletion_vectors()).to_pylist()
+            self._masks[number] = {self._as_listed(row["filepath"]): row["selection_vector"] for row in vectors}
         return self._masks[number]
 
     def _as_listed(self, path: str) -> str:
-        """A path of a data file as ``deltalake`` gives it elsewhere, in the form of :attr:`SourceFile.path`."""
+        """Return a path as ``deltalake`` gives it elsewhere in the form of :attr:`SourceFile.path`."""
         if path.startswith("file://"):
             return f"file://{unquote(path.removeprefix('file://'))}"
         return path if "://" in path else f"file://{path}"
@@ -220,15 +227,15 @@ class DeltaTable:
     # --- rows -------------------------------------------------------------------------------------------------
 
     def check(self, files: Sequence[DataFile]) -> None:
-        """Data files of Delta are never rewritten; Spark says if one is gone."""
+        """Check nothing: data files of Delta are never rewritten, and Spark says if one is gone."""
 
     def rows(self, file: DataFile, schema: StructType) -> Any:
-        """The rows of a file that has a deletion vector, or of the whole table, as Arrow."""
+        """Return the rows of a file that has a deletion vector, or of the whole table, as Arrow."""
         import pyarrow as pa
 
         table = self._open(self._version)
         if file.path == self._uri(""):
-            return shaped(pa.table(table.scan(columns=list(schema.names))), schema)
+            return cast_to_schema(pa.table(table.scan(columns=list(schema.names))), schema)
         mask = self._deleted(table).get(file.path)
         if mask is None or _digest(mask) != (file.extra or {}).get(STATE):
             raise ObjectNotFound(
@@ -237,11 +244,11 @@ class DeltaTable:
                 outcome="Nothing was changed.",
                 hint="Load the table again, which lists the source anew.",
             )
-        return shaped(masked(read_parquet(file.path, self._options or None), mask), schema)
+        return cast_to_schema(filter_rows(read_parquet(file.path, self._options or None), mask), schema)
 
 
 def _plain(struct: StructType) -> StructType:
-    """The schema without Delta's own metadata of columns."""
+    """Return the schema without Delta's own metadata of columns."""
     from pyspark.sql import types as T
 
     return T.StructType([T.StructField(field.name, field.dataType, field.nullable) for field in struct.fields])

@@ -1,5 +1,4 @@
-"""Iceberg tables as a source: the data files of a snapshot, planned by ``pyiceberg`` from the table's metadata, without
-its jars.
+"""Iceberg tables as a source: the data files of a snapshot, planned by ``pyiceberg`` from its metadata.
 
 Spark is given the Parquet files by their column names. Where those do not tell the truth (columns renamed, types
 widened, other formats), and where rows of a file are deleted by position, the rows come through ``pyiceberg``; deletes
@@ -14,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from spark_apps.layout.partitions import canonical_string, partition_path
 from spark_apps.layout.types import parse_type
-from spark_apps.sources.arrow import shaped
-from spark_apps.sources.files import Listing, SourceFile, check_distinct
+from spark_apps.mergetree.schema import quote
+from spark_apps.sources.arrow import cast_to_schema
 from spark_apps.sources.iceberg_catalog import CATALOG, IDENTIFIER, io_properties, load_at, load_named
-from spark_apps.sources.iceberg_types import become, fields_of, same_names_and_types
-from spark_apps.sources.locations import Location, locate
+from spark_apps.sources.listing import Location, locate
+from spark_apps.sources.source_files import Listing, SourceFile, check_distinct
 from spark_apps.storage.errors import (
     EnvironmentMismatch,
     InvalidInput,
@@ -29,12 +28,116 @@ from spark_apps.storage.errors import (
     UnsupportedSource,
     VersionNotFound,
 )
+from spark_apps.timeline.allowed_sources import check_file
 from spark_apps.timeline.files import DataFile
 from spark_apps.timeline.model import Field, SourceDefinition, TableDefinition
-from spark_apps.timeline.sources import check_file
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
+
+_SIMPLE = {
+    "boolean": "boolean",
+    "int": "int",
+    "long": "bigint",
+    "float": "float",
+    "double": "double",
+    "date": "date",
+    "timestamp": "timestamp_ntz",
+    "timestamptz": "timestamp",
+    "string": "string",
+    "binary": "binary",
+}
+
+
+def fields_of(schema: Any, location: str) -> tuple[Field, ...]:
+    """Return the columns of an Iceberg schema.
+
+    :raises UnsupportedSource: naming a column of a type that Spark has not.
+    """
+    return tuple(Field(field.name, _spark(field.field_type, field.name, location), True) for field in schema.fields)
+
+
+def _spark(kind: Any, name: str, location: str) -> str:
+    from pyiceberg import types as I
+
+    if isinstance(kind, I.StructType):
+        inner = ",".join(f"{quote(f.name)}:{_spark(f.field_type, f'{name}.{f.name}', location)}" for f in kind.fields)
+        return f"struct<{inner}>"
+    if isinstance(kind, I.ListType):
+        return f"array<{_spark(kind.element_type, name, location)}>"
+    if isinstance(kind, I.MapType):
+        return f"map<{_spark(kind.key_type, name, location)},{_spark(kind.value_type, name, location)}>"
+    if isinstance(kind, I.DecimalType):
+        return f"decimal({kind.precision},{kind.scale})"
+    if isinstance(kind, I.FixedType):
+        return "binary"
+    text = str(kind)
+    if text not in _SIMPLE:
+        raise UnsupportedSource(
+            f"The column {name!r} of {location} is of the Iceberg type {text}, which Spark has not.",
+            hint="It cannot be registered.",
+        )
+    return _SIMPLE[text]
+
+
+def same_names_and_types(table: Any, schema: Any) -> str | None:
+    """Return why the files cannot be read by the names of columns, or ``None``.
+
+    They can if, in every schema that the table had, each column of ``schema`` went by its name and type, and nothing
+    else went by that name.
+    """
+    now = {field_id: (name, _type(schema, field_id)) for name, field_id in _names(schema)}
+    by_name = {name: field_id for field_id, (name, _) in now.items()}
+    for other in table.schemas().values():
+        for name, field_id in _names(other):
+            if field_id in now and now[field_id][0] != name:
+                return f"column {name!r} was renamed to {now[field_id][0]!r}"
+            if field_id in now and now[field_id][1] != _type(other, field_id):
+                return f"column {name!r} was of another type"
+            if by_name.get(name, field_id) != field_id:
+                return f"column {name!r} was dropped and added again"
+    if any(getattr(field, "initial_default", None) is not None for field in schema.fields):
+        return "columns with a default value"
+    mapping = table.name_mapping()
+    if mapping is not None and any(len(field.names) > 1 for field in mapping.root):
+        return "a name mapping with several names for a column"
+    return None
+
+
+def redefined_columns(table: Any, schema: Any) -> str:
+    """Return the columns of ``schema`` whose names stood for something else earlier, by id and type; "" if none.
+
+    What indexes hold of files then says nothing of these columns. Later schemas do not count, so that of a snapshot of
+    the past the same is said as was then.
+    """
+    now = {name: (field_id, _type(schema, field_id)) for name, field_id in _names(schema)}
+    names = {field_id: name for name, (field_id, _) in now.items()}
+    names_changed: set[str] = set()
+    for other in table.schemas().values():
+        if other.schema_id >= schema.schema_id:
+            continue
+        for name, field_id in _names(other):
+            column = (field_id, _type(other, field_id))
+            if now.get(name, column) != column:
+                names_changed.add(name)
+            if names.get(field_id, name) != name:
+                names_changed.add(names[field_id])
+    return "\n".join(f"{name!r}: {now[name][0]}, {now[name][1]}" for name in sorted(names_changed))
+
+
+def _names(schema: Any) -> list[tuple[str, int]]:
+    from pyiceberg.schema import index_by_name
+
+    return [(name, field_id) for name, field_id in index_by_name(schema).items()]
+
+
+def _type(schema: Any, field_id: int) -> str:
+    kind = schema.find_field(field_id).field_type
+    return str(kind) if kind.is_primitive else type(kind).__name__
+
+
+# --- Iceberg tables as a source -------------------------------------------------------------------------------------
+
 
 ENGINE = "pyiceberg"
 _AS_PARTITION = {"tinyint", "smallint", "int", "bigint", "string", "boolean", "date"}
@@ -60,11 +163,11 @@ class IcebergTable:
     @classmethod
     def of(cls, table: TableDefinition, storage_options: Mapping[str, Any] | None, log: str = "") -> IcebergTable:
         assert table.source is not None
-        found = cls(table.source.location, table.source.options, storage_options)
-        found._log = log
-        found._partition_by = table.partition_by
-        found._version = table.source.version
-        return found
+        source = cls(table.source.location, table.source.options, storage_options)
+        source._log = log
+        source._partition_by = table.partition_by
+        source._version = table.source.version
+        return source
 
     @property
     def location(self) -> Location:
@@ -76,9 +179,11 @@ class IcebergTable:
     # --- listing ----------------------------------------------------------------------------------------------
 
     def listing(self, version: str | int | None = None) -> Listing:
-        """The data files of a snapshot, the current one by default.
+        """Return the data files of a snapshot, the current one by default.
 
-        :raises VersionNotFound: :raises TableNotFound: :raises UnsupportedSource:
+        :raises VersionNotFound: if there is no such version.
+        :raises TableNotFound: if there is no table.
+        :raises UnsupportedSource: if it cannot be read here.
         """
         table = self._open()
         snapshot = self._snapshot(table, version)
@@ -86,7 +191,7 @@ class IcebergTable:
         if snapshot is None:
             return Listing((), None, fields, identity)
         schema = _schema_of(table, snapshot) if version is not None else table.schema()
-        why, columns = same_names_and_types(table, schema), become(table, schema)
+        why, columns = same_names_and_types(table, schema), redefined_columns(table, schema)
         self._version = str(snapshot.snapshot_id)
         files = [
             self._file(table, task, identity, fields, why, columns) for task in self._plan(table, snapshot).values()
@@ -95,7 +200,10 @@ class IcebergTable:
         return Listing(tuple(files), self._version, fields, identity)
 
     def columns(self, table: Any = None, snapshot: Any = None) -> tuple[tuple[Field, ...], tuple[str, ...]]:
-        """Fields, and the columns that the table is partitioned by as they are (not by buckets, days and the like)."""
+        """Return the fields, and the columns that the table is partitioned by as they are.
+
+        Not those of which buckets, days and the like are the partitions.
+        """
         table = self._open() if table is None else table
         current = table.current_snapshot()
         at_past = snapshot is not None and current is not None and snapshot.snapshot_id != current.snapshot_id
@@ -117,20 +225,20 @@ class IcebergTable:
         data = task.file
         types = {field.name: field.type for field in fields}
         spec = table.specs()[data.spec_id]
-        told = {
+        partition_values = {
             table.schema().find_column_name(part.source_id): data.partition[n]
             for n, part in enumerate(spec.fields)
             if str(part.transform) == "identity"
         }
-        if not set(identity) <= told.keys():
+        if not set(identity) <= partition_values.keys():
             raise UnsupportedSource(
                 f"{data.file_path} is not partitioned by ({', '.join(identity)}) any more: the partition spec of "
                 f"{self.location.uri} has changed since it was registered.",
                 hint="Drop the registration and register the table again.",
             )
-        values = [_plain_value(told[name], types[name]) for name in identity]
+        values = [_plain_value(partition_values[name], types[name]) for name in identity]
         kinds = [types[name] for name in identity]
-        beside = sorted(str(name) for name in told.keys() - set(identity))
+        beside = sorted(str(name) for name in partition_values.keys() - set(identity))
         deletes = sorted(str(delete.file_path) for delete in task.delete_files)
         if deletes:
             why = "delete files"
@@ -151,7 +259,7 @@ class IcebergTable:
         )
 
     def _plan(self, table: Any, snapshot: Any) -> dict[str, Any]:
-        """Path -> task, of a snapshot's data files."""
+        """Return the tasks of a snapshot's data files, by path."""
         key = str(snapshot.snapshot_id)
         if key not in self._tasks:
             try:
@@ -177,13 +285,15 @@ class IcebergTable:
     def _snapshot(self, table: Any, version: str | int | None) -> Any:
         if version is None:
             return table.current_snapshot()
-        found = table.snapshot_by_id(int(version)) if str(version).isdigit() else table.snapshot_by_name(str(version))
-        if found is None:
+        snapshot = (
+            table.snapshot_by_id(int(version)) if str(version).isdigit() else table.snapshot_by_name(str(version))
+        )
+        if snapshot is None:
             known = ", ".join(str(snapshot.snapshot_id) for snapshot in table.snapshots()[-5:])
             raise VersionNotFound(
                 f"{self.location.uri} has no snapshot {version!r}.", hint=f"Its newest are: {known or 'none'}."
             )
-        return found
+        return snapshot
 
     # --- opening ----------------------------------------------------------------------------------------------
 
@@ -215,9 +325,9 @@ class IcebergTable:
         )
 
     def _checked(self, table: Any) -> Any:
-        """A table that a catalog gave by the name in a log: it has to be the one that was registered.
+        """Return a table that a catalog gave by the name in a log, if it is the one that was registered.
 
-        :raises SourceNotAllowed:
+        :raises SourceNotAllowed: if the location of the table is another one.
         """
         if self._location is not None:
             self._check_file(table.location().rstrip("/"))
@@ -233,10 +343,10 @@ class IcebergTable:
     # --- rows -------------------------------------------------------------------------------------------------
 
     def check(self, files: Sequence[DataFile]) -> None:
-        """Data files of Iceberg are never rewritten; Spark says if one is gone."""
+        """Check nothing: data files of Iceberg are never rewritten, and Spark says if one is gone."""
 
     def rows(self, file: DataFile, schema: StructType) -> Any:
-        """The rows of a data file, without those that its delete files name, as Arrow.
+        """Return the rows of a data file, without those that its delete files name, as Arrow.
 
         :raises UnsupportedSource: if ``pyiceberg`` cannot read it either.
         """
@@ -259,7 +369,7 @@ class IcebergTable:
             rows = ArrowScan(table.metadata, table.io, projected, AlwaysTrue()).to_table([task])
         except (ValueError, NotImplementedError) as error:
             raise UnsupportedSource(f"{file.path} cannot be read through {ENGINE}: {error}.") from error
-        return shaped(rows, schema)
+        return cast_to_schema(rows, schema)
 
 
 def _schema_of(table: Any, snapshot: Any) -> Any:
@@ -273,21 +383,23 @@ def _absolute(path: str) -> str:
 
 
 def _plain_value(value: Any, kind: str) -> Any:
-    """A partition value as Python has it; dates come as days since 1970."""
+    """Return a partition value as Python has it; dates come as days since 1970."""
     if kind == "date" and isinstance(value, int):
         return dt.date(1970, 1, 1) + dt.timedelta(days=value)
     return value
 
 
 def name_of_catalog(options: Mapping[str, str], uri: str) -> dict[str, str]:
-    """The options completed with the identifier, where a table is named by a catalog.
+    """Return the options completed with the identifier, where a table is named by a catalog.
 
     :raises InvalidInput: for options of a catalog without its name.
     """
     if CATALOG not in options:
         stray: Iterator[str] = (name for name in options if name == IDENTIFIER or name.startswith(f"{CATALOG}."))
-        found = next(stray, None)
-        if found is not None:
-            raise InvalidInput(f"The option {found!r} goes with 'catalog', which is missing.", hint="Name the catalog.")
+        option = next(stray, None)
+        if option is not None:
+            raise InvalidInput(
+                f"The option {option!r} goes with 'catalog', which is missing.", hint="Name the catalog."
+            )
         return dict(options)
     return {IDENTIFIER: uri, **options}

@@ -1,7 +1,7 @@
-"""How an Iceberg table is opened by ``pyiceberg``: by its name in a catalog, or by its metadata file. No Spark.
+"""Opening an Iceberg table by ``pyiceberg``: by its name in a catalog, or by its metadata file. No Spark.
 
 The metadata of a table is written by its owner, and ``pyiceberg`` takes properties from it that name classes to load
-and servers to call, beside the credentials of whoever reads. So file access is made from the reader's own properties,
+and servers to call, beside the reader's credentials. So file access is made from the reader's own properties,
 and of the table's only those are kept that say what its rows are.
 """
 
@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from spark_apps.storage.errors import EnvironmentMismatch, InvalidInput, ObjectNotFound, TableNotFound
-from spark_apps.storage.store import Store, of_store
-from spark_apps.timeline.sources import CATALOG, IDENTIFIER, check_options
+from spark_apps.storage.store import Store, store_options
+from spark_apps.timeline.allowed_sources import CATALOG, IDENTIFIER, check_options
 
 __all__ = ["CATALOG", "IDENTIFIER", "io_properties", "load_at", "load_named", "metadata_file"]
 
@@ -35,14 +35,15 @@ _IO_NAMES = {
 
 
 def io_properties(storage_options: Mapping[str, Any] | None) -> dict[str, str]:
-    """The storage options under the names of pyiceberg's file access."""
-    given = {key.lower().removeprefix("aws_"): value for key, value in of_store(storage_options).items()}
+    """Return the storage options under the names of pyiceberg's file access."""
+    given = {key.lower().removeprefix("aws_"): value for key, value in store_options(storage_options).items()}
     return {_IO_NAMES.get(name, name): str(value) for name, value in given.items()}
 
 
 def load_named(options: Mapping[str, str], properties: Mapping[str, str]) -> Any:
-    """The table that a registration names by ``catalog`` and ``identifier``, with what it says of the catalog in
-    ``catalog.*``. Raises what pyiceberg does.
+    """Load the table that a registration names by ``catalog`` and ``identifier``.
+
+    The catalog's own properties are those of the registration in ``catalog.*``. Errors of pyiceberg pass.
 
     :param properties: the reader's own.
     :raises InvalidInput: for an option that a registration cannot have.
@@ -50,14 +51,16 @@ def load_named(options: Mapping[str, str], properties: Mapping[str, str]) -> Any
     from pyiceberg.catalog import load_catalog
 
     check_options("iceberg", options)
-    own = {key.partition(".")[2]: value for key, value in options.items() if key.startswith(f"{CATALOG}.")}
-    catalog = load_catalog(options[CATALOG], **{**own, **properties})
+    logged = {key.partition(".")[2]: value for key, value in options.items() if key.startswith(f"{CATALOG}.")}
+    catalog = load_catalog(options[CATALOG], **{**logged, **properties})
     _trust_no_table(catalog)
     return _of_rows(catalog.load_table(options[IDENTIFIER]))
 
 
 def load_at(location: str, storage_options: Mapping[str, Any] | None) -> Any:
-    """The table whose metadata file, or folder with a version hint, lies at a location. Raises what pyiceberg does.
+    """Load the table whose metadata file, or folder with a version hint, lies at a location.
+
+    Errors of pyiceberg pass.
 
     :raises TableNotFound: if the folder has no hint, or it names no file.
     """
@@ -66,17 +69,18 @@ def load_at(location: str, storage_options: Mapping[str, Any] | None) -> Any:
     from pyiceberg.serializers import FromInputFile
     from pyiceberg.table import StaticTable
 
-    place = metadata_file(location, storage_options)
-    address = place if "://" in place else f"file://{place}"
+    metadata_path = metadata_file(location, storage_options)
+    address = metadata_path if "://" in metadata_path else f"file://{metadata_path}"
     io = load_file_io(io_properties(storage_options), address)
     metadata = FromInputFile.table_metadata(io.new_input(address))
     return _of_rows(StaticTable(("static-table", address), metadata, address, io, NoopCatalog("static-table")))
 
 
 def metadata_file(location: str, storage_options: Mapping[str, Any] | None) -> str:
-    """The address of a table's newest metadata file, by the hint in its folder.
+    """Return the address of a table's newest metadata file, by the hint in its folder.
 
-    :raises TableNotFound: if there is no hint. :raises InvalidInput: if what it holds is no file's name.
+    :raises TableNotFound: if there is no hint.
+    :raises InvalidInput: if what it holds is no file's name.
     """
     if location.endswith(_METADATA):
         return location
@@ -84,10 +88,10 @@ def metadata_file(location: str, storage_options: Mapping[str, Any] | None) -> s
     if "://" not in location and not Path(location, "metadata").is_dir():
         raise TableNotFound(missing)  # a look must not leave a folder behind
     try:
-        told = Store(location, storage_options).get("metadata/version-hint.text")
+        content = Store(location, storage_options).get("metadata/version-hint.text")
     except ObjectNotFound as error:
         raise TableNotFound(missing) from error
-    hint = told[:1000].decode(errors="replace").strip()
+    hint = content[:1000].decode(errors="replace").strip()
     if _HINT.fullmatch(hint) is None:
         raise InvalidInput(f"The version hint of {location} holds {hint[:100]!r}, which is no name of a metadata file.")
     name = hint if hint.endswith(_METADATA) else f"{'v' if hint.isdecimal() else ''}{hint}{_METADATA}"
@@ -95,8 +99,10 @@ def metadata_file(location: str, storage_options: Mapping[str, Any] | None) -> s
 
 
 def _trust_no_table(catalog: Any) -> None:
-    """Keeps the properties in a table's metadata from the file access that a catalog makes for it; what a REST catalog
-    itself says of the access (credentials for this table) is kept, but for classes to load."""
+    """Keep the properties in a table's metadata from the file access that a catalog makes for it.
+
+    What a REST catalog itself says of the access (credentials for this table) is kept, but for classes to load.
+    """
     make: Callable[..., Any] | None = getattr(catalog, "_load_file_io", None)
     if make is None:
         raise EnvironmentMismatch(

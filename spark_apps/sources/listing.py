@@ -1,4 +1,4 @@
-"""Lists the files of a folder, local or on an object store, passing over what Spark takes for hidden.
+"""Listing of a source's files, local or on an object store, without what Spark takes for hidden; its globs.
 
 Local folders are read by the operating system: the object store library hides some names there, and a file passed over
 is rows missing from an answer.
@@ -7,25 +7,89 @@ is rows missing from an answer.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from spark_apps.sources.locations import Location, glob_regex
-from spark_apps.storage.errors import StorageError, StorageUnavailable
-from spark_apps.storage.gone import gone_file
-from spark_apps.storage.local import etag_of
+from spark_apps.storage.errors import InvalidInput, StorageError, StorageUnavailable, gone_file
+from spark_apps.storage.local_files import etag_of
 from spark_apps.storage.store import Store, same_etag
+from spark_apps.timeline.locations import INDEXES, Location, locate
+
+__all__ = ["INDEXES", "Location", "check_apart", "glob_regex", "locate"]
+
+
+def glob_regex(pattern: str) -> re.Pattern[str]:
+    """Return a Hadoop glob as a pattern for paths relative to its base.
+
+    The pattern matches a file or a folder above it.
+
+    :raises InvalidInput: for a bracket or brace that is not closed.
+    """
+    regex, at, depth = "", 0, 0
+    while at < len(pattern):
+        char = pattern[at]
+        if char == "*":
+            regex += "[^/]*"
+        elif char == "?":
+            regex += "[^/]"
+        elif char == "\\" and at + 1 < len(pattern):
+            at += 1
+            regex += re.escape(pattern[at])
+        elif char == "[":
+            end = pattern.find("]", at + 2)
+            if end < 0:
+                raise _unclosed(pattern, "[")
+            inner = pattern[at + 1 : end]
+            negated = inner[:1] in "!^"
+            body = (inner[1:] if negated else inner).replace("\\", "\\\\").replace("[", "\\[")
+            regex += f"(?!/)[{'^' if negated else ''}{body}]"
+            at = end
+        elif char == "{":
+            depth, regex = depth + 1, regex + "(?:"
+        elif char == "}" and depth:
+            depth, regex = depth - 1, regex + ")"
+        elif char == "," and depth:
+            regex += "|"
+        else:
+            regex += re.escape(char)
+        at += 1
+    if depth:
+        raise _unclosed(pattern, "{")
+    return re.compile(f"(?s:{regex})(?:/.*)?\\Z", re.DOTALL)
+
+
+def _unclosed(pattern: str, sign: str) -> InvalidInput:
+    return InvalidInput(f"The pattern {pattern!r} has a {sign!r} that is not closed.", hint="Close it, or escape it.")
+
+
+def check_apart(location: Location, log: str) -> None:
+    """Check that neither the log lies in the source nor the source in the log.
+
+    :raises InvalidInput: if log and source lie one inside the other: sources are never written to, and what is cleaned
+        must not be files of the source.
+    """
+    source, log_folder = f"{location.base.rstrip('/')}/", f"{log.rstrip('/')}/"
+    if source.startswith(log_folder) or log_folder.startswith(source):
+        raise InvalidInput(
+            f"The log {log} and the source {location.base} lie one inside the other.",
+            hint="Give an index_root outside of the source.",
+        )
+
+
+# --- Lists the files of a folder ------------------------------------------------------------------------------------
+
 
 _AT_ONCE = 16
 _WORTH_A_LISTING = 64
 
 
 @dataclass(frozen=True)
-class Found:
-    """A file: its path below the base ("" if the base is the file), and what the store tells of it."""
+class ListedFile:
+    """A file: its path below the base ("" if the base is the file), and what the store knows of it."""
 
     relative: str
     path: str
@@ -34,26 +98,26 @@ class Found:
     etag: str | None
 
 
-def list_files(location: Location, options: Mapping[str, Any] | None) -> list[Found]:
-    """All files of a location that are not hidden and not empty, by path.
+def list_files(location: Location, options: Mapping[str, Any] | None) -> list[ListedFile]:
+    """Return all files of a location that are not hidden and not empty, by path.
 
     :raises StorageUnavailable: if it cannot be listed. A local folder that is gone is an error, not an empty one: a
         disk that is not mounted looks the same.
     """
-    found = _local(location.base) if location.is_local else _remote(location.base, options)
+    files = _local(location.base) if location.is_local else _remote(location.base, options)
     if location.pattern is not None:
         matches = glob_regex(location.pattern).match
-        found = (file for file in found if matches(file.relative))
+        files = (file for file in files if matches(file.relative))
     # Spark reads no empty files either: there is no footer in them, and no line.
-    return sorted((file for file in found if file.bytes), key=lambda file: file.path)
+    return sorted((file for file in files if file.bytes), key=lambda file: file.path)
 
 
 def is_hidden(name: str) -> bool:
-    """Whether Spark passes over a file or folder of this name."""
+    """Return whether Spark passes over a file or folder of this name."""
     return name.startswith(".") or (name.startswith("_") and "=" not in name) or name.endswith("._COPYING_")
 
 
-def _local(base: str) -> Iterator[Found]:
+def _local(base: str) -> Iterator[ListedFile]:
     root = Path(base)
     if root.is_file():
         yield _stat("", base)
@@ -72,7 +136,7 @@ def _local(base: str) -> Iterator[Found]:
 
 
 def _is_new(path: str, seen: set[str]) -> bool:
-    """Whether a folder was not listed yet; links can go in circles."""
+    """Return whether a folder was not listed yet; links can go in circles."""
     real = os.path.realpath(path)
     if real in seen:
         return False
@@ -84,51 +148,53 @@ def _cannot_list(error: OSError) -> None:
     raise StorageUnavailable(f"A folder of the source cannot be listed: {error}.", outcome="Nothing was changed.")
 
 
-def _stat(relative: str, path: str) -> Found:
+def _stat(relative: str, path: str) -> ListedFile:
     try:
-        told = Path(path).stat()
+        status = Path(path).stat()
     except OSError as error:
         raise StorageUnavailable(
             f"{path} was listed and cannot be looked at: {error}.", outcome="Nothing was changed.", hint="Try again."
         ) from error
-    return Found(relative, f"file://{path}", told.st_size, told.st_mtime_ns / 1e9, etag_of(told))
+    return ListedFile(relative, f"file://{path}", status.st_size, status.st_mtime_ns / 1e9, etag_of(status))
 
 
-def _remote(base: str, options: Mapping[str, Any] | None) -> Iterator[Found]:
+def _remote(base: str, options: Mapping[str, Any] | None) -> Iterator[ListedFile]:
     store = Store(base, options)
     nothing = True
     for info in store.list(""):
         nothing = False
         if not any(is_hidden(part) for part in info.key.split("/")):
-            yield Found(info.key, f"{base}/{info.key}", info.size, info.modified.timestamp(), info.etag)
+            yield ListedFile(info.key, f"{base}/{info.key}", info.size, info.modified.timestamp(), info.etag)
     if nothing:
         head, _, name = base.rpartition("/")
         only = Store(head, options).head(name) if not head.endswith("/") else None
         if only is not None:
-            yield Found("", base, only.size, only.modified.timestamp(), only.etag)
+            yield ListedFile("", base, only.size, only.modified.timestamp(), only.etag)
 
 
 def check_unchanged(
     location: Location, files: Iterable[tuple[str, int, float | None, str | None]], options: Mapping[str, Any] | None
 ) -> None:
-    """Looks at files again before they are read: one by one, or by listing the location where they are many and each
-    look is a call over the network.
+    """Check that files are still as they were listed, before they are read.
+
+    One by one, or by listing the location where they are many and each look is a call over the network.
 
     :param files: path, bytes, time of change, and etag of each as they were listed.
-    :raises ObjectNotFound: :raises StorageError: naming the first, by path, that is gone or another one by now.
+    :raises ObjectNotFound: if a file is gone.
+    :raises StorageError: naming the first, by path, that is gone or another one by now.
     """
     files = sorted(files, key=lambda file: file[0])
-    now: list[Found | None]
+    now: list[ListedFile | None]
     if len(files) >= _WORTH_A_LISTING and not location.is_local:
-        listed = {found.path: found for found in list_files(location, options)}
+        listed = {file.path: file for file in list_files(location, options)}
         now = [listed.get(file[0]) for file in files]
     else:
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            now = list(pool.map(lambda file: _look(file[0], options), files))
-    for (path, size, modified, etag), there in zip(files, now, strict=True):
-        if there is None:
+            now = list(pool.map(lambda file: _stat_again(file[0], options), files))
+    for (path, size, modified, etag), current in zip(files, now, strict=True):
+        if current is None:
             raise gone_file(path, location.uri)
-        if there.bytes != size or not _same_time(there.modified, modified) or not same_etag(there.etag, etag):
+        if current.bytes != size or not _same_time(current.modified, modified) or not same_etag(current.etag, etag):
             raise StorageError(
                 f"{path} of the source {location.uri} was rewritten after it was listed.",
                 outcome="Nothing was changed.",
@@ -136,18 +202,20 @@ def check_unchanged(
             )
 
 
-def _same_time(one: float, other: float | None) -> bool:
-    """Whether two times of change are one, as far as both are told: the header of a single object tells whole seconds,
-    while a listing by the same store may tell milliseconds."""
-    if other is None or abs(one - other) < 1e-6:
+def _same_time(first: float, second: float | None) -> bool:
+    """Return whether two times of change are one, as far as both are known.
+
+    The header of a single object tells whole seconds, while a listing by the same store may tell milliseconds.
+    """
+    if second is None or abs(first - second) < 1e-6:
         return True
-    return int(one) == int(other) and (one == int(one) or other == int(other))
+    return int(first) == int(second) and (first == int(first) or second == int(second))
 
 
-def _look(path: str, options: Mapping[str, Any] | None) -> Found | None:
+def _stat_again(path: str, options: Mapping[str, Any] | None) -> ListedFile | None:
     if path.startswith("file://"):
         local = path.removeprefix("file://")
         return _stat("", local) if Path(local).is_file() else None
     head, _, name = path.rpartition("/")
     info = Store(head, options).head(name)
-    return None if info is None else Found("", path, info.size, info.modified.timestamp(), info.etag)
+    return None if info is None else ListedFile("", path, info.size, info.modified.timestamp(), info.etag)

@@ -1,5 +1,7 @@
-"""What a registration may say of its format: options of Spark's reader, without secrets and without those that would
-change which rows there are."""
+"""Options that a registration may give for its format.
+
+They are those of Spark's reader, without secrets and without those that would change which rows there are.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +9,8 @@ from collections.abc import Mapping
 
 from spark_apps.storage.errors import InvalidInput
 from spark_apps.storage.secrets import check_unwritten
-from spark_apps.timeline import sources
-from spark_apps.timeline.sources import FORMATS, PLAIN_FORMATS
+from spark_apps.timeline import allowed_sources
+from spark_apps.timeline.allowed_sources import FORMATS, PLAIN_FORMATS
 
 __all__ = ["FORMATS", "MERGE_SCHEMA", "PLAIN_FORMATS", "RECURSIVE", "check_options", "is_set"]
 
@@ -18,8 +20,8 @@ MERGE_SCHEMA = "mergeSchema"
 # Spark's own listing is not used, and files or rows that are passed over in silence would be missing from answers.
 _REFUSED = {
     "pathglobfilter": "Write the location as a glob instead.",
-    "modifiedbefore": "Files are told by the log, not by their time.",
-    "modifiedafter": "Files are told by the log, not by their time.",
+    "modifiedbefore": "Files are chosen by the log, not by their time.",
+    "modifiedafter": "Files are chosen by the log, not by their time.",
     "basepath": "Partition columns are those below the part of the location without a pattern.",
     "ignoremissingfiles": "A missing file is an error here.",
     "ignorecorruptfiles": "A damaged file is an error here.",
@@ -29,13 +31,13 @@ _REFUSED = {
 
 
 def check_options(form: str, options: Mapping[str, object] | None) -> dict[str, str]:
-    """The options as they go into the log.
+    """Return the options as they go into the log.
 
     :raises InvalidInput: for an unknown format, for an option that looks like a secret, or one that is refused, or that
-        is none of the format's (:data:`spark_apps.timeline.sources.READER_OPTIONS`).
+        is none of the format's (:data:`spark_apps.timeline.allowed_sources.READER_OPTIONS`).
     """
-    sources.check_options(form, {})
-    found: dict[str, str] = {}
+    allowed_sources.check_options(form, {})
+    checked: dict[str, str] = {}
     for name, value in (options or {}).items():
         text = str(value).lower() if isinstance(value, bool) else str(value)
         check_unwritten(
@@ -49,11 +51,11 @@ def check_options(form: str, options: Mapping[str, object] | None) -> dict[str, 
                 "that a query reads.",
                 hint="Use mode=PERMISSIVE or FAILFAST.",
             )
-        found[name] = text
-    sources.check_options(form, found)
-    return found
+        checked[name] = text
+    allowed_sources.check_options(form, checked)
+    return checked
 
 
 def is_set(options: Mapping[str, str], name: str) -> bool:
-    """Whether a true-or-false option is true; its name's case does not matter, as in Spark."""
+    """Return whether a true-or-false option is true; its name's case does not matter, as in Spark."""
     return any(key.lower() == name.lower() and value.lower() == "true" for key, value in options.items())

@@ -7,32 +7,33 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from spark_apps.mergetree.meanings import session_of
-from spark_apps.mergetree.tree import ForeignFiles
+from spark_apps.mergetree.reader_settings import session_settings
+from spark_apps.mergetree.tree import ExternalFiles
 from spark_apps.sources import catalog, iceberg
 from spark_apps.sources.delta import DeltaTable
-from spark_apps.sources.files import Listing
 from spark_apps.sources.iceberg import IcebergTable
-from spark_apps.sources.inference import columns_of_files
-from spark_apps.sources.locations import Location, locate
+from spark_apps.sources.listing import Location, locate
 from spark_apps.sources.options import PLAIN_FORMATS, check_options
-from spark_apps.sources.plain import PlainFiles
+from spark_apps.sources.plain import PlainFiles, columns_of_files
+from spark_apps.sources.source_files import Listing
 from spark_apps.storage.errors import InvalidInput
+from spark_apps.timeline.allowed_sources import check_allowed
 from spark_apps.timeline.model import Field, SourceDefinition, TableDefinition
-from spark_apps.timeline.sources import check_allowed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
 
-class Source(ForeignFiles, Protocol):
-    """What a kind of source answers."""
+class Source(ExternalFiles, Protocol):
+    """The interface of a kind of source."""
 
     def listing(self, version: str | int | None = None) -> Listing:
-        """Its files now, or as of a version of its own.
+        """Return the files of the source now, or as of a version of its own.
 
-        :raises VersionNotFound: :raises UnsupportedSource: :raises StorageError:
+        :raises VersionNotFound: if there is no such version.
+        :raises UnsupportedSource: if it cannot be read here.
+        :raises StorageError: if the source cannot be listed.
         """
 
 
@@ -47,7 +48,7 @@ class Discovery:
 
 
 def open_source(table: TableDefinition, storage_options: Mapping[str, Any] | None, log: str) -> Source:
-    """The source of a registered table.
+    """Return the source of a registered table.
 
     :param storage_options: of the store that holds it, with the reader's ``source_roots``; never written down.
     :param log: address of the table's log.
@@ -72,10 +73,11 @@ def discover(
     options: Mapping[str, object] | None,
     storage_options: Mapping[str, Any] | None,
 ) -> Discovery:
-    """Looks at a source.
+    """Find out where a source is, its format, and its columns.
 
     :param uri: an address, a glob, or for plain files the name of a table in Spark's catalog.
-    :raises InvalidInput: (or one of its kin) if it cannot be registered. :raises TableNotFound:
+    :raises InvalidInput: (or one of its kin) if it cannot be registered.
+    :raises TableNotFound: if there is no table.
     """
     checked = check_options(form, options)
     if form in PLAIN_FORMATS:
@@ -85,7 +87,7 @@ def discover(
             schema = named.schema if schema is None else schema
         location = locate(uri)
         fields, partition_by = columns_of_files(spark, location, form, schema, checked, storage_options)
-        source = SourceDefinition(form, location.uri, checked, session=session_of(spark, form))
+        source = SourceDefinition(form, location.uri, checked, session=session_settings(spark, form))
         return Discovery(location, source, fields, partition_by)
     if schema is not None:
         raise InvalidInput(
@@ -94,17 +96,17 @@ def discover(
     if form == "delta":
         location = _plain(uri)
         fields, partition_by = DeltaTable(location.uri, storage_options).columns()
-        source = SourceDefinition(form, location.uri, session=session_of(spark, form))
+        source = SourceDefinition(form, location.uri, session=session_settings(spark, form))
         return Discovery(location, source, fields, partition_by)
     checked = iceberg.name_of_catalog(checked, uri)
     table = IcebergTable("" if iceberg.CATALOG in checked else _plain(uri).uri, checked, storage_options)
     fields, partition_by = table.columns()
-    source = SourceDefinition(form, table.location.uri, checked, session=session_of(spark, form))
+    source = SourceDefinition(form, table.location.uri, checked, session=session_settings(spark, form))
     return Discovery(table.location, source, fields, partition_by)
 
 
 def looks_like_name(uri: str) -> bool:
-    """Whether an address may be the name of a table in a catalog: dots between plain words, and no slash."""
+    """Return whether an address may be the name of a table in a catalog: dots between plain words, and no slash."""
     return re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*){0,2}", uri) is not None
 
 

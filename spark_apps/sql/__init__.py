@@ -9,15 +9,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from spark_apps.sql.parsing import parse
+    from spark_apps.sql.executor import run
+    from spark_apps.sql.parser import parse
     from spark_apps.sql.results import Result, Results
-    from spark_apps.sql.running import run
 
 _HOME_OF = {
     "Result": "spark_apps.sql.results",
     "Results": "spark_apps.sql.results",
-    "parse": "spark_apps.sql.parsing",
-    "run": "spark_apps.sql.running",
+    "parse": "spark_apps.sql.parser",
+    "run": "spark_apps.sql.executor",
 }
 
 __all__ = ["Result", "Results", "parse", "run"]

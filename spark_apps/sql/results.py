@@ -1,15 +1,19 @@
-"""What statements answer: a small table each, and the receipt of the commit where there was one."""
+"""The answers of statements: a small table each, and the receipt of the commit where there was one."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, overload
 
 import msgspec
 
+from spark_apps.actions.alter_index import home_of
+from spark_apps.indexes.registry import available
 from spark_apps.sql.statements import Statement
-from spark_apps.timeline.model import Receipt
+from spark_apps.storage.units import format_bytes
+from spark_apps.table import IndexedTable
+from spark_apps.timeline.model import IndexDefinition, Receipt
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -47,7 +51,7 @@ class Result:
     location: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain types, for JSON and XCom."""
+        """Return plain types, for JSON and XCom."""
         return {
             "statement": self.statement.words,
             "table": self.statement_table,
@@ -63,14 +67,14 @@ class Result:
         return getattr(self.statement, "table", None)
 
     def to_df(self, spark: SparkSession) -> DataFrame:
-        """The rows as a DataFrame."""
+        """Return the rows as a DataFrame."""
         return spark.createDataFrame([tuple(row) for row in self.rows], self._schema())
 
     def _schema(self) -> str:
-        return ", ".join(f"`{name}` {self._type(place, name)}" for place, name in enumerate(self.columns))
+        return ", ".join(f"`{name}` {self._type(position, name)}" for position, name in enumerate(self.columns))
 
-    def _type(self, place: int, name: str) -> str:
-        values = [row[place] for row in self.rows if row[place] is not None]
+    def _type(self, position: int, name: str) -> str:
+        values = [row[position] for row in self.rows if row[position] is not None]
         if values and all(isinstance(value, str) for value in values):
             return "string"
         known = _TYPES.get(name)
@@ -111,9 +115,97 @@ class Results(Sequence[Result]):
 
     @property
     def receipts(self) -> list[Receipt]:
-        """Those of all statements that can commit; ``version`` is ``None`` where there was nothing to do."""
+        """The receipts of all statements that can commit; ``version`` is ``None`` where there was nothing to do."""
         return [result.receipt for result in self._results if result.receipt is not None]
 
     def to_df(self) -> DataFrame:
-        """The last answer as a DataFrame."""
+        """Return the last answer as a DataFrame."""
         return self._results[-1].to_df(self._spark)
+
+
+# --- ``SHOW INDEXES`` and ``DESCRIBE INDEX`` ------------------------------------------------------------------------
+
+
+COLUMNS = (
+    "index", "table", "kind", "state", "columns", "included", "deferred",
+    "covered_files", "covered_bytes", "lagging_files", "lagging_bytes", "index_files", "index_bytes",
+    "created", "last_refresh", "refreshed_version",
+    "properties", "partitioned_by", "index_table", "location", "comment",
+)  # fmt: skip
+
+Answer = tuple[tuple[str, ...], tuple[tuple[Any, ...], ...]]
+
+
+def show_indexes(table: IndexedTable, called: str, formatted: bool = False) -> Answer:
+    """Return a row for each index, by name.
+
+    :param formatted: as text for people: units, no brackets.
+    """
+    rows = [_fields(table, called, name) for name in table.indexes]
+    return COLUMNS, tuple(tuple(_formatted(fields, formatted).values()) for fields in rows)
+
+
+def describe_index(table: IndexedTable, called: str, name: str, formatted: bool = False) -> Answer:
+    """Return a row for each field of one index: its name and its value, as text."""
+    fields = _formatted(_fields(table, called, name), True) if formatted else _fields(table, called, name)
+    return ("field", "value"), tuple((field, _text(value)) for field, value in fields.items())
+
+
+def _fields(table: IndexedTable, called: str, name: str) -> dict[str, Any]:
+    info, status = table.indexes[name], table.index_status(name)
+    values = (
+        name, called, info.kind, info.state, list(info.columns), list(info.included), info.deferred,
+        status.covered_files, status.covered_bytes, status.lagging_files, status.lagging_bytes,
+        status.files, status.bytes,
+        instant_text(status.created_at), instant_text(status.refreshed_at), status.refreshed,
+        dict(info.properties), _partitioned(info.definition),
+        index_table_of(called, info.definition), _location(table, info.definition), info.definition.comment,
+    )  # fmt: skip
+    return dict(zip(COLUMNS, values, strict=True))
+
+
+def _partitioned(definition: IndexDefinition) -> list[str] | None:
+    return None if definition.partition_by is None else list(definition.partition_by)
+
+
+def index_table_of(called: str, definition: IndexDefinition) -> str | None:
+    """Return the name of what stores an index: the one given, else the one that Hive would make of table and index."""
+    if definition.index_table is not None:
+        return definition.index_table
+    handler = available(definition.kind)
+    if handler is None or not handler.own_storage:
+        return None
+    *database, name = called.rstrip("/").rpartition("/")[2].split(".")
+    return f"{'_'.join(database) or 'default'}__{name}_{definition.name}__"
+
+
+def _location(table: IndexedTable, definition: IndexDefinition) -> str | None:
+    return definition.location or home_of(table.snapshot, definition.name)
+
+
+def instant_text(instant: str | None) -> str | None:
+    """Return ``20261121165000123`` as ``2026-11-21 16:50:00.123``, in UTC."""
+    if instant is None:
+        return None
+    return (
+        f"{instant[:4]}-{instant[4:6]}-{instant[6:8]} {instant[8:10]}:{instant[10:12]}:{instant[12:14]}.{instant[14:]}"
+    )
+
+
+def _formatted(fields: dict[str, Any], formatted: bool) -> dict[str, Any]:
+    if not formatted:
+        return fields
+    return {
+        name: format_bytes(value, binary=True) if name.endswith("_bytes") else _text(value)
+        for name, value in fields.items()
+    }
+
+
+def _text(value: Any) -> str | None:
+    if value is None:
+        return None
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key}={item}" for key, item in sorted(value.items()))
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)

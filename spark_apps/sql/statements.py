@@ -1,4 +1,4 @@
-"""What a statement says, as plain values: no Spark, no table, no position but the one it began at.
+"""Statements as plain values: no Spark, no table, no position but the one of their first word.
 
 Names of tables stand as they were written (``db.table``, a path or a URI); what they stand for, and whether they exist,
 is found out when a statement is run.
@@ -18,7 +18,7 @@ PartitionSpec = tuple[tuple[str, Value], ...]
 
 @dataclass(frozen=True)
 class Source:
-    """Where a statement stands in its script: its number from 1, its first line and column from 1, its text."""
+    """The position of a statement in its script: its number from 1, its first line and column from 1, its text."""
 
     number: int = 1
     line: int = 1
@@ -28,14 +28,14 @@ class Source:
 
 @dataclass(frozen=True)
 class Statement:
-    """One statement. ``words`` are those it is known by."""
+    """A statement. ``words`` are those that it is known by."""
 
     words: ClassVar[str] = ""
     source: Source = field(default_factory=Source, compare=False, repr=False, kw_only=True)
 
     @property
     def commits(self) -> bool:
-        """Whether it can change a table."""
+        """True if the statement can change a table."""
         return not isinstance(self, ShowIndexes | DescribeIndex)
 
 
@@ -60,9 +60,9 @@ class CreateTable(Statement):
 
 @dataclass(frozen=True)
 class RegisterSource(Statement):
-    """``CREATE TABLE [IF NOT EXISTS] t [(columns)] USING parquet | … [LOCATION …]``: rows that somebody else writes.
+    """``CREATE TABLE [IF NOT EXISTS] t [(columns)] USING parquet | … [LOCATION …]``: rows of another writer.
 
-    :param columns: the text between the parentheses; ``None`` where the files tell them.
+    :param columns: the text between the parentheses; ``None`` where they are read from the files.
     :param options: of the format's reader.
     :param location: of the source, where it is not what the name stands for.
     """
@@ -232,7 +232,7 @@ NEWEST = "newest"
 class ManageBuckets(Statement):
     """``CALL partition_bucket_index_manager(table => …, …)``: one of overwrite, add, rollback, show_config.
 
-    :param dry_run: of overwrite and add, true unless told otherwise, as the document has it.
+    :param dry_run: of overwrite and add, true unless given otherwise, as the document has it.
     :param rule: the engine's name; ``None``: the one in force.
     """
 
@@ -247,15 +247,15 @@ class ManageBuckets(Statement):
 
     @property
     def commits(self) -> bool:
-        """Whether it changes the table."""
+        """True if the call changes the table."""
         return self.operation != "show_config" and not self.dry_run
 
 
 def transaction_of(txn_id: str, statement: Statement) -> str:
-    """The transaction under which a statement of a script commits."""
+    """Return the transaction under which a statement of a script commits."""
     return f"{txn_id}.{statement.source.number:03d}"
 
 
-def of_one_script(one: str, other: str) -> bool:
-    """Whether two transactions are of statements of the same script."""
-    return one.rpartition(".")[0] == other.rpartition(".")[0]
+def of_one_script(first: str, second: str) -> bool:
+    """Return whether two transactions are of statements of the same script."""
+    return first.rpartition(".")[0] == second.rpartition(".")[0]

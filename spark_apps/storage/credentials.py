@@ -1,8 +1,8 @@
-"""One set of storage options for both stacks: what ``obstore`` was told, as settings of Hadoop's file systems.
+"""Storage options for both stacks: what ``obstore`` is given, as settings of Hadoop's file systems.
 
-The log is read and written by ``obstore``, rows by Spark. A connection says once how the store is reached; this module
-says it again in Hadoop's words. What has no counterpart there is named, never dropped in silence. No Spark, no
-network.
+The log is read and written by ``obstore``, rows by Spark. A connection states once how the store is reached; this
+module translates it to Hadoop's settings. What has no counterpart there is named, never dropped in silence. No Spark,
+no network.
 """
 
 from __future__ import annotations
@@ -45,20 +45,20 @@ FILE_SYSTEMS = {
 
 @dataclass
 class HadoopSettings:
-    """What Spark is told of a store.
+    """The settings of Spark for a store.
 
     :param conf: Spark setting -> value; some are secrets (:mod:`spark_apps.storage.secrets`).
-    :param untold: storage options that Hadoop has no setting for.
+    :param unsupported_options: storage options that Hadoop has no setting for.
     """
 
     conf: dict[str, str] = field(default_factory=dict)
-    untold: list[str] = field(default_factory=list)
+    unsupported_options: list[str] = field(default_factory=list)
 
 
 def hadoop_settings(location: str, options: Mapping[str, Any]) -> HadoopSettings:
-    """Spark settings by which Hadoop reaches what ``obstore`` reaches with these options.
+    """Return the settings by which Spark's Hadoop reaches what ``obstore`` reaches with these options.
 
-    :param location: URI or path of a table or warehouse; its scheme says which file system is meant.
+    :param location: URI or path of a table or warehouse; its scheme names the file system.
     :param options: the storage options of its connection, in any case, with or without their prefix (``aws_`` …).
     """
     parts = urlsplit(location)
@@ -67,10 +67,12 @@ def hadoop_settings(location: str, options: Mapping[str, Any]) -> HadoopSettings
         return HadoopSettings()
     prefixes, make = made
     given = {_plain(name, prefixes): (name, value) for name, value in options.items() if value not in (None, "")}
-    told = HadoopSettings()
-    used = make(told.conf, {name: _text(value) for name, (_, value) in given.items()}, parts.netloc)
-    told.untold = sorted(name for plain, (name, _) in given.items() if plain not in used | _OF_OBSTORE_ALONE)
-    return told
+    settings = HadoopSettings()
+    used = make(settings.conf, {name: setting_text(value) for name, (_, value) in given.items()}, parts.netloc)
+    settings.unsupported_options = sorted(
+        name for plain, (name, _) in given.items() if plain not in used | _OF_OBSTORE_ALONE
+    )
+    return settings
 
 
 # Of the HTTP client of obstore, or of calls that Spark does not make.
@@ -102,7 +104,8 @@ _SYNONYMS = {
 }
 
 
-def _text(value: Any) -> str:
+def setting_text(value: Any) -> str:
+    """Return a value as Spark and Hadoop read it: true and false in small letters, not Python's words."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -121,7 +124,7 @@ def _s3(conf: dict[str, str], given: Mapping[str, str], _bucket: str) -> set[str
     }
     conf.update({_S3A + name: given[option] for option, name in plain.items() if option in given})
     if "endpoint" in given:
-        # Other servers than Amazon's know buckets by path; hadoop-aws has to be told, obstore does so by itself.
+        # Other servers than Amazon's know buckets by path; hadoop-aws needs a setting, obstore does so by itself.
         conf[_S3A + "path.style.access"] = str(given.get("virtual_hosted_style_request", "false") != "true").lower()
         conf[_S3A + "connection.ssl.enabled"] = str(not given["endpoint"].startswith("http://")).lower()
     if given.get("request_payer") == "true":
@@ -141,13 +144,13 @@ def _s3(conf: dict[str, str], given: Mapping[str, str], _bucket: str) -> set[str
             if keys
             else "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider"
         )
-    seen = {
+    understood = {
         "virtual_hosted_style_request", "request_payer", "allow_http", "skip_signature", "web_identity_token_file",
         "container_credentials_relative_uri", "container_credentials_full_uri", "container_authorization_token_file",
     }  # fmt: skip
     if given.get("server_side_encryption") in encryption:
-        seen.add("server_side_encryption")
-    return {*plain, *seen}
+        understood.add("server_side_encryption")
+    return {*plain, *understood}
 
 
 def _s3_provider(given: Mapping[str, str]) -> str | None:

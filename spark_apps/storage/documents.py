@@ -1,7 +1,7 @@
-"""Documents in JSON: what has to be done before several threads read them, and reading those that others wrote.
+"""Documents in JSON: what has to be done before several threads read them, and reading those of other writers.
 
-What a document may hold stands in its type: the constraints that :func:`text` and msgspec's own ``Meta`` make are
-checked by every decoding, so that no reader can forget one. How large a document may be, its kind's module says.
+The type of a document defines what it may hold: the constraints that :func:`text` and msgspec's own ``Meta`` make are
+checked by every decoding, so that no reader can forget one. The module of its kind limits how large it may be.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _WORDS: dict[str, str] = {}
 
 
 def prepare(*kinds: Any) -> None:
-    """Looks through types of documents, to be called by the module that defines them.
+    """Prepare types of documents for decoding; to be called by the module that defines them.
 
-    Otherwise the first reading of a type does so, and where two threads do that at once msgspec ends the whole process
+    Otherwise the first decoding of a type does so, and where two threads do that at once msgspec ends the whole process
     by a segmentation fault. While a module is imported no other thread has its types.
     """
     for kind in kinds:
@@ -38,10 +38,11 @@ def prepare(*kinds: Any) -> None:
 
 
 def text(words: str, pattern: str, longest: int) -> msgspec.Meta:
-    """A constraint on a text.
+    """Return a constraint on a text.
 
     :param words: what it is, for errors: "a key below the table's folder".
-    :param pattern: of the whole text. :param longest: in characters.
+    :param pattern: of the whole text.
+    :param longest: in characters.
     """
     whole = rf"\A(?:{pattern})\Z"
     _WORDS[whole] = words
@@ -49,7 +50,7 @@ def text(words: str, pattern: str, longest: int) -> msgspec.Meta:
 
 
 def decode(body: bytes, kind: type[T], what: str, *, hint: str = "") -> T:
-    """A document from its bytes.
+    """Decode a document from its bytes.
 
     :param what: names the document and its table, for errors.
     :raises LogDamaged: if it is none of that kind, naming the field.
@@ -63,9 +64,11 @@ def decode(body: bytes, kind: type[T], what: str, *, hint: str = "") -> T:
 
 
 def fetch(store: ObjectStore, key: str, kind: type[T], most: int) -> tuple[T, bytes]:
-    """A document of a store, and its bytes.
+    """Return a document of a store, and its bytes.
 
-    :param most: so many bytes at most. :raises ObjectNotFound: :raises LogDamaged: if it is none of that kind.
+    :param most: so many bytes at most.
+    :raises ObjectNotFound: if there is none.
+    :raises LogDamaged: if it is none of that kind.
     """
     try:
         body = store.get(key, most)
@@ -75,12 +78,12 @@ def fetch(store: ObjectStore, key: str, kind: type[T], most: int) -> tuple[T, by
 
 
 def reason(error: Exception) -> str:
-    """What an error of decoding says, with what was expected in words and not as a pattern."""
+    """Return the reason of a decoding error, with what was expected in words and not as a pattern."""
     if isinstance(error, RecursionError):
         return "it is nested too deep"
     if isinstance(error, UnicodeDecodeError):
         return f"it is no UTF-8 (byte {error.start})"
-    told = str(error)
+    message = str(error)
     for pattern, words in _WORDS.items():
-        told = told.replace(f"`str` matching regex {pattern!r}", words)
-    return told
+        message = message.replace(f"`str` matching regex {pattern!r}", words)
+    return message

@@ -11,7 +11,7 @@
     │   ├── InvalidStatement      a SQL statement that cannot be parsed, with its place
     │   ├── UnknownColumn         a column that the table lacks
     │   ├── UnsupportedSource     a source with something that cannot be honoured, by its name
-    │   └── SourceNotAllowed      a log names a source that whoever reads has not allowed
+    │   └── SourceNotAllowed      a log names a source that its reader has not allowed
     ├── NotFound
     │   ├── TableNotFound
     │   ├── IndexNotFound
@@ -26,7 +26,7 @@
     ├── CommitRefused             the table is as it was; which of these decides whether a retry helps
     │   ├── ConcurrentWrite       another commit touched the same thing first: read again and retry
     │   ├── BucketCountMismatch   a partition has another bucket count
-    │   ├── StopWriteWindowOpen   somebody holds a stop-write window on this scope: wait
+    │   ├── StopWriteWindowOpen   another holder has a stop-write window on this scope: wait
     │   ├── FencedOff             the window of this writer has ended: do not retry
     │   ├── AttemptAborted        this attempt was ended by a commit: stop; a retry is a new attempt
     │   │   ├── AttemptReplaced   by a later try of the same work, which goes on with it
@@ -35,9 +35,9 @@
     ├── WindowError
     │   ├── WindowNotOpen         the epoch given is not that of an open window
     │   └── DrainTimeout          writers from before the window are still alive
-    ├── AlreadyCommitted          this transaction has its commit; ``receipt`` tells which
+    ├── AlreadyCommitted          this transaction has its commit; ``receipt`` is that of it
     ├── CommitUndone              it had one, and a restore or a drop of the table took its effect back
-    ├── CommitStateUnknown        the store did not say whether the commit landed; files stay
+    ├── CommitStateUnknown        the store did not answer whether the commit landed; files stay
     ├── LogDamaged                the log has a hole or an unreadable file
     │   ├── LogVanished           the log of a table that existed is gone
     │   └── NewerFormat           written by a newer version of this package
@@ -126,8 +126,10 @@ class UnsupportedSource(InvalidInput):
 
 
 class SourceNotAllowed(InvalidInput):
-    """A log names a source, or the metadata of a source a file, that whoever reads it has not allowed to be read for
-    that log. The hint says how to allow it."""
+    """A log names a source, or a source's metadata a file, that the reader has not allowed for that log.
+
+    The hint says how to allow it.
+    """
 
 
 class NotFound(LakeIndexError, LookupError):
@@ -187,7 +189,7 @@ class BucketCountMismatch(CommitRefused):
 
 
 class StopWriteWindowOpen(CommitRefused):
-    """Somebody else holds a stop-write window over what this commit writes."""
+    """Another holder has a stop-write window over what this commit writes."""
 
 
 class FencedOff(CommitRefused):
@@ -195,7 +197,7 @@ class FencedOff(CommitRefused):
 
 
 class AttemptAborted(CommitRefused):
-    """A commit has ended this attempt. Whoever meets it stops; a retry, which is a new attempt, may succeed."""
+    """A commit has ended this attempt. Its process stops; a retry, which is a new attempt, may succeed."""
 
 
 class AttemptReplaced(AttemptAborted):
@@ -233,8 +235,9 @@ class AlreadyCommitted(_CarriesReceipt):
 
 
 class CommitUndone(_CarriesReceipt):
-    """The transaction committed, and its effect is gone: a later restore took it back, or the table, or the index
-    that it created, was dropped. A rerun must be asked for.
+    """The transaction committed, and its effect is gone.
+
+    A later restore took it back, or the table, or the index that it created, was dropped. A rerun must be asked for.
 
     :param by: the transaction that dropped the table, or the index.
     """
@@ -247,7 +250,7 @@ class CommitUndone(_CarriesReceipt):
 
 
 class CommitStateUnknown(LakeIndexError):
-    """The store did not say whether the commit landed, and could not be asked.
+    """The store did not answer whether the commit landed, and could not be asked.
 
     The caller may try the same transaction again: it finds its commit if there is one. It may not delete what
     it staged, and it may not do the work again under another transaction id.
@@ -269,7 +272,7 @@ class NewerFormat(LogDamaged):
 
 
 class VerificationFailed(LakeIndexError):
-    """What an index holds does not agree with the rows."""
+    """An index does not agree with the rows."""
 
 
 class StorageError(LakeIndexError):
@@ -283,7 +286,7 @@ class ObjectNotFound(StorageError, LookupError):
 
 
 class ObjectExists(StorageError):
-    """An object has that key already, or the store says so."""
+    """An object has that key already, or the store answers so."""
 
 
 class ObjectTooLarge(StorageError):
@@ -308,3 +311,16 @@ class SparkMissing(LakeIndexError):
 
 class JobFailed(LakeIndexError):
     """A Spark app ended and the timeline holds no commit of it."""
+
+
+# --- The error for a file of another owner that went away between listing and reading -----------------------------
+
+
+def gone_file(path: str, location: str) -> ObjectNotFound:
+    """Return the error for a file that was listed and is not there any more."""
+    return ObjectNotFound(
+        f"{path} of the source {location} is gone: it was there when the source was listed.",
+        outcome="Nothing was changed.",
+        hint="Load the table again, which lists the source anew. An older version can be read only while its files "
+        "are kept.",
+    )

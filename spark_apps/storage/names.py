@@ -17,7 +17,7 @@ RESERVED_PREFIX = "__index_"
 
 
 def check_name(kind: str, value: str) -> str:
-    """Returns ``value`` if it can name a ``kind`` ("index", "stage", …).
+    """Return ``value`` if it can name a ``kind`` ("index", "stage", …).
 
     :raises InvalidName: if it is empty, longer than 128 characters, or holds anything but letters, digits, ``_``,
         ``-``.
@@ -31,7 +31,7 @@ def check_name(kind: str, value: str) -> str:
 
 
 def check_txn_id(value: str) -> str:
-    """Returns ``value`` if it can be a transaction id: letters, digits, ``.``, ``_``, ``-``; at most 128.
+    """Return ``value`` if it can be a transaction id: letters, digits, ``.``, ``_``, ``-``; at most 128.
 
     :raises InvalidName: otherwise.
     """
@@ -44,7 +44,7 @@ def check_txn_id(value: str) -> str:
 
 
 def check_column_name(value: str) -> str:
-    """Returns ``value`` if a table may have a column of that name.
+    """Return ``value`` if a table may have a column of that name.
 
     :raises InvalidName: if it is empty, holds a control character or a backtick, or has the reserved prefix.
     """
@@ -63,7 +63,7 @@ def check_column_name(value: str) -> str:
 
 
 def check_table_name(value: str) -> tuple[str, ...]:
-    """Splits ``db.table`` into its checked parts, which are folders below a warehouse.
+    """Split ``db.table`` into its checked parts, which are folders below a warehouse.
 
     :raises InvalidName: if a part is not a plain name, so that no name leads out of the warehouse.
     """

@@ -1,7 +1,8 @@
-"""What a secret is: by the name of a setting, option or variable, and by what stands in its value.
+"""Secrets: known by the name of a setting, option or variable, and by what stands in its value.
 
-Everything that sorts, hides or refuses secrets asks here, so that the command line, the environment, files, logs, error
-texts, Spark's page and Airflow's agree. When in doubt a thing is a secret. No Spark, no Airflow, no network.
+Everything that sorts, hides or refuses secrets asks this module, so that the command line, the environment, files,
+logs, error texts, Spark's page and Airflow's agree. When in doubt a value is a secret. No Spark, no Airflow, no
+network.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ _OPEN_TAILS = {
     "generator", "store", "keystore", "truststore", "resolver", "verifier", "validation", "codec", "cache", "alias",
     "context",
 }  # fmt: skip
-"""Last words of names that tell where a secret is, of what kind or for how long, and not the secret."""
+"""Last words of names that state where a secret is, of what kind or for how long, and not the secret."""
 
 _STRONG = (
     "password", "passwd", "passphrase", "passcode", "secret", "credential", "authorization", "apikey", "accesskey",
@@ -95,29 +96,29 @@ _OPEN_KEYS = {
 
 
 def is_secret(name: str) -> bool:
-    """Whether a setting, storage option, reader option, property or variable of that name holds a secret.
+    """Test whether a setting, storage option, reader option, property or variable of that name holds a secret.
 
-    What decides is the setting's own name: not that of the account, bucket, catalog or variable list within it.
+    The setting's own name decides: not that of the account, bucket, catalog or variable list within it.
     """
-    own = _own_name(name)
-    if own is None or own.lower() in _KNOWN_OPEN:
+    own_name = _own_name(name)
+    if own_name is None or own_name.lower() in _KNOWN_OPEN:
         return False
-    words = _words(own)
+    words = _words(own_name)
     if not words:
         return False
     if words[-1] in _OPEN_TAILS and not _is_secret_after_all(words):
         return False
-    return _says_so(words) or _names_a_key(words)
+    return _names_a_secret(words) or _names_a_key(words)
 
 
-def _words(own: str) -> list[str]:
-    words = [word.lower() for word in _PARTS.findall(own)]
+def _words(own_name: str) -> list[str]:
+    words = [word.lower() for word in _PARTS.findall(own_name)]
     while words and (words[-1].isdigit() or words[-1] == "v"):
         words.pop()
     return words
 
 
-def _says_so(words: list[str]) -> bool:
+def _names_a_secret(words: list[str]) -> bool:
     if any(strong in word for word in words for strong in _STRONG) or any(word in _WORDS for word in words):
         return True
     if any(_is_token(word, words[at - 1] if at else "") for at, word in enumerate(words)):
@@ -127,27 +128,27 @@ def _says_so(words: list[str]) -> bool:
 
 
 def _own_name(name: str) -> str | None:
-    """What the setting itself is called; ``None`` where it only refers to a secret."""
+    """Return the name of the setting itself; ``None`` where it only refers to a secret."""
     name = name.strip()
     if name in _OF_THE_SHELL or _REFERENCE.match(name):
         return None
     environment = _ENVIRONMENT_OF.match(name)
     if environment is not None:
         return _own_name(name[environment.end() :])
-    own = re.sub(HADOOP, "", name)
-    adls, azure = _ADLS.match(own), _AZURE.match(own)
+    own_name = re.sub(HADOOP, "", name)
+    adls, azure = _ADLS.match(own_name), _AZURE.match(own_name)
     if adls is not None:
         return adls[1]
     if azure is not None:
         return azure[1]
-    if _WASB_SAS.match(own):
+    if _WASB_SAS.match(own_name):
         return "sas"
-    own = _BUCKET.sub("fs.s3a.", _CATALOG.sub("", own))
-    return _ACCOUNT_HOST.sub("", own)
+    own_name = _BUCKET.sub("fs.s3a.", _CATALOG.sub("", own_name))
+    return _ACCOUNT_HOST.sub("", own_name)
 
 
 def _is_secret_after_all(words: list[str]) -> bool:
-    """Names whose last word looks harmless: an access key's id (half of a pair), Vault's, a webhook's address."""
+    """Test names whose last word looks harmless: an access key's id (half of a pair), a webhook's address."""
     return words[-3:] == ["access", "key", "id"] or words[-2:] in (
         ["accesskey", "id"],
         ["secret", "id"],
@@ -163,7 +164,7 @@ def _names_a_key(words: list[str]) -> bool:
     for at, word in enumerate(words):
         before = words[at - 1] if at else ""
         if word in ("key", "keys") and before in _SECRET_KEYS:
-            # A name that goes on tells how the key is written, or something about it.
+            # A name that goes on states how the key is written, or something about it.
             return True
     return words[-1] == "key" and (len(words) == 1 or words[-2] not in _OPEN_KEYS)
 
@@ -199,21 +200,24 @@ _WITH_COLON = re.compile(r"(?i)passw(?:or)?d|passphrase|api[._-]?key|secret[._-]
 
 
 def secrets_in_text(text: str) -> list[str]:
-    """The secrets that stand in a value or a text: passwords in URLs, signatures of signed ones, ``-D…Password=…``,
-    connection strings, ``Authorization`` headers, private keys, JSON fields with a secret's name."""
-    found = [text[start:end] for start, end in _spans(text)]
+    """Return the secrets that stand in a value or a text.
+
+    They are passwords in URLs, signatures of signed ones, ``-D…Password=…``, connection strings, ``Authorization``
+    headers, private keys, and JSON fields with a secret's name.
+    """
+    secrets = [text[start:end] for start, end in _spans(text)]
     if text.lstrip()[:1] in ("{", "["):
         try:
-            held = json.loads(text)
+            document = json.loads(text)
         except (ValueError, RecursionError):
-            held = None
-        if isinstance(held, dict | list):
-            found += secrets_in(held)
-    return list(dict.fromkeys(one for one in found if one))
+            document = None
+        if isinstance(document, dict | list):
+            secrets += secrets_in(document)
+    return list(dict.fromkeys(one for one in secrets if one))
 
 
 def holds_secret(name: str, value: Any) -> bool:
-    """Whether a setting's name or its value makes it one that must be kept. True and false are no secrets."""
+    """Test whether a setting's name or its value makes it one to keep secret. True and false are no secrets."""
     if isinstance(value, bool) or value is None:
         return False
     if isinstance(value, Mapping | list | tuple):
@@ -224,49 +228,53 @@ def holds_secret(name: str, value: Any) -> bool:
     return is_secret(name) or bool(secrets_in_text(text))
 
 
-def secrets_in(held: Any) -> list[str]:
-    """Every secret value in an object, list or text, however deep, by the names above it and by what it says; of a SQL
-    text also those of :func:`secrets_in_statement`."""
-    return list(dict.fromkeys(secret for _, secret in _values(held, False, "")))
+def secrets_in(given: Any) -> list[str]:
+    """Return every secret value in an object, list or text, however deep.
+
+    It is known by the names above it and by its own form; of a SQL text also those of :func:`secrets_in_statement`.
+    """
+    return list(dict.fromkeys(secret for _, secret in _values(given, False, "")))
 
 
-def places_of_secrets(held: Any) -> list[str]:
-    """Where in an object or list secrets stand: ``source.options.password``, ``batches[1].sql``; never their values."""
-    return list(dict.fromkeys(place for place, _ in _values(held, False, "")))
+def paths_of_secrets(given: Any) -> list[str]:
+    """Return the paths of secrets in an object or list, such as ``batches[1].sql``; never their values."""
+    return list(dict.fromkeys(path for path, _ in _values(given, False, "")))
 
 
-def known_secrets(*held: Any) -> list[str]:
-    """The secrets in these objects that are long enough to be looked for in texts; the longest first, so that none
-    hides another."""
-    found = {value for one in held for value in secrets_in(one) if len(value) >= SHORTEST}
-    return sorted(found, key=len, reverse=True)
+def known_secrets(*given: Any) -> list[str]:
+    """Return the secrets in these objects that are long enough to be looked for in texts.
+
+    The longest comes first, so that none hides another.
+    """
+    values = {value for one in given for value in secrets_in(one) if len(value) >= SHORTEST}
+    return sorted(values, key=len, reverse=True)
 
 
-def _values(held: Any, secret: bool, place: str) -> Iterator[tuple[str, str]]:
-    """Places and values of secrets."""
-    if isinstance(held, Mapping):
-        for name, value in held.items():
-            within = f"{place}.{name}" if place else str(name)
+def _values(given: Any, secret: bool, path: str) -> Iterator[tuple[str, str]]:
+    """Yield paths and values of secrets."""
+    if isinstance(given, Mapping):
+        for name, value in given.items():
+            within = f"{path}.{name}" if path else str(name)
             yield from _values(value, secret or (isinstance(name, str) and is_secret(name)), within)
-    elif isinstance(held, list | tuple | set | frozenset):
-        for at, value in enumerate(held):
-            yield from _values(value, secret, f"{place}[{at}]")
-    elif held is not None and not isinstance(held, bool):
-        text = str(held)
+    elif isinstance(given, list | tuple | set | frozenset):
+        for at, value in enumerate(given):
+            yield from _values(value, secret, f"{path}[{at}]")
+    elif given is not None and not isinstance(given, bool):
+        text = str(given)
         if secret and not _NO_SECRETS.match(text):
-            yield place, text
-        if isinstance(held, str):
-            yield from ((place, one) for one in (*secrets_in_text(text), *secrets_in_statement(text)))
+            yield path, text
+        if isinstance(given, str):
+            yield from ((path, one) for one in (*secrets_in_text(text), *secrets_in_statement(text)))
 
 
-def check_unwritten(what: str, held: Mapping[str, Any], hint: str) -> None:
-    """Refuses secrets in what a table's log would keep, where whoever reads the table or its page sees them.
+def check_unwritten(what: str, given: Mapping[str, Any], hint: str) -> None:
+    """Refuse secrets in what a table's log would keep, where every reader of the table or its page sees them.
 
     :param what: the kind of entry, for the error: ``property``, ``option``.
-    :raises InvalidInput: names the entry, never its value.
+    :raises InvalidInput: for one; names the entry, never its value.
     """
-    for name, value in held.items():
-        # A column may be called password; what is said of it may not hold one.
+    for name, value in given.items():
+        # A column may be called password; its description may not hold one.
         if secrets_in_text(str(value)) if name.lower().startswith("comment") else holds_secret(name, value):
             raise InvalidInput(
                 f"The {what} {name!r} looks like a secret, and a table's log keeps {_PLURALS[what]}.", hint=hint
@@ -284,7 +292,7 @@ UNWRITTEN_HINT = (
 
 
 def hide(text: str, secrets: Iterable[str] = ()) -> str:
-    """The text with these secrets, and all that can be told from their looks, as ``***``."""
+    """Return the text with these secrets, and all that have the form of one, as ``***``."""
     for secret in secrets:
         text = text.replace(secret, STARS)
     for start, end in reversed(_spans(text)):
@@ -293,19 +301,22 @@ def hide(text: str, secrets: Iterable[str] = ()) -> str:
 
 
 def hide_in_statement(text: str) -> str:
-    """The SQL text with its secrets starred out, each as long as it was and on as many lines, so that places stay."""
+    """Return the SQL text with its secrets starred out, each as long as it was and on as many lines.
+
+    So positions in the text stay.
+    """
     for start, end in _spans(text, statement=True):
         text = text[:start] + re.sub(r"[^\n]", "*", text[start:end]) + text[end:]
     return text
 
 
 def secrets_in_statement(text: str) -> list[str]:
-    """The values in a SQL text that :func:`hide_in_statement` stars out and that are long enough to be looked for."""
+    """Return the values in a SQL text that :func:`hide_in_statement` stars out, if long enough to look for."""
     return [text[start:end] for start, end in _spans(text, statement=True) if end - start >= SHORTEST]
 
 
 def hide_all(value: Any, secrets: list[str]) -> Any:
-    """The same for every text of a JSON value."""
+    """Return a JSON value with the secrets of every text as ``***``."""
     if isinstance(value, str):
         return hide(value, secrets)
     if isinstance(value, Mapping):
@@ -325,14 +336,14 @@ REDACTION = (
 names and values, and hides the value where either fits. It stands in errors: nothing in it may look like a secret."""
 
 
-def redaction_regex(conf: Mapping[str, str], asked: str | None = None) -> str:
-    """A pattern for ``spark.redaction.regex`` that hides every secret among these settings.
+def redaction_regex(conf: Mapping[str, str], configured: str | None = None) -> str:
+    """Return a pattern for ``spark.redaction.regex`` that hides every secret among these settings.
 
-    :param asked: the pattern that the user wants or that a server has, which goes on hiding what it hides.
+    :param configured: the user's or the server's own pattern, which goes on hiding what it hides.
     """
-    parts = [asked if asked and asked.startswith(REDACTION) else REDACTION]
-    if asked and asked != SPARKS_REDACTION and parts != [asked]:
-        parts.append(_scoped(asked))
+    parts = [configured if configured and configured.startswith(REDACTION) else REDACTION]
+    if configured and configured != SPARKS_REDACTION and parts != [configured]:
+        parts.append(_scoped(configured))
     parts += [f"^(spark[.]hadoop[.])?{literal(re.sub(HADOOP, '', name))}$" for name in not_hidden(parts[0], conf)]
     return "|".join(parts)
 
@@ -346,16 +357,16 @@ def _scoped(pattern: str) -> str:
 
 
 def not_hidden(pattern: str, conf: Mapping[str, str]) -> list[str]:
-    """The secret settings among these that a Spark with this ``spark.redaction.regex`` shows, sorted."""
+    """Return the secret settings among these that a Spark with this ``spark.redaction.regex`` shows, sorted."""
     try:
-        found = re.compile(pattern)
+        regex = re.compile(pattern)
     except re.error:  # Java knows constructs that Python does not
-        found = re.compile(SPARKS_REDACTION)
-    return sorted(name for name, value in conf.items() if holds_secret(name, value) and not found.search(name))
+        regex = re.compile(SPARKS_REDACTION)
+    return sorted(name for name, value in conf.items() if holds_secret(name, value) and not regex.search(name))
 
 
 def literal(name: str) -> str:
-    """A name as a pattern that Java and Python read alike."""
+    """Return a name as a pattern that Java and Python read alike."""
     # In brackets where it can be: a file of Java's properties takes backslashes away.
     return "".join(
         letter if letter.isalnum() or letter in "-_" else f"\\{letter}" if letter in "^[]\\" else f"[{letter}]"
@@ -368,16 +379,16 @@ SPARKS_REDACTION = "(?i)secret|password|token|access[.]?key"
 
 
 def _spans(text: str, statement: bool = False) -> list[tuple[int, int]]:
-    """Where secrets stand, in order and apart from one another."""
-    found = [match.span(1) for pattern in (_URL, _ORACLE) for match in pattern.finditer(text)]
-    found += [match.span() for pattern in (_PRIVATE, _SHAPED) for match in pattern.finditer(text)]
-    found += [match.span(match.lastindex or 0) for match in _AUTHORIZATION.finditer(text)]
-    found += _assigned(_ASSIGNED, text)
+    """Return where secrets stand, in order and apart from one another."""
+    spans = [match.span(1) for pattern in (_URL, _ORACLE) for match in pattern.finditer(text)]
+    spans += [match.span() for pattern in (_PRIVATE, _SHAPED) for match in pattern.finditer(text)]
+    spans += [match.span(match.lastindex or 0) for match in _AUTHORIZATION.finditer(text)]
+    spans += _assigned(_ASSIGNED, text)
     if statement:
-        found += _assigned(_BESIDE, text)
-    found = [(start, end) for start, end in found if not _NO_SECRETS.match(text[start:end])]
+        spans += _assigned(_BESIDE, text)
+    spans = [(start, end) for start, end in spans if not _NO_SECRETS.match(text[start:end])]
     apart: list[tuple[int, int]] = []
-    for start, end in sorted(found):
+    for start, end in sorted(spans):
         if apart and start <= apart[-1][1]:
             apart[-1] = (apart[-1][0], max(end, apart[-1][1]))
         else:
@@ -402,13 +413,13 @@ def _assigned(pattern: re.Pattern[str], text: str) -> Iterator[tuple[int, int]]:
 
 
 def _is_meant(named: re.Match[str], value: str, bare: bool) -> bool:
-    """Whether a name of a secret and what stands behind it are a setting, and no prose and no column."""
+    """Test whether a secret's name and what follows are a setting, and no prose and no column."""
     name = named["name"]
     if named["sign"] == ":" and bare:
         quoted = bool(named["end"])
         if not (any(letter.isdigit() for letter in value) if quoted else _WITH_COLON.search(name)):
             return False
     # Columns are called account_key and the like: there the value has to look like a key as well.
-    if _says_so(_words(_own_name(name) or "")):
+    if _names_a_secret(_words(_own_name(name) or "")):
         return True
     return len(value) >= _KEY_LENGTH and not value.isdigit() and " " not in value

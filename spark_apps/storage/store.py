@@ -1,8 +1,8 @@
-"""One object store location, seen through the few calls that a table needs.
+"""A location of an object store, seen through the few calls that a table needs.
 
-Everything is ``obstore`` underneath, but for files written to a local disk (:mod:`spark_apps.storage.local`); this
-module adds create-if-absent as an operation of its own, errors of our tree, and the path under which Spark finds the
-same object. It knows nothing of tables or logs.
+Everything is ``obstore`` underneath, but for files written to a local disk (:mod:`spark_apps.storage.local_files`);
+this module adds create-if-absent as an operation of its own, errors of the package's tree, and the path under which
+Spark sees the same object. It knows nothing of tables or logs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import obstore
 from obstore import exceptions as obstore_errors
 from obstore.store import LocalStore, from_url
 
-from spark_apps.storage import local
+from spark_apps.storage import local_files
 from spark_apps.storage.errors import (
     InvalidInput,
     InvalidName,
@@ -41,11 +41,11 @@ _SCHEMES = {"s3", "s3a", "gs", "az", "abfs", "abfss", "adl", "azure", "memory"}
 _CLIENT_OPTIONS = {"allow_http", "allow_invalid_certificates", "connect_timeout", "http1_only", "proxy_url", "timeout"}
 SOURCE_ROOTS = "source_roots"
 """Among storage options: the addresses below which a log may name any source
-(:mod:`spark_apps.timeline.sources`). No store is told of it."""
+(:mod:`spark_apps.timeline.allowed_sources`). No store is given it."""
 # Spark's Hadoop file systems answer to other schemes than the object stores' own tools.
 _SPARK_SCHEMES = {"s3": "s3a"}
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-# Keys that name the same file whoever resolves them.
+# Keys that name the same file in every reader.
 _PLAIN_KEY = re.compile(r"(?!.*\.\.)[A-Za-z0-9_=.-]+(/[A-Za-z0-9_=.-]+)*")
 
 
@@ -60,7 +60,7 @@ class ObjectInfo:
 
 
 class ObjectStore(Protocol):
-    """What the timeline asks of a store. Tests put a failing one in its place."""
+    """The calls of a store that the timeline makes. Tests put a failing one in its stead."""
 
     uri: str
 
@@ -101,20 +101,26 @@ class Store:
         return dict(self._options)
 
     def below(self, key: str) -> Store:
-        """The store of a folder below this one."""
+        """Return the store of a folder below this one."""
         return Store(f"{self.uri.rstrip('/')}/{key}", self._options)
 
     def get(self, key: str, most: int | None = None) -> bytes:
-        """The bytes of an object.
+        """Return the bytes of an object.
 
         :param most: so many bytes at most.
-        :raises ObjectNotFound: :raises ObjectTooLarge: :raises LeadsOutside: :raises StorageUnavailable:
+        :raises ObjectNotFound: if there is none.
+        :raises ObjectTooLarge: if it has more bytes.
+        :raises LeadsOutside: if a symbolic link on the way leads out of the root.
+        :raises StorageUnavailable: if the store does not answer.
         """
         self._check_links(key)
         return self._call("get", key, lambda s: _all(obstore.get(s, key), f"{self.uri}/{key}", most))
 
     def get_range(self, key: str, start: int, end: int) -> bytes:
-        """Bytes ``start`` to ``end`` (exclusive) of an object. :raises LeadsOutside:"""
+        """Return bytes ``start`` to ``end`` (exclusive) of an object.
+
+        :raises LeadsOutside: as :meth:`get` does.
+        """
         self._check_links(key)
         if self._local is not None and _PLAIN_KEY.fullmatch(key):
             # A file at hand is read at once; the library would hand each range to a thread of its own.
@@ -125,62 +131,71 @@ class Store:
         return self._call("get", key, lambda s: bytes(obstore.get_range(s, key, start=start, end=end)))
 
     def get_range_and_etag(self, key: str, start: int, end: int) -> tuple[bytes, str | None]:
-        """Bytes ``start`` to ``end`` (exclusive) of an object, and its etag, by one call. :raises LeadsOutside:"""
+        """Return bytes ``start`` to ``end`` (exclusive) of an object, and its etag, by one call.
+
+        :raises LeadsOutside: as :meth:`get` does.
+        """
         self._check_links(key)
 
         def get(store: Any) -> tuple[bytes, str | None]:
-            found = obstore.get(store, key, options={"range": (start, end)})
-            return bytes(found.bytes()), found.meta.get("e_tag")
+            answer = obstore.get(store, key, options={"range": (start, end)})
+            return bytes(answer.bytes()), answer.meta.get("e_tag")
 
         data: tuple[bytes, str | None] = self._call("get", key, get)
         return data
 
     def head(self, key: str) -> ObjectInfo | None:
-        """Size and times of an object, or ``None`` if there is none."""
+        """Return size and times of an object, or ``None`` if there is none."""
         try:
             return self._call("head", key, lambda s: _info(obstore.head(s, key)))
         except ObjectNotFound:
             return None
 
     def put(self, key: str, data: bytes) -> None:
-        """Writes an object, replacing one that is there. It outlives a loss of power. :raises LeadsOutside:"""
+        """Write an object, replacing one that is there. It outlives a loss of power.
+
+        :raises LeadsOutside: as :meth:`get` does.
+        """
         self._check_links(key)
         path = self._plain(key)
         if path is None:
             self._call("put", key, lambda s: obstore.put(s, key, data))
         else:
-            self._call("put", key, lambda _: local.put(path, data))
+            self._call("put", key, lambda _: local_files.put(path, data))
 
     def create(self, key: str, data: bytes) -> None:
-        """Writes an object unless there is one: of several callers at once exactly one wins.
+        """Write an object unless there is one: of several callers at once exactly one wins.
 
-        :raises ObjectExists: if the store says that there is one. It may be this very call's own bytes (a request
-            retried below us), so the answer alone decides nothing: read the key back.
-        :raises LeadsOutside:
+        :raises ObjectExists: if the store answers that there is one. It may be this very call's own bytes (a request
+            retried below this module), so the answer alone decides nothing: read the key back.
+        :raises LeadsOutside: as :meth:`get` does.
         """
         self._check_links(key)
         path = self._plain(key)
         if path is None:
             self._call("create", key, lambda s: obstore.put(s, key, data, mode="create"))
         else:
-            self._call("create", key, lambda _: local.create(path, data))
+            self._call("create", key, lambda _: local_files.create(path, data))
 
     def sync(self, keys: Iterable[str]) -> None:
-        """Makes sure that objects which are there outlive a loss of power, whoever wrote them: on a local disk by
-        syncing files and folders; an object store has done so before it answered.
+        """Make objects that are there outlive a loss of power, also those of other writers.
 
-        :raises ObjectNotFound: :raises LeadsOutside: :raises StorageUnavailable: some may get lost.
+        On a local disk files and folders are synced; an object store has done so before it answered.
+
+        :raises ObjectNotFound: if one is gone.
+        :raises LeadsOutside: as :meth:`get` does.
+        :raises StorageUnavailable: if some may get lost.
         """
         if self._local is not None:
-            wanted = list(keys)
-            for folder in {key.rpartition("/")[0] for key in wanted}:
+            listed = list(keys)
+            for folder in {key.rpartition("/")[0] for key in listed}:
                 self._check_links(folder)
-            paths = [self._local / key for key in wanted]
+            paths = [self._local / key for key in listed]
             if paths:
-                self._call("sync", f"{len(paths)} files", lambda _: local.sync(paths))
+                self._call("sync", f"{len(paths)} files", lambda _: local_files.sync(paths))
 
     def list(self, prefix: str, after: str | None = None) -> list[ObjectInfo]:
-        """All objects below the folder ``prefix``, sorted by key; with ``after`` only the keys behind it.
+        """Return all objects below the folder ``prefix``, sorted by key; with ``after`` only the keys behind it.
 
         Those that are reached through a symbolic link that leads out of this store's folder are left out.
         """
@@ -188,12 +203,17 @@ class Store:
         return sorted(self._inside(infos), key=lambda info: info.key)
 
     def folders(self, prefix: str = "") -> builtins.list[str]:
-        """Names of the folders right below ``prefix``, sorted; what lies inside them is not listed."""
-        found = self._call("list", prefix, lambda s: obstore.list_with_delimiter(s, prefix or None)["common_prefixes"])
-        return sorted(path.rstrip("/").rpartition("/")[2] for path in found)
+        """Return the names of the folders right below ``prefix``, sorted; what lies inside them is not listed."""
+        folders = self._call(
+            "list", prefix, lambda s: obstore.list_with_delimiter(s, prefix or None)["common_prefixes"]
+        )
+        return sorted(path.rstrip("/").rpartition("/")[2] for path in folders)
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Deletes objects; one that is gone already is no error. :raises LeadsOutside:"""
+        """Delete objects; one that is gone already is no error.
+
+        :raises LeadsOutside: as :meth:`get` does.
+        """
         for key in keys:
             self._check_links(key.rpartition("/")[0])
             try:
@@ -202,8 +222,12 @@ class Store:
                 continue
 
     def spark_path(self, key: str = "") -> str:
-        """The same object (or the root) as a path that Spark's file systems understand. A key with a scheme is one of
-        somebody else's files, wherever it lies. :raises LeadsOutside:"""
+        """Return the same object (or the root) as a path that Spark's file systems understand.
+
+        A key with a scheme is a file of another owner, wherever it lies.
+
+        :raises LeadsOutside: as :meth:`get` does.
+        """
         if "://" in key:
             scheme, rest = key.split("://", 1)
             return f"{_SPARK_SCHEMES.get(scheme, scheme)}://{rest}"
@@ -219,8 +243,12 @@ class Store:
         return [_info(meta) for chunk in obstore.list(inner, prefix or None, offset=after) for meta in chunk]
 
     def _check_links(self, key: str) -> None:
-        """:raises LeadsOutside: if a symbolic link below the root, on the way to a key, leads out of the root. Other
-        stores than local disks have no links; what was changed since the last look is not seen."""
+        """Check that no symbolic link below the root, on the way to a key, leads out of the root.
+
+        Other stores than local disks have no links; a link that is made after the check is not seen.
+
+        :raises LeadsOutside: if one does.
+        """
         if self._local is None or not key:
             return
         path = str(self._local)
@@ -233,7 +261,7 @@ class Store:
             try:
                 linked = stat.S_ISLNK(os.lstat(path).st_mode)
             except OSError:
-                return  # what is not there is no link, and who opens it meets the same error
+                return  # what is not there is no link, and its reader meets the same error
             if linked and not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(self._local)):
                 raise LeadsOutside(
                     f"{path} is a symbolic link that leads out of {self.uri}; it is not followed.",
@@ -242,7 +270,7 @@ class Store:
                 )
 
     def _inside(self, infos: builtins.list[ObjectInfo]) -> Iterator[ObjectInfo]:
-        """Those of listed objects that no link outside leads to."""
+        """Return those of listed objects that no link outside leads to."""
         if self._local is None:
             yield from infos
             return
@@ -260,8 +288,10 @@ class Store:
                 yield info
 
     def _plain(self, key: str) -> Path | None:
-        """The file of a key on a local disk; ``None`` on another store, and for a key that only ``obstore`` knows how
-        to make a path of."""
+        """Return the file of a key on a local disk; ``None`` on another store.
+
+        It is ``None`` too for a key that only ``obstore`` can make a path of.
+        """
         return self._local / key if self._local is not None and _PLAIN_KEY.fullmatch(key) else None
 
     def _call(self, verb: str, key: str, call: Any) -> Any:
@@ -282,9 +312,9 @@ class Store:
             if self._local is not None:
                 self._inner = LocalStore(self._local, mkdir=True)
             else:
-                told = of_store(self._options)
-                client = {key: value for key, value in told.items() if key in _CLIENT_OPTIONS}
-                config = {key: value for key, value in told.items() if key not in _CLIENT_OPTIONS}
+                settings = store_options(self._options)
+                client = {key: value for key, value in settings.items() if key in _CLIENT_OPTIONS}
+                config = {key: value for key, value in settings.items() if key not in _CLIENT_OPTIONS}
                 try:
                     self._inner = from_url(
                         _quoted(self.uri), config=cast(Any, config or None), client_options=cast(Any, client or None)
@@ -299,20 +329,22 @@ class Store:
 
 
 def same_etag(one: str | None, other: str | None) -> bool:
-    """Whether two etags are one; one that a store does not tell is like any other. Some stores quote it in one answer
-    and not in another."""
+    """Test whether two etags are one; an unknown one is like any other.
+
+    Some stores quote it in one answer and not in another.
+    """
     return one is None or other is None or one.strip('"') == other.strip('"')
 
 
-def of_store(options: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The storage options that a store understands: without what is meant for this package alone."""
+def store_options(options: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the storage options that a store understands: without what is meant for this package alone."""
     return {key: value for key, value in (options or {}).items() if key != SOURCE_ROOTS}
 
 
-def _all(found: Any, what: str, most: int | None) -> bytes:
-    if most is not None and (size := found.meta["size"]) > most:
+def _all(answer: Any, what: str, most: int | None) -> bytes:
+    if most is not None and (size := answer.meta["size"]) > most:
         raise ObjectTooLarge(f"{what} has {size:,} bytes, and may have {most:,} at most. None of them were read.")
-    return bytes(found.bytes())
+    return bytes(answer.bytes())
 
 
 def _read_range(path: Path, start: int, end: int) -> bytes:
@@ -322,7 +354,7 @@ def _read_range(path: Path, start: int, end: int) -> bytes:
 
 
 def path_of(uri: str) -> str:
-    """The local path that a ``file:`` address names; another text is one as it stands."""
+    """Return the local path that a ``file:`` address names; another text is one as it stands."""
     if not uri.lower().startswith("file:"):
         return uri
     rest = uri[len("file:") :]
@@ -353,7 +385,7 @@ def _normalise(uri: str) -> tuple[str, Path | None]:
 
 
 def _quoted(uri: str) -> str:
-    """The address as the library reads it, which undoes quoting in the key."""
+    """Return the address as the library reads it, which undoes quoting in the key."""
     scheme, _, rest = uri.partition("://")
     bucket, sign, key = rest.partition("/")
     return f"{scheme}://{bucket}{sign}{quote(key, safe='/=')}"

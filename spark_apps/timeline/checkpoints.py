@@ -1,7 +1,7 @@
 """Checkpoints: the folded state of a version as one Parquet file, so that a reader need not fold the whole log.
 
-They are for speed only. The name carries the hash of the bytes; one that is damaged, or newer than what is asked for,
-is passed over, and the log is folded from an older one or from its beginning.
+They are for speed only. The name carries the hash of the bytes; one that is damaged, or newer than the version in
+question, is passed over, and the log is folded from an older one or from its beginning.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import xxhash
 from spark_apps.storage import documents
 from spark_apps.storage.documents import prepare
 from spark_apps.storage.errors import LogDamaged, StorageError
-from spark_apps.storage.page_headers import open_parquet
+from spark_apps.storage.parquet_headers import open_parquet
 from spark_apps.storage.store import ObjectStore
-from spark_apps.timeline import columns
-from spark_apps.timeline.checked import (
+from spark_apps.timeline import files
+from spark_apps.timeline.field_types import (
     CHECKPOINT_BYTES,
     CHECKPOINT_DECODED_BYTES,
     MOST_FILES,
@@ -36,7 +36,6 @@ from spark_apps.timeline.checked import (
     VersionOrNone,
     Words,
 )
-from spark_apps.timeline.consistency import check_together, data_prefix
 from spark_apps.timeline.files import FileSet
 from spark_apps.timeline.model import (
     AnyAction,
@@ -51,6 +50,7 @@ from spark_apps.timeline.model import (
     TableDefinition,
 )
 from spark_apps.timeline.state import IndexEntry, PartitionEntry, State, Window
+from spark_apps.timeline.validation import check_together, data_prefix
 
 logger = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ _ANY_BYTES = 64 << 20
 
 
 class _IndexHeader(Struct, frozen=True):
-    """``gone`` is ``None`` in checkpoints from before it was kept."""
+    """An index in the header. ``gone`` is ``None`` in checkpoints from before it was kept."""
 
     entry: IndexEntry
     lag: tuple[tuple[Partition, Group, VersionOrNone, VersionOrNone], ...] = ()
@@ -108,7 +108,7 @@ _PLAIN = (
 
 
 def write_if_due(store: ObjectStore, state: State) -> bool:
-    """Writes a checkpoint every 20 versions; of a large table every 200, or earlier when a tenth of its files changed.
+    """Write a checkpoint every 20 versions; of a large table every 200, or when a tenth of its files changed.
 
     A failure is logged and forgotten: the log itself has everything.
     """
@@ -128,7 +128,7 @@ def write_if_due(store: ObjectStore, state: State) -> bool:
 
 
 def write(store: ObjectStore, state: State) -> str:
-    """Writes a checkpoint of ``state``, removes all but the newest three, and returns its key."""
+    """Write a checkpoint of ``state``, remove all but the newest three, and return its key."""
     body = encode(state)
     key = f"{CHECKPOINTS}/{state.version:020d}.{xxhash.xxh3_64_hexdigest(body)}.parquet"
     store.put(key, body)
@@ -138,7 +138,7 @@ def write(store: ObjectStore, state: State) -> str:
 
 
 def newest(store: ObjectStore, until: int | None = None) -> State | None:
-    """The state of the newest checkpoint that can be used, not after version ``until``; ``None`` without one."""
+    """Return the state of the newest checkpoint that can be used, not after ``until``; ``None`` without one."""
     for info in reversed(store.list(CHECKPOINTS)):
         name = _NAME.fullmatch(info.key.removeprefix(f"{CHECKPOINTS}/"))
         if name is None or (until is not None and int(name[1]) > until):
@@ -159,7 +159,7 @@ def newest(store: ObjectStore, until: int | None = None) -> State | None:
 
 
 def encode(state: State) -> bytes:
-    """One Parquet file: the files as rows, everything else as JSON in the file's metadata."""
+    """Return a state as one Parquet file: the files as rows, everything else as JSON in the file's metadata."""
     import pyarrow.parquet as pq
 
     header = _Header(
@@ -174,22 +174,23 @@ def encode(state: State) -> bytes:
         },
         **{name: getattr(state, name) for name in _PLAIN},
     )
-    files = state.file_set.flattened()
+    columns = state.file_set.flattened()
     sink = io.BytesIO()
-    table = files.table.replace_schema_metadata({_HEADER: msgspec.json.encode(header)})
+    table = columns.table.replace_schema_metadata({_HEADER: msgspec.json.encode(header)})
     # Only what repeats gains from a dictionary; paths differ, and building theirs would cost most of the time.
-    pq.write_table(table, sink, compression="zstd", use_dictionary=list(columns.REPEATED))
+    pq.write_table(table, sink, compression="zstd", use_dictionary=list(files.REPEATED))
     return sink.getvalue()
 
 
 def decode(body: bytes, what: str = "The checkpoint") -> State | None:
-    """The state in a checkpoint; ``None`` if it has a format that this code does not know.
+    """Return the state in a checkpoint; ``None`` if it has a format that this code does not know.
 
-    :param what: names it, for errors. :raises LogDamaged: if it is none, or tells of more than a table may have.
+    :param what: names the checkpoint, for errors.
+    :raises LogDamaged: if it is none, or holds more than a table may have.
     """
     opened = open_parquet(
         body, what, rows=MOST_FILES, size=_ANY_BYTES + min(CHECKPOINT_DECODED_BYTES, 500 * len(body)),
-        repeated=columns.REPEATED,
+        repeated=files.REPEATED,
     )  # fmt: skip
     raw = (opened.schema_arrow.metadata or {}).get(_HEADER)
     if raw is None or documents.decode(raw, FormatOnly, what).format != CHECKPOINT_FORMAT:
@@ -197,7 +198,7 @@ def decode(body: bytes, what: str = "The checkpoint") -> State | None:
     header = documents.decode(raw, _Header, what)
     check_together(_as_actions(header), header.version, what)
     source = None if header.definition is None else header.definition.source
-    table = columns.read(opened, header.version, data_prefix(source), what)
+    table = files.read(opened, header.version, data_prefix(source), what)
     state = State()
     for name in _PLAIN:
         setattr(state, name, getattr(header, name))
@@ -210,24 +211,24 @@ def decode(body: bytes, what: str = "The checkpoint") -> State | None:
         )
         for name, index in header.indexes.items()
     }
-    state.file_set = FileSet(columns.Columns(table, what))
+    state.file_set = FileSet(files.Columns(table, what))
     return state
 
 
 def _as_actions(header: _Header) -> dict[str, AnyAction]:
-    """What a header says, as the actions that could have led to it: what holds for their fields holds for its own."""
-    found: dict[str, AnyAction] = {"expired_": Expire(header.expired_below)}
+    """Return a header as the actions that could have led to it: their fields' rules hold for its own."""
+    actions: dict[str, AnyAction] = {"expired_": Expire(header.expired_below)}
     if header.definition is not None:
-        found[""] = PutTable(header.definition)
+        actions[""] = PutTable(header.definition)
     for path, entry in header.partitions.items():
-        found[f"partitions[{path!r}]."] = PutPartition(path, entry.buckets, entry.values)
+        actions[f"partitions[{path!r}]."] = PutPartition(path, entry.buckets, entry.values)
     for name, index in header.indexes.items():
         lag = tuple((partition, group, through) for partition, group, through, _ in index.lag)
-        found[f"indexes[{name!r}].lag."] = SetLag(index.entry.definition.tree, lag)
+        actions[f"indexes[{name!r}].lag."] = SetLag(index.entry.definition.tree, lag)
     for epoch, window in header.windows.items():
         opened = OpenWindow(window.holder, window.deadline, window.last_moment, window.partitions)
-        found[f"windows[{epoch}]."] = opened
-    return found
+        actions[f"windows[{epoch}]."] = opened
+    return actions
 
 
 prepare(_Header)

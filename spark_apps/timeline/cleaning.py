@@ -12,21 +12,22 @@ from dataclasses import dataclass
 
 from spark_apps.storage.errors import AlreadyCommitted
 from spark_apps.storage.store import ObjectInfo
-from spark_apps.timeline import hashing
+from spark_apps.timeline import hashing_config
 from spark_apps.timeline.attempts import (
     DATA,
     INDEXES,
     TRANSACTIONS,
     WITHDRAWN,
     is_live,
+    is_presumed_dead,
     live_requests,
-    presumed_dead,
     withdrawn_attempts,
 )
+from spark_apps.timeline.files import delta_of
 from spark_apps.timeline.limits import RETAIN_SECONDS, RETAIN_VERSIONS
 from spark_apps.timeline.log import Timeline, format_instant
 from spark_apps.timeline.model import AddFile, Expire, Receipt
-from spark_apps.timeline.positions import delta_of
+from spark_apps.timeline.operations import CLEAN, EXPIRE
 from spark_apps.timeline.publish import housekeeping, new_txn_id, publish
 from spark_apps.timeline.state import State
 from spark_apps.timeline.transactions import abort
@@ -40,7 +41,7 @@ _NUMBER = re.compile("[0-9]{1,19}")
 
 @dataclass(frozen=True)
 class CleaningPlan:
-    """What a cleaning would do: versions below ``expire_below`` go, and so do ``files`` of ``bytes`` in all.
+    """Plan of a cleaning: versions below ``expire_below`` go, and so do ``files`` of ``bytes`` in all.
 
     ``keeps_for`` names the attempts because of which older files stay.
     """
@@ -60,13 +61,13 @@ def clean(
     presumed_dead_seconds: float = PRESUMED_DEAD_SECONDS,
     txn_id: str | None = None,
 ) -> Receipt:
-    """Expires versions and deletes what no kept version and no live attempt needs.
+    """Expire versions and delete what no kept version and no live attempt needs.
 
     A version is expired when it is older than ``retain_seconds`` and not among the newest ``retain_versions``. Attempts
     without a sign of life for ``presumed_dead_seconds`` are aborted by a commit first.
     """
     timeline.refresh()
-    txn_id = txn_id or new_txn_id("clean")
+    txn_id = txn_id or new_txn_id(CLEAN.name)
     dead = _presumed_dead(timeline, presumed_dead_seconds)
     for name, attempt in dead:
         try:
@@ -74,9 +75,9 @@ def clean(
         except AlreadyCommitted as error:
             logger.info("%s", error.message)
     below = expiry(timeline, retain_versions, retain_seconds)
-    receipt = Receipt(None, txn_id, "clean")
+    receipt = Receipt(None, txn_id, CLEAN.name)
     if below > timeline.head.expired_below:
-        intent = housekeeping("expire", Expire(below), txn_id=txn_id, base=timeline.head.version)
+        intent = housekeeping(EXPIRE, Expire(below), txn_id=txn_id, base=timeline.head.version)
         try:
             receipt = publish(timeline, intent)
         except AlreadyCommitted as error:
@@ -84,10 +85,10 @@ def clean(
     files, _ = _deletable(timeline, timeline.refresh().expired_below)
     timeline.store.delete(files)
     _tidy_attempts(timeline)
-    hashing.tidy(timeline)
+    hashing_config.tidy(timeline)
     metrics = {"expired_below": timeline.head.expired_below, "files_deleted": len(files),
                "bytes_deleted": sum(files.values()), "attempts_aborted": len(dead)}  # fmt: skip
-    return Receipt(receipt.version, txn_id, "clean", metrics, receipt.instant, receipt.attempt)
+    return Receipt(receipt.version, txn_id, CLEAN.name, metrics, receipt.instant, receipt.attempt)
 
 
 def plan(
@@ -97,7 +98,7 @@ def plan(
     retain_seconds: float = RETAIN_SECONDS,
     presumed_dead_seconds: float = PRESUMED_DEAD_SECONDS,
 ) -> CleaningPlan:
-    """What :func:`clean` would do now, without doing it."""
+    """Return what :func:`clean` would do now, without doing it."""
     timeline.refresh()
     below = max(expiry(timeline, retain_versions, retain_seconds), timeline.head.expired_below)
     files, keeps_for = _deletable(timeline, below)
@@ -106,7 +107,7 @@ def plan(
 
 
 def expiry(timeline: Timeline, retain_versions: int, retain_seconds: float) -> int:
-    """The version below which all are both too old and not among the newest ``retain_versions``."""
+    """Return the version below which all are both too old and not among the newest ``retain_versions``."""
     head = timeline.head
     limit = max(head.version - max(retain_versions, 1) + 1, 0)
     oldest_kept = format_instant(timeline.clock() - retain_seconds)
@@ -123,26 +124,26 @@ def _presumed_dead(timeline: Timeline, silent_seconds: float) -> list[tuple[str,
     return [
         (request.txn_id, request.attempt)
         for request in live_requests(timeline)
-        if presumed_dead(timeline, request, silent_seconds)
+        if is_presumed_dead(timeline, request, silent_seconds)
     ]
 
 
 def _deletable(timeline: Timeline, below: int) -> tuple[dict[str, int], tuple[str, ...]]:
-    """Files (with sizes) that no version from ``below`` on and no live attempt needs; and attempts that hold more."""
+    """Return the files (with sizes) that nothing from ``below`` on needs, and the attempts that keep older ones."""
     # The attempts are read after the expiry was committed; see the top of the module.
     live = live_requests(timeline)
     state = timeline.head
-    held = [request for request in live if request.oldest_needed < below]
-    oldest = min([below, *(request.oldest_needed for request in held)])
+    protecting = [request for request in live if request.oldest_needed < below]
+    oldest = min([below, *(request.oldest_needed for request in protecting)])
     needed, withdrawn = _needed(timeline, state, oldest), set(withdrawn_attempts(timeline))
-    found: dict[str, int] = {}
+    deletable: dict[str, int] = {}
     for prefix in (DATA, INDEXES):
         for info in timeline.store.list(prefix):
             owner = _owner(info.key)
             ended = owner is not None and (owner in withdrawn or not is_live(state, *owner))
             if ended and _beside(info.key) not in needed:
-                found[info.key] = info.size
-    return found, tuple(f"{request.txn_id}.{request.attempt}" for request in held)
+                deletable[info.key] = info.size
+    return deletable, tuple(f"{request.txn_id}.{request.attempt}" for request in protecting)
 
 
 def _needed(timeline: Timeline, state: State, oldest: int) -> set[str]:
@@ -153,14 +154,16 @@ def _needed(timeline: Timeline, state: State, oldest: int) -> set[str]:
 
 
 def _beside(key: str) -> str:
-    """The file that positions, or a checksum file of Hadoop's (``.<name>.crc``, on local disk), stand beside; else the
-    key itself."""
+    """Return the file beside which positions or a checksum file of Hadoop's stand; else the key itself.
+
+    Hadoop writes ``.<name>.crc`` on local disk.
+    """
     folder, _, name = key.rpartition("/")
     return f"{folder}/{name[1:-4]}" if name.startswith(".") and name.endswith(".crc") else delta_of(key) or key
 
 
 def _owner(key: str) -> tuple[str, int] | None:
-    """Transaction and attempt that a staged file belongs to; ``None`` of files of other shapes, which are not ours."""
+    """Return transaction and attempt that a staged file belongs to; ``None`` of files that are not this table's."""
     parts = key.split("/")
     owner = parts[1] if parts[0] == DATA else parts[3] if len(parts) > 4 else ""
     name, _, attempt = owner.rpartition(".")
@@ -168,8 +171,11 @@ def _owner(key: str) -> tuple[str, int] | None:
 
 
 def _tidy_attempts(timeline: Timeline) -> None:
-    """Removes what attempts left behind once no attempt of their transaction can commit any more; their end is in the
-    log. Withdrawn attempts, and signs of life that came after all, go after a day: no deletion lands so late."""
+    """Remove what attempts left behind once no attempt of their transaction can commit any more.
+
+    Their end is in the log. Withdrawn attempts, and signs of life that came after all, go after a day: no deletion
+    lands so late.
+    """
     state = timeline.head
     folders: dict[tuple[str, int], list[ObjectInfo]] = {}
     for info in timeline.store.list(TRANSACTIONS):
@@ -177,7 +183,7 @@ def _tidy_attempts(timeline: Timeline) -> None:
         if len(parts) == 3 and _NUMBER.fullmatch(parts[1]):
             folders.setdefault((parts[0], int(parts[1])), []).append(info)
     names = {attempt: {info.key.rpartition("/")[2] for info in infos} for attempt, infos in folders.items()}
-    stray = {attempt for attempt, found in names.items() if WITHDRAWN in found or "requested.json" not in found}
+    stray = {attempt for attempt, kinds in names.items() if WITHDRAWN in kinds or "requested.json" not in kinds}
     live = {name for name, attempt in folders.keys() - stray if is_live(state, name, attempt)}
     long_ago = timeline.clock() - _LATEST_LANDING_SECONDS
     for (name, attempt), infos in folders.items():

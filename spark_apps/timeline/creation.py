@@ -9,7 +9,7 @@ from dataclasses import replace
 from spark_apps.storage.errors import AlreadyCommitted, InvalidName, LogVanished, StorageError, TableExists
 from spark_apps.storage.names import check_txn_id
 from spark_apps.storage.store import ObjectStore, Store
-from spark_apps.timeline import hashing
+from spark_apps.timeline import hashing_config
 from spark_apps.timeline.attempts import DATA
 from spark_apps.timeline.conflicts import Intent
 from spark_apps.timeline.log import ROOT, Timeline, commit_key, left_by_a_table
@@ -23,6 +23,7 @@ from spark_apps.timeline.model import (
     Write,
     table_scope,
 )
+from spark_apps.timeline.operations import CREATE
 from spark_apps.timeline.publish import check_not_committed, new_txn_id, publish
 from spark_apps.timeline.state import State
 
@@ -42,20 +43,21 @@ def create_table(
     txn_id: str | None = None,
     timeline: Timeline | None = None,
 ) -> tuple[Timeline, Receipt]:
-    """Writes version 0. Of several at once one wins; the others get :class:`TableExists`.
+    """Write version 0. Of several at once one wins; the others get :class:`TableExists`.
 
     Where a table was dropped, its log goes on: the new table is the next version of it, and its own id tells it apart.
 
     :param actions: what the table begins with: its hashing config, its indexes.
     :param txn_id: names the intent: a retry finds its own version 0.
-    :raises TableExists: if there is a table. :raises LogVanished: if there are files of one but no log.
+    :raises TableExists: if there is a table.
+    :raises LogVanished: if there are files of one but no log.
     :raises InvalidName: if the location lies among the files of another table.
     """
     _check_not_inside(store)
     timeline = timeline or Timeline(store)
     intent = Intent(
-        operation="create",
-        txn_id=check_txn_id(txn_id) if txn_id is not None else new_txn_id("create"),
+        operation=CREATE.name,
+        txn_id=check_txn_id(txn_id) if txn_id is not None else new_txn_id(CREATE.name),
         attempt=1,
         base=-1,
         actions=(PutTable(definition), *actions),
@@ -74,16 +76,16 @@ def create_table(
             writes=intent.writes,
             actions=intent.actions,
         )
-        landed = timeline.create(hashing.with_files(timeline, State(), first))
+        landed = timeline.create(hashing_config.with_files(timeline, State(), first))
         if landed.txn_id == intent.txn_id:
             timeline.refresh()
             _leave_note(store)
             return timeline, Receipt.of(landed)
-    return timeline, _again(timeline, intent)
+    return timeline, _retry_or_recreate(timeline, intent)
 
 
-def _again(timeline: Timeline, intent: Intent) -> Receipt:
-    """A retry of the first creation, or a table where one was dropped."""
+def _retry_or_recreate(timeline: Timeline, intent: Intent) -> Receipt:
+    """Return the receipt of a retried first creation, or create a table where one was dropped."""
 
     def dropped(state: State) -> None:
         if not state.dropped:
@@ -100,15 +102,15 @@ def _again(timeline: Timeline, intent: Intent) -> Receipt:
 
 
 def _check_not_inside(store: ObjectStore) -> None:
-    """A table among the files of another one would be cleaned away with them."""
+    """Refuse a location among the files of another table, with which it would be cleaned away."""
     parts = store.uri.split("/")
-    for place, part in enumerate(parts):
-        outer = "/".join(parts[:place])
+    for depth, part in enumerate(parts):
+        outer = "/".join(parts[:depth])
         if part not in (DATA, ROOT) or not isinstance(store, Store) or outer.rstrip("/").endswith(":") or not outer:
             continue
         try:
             inside = Store(outer, store.options).head(commit_key(0)) is not None
-        except StorageError as error:  # a folder that these credentials do not open holds no table of theirs
+        except StorageError as error:  # a folder that these credentials do not open holds no table that they can read
             logger.info("Whether there is a table at %s cannot be seen: %s", outer, error.message)
             continue
         if inside:
@@ -128,8 +130,10 @@ def _check_no_leftovers(store: ObjectStore) -> None:
 
 
 def _leave_note(store: ObjectStore) -> None:
-    """For people who look into the folder. It also tells a table without rows, whose log was deleted, from a creation
-    that ended before its first commit."""
+    """Write a note for people who look into the folder.
+
+    It also tells a table without rows, whose log was deleted, from a creation that ended before its first commit.
+    """
     try:
         store.put(NOTE, _NOTE.encode())
     except StorageError as error:

@@ -2,23 +2,308 @@
 
 Copying a set copies nothing until one of the two is changed, and then only the overlay, so that a transaction can hold
 on to its base while the log goes on, whatever the size of the table. The shared part stays in Arrow's columns
-(:mod:`spark_apps.timeline.columns`); of it only the files that somebody asks for become Python objects.
+(:class:`Columns`); of it only the files that are read become Python objects.
 """
 
 from __future__ import annotations
 
+import re
+from array import array
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import repeat
 from typing import Any, Literal
 
-from spark_apps.timeline.columns import Columns
+import msgspec
+import xxhash
+
+from spark_apps.storage.documents import decode
+from spark_apps.storage.errors import LogDamaged
+from spark_apps.timeline.field_types import FILE_PATH, GROUP, INDEX_FILES, KEY_CHARACTERS, PARTITION, TREE
 from spark_apps.timeline.model import COVERS, AddFile, Struct
+from spark_apps.timeline.validation import check_extra
+
+NAMES = (
+    "tree", "partition", "group", "path", "kind", "rows", "bytes", "place", "tombstones", "lineage", "extra",
+)  # fmt: skip
+"""The columns as files name them, in the order of the fields of :class:`DataFile`."""
+
+REPEATED = ("tree", "partition", "group", "kind")
+"""Columns whose values repeat, so that they are kept as codes into a dictionary."""
+
+_RANGES = {"rows": (-1, 10**15), "bytes": (0, 10**15), "tombstones": (0, 2**63 - 1), "lineage": (0, 2**63 - 1)}
+_PATTERNS = {"tree": TREE, "partition": PARTITION, "group": GROUP, "kind": re.compile("base|delta")}
+_KEY = "path_hash"
+_FEW = 64
+_PATH = NAMES.index("path")
+_UPWARDS = (b"/.", b"//", b"/\n", b"\n/")
+
+
+_DELETE = "Nothing was opened. Delete the folder _index/timeline/checkpoints, and find out who wrote to it."
+
+
+def path_hash(path: str) -> int:
+    """Return the 64-bit hash of a path, signed as Arrow's ``int64`` holds it."""
+    value = xxhash.xxh3_64_intdigest(path.encode())
+    return value - (1 << 64) if value >> 63 else value
+
+
+def schema() -> Any:
+    """Return the Arrow schema of the columns, the paths' hashes last."""
+    import pyarrow as pa
+
+    types = dict.fromkeys(NAMES, pa.int64()) | {"path": pa.string(), "extra": pa.binary()}
+    types |= dict.fromkeys(REPEATED, pa.dictionary(pa.int32(), pa.string()))
+    return pa.schema([*((name, types[name]) for name in NAMES), (_KEY, pa.int64())])
+
+
+def read(opened: Any, version: int, begins: str, what: str) -> Any:
+    """Return the columns in an opened Parquet file, as an Arrow table of :func:`schema`.
+
+    Numbers, what repeats and where files lie are checked here; the rest of a path when its file is asked for.
+
+    :param opened: from :func:`~spark_apps.storage.parquet_headers.open_parquet`.
+    :param version: of the state.
+    :param begins: what the paths of data files begin with (:func:`~spark_apps.timeline.validation.data_prefix`).
+    :raises LogDamaged: if a column holds what cannot be, naming it.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not opened.schema_arrow.equals(schema()):
+        raise LogDamaged(f"{what} cannot be read: its columns are not those of a checkpoint.")
+    try:
+        table = opened.read().unify_dictionaries()
+        for name, (low, high) in {**_RANGES, "place": (0, version)}.items():
+            ends = pc.min_max(table[name]).as_py() if table.num_rows else {"min": low, "max": high}
+            if table[name].null_count or not low <= ends["min"] <= ends["max"] <= high:
+                raise LogDamaged(f"{what} cannot be read: its column {name!r} holds what cannot be in it: {ends}.")
+        for name, pattern in _PATTERNS.items():
+            column = table[name]
+            values = column.chunk(0).dictionary.to_pylist() if column.num_chunks else []
+            wrong = next((value for value in values if not pattern.fullmatch(value or "")), None)
+            if column.null_count or wrong is not None:
+                raise LogDamaged(f"{what} cannot be read: its column {name!r} holds {wrong!r:.200}.")
+        paths = table["path"]
+        inside = sum(pc.sum(pc.starts_with(paths, prefix)).as_py() or 0 for prefix in (begins, INDEX_FILES))
+        # A source may be one file, which then has the location for its path.
+        if paths.null_count or (inside < len(paths) and set(paths.to_pylist()) != {begins.rstrip("/")}):
+            raise LogDamaged(f"{what} cannot be read: its column 'path' holds files that are none of the table.")
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise LogDamaged(f"{what} cannot be read: {error}.") from error
+    return table
+
+
+class Columns:
+    """An unchanging list of files; a row is named by its number.
+
+    :param table: an Arrow table of :func:`schema`, or ``None`` for no files.
+    :param what: names the checkpoint that it is from, and its table, for errors.
+    """
+
+    def __init__(self, table: Any = None, what: str = "A checkpoint of the table") -> None:
+        self.what = what
+        # One dictionary for all chunks, so that a code means the same value everywhere.
+        self.table: Any = None if table is None else table.unify_dictionaries()
+        self._codes: dict[str, dict[str, int]] = {}
+        self._by_group: tuple[memoryview, memoryview] | None = None
+        self._by_path: tuple[memoryview, memoryview] | None = None
+
+    def __len__(self) -> int:
+        return 0 if self.table is None else self.table.num_rows
+
+    def trees(self) -> list[str]:
+        """Return the names of the trees that have files here."""
+        if not len(self):
+            return []
+        return [name for name in self._code_of("tree") if self.rows_span(name)[0] < self.rows_span(name)[1]]
+
+    def rows(self, tree: str, partition: str | None = None, group: str | None = None) -> list[int]:
+        """Return the numbers of the rows of a tree, of one partition of it, or of one group."""
+        if not len(self):
+            return []
+        start, end = self.rows_span(tree, partition, group)
+        return self._grouped()[1][start:end].tolist() if start < end else []
+
+    def rows_span(self, tree: str, partition: str | None = None, group: str | None = None) -> tuple[int, int]:
+        """Return where the rows stand in the order by group: (first, behind the last)."""
+        partitions, groups = len(self._code_of("partition")), len(self._code_of("group"))
+        low, width = self._code_of("tree").get(tree), partitions * groups
+        if low is not None and partition is not None:
+            code = self._code_of("partition").get(partition)
+            low, width = (None if code is None else low * partitions + code), groups
+            if low is not None and group is not None:
+                code = self._code_of("group").get(group)
+                low, width = (None if code is None else low * groups + code), 1
+        if low is None:
+            return 0, 0
+        keys = self._grouped()[0]
+        return bisect_left(keys, low * width), bisect_left(keys, (low + 1) * width)
+
+    def find(self, tree: str, path: str) -> int | None:
+        """Return the row of a path in a tree, or ``None``."""
+        if not len(self):
+            return None
+        if self._by_path is None:
+            self._by_path = _ordered(self.table.column(_KEY))
+        keys, order = self._by_path
+        key = path_hash(path)
+        for position in range(bisect_left(keys, key), bisect_right(keys, key)):
+            row = order[position]
+            if self.table["path"][row].as_py() == path and self.table["tree"][row].as_py() == tree:
+                return row
+        return None
+
+    def paths(self, rows: list[int]) -> list[str]:
+        """Return the paths of some rows."""
+        return self.table["path"].take(_numbers(rows)).to_pylist() if rows else []
+
+    def read(self, rows: list[int]) -> Iterator[list[Any]]:
+        """Yield the values of some rows, in the order of :data:`NAMES`.
+
+        :raises LogDamaged: if a row is none of a file.
+        """
+        if not rows:
+            return
+        if len(rows) <= _FEW:
+            for row in rows:
+                values = [self.table[name][row].as_py() for name in NAMES]
+                self._check_path(values[_PATH])
+                values[-1] = self._decoded(values[-1])
+                yield values
+            return
+        part = self.table.take(_numbers(rows))
+        columns: list[Iterable[Any]] = []
+        for name in NAMES:
+            column = _joined(part.column(name))
+            if name in REPEATED:
+                values = column.dictionary.to_pylist()
+                columns.append([values[code] for code in _view(column.indices)])
+            elif name == "path":
+                columns.append(self._check_paths(column.to_pylist()))
+            elif name == "extra":
+                empty = column.null_count == len(column)
+                columns.append(repeat(None) if empty else map(self._decoded, column.to_pylist()))
+            else:
+                columns.append(_view(column).tolist())
+        for row_values in zip(*columns, strict=False):
+            yield list(row_values)
+
+    def changed(self, without: set[int], added: Iterable[DataFile]) -> Columns:
+        """Return these files without some rows and with some files added."""
+        import pyarrow as pa
+
+        values: dict[str, list[Any]] = {name: [] for name in (*NAMES, _KEY)}
+        for file in added:
+            for name, field in zip(NAMES[:-1], DataFile.__struct_fields__, strict=False):
+                values[name].append(getattr(file, field))
+            values["extra"].append(msgspec.json.encode(file.extra) if file.extra else None)
+            values[_KEY].append(path_hash(file.path))
+        parts = [pa.table(values, schema=schema())]
+        if len(self):
+            kept = self.table
+            if without:
+                mask = bytearray(b"\x01") * len(self)
+                for row in without:
+                    mask[row] = 0
+                import pyarrow.compute as pc
+
+                flags = pa.Array.from_buffers(pa.uint8(), len(self), [None, pa.py_buffer(mask)])
+                kept = kept.filter(pc.equal(flags, 1))
+            parts.insert(0, kept)
+        return Columns(pa.concat_tables(parts), self.what)
+
+    # --- inside -----------------------------------------------------------------------------------------------
+
+    def _code_of(self, name: str) -> dict[str, int]:
+        if name not in self._codes:
+            chunks = self.table.column(name).chunks
+            values = chunks[0].dictionary.to_pylist() if chunks else []
+            self._codes[name] = {value: code for code, value in enumerate(values)}
+        return self._codes[name]
+
+    def _grouped(self) -> tuple[memoryview, memoryview]:
+        if self._by_group is None:
+            import pyarrow as pa
+            import pyarrow.compute as pc
+
+            tree, partition, group = (
+                _joined(self.table.column(name)).indices.cast(pa.int64()) for name in ("tree", "partition", "group")
+            )
+            partitions, groups = (_numbers([len(self._code_of(name))])[0] for name in ("partition", "group"))
+            key = pc.add(pc.multiply(tree, partitions), partition)
+            self._by_group = _ordered(pc.add(pc.multiply(key, groups), group))
+        return self._by_group
+
+    def _check_paths(self, paths: list[str]) -> list[str]:
+        """Check the paths against their pattern: all at once where they are made of a key's usual characters."""
+        whole = "\n".join(paths).encode()
+        usual = whole.translate(None, KEY_CHARACTERS) == b"\n" * (len(paths) - 1)
+        if usual and not any(two in whole for two in _UPWARDS):
+            return paths
+        return [self._check_path(path) for path in paths]
+
+    def _check_path(self, path: str) -> str:
+        if not FILE_PATH.fullmatch(path):
+            raise LogDamaged(
+                f"{self.what} lists a file of the path {path!r:.200}, which cannot be one of it.", hint=_DELETE
+            )
+        return path
+
+    def _decoded(self, extra: bytes | None) -> dict[str, Any] | None:
+        if not extra:
+            return None
+        decoded: dict[str, Any] = decode(extra, dict, f"{self.what} lists a file whose field 'extra'", hint=_DELETE)
+        try:
+            check_extra(decoded)
+        except LogDamaged as error:
+            raise LogDamaged(f"{self.what} lists a file: {error.message}", hint=_DELETE) from error
+        return decoded
+
+
+def _ordered(keys: Any) -> tuple[memoryview, memoryview]:
+    """Return the keys in ascending order, and the rows they stand in."""
+    import pyarrow.compute as pc
+
+    order = pc.sort_indices(keys)
+    return _view(keys.take(order)), _view(order)
+
+
+def _joined(column: Any) -> Any:
+    """Return a column in one piece."""
+    import pyarrow as pa
+
+    whole = column.combine_chunks()
+    return whole.chunk(0) if isinstance(whole, pa.ChunkedArray) else whole
+
+
+def _view(values: Any) -> memoryview:
+    """Return integers without nulls as Python sees them, without copying."""
+    import pyarrow as pa
+
+    if isinstance(values, pa.ChunkedArray):
+        values = _joined(values)
+    codes: dict[Any, Literal["Q", "q", "i"]] = {pa.uint64(): "Q", pa.int64(): "q", pa.int32(): "i"}
+    whole = memoryview(values.buffers()[1]).cast(codes[values.type])
+    return whole[values.offset : values.offset + len(values)]
+
+
+def _numbers(rows: list[int]) -> Any:
+    """Return integers as an Arrow array. Arrow's own conversion from Python imports pandas."""
+    import pyarrow as pa
+
+    return pa.Array.from_buffers(pa.int64(), len(rows), [None, pa.py_buffer(array("q", rows))])
+
+
+# --- The set of files of a snapshot ---------------------------------------------------------------------------------
+
 
 GroupKey = tuple[str, str]
 """(partition, group)."""
 
 
 class DataFile(Struct, frozen=True):
-    """A live file; as :class:`~spark_apps.timeline.model.AddFile`, with its place in the merge order resolved."""
+    """A live file; as :class:`~spark_apps.timeline.model.AddFile`, with its sequence number resolved."""
 
     tree: str
     partition: str
@@ -27,21 +312,21 @@ class DataFile(Struct, frozen=True):
     kind: Literal["base", "delta"]
     rows: int
     bytes: int
-    place: int
+    sequence_number: int = msgspec.field(name="place")
     tombstones: int = 0
     lineage: int = 0
     extra: dict[str, Any] | None = None
 
     @classmethod
     def of(cls, add: AddFile, version: int) -> DataFile:
-        place = version if add.place is None else add.place
-        return cls(add.tree, add.partition, add.group, add.path, add.kind, add.rows, add.bytes, place,
+        sequence_number = version if add.sequence_number is None else add.sequence_number
+        return cls(add.tree, add.partition, add.group, add.path, add.kind, add.rows, add.bytes, sequence_number,
                    add.tombstones, add.lineage, add.extra)  # fmt: skip
 
     def to_add(self) -> AddFile:
-        """The action that brings this very file back, at its place."""
-        return AddFile(self.tree, self.partition, self.group, self.path, self.kind, self.rows, self.bytes, self.place,
-                       self.tombstones, self.lineage, self.extra)  # fmt: skip
+        """Return the action that brings this very file back, with its sequence number."""
+        return AddFile(self.tree, self.partition, self.group, self.path, self.kind, self.rows, self.bytes,
+                       self.sequence_number, self.tombstones, self.lineage, self.extra)  # fmt: skip
 
     @property
     def group_key(self) -> GroupKey:
@@ -49,32 +334,39 @@ class DataFile(Struct, frozen=True):
 
 
 def merge_order(file: DataFile) -> tuple[int, bool, str]:
-    """Sort key of the files of a group: lowest place first, a base before the deltas of its place."""
-    return file.place, file.kind == "delta", file.path
+    """Return the sort key of a file in its group: the sequence number, then a base before deltas, then the path."""
+    return file.sequence_number, file.kind == "delta", file.path
 
 
 def covered_lineages(files: Iterable[DataFile]) -> frozenset[int]:
-    """The data files that an index which addresses files tells of, by lineage; from its own files."""
+    """Return the lineages of the data files that an index which addresses files covers, from its own files."""
     parts = [part for file in files if file.extra for part in file.extra.get(COVERS, ())]
     return frozenset(lineage for part in parts for lineage in part["lineages"])
 
 
-def lowest(files: Sequence[DataFile]) -> Sequence[DataFile]:
-    """What lies under all others of a group (given in merge order): one file, or the parts of one base, which have one
-    place and no key in common."""
-    parts = sum(file.kind == "base" and file.place == files[0].place for file in files)
+def lowest_files(files: Sequence[DataFile]) -> Sequence[DataFile]:
+    """Return what lies under all others of a group, given in merge order.
+
+    That is one file, or the parts of one base, which have one sequence number and no key in common.
+    """
+    parts = sum(file.kind == "base" and file.sequence_number == files[0].sequence_number for file in files)
     return files[: max(parts, 1)]
 
 
 def is_merged(files: Sequence[DataFile]) -> bool:
-    """Whether there are files in a group (given in merge order) and they are its rows as they stand: a key is there
-    once, none is deleted."""
-    return 0 < len(files) == len(lowest(files)) and not any(file.tombstones for file in files)
+    """Test whether a group has files, given in merge order, that are its rows as they stand.
+
+    A key is there once then, and none is deleted.
+    """
+    return 0 < len(files) == len(lowest_files(files)) and not any(file.tombstones for file in files)
 
 
-def lowest_plain(files: Sequence[DataFile]) -> DataFile | None:
-    """The file under all others of a group (given in merge order), if its rows stand where no later one says
-    otherwise: a base, or a delta without tombstones, with nothing but deltas over it."""
+def lowest_plain_file(files: Sequence[DataFile]) -> DataFile | None:
+    """Return the file under all others of a group, given in merge order, if it is a plain one.
+
+    That is one whose rows stand where no later file replaces them: a base, or a delta without tombstones, with nothing
+    but deltas over it.
+    """
     if not files or files[0].tombstones or not files[0].lineage:
         return None
     return files[0] if all(file.kind == "delta" for file in files[1:]) else None
@@ -98,9 +390,9 @@ class _Tree:
     def discard(self, path: str) -> DataFile | None:
         file = self.by_path.pop(path, None)
         if file is not None:
-            left = tuple(other for other in self.groups[file.group_key] if other != path)
-            if left:
-                self.groups[file.group_key] = left
+            remaining = tuple(other for other in self.groups[file.group_key] if other != path)
+            if remaining:
+                self.groups[file.group_key] = remaining
             else:
                 del self.groups[file.group_key]
         return file
@@ -129,7 +421,7 @@ class FileSet:
         self._borrowed = False
 
     def copy(self) -> FileSet:
-        """A set that can be changed while this one stays, and the other way round."""
+        """Return a set that can be changed while this one stays, and the other way round."""
         other = FileSet(self._shared)
         other._added, other._removed = self._added, self._removed
         self._borrowed = other._borrowed = True
@@ -142,11 +434,11 @@ class FileSet:
             self._borrowed = False
 
     def changes(self) -> int:
-        """Size of the overlay: what a checkpoint written now would spare the next reader."""
+        """Return the size of the overlay: what a checkpoint written now would spare the next reader."""
         return sum(len(tree.by_path) for tree in self._added.values()) + len(self._removed)
 
     def size(self) -> int:
-        """The number of live files, without looking at each."""
+        """Return the number of live files, without reading each."""
         return len(self._shared) - len(self._removed) + sum(len(tree.by_path) for tree in self._added.values())
 
     def trees(self) -> list[str]:
@@ -158,7 +450,7 @@ class FileSet:
         self._added.setdefault(file.tree, _Tree()).add(file)
 
     def remove(self, tree: str, path: str) -> DataFile | None:
-        """Takes a file out; returns it, or ``None`` if it was not there."""
+        """Take a file out and return it, or ``None`` if it was not there."""
         self._own()
         added = self._added[tree].discard(path) if tree in self._added else None
         row = self._shared.find(tree, path)
@@ -173,13 +465,13 @@ class FileSet:
         self._removed.update(self._shared.rows(tree))
 
     def files(self, tree: str, partition: str | None = None, group: str | None = None) -> Iterator[DataFile]:
-        """Files of a tree; of one partition, or of one group of it, where given."""
+        """Return the files of a tree; of one partition, or of one group of it, where given."""
         yield from self._read(self._live_rows(tree, partition, group))
         if tree in self._added:
             yield from self._added[tree].select(partition, group)
 
     def paths(self) -> Iterator[str]:
-        """The paths of all files of all trees."""
+        """Yield the paths of all files of all trees."""
         for tree in self.trees():
             yield from self._shared.paths(self._live_rows(tree))
             if tree in self._added:
@@ -192,17 +484,17 @@ class FileSet:
         return row is not None and row not in self._removed
 
     def groups(self, tree: str) -> dict[GroupKey, list[DataFile]]:
-        """(partition, group) -> its files in merge order."""
-        found: dict[GroupKey, list[DataFile]] = {}
+        """Return (partition, group) -> its files in merge order."""
+        groups: dict[GroupKey, list[DataFile]] = {}
         for file in self.files(tree):
-            found.setdefault(file.group_key, []).append(file)
-        return {key: sorted(files, key=merge_order) for key, files in sorted(found.items())}
+            groups.setdefault(file.group_key, []).append(file)
+        return {key: sorted(files, key=merge_order) for key, files in sorted(groups.items())}
 
     def __iter__(self) -> Iterator[DataFile]:
         return (file for tree in self.trees() for file in self.files(tree))
 
     def flattened(self) -> Columns:
-        """The same files as columns alone, without an overlay: what a checkpoint holds."""
+        """Return the same files as columns alone, without an overlay: what a checkpoint holds."""
         if not self.changes() and self._shared.table is not None:
             return self._shared
         added = (file for tree in self._added.values() for file in tree.by_path.values())
@@ -214,3 +506,43 @@ class FileSet:
 
     def _read(self, rows: list[int]) -> Iterator[DataFile]:
         return (DataFile(*values) for values in self._shared.read(rows))
+
+
+# --- What the log holds of positions -------------------------------------------------------------------------------
+
+
+_EXTRA = "positions"
+_ENDING = ".positions"
+
+
+class Positions(Struct, frozen=True):
+    """Entry of the log on a delta's positions.
+
+    :param hidden: how many rows of that file are replaced or deleted.
+    :param over: lineage of the file whose rows they mark.
+    :param bytes: size of the file of positions; 0 if there are none, and so no file.
+    """
+
+    over: int
+    hidden: int = 0
+    bytes: int = 0
+
+    @classmethod
+    def of(cls, file: DataFile | AddFile) -> Positions | None:
+        """Return the positions of a delta; ``None`` if it has none."""
+        written = (file.extra or {}).get(_EXTRA)
+        return None if written is None else cls(**written)
+
+    def to_extra(self) -> dict[str, Any]:
+        """Return the positions as :attr:`AddFile.extra` holds them."""
+        return {_EXTRA: {"over": self.over, "hidden": self.hidden, "bytes": self.bytes}}
+
+
+def path_of(delta: str) -> str:
+    """Return the path of the positions of a delta."""
+    return delta.removesuffix(".parquet") + _ENDING
+
+
+def delta_of(path: str) -> str | None:
+    """Return the delta that a file of positions belongs to; ``None`` for other files."""
+    return path.removesuffix(_ENDING) + ".parquet" if path.endswith(_ENDING) else None

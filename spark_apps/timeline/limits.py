@@ -1,13 +1,13 @@
-"""The times and counts that hold unless somebody says otherwise.
+"""The times and counts that hold unless the caller gives others.
 
-They stand apart from what keeps to them, so that an operator can show them as its defaults where a DAG is parsed and
-imports nothing else for it.
+They stand apart from their users, so that an operator can show them as its defaults where a DAG is parsed and imports
+nothing else for it.
 """
 
 WINDOW_SECONDS = 3600.0
 """A stop-write window's deadline, from its opening or renewal on."""
 SILENT_WRITER_SECONDS = 600.0
-"""After how long without a sign of life a writer is ended by whoever drains a window."""
+"""Seconds without a sign of life after which a drain of a window ends a writer."""
 SILENT_JOB_SECONDS = 60.0
 """After how long a silence a job that is watched on storage is taken for dead."""
 RETAIN_VERSIONS = 10

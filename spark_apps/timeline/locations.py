@@ -1,4 +1,4 @@
-"""Where sources lie and where their logs do: addresses, globs, and the default place of a log.
+"""Locations of tables, sources and logs: addresses, globs, names below a warehouse, and a log's default location.
 
 A registered source may be overwritten by its owner, so its log stands beside it, in ``<parent>/_indexes/<name>``, or
 below a root of the user's. Nothing here touches the source.
@@ -9,12 +9,18 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from spark_apps.storage.errors import InvalidInput, InvalidName
-from spark_apps.storage.names import check_name
+from spark_apps.storage.names import check_name, check_table_name
 from spark_apps.storage.store import Store
+from spark_apps.timeline.log import Timeline, commit_key
+from spark_apps.timeline.model import Receipt
+from spark_apps.timeline.state import State
+from spark_apps.timeline.transactions import find_receipt
 
 INDEXES = "_indexes"
 _GLOB_CHARS = re.compile(r"[*?\[{]")
@@ -22,11 +28,11 @@ _GLOB_CHARS = re.compile(r"[*?\[{]")
 
 @dataclass(frozen=True)
 class Location:
-    """An address, normalised.
+    """A normalised address.
 
-    :param uri: a local path without scheme, or ``s3://…`` and its kin; with the pattern, where there is one.
     :param base: the part before the first segment that is a pattern.
     :param pattern: the rest, ``None`` for a plain folder or file.
+    :param uri: a local path without scheme, or ``s3://…`` and its like; with the pattern, where there is one.
     """
 
     uri: str
@@ -49,7 +55,7 @@ class Location:
 
     @property
     def name(self) -> str:
-        """A name for it, one a location."""
+        """A name for the source, one for each location."""
         last = self.base.rstrip("/").rpartition("/")[2]
         plain = re.sub(r"[^A-Za-z0-9_\-]", "-", last)[:100]
         plain = plain if plain[:1].isalpha() or plain[:1] == "_" else f"t{plain}"
@@ -58,13 +64,17 @@ class Location:
         return f"{plain}-{hashlib.blake2b(self.uri.encode(), digest_size=4).hexdigest()}"
 
     def default_log(self, index_root: str | None = None, name: str | None = None) -> str:
-        """The folder of the log. :raises InvalidName: :raises InvalidInput:"""
+        """Return the folder of the log.
+
+        :raises InvalidName: if no folder can be named after the source.
+        :raises InvalidInput: if the source lies in no folder.
+        """
         root = f"{self.parent}/{INDEXES}" if index_root is None else Store(index_root).uri
         return f"{root.rstrip('/')}/{check_name('table', name) if name is not None else self.name}"
 
 
 def locate(uri: str | os.PathLike[str]) -> Location:
-    """The location of an address, which may be a glob with ``* ? [] {}``.
+    """Return the location of an address, which may be a glob with ``* ? [] {}``.
 
     A local path that exists as it is written is no glob, whatever characters it holds.
 
@@ -86,3 +96,116 @@ def locate(uri: str | os.PathLike[str]) -> Location:
     base = Store(f"{scheme}{sign}{head}" if sign else (head or ("/" if rest.startswith("/") else "."))).uri.rstrip("/")
     pattern = "/".join(segments[first:]).strip("/")
     return Location(f"{base}/{pattern}", base, pattern)
+
+
+# --- Where tables are that are called by name -----------------------------------------------------------------------
+
+
+LOGS_OF_SOURCES = INDEXES
+"""Folder beside registered sources that holds their logs."""
+
+_DEEPEST = 3
+"""How many folders a name may have when a warehouse is listed: catalog, database, table."""
+
+
+@dataclass(frozen=True)
+class WarehouseTable:
+    """A table of a warehouse: its name, where it can be loaded from (a registered source by its log), and its log."""
+
+    name: str
+    location: str
+    log: Store
+
+    def state(self) -> State | None:
+        """Return the newest state, ``None`` if the table was dropped.
+
+        :raises LogDamaged: if the log cannot be read.
+        :raises NewerFormat: if a newer version of this package wrote the log.
+        """
+        state = Timeline(self.log).refresh()
+        return None if state.dropped or state.definition is None else state
+
+
+@dataclass(frozen=True)
+class Warehouse:
+    """A folder of tables, and how its store is reached.
+
+    :param root: URI or path; ``None`` where tables are only given by location.
+    :param options: of :class:`~spark_apps.storage.store.Store`; may hold secrets.
+    :param whose: the setting that should have named a root, for errors.
+    """
+
+    root: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    whose: str = "the call"
+
+    def locate(self, table: str) -> str:
+        """Return the location of a table given by URI, by absolute path, or by name.
+
+        :raises InvalidName: if it is none of these; a name cannot lead out of the warehouse.
+        """
+        if not isinstance(table, str) or not table.strip():
+            raise InvalidName(f"{table!r} cannot be a table.", hint="Give a URI, an absolute path, or a name.")
+        if "://" in table or table.startswith(("/", "file:")):
+            return Store(table).uri
+        parts = check_table_name(table)
+        if self.root is None:
+            raise InvalidName(
+                f"The table {table!r} is given by name, and {self.whose} names no warehouse.",
+                hint="Fill in the connection's warehouse (in a call, warehouse=…), or give the table's URI.",
+            )
+        return Store(self.root).below("/".join(parts)).uri
+
+    def store(self, table: str) -> Store:
+        """Return the store of a table's folder."""
+        return Store(self.locate(table), self.options)
+
+    def log_of(self, location: str) -> Store | None:
+        """Return the store of the log of a table at a location, dropped or not.
+
+        That of a registered source stands beside the source.
+        """
+        source = locate(location)
+        whole = Store(source.base, self.options)
+        above, _, folder = whole.uri.rstrip("/").rpartition("/")
+        if above.endswith(":/"):  # a whole bucket, which nothing stands beside
+            return whole if whole.head(commit_key(0)) is not None else None
+        # Asked from above: a folder that is not there is not made by looking into it.
+        parent = Store(above or "/", self.options)
+        folders = [folder] if source.pattern is None else []
+        for path in (*folders, f"{LOGS_OF_SOURCES}/{source.name}"):
+            if parent.head(f"{path}/{commit_key(0)}") is not None:
+                return parent.below(path)
+        return None
+
+    def receipt(self, location: str, txn_id: str) -> Receipt | None:
+        """Return the receipt of a transaction of the table at a location, also where the table is dropped.
+
+        A dropped table's last receipt is that of its drop.
+
+        :raises CommitUndone: if a restore took its effect back, or the table was dropped since.
+        """
+        log = self.log_of(location)
+        return None if log is None else find_receipt(Timeline(log), txn_id)
+
+    def tables(self) -> Iterator[WarehouseTable]:
+        """Yield every table below the root, known by its log, dropped ones too.
+
+        Only folders are listed, and none inside a table. Without a root there is nothing to list.
+        """
+        if self.root is not None:
+            yield from self._below(Store(self.root, self.options), ())
+
+    def _below(self, root: Store, parts: tuple[str, ...]) -> Iterator[WarehouseTable]:
+        for name in root.folders("/".join(parts)):
+            path = "/".join((*parts, name))
+            if name == LOGS_OF_SOURCES:
+                for source in root.folders(path):
+                    log = root.below(f"{path}/{source}")
+                    yield WarehouseTable(".".join((*parts, source)), log.uri, log)
+            elif name.startswith(("_", ".")):
+                continue
+            elif root.head(f"{path}/{commit_key(0)}") is not None:
+                yield WarehouseTable(".".join((*parts, name)), root.below(path).uri, root.below(path))
+            elif len(parts) + 1 < _DEEPEST:
+                yield from self._below(root, (*parts, name))

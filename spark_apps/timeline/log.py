@@ -18,6 +18,7 @@ from typing import TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from spark_apps.storage.conditional_put import OutcomeUnknown, write_once
 from spark_apps.storage.documents import decode
 from spark_apps.storage.errors import (
     CommitStateUnknown,
@@ -32,13 +33,12 @@ from spark_apps.storage.errors import (
     TableNotFound,
     VersionNotFound,
 )
-from spark_apps.storage.once import OutcomeUnknown, write_once
 from spark_apps.storage.store import ObjectStore
 from spark_apps.timeline import checkpoints, sidecars
-from spark_apps.timeline.checked import COMMIT_BYTES
-from spark_apps.timeline.consistency import check_commit, check_paths
+from spark_apps.timeline.field_types import COMMIT_BYTES
 from spark_apps.timeline.model import FORMAT_VERSION, Commit, FormatOnly, Struct
 from spark_apps.timeline.state import State
+from spark_apps.timeline.validation import check_commit, check_paths
 
 logger = logging.getLogger(__name__)
 
@@ -80,7 +80,7 @@ class Timeline:
 
     @classmethod
     def load(cls, store: ObjectStore, clock: Callable[[], float] = time.time) -> Timeline:
-        """Opens the log of an existing table and reads it to its end.
+        """Open the log of an existing table and read it to its end.
 
         :raises TableNotFound: if there is no table.
         :raises LogVanished: if there are files of a table but no log.
@@ -101,28 +101,30 @@ class Timeline:
 
     @property
     def identity(self) -> str:
-        """What tells this log from another one at the same place: a hash of its first commit, which no two share.
+        """A hash of the log's first commit, which no two logs share.
+
+        It tells this log from another one at the same location.
 
         :raises TableNotFound: if the log is gone.
         """
         if self._identity is None:
-            found = self._first_commit_hash()
-            if found is None:
+            identity = self._first_commit_hash()
+            if identity is None:
                 raise TableNotFound(f"There is no log at {self.store.uri} any more.")
-            self._identity = found
+            self._identity = identity
         return self._identity
 
     def is_replaced(self) -> bool:
-        """Whether the log was deleted since it was read here, or deleted and begun anew. Costs one small request."""
+        """Test whether the log was deleted since it was read here, or deleted and begun anew, by one small request."""
         return self._first_commit_hash() != self.identity
 
     def refresh(self) -> State:
-        """Reads what was committed since, and returns the newest state."""
+        """Read what was committed since, and return the newest state."""
         self._read_on()
         return self.head
 
     def read(self, version: int) -> Commit | None:
-        """One commit, or ``None`` if the log does not reach that far."""
+        """Return one commit, or ``None`` if the log does not reach that far."""
         if version in self._recent:
             return self._recent[version]
         try:
@@ -134,7 +136,7 @@ class Timeline:
         return self.decode(body, version)
 
     def commits(self, after: int = -1, until: int | None = None) -> Iterator[Commit]:
-        """The commits behind version ``after``, oldest first, up to ``until`` or the newest known."""
+        """Yield the commits behind version ``after``, oldest first, up to ``until`` or the newest known."""
         last = self._state.version if until is None else until
         for version in range(after + 1, last + 1):
             commit = self.read(version)
@@ -143,10 +145,10 @@ class Timeline:
             yield commit
 
     def at(self, version: int | None = None, as_of: str | datetime | None = None) -> State:
-        """The state as of a version, or as of an instant (ISO 8601, a ``datetime``, or the log's own form).
+        """Return the state as of a version, or as of an instant (ISO 8601, a ``datetime``, or the log's own form).
 
         :raises VersionNotFound: if the log holds no such version or nothing so early.
-        :raises SnapshotExpired: if it was expired.
+        :raises SnapshotExpired: if the version was expired.
         """
         if as_of is not None:
             version = self._version_at(parse_instant(as_of))
@@ -166,7 +168,7 @@ class Timeline:
         return self.rebuild(version)
 
     def rebuild(self, version: int) -> State:
-        """The state of any version up to the newest, folded from the log; its files may have been expired."""
+        """Return the state of any version up to the newest, folded from the log; its files may have been expired."""
         if version == self._state.version:
             return self.head
         base = self._loaded if self._loaded is not None and self._loaded.version <= version else None
@@ -180,7 +182,7 @@ class Timeline:
     # --- writing ----------------------------------------------------------------------------------------------
 
     def create(self, commit: Commit) -> Commit:
-        """Writes ``commit`` as its version, which must be the next one.
+        """Write ``commit`` as its version, which must be the next one.
 
         :returns: the commit that stands there now: this one, or another's that was first.
         :raises CommitStateUnknown: if the store did not let us find out.
@@ -189,27 +191,33 @@ class Timeline:
         stored = sidecars.split(self.store, commit)
         body = msgspec.json.encode(stored)
         try:
-            found = write_once(self.store, commit_key(commit.version), body, self.sleep)
+            winner = write_once(self.store, commit_key(commit.version), body, self.sleep)
         except OutcomeUnknown as error:
             raise CommitStateUnknown(
                 f"Version {commit.version} by transaction {commit.txn_id}: {error.message}",
                 hint="Try the same transaction again once the store answers: it finds its commit if there is one.",
             ) from error
-        return commit if found == body else self.decode(found, commit.version)
+        return commit if winner == body else self.decode(winner, commit.version)
 
     def advance(self, commit: Commit) -> None:
-        """Folds in the next commit. :raises LogDamaged: if it cannot be the next one; then nothing was folded in."""
+        """Fold in the next commit.
+
+        :raises LogDamaged: if it cannot be the next one; then nothing was folded in.
+        """
         self._fold(self._state, commit)
         self._recent[commit.version] = commit
         while len(self._recent) > _RECENT_KEPT:
             del self._recent[next(iter(self._recent))]
 
     def checkpoint_if_due(self) -> None:
-        """Writes a checkpoint of the newest state once the log behind the last one has grown. Failing is no harm."""
+        """Write a checkpoint of the newest state once the log behind the last one has grown. Failing is no harm."""
         checkpoints.write_if_due(self.store, self._state)
 
     def check_not_vanished(self) -> None:
-        """:raises LogVanished: if the newest version known is gone from the store."""
+        """Check that the newest version known is still in the store.
+
+        :raises LogVanished: if it is gone.
+        """
         if self._state.version >= 0 and self.store.head(commit_key(self._state.version)) is None:
             raise LogVanished(
                 f"Version {self._state.version} of {self.store.uri} was there and is gone: the log was deleted or "
@@ -218,19 +226,23 @@ class Timeline:
             )
 
     def next_instant(self) -> str:
-        """An instant behind that of the newest commit, and not before the clock."""
+        """Return an instant behind that of the newest commit, and not before the clock."""
         now = format_instant(self.clock())
         if now > self._state.instant:
             return now
         return format_instant(seconds_of(self._state.instant) + 0.001)
 
     def decode(self, body: bytes, version: int) -> Commit:
-        """:raises NewerFormat: :raises LogDamaged:"""
+        """Decode a commit.
+
+        :raises NewerFormat: if a newer version of this package wrote it.
+        :raises LogDamaged: if it cannot be read.
+        """
         where = f"Version {version} of {self.store.uri}"
-        found = decode(body, FormatOnly, where, hint=_RESTORE).format
-        if found > FORMAT_VERSION:
+        form = decode(body, FormatOnly, where, hint=_RESTORE).format
+        if form > FORMAT_VERSION:
             raise NewerFormat(
-                f"{where} has log format {found}; this package reads up to format {FORMAT_VERSION}.",
+                f"{where} has log format {form}; this package reads up to format {FORMAT_VERSION}.",
                 hint="Install a newer airflow-provider-index wherever this table is used.",
             )
         commit = decode(body, Commit, where, hint=_RESTORE)
@@ -251,9 +263,9 @@ class Timeline:
             ) from error
 
     def _check_own(self, commit: Commit) -> None:
-        """Holds a commit that is to be written against what its readers will ask of it.
+        """Check a commit that is to be written by the rules that its readers will check it by.
 
-        :raises InvalidInput: naming the field.
+        :raises InvalidInput: if a field breaks one, naming it.
         """
         try:
             head = commit if len(commit.actions) <= sidecars.INLINE_ACTIONS else replace(commit, actions=())
@@ -267,7 +279,7 @@ class Timeline:
             ) from error
 
     def _load(self) -> None:
-        """Reads from the newest usable checkpoint to the end of the log."""
+        """Read from the newest usable checkpoint to the end of the log."""
         base = checkpoints.newest(self.store)
         if base is not None:
             self._state, self._loaded = base, base.copy()
@@ -277,14 +289,14 @@ class Timeline:
             last = self._last_listed()
         for start in range(self._state.version + 1, last + 1, _RECENT_KEPT):
             versions = range(start, min(start + _RECENT_KEPT, last + 1))
-            for version, found in zip(versions, self._read_many(versions), strict=True):
-                if found is None:
+            for version, commit in zip(versions, self._read_many(versions), strict=True):
+                if commit is None:
                     raise self._hole(version)
-                self.advance(found)
+                self.advance(commit)
         self._read_on()
 
     def _read_many(self, versions: range) -> list[Commit | None]:
-        """Many are read at once: one after the other, a far store would take a round trip for each."""
+        """Read many commits at once: one after the other, a far store would take a round trip for each."""
         if len(versions) < _PREFETCH_FROM:
             return [self.read(version) for version in versions]
         with ThreadPoolExecutor(_PREFETCH_THREADS) as pool:
@@ -309,7 +321,11 @@ class Timeline:
             return None
 
     def _check_missing(self) -> None:
-        """:raises TableNotFound: :raises LogVanished: unless the table was made at this very moment."""
+        """Raise what a missing log means, unless the table was made at this very moment.
+
+        :raises TableNotFound: if there is no table.
+        :raises LogVanished: if there are files of a table but no log.
+        """
         if left_by_a_table(self.store):
             if self.store.head(commit_key(0)) is not None:
                 return
@@ -336,8 +352,10 @@ class Timeline:
         return self.newest_by(instant, low)
 
     def newest_by(self, instant: str, low: int = 0) -> int:
-        """The newest version, from ``low`` on, whose instant is not after ``instant``; ``low`` if all are. Versions
-        that have expired are found too."""
+        """Return the newest version, from ``low`` on, whose instant is not after ``instant``; ``low`` if all are.
+
+        Expired versions count too.
+        """
         high = self._state.version
         while low < high:
             middle = (low + high + 1) // 2
@@ -349,9 +367,11 @@ class Timeline:
 
 
 def left_by_a_table(store: ObjectStore) -> bool:
-    """Whether there are files of a table beside its log. A creation that ended before its first commit has left no more
-    than a hashing config, a sidecar and a job's folder; other systems have a folder ``data`` too, without folders of
-    attempts in it."""
+    """Test whether there are files of a table beside its log.
+
+    A creation that ended before its first commit has left no more than a hashing config, a sidecar and a job's folder;
+    other systems have a folder ``data`` too, without folders of attempts in it.
+    """
     no_table = (f"{TIMELINE}/0", f"{ROOT}/hashing/config/", f"{ROOT}/sidecars/", f"{ROOT}/jobs/")
     return any(not info.key.startswith(no_table) for info in store.list(ROOT)) or any(
         _OF_AN_ATTEMPT.match(info.key) for info in store.list("data")
@@ -359,14 +379,17 @@ def left_by_a_table(store: ObjectStore) -> bool:
 
 
 def format_instant(seconds: float) -> str:
-    """Seconds since 1970 as ``yyyyMMddHHmmssSSS`` in UTC."""
+    """Format seconds since 1970 as ``yyyyMMddHHmmssSSS`` in UTC."""
     millis = round(seconds * 1000)
     moment = datetime.fromtimestamp(millis // 1000, UTC)
     return f"{moment.strftime(_INSTANT_FORMAT)}{millis % 1000:03d}"
 
 
 def parse_instant(value: str | datetime) -> str:
-    """An instant in the log's form. :raises VersionNotFound: if it cannot be understood."""
+    """Parse an instant in the log's form.
+
+    :raises VersionNotFound: if it cannot be understood.
+    """
     if isinstance(value, str):
         if re.fullmatch("[0-9]{17}", value):
             return value
@@ -382,7 +405,7 @@ def parse_instant(value: str | datetime) -> str:
 
 
 def seconds_of(instant: str) -> float:
-    """An instant of the log (``yyyyMMddHHmmssSSS``, UTC) in seconds since 1970."""
+    """Return an instant of the log (``yyyyMMddHHmmssSSS``, UTC) in seconds since 1970."""
     # Not strptime: logs hold a second 60, where two hashing files of one millisecond had to differ.
     minute = datetime(int(instant[:4]), int(instant[4:6]), int(instant[6:8]), int(instant[8:10]), int(instant[10:12]),
                       tzinfo=UTC)  # fmt: skip

@@ -1,7 +1,7 @@
-"""What is written down in the log: commits, the actions in them, the scopes they read and wrote.
+"""The contents of the log: commits, the actions in them, the scopes they read and wrote.
 
-Everything here is a frozen struct that turns into JSON and back; what the actions mean when they are folded is
-told in :mod:`spark_apps.timeline.state`, and when a commit may be made in :mod:`spark_apps.timeline.conflicts`.
+Everything here is a frozen struct that turns into JSON and back; :mod:`spark_apps.timeline.state` defines what the
+actions mean when they are folded, :mod:`spark_apps.timeline.conflicts` when a commit may be made.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 from spark_apps.storage.documents import prepare
-from spark_apps.timeline.checked import (
+from spark_apps.timeline.field_types import (
     Buckets,
     Bytes,
     ConfigInstant,
@@ -20,47 +20,224 @@ from spark_apps.timeline.checked import (
     FolderTxnId,
     Group,
     Hash,
+    Id,
     Instant,
     Label,
     MetaPath,
     Moment,
     Name,
-    Operation,
+    OperationName,
     Partition,
     Rows,
+    ScopeName,
     Seconds,
+    Setting,
     Short,
     SidecarPath,
     Token,
     Tree,
     TxnId,
+    TypeText,
     Version,
     VersionOrNone,
     Words,
 )
-from spark_apps.timeline.definitions import (
-    CONFIG_SCOPE,
-    DATA_TREE,
-    DEFINITIONS_SCOPE,
-    FORMAT_VERSION,
-    SCHEMA_SCOPE,
-    UNKNOWN_ROWS,
-    Field,
-    HashingConfig,
-    IndexDefinition,
-    IndexState,
-    Scope,
-    SourceDefinition,
-    Struct,
-    TableDefinition,
-    Write,
-    WriteMode,
-    definition_scope,
-    group_scope,
-    partition_scope,
-    shard_scope,
-    table_scope,
-)
+
+FORMAT_VERSION = 1
+"""Version of the log's format that this code writes; a higher one is refused when read."""
+
+DATA_TREE = "data"
+"""The merge tree that holds the table's own rows; the others belong to indexes (:attr:`IndexDefinition.tree`)."""
+
+
+class Struct(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Base of all that is written down."""
+
+
+# --- scopes: what a commit read and wrote -----------------------------------------------------------------------
+
+
+class Scope(Struct, frozen=True):
+    """A part of the table.
+
+    ``table`` holds all others, ``partition`` holds its buckets, ``definition`` without a name those of all indexes.
+    Names of indexes that differ in case only are one, as they are in SQL.
+    """
+
+    kind: Literal["table", "partition", "bucket", "shard", "definition", "config", "schema"]
+    partition: Partition | None = None
+    group: Group | None = None
+    name: ScopeName | None = None
+
+    def overlaps(self, other: Scope) -> bool:
+        """Test whether the two have anything in common."""
+        if self.kind == "table" or other.kind == "table":
+            return True
+        kinds = {self.kind, other.kind}
+        if kinds <= {"partition", "bucket"}:
+            if self.partition != other.partition:
+                return False
+            return "partition" in kinds or self.group == other.group
+        if kinds == {"definition"}:
+            return self.name is None or other.name is None or self.name.lower() == other.name.lower()
+        return self == other
+
+    def __str__(self) -> str:
+        if self == DEFINITIONS_SCOPE:
+            return "the definitions of indexes"
+        parts = [part for part in (self.name, self.partition, self.group) if part is not None]
+        return f"{self.kind} {'/'.join(parts)}".strip()
+
+
+WriteMode = Literal["append", "fold", "backdated", "replace", "observed"]
+"""How a commit wrote a scope.
+
+``append``: new rows or tombstones on top. ``fold``: the same rows in other files. ``backdated``: entries as of
+an earlier version (an index build or refresh). ``replace``: rows removed or rewritten. ``observed``: files of a
+registered source recorded as they are; two commits that record one source write the same.
+"""
+
+UNKNOWN_ROWS = -1
+"""As the number of rows of a source's file: its format has no count without reading all of it."""
+
+
+class Write(Struct, frozen=True):
+    scope: Scope
+    mode: WriteMode = "append"
+
+
+def table_scope() -> Scope:
+    return Scope("table")
+
+
+def partition_scope(partition: str) -> Scope:
+    return Scope("partition", partition=partition)
+
+
+def group_scope(partition: str, group: str) -> Scope:
+    return Scope("bucket", partition=partition, group=group)
+
+
+def shard_scope(tree: str, group: str) -> Scope:
+    return Scope("shard", name=tree, group=group)
+
+
+def definition_scope(index: str) -> Scope:
+    return Scope("definition", name=index)
+
+
+CONFIG_SCOPE = Scope("config")
+SCHEMA_SCOPE = Scope("schema")
+DEFINITIONS_SCOPE = Scope("definition")
+"""The set of indexes and their definitions: read by a commit that relies on none of them being in the way."""
+
+
+# --- definitions ------------------------------------------------------------------------------------------------
+
+
+class Field(Struct, frozen=True):
+    """A column: ``type`` in Spark's words ("bigint", "decimal(10,2)", "struct<a:int>").
+
+    ``stored`` is its name in files, where that is another: it is what the column was first called, and stays.
+    """
+
+    name: Label
+    type: TypeText
+    nullable: bool = True
+    stored: Label | None = None
+
+    @property
+    def stored_name(self) -> str:
+        return self.name if self.stored is None else self.stored
+
+
+class SourceDefinition(Struct, frozen=True):
+    """The rows of a registered table: they lie in files of another writer, which are only read here.
+
+    ``location`` is absolute, a folder, file or glob; ``options`` are those of the format's reader and hold no secret.
+    ``version`` is the source's own name of its state when a commit last recorded its files (a Delta version, an Iceberg
+    snapshot id); ``None`` for plain files, whose list is their state. ``session``: the settings of Spark that decide on
+    what its files mean, as they were when it was registered; ``None`` where they were not written down.
+    """
+
+    format: Label
+    location: Label
+    options: dict[Label, Setting] = {}
+    version: Label | None = None
+    session: dict[Label, Setting | None] | None = None
+
+
+class TableDefinition(Struct, frozen=True):
+    """The definition of a table. Columns come, go and change their names; all else is fixed when it is made.
+
+    With a ``source`` the rows belong to another writer; ``fields`` and ``version`` then change as the source's do.
+
+    ``retired`` are names in files of columns that were dropped: no later column may be stored under them.
+    ``positions``: whether deltas mark which rows of the file under them they replace
+    (:mod:`spark_apps.mergetree.positions`).
+    """
+
+    table_id: Label
+    fields: tuple[Field, ...]
+    record_key: tuple[Label, ...]
+    partition_by: tuple[Label, ...] = ()
+    ordering_column: Label | None = None
+    merge_by: Literal["commit", "ordering"] = "commit"
+    write_mode: Literal["merge_on_read", "copy_on_write"] = "merge_on_read"
+    hash_fields: tuple[Label, ...] = ()
+    hash_function: Setting = "xxhash64"
+    bucketed: bool = True
+    properties: dict[Label, Setting] = {}
+    source: SourceDefinition | None = None
+    retired: tuple[Label, ...] = ()
+    positions: bool = False
+
+
+class HashingConfig(Struct, frozen=True):
+    """Rules for the bucket count of partitions to come, as of one instant (Hudi's RFC-89)."""
+
+    instant: ConfigInstant
+    default: Buckets
+    rule: Label = "regex"
+    expressions: Words | None = None
+
+
+IndexState = Literal["creating", "active", "disabled"]
+
+
+class IndexDefinition(Struct, frozen=True):
+    """The definition of an index.
+
+    ``index_id`` is new with each creation, so that the files of a dropped index cannot become those of a later one with
+    the same name. ``partition_by``: the partition columns that entries are kept apart by, if any were given.
+    ``index_table`` is a name for what stores the index; ``location`` is where, outside of the table. ``addresses``:
+    whether entries name rows by key, or files, which they know by lineage; a commit that only moves rows to other files
+    (a compaction) does not concern the latter.
+    """
+
+    name: Name
+    kind: Label
+    columns: tuple[Label, ...]
+    index_id: Id
+    included: tuple[Label, ...] = ()
+    deferred: bool = False
+    shards: Buckets = 1
+    hash_function: Setting = "xxhash64"
+    properties: dict[Label, Setting] = {}
+    comment: Words | None = None
+    partition_by: tuple[Label, ...] | None = None
+    index_table: Label | None = None
+    location: Label | None = None
+    addresses: Literal["key", "file"] = "key"
+
+    @property
+    def tree(self) -> str:
+        """Name of the merge tree that holds the index's entries."""
+        return f"index/{self.name}@{self.index_id}"
+
+
+# --- What is written down in the log --------------------------------------------------------------------------------
+
 
 __all__ = [  # handed on; what is defined here is public too
     "CONFIG_SCOPE",
@@ -90,11 +267,11 @@ __all__ = [  # handed on; what is defined here is public too
 
 
 class Action(Struct, frozen=True, tag_field="action"):
-    """One change of the state."""
+    """A change of the state."""
 
 
 COVERS = "covers"
-"""In :attr:`AddFile.extra` of an index that addresses files: which ones it tells of
+"""In :attr:`AddFile.extra` of an index that addresses files: which ones it covers
 (:mod:`spark_apps.indexes.lineage`)."""
 
 NEW_KEYS = "new_keys"
@@ -104,9 +281,9 @@ NEW_KEYS = "new_keys"
 class AddFile(Action, frozen=True, tag="add"):
     """A data or index file becomes part of a file group.
 
-    ``place`` is its place in the merge order: ``None`` means the version of the commit that publishes it; a compacted
-    file takes the highest place of its inputs; an index file built from a snapshot takes that snapshot's version.
-    ``tombstones`` counts the rows that remove a key. ``lineage`` is the 64-bit id of the file.
+    ``sequence_number`` is the order of the file in merging: ``None`` means the version of the commit that publishes
+    it; a compacted file takes the highest of its inputs; an index file built from a snapshot takes that snapshot's
+    version. ``tombstones`` counts the rows that remove a key. ``lineage`` is the 64-bit id of the file.
     """
 
     tree: Short
@@ -116,7 +293,7 @@ class AddFile(Action, frozen=True, tag="add"):
     kind: Literal["base", "delta"]
     rows: Rows
     bytes: Bytes
-    place: Version | None = None
+    sequence_number: Version | None = msgspec.field(default=None, name="place")
     tombstones: Count = 0
     lineage: Count = 0
     extra: dict[str, Any] | None = None
@@ -128,8 +305,10 @@ class RemoveFile(Action, frozen=True, tag="remove"):
 
 
 class PutPartition(Action, frozen=True, tag="partition"):
-    """A partition and its bucket count (``None`` without a bucket layout). ``values`` are the partition columns'
-    values as strings, ``None`` for null."""
+    """A partition and its bucket count (``None`` without a bucket layout).
+
+    ``values`` are the partition columns' values as strings, ``None`` for null.
+    """
 
     path: Partition
     buckets: Buckets | None = None
@@ -137,7 +316,7 @@ class PutPartition(Action, frozen=True, tag="partition"):
 
 
 class DropPartition(Action, frozen=True, tag="drop_partition"):
-    """Removes the partition, its count and its data files."""
+    """Removal of a partition, its count and its data files."""
 
     path: Partition
 
@@ -151,8 +330,10 @@ class DropTable(Action, frozen=True, tag="drop_table"):
 
 
 class PutIndex(Action, frozen=True, tag="index"):
-    """A definition, new or changed. ``covered`` tells of a new one whether it covers the table as it is (an empty
-    table), else every file group starts uncovered."""
+    """A definition, new or changed.
+
+    ``covered``: whether a new one covers the table as it is (an empty table); else every file group starts uncovered.
+    """
 
     definition: IndexDefinition
     state: IndexState = "active"
@@ -163,9 +344,12 @@ class DropIndex(Action, frozen=True, tag="drop_index"):
     name: Name
 
 
-class Cover(Action, frozen=True, tag="cover"):
-    """The index tells of every file group (or of those of the partitions, or of the groups, listed) all that version
-    ``through`` held; with ``None``, all that the commit of this very action holds, its own changes with it."""
+class MarkCovered(Action, frozen=True, tag="cover"):
+    """A mark that an index covers all that version ``through`` held of the file groups listed.
+
+    Listed are groups, or partitions with all of their groups; neither means all. ``through`` ``None`` means all that
+    the commit of this very action holds, its own changes with it.
+    """
 
     tree: Tree
     through: VersionOrNone | None
@@ -173,32 +357,39 @@ class Cover(Action, frozen=True, tag="cover"):
     groups: tuple[tuple[Partition, Group], ...] | None = None
 
 
+Cover = MarkCovered
+"""The name that index kinds of others import."""
+
+
 class PutHashingConfig(Action, frozen=True, tag="hashing_config"):
-    """New rules. Publishing gives them the instant of the commit, and in ``path`` names the ``.hashing_config`` file
-    that it wrote (:mod:`spark_apps.timeline.hashing`)."""
+    """New rules.
+
+    Publishing gives them the instant of the commit, and in ``path`` names the ``.hashing_config`` file that it wrote
+    (:mod:`spark_apps.timeline.hashing_config`).
+    """
 
     config: HashingConfig
     path: ConfigPath | None = None
 
 
 class DropHashingConfig(Action, frozen=True, tag="drop_hashing_config"):
-    """The rules of ``instant`` are taken back. ``path`` as above."""
+    """The rules of ``instant`` are taken back. ``path`` as in :class:`PutHashingConfig`."""
 
     instant: ConfigInstant
     path: ConfigPath | None = None
 
 
 class HashingMeta(Action, frozen=True, tag="hashing_meta"):
-    """Names the ``.hashing_meta`` file that tells the bucket counts of this version; publishing adds it."""
+    """The name of the ``.hashing_meta`` file with the bucket counts of this version; publishing adds it."""
 
     path: MetaPath
 
 
 class OpenWindow(Action, frozen=True, tag="open_window"):
-    """Opens a stop-write window; its epoch is the version of the commit. Times are seconds since 1970 (UTC).
+    """Opening of a stop-write window; its epoch is the version of the commit.
 
-    ``partitions`` ``None`` means the whole table. ``seconds``: from the opening to the deadline, as its holder counted
-    them; the log's instants may be ahead of his clock.
+    Times are seconds since 1970 (UTC). ``partitions`` ``None`` means the whole table. ``seconds``: from the opening to
+    the deadline, as its holder counted them; the log's instants may be ahead of the holder's clock.
     """
 
     holder: Words
@@ -214,13 +405,13 @@ class RenewWindow(Action, frozen=True, tag="renew_window"):
 
 
 class CloseWindow(Action, frozen=True, tag="close_window"):
-    """By its holder."""
+    """Closing of a window by its holder."""
 
     epoch: Version
 
 
 class EndWindow(Action, frozen=True, tag="end_window"):
-    """By anyone, after the deadline: from here on the holder is fenced off."""
+    """Ending of a window by any process, after the deadline: from here on the holder is fenced off."""
 
     epoch: Version
     ended_by: Words
@@ -233,19 +424,22 @@ class Abort(Action, frozen=True, tag="abort"):
 
 
 class Expire(Action, frozen=True, tag="expire"):
-    """Versions below ``below`` are no longer readable."""
+    """Expiry: versions below ``below`` are no longer readable."""
 
     below: Version
 
 
 class Restore(Action, frozen=True, tag="restore"):
-    """The effects of the versions after ``to`` are taken back; the changes that do it are listed beside this action."""
+    """Restore: the effects of the versions after ``to`` are taken back.
+
+    The changes that do it are listed beside this action.
+    """
 
     to: Version
 
 
 class SetLag(Action, frozen=True, tag="lag"):
-    """States for an index exactly what it does not cover: (partition, group) -> covered through version."""
+    """Exactly what an index does not cover: (partition, group) -> covered through version."""
 
     tree: Tree
     groups: tuple[tuple[Partition, Group, VersionOrNone], ...]
@@ -260,7 +454,7 @@ AnyAction = (
     | DropTable
     | PutIndex
     | DropIndex
-    | Cover
+    | MarkCovered
     | PutHashingConfig
     | DropHashingConfig
     | HashingMeta
@@ -279,7 +473,7 @@ AnyAction = (
 
 
 class Commit(Struct, frozen=True):
-    """One file of the log.
+    """A file of the log.
 
     ``instant`` is ``yyyyMMddHHmmssSSS`` in UTC and grows strictly from commit to commit. ``maintained`` names the index
     trees that this commit kept in step with the rows it wrote. Commits with very many actions keep them in ``sidecar``.
@@ -288,7 +482,7 @@ class Commit(Struct, frozen=True):
     format: Version
     version: Version
     instant: Instant
-    operation: Operation
+    operation: OperationName
     txn_id: TxnId
     attempt: Count
     base: VersionOrNone
@@ -302,13 +496,13 @@ class Commit(Struct, frozen=True):
 
 
 class FormatOnly(Struct, frozen=True):
-    """The one field that every format, past and to come, can be asked for."""
+    """The one field that every format, past and to come, has."""
 
     format: Version
 
 
 class Receipt(Struct, frozen=True):
-    """What a caller gets for a commit: small enough for XCom.
+    """The answer to the caller of a commit: small enough for XCom.
 
     ``version`` is ``None`` where there was nothing to do and nothing was committed.
     """
@@ -325,7 +519,7 @@ class Receipt(Struct, frozen=True):
         return self.version is not None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain types, for JSON and XCom."""
+        """Return plain types, for JSON and XCom."""
         return msgspec.to_builtins(self)
 
     @classmethod
@@ -334,14 +528,17 @@ class Receipt(Struct, frozen=True):
 
 
 class Requested(Struct, frozen=True):
-    """The first file of an attempt: from here on the cleaner keeps what version ``base`` and later ones need, and what
-    the older version ``protects`` needs where one is given. ``nonce`` tells the attempt's own bytes from another's.
-    ``patience``: seconds without a sign of life that are nothing unusual; not before is it presumed dead."""
+    """The first file of an attempt.
+
+    From here on the cleaner keeps what version ``base`` and later ones need, and what the older version ``protects``
+    needs where one is given. ``nonce`` tells the attempt's own bytes from another's. ``patience``: seconds without a
+    sign of life that are nothing unusual; not before is it presumed dead.
+    """
 
     txn_id: FolderTxnId
     attempt: Count
     base: VersionOrNone
-    operation: Operation
+    operation: OperationName
     stages: tuple[Name, ...]
     requested_at: Moment
     nonce: Token
@@ -368,12 +565,13 @@ class Heartbeat(Struct, frozen=True):
 
 
 class StageManifest(Struct, frozen=True):
-    """What one stage produced. ``made_from`` maps the stages it was made from to the hashes of their manifests.
+    """The product of one stage.
 
-    ``inputs`` tells what it was made of beside them, so that a second try can see whether it is still that. ``unique``
-    names the trees of indexes of unique keys that it added entries to, with their key columns as files call them (none
-    if that is not known). ``sole`` says that no index kept with the data may be made beside it; ``unique_by`` names the
-    tree of the index by which its keys were found to be unique in the table, where it relies on that.
+    ``made_from`` maps the stages it was made from to the hashes of their manifests. ``inputs`` describes what it was
+    made of beside them, so that a second try can see whether it is still that. ``unique`` names the trees of indexes of
+    unique keys that it added entries to, with their key columns as files call them (none if that is not known).
+    ``sole``: no index kept with the data may be made beside it; ``unique_by`` names the tree of the index by which its
+    keys were seen to be unique in the table, where it relies on that.
     """
 
     stage: Name
@@ -383,7 +581,7 @@ class StageManifest(Struct, frozen=True):
     maintained: tuple[Tree, ...] = ()
     made_from: dict[Name, Hash] = {}
     metrics: dict[Label, Any] = {}
-    operation: Operation = ""
+    operation: OperationName = ""
     inputs: Words = ""
     unique: dict[Tree, tuple[Label, ...]] = {}
     sole: bool = False
@@ -391,7 +589,7 @@ class StageManifest(Struct, frozen=True):
 
 
 class StageClaim(Struct, frozen=True):
-    """Which try of a stage counts: the newest one. ``token`` names its manifest."""
+    """A claim of a stage by one of its tries: the newest one counts. ``token`` names its manifest."""
 
     token: Token
     at: Moment

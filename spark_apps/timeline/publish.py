@@ -23,7 +23,7 @@ from spark_apps.storage.errors import (
     StopWriteWindowOpen,
     TableNotFound,
 )
-from spark_apps.timeline import hashing
+from spark_apps.timeline import hashing_config
 from spark_apps.timeline.conflicts import Intent, conflict
 from spark_apps.timeline.log import Timeline, commit_key, format_instant
 from spark_apps.timeline.model import (
@@ -42,23 +42,24 @@ from spark_apps.timeline.model import (
     PutTable,
     Receipt,
 )
+from spark_apps.timeline.operations import CREATE_INDEX, END_WINDOW, Operation
 from spark_apps.timeline.state import State, Window
 
 logger = logging.getLogger(__name__)
 
 REPLACED = "replaced by a later try"
-"""Reason of an abort by who goes on with the attempt's work."""
+"""Reason of an abort by a later try, which goes on with the attempt's work."""
 
 Guard = Callable[[State], None]
 """A check of the caller's own on the state that the commit would follow; raises to refuse."""
 
 
 def publish(timeline: Timeline, intent: Intent, guard: Guard | None = None) -> Receipt:
-    """Commits ``intent`` as the next version.
+    """Commit ``intent`` as the next version.
 
     :raises AlreadyCommitted: if the transaction has its commit; its receipt is in the error.
     :raises CommitRefused: for each reason of that branch of the error tree; nothing was changed.
-    :raises CommitStateUnknown: if the store did not say whether the commit landed.
+    :raises CommitStateUnknown: if the store did not answer whether the commit landed.
     """
     checked = intent.base
     while True:
@@ -82,22 +83,24 @@ def publish(timeline: Timeline, intent: Intent, guard: Guard | None = None) -> R
                 continue
         timeline.check_not_vanished()
         bare = _commit(timeline, intent, head)
-        mine = hashing.with_files(timeline, head, bare)
-        landed = timeline.create(mine)
-        if landed is mine:
-            timeline.advance(mine)
+        candidate = hashing_config.with_files(timeline, head, bare)
+        landed = timeline.create(candidate)
+        if landed is candidate:
+            timeline.advance(candidate)
             timeline.checkpoint_if_due()
-            if mine is not bare:
-                hashing.archive(timeline.store, head, timeline.head)
-            return Receipt.of(mine)
+            if candidate is not bare:
+                hashing_config.archive(timeline.store, head, timeline.head)
+            return Receipt.of(candidate)
 
 
-def housekeeping(operation: str, action: AnyAction, *, base: int, txn_id: str | None = None) -> Intent:
-    """An intent without files: a window, an abort, an expiry. Allowed inside anybody's window; its attempt number is
-    drawn by lot."""
+def housekeeping(operation: Operation, action: AnyAction, *, base: int, txn_id: str | None = None) -> Intent:
+    """Return an intent without files: a window, an abort, an expiry.
+
+    It is allowed inside any window; its attempt number is drawn by lot.
+    """
     return Intent(
-        operation=operation,
-        txn_id=txn_id or new_txn_id(operation),
+        operation=operation.name,
+        txn_id=txn_id or new_txn_id(operation.name),
         attempt=secrets.randbits(62),
         base=base,
         actions=(action,),
@@ -106,12 +109,12 @@ def housekeeping(operation: str, action: AnyAction, *, base: int, txn_id: str | 
 
 
 def new_txn_id(operation: str) -> str:
-    """A transaction id for a caller who gave none; such a transaction cannot be found again by a retry."""
+    """Return a transaction id for a caller who gave none; no retry can ask for such a transaction again."""
     return f"{operation}-{secrets.token_hex(8)}"
 
 
 def commit_of(timeline: Timeline, state: State, txn_id: str) -> Commit | None:
-    """A transaction's commit, whether or not its effect still stands."""
+    """Return a transaction's commit, whether or not its effect still stands."""
     if txn_id not in state.committed:
         return None
     version, _ = state.committed[txn_id]
@@ -122,7 +125,11 @@ def commit_of(timeline: Timeline, state: State, txn_id: str) -> Commit | None:
 
 
 def check_not_committed(state: State, txn_id: str, timeline: Timeline) -> None:
-    """:raises AlreadyCommitted: :raises CommitUndone:"""
+    """Check that a transaction has no commit.
+
+    :raises AlreadyCommitted: if it has one that stands.
+    :raises CommitUndone: if it has one whose effect was taken back.
+    """
     commit = commit_of(timeline, state, txn_id)
     if commit is None:
         return
@@ -142,7 +149,7 @@ def check_not_committed(state: State, txn_id: str, timeline: Timeline) -> None:
             hint="To do the work again, ask for a rerun under a new transaction id.",
             by=None if drop is None else drop.txn_id,
         )
-    # Whoever made it may have died before he saw that it is kept; from here on it is told of.
+    # Its writer may have died before it saw that the commit is kept; from here on readers rely on it.
     timeline.store.sync([commit_key(commit.version)])
     raise AlreadyCommitted(
         f"Transaction {txn_id} has committed already, as version {commit.version}.",
@@ -152,16 +159,18 @@ def check_not_committed(state: State, txn_id: str, timeline: Timeline) -> None:
 
 
 def drop_since(timeline: Timeline, state: State, commit: Commit) -> Commit | None:
-    """The drop of the table that a commit was made on; ``None`` while it is there, and for a drop itself, whose effect
-    no table that is made later takes back."""
+    """Return the drop of the table that a commit was made on; ``None`` while the table is there.
+
+    It is ``None`` for a drop itself too, whose effect no table that is made later takes back.
+    """
     if _drops(commit) or (state.last_drop is not None and state.last_drop <= commit.version):
         return None
     return next((later for later in timeline.commits(commit.version, state.version) if _drops(later)), None)
 
 
 def _index_drop_since(timeline: Timeline, state: State, commit: Commit) -> tuple[Commit | None, str]:
-    """The drop of the index that a commit created, and what was dropped; ``None`` while it is there."""
-    if commit.operation != "create_index":
+    """Return the drop of the index that a commit created, and what was dropped; ``None`` while it is there."""
+    if commit.operation != CREATE_INDEX.name:
         return None, ""
     made = {action.definition.name: action.definition.tree for action in commit.actions if isinstance(action, PutIndex)}
     for name, tree in made.items():
@@ -178,8 +187,11 @@ def _drops(commit: Commit) -> bool:
 
 
 def check_not_aborted(state: State, txn_id: str, attempt: int, timeline: Timeline) -> None:
-    """:raises AttemptReplaced: a later try of the work has ended the attempt. :raises AttemptAborted: anything else
-    has, which the error names."""
+    """Check that an attempt was not ended by a commit.
+
+    :raises AttemptReplaced: if a later try of the work has ended the attempt.
+    :raises AttemptAborted: if anything else has, which the error names.
+    """
     if not state.is_aborted(txn_id, attempt):
         return
     ending = commit_of(timeline, state, abort_id(txn_id, attempt))
@@ -193,51 +205,62 @@ def check_not_aborted(state: State, txn_id: str, attempt: int, timeline: Timelin
 
 
 def abort_id(txn_id: str, attempt: int) -> str:
-    """The transaction id of the commit that ends an attempt: whoever ends it first, it is one commit."""
+    """Return the transaction id of the commit that ends an attempt, the same whichever process ends it."""
     return f"abort-{hashlib.sha256(txn_id.encode()).hexdigest()[:24]}.{attempt}"
 
 
 def check_not_dropped(timeline: Timeline, state: State, intent: Intent) -> None:
-    """:raises TableNotFound: unless the commit makes the table anew."""
+    """Check that the table is there, unless the commit makes it anew.
+
+    :raises TableNotFound: if it was dropped.
+    """
     if state.dropped and not any(isinstance(action, PutTable) for action in intent.actions):
         raise TableNotFound(f"The table at {timeline.store.uri} was dropped.", hint="Create it again.")
 
 
 def check_conflict(intent: Intent, commit: Commit) -> None:
-    """:raises ConcurrentWrite: naming both sides."""
+    """Check that a commit which landed since does not conflict with the intent.
+
+    :raises ConcurrentWrite: if it does, naming both.
+    """
     scopes = conflict(intent, commit)
     if scopes is not None:
-        mine, theirs = scopes
+        wrote, other = scopes
         raise ConcurrentWrite(
-            f"{intent.operation} (transaction {intent.txn_id}, based on version {intent.base}) needs {mine}, and "
-            f"{commit.operation} (transaction {commit.txn_id}) has changed {theirs} in version {commit.version}.",
+            f"{intent.operation} (transaction {intent.txn_id}, based on version {intent.base}) needs {wrote}, and "
+            f"{commit.operation} (transaction {commit.txn_id}) has changed {other} in version {commit.version}.",
             hint="Run it again: it will start from the newest version.",
         )
 
 
 def check_new_partitions(intent: Intent, commit: Commit) -> None:
-    """Two writers that would create one partition, and had different rules before their eyes. Who creates one reads the
-    rules; a rescale sets counts and does not.
+    """Refuse one of two writers that would create one partition by different rules.
 
-    Asked before the scopes are, which would name only the rules that the two disagree about.
+    A writer that creates a partition reads the rules; a rescale sets counts and does not. This is checked before the
+    scopes are, which would name only the rules that the two disagree about.
 
-    :raises BucketCountMismatch: naming both counts.
+    :raises BucketCountMismatch: if they do, naming both counts.
     """
     if CONFIG_SCOPE not in intent.reads:
         return
-    mine = intent.bucket_counts
+    expected = intent.bucket_counts
     for action in commit.actions:
-        if isinstance(action, PutPartition) and mine.get(action.path, action.buckets) != action.buckets:
+        if isinstance(action, PutPartition) and expected.get(action.path, action.buckets) != action.buckets:
             raise BucketCountMismatch(
                 f"{commit.operation} (transaction {commit.txn_id}) has made partition {action.path!r} with "
                 f"{action.buckets} buckets in version {commit.version}; {intent.operation} (transaction "
-                f"{intent.txn_id}) was written with {mine[action.path]}.",
+                f"{intent.txn_id}) was written with {expected[action.path]}.",
                 hint="Run it again: it will use the count that the partition has now.",
             )
 
 
 def check_bucket_counts(state: State, intent: Intent) -> None:
-    """:raises BucketCountMismatch: naming both counts. A commit that replaces the whole partition sets its count."""
+    """Check the bucket counts of the intent's files against those of the partitions.
+
+    A commit that replaces the whole partition sets its count.
+
+    :raises BucketCountMismatch: if they differ, naming both counts.
+    """
     if any(write.mode == "replace" and write.scope.kind == "table" for write in intent.writes):
         return
     scopes = (write.scope for write in intent.writes if write.mode == "replace")
@@ -265,10 +288,10 @@ def check_bucket_counts(state: State, intent: Intent) -> None:
 
 
 def check_windows(state: State, intent: Intent, now: float) -> Window | None:
-    """Whether the open windows let the intent pass; returns one past its deadline that must be ended first.
+    """Check that the open windows let the intent pass; return one past its deadline that must be ended first.
 
     :raises FencedOff: if the intent's own window has ended.
-    :raises StopWriteWindowOpen: naming holder, scope and deadline.
+    :raises StopWriteWindowOpen: if another one is open there, naming holder, scope and deadline.
     """
     if intent.epoch is not None and intent.epoch not in state.windows:
         how = state.ended_windows.get(intent.epoch, f"no window was opened in version {intent.epoch}")
@@ -292,7 +315,7 @@ def check_windows(state: State, intent: Intent, now: float) -> Window | None:
 
 
 def end_window(timeline: Timeline, window: Window, ended_by: str) -> None:
-    """Ends a window past its deadline, by a commit; does nothing if it has ended meanwhile or was renewed."""
+    """End a window past its deadline, by a commit; do nothing if it has ended meanwhile or was renewed."""
 
     def still_expired(state: State) -> None:
         there = state.windows.get(window.epoch)
@@ -301,9 +324,9 @@ def end_window(timeline: Timeline, window: Window, ended_by: str) -> None:
 
     action = EndWindow(window.epoch, ended_by)
     try:
-        publish(timeline, housekeeping("end_window", action, base=timeline.head.version), still_expired)
+        publish(timeline, housekeeping(END_WINDOW, action, base=timeline.head.version), still_expired)
     except _NothingToEnd:
-        logger.info("Window %s was ended or renewed by somebody else.", window.epoch)
+        logger.info("Window %s was ended or renewed by another process.", window.epoch)
 
 
 class _NothingToEnd(ConcurrentWrite):

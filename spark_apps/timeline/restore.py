@@ -3,7 +3,7 @@
 It brings back rows, bucket counts and the state of indexes that existed then and exist now. Newer indexes stay, empty
 and covering nothing, as do those that address files if columns have gone or changed since; dropped ones stay dropped.
 Windows, transaction ids, aborts, instants and bucket rules never go back. A table that was dropped is not brought back
-into the one that was made in its place.
+into the one that was made after it.
 """
 
 from __future__ import annotations
@@ -28,17 +28,20 @@ from spark_apps.timeline.model import (
     Write,
     table_scope,
 )
+from spark_apps.timeline.operations import RESTORE
 from spark_apps.timeline.publish import new_txn_id
 from spark_apps.timeline.state import NEVER, State
 from spark_apps.timeline.transactions import begin, find_receipt
 
 
 def restore(timeline: Timeline, version: int, *, txn_id: str | None = None, window: int | None = None) -> Receipt:
-    """Takes back the effects of all commits after ``version``.
+    """Take back the effects of all commits after ``version``.
 
     :param window: epoch of a stop-write window over the whole table, where one is held.
-    :raises VersionNotFound: :raises SnapshotExpired: :raises ConcurrentWrite: if somebody commits meanwhile.
-    :raises InvalidInput: for a version of a table that was dropped since, or if the rows are somebody else's.
+    :raises VersionNotFound: if the log holds no such version.
+    :raises SnapshotExpired: if it was expired.
+    :raises ConcurrentWrite: if another writer commits meanwhile.
+    :raises InvalidInput: for a version of a table that was dropped since, or if another writer owns the rows.
     :raises TableNotFound: if the table was dropped.
     """
     if txn_id is not None:
@@ -48,14 +51,14 @@ def restore(timeline: Timeline, version: int, *, txn_id: str | None = None, wind
     head = timeline.refresh()
     if head.table.source is not None:
         raise InvalidInput(
-            "The rows of this table are somebody else's, so none can be brought back.",
+            "The rows of this table belong to another writer, so none can be brought back.",
             hint="Restore the source itself; load(…, source_version=…) reads an older version of it.",
         )
     _check_same_table(timeline, head, timeline.at(version))
     if version == head.version:
-        return Receipt(None, txn_id or new_txn_id("restore"), "restore", {"restored_version": version})
+        return Receipt(None, txn_id or new_txn_id(RESTORE.name), RESTORE.name, {"restored_version": version})
     try:
-        transaction = begin(timeline, operation="restore", txn_id=txn_id, window=window, protect=version)
+        transaction = begin(timeline, operation=RESTORE.name, txn_id=txn_id, window=window, protect=version)
     except AlreadyCommitted as error:
         return error.receipt
     # Not at(): by now the version may have been expired, while its files are kept for this attempt.
@@ -77,10 +80,13 @@ def restore(timeline: Timeline, version: int, *, txn_id: str | None = None, wind
 
 
 def _check_same_table(timeline: Timeline, now: State, then: State) -> None:
-    """:raises InvalidInput: if the table was dropped between two states, or in the earlier one."""
-    here, there = now.table, then.definition
+    """Check that two states are of one table.
+
+    :raises InvalidInput: if the table was dropped between two states, or in the earlier one.
+    """
+    head, earlier = now.table, then.definition
     dropped_since = now.last_drop is not None and now.last_drop >= then.version
-    if there is not None and there.table_id == here.table_id and not then.dropped and not dropped_since:
+    if earlier is not None and earlier.table_id == head.table_id and not then.dropped and not dropped_since:
         return
     raise InvalidInput(
         f"Version {then.version} is of a table that was dropped at {timeline.store.uri}; the one there now is another, "
@@ -107,15 +113,18 @@ def _changes(now: State, then: State) -> Iterator[AnyAction]:
             yield from _file_changes(now, then, tree)
             lag = earlier.lag
         else:
-            # Its entries tell of rows that are no more, or of columns; a refresh starts from nothing.
+            # Its entries are on rows, or columns, that are no more; a refresh starts from nothing.
             yield from (RemoveFile(tree, path) for path in sorted(file.path for file in now.files(tree)))
             lag = dict.fromkeys(then.groups(DATA_TREE), NEVER)
         yield SetLag(tree, tuple((*group, through) for group, through in lag.items()))
 
 
 def _reads_on(definition: IndexDefinition, now: State, then: State) -> bool:
-    """Whether what the files of an index held then can be read today. Those of an index that addresses files know
-    columns by the names of their time, which may be those of other columns by now."""
+    """Test whether what the files of an index held then can be read today.
+
+    Those of an index that addresses files know columns by the names of their time, which may be those of other columns
+    by now.
+    """
     return definition.addresses == "key" or _columns(then) <= _columns(now)
 
 

@@ -11,9 +11,9 @@ import xxhash
 
 from spark_apps.storage.documents import MOST_VALUES, reason
 from spark_apps.storage.errors import InvalidInput, LogDamaged, ObjectNotFound, ObjectTooLarge
-from spark_apps.storage.page_headers import open_parquet
+from spark_apps.storage.parquet_headers import open_parquet
 from spark_apps.storage.store import ObjectStore
-from spark_apps.timeline.checked import MOST_ACTIONS, SIDECAR_BYTES, SIDECAR_DECODED_BYTES
+from spark_apps.timeline.field_types import MOST_ACTIONS, SIDECAR_BYTES, SIDECAR_DECODED_BYTES
 from spark_apps.timeline.model import AnyAction, Commit
 
 INLINE_ACTIONS = 1000
@@ -26,7 +26,7 @@ _HINT = "Restore that file from a backup, or find out who wrote it."
 
 
 def split(store: ObjectStore, commit: Commit) -> Commit:
-    """The commit as it goes into the log; the sidecar, if it needs one, is written first."""
+    """Return the commit as it goes into the log; the sidecar, if it needs one, is written first."""
     if len(commit.actions) <= INLINE_ACTIONS:
         return commit
     import pyarrow as pa
@@ -49,7 +49,7 @@ def split(store: ObjectStore, commit: Commit) -> Commit:
 
 
 def join(store: ObjectStore, commit: Commit, where: str) -> Commit:
-    """The commit with its actions.
+    """Return the commit with its actions.
 
     :param where: names the commit and its table, for errors.
     :raises LogDamaged: if the sidecar is gone, is not what was written, or holds more than a commit may.
@@ -69,7 +69,7 @@ def join(store: ObjectStore, commit: Commit, where: str) -> Commit:
 
 
 def _actions(body: bytes, what: str) -> Iterator[AnyAction]:
-    """The actions of a sidecar, decoded piece by piece. What is repeated as it stands is decoded once."""
+    """Yield the actions of a sidecar, decoded piece by piece; one that is repeated as it stands is decoded once."""
     import pyarrow as pa
 
     rows, size = limits(len(body))
@@ -83,13 +83,13 @@ def _actions(body: bytes, what: str) -> Iterator[AnyAction]:
     try:
         for chunk in opened.read().column("action").chunks:
             coded = isinstance(chunk, pa.DictionaryArray)
-            found: list[AnyAction] = []
+            actions: list[AnyAction] = []
             for texts in _pieces(chunk.dictionary if coded else chunk):
                 values += sum(text.count(b"{") + text.count(b"[") for text in texts)
                 if values > MOST_VALUES:
                     raise LogDamaged(f"{what} cannot be read: it holds more than {MOST_VALUES:,} objects.", hint=_HINT)
-                found.extend(map(decoder.decode, texts))
-            yield from (found[code] for code in chunk.indices.to_pylist()) if coded else found
+                actions.extend(map(decoder.decode, texts))
+            yield from (actions[code] for code in chunk.indices.to_pylist()) if coded else actions
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise LogDamaged(f"{what} cannot be read: {reason(error)}.", hint=_HINT) from error
     except (pa.ArrowException, OSError, TypeError) as error:
@@ -97,9 +97,11 @@ def _actions(body: bytes, what: str) -> Iterator[AnyAction]:
 
 
 def limits(size: int) -> tuple[int, int]:
-    """How many actions, and how many bytes of JSON, a sidecar of ``size`` bytes may hold. A file added takes 12 bytes
-    there, one removed 4, and they shrink to a twentieth or a fortieth: a small sidecar that holds far more repeats
-    itself, and so is none."""
+    """Return how many actions, and how many bytes of JSON, a sidecar of ``size`` bytes may hold.
+
+    A file added takes 12 bytes there, one removed 4, and they shrink to a twentieth or a fortieth: a small sidecar that
+    holds far more repeats itself, and so is none.
+    """
     return min(MOST_ACTIONS, _ANY_ACTIONS + 2 * size), min(SIDECAR_DECODED_BYTES, _ANY_BYTES + 500 * size)
 
 

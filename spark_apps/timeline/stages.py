@@ -1,7 +1,7 @@
 """Stages of a transaction: which try of each counts, what it was made from, and how they become one commit.
 
 A stage is prepared by a job of its own, perhaps several times; the newest of those that claimed it counts. A stage made
-from others names the hashes of their manifests, so that a mixture of tries is found out before it is published.
+from others names the hashes of their manifests, so that a mixture of tries is refused before it is published.
 """
 
 from __future__ import annotations
@@ -14,24 +14,21 @@ from typing import Any
 import msgspec
 import xxhash
 
+from spark_apps.storage.conditional_put import write_once
 from spark_apps.storage.documents import fetch
 from spark_apps.storage.errors import ConcurrentWrite, LogDamaged, ObjectNotFound, StageMismatch
 from spark_apps.storage.names import check_name
-from spark_apps.storage.once import write_once
 from spark_apps.storage.store import ObjectStore
-from spark_apps.timeline.checked import BEAT_BYTES, MANIFEST_BYTES
-from spark_apps.timeline.conflicts import KeysConflict, commute
-from spark_apps.timeline.consistency import check_actions
-from spark_apps.timeline.entries import all_told
+from spark_apps.timeline.conflicts import KeysConflict, commute, share_keys
+from spark_apps.timeline.field_types import HEARTBEAT_BYTES, MANIFEST_BYTES
 from spark_apps.timeline.files import GroupKey
-from spark_apps.timeline.keys import share_keys
 from spark_apps.timeline.model import (
     DATA_TREE,
     AddFile,
     AnyAction,
     Commit,
-    Cover,
     DropPartition,
+    MarkCovered,
     PutIndex,
     RemoveFile,
     Requested,
@@ -41,7 +38,8 @@ from spark_apps.timeline.model import (
     Write,
 )
 from spark_apps.timeline.publish import Guard
-from spark_apps.timeline.state import State
+from spark_apps.timeline.state import State, was_kept_current
+from spark_apps.timeline.validation import check_actions
 
 Staged = Mapping[str, tuple[StageManifest, str]]
 """Stage -> its manifest and the manifest's hash."""
@@ -56,11 +54,12 @@ _AGAIN = "Run the task of stage {0!r} again (in Airflow: clear it with what come
 def claim(
     store: ObjectStore, folder: str, stage: str, at: float, sleep: Callable[[float], None], number: int | None = None
 ) -> str:
-    """Makes this try of a stage the one that counts; what an earlier try staged, or stages yet, does not any more.
+    """Make this try of a stage the one that counts, instead of what an earlier try staged, or stages yet.
 
-    :param folder: of the attempt. :param at: seconds since 1970.
+    :param folder: of the attempt.
+    :param at: seconds since 1970.
     :param number: of the try, given out before it began and rising from try to try: one that slept and claims late does
-        not come behind its successor then. Without one, who claims last counts.
+        not come behind its successor then. Without numbers the last claim counts.
     :returns: the token to write the manifest under.
     :raises StageMismatch: if a try of a higher number has claimed the stage.
     """
@@ -83,19 +82,19 @@ def claim(
 
 
 def claimed(store: ObjectStore, folder: str, stage: str) -> str | None:
-    """The token of the try that counts, that of the highest number; ``None`` if the stage is written without claims."""
+    """Return the token of the try that counts, that of the highest number; ``None`` for a stage without claims."""
     claims = _claims(store, folder, stage)
     if not claims:
         return None
-    return fetch(store, claims[max(claims)], StageClaim, BEAT_BYTES)[0].token
+    return fetch(store, claims[max(claims)], StageClaim, HEARTBEAT_BYTES)[0].token
 
 
 def _claims(store: ObjectStore, folder: str, stage: str) -> dict[int, str]:
-    """Number of a try that has claimed a stage -> key of its claim. Before tries had numbers a stage had one claim."""
+    """Return number of a try that has claimed a stage -> key of its claim. Older logs have one claim a stage."""
     head = f"{folder}/claim-{check_name('stage', stage)}."
     tails = {info.key: info.key.removeprefix(head) for info in store.list(folder) if info.key.startswith(head)}
-    found = {key: 0 if tail == "json" else _claim_number(tail) for key, tail in tails.items()}
-    return {number: key for key, number in found.items() if number is not None}
+    numbers = {key: 0 if tail == "json" else _claim_number(tail) for key, tail in tails.items()}
+    return {number: key for key, number in numbers.items() if number is not None}
 
 
 def _claim_number(tail: str) -> int | None:
@@ -108,14 +107,17 @@ def _claim_key(folder: str, stage: str, number: int) -> str:
 
 
 def write_manifest(store: ObjectStore, folder: str, manifest: StageManifest, token: str | None) -> str:
-    """Returns the manifest's hash."""
+    """Write the manifest of a stage and return its hash."""
     body = msgspec.json.encode(manifest)
     store.put(_key(folder, manifest.stage, token), body)
     return xxhash.xxh3_128_hexdigest(body)
 
 
 def read_manifest(store: ObjectStore, folder: str, requested: Requested, stage: str) -> tuple[StageManifest, str]:
-    """A stage's manifest and its hash. :raises StageMismatch: if it is missing or damaged."""
+    """Return a stage's manifest and its hash.
+
+    :raises StageMismatch: if it is missing or damaged.
+    """
     whose = f"of transaction {requested.txn_id} (attempt {requested.attempt})"
     try:
         key = _key(folder, stage, claimed(store, folder, stage))
@@ -139,7 +141,10 @@ def _key(folder: str, stage: str, token: str | None) -> str:
 
 
 def check_made_from(requested: Requested, staged: Staged) -> None:
-    """:raises StageMismatch: if a stage was made from another try of a stage than the one that counts."""
+    """Check that stages were made from the tries that count.
+
+    :raises StageMismatch: if a stage was made from another try of a stage.
+    """
     for name, (manifest, _) in staged.items():
         for source, made_from in manifest.made_from.items():
             if source not in staged or staged[source][1] != made_from:
@@ -154,7 +159,7 @@ def check_made_from(requested: Requested, staged: Staged) -> None:
 
 
 def join(requested: Requested, base: State, staged: Staged, store: ObjectStore) -> StageManifest:
-    """What one commit of all stages publishes.
+    """Return what one commit of all stages publishes.
 
     :raises StageMismatch: if stages do not go together, naming them.
     """
@@ -167,8 +172,8 @@ def join(requested: Requested, base: State, staged: Staged, store: ObjectStore) 
     actions = [action for manifest in manifests for action in manifest.actions]
     return StageManifest(
         "",
-        # What tells of the commit as a whole comes when all of it has been folded in.
-        tuple(sorted(actions, key=_tells_of_all)),
+        # A mark of all that the commit holds comes when all of it has been folded in.
+        tuple(sorted(actions, key=_is_mark_of_all)),
         tuple(dict.fromkeys(scope for manifest in manifests for scope in manifest.reads)),
         tuple(dict.fromkeys(write for manifest in manifests for write in manifest.writes)),
         tuple(dict.fromkeys(tree for manifest in manifests for tree in manifest.maintained)),
@@ -179,28 +184,30 @@ def join(requested: Requested, base: State, staged: Staged, store: ObjectStore) 
     )
 
 
-def _tells_of_all(action: AnyAction) -> bool:
-    return isinstance(action, Cover) and action.through is None
+def _is_mark_of_all(action: AnyAction) -> bool:
+    return isinstance(action, MarkCovered) and action.through is None
 
 
 def _metrics(manifests: Iterable[StageManifest]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    metrics: dict[str, Any] = {}
     for manifest in manifests:
         prefix = f"{manifest.stage}." if manifest.operation else ""
-        found.update({f"{prefix}{name}": value for name, value in manifest.metrics.items()})
-    return found
+        metrics.update({f"{prefix}{name}": value for name, value in manifest.metrics.items()})
+    return metrics
 
 
-def laid_over(state: State, actions: Iterable[AnyAction], writes: Iterable[Write], maintained: Iterable[str]) -> State:
-    """A state as it would be with the actions committed, under the same version: nobody has committed them."""
-    told = tuple(actions)
-    if not told:
+def state_with_actions(
+    state: State, actions: Iterable[AnyAction], writes: Iterable[Write], maintained: Iterable[str]
+) -> State:
+    """Return a state as it would be with the actions committed, under the same version."""
+    listed = tuple(actions)
+    if not listed:
         return state
     other = state.copy()
     other.apply(
         Commit(
             0, state.version + 1, state.instant, "", "", 0, state.version, writes=tuple(writes),
-            maintained=tuple(maintained), actions=told,
+            maintained=tuple(maintained), actions=listed,
         )
     )  # fmt: skip
     del other.committed[""]
@@ -209,43 +216,49 @@ def laid_over(state: State, actions: Iterable[AnyAction], writes: Iterable[Write
 
 
 def changed_groups(base: State, actions: Iterable[AnyAction]) -> set[GroupKey]:
-    """The file groups of the table's rows in which actions add or remove files."""
-    found: set[GroupKey] = set()
+    """Return the file groups of the table's rows in which actions add or remove files."""
+    groups: set[GroupKey] = set()
     removed: set[str] = set()
     for action in actions:
         if isinstance(action, AddFile) and action.tree == DATA_TREE:
-            found.add((action.partition, action.group))
+            groups.add((action.partition, action.group))
         elif isinstance(action, RemoveFile) and action.tree == DATA_TREE:
             removed.add(action.path)
         elif isinstance(action, DropPartition):
-            found.update(file.group_key for file in base.files(DATA_TREE, action.path))
+            groups.update(file.group_key for file in base.files(DATA_TREE, action.path))
     if removed:
-        found.update(file.group_key for file in base.files(DATA_TREE) if file.path in removed)
-    return found
+        groups.update(file.group_key for file in base.files(DATA_TREE) if file.path in removed)
+    return groups
 
 
 def keys_conflict(store: ObjectStore, manifest: StageManifest) -> KeysConflict | None:
-    """For :class:`~spark_apps.timeline.conflicts.Intent`: whether a commit added a key to a unique index that the
-    stages add too. Where the key columns are not known, any entry in the same shard may be one."""
+    """Return a test, for :class:`~spark_apps.timeline.conflicts.Intent`, of keys in common with a commit.
+
+    It tests whether the commit added a key to a unique index that the stages add too. Where the key columns are not
+    known, any entry in the same shard may be one.
+    """
     if not manifest.unique:
         return None
 
-    def conflict(scope: Scope, theirs: Commit) -> bool:
+    def conflict(scope: Scope, landed: Commit) -> bool:
         tree = scope.name or ""
         return tree in manifest.unique and share_keys(
-            store, manifest.unique[tree], _entries(manifest, tree, scope.group), _entries(theirs, tree, scope.group)
+            store, manifest.unique[tree], _entries(manifest, tree, scope.group), _entries(landed, tree, scope.group)
         )
 
     return conflict
 
 
 def guard(base: State, manifest: StageManifest) -> Guard | None:
-    """Refuses a commit that relies on the indexes there are, once another was made; and one that relies on an index to
-    tell where keys live, once it was dropped or rows have landed that it was not told of."""
+    """Return a check that refuses a commit whose indexes are no longer those that it relies on.
+
+    That is one that relies on the indexes there are, once another was made; and one that looked up in an index where
+    keys live, once it was dropped or does not cover rows that have landed.
+    """
     if not manifest.sole and not manifest.unique_by:
         return None
-    own = {action.definition.tree for action in manifest.actions if isinstance(action, PutIndex)}
-    known = own | {entry.definition.tree for entry in base.indexes.values()}
+    created = {action.definition.tree for action in manifest.actions if isinstance(action, PutIndex)}
+    known = created | {entry.definition.tree for entry in base.indexes.values()}
     relied_on = base.index_of_tree(manifest.unique_by)
 
     def not_in_the_way(head: State) -> None:
@@ -256,7 +269,7 @@ def guard(base: State, manifest: StageManifest) -> Guard | None:
                 f"{relied_on.definition.name!r} was dropped, by which its stages took keys to be unique in the table.",
                 hint=_ANEW,
             )
-        if relied_on is not None and now is not None and not all_told(relied_on, now, base.version):
+        if relied_on is not None and now is not None and not was_kept_current(relied_on, now, base.version):
             raise ConcurrentWrite(
                 f"Since version {base.version}, which the transaction began from, rows have landed that the index "
                 f"{now.definition.name!r} was not told of, and its stages do not know whether these have their keys.",
@@ -280,10 +293,10 @@ def guard(base: State, manifest: StageManifest) -> Guard | None:
 
 def _check_apart(requested: Requested, manifests: list[StageManifest], store: ObjectStore) -> None:
     for one, other in itertools.combinations(manifests, 2):
-        for mine in one.writes:
-            for theirs in other.writes:
-                if mine.scope.overlaps(theirs.scope) and not _may_share(mine, theirs):
-                    raise _not_together(requested, one, other, f"both write {mine.scope}")
+        for first in one.writes:
+            for second in other.writes:
+                if first.scope.overlaps(second.scope) and not _may_share(first, second):
+                    raise _not_together(requested, one, other, f"both write {first.scope}")
         for tree in one.unique.keys() & other.unique.keys():
             for shard in {write.scope.group for write in one.writes if write.scope.name == tree}:
                 if share_keys(store, one.unique[tree], _entries(one, tree, shard), _entries(other, tree, shard)):
@@ -291,8 +304,11 @@ def _check_apart(requested: Requested, manifests: list[StageManifest], store: Ob
 
 
 def _may_share(one: Write, other: Write) -> bool:
-    """Entries of an index that two stages add are of different rows, for the rows' own scopes are checked too; but of
-    two files with rows of one file group nothing says which is on top."""
+    """Test whether two stages may write one scope.
+
+    Entries of an index that two stages add are of different rows, for the rows' own scopes are checked too; but of two
+    files with rows of one file group nothing decides which is on top.
+    """
     return one.scope.kind == "shard" and commute(one.mode, other.mode)
 
 
@@ -315,20 +331,20 @@ def _check_declared_scopes(requested: Requested, manifests: list[StageManifest])
 
 
 def _check_kept_in_step(requested: Requested, base: State, manifests: list[StageManifest]) -> None:
-    """A commit tells of an index that it was kept in step with all rows of the commit, or not at all."""
+    """Check that every index is kept in step with all rows of the commit, or with none."""
     kept = {tree for manifest in manifests for tree in manifest.maintained}
     if not kept:
         return
-    told: dict[str, set[GroupKey]] = {}
+    marked: dict[str, set[GroupKey]] = {}
     for manifest in manifests:
         for action in manifest.actions:
-            if isinstance(action, Cover) and action.through is None:
-                told.setdefault(action.tree, set()).update(action.groups or ())
+            if isinstance(action, MarkCovered) and action.through is None:
+                marked.setdefault(action.tree, set()).update(action.groups or ())
     for manifest in manifests:
         groups = changed_groups(base, (a for a in manifest.actions if not _moves_only(a)))
         for tree in kept - set(manifest.maintained):
             keepers = [other for other in manifests if tree in other.maintained]
-            if groups <= told.get(tree, set()) or any(manifest.stage in keeper.made_from for keeper in keepers):
+            if groups <= marked.get(tree, set()) or any(manifest.stage in keeper.made_from for keeper in keepers):
                 continue
             entry = base.index_of_tree(tree)
             name = tree if entry is None else entry.definition.name
@@ -338,8 +354,8 @@ def _check_kept_in_step(requested: Requested, base: State, manifests: list[Stage
 
 
 def _moves_only(action: AnyAction) -> bool:
-    """Whether an action only brings rows of before, in other files."""
-    return isinstance(action, AddFile) and action.place is not None
+    """Test whether an action only brings rows of before, in other files."""
+    return isinstance(action, AddFile) and action.sequence_number is not None
 
 
 def _check_sole(requested: Requested, manifests: list[StageManifest]) -> None:

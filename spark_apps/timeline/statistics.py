@@ -1,7 +1,7 @@
-"""What a snapshot says of a table's health, in numbers: sizes, small files, tombstones, and how far indexes lag.
+"""Statistics of a snapshot: sizes, small files, tombstones, and how far indexes lag.
 
-All of it comes from the folded log alone, without Spark and without a look at any data file, so that a page or a
-maintenance plan may ask for many tables. What is to be done about it is decided elsewhere
+All of them come from the folded log alone, without Spark and without reading any data file, so that a page or a
+maintenance plan may ask for many tables. What is to be done about them is decided elsewhere
 (:mod:`airflow_provider_index.maintenance`).
 """
 
@@ -22,11 +22,11 @@ from spark_apps.timeline.state import IndexEntry, State
 class TreeStatistics:
     """Live files of one merge tree: the table's own rows, or the entries of an index.
 
-    :param small_files: of a group with more files than one, those below the size asked for: what a compaction can
+    :param small_files: of a group with more files than one, those below the size in question: what a compaction can
         fold away. The one file of a group is never counted, since nothing would make it larger.
-    :param foldable_groups: groups of more than one file, or with tombstones; ``foldable_files`` and
-        ``foldable_bytes`` are theirs.
-    :param rows: in files, tombstones and rows under later ones included; of sources that do not tell, 0.
+    :param foldable_groups: groups of more than one file, or with tombstones; ``foldable_files`` and ``foldable_bytes``
+        are theirs.
+    :param rows: in files, tombstones and rows under later ones included; 0 for sources without counts.
     """
 
     files: int = 0
@@ -54,18 +54,19 @@ class TreeStatistics:
         return self.small_files / self.files if self.files else 0.0
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain types, the two shares included."""
+        """Return plain types, the two shares included."""
         return {**asdict(self), "tombstone_ratio": self.tombstone_ratio, "small_share": self.small_share}
 
 
 @dataclass(frozen=True)
 class Lag:
-    """What an index does not tell of yet.
+    """The part of the rows that an index does not cover yet.
 
     :param groups: file groups that it does not cover.
-    :param files: data files that a refresh would read. :param bytes: theirs.
-    :param commits: how many commits brought those files, as far as the files still tell: a compaction merges the
-        files of several commits into one. At least 1 where a group is not covered.
+    :param files: data files that a refresh would read.
+    :param bytes: theirs.
+    :param commits: how many commits brought those files, as far as the files still show: a compaction merges the files
+        of several commits into one. At least 1 where a group is not covered.
     :param covered_through: the lowest version that some group is covered through; ``None`` if all is covered, -1 if a
         group is not covered at all.
     """
@@ -77,14 +78,17 @@ class Lag:
     covered_through: int | None = None
 
     @property
-    def none(self) -> bool:
-        """Whether the index covers all of the table."""
+    def is_empty(self) -> bool:
+        """True if the index covers all of the table."""
         return self.groups == 0
 
 
 @dataclass(frozen=True)
 class IndexStatistics:
-    """One index: what it is, what its files hold, and how far it lags. ``created`` and ``refreshed`` are versions."""
+    """Statistics of an index: what it is, what its files hold, and how far it lags.
+
+    ``created`` and ``refreshed`` are versions.
+    """
 
     name: str
     kind: str
@@ -97,14 +101,17 @@ class IndexStatistics:
     refreshed: int
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain types."""
+        """Return plain types."""
         return {**asdict(self), "tree": self.tree.to_dict()}
 
 
 @dataclass(frozen=True)
 class PartitionStatistics:
-    """One partition. ``bucket_bytes`` has an entry a bucket, empty ones included; without a bucket layout one a file
-    group, largest first."""
+    """Statistics of a partition.
+
+    ``bucket_bytes`` has an entry a bucket, empty ones included; without a bucket layout one a file group, largest
+    first.
+    """
 
     path: str
     buckets: int | None
@@ -138,7 +145,10 @@ class TableStatistics:
 
 
 def table_statistics(state: State, small_bytes: int = SMALL_BYTES) -> TableStatistics:
-    """The numbers of a whole table. :raises TableNotFound: if it was dropped."""
+    """Return the numbers of a whole table.
+
+    :raises TableNotFound: if it was dropped.
+    """
     source = state.table.source
     return TableStatistics(
         state.version,
@@ -151,7 +161,7 @@ def table_statistics(state: State, small_bytes: int = SMALL_BYTES) -> TableStati
 
 
 def tree_statistics(state: State, tree: str, small_bytes: int = SMALL_BYTES) -> TreeStatistics:
-    """The numbers of one merge tree, in one pass over its files."""
+    """Return the numbers of one merge tree, in one pass over its files."""
     groups: dict[GroupKey, _Sum] = {}
     for file in state.files(tree):
         groups.setdefault(file.group_key, _Sum()).add(file, small_bytes)
@@ -177,7 +187,10 @@ def tree_statistics(state: State, tree: str, small_bytes: int = SMALL_BYTES) -> 
 
 
 def index_statistics(state: State, name: str, small_bytes: int = SMALL_BYTES) -> IndexStatistics:
-    """The numbers of one index. :raises IndexNotFound:"""
+    """Return the numbers of one index.
+
+    :raises IndexNotFound: if there is none of that name.
+    """
     entry = state.index(name)
     made = entry.definition
     return IndexStatistics(
@@ -194,60 +207,60 @@ def index_statistics(state: State, name: str, small_bytes: int = SMALL_BYTES) ->
 
 
 def lag_of(state: State, entry: IndexEntry) -> Lag:
-    """How far an index is behind the rows of a snapshot."""
+    """Return how far an index is behind the rows of a snapshot."""
     if not entry.lag:
         return Lag()
-    told = covered_lineages(state.files(entry.definition.tree)) if entry.by_file else frozenset[int]()
+    covered = covered_lineages(state.files(entry.definition.tree)) if entry.by_file else frozenset[int]()
     files = [
         file
         for file in state.files(DATA_TREE)
         if file.group_key in entry.lag
-        and (file.lineage not in told if entry.by_file else file.place > entry.lag[file.group_key])
+        and (file.lineage not in covered if entry.by_file else file.sequence_number > entry.lag[file.group_key])
     ]
-    commits = len({file.place for file in files})
+    commits = len({file.sequence_number for file in files})
     return Lag(
         len(entry.lag), len(files), sum(file.bytes for file in files), max(commits, 1), min(entry.lag.values())
     )  # fmt: skip
 
 
 def partition_statistics(state: State, paths: Iterable[str] | None = None) -> list[PartitionStatistics]:
-    """Sizes of partitions and of their buckets, by path; of all partitions, or of those named that are there."""
-    wanted = None if paths is None else set(paths)
+    """Return sizes of partitions and of their buckets, by path; of all, or of those named that are there."""
+    chosen = None if paths is None else set(paths)
     sizes: dict[str, dict[str, int]] = {}
     sums: dict[str, _Sum] = {}
     for file in state.files(DATA_TREE):
-        if wanted is None or file.partition in wanted:
+        if chosen is None or file.partition in chosen:
             groups = sizes.setdefault(file.partition, {})
             groups[file.group] = groups.get(file.group, 0) + file.bytes
             sums.setdefault(file.partition, _Sum()).add(file, 0)
-    found = []
+    statistics = []
     for path in sorted(state.partitions.keys() | sums.keys()):
-        if wanted is None or path in wanted:
+        if chosen is None or path in chosen:
             entry, total, groups = state.partitions.get(path), sums.get(path, _Sum()), sizes.get(path, {})
             count = None if entry is None else entry.buckets
             if count is None:
                 each = tuple(sorted(groups.values(), reverse=True))
             else:
                 each = tuple(groups.get(str(bucket), 0) for bucket in range(count))
-            found.append(PartitionStatistics(path, count, total.files, total.bytes, total.rows, each))
-    return found
+            statistics.append(PartitionStatistics(path, count, total.files, total.bytes, total.rows, each))
+    return statistics
 
 
 def age_of_version(timeline: Timeline, version: int) -> float | None:
-    """Seconds since a version was committed; ``None`` if the log does not hold it. Reads one commit at most."""
+    """Return seconds since a version was committed; ``None`` if the log does not hold it. Reads one commit at most."""
     commit = timeline.read(version) if version >= 0 else None
     return None if commit is None else max(timeline.clock() - seconds_of(commit.instant), 0.0)
 
 
 def age_of_lag(timeline: Timeline, lag: Lag) -> float | None:
-    """Seconds since the first commit that an index does not tell of; ``None`` where all is covered."""
+    """Return seconds since the first commit that an index does not cover; ``None`` where all is covered."""
     if lag.covered_through is None:
         return None
     return age_of_version(timeline, lag.covered_through + 1)
 
 
 class _Sum:
-    """Adds files up."""
+    """A running sum over files."""
 
     __slots__ = ("bytes", "deltas", "files", "rows", "small", "small_bytes", "tombstones")
 
@@ -257,7 +270,7 @@ class _Sum:
     def add(self, file: DataFile, small_below: int) -> None:
         self.files += 1
         self.bytes += file.bytes
-        self.rows += max(file.rows, 0)  # a source whose format does not tell has -1
+        self.rows += max(file.rows, 0)  # a source whose format has no count has -1
         self.tombstones += file.tombstones
         self.deltas += file.kind == "delta"
         if file.bytes < small_below:

@@ -14,13 +14,13 @@ from typing import Any
 
 import msgspec
 
+from spark_apps.storage.conditional_put import write_once
 from spark_apps.storage.errors import (
     AlreadyCommitted,
     StageMismatch,
     TransactionNotFound,
 )
 from spark_apps.storage.names import check_name, check_txn_id
-from spark_apps.storage.once import write_once
 from spark_apps.timeline import stages
 from spark_apps.timeline.attempts import (
     DATA,
@@ -47,6 +47,7 @@ from spark_apps.timeline.model import (
     StageManifest,
     Write,
 )
+from spark_apps.timeline.operations import ABORT
 from spark_apps.timeline.publish import (
     REPLACED,
     Guard,
@@ -64,7 +65,7 @@ logger = logging.getLogger(__name__)
 
 
 class Transaction:
-    """One attempt of a transaction. Made by :func:`begin` or, in another process, by :func:`resume`."""
+    """An attempt of a transaction. Made by :func:`begin` or, in another process, by :func:`resume`."""
 
     def __init__(self, timeline: Timeline, requested: Requested, base: State) -> None:
         self.timeline = timeline
@@ -84,19 +85,19 @@ class Transaction:
 
     @property
     def folder(self) -> str:
-        """Key of the attempt's own folder for its manifests."""
+        """Return the key of the attempt's own folder for its manifests."""
         return attempt_folder(self.txn_id, self.attempt)
 
     def data_folder(self, stage: str) -> str:
-        """Key of the folder into which a stage writes data files."""
+        """Return the key of the folder into which a stage writes data files."""
         return f"{DATA}/{self.txn_id}.{self.attempt}/{check_name('stage', stage)}"
 
     def index_folder(self, index: str, stage: str) -> str:
-        """Key of the folder into which a stage writes files of an index."""
+        """Return the key of the folder into which a stage writes files of an index."""
         return f"{INDEXES}/{check_name('index', index)}/{self.txn_id}.{self.attempt}/{check_name('stage', stage)}"
 
     def claim(self, stage: str, number: int | None = None) -> str:
-        """Makes this try of a stage the one that counts, whatever an earlier try has staged or stages yet.
+        """Make this try of a stage the one that counts, instead of what an earlier try has staged or stages yet.
 
         :param number: of the try, rising from try to try, so that one that claims late is known as the earlier one.
         :returns: the token for :meth:`stage`.
@@ -107,12 +108,19 @@ class Transaction:
         return stages.claim(timeline.store, self.folder, stage, timeline.clock(), timeline.sleep, number)
 
     def heartbeat(self, phase: str = "", done: int | None = None, total: int | None = None, note: str = "") -> None:
-        """Leaves a sign of life. :raises StorageUnavailable: which a caller may well ignore."""
+        """Leave a sign of life.
+
+        :raises StorageUnavailable: if it was not written, which a caller may well ignore.
+        """
         beat = Heartbeat(self.timeline.clock(), phase, done, total, note)
         self.timeline.store.put(f"{self.folder}/heartbeat.json", msgspec.json.encode(beat))
 
     def check_alive(self) -> None:
-        """:raises AttemptAborted: if a commit has ended this attempt. :raises AlreadyCommitted:"""
+        """Check that the attempt may still commit.
+
+        :raises AttemptAborted: if a commit has ended it.
+        :raises AlreadyCommitted: if the transaction has its commit.
+        """
         state = self.timeline.refresh()
         check_not_committed(state, self.txn_id, self.timeline)
         check_not_aborted(state, self.txn_id, self.attempt, self.timeline)
@@ -134,15 +142,15 @@ class Transaction:
         sole: bool = False,
         unique_by: str = "",
     ) -> str:
-        """Writes the manifest of a stage; staging again replaces it. Nothing becomes visible.
+        """Write the manifest of a stage; staging again replaces it. Nothing becomes visible.
 
         :param made_from: stages this one was made from, with the hashes that staging them returned.
         :param token: of the try that stages, from :meth:`claim`; without effect once another try has claimed the stage.
         :param operation: what was done; puts the stage's name before its metrics in the receipt.
-        :param inputs: tells what the stage was made of beside other stages.
+        :param inputs: describes what the stage was made of beside other stages.
         :param unique: trees of indexes of unique keys that get entries, with their key columns as files call them.
         :param sole: no index that is kept with the data may be made beside this.
-        :param unique_by: tree of the index by which its keys were found to be unique in the table.
+        :param unique_by: tree of the index by which its keys were seen to be unique in the table.
         :returns: the manifest's hash.
         :raises StageMismatch: if :func:`begin` did not list the stage.
         """
@@ -164,7 +172,10 @@ class Transaction:
         return stages.write_manifest(self.timeline.store, self.folder, manifest, token)
 
     def staged(self, name: str) -> tuple[StageManifest, str]:
-        """A stage's manifest and its hash. :raises StageMismatch: if it is missing or damaged."""
+        """Return a stage's manifest and its hash.
+
+        :raises StageMismatch: if it is missing or damaged.
+        """
         return stages.read_manifest(self.timeline.store, self.folder, self.requested, name)
 
     def commit(
@@ -178,20 +189,24 @@ class Transaction:
         keys_conflict: KeysConflict | None = None,
         guard: Guard | None = None,
     ) -> Receipt:
-        """Publishes the work in one commit: ``actions``, or without them what the stages' manifests list.
+        """Publish the work in one commit: ``actions``, or without them what the stages' manifests list.
 
-        :param reads: what the work relied on; added to what the manifests say.
+        :param reads: what the work relied on; added to that of the manifests.
         :param writes: what it writes; added likewise. Every file added or removed must lie in one of these.
         :param maintained: trees of the indexes that are in step with the rows after this commit.
-        :param keys_conflict: told apart by keys, two appends to one shard of a unique index.
-        :raises AlreadyCommitted: :raises CommitRefused: :raises CommitStateUnknown:
+        :param keys_conflict: tests two appends to one shard of a unique index for keys in common.
+        :raises AlreadyCommitted: if the transaction has its commit.
+        :raises CommitRefused: for each reason of that branch of the error tree; nothing was changed.
+        :raises CommitStateUnknown: if the store did not answer whether the commit landed.
         """
-        told = dict(metrics or {})
+        all_metrics = dict(metrics or {})
         if actions is None:
-            own = StageManifest("", (), tuple(reads), tuple(writes), tuple(maintained), {}, told)
-            manifest = self._joined_stages(own)
+            unstaged = StageManifest("", (), tuple(reads), tuple(writes), tuple(maintained), {}, all_metrics)
+            manifest = self._joined_stages(unstaged)
         else:
-            manifest = StageManifest("", tuple(actions), tuple(reads), tuple(writes), tuple(maintained), {}, told)
+            manifest = StageManifest(
+                "", tuple(actions), tuple(reads), tuple(writes), tuple(maintained), {}, all_metrics
+            )
         check_declared(self.requested.operation, manifest.actions, manifest.writes)
         self._check_files(manifest.actions)
         intent = Intent(
@@ -210,14 +225,16 @@ class Transaction:
         return publish(self.timeline, intent, guard or stages.guard(self.base, manifest))
 
     def abort(self, reason: str = "") -> Receipt | None:
-        """Ends this attempt by a commit; see :func:`abort`."""
+        """End this attempt by a commit; see :func:`abort`."""
         return abort(self.timeline, self.txn_id, self.attempt, reason)
 
     def withdraw(self) -> None:
-        """Takes back the request of an attempt that found nothing to do. Only for its owner, and instead of a commit:
-        nobody waits for the attempt any longer, and what it staged goes with it.
+        """Take back the request of an attempt that had nothing to do.
 
-        Request and mark stay, so that the number is not given out again, not even to somebody who chose it before: a
+        This is for its owner only, and instead of a commit: no process waits for the attempt any longer, and its staged
+        files go with it.
+
+        Request and mark stay, so that the number is not given out again, not even to a caller who chose it before: a
         deletion that lands late must not meet the files of another attempt.
         """
         self.timeline.store.put(f"{self.folder}/{WITHDRAWN}", b"{}")
@@ -231,35 +248,37 @@ class Transaction:
                 hint="List the stage when the transaction begins.",
             )
 
-    def _joined_stages(self, own: StageManifest) -> StageManifest:
+    def _joined_stages(self, unstaged: StageManifest) -> StageManifest:
         staged = {name: self.staged(name) for name in self.requested.stages}
         joined = stages.join(self.requested, self.base, staged, self.timeline.store)
         return msgspec.structs.replace(
             joined,
-            reads=tuple(dict.fromkeys((*joined.reads, *own.reads))),
-            writes=tuple(dict.fromkeys((*joined.writes, *own.writes))),
-            maintained=tuple(dict.fromkeys((*joined.maintained, *own.maintained))),
-            metrics={**joined.metrics, **own.metrics},
+            reads=tuple(dict.fromkeys((*joined.reads, *unstaged.reads))),
+            writes=tuple(dict.fromkeys((*joined.writes, *unstaged.writes))),
+            maintained=tuple(dict.fromkeys((*joined.maintained, *unstaged.maintained))),
+            metrics={**joined.metrics, **unstaged.metrics},
         )
 
     def _check_files(self, actions: Iterable[AnyAction]) -> None:
-        """Files that this attempt staged must be there in the size that was staged."""
-        own = f"/{self.txn_id}.{self.attempt}/"
+        """Check that files which this attempt staged are there in the size that was staged."""
+        folder_of_attempt = f"/{self.txn_id}.{self.attempt}/"
         expected = {
-            action.path: action.bytes for action in actions if isinstance(action, AddFile) and own in action.path
+            action.path: action.bytes
+            for action in actions
+            if isinstance(action, AddFile) and folder_of_attempt in action.path
         }
-        folders = {path[: path.index(own) + len(own) - 1] for path in expected}
-        found = {info.key: info.size for folder in sorted(folders) for info in self.timeline.store.list(folder)}
-        wrong = [path for path, size in expected.items() if found.get(path) != size]
+        folders = {path[: path.index(folder_of_attempt) + len(folder_of_attempt) - 1] for path in expected}
+        sizes = {info.key: info.size for folder in sorted(folders) for info in self.timeline.store.list(folder)}
+        wrong = [path for path, size in expected.items() if sizes.get(path) != size]
         if wrong:
             path = wrong[0]
             raise StageMismatch(
                 f"{len(wrong)} of {len(expected)} staged files of transaction {self.txn_id} are missing or have "
-                f"another size; the first is {path} ({found.get(path, 'no')} bytes there, {expected[path]} staged).",
+                f"another size; the first is {path} ({sizes.get(path, 'no')} bytes there, {expected[path]} staged).",
                 hint="Run the transaction again.",
             )
         # Spark leaves what it wrote to the system, and the commit shall not outlive it. With the checksums beside them.
-        self.timeline.store.sync(found)
+        self.timeline.store.sync(sizes)
 
 
 def begin(
@@ -275,17 +294,18 @@ def begin(
     inputs: Mapping[str, Any] | None = None,
     patience: float = 0.0,
 ) -> Transaction:
-    """Claims the next attempt of a transaction.
+    """Claim the next attempt of a transaction.
 
     The request is written first and the log read again after it, so that from the base on nothing is cleaned away.
 
     :param txn_id: names the intent; a retry gives the same one. Drawn by lot if not given.
-    :param scopes: what it may write, for those who drain; ``None`` for anything.
+    :param scopes: what it may write, for a process that drains a window; ``None`` for anything.
     :param window: epoch of the stop-write window it works under.
     :param protect: a version older than the newest whose files it needs.
     :param fence: end the earlier attempts of the transaction first, by commits.
     :param patience: seconds without a sign of life that are nothing unusual, for instance between two stages.
-    :raises AlreadyCommitted: if the transaction has its commit. :raises CommitUndone:
+    :raises AlreadyCommitted: if the transaction has its commit.
+    :raises CommitUndone: if it has one whose effect was taken back.
     """
     txn_id = check_txn_id(txn_id) if txn_id is not None else new_txn_id(operation)
     request = Requested(
@@ -321,21 +341,26 @@ def begin(
 
 
 def end_earlier(timeline: Timeline, txn_id: str) -> None:
-    """Ends, by commits, the attempts of a transaction that a new one replaces. :raises AlreadyCommitted:"""
+    """End, by commits, the attempts of a transaction that a new one replaces.
+
+    :raises AlreadyCommitted: if one of them has committed.
+    """
     for attempt in live_attempts_of(timeline, txn_id):
         abort(timeline, txn_id, attempt, REPLACED)
 
 
 def resume(timeline: Timeline, txn_id: str, attempt: int) -> Transaction:
-    """The attempt that :func:`begin` claimed, in another process; its base is the version it was requested at.
+    """Return the attempt that :func:`begin` claimed, in another process; its base is the version it was requested at.
 
-    :raises TransactionNotFound: :raises AttemptAborted: :raises AlreadyCommitted:
+    :raises TransactionNotFound: if there is no such attempt.
+    :raises AttemptAborted: if a commit has ended it.
+    :raises AlreadyCommitted: if the transaction has its commit.
     """
     requested = None
     try:
         requested = read_requested(timeline, txn_id, attempt)
     except TransactionNotFound:
-        logger.info("Attempt %s of %s left no request; the log tells whether it has ended.", attempt, txn_id)
+        logger.info("Attempt %s of %s left no request; the log shows whether it has ended.", attempt, txn_id)
     # After looking for the request: what an ended attempt left behind may be tidied away at any moment.
     state = timeline.refresh()
     check_not_committed(state, txn_id, timeline)
@@ -346,7 +371,7 @@ def resume(timeline: Timeline, txn_id: str, attempt: int) -> Transaction:
 
 
 def abort(timeline: Timeline, txn_id: str, attempt: int, reason: str = "") -> Receipt:
-    """Ends an attempt by a commit, after which it cannot commit and its files may go.
+    """End an attempt by a commit, after which it cannot commit and its files may go.
 
     :returns: the receipt of the abort, of this call or an earlier one.
     :raises AlreadyCommitted: if that very attempt has committed; nothing was aborted.
@@ -366,7 +391,7 @@ def abort(timeline: Timeline, txn_id: str, attempt: int, reason: str = "") -> Re
 
     not_committed(timeline.refresh())
     intent = housekeeping(
-        "abort", Abort(txn_id, attempt, reason), txn_id=abort_id(txn_id, attempt), base=timeline.head.version
+        ABORT, Abort(txn_id, attempt, reason), txn_id=abort_id(txn_id, attempt), base=timeline.head.version
     )
     try:
         return publish(timeline, intent, not_committed)
@@ -377,7 +402,7 @@ def abort(timeline: Timeline, txn_id: str, attempt: int, reason: str = "") -> Re
 
 
 def find_receipt(timeline: Timeline, txn_id: str) -> Receipt | None:
-    """The receipt of a transaction whose commit stands, or ``None`` if it has none.
+    """Return the receipt of a transaction whose commit stands, or ``None`` if it has none.
 
     :raises CommitUndone: if it has one and a restore took its effect back, or the table was dropped since.
     """
@@ -389,16 +414,16 @@ def find_receipt(timeline: Timeline, txn_id: str) -> Receipt | None:
 
 
 def _claim(timeline: Timeline, request: Requested) -> Requested:
-    """Writes the request under the first free attempt number; numbers of ended attempts are not given out again."""
+    """Write the request under the first free attempt number; numbers of ended attempts are not given out again."""
     state = timeline.head
     listed = timeline.store.list(f"{TRANSACTIONS}/{request.txn_id}")
     folders = (attempt_of(info.key) for info in listed)
-    used = [found[1] for found in folders if found is not None] + state.aborted.get(request.txn_id, [])
+    used = [match[1] for match in folders if match is not None] + state.aborted.get(request.txn_id, [])
     number = max(used, default=0) + 1
     while True:
-        mine = msgspec.structs.replace(request, attempt=number)
-        body = msgspec.json.encode(mine)
+        numbered = msgspec.structs.replace(request, attempt=number)
+        body = msgspec.json.encode(numbered)
         key = f"{attempt_folder(request.txn_id, number)}/requested.json"
         if write_once(timeline.store, key, body, timeline.sleep) == body:
-            return mine
+            return numbered
         number += 1

@@ -1,7 +1,7 @@
 """Stop-write windows: while one is open, only its holder commits in its scope.
 
 Opening, renewing, closing and ending are commits. The epoch, the version that opened the window, is the holder's
-fencing token: a holder that slept past its deadline and was replaced is refused by its epoch, whatever its clock says.
+fencing token: a holder that slept past its deadline and was replaced is refused by its epoch, whatever its clock shows.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from spark_apps.storage.errors import (
     StopWriteWindowOpen,
     WindowNotOpen,
 )
-from spark_apps.timeline.attempts import live_requests, presumed_dead
+from spark_apps.timeline.attempts import is_presumed_dead, live_requests
 from spark_apps.timeline.conflicts import Intent
 from spark_apps.timeline.limits import SILENT_WRITER_SECONDS, WINDOW_SECONDS
 from spark_apps.timeline.log import Timeline, format_instant, seconds_of
 from spark_apps.timeline.model import CloseWindow, OpenWindow, Receipt, RenewWindow, Requested, Scope
+from spark_apps.timeline.operations import CLOSE_WINDOW, OPEN_WINDOW, RENEW_WINDOW
 from spark_apps.timeline.publish import check_not_dropped, end_window, housekeeping, publish
 from spark_apps.timeline.state import State, Window
 from spark_apps.timeline.transactions import abort
@@ -40,13 +41,14 @@ def open_window(
     at_most: float | None = None,
     txn_id: str | None = None,
 ) -> Window:
-    """Opens a window over the whole table, or over some partitions.
+    """Open a window over the whole table, or over some partitions.
 
     :param holder: who holds it, for people.
     :param seconds: until its deadline, which renewals move.
     :param at_most: until its last moment, which nothing moves; six hours, or ``seconds`` if that is more.
     :param txn_id: names this opening; a retry gets the window it opened, while that is open.
-    :raises StopWriteWindowOpen: if a window overlaps. :raises WindowNotOpen: if the retried opening's window has ended.
+    :raises StopWriteWindowOpen: if a window overlaps.
+    :raises WindowNotOpen: if the retried opening's window has ended.
     :raises TableNotFound: if the table was dropped.
     """
     last = max(DEFAULT_AT_MOST, seconds) if at_most is None else at_most
@@ -65,7 +67,7 @@ def open_window(
     while True:
         now = timeline.clock()
         action = OpenWindow(holder, now + seconds, now + last, scope, seconds)
-        intent = housekeeping("open_window", action, txn_id=txn_id, base=timeline.refresh().version)
+        intent = housekeeping(OPEN_WINDOW, action, txn_id=txn_id, base=timeline.refresh().version)
 
         def guard(state: State, intent: Intent = intent) -> None:
             check_not_dropped(timeline, state, intent)
@@ -83,7 +85,10 @@ def open_window(
 
 
 def _check_paths(state: State, paths: tuple[str, ...]) -> None:
-    """A window over what is no partition's path would protect nothing. :raises InvalidInput:"""
+    """Refuse a window over what is no partition's path, which would protect nothing.
+
+    :raises InvalidInput: if a path is none.
+    """
     names = () if state.definition is None else state.definition.partition_by
     for path in paths:
         parts = path.split("/")
@@ -103,12 +108,12 @@ def open_for_try(
     seconds: float = WINDOW_SECONDS,
     at_most: float | None = None,
 ) -> Window:
-    """Opens a window for one try of some work; what an earlier try has left open is closed first.
+    """Open a window for one try of some work; close first what an earlier try has left open.
 
     Each try has an epoch of its own: the earlier one is fenced off, and when it gives up it cannot close this window.
 
     :param name: of the work; begins the transaction ids of its openings.
-    :raises StopWriteWindowOpen: if a window of somebody else overlaps, or that of another try that came meanwhile.
+    :raises StopWriteWindowOpen: if a window of another holder overlaps, or that of another try that came meanwhile.
     """
     for epoch in sorted(timeline.refresh().windows):
         [opening] = timeline.commits(after=epoch - 1, until=epoch)
@@ -120,12 +125,12 @@ def open_for_try(
             logger.info("%s", error.message)
         else:
             logger.info("Closed the window of epoch %s, which an earlier try of the work opened.", epoch)
-    own = f"{name}.{secrets.token_hex(4)}"
-    return open_window(timeline, holder, partitions=partitions, seconds=seconds, at_most=at_most, txn_id=own)
+    own_id = f"{name}.{secrets.token_hex(4)}"
+    return open_window(timeline, holder, partitions=partitions, seconds=seconds, at_most=at_most, txn_id=own_id)
 
 
 def renew(timeline: Timeline, epoch: int, seconds: float = WINDOW_SECONDS) -> Window:
-    """Moves the deadline to ``seconds`` from now, at most to the last moment.
+    """Move the deadline to ``seconds`` from now, at most to the last moment.
 
     :raises WindowNotOpen: if the window has ended.
     """
@@ -133,17 +138,17 @@ def renew(timeline: Timeline, epoch: int, seconds: float = WINDOW_SECONDS) -> Wi
     deadline = min(timeline.clock() + seconds, window.last_moment)
     if deadline <= window.deadline:
         return window
-    intent = housekeeping("renew_window", RenewWindow(epoch, deadline), base=timeline.head.version)
+    intent = housekeeping(RENEW_WINDOW, RenewWindow(epoch, deadline), base=timeline.head.version)
     publish(timeline, intent, lambda state: _check_open(timeline, state, epoch))
     return find(timeline, epoch)
 
 
 def close(timeline: Timeline, epoch: int, txn_id: str | None = None) -> Receipt:
-    """Closes the holder's window. A retry under the same ``txn_id`` finds its own close and returns it.
+    """Close the holder's window. A retry under the same ``txn_id`` gets the receipt of its own close.
 
     :raises WindowNotOpen: if the epoch is not that of an open window.
     """
-    intent = housekeeping("close_window", CloseWindow(epoch), txn_id=txn_id, base=timeline.refresh().version)
+    intent = housekeeping(CLOSE_WINDOW, CloseWindow(epoch), txn_id=txn_id, base=timeline.refresh().version)
     try:
         return publish(timeline, intent, lambda state: _check_open(timeline, state, epoch))
     except AlreadyCommitted as error:
@@ -151,28 +156,33 @@ def close(timeline: Timeline, epoch: int, txn_id: str | None = None) -> Receipt:
 
 
 def find(timeline: Timeline, epoch: int) -> Window:
-    """The open window of an epoch. :raises WindowNotOpen: saying how it ended, or that it never was."""
+    """Return the open window of an epoch.
+
+    :raises WindowNotOpen: if it has ended, with how, or never was open.
+    """
     state = timeline.refresh()
     _check_open(timeline, state, epoch)
     return state.windows[epoch]
 
 
 def length(timeline: Timeline, epoch: int) -> float | None:
-    """Seconds from the opening of a window to its first deadline: for how long its holder opened it, and renews it each
-    time. ``None`` for an epoch that is not that of an open window."""
+    """Return the seconds from the opening of a window to its first deadline, ``None`` if none of the epoch is open.
+
+    For so long its holder opened it, and renews it each time.
+    """
     if epoch not in timeline.refresh().windows:
         return None
     [opening] = timeline.commits(after=epoch - 1, until=epoch)
     [action] = [action for action in opening.actions if isinstance(action, OpenWindow)]
     if action.seconds is not None:
         return action.seconds
-    # Of before openings said it. Instants rise also where clocks do not, so the opening's may be ahead of its deadline.
-    told = action.deadline - seconds_of(opening.instant)
-    return told if told >= 1.0 else WINDOW_SECONDS
+    # Of before openings held it. Instants rise also where clocks do not, so the opening's may be ahead of its deadline.
+    counted = action.deadline - seconds_of(opening.instant)
+    return counted if counted >= 1.0 else WINDOW_SECONDS
 
 
 def end_expired(timeline: Timeline, ended_by: str) -> list[Window]:
-    """Ends every window past its deadline, by commits; returns those that were past it."""
+    """End every window past its deadline, by commits; return those that were past it."""
     expired = [window for window in timeline.refresh().windows.values() if timeline.clock() > window.deadline]
     for window in expired:
         end_window(timeline, window, ended_by)
@@ -180,8 +190,10 @@ def end_expired(timeline: Timeline, ended_by: str) -> list[Window]:
 
 
 def undrained(timeline: Timeline, epoch: int) -> list[Requested]:
-    """Attempts from before the window that may still be at work in its scope. They could not commit, but their reading
-    and writing costs, and whoever counts on quiet wants them gone."""
+    """Return the attempts from before the window that may still be at work in its scope.
+
+    They could not commit, but their reading and writing costs, and work that counts on quiet needs them gone.
+    """
     window = find(timeline, epoch)
     return [
         request
@@ -200,39 +212,42 @@ def drain(
     then_abort: bool = False,
     renew_seconds: float | None = None,
 ) -> int:
-    """Waits until no attempt from before the window is live in its scope.
+    """Wait until no attempt from before the window is live in its scope.
 
     :param silent_seconds: attempts without a sign of life for so long are aborted by a commit.
-    :param then_abort: when the time is up, abort those that are left instead of raising.
+    :param then_abort: when the time is up, abort those that remain instead of raising.
     :param renew_seconds: keep the window open meanwhile, each time for so long; for its holder.
     :returns: how many attempts were aborted.
-    :raises DrainTimeout: naming the attempts left. :raises WindowNotOpen: if the window ended meanwhile.
+    :raises DrainTimeout: if attempts remain, naming them.
+    :raises WindowNotOpen: if the window ended meanwhile.
     """
     end = timeline.clock() + seconds
     aborted = 0
     while True:
-        left = undrained(timeline, epoch)
-        if renew_seconds is not None and left:
+        remaining = undrained(timeline, epoch)
+        if renew_seconds is not None and remaining:
             _renew_in_time(timeline, epoch, renew_seconds)
         late = timeline.clock() >= end
-        for request in list(left):
-            if (late and then_abort) or presumed_dead(timeline, request, silent_seconds):
-                left.remove(request)
+        for request in list(remaining):
+            if (late and then_abort) or is_presumed_dead(timeline, request, silent_seconds):
+                remaining.remove(request)
                 aborted += _abort_unless_committed(timeline, request, epoch)
-        if not left:
+        if not remaining:
             return aborted
         if late:
-            names = ", ".join(f"{request.txn_id} (attempt {request.attempt}, {request.operation})" for request in left)
+            names = ", ".join(
+                f"{request.txn_id} (attempt {request.attempt}, {request.operation})" for request in remaining
+            )
             raise DrainTimeout(
-                f"{len(left)} writers from before the window of epoch {epoch} are still at work after {seconds:g} s: "
-                f"{names}.",
+                f"{len(remaining)} writers from before the window of epoch {epoch} are still at work after "
+                f"{seconds:g} s: {names}.",
                 hint="Wait longer, or drain with then_abort=True, which ends them by a commit.",
             )
         timeline.sleep(poll)
 
 
 def _renew_in_time(timeline: Timeline, epoch: int, seconds: float) -> None:
-    """Renews a window of which a third has passed."""
+    """Renew a window of which a third has passed."""
     if find(timeline, epoch).deadline - timeline.clock() <= seconds * 2 / 3:
         renew(timeline, epoch, seconds)
 

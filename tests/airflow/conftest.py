@@ -1,17 +1,21 @@
-"""One real Airflow for all tests here: scheduler, DAG processor, API server, triggerer, and Spark in the
-tasks."""
+"""One real Airflow for all tests here: scheduler, DAG processor, API server, triggerer, and Spark in the tasks.
+
+Tasks go to one Spark Connect server, but for those that name the connection ``spark_submit``. Runs that meet no other
+are begun together, as soon as Airflow is up: see :meth:`~tests.airflow.lake.Lake.begin`.
+"""
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from airflow_provider_index.examples import copy_examples
-from airflow_provider_index.testing import LocalAirflow
-from dags_examples.demo.__main__ import DAGS
+from airflow_provider_index.__main__ import copy_examples
+from airflow_provider_index.testing import LocalAirflow, LocalConnectServer
+from dags_examples.demo.story import DAGS, MORE_DAGS
 from tests.airflow.database import database
 from tests.airflow.lake import SECRET, STORAGE_SECRET, Lake
 from tests.spark.local import SMALL
@@ -30,7 +34,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
+def lake(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
     warehouse = tmp_path_factory.mktemp("warehouse")
     landing = tmp_path_factory.mktemp("landing")
     dags = tmp_path_factory.mktemp("airflow") / "dags"
@@ -38,11 +42,14 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
     # As a user has them: copied, with the connections and the Variable that they name.
     copy_examples(dags)
     local = {**SMALL, "spark.sql.shuffle.partitions": "2"}
+    secret = {"spark.hadoop.planted.password": SECRET}
+    # Queries that sleep take a thread each, and others go on.
+    server = LocalConnectServer(local, master="local[4]")
     tables = {
         "conn_type": "index_table_store",
         "extra": {
             "warehouse": str(warehouse),
-            "spark_conn_id": "spark_here",
+            "spark_conn_id": "spark_connect",
             "source_roots": [f"sqlite:///{landing.with_name('copies')}/catalog.db"],
             # A local disk needs no key; it takes the way of all storage options.
             "storage_options": {"aws_secret_access_key": STORAGE_SECRET},
@@ -51,10 +58,10 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
     connections = {
         "lake": tables,
         "index_table_store_default": tables,
-        "spark_here": {
+        "spark_submit": {
             "conn_type": "spark",
             "host": "local[2]",
-            "extra": {"conf": {**local, "spark.hadoop.planted.password": SECRET}, "driver-memory": "1g"},
+            "extra": {"conf": {**local, **secret}, "driver-memory": "1g"},
         },
     }
     config = {
@@ -70,13 +77,25 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
         "flights_copies": str(landing.with_name("copies")),
         "index_maintenance_off": "sales.closed\n",
     }
-    with (
-        database() as where,
-        LocalAirflow(
-            dags, connections=connections, variables=variables, config={**config, **where}, users=USERS
-        ) as airflow,
-    ):
-        airflow.client.wait_for_dags(
-            "writing", "windows", "killing", "deferring", "waiting", "upkeep", "secretive", *DAGS
+    # Beside many tasks a request that changes something can hold SQLite up for as long as a lock is waited for: Airflow
+    # writes its audit log from the thread that the lock's holder needs to commit.
+    with database(os.environ.get("DATABASE", "postgresql")) as where, server:
+        connections["spark_connect"] = server.connection(secret)
+        airflow = LocalAirflow(
+            dags,
+            connections=connections,
+            variables=variables,
+            config={**config, **where},
+            users=USERS,
+            # Some of the tasks sleep until they are killed.
+            parallelism=6,
         )
-        yield Lake(airflow, warehouse, landing)
+        with airflow:
+            airflow.client.wait_for_dags(
+                "deferring", "deferring_in_time", "waiting", "secretive", "land_orders", *DAGS, *MORE_DAGS
+            )
+            lake = Lake(airflow, warehouse, landing)
+            for module in dict.fromkeys(item.module for item in request.session.items if HERE in item.path.parents):
+                if hasattr(module, "begin_runs"):
+                    module.begin_runs(lake)
+            yield lake

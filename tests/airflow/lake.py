@@ -5,13 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from airflow_provider_index.testing import AirflowClient, LocalAirflow
+from airflow_provider_index.testing import AirflowClient, DagRunFailed, DagRunReport, LocalAirflow
 from spark_apps.storage.store import Store
 from spark_apps.timeline.log import Timeline
 
@@ -42,10 +42,32 @@ class Lake:
     warehouse: Path
     landing: Path
     """Folder that raw flights arrive in."""
+    begun: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """Name of a run that was begun -> its DAG and its id."""
 
     @property
     def client(self) -> AirflowClient:
         return self.airflow.client
+
+    def begin(self, dag_id: str, name: str | None = None, **conf: Any) -> None:
+        """Trigger a run whose tables no other run meets. A module's function ``begin_runs`` does so before the first
+        test, so that the runs of all modules go on together.
+
+        :param name: tells runs of one DAG apart; the DAG's id by default. :param conf: the run's params.
+        """
+        self.client.wait_for_dags(dag_id)
+        self.begun[name or dag_id] = dag_id, self.client.trigger(dag_id, conf)
+
+    def end_of(self, name: str, *, expect: str = "success", timeout: float = 800) -> DagRunReport:
+        """Wait for a run that was begun, and insist on the end that was expected.
+
+        :raises DagRunFailed: if the run ended otherwise; with the logs of the tasks that failed.
+        """
+        dag_id, run_id = self.begun[name]
+        report = self.client.wait(dag_id, run_id, timeout=timeout)
+        if report.state != expect:
+            raise DagRunFailed(self.client.describe(report))
+        return report
 
     def timeline(self, table: str) -> Timeline:
         """A table's timeline, read anew."""
@@ -67,5 +89,18 @@ class Lake:
         state = self.client.wait_for_task(dag_id, run_id, task_id, states, timeout=300)
         assert state in ("awaiting_input", "deferred"), self.client.task_states(dag_id, run_id)
         # Airflow takes an answer that comes before the process that asked has ended for a failure; a person is slower.
-        time.sleep(5)
+        deadline = time.monotonic() + 120
+        while self.processes_of(dag_id, run_id, task_id):
+            assert time.monotonic() < deadline, f"the process of {dag_id}.{task_id} does not end"
+            time.sleep(0.2)
+        time.sleep(3)  # until the scheduler, too, has heard that it ended
         return run_id
+
+    def processes_of(self, dag_id: str, run_id: str, task_id: str) -> list[psutil.Process]:
+        """The processes that Airflow names after a task: the one that supervises it, and the task's own."""
+        [row] = [one for one in self.client.task_instances(dag_id, run_id) if one["task_id"] == task_id]
+        return [
+            process
+            for process in psutil.process_iter(["cmdline"])
+            if (title := " ".join(process.info["cmdline"] or [])).startswith("airflow worker") and row["id"] in title
+        ]

@@ -8,13 +8,18 @@ import signal
 
 import psutil
 
+from spark_apps.jobs.job_folder import list_jobs
 from spark_apps.storage.store import Store
-from spark_apps.timeline.jobs import list_jobs
 from spark_apps.timeline.transactions import live_requests
 from tests.airflow.lake import Lake
 from tests.airflow.test_killing import wait_until
 
 DEFERRED = frozenset({"deferred", "failed"})
+
+
+def begin_runs(lake: Lake) -> None:
+    lake.begin("deferring", "deferred_killed", table="deferred_killed", seconds=600)
+    lake.begin("deferring_over_connect", "deferred_cleared", table="deferred_cleared", seconds=600)
 
 
 def drivers(job_id: str) -> list[psutil.Process]:
@@ -31,45 +36,25 @@ def jobs(lake: Lake, table: str) -> list[str]:
     return sorted(list_jobs(Store(lake.warehouse / "db" / table)))
 
 
-def start_and_wait_for_the_attempt(lake: Lake, dag: str, table: str, seconds: int) -> tuple[str, str]:
-    """A run whose task is deferred, with its driver at work; and the job's id."""
-    run_id = lake.client.trigger(dag, {"table": table, "seconds": seconds})
-    state = lake.client.wait_for_task(dag, run_id, "write", DEFERRED)
+def wait_for_the_attempt(lake: Lake, dag: str, run_id: str, table: str) -> str:
+    """Waits until the run's task is deferred and its driver at work; returns the job's id."""
+    state = lake.client.wait_for_task(dag, run_id, "write", DEFERRED, timeout=240)
     assert state == "deferred", lake.client.log(dag, run_id, "write")
     assert wait_until(lambda: (lake.warehouse / "db" / table / "_index/timeline").exists(), 120)
     assert wait_until(lambda: live_requests(lake.timeline(f"db/{table}")), 60)
     [job_id] = jobs(lake, table)
     assert len(drivers(job_id)) >= 1
     assert lake.client.task_states(dag, run_id)["write"] == "deferred"
-    return run_id, job_id
-
-
-def test_a_killed_triggerer_is_started_anew_and_the_write_goes_on(lake: Lake) -> None:
-    run_id, job_id = start_and_wait_for_the_attempt(lake, "deferring", "deferred", 15)
-    [triggerer] = [
-        process
-        for process in psutil.process_iter(["cmdline", "ppid"])
-        if process.info["ppid"] == lake.airflow.pid and (process.info["cmdline"] or [])[-1:] == ["triggerer"]
-    ]
-    for process in (*triggerer.children(recursive=True), triggerer):
-        process.send_signal(signal.SIGKILL)
-    lake.airflow.start_part("triggerer")
-
-    report = lake.client.wait("deferring", run_id, timeout=240)
-
-    assert report.tasks == {"write": "success", "seen": "success"}, lake.client.describe(report)
-    receipt = lake.client.xcom("deferring", run_id, "write")
-    assert receipt["operation"] == "upsert" and receipt["version"] == lake.timeline("db/deferred").head.version
-    assert jobs(lake, "deferred") == []
-    assert wait_until(lambda: not drivers(job_id), 30)
+    return job_id
 
 
 def test_a_deferred_task_marked_failed_leaves_no_process_and_an_attempt_ended_by_a_commit(lake: Lake) -> None:
-    run_id, job_id = start_and_wait_for_the_attempt(lake, "deferring", "deferred_killed", 600)
+    dag_id, run_id = lake.begun["deferred_killed"]
+    job_id = wait_for_the_attempt(lake, dag_id, run_id, "deferred_killed")
     [request] = live_requests(lake.timeline("db/deferred_killed"))
-    assert wait_until(lambda: "progress: write the rows" in lake.client.log("deferring", run_id, "write"), 60)
+    assert wait_until(lambda: "progress: write the rows" in lake.client.log(dag_id, run_id, "write"), 60)
 
-    lake.client.mark("deferring", run_id, "write", "failed")
+    lake.client.mark(dag_id, run_id, "write", "failed")
 
     assert wait_until(lambda: not drivers(job_id), 30)
     timeline = lake.timeline("db/deferred_killed")
@@ -78,12 +63,13 @@ def test_a_deferred_task_marked_failed_leaves_no_process_and_an_attempt_ended_by
 
 
 def test_a_deferred_task_that_is_cleared_commits_once(lake: Lake) -> None:
-    run_id, job_id = start_and_wait_for_the_attempt(lake, "deferring", "deferred_cleared", 600)
+    dag_id, run_id = lake.begun["deferred_cleared"]
+    job_id = wait_for_the_attempt(lake, dag_id, run_id, "deferred_cleared")
     [request] = live_requests(lake.timeline("db/deferred_cleared"))
 
-    lake.client.clear("deferring", run_id, "write")
+    lake.client.clear(dag_id, run_id, "write")
 
-    report = lake.client.wait("deferring", run_id, timeout=240)
+    report = lake.client.wait(dag_id, run_id, timeout=240)
     assert report.tasks["write"] == "success", lake.client.describe(report)
     timeline = lake.timeline("db/deferred_cleared")
     commits = [commit for commit in timeline.commits() if commit.txn_id == request.txn_id]
@@ -106,3 +92,24 @@ def test_execution_timeout_holds_while_the_task_is_deferred(lake: Lake) -> None:
     found = Store(lake.warehouse / "db/late").list("_index/transactions")
     assert json.dumps([info.key for info in found]).count("requested.json") <= 1
     assert not (lake.warehouse / "db/late/_index/timeline").exists() or not live_requests(lake.timeline("db/late"))
+
+
+def test_a_killed_triggerer_is_started_anew_and_the_write_goes_on(lake: Lake) -> None:
+    run_id = lake.client.trigger("deferring", {"table": "deferred", "seconds": 15})
+    job_id = wait_for_the_attempt(lake, "deferring", run_id, "deferred")
+    [triggerer] = [
+        process
+        for process in psutil.process_iter(["cmdline", "ppid"])
+        if process.info["ppid"] == lake.airflow.pid and (process.info["cmdline"] or [])[-1:] == ["triggerer"]
+    ]
+    for process in (*triggerer.children(recursive=True), triggerer):
+        process.send_signal(signal.SIGKILL)
+    lake.airflow.start_part("triggerer")
+
+    report = lake.client.wait("deferring", run_id, timeout=240)
+
+    assert report.tasks == {"write": "success", "seen": "success"}, lake.client.describe(report)
+    receipt = lake.client.xcom("deferring", run_id, "write")
+    assert receipt["operation"] == "upsert" and receipt["version"] == lake.timeline("db/deferred").head.version
+    assert jobs(lake, "deferred") == []
+    assert wait_until(lambda: not drivers(job_id), 30)

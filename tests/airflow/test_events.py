@@ -102,7 +102,7 @@ def wait_for_mark(lake: Lake, asset: str, version: int, timeout: float = 60) -> 
     deadline = time.monotonic() + timeout
     while True:
         kept = lake.client.get(f"assets/{found['id']}/state-store")["asset_state_store"]
-        if [row["value"] for row in kept] == [version]:
+        if [row["value"]["version"] for row in kept] == [version]:
             return
         assert time.monotonic() < deadline, f"the watcher's mark is {kept}, not {version}"
         time.sleep(0.5)

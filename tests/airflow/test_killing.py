@@ -3,9 +3,11 @@ once."""
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 import psutil
 
@@ -15,14 +17,18 @@ from tests.airflow.lake import Lake
 GONE_WITHIN = 10.0
 
 
-def drivers(lake: Lake) -> list[psutil.Process]:
-    """The Python drivers of write_table that tasks of this Airflow started; others may run on this machine."""
+def begin_runs(lake: Lake) -> None:
+    for table in ("marked", "orphaned"):
+        lake.begin("killing", table, table=table, seconds=600)
+
+
+def living(group: int) -> list[psutil.Process]:
+    """The processes of a group that have not ended."""
     found = []
-    for process in psutil.process_iter(["cmdline", "environ", "status"]):
-        ours = (process.info["environ"] or {}).get("AIRFLOW_HOME") == str(lake.airflow.home)
-        words = process.info["cmdline"] or []
-        if ours and any(word.endswith("write_table.py") for word in words) and process.info["status"] != "zombie":
-            found.append(process)
+    for process in psutil.process_iter(["status"]):
+        with suppress(ProcessLookupError):
+            if os.getpgid(process.pid) == group and process.info["status"] != psutil.STATUS_ZOMBIE:
+                found.append(process)
     return found
 
 
@@ -35,43 +41,52 @@ def wait_until(done: Callable[[], object], seconds: float) -> bool:
     return True
 
 
-def start_and_wait_for_the_attempt(lake: Lake, seconds: int) -> str:
-    run_id = lake.client.trigger("killing", {"seconds": seconds})
-    assert wait_until(lambda: (lake.warehouse / "db/killed").exists(), 120)
-    assert lake.client.wait_for_task("killing", run_id, "load") == "success"
-    assert wait_until(lambda: any("slow" in one.txn_id for one in live_requests(lake.timeline("db/killed"))), 120)
-    assert len(drivers(lake)) >= 1
-    return run_id
+def wait_for_the_attempt(lake: Lake, table: str) -> tuple[str, psutil.Process, int]:
+    """A run whose slow task has its driver at work: the run's id, the task's process, and the driver's group."""
+    _, run_id = lake.begun[table]
+    assert lake.client.wait_for_task("killing", run_id, "load", timeout=240) == "success"
+    assert wait_until(lambda: any("slow" in one.txn_id for one in live_requests(lake.timeline(f"db/{table}"))), 240)
+    # Of the task's two processes one has started spark-submit; the other supervises it.
+    named = lake.processes_of("killing", run_id, "slow")
+    [task] = [process for process in named if process.parent() in named]
+    [submit] = task.children()
+    group = os.getpgid(submit.pid)
+    assert group == submit.pid
+    # spark-submit's JVM and the Python driver, which it started.
+    words = [" ".join(process.cmdline()) for process in living(group)]
+    assert any("SparkSubmit" in line for line in words) and any("write_table.py " in line for line in words)
+    # One that starts Java ends meanwhile, so both lists are taken again.
+    assert wait_until(
+        lambda: {one.pid for one in submit.children(recursive=True)} <= {one.pid for one in living(group)}, 30
+    )
+    return run_id, task, group
 
 
 def test_a_task_marked_failed_leaves_no_process_and_its_attempt_is_ended_by_a_commit(lake: Lake) -> None:
-    run_id = start_and_wait_for_the_attempt(lake, 600)
-    [request] = live_requests(lake.timeline("db/killed"))
+    run_id, _, group = wait_for_the_attempt(lake, "marked")
+    [request] = live_requests(lake.timeline("db/marked"))
 
     lake.client.mark("killing", run_id, "slow", "failed")
 
-    assert wait_until(lambda: not drivers(lake), 30)
-    timeline = lake.timeline("db/killed")
+    assert wait_until(lambda: not living(group), 30)
+    timeline = lake.timeline("db/marked")
     assert wait_until(lambda: timeline.refresh().is_aborted(request.txn_id, request.attempt), 10)
     assert request.txn_id not in timeline.head.committed
     assert lake.client.wait("killing", run_id).state == "failed"
 
 
 def test_a_supervisor_killed_by_minus_nine_takes_its_driver_along_and_the_retry_writes_once(lake: Lake) -> None:
-    run_id = start_and_wait_for_the_attempt(lake, 600)
-    [request] = live_requests(lake.timeline("db/killed"))
-    group = [process for driver in drivers(lake) for process in (driver, *driver.children(recursive=True))]
-    submit = next(process for process in group if process.ppid() not in {one.pid for one in group})
-    task = psutil.Process(submit.ppid())
+    run_id, task, group = wait_for_the_attempt(lake, "orphaned")
+    [request] = live_requests(lake.timeline("db/orphaned"))
     supervisor = task.parent()
     assert supervisor is not None and supervisor.pid != lake.airflow.pid
 
     supervisor.send_signal(signal.SIGKILL)
 
-    assert wait_until(lambda: not drivers(lake), GONE_WITHIN)
+    assert wait_until(lambda: not living(group), GONE_WITHIN)
     report = lake.client.wait("killing", run_id, timeout=300)
     assert report.tasks["slow"] == "success"
-    timeline = lake.timeline("db/killed")
+    timeline = lake.timeline("db/orphaned")
     assert timeline.head.is_aborted(request.txn_id, request.attempt)
     assert live_attempts_of(timeline, request.txn_id) == []
     commits = [commit for commit in timeline.commits() if commit.txn_id == request.txn_id]

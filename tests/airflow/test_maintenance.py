@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_index.testing import DagRunReport
-from spark_apps.timeline import maintenance
+from spark_apps.timeline import maintenance_records
 from spark_apps.timeline.statistics import table_statistics
 from tests.airflow.lake import Lake
 from tests.airflow.tables import expected, make, rows
@@ -88,9 +88,9 @@ def test_given_the_next_night_when_run_then_what_was_left_is_done_and_has_waited
     assert second.mapped == {"maintain[0]": "success", "maintain[1]": "success"}
     for name in ("sales/orders", "sales/returns"):
         numbers = table_statistics(lake.timeline(name).head)
-        assert numbers.data.files == numbers.data.groups == 2 and numbers.indexes["by_city"].lag.none
+        assert numbers.data.files == numbers.data.groups == 2 and numbers.indexes["by_city"].lag.is_empty
         assert rows(tables / name) == expected(2)
-        done = maintenance.read_done(lake.timeline(name).store)
+        done = maintenance_records.read_done(lake.timeline(name).store)
         assert done["compact"].seconds > 0 and done["refresh.by_city"].version is not None
 
 
@@ -102,7 +102,7 @@ def test_given_all_is_done_when_planned_again_then_nothing_is_due_and_the_plan_i
     assert third.reasons("sales.orders") == {
         "compact": "not_due", "refresh": "covered", "compact_index": "not_due", "verify": "not_due", "clean": "not_due",
     }  # fmt: skip
-    kept = maintenance.read_last(lake.timeline("sales/orders").store).plans["maintenance_nightly"]
+    kept = maintenance_records.read_last(lake.timeline("sales/orders").store).plans["maintenance_nightly"]
     assert kept.run_id == nights[1].report.run_id and [work.key for work in kept.work] == ["compact"]
 
 

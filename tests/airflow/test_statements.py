@@ -8,10 +8,13 @@ from airflow_provider_index.testing import DagRunReport
 from tests.airflow.lake import Lake
 
 
+def begin_runs(lake: Lake) -> None:
+    lake.begin("statements")
+
+
 @pytest.fixture(scope="module")
 def run(lake: Lake) -> DagRunReport:
-    lake.client.wait_for_dags("statements")
-    return lake.client.run("statements", timeout=600, expect="failed")
+    return lake.end_of("statements", expect="failed")
 
 
 def test_a_script_from_a_file_is_done_once_though_its_task_was_tried_twice(lake: Lake, run: DagRunReport) -> None:

@@ -42,13 +42,17 @@ def land(lake: Lake, region: str, ids: range) -> None:
     (lake.landing / f"{region}.json").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
-@pytest.fixture(scope="module")
-def run(lake: Lake) -> DagRunReport:
+def begin_runs(lake: Lake) -> None:
     make_table(lake)
     land(lake, "north", range(100))
     land(lake, "east", range(100, 200))
     land(lake, "south", range(0))
-    return lake.client.run(DAG_ID, timeout=900, expect="failed")
+    lake.begin(DAG_ID)
+
+
+@pytest.fixture(scope="module")
+def run(lake: Lake) -> DagRunReport:
+    return lake.end_of(DAG_ID, expect="failed")
 
 
 def regions(timeline: Timeline) -> dict[str, int]:

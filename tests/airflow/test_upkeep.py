@@ -12,9 +12,13 @@ from spark_apps.timeline.model import DATA_TREE
 from tests.airflow.lake import Lake
 
 
+def begin_runs(lake: Lake) -> None:
+    lake.begin("upkeep")
+
+
 @pytest.fixture(scope="module")
 def run(lake: Lake) -> DagRunReport:
-    return lake.client.run("upkeep", timeout=800)
+    return lake.end_of("upkeep")
 
 
 def told(lake: Lake, run: DagRunReport, task: str) -> dict[str, Any]:

@@ -9,9 +9,13 @@ from airflow_provider_index.testing import DagRunReport
 from tests.airflow.lake import Lake
 
 
+def begin_runs(lake: Lake) -> None:
+    lake.begin("windows")
+
+
 @pytest.fixture(scope="module")
 def run(lake: Lake) -> DagRunReport:
-    return lake.client.run("windows", timeout=800, expect="failed")
+    return lake.end_of("windows", expect="failed")
 
 
 def log(lake: Lake, run: DagRunReport, task: str) -> str:

@@ -8,9 +8,13 @@ from airflow_provider_index.testing import DagRunReport
 from tests.airflow.lake import SECRET, Lake
 
 
+def begin_runs(lake: Lake) -> None:
+    lake.begin("writing")
+
+
 @pytest.fixture(scope="module")
 def run(lake: Lake) -> DagRunReport:
-    return lake.client.run("writing", timeout=800, expect="failed")
+    return lake.end_of("writing", expect="failed")
 
 
 def test_every_write_is_one_commit_though_a_task_was_tried_twice(lake: Lake, run: DagRunReport) -> None:

@@ -81,10 +81,10 @@ def test_a_template_is_no_asset_and_the_error_says_what_is() -> None:
 
 
 def test_an_event_carries_the_commit_and_small_figures_only() -> None:
-    told = commit_event(RECEIPT, "/lake/db/orders")
+    event = commit_event(RECEIPT, "/lake/db/orders")
 
-    assert told["commit"] == "7:dag.run.load.abc"
-    assert told["metrics"] == {"rows": 3, "bytes": 900, "mode": "quick"}
+    assert event["commit"] == "7:dag.run.load.abc"
+    assert event["metrics"] == {"rows": 3, "bytes": 900, "mode": "quick"}
     assert commit_event({**RECEIPT, "version": None}, "/lake/db/orders")["commit"] is None
 
 
@@ -108,10 +108,10 @@ def test_what_a_task_was_told_to_remember_is_not_new_any_more() -> None:
         "ti": SimpleNamespace(dag_id="d", task_id="t"),
     }
 
-    found = new_commits(context, asset)
-    remember_commits(context, asset, found)
+    commits = new_commits(context, asset)
+    remember_commits(context, asset, commits)
 
-    assert len(found) == 1
+    assert len(commits) == 1
     assert new_commits(context, asset) == []
     with pytest.raises(InvalidInput, match="inlets"):
         new_commits({**context, "asset_state_store": {}}, asset)
@@ -153,7 +153,7 @@ def test_a_stage_of_a_transaction_is_no_commit_yet_and_nobody_is_told() -> None:
 
     events = reported(operator, {**RECEIPT, "version": None, "metrics": {"stage": "rows", "staged": "abc"}})
 
-    assert (events[table].extra, operator.told) == ({}, ())
+    assert (events[table].extra, operator.reported_commits) == ({}, ())
 
 
 def test_by_an_alias_the_table_may_be_a_template_and_work_that_did_nothing_sends_no_event() -> None:

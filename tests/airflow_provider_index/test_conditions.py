@@ -72,8 +72,8 @@ def test_a_commit_is_found_behind_the_version_that_was_looked_at(job: work.Job) 
     upsert(job, "one", A, k0=1)
     upsert(job, "two", B, k0=1)
     job.timeline.refresh()
-    found = new_commit(job.timeline, 0, partition=B)
-    assert found is not None and found["version"] == 2
+    receipt = new_commit(job.timeline, 0, partition=B)
+    assert receipt is not None and receipt["version"] == 2
     assert new_commit(job.timeline, 2) is None
 
 
@@ -85,8 +85,8 @@ def test_a_partition_is_known_by_what_a_person_calls_it(tmp_path: Path) -> None:
     windows.open_window(timeline, "somebody", partitions=["day=1"])
 
     for called in ("day=1", "day=01", "day=1/", "/day=1"):
-        told = new_commit(timeline, 0, ["upsert"], called)
-        assert told is not None and told["txn_id"] == "w", called
+        receipt = new_commit(timeline, 0, ["upsert"], called)
+        assert receipt is not None and receipt["txn_id"] == "w", called
         assert windows_closed(timeline, partitions=[called]) is None, called
     assert windows_closed(timeline, partitions=["day=2"]) is not None
     for called in ("x=1", "1", "day=", "day=one", "day=1/x=2"):

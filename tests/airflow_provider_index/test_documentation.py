@@ -26,7 +26,7 @@ def test_what_the_author_of_a_dag_wrote_stands_and_so_does_the_docstring_of_his_
 
 
 def test_no_operators_text_holds_markup_that_the_interface_would_show_as_it_is() -> None:
-    from airflow_provider_index.documentation import markdown_of
+    from airflow_provider_index.compat import markdown_of
 
     for name in airflow_provider_index.operators.__all__:
         text = markdown_of(getattr(airflow_provider_index.operators, name))

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from airflow_provider_index.fingerprint import fingerprint
-from airflow_provider_index.identity import round_of, transaction_id
+from airflow_provider_index.identity import fingerprint, round_of, transaction_id
 from airflow_provider_index.operators import WriteTableOperator
 from tests.airflow_provider_index.operators.plain_table import Memory, context
 
@@ -61,7 +60,7 @@ def test_where_only_spark_can_list_a_source_a_clear_works_again_and_a_retry_does
 
 def test_a_local_address_may_hold_a_pattern_and_what_is_a_fragment_elsewhere(tmp_path: Path) -> None:
     (tmp_path / "a#b.csv").write_text("1")
-    found = fingerprint([f"file://{tmp_path}/a?b.csv"])
+    one_file = fingerprint([f"file://{tmp_path}/a?b.csv"])
 
-    assert found == fingerprint([f"{tmp_path}/a#b.csv"]) == fingerprint([f"file:{tmp_path}/a#b.csv"])
-    assert found != fingerprint([f"{tmp_path}/none.csv"])
+    assert one_file == fingerprint([f"{tmp_path}/a#b.csv"]) == fingerprint([f"file:{tmp_path}/a#b.csv"])
+    assert one_file != fingerprint([f"{tmp_path}/none.csv"])

@@ -18,16 +18,24 @@ PARSED = ("operators", "sensors", "task_groups", "hooks")
 BESIDE = {
     *(
         "arguments",
-        "own_apps",
+        "import_shadowing",
         "compat",
-        "documentation",
         "failures",
         "identity",
         "links",
         "masking",  # secrets in a DAG's own arguments are hidden from when it is parsed
         "reporting",
     ),  # of the provider
-    *("version", "storage", "storage.errors", "storage.secrets", "timeline", "timeline.limits"),  # of the apps
+    *(
+        "moved",
+        "version",
+        "storage",
+        "storage.errors",
+        "storage.secrets",
+        "timeline",
+        "timeline.limits",  # of the apps
+        "timeline.operations",
+    ),
 }
 
 

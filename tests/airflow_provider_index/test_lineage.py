@@ -20,7 +20,7 @@ from airflow_provider_index.operators import (
     VerifyIndexOperator,
     WriteTableOperator,
 )
-from airflow_provider_index.reporting import Told
+from airflow_provider_index.reporting import ReportedCommit
 from spark_apps.timeline.model import Field, SourceDefinition, TableDefinition
 
 DEFINITION = TableDefinition("t", (Field("id", "bigint"), Field("city", "string")), ("id",))
@@ -44,8 +44,8 @@ def event(operator: Any, state: RunState) -> dict[str, Any]:
         inputs=lineage.inputs,
         outputs=lineage.outputs,
     )
-    found: dict[str, Any] = json.loads(Serde.to_json(sent))
-    return found
+    sent_event: dict[str, Any] = json.loads(Serde.to_json(sent))
+    return sent_event
 
 
 def names(datasets: list[dict[str, Any]]) -> list[tuple[str, str]]:
@@ -57,7 +57,7 @@ def test_a_write_tells_of_the_files_it_read_and_of_the_table_with_version_schema
 
     begun = event(operator, RunState.START)
     operator.table_location = "s3://lake/db/t"
-    operator.told = (Told(RECEIPT, "db.t", "s3://lake/db/t", None, DEFINITION),)
+    operator.reported_commits = (ReportedCommit(RECEIPT, "db.t", "s3://lake/db/t", None, DEFINITION),)
     ended = event(operator, RunState.COMPLETE)
 
     assert names(begun["inputs"]) == names(ended["inputs"]) == [("s3://raw", "in"), ("file", "/local/in.csv")]
@@ -67,15 +67,17 @@ def test_a_write_tells_of_the_files_it_read_and_of_the_table_with_version_schema
     assert [one["name"] for one in table["facets"]["schema"]["fields"]] == ["id", "city"]
     statistics = table["outputFacets"]["outputStatistics"]
     assert (statistics["rowCount"], statistics["size"], statistics["fileCount"]) == (3, 900, 2)
-    (told,) = ended["run"]["facets"]["lakeindex_receipt"]["receipts"]
-    assert (told["txn_id"], told["operation"], told["table"]) == ("x", "upsert", "s3://lake/db/t")
+    (receipt,) = ended["run"]["facets"]["lakeindex_receipt"]["receipts"]
+    assert (receipt["txn_id"], receipt["operation"], receipt["table"]) == ("x", "upsert", "s3://lake/db/t")
 
 
 def test_an_index_is_a_dataset_of_its_own_made_from_its_table_and_the_tables_source() -> None:
     operator = BuildIndexOperator(task_id="b", table="/lake/t", index="by_city", kind="secondary", columns=["city"])
     source = TableDefinition("t", DEFINITION.fields, (), source=SourceDefinition("delta", "s3://theirs/t"))
     operator.table_location = "/lake/t"
-    operator.told = (Told({**RECEIPT, "operation": "create_index"}, "/lake/t", "/lake/t", "by_city", source),)
+    operator.reported_commits = (
+        ReportedCommit({**RECEIPT, "operation": "create_index"}, "/lake/t", "/lake/t", "by_city", source),
+    )
 
     ended = event(operator, RunState.COMPLETE)
 
@@ -86,7 +88,7 @@ def test_an_index_is_a_dataset_of_its_own_made_from_its_table_and_the_tables_sou
 
 def test_what_was_dropped_says_so_and_what_only_reads_writes_nothing() -> None:
     drop = DropIndexOperator(task_id="d", table="/lake/t", index="by_city")
-    drop.told = (Told({**RECEIPT, "operation": "drop_index"}, "/lake/t", "/lake/t", "by_city"),)
+    drop.reported_commits = (ReportedCommit({**RECEIPT, "operation": "drop_index"}, "/lake/t", "/lake/t", "by_city"),)
     verify = VerifyIndexOperator(task_id="v", table="/lake/t")
 
     assert (

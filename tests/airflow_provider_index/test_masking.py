@@ -62,10 +62,10 @@ def test_given_a_secret_from_a_template_then_its_rendered_field_holds_stars(
     if mapped:  # as a mapped task instance has it: made anew, and then rendered
         operator = operator.prepare_for_execution()
 
-    told = stored(operator, held="hunter2-planted")
+    rendered = stored(operator, held="hunter2-planted")
 
-    assert "hunter2" not in json.dumps(told)
-    assert {name: told[name] for name in shown} == shown
+    assert "hunter2" not in json.dumps(rendered)
+    assert {name: rendered[name] for name in shown} == shown
 
 
 def test_given_a_mapped_task_then_what_it_is_expanded_over_is_hidden_as_well() -> None:
@@ -97,19 +97,21 @@ def test_given_a_connection_then_every_secret_in_it_is_hidden_from_logs_from_the
     }
     conf = {AZURE: "planted-3", "spark.driver.extraJavaOptions": "-Dx.password=planted-4", "spark.y": "left-as-it-is"}
     extra = {"conf": json.dumps(conf), "keytab": "cGxhbnRlZC01", "runner_options": {"api_key": "planted-6"}}
-    held = {
+    secrets = {
         "tables": {"conn_type": "index_table_store", "extra": {"storage_options": json.dumps(options)}},
         "spark_x": {"conn_type": "spark", "host": "sc://h:1/;token=planted-7", "password": "planted-8", "extra": extra},
     }
-    for name, one in held.items():
+    for name, one in secrets.items():
         monkeypatch.setenv(f"AIRFLOW_CONN_{name.upper()}", json.dumps(one))
     hook = TableStoreHook("tables")
 
     assert hook.storage_options == options
     hook.spark_settings("spark_x")
 
-    said = redact(" ".join([*(f"planted-{n}" for n in (1, 2, 3, 4, 6, 8)), "cGxhbnRlZC01", "eu-west-1 left-as-it-is"]))
-    assert said == "*** *** *** *** *** *** *** eu-west-1 left-as-it-is"
+    redacted = redact(
+        " ".join([*(f"planted-{n}" for n in (1, 2, 3, 4, 6, 8)), "cGxhbnRlZC01", "eu-west-1 left-as-it-is"])
+    )
+    assert redacted == "*** *** *** *** *** *** *** eu-west-1 left-as-it-is"
 
 
 def test_given_secrets_in_the_fields_for_them_then_airflows_connection_api_shows_none_and_both_hooks_read_them(
@@ -140,12 +142,12 @@ def test_given_secrets_in_the_fields_for_them_then_airflows_connection_api_shows
 
 
 def test_given_secrets_in_other_fields_then_the_connections_test_says_that_airflows_api_shows_them() -> None:
-    held = {"storage_options": '{"azure_storage_account_key": "planted-1"}', "conf": {AZURE: "planted-2"}}
-    assert by_api(held).count("planted") == 2  # or the advice is wrong
+    extra = {"storage_options": '{"azure_storage_account_key": "planted-1"}', "conf": {AZURE: "planted-2"}}
+    assert by_api(extra).count("planted") == 2  # or the advice is wrong
 
-    said = shown_by_airflow(held, "storage_options", "conf", "runner_options")
+    warning = shown_by_airflow(extra, "storage_options", "conf", "runner_options")
 
-    assert "secret_storage_options, secret_conf." in said and "planted" not in said
+    assert "secret_storage_options, secret_conf." in warning and "planted" not in warning
 
 
 def by_api(extra: dict[str, Any]) -> str:

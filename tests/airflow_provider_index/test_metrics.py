@@ -30,13 +30,13 @@ class StatsD:
     def received(self) -> dict[str, str]:
         """Name with tags -> the last value, of all that came."""
         self._socket.settimeout(0.2)
-        found = {}
+        metrics = {}
         try:
             while True:
                 name, _, value = self._socket.recv(65_536).decode().rpartition(":")
-                found[name] = value
+                metrics[name] = value
         except TimeoutError:
-            return found
+            return metrics
 
     def close(self) -> None:
         self._socket.close()

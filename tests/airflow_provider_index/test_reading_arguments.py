@@ -84,28 +84,28 @@ REFUSED: list[tuple[Reader, list[Any]]] = [
 ]
 
 
-def told(reader: Reader) -> str:
+def name_of(reader: Reader) -> str:
     return getattr(reader, "__qualname__", str(reader)).partition(".")[0]
 
 
-@pytest.mark.parametrize(("reader", "given", "meant"), MEANT, ids=lambda one: told(one) if callable(one) else "")
+@pytest.mark.parametrize(("reader", "given", "meant"), MEANT, ids=lambda one: name_of(one) if callable(one) else "")
 def test_every_form_means_the_same_and_what_was_read_is_read_again_alike(
     reader: Reader, given: list[Any], meant: Any
 ) -> None:
     for one in given:
-        found = reader("x", one)
-        assert found == meant and type(found) is type(meant), one
-        assert reader("x", found) == meant
+        value = reader("x", one)
+        assert value == meant and type(value) is type(meant), one
+        assert reader("x", value) == meant
 
 
-@pytest.mark.parametrize(("reader", "given"), REFUSED, ids=lambda one: told(one) if callable(one) else "")
+@pytest.mark.parametrize(("reader", "given"), REFUSED, ids=lambda one: name_of(one) if callable(one) else "")
 def test_whatever_else_is_refused_and_the_argument_is_named(reader: Reader, given: list[Any]) -> None:
     for one in given:
         with pytest.raises(InvalidInput, match=r"x.*Nothing was changed|epoch"):
             pytest.fail(f"{one!r} was taken for {reader('x', one)!r}")
 
 
-@pytest.mark.parametrize("reader", [mapping, mappings, texts_by_name, spark_conf], ids=told)
+@pytest.mark.parametrize("reader", [mapping, mappings, texts_by_name, spark_conf], ids=name_of)
 def test_no_error_repeats_what_a_mapping_holds(reader: Reader) -> None:
     for given in ("{'password': 's3cret'", ["s3cret"], "s3cret", {"password": b"s3cret"}):
         if reader is mapping and isinstance(given, dict):

@@ -48,42 +48,42 @@ def test_given_plain_files_then_what_came_went_or_was_rewritten_is_a_change_unti
     first = put(tmp_path / "trips/dt=1/a.parquet")
     timeline = registered(source, ("dt",))
     state, log = timeline.head, timeline.store.uri
-    look = source_state(state, log)
-    assert look.change(state) is None
+    watched = source_state(state, log)
+    assert watched.change(state) is None
 
     put(tmp_path / "trips/_temporary/0/b.parquet")
     put(tmp_path / "trips/beside.parquet")
-    assert look.change(state) is None  # not read either
+    assert watched.change(state) is None  # not read either
 
     put(tmp_path / "trips/dt=2/b.parquet")
-    came = look.change(state)
+    added = watched.change(state)
     os.utime(first, (1, 1))
-    rewritten = look.change(state)
+    rewritten = watched.change(state)
 
-    assert came is not None and rewritten is not None
-    assert came.told["files_added"] == 1 and came.told["partitions"] == ["dt=2"]
-    assert rewritten.told["files_removed"] == 1 and rewritten.told["partitions"] == ["dt=1", "dt=2"]
-    assert came.mark != rewritten.mark
-    again = look.change(state)
+    assert added is not None and rewritten is not None
+    assert added.event["files_added"] == 1 and added.event["partitions"] == ["dt=2"]
+    assert rewritten.event["files_removed"] == 1 and rewritten.event["partitions"] == ["dt=1", "dt=2"]
+    assert added.mark != rewritten.mark
+    again = watched.change(state)
     assert again is not None and again.mark == rewritten.mark
     in_one = source_state(state, log, partition="dt=1").change(state)
-    assert in_one is not None and in_one.told["files_added"] == 1
+    assert in_one is not None and in_one.event["files_added"] == 1
     assert source_state(state, log, partition="dt=3").change(state) is None
 
 
 def test_given_a_delta_table_then_a_newer_version_than_the_log_knows_is_a_change(tmp_path: Path) -> None:
-    place = str(tmp_path / "delta")
-    deltalake.write_deltalake(place, ROWS)
-    timeline = registered(SourceDefinition("delta", place, version="0"))
+    folder = str(tmp_path / "delta")
+    deltalake.write_deltalake(folder, ROWS)
+    timeline = registered(SourceDefinition("delta", folder, version="0"))
     state, log = timeline.head, timeline.store.uri
     assert source_state(state, log).change(state) is None
 
-    deltalake.write_deltalake(place, ROWS, mode="append")
-    deltalake.write_deltalake(place, ROWS, mode="append")
+    deltalake.write_deltalake(folder, ROWS, mode="append")
+    deltalake.write_deltalake(folder, ROWS, mode="append")
 
     change = source_state(state, log).change(state)
     assert change is not None
-    assert (change.mark, change.told) == ("delta:2", {"format": "delta", "version": "2", "from_version": "0"})
+    assert (change.mark, change.event) == ("delta:2", {"format": "delta", "version": "2", "from_version": "0"})
     with pytest.raises(InvalidInput, match="partition"):
         source_state(state, log, partition="dt=1")
 
@@ -95,30 +95,30 @@ def test_given_an_iceberg_table_then_another_snapshot_than_the_log_knows_is_a_ch
     catalog.create_namespace("db")
     table = catalog.create_table("db.t", ROWS.schema)
     table.append(ROWS)
-    place = Path(table.location().removeprefix("file://"))
+    folder = Path(table.location().removeprefix("file://"))
     snapshot: Any = table.current_snapshot()
     named = {"catalog": "mine", "identifier": "db.t", "catalog.type": "sql"}
     options = {**named, **{f"catalog.{key}": value for key, value in properties.items()}} if by == "catalog" else {}
-    source = SourceDefinition("iceberg", str(place), options, str(snapshot.snapshot_id))
+    source = SourceDefinition("iceberg", str(folder), options, str(snapshot.snapshot_id))
     timeline = registered(source)
     state, log = timeline.head, timeline.store.uri
-    told = {"source_roots": [properties["uri"]]} if by == "catalog" else None
-    hint(table, place)
-    assert source_state(state, log, told).change(state) is None
+    options_of_connection = {"source_roots": [properties["uri"]]} if by == "catalog" else None
+    hint(table, folder)
+    assert source_state(state, log, options_of_connection).change(state) is None
 
     table.append(ROWS)
-    hint(table, place)
+    hint(table, folder)
 
-    change = source_state(state, log, told).change(state)
+    change = source_state(state, log, options_of_connection).change(state)
     newest: Any = table.current_snapshot()
     assert change is not None
     assert change.mark == f"iceberg:{newest.snapshot_id}"
-    assert change.told["from_version"] == str(snapshot.snapshot_id)
+    assert change.event["from_version"] == str(snapshot.snapshot_id)
 
 
-def hint(table: Any, place: Path) -> None:
+def hint(table: Any, folder: Path) -> None:
     """What Hadoop's catalog leaves beside the metadata."""
-    (place / "metadata/version-hint.text").write_text(table.metadata_location.rpartition("/")[2])
+    (folder / "metadata/version-hint.text").write_text(table.metadata_location.rpartition("/")[2])
 
 
 def test_a_table_that_only_this_package_writes_has_no_source_to_watch(tmp_path: Path) -> None:

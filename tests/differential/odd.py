@@ -14,7 +14,7 @@ import os
 import pickle
 import random
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -25,14 +25,15 @@ from pyspark.errors import PySparkException
 from pyspark.sql.types import StructField, StructType
 
 from spark_apps import IncludedColumns, IndexedTable
-from spark_apps.face.datasource import IndexedDataSource
-from spark_apps.mergetree.type_text import type_of
+from spark_apps.datasource import IndexedDataSource
+from spark_apps.mergetree.schema import parse_simple_string
 from spark_apps.storage.errors import InvalidInput, InvalidPredicate, LakeIndexError, UnsupportedSource
 from tests.differential.keyed import Keyed
 from tests.differential.registered import Registered
 from tests.differential.steps import Step
 from tests.differential.tally import Tally
 from tests.differential.values import KINDS, arrow, literal
+from tests.spark.local import session_with
 
 Said = dict[str, str]
 
@@ -59,19 +60,6 @@ _LITERALS: dict[str, Sequence[str]] = {
 _STARS = ("hash(*) % 3 = 0", "struct(*).`{0}` IS NULL", "xxhash64(*, 1) % 2 = 0", "identifier('{0}') IS NOT NULL",
           "size(array(struct(*))) = 1 AND `{0}` IS NOT NULL")  # fmt: skip
 _OPERATORS = ("=", "=", "=", "<>", "<", "<=", ">", ">=", "<=>", "!>", "!<")
-
-
-@contextlib.contextmanager
-def session(spark: Any, said: Said) -> Iterator[None]:
-    """The session with other settings, as long as the block runs."""
-    before = {name: spark.conf.get(name, None) for name in said}
-    try:
-        for name, value in said.items():
-            spark.conf.set(name, value)
-        yield
-    finally:
-        for name, value in before.items():
-            spark.conf.unset(name) if value is None else spark.conf.set(name, value)
 
 
 def draw_session(rng: random.Random, tally: Tally) -> Said:
@@ -102,11 +90,11 @@ class OddQuestions:
         columns = None if self.rng.random() < 0.3 else self.rng.sample(list(types), self.rng.randrange(1, len(types)))
         # Plain Spark loses rows of Parquet where a literal is no text.
         apart = {_PUSHDOWN: "false"} if "X'" in where else {}
-        with session(self.spark, {**said, **apart}):
+        with session_with(self.spark, {**said, **apart}):
             context = f"{told_of}\n{said}: {where!r} of {columns}"
             try:
                 # By Arrow's types alone a time without a zone would be one of the session's.
-                schema = StructType([StructField(name, type_of(kind)) for name, kind in types.items()])
+                schema = StructType([StructField(name, parse_simple_string(kind)) for name, kind in types.items()])
                 frame = self.spark.createDataFrame(rows, schema).where(where)
                 expected = _shown(frame.selectExpr(*(f"`{name}`" for name in columns or types)))
             except PySparkException:
@@ -230,7 +218,7 @@ class OddKeyed(Keyed):
         said.pop("spark.sql.timestampType", None)  # the columns' types are told by their names
         if step.kind.startswith("delete where"):
             said = {}
-        with session(self.spark, said):
+        with session_with(self.spark, said):
             super().step(step)
 
     def check(self, last: bool) -> None:
@@ -249,7 +237,7 @@ class OddRegistered(Registered):
     def run(self) -> None:
         self.odd = OddQuestions(self.spark, random.Random(f"odd questions {self.seed}"), self.tally)
         # Spark's own filter of ORC fails at nulls in lists.
-        with session(self.spark, {"spark.sql.orc.filterPushdown": "false"}):
+        with session_with(self.spark, {"spark.sql.orc.filterPushdown": "false"}):
             super().run()
         self.tally.add("histories", "odd registered")
 
@@ -335,7 +323,7 @@ class OddSource:
 
     def _registered(self) -> Any:
         """The session in which the source is registered."""
-        return session(self.spark, {"spark.sql.session.timeZone": self.zone})
+        return session_with(self.spark, {"spark.sql.session.timeZone": self.zone})
 
     # --- its owner ------------------------------------------------------------------------------------------------
 
@@ -440,7 +428,7 @@ class OddSource:
         """Something done to an index in any session; one that reads the files otherwise is refused."""
         said = draw_session(self.rng, self.tally)
         self.done.append(f"{what} {name} {list(said.values())}")
-        with session(self.spark, said):
+        with session_with(self.spark, said):
             self.table = IndexedTable.load(self.spark, self.path / "log" / "t")
             try:
                 getattr(self.table, call)(name, *given, **more)
@@ -456,7 +444,7 @@ class OddSource:
     def check(self) -> None:
         for _ in range(self.questions):
             said = draw_session(self.rng, self.tally)
-            with session(self.spark, said):
+            with session_with(self.spark, said):
                 rows = self._truth()
             self.odd.ask(self.table, rows, self.types, said, self.told)
 

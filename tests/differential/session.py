@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from tests.spark.local import COMPILED, INTERPRETED
+from tests.spark.local import COMPILED, INTERPRETED, session_with
 
 _SMALL = {
     "spark.sql.shuffle.partitions": "2",
@@ -23,16 +23,12 @@ def small(spark: Any, *, compiled: bool, row_groups: int = 0) -> Iterator[None]:
     :param row_groups: so many rows make a row group of a Parquet file that Spark writes; its own size by default.
     """
     wanted = {**_SMALL, **(COMPILED if compiled else INTERPRETED)}
-    before = {key: spark.conf.get(key, None) for key in wanted}
-    for key, value in wanted.items():
-        spark.conf.set(key, value)
     hadoop = spark.sparkContext._jsc.hadoopConfiguration() if row_groups else None
     if hadoop is not None:
         hadoop.set(_ROW_GROUPS, str(row_groups))
     try:
-        yield
+        with session_with(spark, wanted):
+            yield
     finally:
         if hadoop is not None:
             hadoop.unset(_ROW_GROUPS)
-        for key, value in before.items():
-            spark.conf.unset(key) if value is None else spark.conf.set(key, value)

@@ -44,7 +44,7 @@ from tests.turns import of_this_turn
 
 # `make faults` tries every point; a plain test run some that the commit decides, of late requests fewer.
 ALL = os.environ.get("FAULTS") == "all"
-CUT = 4
+CUT = 8
 LATE_CUT = 24
 
 

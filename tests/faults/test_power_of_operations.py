@@ -17,13 +17,13 @@ from typing import Any
 import obstore
 import pytest
 
-from spark_apps.storage import local
+from spark_apps.storage import local_files
 from spark_apps.storage.errors import CommitUndone, StorageError, TableNotFound
 from spark_apps.storage.store import Store
 from spark_apps.timeline import cleaning
+from spark_apps.timeline.files import path_of
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.model import DATA_TREE, AddFile, Write, table_scope
-from spark_apps.timeline.positions import path_of
 from spark_apps.timeline.transactions import begin, find_receipt
 from tests.faults.test_power import ALL, Lost, disk, drawn, real_disk
 from tests.simulation import staged, work
@@ -271,8 +271,8 @@ def test_positions_that_are_put_beside_staged_files_are_kept_with_the_commit(del
     [
         (Store, "sync", lambda *_: None, "stages and tasks"),
         (Store, "sync", lambda *_: None, "compaction and refresh"),
-        (local, "_sync_folder", lambda _folder: None, "cleaning"),
-        (local, "_sync_folder", lambda _folder: None, "drop"),
+        (local_files, "_sync_folder", lambda _folder: None, "cleaning"),
+        (local_files, "_sync_folder", lambda _folder: None, "drop"),
     ],
     ids=[
         "staged files left to the system",

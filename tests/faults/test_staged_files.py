@@ -15,10 +15,10 @@ import pytest
 from pyspark.sql import DataFrame
 
 from spark_apps import IndexedTable
-from spark_apps.actions.template import Attempt, Work, run
+from spark_apps.actions.template import Attempt, StagedChanges, run
 from spark_apps.actions.write import Upsert
-from spark_apps.indexes.candidates import SPARK_ERRORS
-from spark_apps.mergetree.footers import fetch_footer
+from spark_apps.indexes.keyed.candidates import SPARK_ERRORS
+from spark_apps.mergetree.integrity import fetch_footer
 from spark_apps.storage.errors import ObjectNotFound, StageMismatch, StorageError
 from spark_apps.timeline.model import DATA_TREE, AddFile
 
@@ -60,11 +60,11 @@ def damaged(path: Path, damage: Damage, *, with_checksum: bool = False) -> Itera
 class Hooked(Upsert):
     """An upsert that something happens to between its staging and its commit."""
 
-    def __init__(self, rows: DataFrame, staged: Callable[[Attempt, Work], None]) -> None:
+    def __init__(self, rows: DataFrame, staged: Callable[[Attempt, StagedChanges], None]) -> None:
         super().__init__(rows)
         self.staged = staged
 
-    def work(self, attempt: Attempt) -> Work | None:
+    def work(self, attempt: Attempt) -> StagedChanges | None:
         work = super().work(attempt)
         assert work is not None
         self.staged(attempt, work)
@@ -94,7 +94,7 @@ def test_given_a_staged_file_of_rows_or_index_missing_or_cut_then_the_commit_is_
 ) -> None:
     version, tried = table.version, []
 
-    def try_all(attempt: Attempt, work: Work) -> None:
+    def try_all(attempt: Attempt, work: StagedChanges) -> None:
         for action in work.actions:
             if isinstance(action, AddFile):
                 for name, damage in DAMAGES.items():
@@ -119,7 +119,7 @@ def test_given_a_commit_refused_for_a_damaged_file_then_its_attempt_is_over_and_
 ) -> None:
     before, version = rows_of(table), table.version
 
-    def cut(_attempt: Attempt, work: Work) -> None:
+    def cut(_attempt: Attempt, work: StagedChanges) -> None:
         path = Path(table.uri) / next(action.path for action in work.actions if isinstance(action, AddFile))
         path.write_bytes(path.read_bytes()[:100])
 
@@ -164,7 +164,7 @@ def test_given_a_bit_turned_over_before_the_commit_then_readers_find_it_and_inde
                     assert any(again.explain(where).warnings for where in asked), (file.tree, place)
 
 
-def _added(work: Work) -> list[AddFile]:
+def _added(work: StagedChanges) -> list[AddFile]:
     return [action for action in work.actions if isinstance(action, AddFile)]
 
 

@@ -14,9 +14,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import xxhash
 
+from spark_apps.jobs import job_folder
 from spark_apps.mergetree.tree import DELETED
 from spark_apps.storage.store import Store
-from spark_apps.timeline import checkpoints, columns, jobs, maintenance
+from spark_apps.timeline import checkpoints, files, maintenance_records
 from spark_apps.timeline.log import Timeline, commit_key
 from spark_apps.timeline.model import Commit, Heartbeat, Requested, StageClaim, StageManifest
 
@@ -138,8 +139,9 @@ class Document:
 
 
 _KINDS = {"requested": Requested, "heartbeat": Heartbeat, "claim-work": StageClaim, "stage-work": StageManifest,
-          "beat": jobs.Beat, "attempt-1": jobs.HeldAttempt, "cancelled": jobs._Mark, "wanted": jobs._Lease,
-          "last": maintenance.LastPlans, "clean": maintenance.DoneWork}  # fmt: skip
+          "beat": job_folder.JobHeartbeat, "attempt-1": job_folder.BegunAttempt, "cancelled": job_folder._Mark,
+          "wanted": job_folder._Lease,
+          "last": maintenance_records.LastPlans, "clean": maintenance_records.DoneWork}  # fmt: skip
 
 
 def _json(key: str) -> Callable[[Any], dict[str, bytes]]:
@@ -156,7 +158,7 @@ def _sidecar(action: Any) -> dict[str, bytes]:
 def _checkpoint_body(table: pa.Table, header: Any) -> dict[str, bytes]:
     """A checkpoint, which is named as it has to be, and the version that it is of."""
     body = _parquet(
-        table.replace_schema_metadata({b"state": msgspec.json.encode(header)}), use_dictionary=list(columns.REPEATED)
+        table.replace_schema_metadata({b"state": msgspec.json.encode(header)}), use_dictionary=list(files.REPEATED)
     )
     name = f"{1:020d}.{xxhash.xxh3_64_hexdigest(body)}.parquet"
     return {f"_index/timeline/checkpoints/{name}": body, commit_key(1): msgspec.json.encode(FULL)}
@@ -172,7 +174,7 @@ def _checkpoint() -> tuple[Any, Any]:
     for version, told in enumerate((FIRST, FULL)):
         store.put(commit_key(version), msgspec.json.encode(told))
     body = checkpoints.encode(Timeline.load(store).head)
-    table = pq.ParquetFile(pa.BufferReader(body), read_dictionary=list(columns.REPEATED)).read().unify_dictionaries()
+    table = pq.ParquetFile(pa.BufferReader(body), read_dictionary=list(files.REPEATED)).read().unify_dictionaries()
     header = msgspec.json.decode(table.schema.metadata[b"state"])
     header["restores"], header["ended_windows"] = [[0, 0]], {"0": "ended"}
     index = header["indexes"]["by_id"]

@@ -20,21 +20,20 @@ from airflow_provider_index.maintenance.policies import Policy, TableEntry
 from airflow_provider_index.operators.windows import EndExpiredWindowsOperator
 from airflow_provider_index.triggers import events
 from airflow_provider_index.triggers import timeline as waiting
-from airflow_provider_index.ui import board, details
-from airflow_provider_index.ui.lake import Lake, TableName
-from airflow_provider_index.ui.readers import Readers
-from spark_apps.face.datasource import IndexedDataSource
+from airflow_provider_index.ui import details, overview
+from airflow_provider_index.ui.tables import Lake, Readers, TableName
+from spark_apps.datasource import IndexedDataSource
 from spark_apps.indexes.lineage import Coverage
+from spark_apps.jobs.job_folder import JobFolder, end_attempts
 from spark_apps.storage.errors import LakeIndexError
 from spark_apps.storage.store import Store
 from spark_apps.timeline import cleaning, restore, statistics, windows
-from spark_apps.timeline.attempts import live_requests, presumed_dead
-from spark_apps.timeline.jobs import JobFolder, end_attempts
+from spark_apps.timeline.attempts import is_presumed_dead, live_requests
+from spark_apps.timeline.files import Positions
+from spark_apps.timeline.locations import Warehouse
 from spark_apps.timeline.log import Timeline
-from spark_apps.timeline.maintenance import read_done, read_last
-from spark_apps.timeline.positions import Positions
+from spark_apps.timeline.maintenance_records import read_done, read_last
 from spark_apps.timeline.transactions import Transaction, begin, find_receipt, resume
-from spark_apps.timeline.warehouse import Warehouse
 
 CONNECTION = "hostile"
 _HELPERS = Readers(2)
@@ -62,9 +61,9 @@ def read_manifests(store: Store) -> None:
 
 def read_jobs(store: Store) -> None:
     folder = JobFolder(store, "j")
-    for ask in (folder.attempts, folder.cancelled, folder.wanted_until):
+    for ask in (folder.attempts, folder.cancelled, folder.leased_until):
         ask()
-    beat = folder.beat()
+    beat = folder.heartbeat()
     if beat is not None:
         beat.line()
 
@@ -109,7 +108,7 @@ def look_as_triggers_do(store: Store) -> None:
         wanted = {name for name in kind.__init__.__annotations__ if name in _ARGUMENTS}  # type: ignore[misc]
         trigger = kind(**shared, **{name: _ARGUMENTS[name] for name in wanted})
         try:
-            trigger.look(timeline)
+            trigger.evaluate(timeline)
         except LakeIndexError as error:  # each waiter hears of its own; the others look all the same
             refused.append(error)
     if refused:
@@ -119,26 +118,26 @@ def look_as_triggers_do(store: Store) -> None:
 def watch_events(store: Store) -> None:
     trigger = events.CommitEventTrigger(table=store.uri, table_conn_id=CONNECTION, operations=["*"], after_version=-1)
     trigger.connect()
-    trigger.look(None)
+    trigger.new_events(None)
 
 
 def survey_it(store: Store) -> None:
     warehouse = Warehouse(str(Path(store.uri).parent))
     entry = TableEntry(table=store.uri, policy=Policy())
-    survey.look(survey.Place("table", store.uri, entry, CONNECTION, warehouse))
+    survey.survey_table(survey.MaintainedTable("table", store.uri, entry, CONNECTION, warehouse))
 
 
-def overview(store: Store) -> None:
+def overview_card(store: Store) -> None:
     """A card tells what is wrong, and raises nothing."""
     lake = Lake(CONNECTION, str(Path(store.uri).parent))
-    card = board.read_card(lake, TableName("table", store.uri))
+    card = overview.read_card(lake, TableName("table", store.uri))
     if card.trouble.startswith("What its log says cannot be shown"):
         raise AssertionError(card.trouble)
 
 
 def page_of_table(store: Store) -> None:
     lake = Lake(CONNECTION, str(Path(store.uri).parent))
-    details.read_detail(lake, store.uri, details.Look(), _HELPERS)
+    details.read_detail(lake, store.uri, details.DetailQuery(), _HELPERS)
 
 
 def end_windows(store: Store) -> None:
@@ -150,7 +149,7 @@ def end_windows(store: Store) -> None:
 def drain(store: Store) -> None:
     timeline = Timeline.load(store)
     for requested in live_requests(timeline):
-        presumed_dead(timeline, requested, 60.0)
+        is_presumed_dead(timeline, requested, 60.0)
     for epoch in timeline.head.windows:
         conditions.writers_drained(timeline, epoch)
 
@@ -181,7 +180,7 @@ READERS: dict[str, Callable[[Store], object]] = {
     "watcher": watch_events,
     "operator": end_windows,
     "survey": survey_it,
-    "overview": overview,
+    "overview": overview_card,
     "page": page_of_table,
     "data source": read_by_arrow,
     "data source as of": read_by_arrow_of_old,

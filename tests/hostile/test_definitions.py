@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from spark_apps.face.datasource import IndexedDataSource
+from spark_apps.datasource import IndexedDataSource
 from spark_apps.storage.errors import LogDamaged
 from spark_apps.storage.store import Store
 from spark_apps.timeline.log import Timeline, commit_key

@@ -13,11 +13,11 @@ import pytest
 from airflow_provider_index.links import SparkUILink, web_address
 from airflow_provider_index.reporting import Reporting
 from airflow_provider_index.submission import JobWatch, Submission, cancel
-from spark_apps.job import ErrorDocument, rebuild_error
+from spark_apps.jobs.job import ErrorDocument, rebuild_error
+from spark_apps.jobs.job_folder import BegunAttempt, JobFolder, JobHeartbeat, end_job
 from spark_apps.storage.errors import JobFailed
 from spark_apps.storage.store import Store
 from spark_apps.timeline.creation import create_table
-from spark_apps.timeline.jobs import Beat, HeldAttempt, JobFolder, end_job
 from spark_apps.timeline.locations import locate
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.model import Field, TableDefinition
@@ -49,7 +49,7 @@ def test_given_a_sign_of_life_whose_page_is_no_web_address_then_no_link_is_made_
     table: Timeline, text: str
 ) -> None:
     folder = JobFolder(table.store, "job")
-    folder.show(Beat(1.0, "at work", ui=text))
+    folder.write_heartbeat(JobHeartbeat(1.0, "at work", ui=text))
     watch = JobWatch(Submission("job", table.store.uri, "lake"), monotonic=iter(range(0, 10_000, 100)).__next__)
     watch._beat = ("seen",)
 
@@ -79,10 +79,10 @@ def test_given_spark_s_page_then_the_link_leads_there(text: str) -> None:
 
 
 def test_given_a_phase_of_many_lines_and_control_characters_then_the_log_has_one_plain_line() -> None:
-    beat = Beat(1.0, "ok\n[2026-01-01] ERROR forged \x1b[31m\u202e" + "x" * 9999, 1, 2, "a\nb", 1e308, 1e308)
+    beat = JobHeartbeat(1.0, "ok\n[2026-01-01] ERROR forged \x1b[31m\u202e" + "x" * 9999, 1, 2, "a\nb", 1e308, 1e308)
     line = beat.line()
     assert line.isprintable() and len(line) < 600
-    assert Beat(1.0, "p", 1, 2, left=-5.0).line() == "p: 1 of 2"
+    assert JobHeartbeat(1.0, "p", 1, 2, seconds_left=-5.0).line() == "p: 1 of 2"
 
 
 @pytest.mark.parametrize("where", ["{wh}/theirs", "{wh}/mine/../theirs", "{wh}/nothing", "{wh}-beside/at/all", "{wh}",
@@ -95,8 +95,8 @@ def test_given_a_note_that_names_another_log_then_whoever_cancels_neither_opens_
     victims = [attempt(timeline, "t-1") for timeline in (theirs, beside)]
     own = attempt(table, "t-1")
     folder = JobFolder(table.store, "job")
-    folder.hold(HeldAttempt(where.format(wh=tmp_path / "wh"), "t-1", victims[0].attempt))
-    folder.hold(HeldAttempt(table.store.uri, "t-1", own.attempt))
+    folder.note_attempt(BegunAttempt(where.format(wh=tmp_path / "wh"), "t-1", victims[0].attempt))
+    folder.note_attempt(BegunAttempt(table.store.uri, "t-1", own.attempt))
     before = sorted(path for path in tmp_path.rglob("*") if table.store.uri not in str(path))
     opened: list[str] = []
 
@@ -115,7 +115,7 @@ def test_given_a_note_that_cannot_be_read_then_the_others_are_ended_all_the_same
     folder = JobFolder(table.store, "job")
     for number, body in enumerate((b"", b"{", b"[]", b'{"log": 7}', b"\xff\xfe", b'{"log":"x","txn_id":"y"}')):
         table.store.put(folder.key(f"attempt-{number}.json"), body)
-    folder.hold(HeldAttempt(table.store.uri, "t-1", own.attempt))
+    folder.note_attempt(BegunAttempt(table.store.uri, "t-1", own.attempt))
 
     cancel(Submission("job", table.store.uri, "lake"), {}, None, logging.getLogger(), "killed")
 
@@ -129,7 +129,7 @@ def test_given_a_job_of_statements_then_attempts_in_the_tables_that_they_name_ar
     beside = create_table(Store(locate(source).default_log()), table.head.table, [])[0]
     folder = JobFolder(Store(tmp_path / "warehouse"), "job")
     for timeline in (table, beside):
-        folder.hold(HeldAttempt(timeline.store.uri, "t-1", attempt(timeline, "t-1").attempt))
+        folder.note_attempt(BegunAttempt(timeline.store.uri, "t-1", attempt(timeline, "t-1").attempt))
     tables = (table.store.uri, str(source))
     job = msgspec.convert(Submission("job", folder.store.uri, "lake", tables=tables).to_dict(), Submission)
 

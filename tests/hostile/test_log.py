@@ -26,8 +26,8 @@ import pytest
 
 from spark_apps.storage.errors import LakeIndexError, LogDamaged
 from spark_apps.storage.store import Store
+from spark_apps.timeline.locations import Warehouse
 from spark_apps.timeline.log import commit_key
-from spark_apps.timeline.warehouse import Warehouse
 from tests.hostile import lake
 from tests.hostile.grammar import VALUES, Place, places, planted
 from tests.hostile.readers import READERS, connected

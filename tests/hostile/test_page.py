@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from airflow_provider_index.ui import access, app, board, rendering
-from airflow_provider_index.ui.board import Board
-from airflow_provider_index.ui.readers import Readers
+from airflow_provider_index.ui import access, app, overview, rendering
+from airflow_provider_index.ui.overview import TableCache
+from airflow_provider_index.ui.tables import Readers
 from spark_apps.storage.errors import LogDamaged
 from spark_apps.timeline.windows import open_window
 from tests.airflow_provider_index.ui import lakes
@@ -108,7 +108,7 @@ def test_given_logs_with_a_bad_value_in_each_of_their_fields_then_each_is_at_wor
             )
             tried += 1
     connect(monkeypatch, "lake", tmp_path)
-    client = pages(board=Board(patience=60, threads=2))
+    client = pages(board=TableCache(patience=60, threads=2))
 
     for order in ("name", "lag", "small", "size", "changed"):
         text = guarded(client.get(f"/?per=1000&sort={order}"))
@@ -126,7 +126,7 @@ def test_given_one_commit_whose_instant_is_no_time_then_the_overview_shows_all_o
     put(tmp_path / "odd", pattern)
     (tmp_path / "odd/_index/timeline/\u00b2\u00b2\u00b2.json").write_text("{}")
     connect(monkeypatch, "lake", tmp_path)
-    client = pages(board=Board(patience=30))
+    client = pages(board=TableCache(patience=30))
 
     text = guarded(client.get("/?sort=changed"))
     assert text.count('<tr class="table">') == 3 and text.count("cannot be read") >= 1 and 'class="trouble"' in text
@@ -161,19 +161,19 @@ def test_given_whatever_is_thrown_while_one_table_is_read_then_it_is_one_row(
     for name in ("good", "bad"):
         lakes.make(tmp_path / name)
     connect(monkeypatch, "lake", tmp_path)
-    read = board._read
+    read = overview._read
 
     def throwing(timeline: Any, table: Any, now: float) -> Any:
         if table.name == "bad":
             raise error
         return read(timeline, table, now)
 
-    monkeypatch.setattr(board, "_read", throwing)
-    shown = Board(patience=2)
+    monkeypatch.setattr(overview, "_read", throwing)
+    shown = TableCache(patience=2)
     text = guarded(pages(board=shown).get("/"))
     assert "v0," in text and text.count('class="trouble"') == 1
 
-    monkeypatch.setattr(board, "_read", read)
+    monkeypatch.setattr(overview, "_read", read)
     monkeypatch.setattr(app, "read_detail", lambda *_: (_ for _ in ()).throw(error))
     guarded(pages(board=shown).get("/tables?conn=lake&table=bad"), 505)
 
@@ -194,7 +194,7 @@ def test_given_a_card_that_cannot_be_drawn_then_the_others_are(
     monkeypatch.setitem(rendering.environment().filters, "size", failing)
     monkeypatch.setattr("airflow_provider_index.ui.overview._totals", lambda cards: None)
 
-    text = guarded(pages(board=Board(patience=30)).get("/"))
+    text = guarded(pages(board=TableCache(patience=30)).get("/"))
 
     assert "v0," in text and text.count("cannot be shown (ValueError)") == 1
 
@@ -268,7 +268,7 @@ def test_given_any_text_in_any_parameter_then_every_route_answers(
 ) -> None:
     lakes.write(lakes.make(tmp_path / "t", indexes=(lakes.BY_CITY,)), "dt=2026-11-20", [1000])
     connect(monkeypatch, "lake", tmp_path)
-    client = TestClient(pages(board=Board(patience=30)).app, raise_server_exceptions=False)
+    client = TestClient(pages(board=TableCache(patience=30)).app, raise_server_exceptions=False)
     started = time.monotonic()
     for word in WORDS:
         for name in ("q", "show", "sort", "page", "per", "conn", "x" * 100):

@@ -17,8 +17,8 @@ import pytest
 from msgspec import inspect
 
 from spark_apps.storage.store import Store
-from spark_apps.timeline import consistency
-from spark_apps.timeline.positions import Positions
+from spark_apps.timeline import validation
+from spark_apps.timeline.files import Positions
 from tests.hostile import lake
 from tests.hostile.readers import READERS, connected
 from tests.hostile.test_log import DOCUMENTS
@@ -27,16 +27,16 @@ from tests.hostile.watching import Watch
 ROOT = Path(__file__).parents[2]
 OPENS = {"load", "Timeline", "open_log", "fetch", "decode", "open_parquet"}
 """Calls that open a log, or decode what stands in a table's folder."""
-SHARED = ("spark_apps.storage.documents", "spark_apps.storage.page_headers", "spark_apps.timeline.log",
-          "spark_apps.timeline.checkpoints", "spark_apps.actions.registering")  # fmt: skip
+SHARED = ("spark_apps.storage.documents", "spark_apps.storage.parquet_headers", "spark_apps.timeline.log",
+          "spark_apps.timeline.checkpoints", "spark_apps.actions.register")  # fmt: skip
 ELSEWHERE = {
-    ("spark_apps/actions/registering.py", "_of_source"): "the log of a source: hostile/test_sources.py",
-    ("spark_apps/actions/reregistering.py", "standing"): "the log of a source: hostile/test_sources.py",
+    ("spark_apps/actions/register.py", "_of_source"): "the log of a source: hostile/test_sources.py",
+    ("spark_apps/actions/register.py", "standing"): "the log of a source: hostile/test_sources.py",
     ("spark_apps/actions/template.py", "_renew"): "the log that the action has read already",
     ("spark_apps/register_table.py", "register_table"): "the log that it has just made",
-    ("spark_apps/reporting.py", "_was_ended"): "one commit after the other, as history does",
-    ("spark_apps/sql/on_tables.py", "register_source"): "the log that it has just made",
-    ("spark_apps/sql/on_tables.py", "_refuse_taken"): "by Spark: test_spark_readers.py",
+    ("spark_apps/jobs/heartbeat.py", "_was_ended"): "one commit after the other, as history does",
+    ("spark_apps/sql/executor.py", "register_source"): "the log that it has just made",
+    ("spark_apps/sql/executor.py", "_check_location_is_free"): "by Spark: test_spark_readers.py",
     ("spark_apps/table.py", "load"): "by Spark: test_spark_readers.py",
     ("spark_apps/timeline/creation.py", "create_table"): "a log that is not there yet",
     ("airflow_provider_index/operators/sql.py", "_timelines"): "as the operator does, by the same hook",
@@ -71,7 +71,7 @@ def _opens(called: ast.expr, known: set[str]) -> bool:
     if not isinstance(called, ast.Attribute) or called.attr not in OPENS - {"Timeline"}:
         return False
     whose = ast.unparse(called.value)
-    return whose in ("Timeline", "documents", "registering", "columns", "page_headers", "self.timeline", "timeline")
+    return whose in ("Timeline", "documents", "register", "files", "parquet_headers", "self.timeline", "timeline")
 
 
 @pytest.fixture(scope="module")
@@ -173,7 +173,7 @@ def test_every_field_of_every_type_that_is_written_down_stands_in_a_document_of_
     for document in DOCUMENTS.values():
         if document.kind is not None:
             _seen(inspect.type_info(document.kind), document.value, found)
-    _seen(inspect.type_info(consistency._Extra), lake.EXTRA, found)
+    _seen(inspect.type_info(validation._Extra), lake.EXTRA, found)
     _seen(inspect.type_info(Positions), lake.EXTRA["positions"], found)
     missing = [
         f"{kind.__name__}.{name}"

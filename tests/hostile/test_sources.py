@@ -25,7 +25,7 @@ from spark_apps.sources.options import check_options
 from spark_apps.sources.registry import open_source
 from spark_apps.storage.errors import InvalidInput, LakeIndexError, SourceNotAllowed, UnsupportedSource
 from spark_apps.storage.store import Store
-from spark_apps.timeline import sources
+from spark_apps.timeline import allowed_sources
 from spark_apps.timeline.creation import create_table
 from spark_apps.timeline.locations import locate
 from spark_apps.timeline.log import Timeline
@@ -113,7 +113,7 @@ def test_given_a_log_whose_iceberg_options_name_code_or_servers_then_no_reader_l
         lambda: open_source(table, {"source_roots": [str(tmp_path)]}, f"{tmp_path}/_indexes/t").listing(),
         lambda: IcebergTable("", named).listing(),
         lambda: load_named(named, {}),
-        lambda: sources.check_source(table.source or pytest.fail()),
+        lambda: allowed_sources.check_source(table.source or pytest.fail()),
         lambda: check_options("iceberg", named),
     ):
         with pytest.raises(InvalidInput, match=r"option|catalog"):
@@ -133,7 +133,7 @@ def test_given_a_log_that_says_where_the_catalog_is_then_it_is_asked_only_if_the
             read()
     for read in readers(timeline, {"source_roots": [uri]}):
         assert read()
-    monkeypatch.setattr(sources, "_configured", lambda name, what: uri if name == "mine" else None)
+    monkeypatch.setattr(allowed_sources, "_configured", lambda name, what: uri if name == "mine" else None)
     for read in readers(timeline):
         assert read()
 
@@ -283,10 +283,10 @@ def test_given_a_log_that_names_another_place_than_the_one_it_stands_beside_then
 def test_given_source_roots_then_a_log_elsewhere_may_name_what_lies_below_them(tmp_path: Path) -> None:
     source = SourceDefinition("parquet", f"{tmp_path}/raw/trips")
     for roots in (f"{tmp_path}/raw", [f"file://{tmp_path}/raw/"], json.dumps([str(tmp_path)]), ["/x", source.location]):
-        sources.check_allowed("/logs/trips", source, {"source_roots": roots})
+        allowed_sources.check_allowed("/logs/trips", source, {"source_roots": roots})
     for bad in ("[", 7, [7], [""], {"a": 1}):
         with pytest.raises(InvalidInput, match="source_roots"):
-            sources.check_allowed("/logs/trips", source, {"source_roots": bad})
+            allowed_sources.check_allowed("/logs/trips", source, {"source_roots": bad})
 
 
 # --- options of Spark's readers ---------------------------------------------------------------------------------
@@ -305,7 +305,7 @@ def test_given_an_option_that_is_none_of_the_reader_s_then_it_is_refused_from_a_
     with pytest.raises(InvalidInput):
         check_options(form, {name: "java.lang.Runtime"})
     with pytest.raises(InvalidInput):
-        sources.check_source(SourceDefinition(form, "/data/x", {name: "java.lang.Runtime"}))
+        allowed_sources.check_source(SourceDefinition(form, "/data/x", {name: "java.lang.Runtime"}))
 
 
 @pytest.mark.parametrize(
@@ -324,7 +324,9 @@ def test_what_spark_documents_of_its_readers_is_taken_but_for_what_hides_rows() 
     hides = {"pathglobfilter", "modifiedbefore", "modifiedafter"}
     for form in ("csv", "json", "orc", "parquet"):
         told = {name.lower() for name in inspect.signature(getattr(DataFrameReader, form)).parameters}
-        assert told - {"self", "path", "paths", "schema", "options"} - hides <= sources.READER_OPTIONS[form], form
+        assert told - {"self", "path", "paths", "schema", "options"} - hides <= allowed_sources.READER_OPTIONS[form], (
+            form
+        )
         check_options(form, {"RecursiveFileLookup": "true"})
 
 
@@ -332,4 +334,4 @@ def test_what_spark_documents_of_its_readers_is_taken_but_for_what_hides_rows() 
                                                ("iceberg", "1e5"), ("iceberg", "main")])  # fmt: skip
 def test_given_a_version_that_the_format_cannot_have_then_it_is_refused(form: str, version: str) -> None:
     with pytest.raises(InvalidInput, match="version"):
-        sources.check_source(SourceDefinition(form, "/data/x", version=version))
+        allowed_sources.check_source(SourceDefinition(form, "/data/x", version=version))

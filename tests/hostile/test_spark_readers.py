@@ -15,7 +15,7 @@ import pytest
 
 import spark_apps.sql
 from spark_apps import IncludedColumns, IndexedTable
-from spark_apps.face.datasource import IndexedDataSource
+from spark_apps.datasource import IndexedDataSource
 from spark_apps.storage.errors import LakeIndexError
 from tests.hostile.grammar import VALUES, Place, places, planted
 from tests.hostile.test_log import ALL, seed

@@ -22,11 +22,11 @@ from airflow_provider_index.operators import (
 from spark_apps.layout.rules import BucketRules
 from spark_apps.layout.types import parse_type
 from spark_apps.query.predicates import parse_predicate
-from spark_apps.sql.parsing import parse
+from spark_apps.sql.parser import parse
 from spark_apps.storage.errors import LakeIndexError
 from spark_apps.storage.names import check_column_name, check_name, check_txn_id
 from spark_apps.storage.store import Store
-from spark_apps.timeline.warehouse import Warehouse
+from spark_apps.timeline.locations import Warehouse
 
 SECONDS = 20.0
 """More than any of these takes on a busy machine, and less than what doubles with each character."""

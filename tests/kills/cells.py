@@ -27,7 +27,7 @@ BEFORE, AFTER = 4000, 6000
 
 
 @dataclass(frozen=True)
-class Work:
+class StagedChanges:
     """One kind of work.
 
     :param operation: what its commit is called in the log.
@@ -64,11 +64,11 @@ class Event:
 WORKS = {
     work.name: work
     for work in (
-        Work("write", "upsert", writes=True),
-        Work("build", "create_index"),
-        Work("compact", "compact"),
-        Work("rescale", "rescale", task="window.work"),
-        Work("transaction", "transaction", task="together.work", writes=True),
+        StagedChanges("write", "upsert", writes=True),
+        StagedChanges("build", "create_index"),
+        StagedChanges("compact", "compact"),
+        StagedChanges("rescale", "rescale", task="window.work"),
+        StagedChanges("transaction", "transaction", task="together.work", writes=True),
     )
 }
 
@@ -76,7 +76,7 @@ WORKS = {
 class Cell:
     """One meeting of an event and a work."""
 
-    def __init__(self, ground: Ground, spark: SparkSession, event: Event, work: Work) -> None:
+    def __init__(self, ground: Ground, spark: SparkSession, event: Event, work: StagedChanges) -> None:
         self.ground = ground
         self.client = ground.airflow.client
         self.spark = spark
@@ -89,7 +89,7 @@ class Cell:
         self.held: psutil.Process | None = None
 
     @staticmethod
-    def dag_of(event: Event, work: Work) -> str:
+    def dag_of(event: Event, work: StagedChanges) -> str:
         """The DAG that does the work, in the way that the event asks for."""
         return "_".join(filter(None, [work.name, event.mode, event.limit]))
 

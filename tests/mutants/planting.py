@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import keyword
 import os
 import re
 import shutil
@@ -48,9 +49,14 @@ class Fault:
 
     @property
     def digest(self) -> str:
-        """Tells this fault from another of its name."""
-        told = "\0".join((self.file, self.replace, self.by, *self.tests))
-        return hashlib.sha256(told.encode()).hexdigest()[:12]
+        """Return what tells this fault from another of its name; other names of files and variables change nothing."""
+        numbers: dict[str, str] = {}
+
+        def numbered(word: re.Match[str]) -> str:
+            return word[0] if keyword.iskeyword(word[0]) else numbers.setdefault(word[0], f"_{len(numbers)}")
+
+        shape = re.sub(r"[A-Za-z_]\w*", numbered, f"{self.replace}\0{self.by}")
+        return hashlib.sha256(shape.encode()).hexdigest()[:12]
 
     def stands_in(self, root: Path) -> bool:
         """Whether the code has the place, once."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from typing import Any
 
@@ -12,6 +13,9 @@ from tests.mutants.planting import RESULTS, ROOT, Fault, faults, rooms
 
 LISTED = faults()
 FOUND: dict[str, Any] = json.loads(RESULTS.read_text(encoding="utf-8"))
+
+# A module of which each commit runs some tests.
+BY_TURN = re.compile(r"^pytestmark = .*\bby_turn\(", re.MULTILINE)
 
 LEAST = 100
 LEAST_OF_A_ROOM = 2
@@ -32,6 +36,12 @@ def test_a_fault_was_planted_as_it_stands_and_found_by_tests_that_are_there(faul
     for found in told["found_by"]:
         file, _, name = found.partition("::")
         assert f"def {name.partition('[')[0]}(" in (ROOT / file).read_text(encoding="utf-8"), found
+
+
+@pytest.mark.parametrize("fault", LISTED, ids=lambda fault: fault.name)
+def test_a_fault_is_found_by_more_than_modules_that_run_by_turn(fault: Fault) -> None:
+    files = {found.partition("::")[0] for found in FOUND[fault.name]["found_by"]}
+    assert any(not BY_TURN.search((ROOT / file).read_text(encoding="utf-8")) for file in files), files
 
 
 def test_each_fault_has_a_name_of_its_own_and_says_what_it_breaks() -> None:

@@ -168,7 +168,7 @@ def test_the_example_dags_are_found_copied_and_parsed_without_pyspark_and_never_
 
 def test_every_bundled_app_is_there_to_be_submitted(installed: Installed) -> None:
     told = installed.prints(
-        "import json\nfrom spark_apps.bundle import make_bundle\n"
+        "import json\nfrom spark_apps.jobs.bundle import make_bundle\n"
         "b = make_bundle()\n"
         "print(json.dumps([str(b.archive), sorted(p.stem for p in b.folder.glob('*.py'))]))"
     )

@@ -9,10 +9,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from spark_apps import IndexedTable
-from spark_apps.actions.staging import Stage
-from spark_apps.actions.template import run
+from spark_apps.actions.template import Stage, run
 from spark_apps.actions.verify import RepairIndexes, VerificationReport
-from spark_apps.indexes.columns import IncludedColumns
+from spark_apps.indexes.included_columns import IncludedColumns
 from spark_apps.timeline import cleaning, transactions
 from spark_apps.timeline.log import Timeline
 from tests.differential.model import RawRows
@@ -35,7 +34,7 @@ class Hand:
 
 
 Step = Callable[[Hand], Any]
-Effect = Callable[[Expected], None]
+CommitDelta = Callable[[Expected], None]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,10 +54,10 @@ class Act:
 
     name: str
     steps: tuple[Step, ...]
-    effect: Effect
+    effect: CommitDelta
     shapes: Sequence[str] = ALL
     main: int = -1
-    before: Effect | None = None
+    before: CommitDelta | None = None
     publishes: str | None = None
     touches: str = ""
     prepare: Step | None = None
@@ -72,7 +71,7 @@ class Act:
 ACTS: dict[str, Act] = {}
 
 
-def _act(name: str, *steps: Step, effect: Effect = lambda _: None, **more: Any) -> None:
+def _act(name: str, *steps: Step, effect: CommitDelta = lambda _: None, **more: Any) -> None:
     ACTS[name] = Act(name, steps, effect, **more)
 
 
@@ -91,7 +90,7 @@ STAGED = [(5, "a", "lima", 0, "staged", 1), (34, "a", "bonn", 2, "staged", None)
 GONE = [(3,), (12,), (20,)]
 
 
-def _upsert(rows: list[Any]) -> Effect:
+def _upsert(rows: list[Any]) -> CommitDelta:
     def effect(expected: Expected) -> None:
         expected.check_there()
         expected.rows.upsert(expected.batch(rows))
@@ -99,7 +98,7 @@ def _upsert(rows: list[Any]) -> Effect:
     return effect
 
 
-def _insert(given: list[Any]) -> Effect:
+def _insert(given: list[Any]) -> CommitDelta:
     def effect(expected: Expected) -> None:
         expected.check_there()
         rows = expected.batch(given)
@@ -242,7 +241,7 @@ _act(
 # --- indexes ------------------------------------------------------------------------------------------------------
 
 
-def _made(name: str, columns: Sequence[int], included: Sequence[int] = (), unique: bool = False) -> Effect:
+def _made(name: str, columns: Sequence[int], included: Sequence[int] = (), unique: bool = False) -> CommitDelta:
     return lambda expected: expected.create_index(name, columns, included, unique)
 
 
@@ -312,7 +311,7 @@ def _altered(expected: Expected) -> None:
 _act("alter", lambda hand: hand.table().alter_index("by_city", {"tombstones": "lazy"}), effect=_altered)
 
 
-def _on(name: str) -> Effect:
+def _on(name: str) -> CommitDelta:
     return lambda expected: expected.check_index(name)
 
 
@@ -382,7 +381,7 @@ def _close(hand: Hand) -> Any:
     return hand.table().close_window(hand.memory["epoch"])
 
 
-def _stop(partitions: str) -> Effect:
+def _stop(partitions: str) -> CommitDelta:
     def effect(expected: Expected) -> None:
         expected.check_there()
         if expected.stopped.intersection(partitions):

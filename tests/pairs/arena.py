@@ -259,11 +259,11 @@ def fingerprint_of(state: State) -> str:
         return "dropped"
     told: list[Any] = [state.definition, sorted((path, entry.buckets) for path, entry in state.partitions.items())]
     files = [file for tree in state.file_set.trees() for file in state.files(tree)]
-    places = sorted({file.place for file in files})
+    places = sorted({file.sequence_number for file in files})
     for name, entry in sorted(state.indexes.items()):
         told.append((name, entry.definition, sorted(entry.lag.items())))
     for file in sorted(files, key=lambda file: file.path):
-        told.append((file.tree, file.path, places.index(file.place)))
+        told.append((file.tree, file.path, places.index(file.sequence_number)))
     return hashlib.sha256(repr(told).encode()).hexdigest()[:24]
 
 

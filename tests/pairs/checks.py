@@ -10,14 +10,14 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from spark_apps import IndexedTable
-from spark_apps.face.datasource import IndexedReader, _described, _Part
+from spark_apps.datasource import IndexedReader, _described, _Part
 from spark_apps.mergetree.tree import NO_SPARK, Snapshot
 from spark_apps.storage.errors import TableNotFound
 from spark_apps.timeline.files import GroupKey
 from spark_apps.timeline.model import DATA_TREE
 from spark_apps.timeline.state import State
 from tests.pairs import entries
-from tests.pairs.expected import Expected, Question, questions
+from tests.pairs.expected import Expected, PredicateProbe, questions
 from tests.pairs.shapes import AGAIN, FIRST, LATE, NAMES, OVER, SECOND, Ground
 
 EVER = [dict(zip(NAMES, row, strict=True)) for row in (*FIRST, *SECOND, *OVER, *AGAIN, *LATE)]
@@ -75,14 +75,14 @@ def rows_by_group(snapshot: Snapshot) -> dict[GroupKey, list[dict[str, Any]]]:
     """All rows, read by Arrow, by the file group that holds them."""
     reader = IndexedReader(snapshot, snapshot.data.schema, None)
     groups: dict[GroupKey, list[dict[str, Any]]] = {}
-    for key, files in reader.plan().files().items():
+    for key, files in reader.plan().files.items():
         part = _Part([[_described(snapshot, reader.plan(), file) for file in files]])
         groups[key] = [row for batch in reader.read(part) for row in batch.to_pylist()]
     return groups
 
 
 def _left_out(
-    snapshot: Snapshot, question: Question, held: Mapping[GroupKey, Sequence[dict[str, Any]]], read: bool
+    snapshot: Snapshot, question: PredicateProbe, held: Mapping[GroupKey, Sequence[dict[str, Any]]], read: bool
 ) -> Iterator[str]:
     """Rows that a predicate matches and that the plan for it would not read.
 
@@ -102,7 +102,7 @@ def _left_out(
             yield f"{question.where}: {row} of {group} is not read, by {[use.name for use in plan.used]}"
 
 
-def asked(state: State, rows: Sequence[dict[str, Any]]) -> list[Question]:
+def asked(state: State, rows: Sequence[dict[str, Any]]) -> list[PredicateProbe]:
     names = [field.name for field in state.table.fields]
     ever = [{name: row[name] for name in names if name in row} for row in EVER]
     return questions(names, [*rows, *ever])

@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from spark_apps.mergetree.tree import Snapshot
-from spark_apps.timeline.entries import IndexEntry
 from spark_apps.timeline.files import DataFile, covered_lineages
 from spark_apps.timeline.model import DATA_TREE
+from spark_apps.timeline.state import IndexEntry
 
 Rows = Mapping[tuple[str, str], Sequence[Mapping[str, Any]]]
 """File group -> its rows."""

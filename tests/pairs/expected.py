@@ -94,7 +94,7 @@ class Expected:
 
 
 @dataclass(frozen=True)
-class Question:
+class PredicateProbe:
     """A predicate as text for the table, and as a function of a row for the model."""
 
     where: str
@@ -105,20 +105,20 @@ def _literal(value: Any) -> str:
     return f"'{value}'" if isinstance(value, str) else str(value)
 
 
-def questions(names: Sequence[str], rows: Iterable[dict[str, Any]]) -> list[Question]:
+def questions(names: Sequence[str], rows: Iterable[dict[str, Any]]) -> list[PredicateProbe]:
     """Of each column: each value that it has or had, ranges, null; and some of several columns."""
     told = list(rows)
     found = []
     for name in names:
         values = sorted({row[name] for row in told if row.get(name) is not None})
-        found += [Question(f"`{name}` = {_literal(one)}", _equal(name, {one})) for one in values]
-        found.append(Question(f"`{name}` IS NULL", lambda row, name=name: row[name] is None))
+        found += [PredicateProbe(f"`{name}` = {_literal(one)}", _equal(name, {one})) for one in values]
+        found.append(PredicateProbe(f"`{name}` IS NULL", lambda row, name=name: row[name] is None))
         if values:
             some = values[::2]
-            found.append(Question(f"`{name}` IN ({', '.join(map(_literal, some))})", _equal(name, set(some))))
+            found.append(PredicateProbe(f"`{name}` IN ({', '.join(map(_literal, some))})", _equal(name, set(some))))
             middle = values[len(values) // 2]
             found.append(
-                Question(
+                PredicateProbe(
                     f"`{name}` >= {_literal(middle)}",
                     lambda row, name=name, least=middle: row[name] is not None and row[name] >= least,
                 )

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from spark_apps.actions import indexing, template
-from spark_apps.actions.building import Building
+from spark_apps.actions.indexing import Building
 from spark_apps.storage.errors import AlreadyCommitted, AttemptAborted, CommitStateUnknown
 from spark_apps.timeline import cleaning, creation, publish, transactions, windows
 from spark_apps.timeline.log import Timeline
@@ -47,7 +47,7 @@ class Held:
     transaction: transactions.Transaction
     action: template.Action
     seen: Any
-    work: template.Work
+    work: template.StagedChanges
     builds: Sequence[tuple[Building, dict[str, Any]]] = ()
 
     def let_go(self) -> Receipt:

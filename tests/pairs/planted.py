@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from spark_apps.actions import indexing, schema, write
+from spark_apps.actions import evolve_schema, indexing, write
 from spark_apps.actions.indexing import CreateIndex, RefreshIndex
-from spark_apps.indexes import compact
-from spark_apps.indexes.compact_entries import of_files
+from spark_apps.indexes.block import compact
+from spark_apps.indexes.block.block_map import entries_of_files
 from spark_apps.timeline import publish, restore
-from spark_apps.timeline.model import DATA_TREE, SCHEMA_SCOPE, Cover
+from spark_apps.timeline.model import DATA_TREE, SCHEMA_SCOPE, MarkCovered
 from spark_apps.timeline.state import State
 
 
@@ -54,7 +54,7 @@ def _work_changed(patch: pytest.MonkeyPatch, change: Callable[[Any], None], acti
 
 
 def _cover_all(work: Any) -> None:
-    work.actions = [replace(one, through=None) if isinstance(one, Cover) else one for one in work.actions]
+    work.actions = [replace(one, through=None) if isinstance(one, MarkCovered) else one for one in work.actions]
 
 
 def _index_not_held_to(patch: pytest.MonkeyPatch) -> None:
@@ -77,7 +77,7 @@ def _dead_entries_dropped(patch: pytest.MonkeyPatch) -> None:
 
     def read(snapshot: Any, *given: Any, **named: Any) -> Any:
         live = {file.lineage for file in snapshot.state.files(DATA_TREE)}
-        return of_files(snapshot, whole(snapshot, *given, **named), live)
+        return entries_of_files(snapshot, whole(snapshot, *given, **named), live)
 
     patch.setattr(compact, "read_files", read)
 
@@ -119,7 +119,7 @@ PLANTED = {
     ),
     "a change of columns forgets which indexes it read": Planted(
         ("drop column", "create covering"),
-        lambda patch: patch.setattr(schema.ChangeColumns, "reads", (SCHEMA_SCOPE,)),
+        lambda patch: patch.setattr(evolve_schema.ChangeColumns, "reads", (SCHEMA_SCOPE,)),
         ("drop column",),
     ),
     "new columns of an index forget which columns the table had": Planted(

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from spark_apps import IndexedTable
-from spark_apps.indexes.columns import IncludedColumns
+from spark_apps.indexes.included_columns import IncludedColumns
 from spark_apps.storage.store import Store
 from tests.differential.model import RawRows
 from tests.pairs.expected import Expected

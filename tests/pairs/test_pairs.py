@@ -20,7 +20,7 @@ from tests.pairs.arena import Arena, Outcome
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
-ACTIONS = 4
+ACTIONS = 3
 SHAPE = "buckets"
 
 
@@ -57,6 +57,6 @@ def test_given_three_actions_when_they_commit_one_after_another_then_each_counts
 ) -> None:
     rng = random.Random(NAMES[0])
 
-    outcomes: list[Outcome] = [arena.meet(*rng.choices(NAMES, k=3)) for _ in range(6)]
+    outcomes: list[Outcome] = [arena.meet(*rng.choices(NAMES, k=3)) for _ in range(3)]
 
     assert not {outcome.names: outcome.wrong for outcome in outcomes if outcome.wrong}

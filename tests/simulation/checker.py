@@ -158,10 +158,10 @@ class Checker:
         for action in commit.get("actions", ()):
             kind = action["action"]
             if kind == "add":
-                place = action.get("place")
+                number = action.get("place")
                 after.files[action["tree"], action["path"]] = {
                     **action,
-                    "place": commit["version"] if place is None else place,
+                    "place": commit["version"] if number is None else number,
                 }
             elif kind == "remove":
                 after.files.pop((action["tree"], action["path"]), None)
@@ -218,7 +218,7 @@ class Checker:
             )
 
     def merged(self, files: list[dict[str, Any]]) -> dict[str, Any]:
-        """Rows of a group: the highest place wins, ``None`` removes."""
+        """Rows of a group: the highest sequence number wins, ``None`` removes."""
         rows: dict[str, Any] = {}
         for file in sorted(files, key=lambda file: (file["place"], file["kind"] == "delta", file["path"])):
             rows |= self.body(file["path"])

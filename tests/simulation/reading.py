@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from spark_apps.storage.errors import TableNotFound
-from spark_apps.timeline import hashing
+from spark_apps.timeline import hashing_config
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.model import DATA_TREE
 from spark_apps.timeline.state import State
@@ -14,9 +14,11 @@ from tests.simulation.store import SimulatedStore
 
 
 def rows_of(store: SimulatedStore, state: State, tree: str, partition: str, group: str) -> dict[str, object]:
-    """Rows of one file group, merged in the order of the timeline's places."""
+    """Rows of one file group, merged in the order of sequence numbers."""
     rows: dict[str, object] = {}
-    files = sorted(state.files(tree, partition, group), key=lambda file: (file.place, file.kind == "delta", file.path))
+    files = sorted(
+        state.files(tree, partition, group), key=lambda file: (file.sequence_number, file.kind == "delta", file.path)
+    )
     for file in files:
         rows |= json.loads(store.get(file.path))
     return rows
@@ -47,7 +49,7 @@ def check_all(checker: Checker) -> None:
     folded = State()
     for commit in timeline.commits():
         folded.apply(commit)
-        for path in hashing.paths_of(commit.actions):
+        for path in hashing_config.paths_of(commit.actions):
             check_hashing_file(checker, path, folded)
     check_state(checker, store, folded)
 
@@ -62,12 +64,12 @@ def check_dropped(checker: Checker) -> None:
 def check_hashing_file(checker: Checker, path: str, then: State) -> None:
     """A hashing file that a commit names is there, or in the archive, and tells what the state of then tells."""
     bodies = checker.objects.bodies
-    found = bodies.get(path) or bodies.get(hashing.archived(path))
+    found = bodies.get(path) or bodies.get(hashing_config.archived(path))
     if found is None:
         raise Violation(f"Version {then.version} names {path}, which is gone.")
     counts = {partition: (entry.buckets, entry.since) for partition, entry in then.partitions.items()}
     is_meta = path.endswith(".hashing_meta")
-    told = hashing.read_meta(found[0]) if is_meta else hashing.read_config(found[0])
+    told = hashing_config.read_meta(found[0]) if is_meta else hashing_config.read_config(found[0])
     if told != (counts if is_meta else tuple(then.configs)):
         raise Violation(f"{path}, named by version {then.version}, tells {told}.")
 
@@ -75,7 +77,7 @@ def check_hashing_file(checker: Checker, path: str, then: State) -> None:
 def check_state(checker: Checker, store: SimulatedStore, state: State) -> None:
     """One state of the code under test against the checker's own."""
     expected = checker.versions[state.version]
-    seen = {(file.tree, file.path): (file.place, file.partition, file.group) for file in state.file_set}
+    seen = {(file.tree, file.path): (file.sequence_number, file.partition, file.group) for file in state.file_set}
     known = {
         key: (file["place"], file["partition"], file["group"]) for key, file in expected.files.items()
         if key[0] in (DATA_TREE, INDEX_TREE)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from spark_apps.timeline.model import DATA_TREE, AnyAction, Cover, Receipt, group_scope
-from spark_apps.timeline.stages import changed_groups, laid_over
+from spark_apps.timeline.model import DATA_TREE, AnyAction, MarkCovered, Receipt, group_scope
+from spark_apps.timeline.stages import changed_groups, state_with_actions
 from spark_apps.timeline.transactions import Transaction, abort, resume
 from tests.simulation.checker import INDEX_TREE
 from tests.simulation.reading import rows_of
@@ -39,7 +39,7 @@ def index_task(job: Job, transaction: Transaction, locks: bool = True) -> None:
     transaction = resume(job.timeline, transaction.txn_id, transaction.attempt)
     rows, made_from = transaction.staged("rows")
     token = transaction.claim("index")
-    state = laid_over(transaction.base, rows.actions, rows.writes, rows.maintained)
+    state = state_with_actions(transaction.base, rows.actions, rows.writes, rows.maintained)
     touched = {partition for partition, _ in changed_groups(transaction.base, rows.actions)}
     told = sorted(group for group in state.index("by_key").lag if group[0] in touched)
     found: dict[str, object] = {}
@@ -51,7 +51,7 @@ def index_task(job: Job, transaction: Transaction, locks: bool = True) -> None:
     if found:
         actions, writes = entry_files(job, transaction, f"index-{token}", found, None, "append")
     if told:
-        actions = [*actions, Cover(INDEX_TREE, None, groups=tuple(told))]
+        actions = [*actions, MarkCovered(INDEX_TREE, None, groups=tuple(told))]
     transaction.check_alive()
     reads = [group_scope(*group) for group in told] if locks else []
     transaction.stage(

@@ -20,11 +20,11 @@ from spark_apps.timeline.model import (
     DATA_TREE,
     AddFile,
     AnyAction,
-    Cover,
     DropTable,
     Field,
     HashingConfig,
     IndexDefinition,
+    MarkCovered,
     PutHashingConfig,
     PutIndex,
     PutPartition,
@@ -164,7 +164,7 @@ def overwrite(job: Job, txn: str, partition: str, rows: Mapping[str, int]) -> Re
 
 
 def compact(job: Job, txn: str, partition: str, group: str) -> Receipt:
-    """One base file instead of the files of a group, at the highest place of these."""
+    """One base file instead of the files of a group, at the highest sequence number of these."""
     transaction = job.begin("compact", txn)
     files = transaction.base.files(DATA_TREE, partition, group)
     if len(files) < 2:
@@ -173,8 +173,8 @@ def compact(job: Job, txn: str, partition: str, group: str) -> Receipt:
     actions: list[AnyAction] = [RemoveFile(DATA_TREE, file.path) for file in files]
     kept = {key: value for key, value in rows.items() if value is not None}
     path, size = job.write_file(transaction.data_folder("work"), f"base-{group}", kept)
-    place = max(file.place for file in files)
-    actions.append(AddFile(DATA_TREE, partition, group, path, "base", len(kept), size, place))
+    sequence_number = max(file.sequence_number for file in files)
+    actions.append(AddFile(DATA_TREE, partition, group, path, "base", len(kept), size, sequence_number))
     return transaction.commit(actions, writes=(Write(group_scope(partition, group), "fold"),))
 
 
@@ -189,7 +189,7 @@ def refresh_index(job: Job, txn: str) -> Receipt:
     if not base.index("by_key").lag:
         return withdraw(job, transaction)
     actions, writes = entry_files(job, transaction, "work", found, base.version, "backdated")
-    return transaction.commit((*actions, Cover(INDEX_TREE, base.version)), writes=writes)
+    return transaction.commit((*actions, MarkCovered(INDEX_TREE, base.version)), writes=writes)
 
 
 def compact_index(job: Job, txn: str, shard: str) -> Receipt:
@@ -201,16 +201,16 @@ def compact_index(job: Job, txn: str, shard: str) -> Receipt:
     rows = rows_of(job.store, transaction.base, INDEX_TREE, "", shard)
     kept = {key: value for key, value in rows.items() if value is not None}
     path, size = job.write_file(transaction.index_folder("by_key", "work"), f"base-{shard}", kept)
-    place = max(file.place for file in files)
+    sequence_number = max(file.sequence_number for file in files)
     actions: list[AnyAction] = [RemoveFile(INDEX_TREE, file.path) for file in files]
-    actions.append(AddFile(INDEX_TREE, "", shard, path, "base", len(kept), size, place))
+    actions.append(AddFile(INDEX_TREE, "", shard, path, "base", len(kept), size, sequence_number))
     return transaction.commit(actions, writes=(Write(shard_scope(INDEX_TREE, shard), "fold"),))
 
 
 def rescale(
     job: Job, txn: str, partition: str, count: int, window: int | None = None, *, rules: bool = False
 ) -> Receipt:
-    """The same rows in another number of buckets, at the highest place there was; with ``rules`` these change too."""
+    """The same rows in another number of buckets, at the highest sequence number; with ``rules`` these change too."""
     transaction = job.begin("rescale", txn, window=window)
     base = transaction.base
     files = base.files(DATA_TREE, partition)
@@ -220,9 +220,9 @@ def rescale(
     for group in sorted({file.group for file in files}):
         found = rows_of(job.store, base, DATA_TREE, partition, group)
         rows |= {key: value for key, value in found.items() if isinstance(value, int)}
-    place = max(file.place for file in files)
+    sequence_number = max(file.sequence_number for file in files)
     actions: list[AnyAction] = [RemoveFile(DATA_TREE, file.path) for file in files]
-    actions += [PutPartition(partition, count), *bases(job, transaction, partition, rows, count, place)]
+    actions += [PutPartition(partition, count), *bases(job, transaction, partition, rows, count, sequence_number)]
     writes = [Write(partition_scope(partition), "replace")]
     if rules:
         actions.append(PutHashingConfig(HashingConfig("", count)))
@@ -316,7 +316,7 @@ def deltas(
 
 
 def bases(
-    job: Job, transaction: Transaction, partition: str, rows: Mapping[str, int], count: int, place: int | None
+    job: Job, transaction: Transaction, partition: str, rows: Mapping[str, int], count: int, sequence_number: int | None
 ) -> list[AnyAction]:
     """One base file for each bucket that has rows."""
     groups: dict[str, dict[str, int]] = {}
@@ -325,7 +325,7 @@ def bases(
     actions: list[AnyAction] = []
     for group, part in groups.items():
         path, size = job.write_file(transaction.data_folder("work"), f"base-{partition}-{group}", part)
-        actions.append(AddFile(DATA_TREE, partition, group, path, "base", len(part), size, place))
+        actions.append(AddFile(DATA_TREE, partition, group, path, "base", len(part), size, sequence_number))
     return actions
 
 
@@ -338,7 +338,7 @@ def entries(
 
 
 def entry_files(
-    job: Job, transaction: Transaction, stage: str, found: Mapping[str, object], place: int | None, mode: Any
+    job: Job, transaction: Transaction, stage: str, found: Mapping[str, object], sequence_number: int | None, mode: Any
 ) -> tuple[list[AnyAction], tuple[Write, ...]]:
     shards: dict[str, dict[str, object]] = {}
     for entry, value in found.items():
@@ -346,7 +346,7 @@ def entry_files(
     actions: list[AnyAction] = []
     for shard, rows in shards.items():
         path, size = job.write_file(transaction.index_folder("by_key", stage), f"delta-{shard}", rows)
-        actions.append(AddFile(INDEX_TREE, "", shard, path, "delta", len(rows), size, place))
+        actions.append(AddFile(INDEX_TREE, "", shard, path, "delta", len(rows), size, sequence_number))
     return actions, tuple(Write(shard_scope(INDEX_TREE, shard), mode) for shard in shards)
 
 

@@ -7,9 +7,7 @@ Each is a process group of its own, ended by its id; nothing listens on any othe
 from __future__ import annotations
 
 import contextlib
-import os
 import random
-import signal
 import socket
 import subprocess
 import sys
@@ -18,8 +16,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from spark_apps import environment
-from tests.spark.local import INTERPRETED
+from airflow_provider_index.testing.connect_server import LocalConnectServer, end_spark_class, start_spark_class
+from tests.spark.local import INTERPRETED, JVM
 
 _START_SECONDS = 120.0
 _LOOPBACK = "127.0.0.1"
@@ -58,7 +56,7 @@ def standalone_cluster(home: Path, cores: int = 2, memory: str = "1g") -> Iterat
     port, worker_port, page, worker_page = (free_port() for _ in range(4))
     master = f"spark://{_LOOPBACK}:{port}"
     daemon = {
-        "SPARK_DAEMON_JAVA_OPTS": "-Dspark.master.rest.enabled=false -XX:TieredStopAtLevel=1",
+        "SPARK_DAEMON_JAVA_OPTS": f"-Dspark.master.rest.enabled=false {JVM}",
         "SPARK_DAEMON_MEMORY": "256m",
     }
     with contextlib.ExitStack() as running:
@@ -81,7 +79,8 @@ def standalone_cluster(home: Path, cores: int = 2, memory: str = "1g") -> Iterat
             "spark.executor.memory": "600m",
             "spark.executor.cores": str(cores),
             "spark.pyspark.python": sys.executable,
-            "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+            "spark.driver.extraJavaOptions": JVM,
+            "spark.executor.extraJavaOptions": JVM,
             **INTERPRETED,
         }
         pages = f"http://{_LOOPBACK}:{page}", f"http://{_LOOPBACK}:{worker_page}"
@@ -93,35 +92,12 @@ def connect_server(
     home: Path, token: str | None = None, more: Mapping[str, str] | None = None
 ) -> Iterator[ConnectServer]:
     """A Spark Connect server on ``local[2]``, with its page and its event log. :param more: settings of its own."""
-    port, page, events = free_port(), free_port(), home / "events"
-    conf = {
-        **looked_at(page, events),
-        "spark.driver.host": _LOOPBACK,
-        "spark.driver.bindAddress": _LOOPBACK,
-        "spark.connect.grpc.binding.address": _LOOPBACK,
-        "spark.connect.grpc.binding.port": str(port),
-        "spark.sql.shuffle.partitions": "2",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.warehouse.dir": str(home / "warehouse"),
-        "spark.local.dir": str(home / "local"),
-        "spark.pyspark.python": sys.executable,
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
-        **INTERPRETED,
-        **(more or {}),
-    }
-    if token is not None:
-        conf["spark.connect.authenticate.token"] = token
+    page, events = free_port(), home / "events"
     events.mkdir(parents=True, exist_ok=True)
-    properties = home / "server.conf"
-    properties.write_text("".join(f"{key} {value}\n" for key, value in conf.items()))
-    log = home / "connect.log"
-    arguments = ["--master", "local[2]", "--driver-memory", "1g", "--properties-file", str(properties)]
-    arguments += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"]
-    with _spark_class(log, "org.apache.spark.deploy.SparkSubmit", arguments, {}) as process:
-        _wait_for(process, log, "Spark Connect server started at")
-        # A client sends its token without TLS to this name alone.
-        address = f"http://{_LOOPBACK}:{page}"
-        yield ConnectServer(f"sc://localhost:{port}", process.pid, log, address, events, token)
+    conf = {**looked_at(page, events), **INTERPRETED, "spark.driver.extraJavaOptions": JVM, **(more or {})}
+    with LocalConnectServer(conf, token=token, home=home) as server:
+        assert server.pid is not None
+        yield ConnectServer(server.address, server.pid, server.log_file, f"http://{_LOOPBACK}:{page}", events, token)
 
 
 def looked_at(page: int, events: Path) -> dict[str, str]:
@@ -140,35 +116,11 @@ def looked_at(page: int, events: Path) -> dict[str, str]:
 def _spark_class(
     log: Path, name: str, arguments: list[str], extra: Mapping[str, str]
 ) -> Iterator[subprocess.Popen[bytes]]:
-    home = environment.spark_home()
-    surroundings = {
-        **os.environ,
-        "JAVA_HOME": str(environment.java_home()),
-        "SPARK_HOME": str(home),
-        "SPARK_LOCAL_IP": _LOOPBACK,
-        "PYSPARK_PYTHON": sys.executable,
-        **extra,
-    }
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("wb") as out:
-        process = subprocess.Popen(
-            [str(home / "bin" / "spark-class"), name, *arguments],
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            stdin=subprocess.DEVNULL,
-            env=surroundings,
-            cwd=log.parent,
-            start_new_session=True,
-        )
+    process = start_spark_class(log, name, arguments, extra)
     try:
         yield process
     finally:
-        for number, patience in ((signal.SIGTERM, 10.0), (signal.SIGKILL, 10.0)):
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, number)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(patience)
-                break
+        end_spark_class(process)
 
 
 def _wait_for(process: subprocess.Popen[bytes], log: Path, words: str) -> None:

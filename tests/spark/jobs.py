@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 from airflow_provider_index.runners.base import JobStatus, Runner
 from airflow_provider_index.runners.choosing import make_runner
 from airflow_provider_index.runners.settings import SparkSettings
-from spark_apps.job import Job, Outcome, rebuild_error
+from spark_apps.jobs.job import Job, Outcome, rebuild_error
+from spark_apps.jobs.job_folder import JobFolder
 from spark_apps.storage.store import Store
-from spark_apps.timeline.jobs import JobFolder
 
 CREATE = {
     "schema": "id bigint, dt string, city string, ts bigint",

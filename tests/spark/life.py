@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from spark_apps.bundle import Bundle, make_bundle
+from spark_apps.jobs.bundle import Bundle, make_bundle
 from tests.spark.jobs import CITIES, upsert, write_rows
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from airflow.providers.standard.operators.bash import BashOperator
 
 from airflow_provider_index.runners.wrapping import wrap_operator
-from spark_apps import environment
+from spark_apps.jobs import environment
 
 
 def _by_shell(program: str, archive: str, arguments: Sequence[str]) -> Any:

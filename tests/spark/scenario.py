@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec.structs
 
-from spark_apps.job import Job
-from spark_apps.program import answer, load_table, main
+from spark_apps.jobs.job import Job
+from spark_apps.jobs.program import answer, load_table, main
 
 
 def scenario(spark: Any, job: Job) -> Any:

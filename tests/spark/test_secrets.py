@@ -20,10 +20,11 @@ from typing import Any
 import pytest
 
 from airflow_provider_index.runners.settings import SparkSettings
-from spark_apps.session import ON_ITS_PAGE
+from spark_apps.jobs.session import ON_ITS_PAGE
 from spark_apps.storage.errors import InvalidInput, JobFailed
 from tests.spark import jobs
 from tests.spark.clusters import ConnectServer, Standalone, connect_server, free_port, looked_at
+from tests.spark.local import JVM
 from tests.sweep import Sweep, files_below, wait_until
 
 pytestmark = pytest.mark.heavy
@@ -43,7 +44,7 @@ CONF = {
     "spark.my.jdbc": f"postgresql://ada:{PLANTED['address']}@database/x",
     "spark.my.options": f"-Da=b -Dmy.pwd={PLANTED['option']}",
 }
-JAVA = f"-XX:TieredStopAtLevel=1 -Djavax.net.ssl.keyStorePassword={PLANTED['java']} -Dmy.sas={PLANTED['java']}"
+JAVA = f"{JVM} -Djavax.net.ssl.keyStorePassword={PLANTED['java']} -Dmy.sas={PLANTED['java']}"
 STORAGE = {"aws_secret_access_key": PLANTED["storage"]}
 # Long enough to be looked at, and with a secret of the statement's own.
 SLOW = "SELECT id, concat('', reflect('java.lang.Thread', 'sleep', bigint(2500))) AS note FROM range(0, 2, 1, 2)"
@@ -224,7 +225,7 @@ def _on(server: ConnectServer, conf: dict[str, str]) -> SparkSettings:
 
 IN_THE_CLUSTER = f"""#!{sys.executable}
 import os, shutil, subprocess, sys
-from spark_apps import environment
+from spark_apps.jobs import environment
 given, home = sys.argv[1:], os.environ["CLUSTER"]
 files = given[given.index("--files") + 1].split(",")
 os.makedirs(home, mode=0o700)

@@ -15,7 +15,7 @@ import pytest
 from airflow_provider_index.runners.connect import ConnectRunner
 from airflow_provider_index.runners.settings import SparkSettings
 from airflow_provider_index.runners.spark_submit import SparkSubmitRunner
-from spark_apps.job import Job
+from spark_apps.jobs.job import Job
 from spark_apps.storage.errors import JobFailed
 from spark_apps.storage.store import Store
 from spark_apps.timeline.log import Timeline

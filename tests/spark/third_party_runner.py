@@ -13,8 +13,8 @@ from typing import Any
 import msgspec.structs
 
 from airflow_provider_index.runners import JobStatus, SparkSettings
-from spark_apps.bundle import make_bundle
-from spark_apps.job import Job, encode_job, read_outcome
+from spark_apps.jobs.bundle import make_bundle
+from spark_apps.jobs.job import Job, encode_job, read_outcome
 
 
 class QueueRunner:

@@ -11,9 +11,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark_apps import IndexedTable
+from tests.spark_apps.small_tables import Prepared
 
 Build = Callable[..., object]
-Prepared = Callable[..., IndexedTable]
 
 
 @pytest.fixture(scope="session")

@@ -8,15 +8,14 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import to_arrow_schema
 
-from spark_apps.mergetree.schema import parse_type
+from spark_apps.mergetree.schema import arrow_schema, parse_ddl
 
 
 def frame(spark: SparkSession, rows: Sequence[tuple[Any, ...]], ddl: str) -> DataFrame:
     """Rows as a frame with the columns of ``ddl``."""
-    schema = parse_type(ddl)
-    arrow = to_arrow_schema(schema, timezone="UTC")
+    schema = parse_ddl(ddl)
+    arrow = arrow_schema(schema)
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(arrow)
     arrays = [pa.array(list(values), field.type) for values, field in zip(columns, arrow, strict=True)]
     return spark.createDataFrame(pa.Table.from_arrays(arrays, schema=arrow), schema)

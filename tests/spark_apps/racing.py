@@ -6,14 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 from spark_apps import IndexedTable
-from spark_apps.actions.template import Action, Attempt, Work, run
+from spark_apps.actions.template import Action, Attempt, StagedChanges, run
 
 
 def racing(action: Action, meanwhile: Callable[[], Any]) -> Action:
     """The action, with something else committed after its work and before its commit."""
 
     class Racing(type(action)):  # type: ignore[misc]
-        def work(self, attempt: Attempt) -> Work | None:
+        def work(self, attempt: Attempt) -> StagedChanges | None:
             work = super().work(attempt)
             meanwhile()
             return work

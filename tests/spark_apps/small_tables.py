@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from spark_apps import IndexedTable
+from spark_apps.actions.upsert_plan import UpsertLimits
 
 DDL = "id bigint, dt string, city string, ts int"
 """The columns of a small table, partitioned by ``dt`` and ordered by ``ts``."""
 
 Make = Callable[..., IndexedTable]
+Prepared = Callable[..., IndexedTable]
+"""The fixture ``prepared`` (conftest.py): a copy of the table that a function builds."""
 
 
-def found_by_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Has rows, and many keys in a record index, found by Spark, as where files are not on the driver's disk."""
-    for name in ("maintenance.searchable", "positions.searchable", "moves.countable"):
-        monkeypatch.setattr(f"spark_apps.actions.{name}", lambda *given: False)
+def within(table: IndexedTable, **limits: Any) -> IndexedTable:
+    """Give the table, whose writes keep to these limits of their plan from now on."""
+    table._handle = replace(table._handle, limits=UpsertLimits(**limits))
+    return table
+
+
+def found_by_spark(table: IndexedTable) -> IndexedTable:
+    """Give the table, whose writes leave rows and many keys to Spark, as where files are not on the driver's disk."""
+    return within(table, local_files=False)
 
 
 def maker(spark: Any, folder: Path) -> Make:

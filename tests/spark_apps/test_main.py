@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from spark_apps.__main__ import main
-from spark_apps.environment import LIBRARIES
-from spark_apps.packing import pack_environment
+from spark_apps.jobs.environment import LIBRARIES
+from spark_apps.jobs.environment_archive import pack_environment
 from spark_apps.storage.errors import EnvironmentMismatch, InvalidInput
 from spark_apps.version import __version__
 
@@ -65,6 +65,7 @@ def test_given_a_platform_that_nobody_makes_wheels_for_then_pip_is_quoted(tmp_pa
 
 
 @pytest.mark.slow
+@pytest.mark.servers
 def test_given_another_platform_then_its_libraries_are_packed_with_their_native_parts(tmp_path: Path) -> None:
     held = pack_environment(tmp_path / "environment.zip", "manylinux_2_28_aarch64", "3.12")
 

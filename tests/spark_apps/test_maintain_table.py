@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from spark_apps import IndexedTable, maintain_table
-from spark_apps.job import Job
+from spark_apps.jobs.job import Job
 from spark_apps.storage.errors import AttemptAborted, ConcurrentWrite, IndexNotFound
-from spark_apps.timeline import maintenance
+from spark_apps.timeline import maintenance_records
 from spark_apps.timeline.log import Timeline
 from tests.spark_apps.frames import frame
+from tests.spark_apps.small_tables import Prepared
 
 pytestmark = pytest.mark.spark
 
@@ -26,13 +27,16 @@ STEPS = [
 ]
 
 
-@pytest.fixture
-def table(spark: Any, tmp_path: Path) -> IndexedTable:
-    made = IndexedTable.create(spark, tmp_path / "table", DDL, ["id"], buckets=1)
+def build(spark: Any, folder: Path) -> None:
+    made = IndexedTable.create(spark, folder, DDL, ["id"], buckets=1)
     made.create_index("by_city", "secondary", ["city"], deferred=True)
     for number in range(2):
         made.upsert(frame(spark, [(n, f"c{n % 3}{number}") for n in range(20)], DDL))
-    return made
+
+
+@pytest.fixture
+def table(prepared: Prepared) -> IndexedTable:
+    return prepared(build)
 
 
 def job(table: IndexedTable, steps: list[dict[str, Any]], **more: Any) -> Job:
@@ -54,7 +58,7 @@ def test_given_steps_when_done_twice_then_each_has_committed_once_and_how_it_wen
         "refresh_index",
         "expire",
     ]
-    done = maintenance.read_done(timeline.store)
+    done = maintenance_records.read_done(timeline.store)
     assert set(done) == {"compact", "refresh.by_city", "verify", "clean"}
     assert done["verify"].ok and done["compact"].bytes == 100
 

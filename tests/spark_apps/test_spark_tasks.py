@@ -6,8 +6,8 @@ import threading
 import time
 from typing import Any
 
-from spark_apps.job import Job
-from spark_apps.reporting import Reporting, SparkTasks
+from spark_apps.jobs.heartbeat import Reporting, SparkTasks
+from spark_apps.jobs.job import Job
 from spark_apps.timeline.progress import CURRENT
 
 

@@ -200,7 +200,7 @@ def test_given_a_write_of_one_key_then_only_its_file_group_is_touched(spark: Any
 
     receipt = table.upsert(frame(spark, [(17, "y")], "id bigint, v string"))
 
-    changed = [file for file in table._state.files(DATA_TREE) if file.place == receipt.version]
+    changed = [file for file in table._state.files(DATA_TREE) if file.sequence_number == receipt.version]
     assert receipt.metrics["files"] == len(changed) == 1
     group = table._state.files(DATA_TREE, "", changed[0].group)
     assert len(group) == 2

@@ -9,28 +9,32 @@ from pyspark.sql import SparkSession
 
 from spark_apps import IndexedTable
 from spark_apps.storage.errors import InvalidSchema, UnknownColumn
+from tests.spark_apps.frames import frame
+from tests.spark_apps.small_tables import Prepared
 
 pytestmark = pytest.mark.spark
 
 
-@pytest.fixture
-def table(spark: SparkSession, tmp_path: Path) -> IndexedTable:
+def build(spark: SparkSession, folder: Path) -> None:
     made = IndexedTable.create(
-        spark, tmp_path / "t", "id int, city string, part string", ["id"], partition_by=["part"], buckets=2
+        spark, folder, "id int, city string, part string", ["id"], partition_by=["part"], buckets=2
     )
     made.upsert(
         spark.sql("SELECT int(id) AS id, concat('c', id % 3) AS city, concat('p', id % 2) AS part FROM range(12)")
     )
-    return made
+
+
+@pytest.fixture
+def table(prepared: Prepared) -> IndexedTable:
+    return prepared(build)
 
 
 def batch(spark: SparkSession):  # type: ignore[no-untyped-def]
     rows = [(0, "new", "p0", False), (1, "gone", "p1", True), (99, "never there", "p1", True), (50, "c9", "p0", None)]
-    return spark.createDataFrame(rows, "id int, city string, part string, cancelled boolean")
+    return frame(spark, rows, "id int, city string, part string, cancelled boolean")
 
 
-@pytest.mark.parametrize("indexed", [False, True])
-@pytest.mark.parametrize("compacted", [False, True])
+@pytest.mark.parametrize(("indexed", "compacted"), [(False, True), (True, False)])
 def test_rows_and_deletes_of_a_batch_take_effect_together(
     spark: SparkSession, table: IndexedTable, indexed: bool, compacted: bool
 ) -> None:

@@ -23,11 +23,14 @@ SHARED = {
 }
 
 with DAG("deferring", params={"table": "deferred", "seconds": 0}):
-    write = WriteTableOperator(task_id="write", **SHARED)
+    write = WriteTableOperator(task_id="write", spark_conn_id="spark_submit", **SHARED)
     seen = IndexStateSensor(
         task_id="seen", table="db.{{ params.table }}", table_conn_id="lake", index="none", states=["absent"]
     )
     write >> seen
+
+with DAG("deferring_over_connect", params={"table": "deferred", "seconds": 0}):
+    WriteTableOperator(task_id="write", **SHARED)
 
 with DAG("deferring_in_time", params={"table": "late", "seconds": 600}):
     WriteTableOperator(task_id="write", execution_timeout=timedelta(seconds=45), **SHARED)

@@ -36,7 +36,10 @@ class LosesItsWorker(WriteTableOperator):
 with DAG("writing", default_args={"retry_delay": timedelta(seconds=1)}):
     load = WriteTableOperator(task_id="load", sql=ROWS.format(0, 1000), create=CREATE, **HERE)
     retried = LosesItsWorker(task_id="retried", sql=ROWS.format(900, 1100), retries=2, **HERE)
-    build = BuildIndexOperator(task_id="build", index="by_city", kind="secondary", columns=["city"], **HERE)
+    # A table that tasks over Spark Connect write to is indexed by one that brings its own Spark.
+    build = BuildIndexOperator(
+        task_id="build", index="by_city", kind="secondary", columns=["city"], spark_conn_id="spark_submit", **HERE
+    )
     verify = VerifyIndexOperator(task_id="verify", **HERE)
     several = WriteTableOperator(
         task_id="several",

@@ -100,6 +100,7 @@ def test_every_argument_has_a_reader_and_a_meaning_here(kind: Any) -> None:
 
 @pytest.mark.parametrize("native", NATIVE)
 @pytest.mark.parametrize("kind", operators(), ids=lambda kind: kind.__name__)
+@pytest.mark.by_turn(3)
 def test_as_value_text_and_mapped_each_argument_means_the_same(kind: Any, native: bool) -> None:
     for number, given in enumerate(rounds(kind)):
         values = {name: value for name, (value, _) in given.items()}
@@ -130,6 +131,7 @@ def test_as_value_text_and_mapped_each_argument_means_the_same(kind: Any, native
 
 @pytest.mark.parametrize("native", NATIVE)
 @pytest.mark.parametrize("kind", operators(), ids=lambda kind: kind.__name__)
+@pytest.mark.by_turn(3)
 def test_what_a_template_makes_of_nothing_is_an_argument_that_was_left_out(kind: Any, native: bool) -> None:
     left_out = made(kind, native, {})
     left_out.read_arguments()

@@ -14,6 +14,8 @@ from airflow_provider_index.testing import DagTestReport, temporary_lake
 from tests.airflow_provider_index.every_argument.surface import operators
 from tests.airflow_provider_index.every_argument.test_templates import rounds, templates_of
 
+pytestmark = pytest.mark.airflow
+
 HERE = Path(__file__).parent
 
 

@@ -11,11 +11,11 @@ import pytest
 from airflow_provider_index.hooks import TableStoreHook
 from airflow_provider_index.runners.cluster_mode import for_elsewhere
 from airflow_provider_index.runners.settings import SparkSettings
-from spark_apps.job import Job
+from spark_apps.jobs.job import Job
 from spark_apps.storage.credentials import hadoop_settings
 from spark_apps.storage.errors import InvalidInput, InvalidName, TableNotFound
-from spark_apps.storage.store import of_store
-from spark_apps.timeline.sources import source_roots
+from spark_apps.storage.store import store_options
+from spark_apps.timeline.allowed_sources import source_roots
 
 
 def connect(monkeypatch: pytest.MonkeyPatch, conn_id: str, conn_type: str = "index_table_store", **fields: Any) -> None:
@@ -68,11 +68,11 @@ def test_source_roots_of_the_connection_go_wherever_its_storage_options_go(monke
     options = TableStoreHook("lake").storage_options
 
     assert source_roots(options) == ("s3://lake/raw",)
-    assert of_store(options) == {"aws_region": "eu"}
-    assert hadoop_settings("s3a://lake/t", options).untold == []
+    assert store_options(options) == {"aws_region": "eu"}
+    assert hadoop_settings("s3a://lake/t", options).unsupported_options == []
     elsewhere = SparkSettings("k8s://x", runner_options={"storage_options": {"aws_region": "us"}})
     told = for_elsewhere(Job("refresh_index", "s3://lake/t", storage_options=options), elsewhere).storage_options
-    assert source_roots(told) == ("s3://lake/raw",) and of_store(told) == {"aws_region": "us"}
+    assert source_roots(told) == ("s3://lake/raw",) and store_options(told) == {"aws_region": "us"}
 
 
 @pytest.mark.parametrize("given", ["{secret", "[1, 2]", "aws_region=eu"])

@@ -9,6 +9,7 @@ from airflow_provider_index.maintenance.policies import MaintenanceConfig, read_
 from airflow_provider_index.maintenance.survey import Missed, TableSurvey, find_tables, survey_tables
 from spark_apps.storage.store import Store
 from spark_apps.timeline.creation import create_table
+from spark_apps.timeline.locations import Warehouse
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.model import (
     DATA_TREE,
@@ -25,7 +26,6 @@ from spark_apps.timeline.model import (
     partition_scope,
 )
 from spark_apps.timeline.transactions import begin
-from spark_apps.timeline.warehouse import Warehouse
 
 CONN = "lake"
 

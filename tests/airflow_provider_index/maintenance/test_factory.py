@@ -16,7 +16,7 @@ from airflow_provider_index.maintenance import index_maintenance
 from airflow_provider_index.maintenance.policies import read_config
 from airflow_provider_index.operators import MaintainTableOperator, PlanMaintenanceOperator, PreviewRescaleOperator
 from spark_apps.storage.errors import InvalidInput
-from spark_apps.timeline import maintenance, windows
+from spark_apps.timeline import maintenance_records, windows
 from spark_apps.timeline.attempts import live_attempts_of
 from spark_apps.timeline.statistics import partition_statistics
 from spark_apps.timeline.transactions import begin
@@ -122,13 +122,13 @@ def test_given_a_form_with_a_budget_when_planned_then_it_counts_and_the_plan_is_
 
     assert len(tasks) == 1 and tasks[0]["until"] == pytest.approx(time.time() + 900, abs=60)
     assert len(plan["chosen"]) == 1 and {row["code"] for row in plan["left"]} == {"over_budget"}
-    kept = maintenance.read_last(load(root, "db.a").store).plans["nightly"]
+    kept = maintenance_records.read_last(load(root, "db.a").store).plans["nightly"]
     assert kept.run_id == "night-1" and {work.chosen for work in kept.work} == {False}
 
     again, pushed = planned("", monkeypatch, tables=["db.a", "db.b"], plan_only=True)
     assert again == [] and pushed.values["plan"]["chosen"]
     # A plan that was only looked at is no night that passed.
-    assert maintenance.read_last(load(root, "db.a").store).plans["nightly"] == kept
+    assert maintenance_records.read_last(load(root, "db.a").store).plans["nightly"] == kept
 
 
 @pytest.mark.parametrize("off", ["[1, 2", "[7]", "db.[x"])

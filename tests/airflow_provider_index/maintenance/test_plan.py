@@ -9,12 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_index.maintenance.due import CODES, DueWork, due_works
-from airflow_provider_index.maintenance.plan import WEIGHTS, NightPlan, as_text, plan_night, waited_for
+from airflow_provider_index.maintenance.plan import (
+    CODES,
+    WEIGHTS,
+    DueWork,
+    NightPlan,
+    as_text,
+    due_works,
+    plan_night,
+    waited_for,
+)
 from airflow_provider_index.maintenance.policies import Budget
 from airflow_provider_index.maintenance.survey import TableSurvey
-from spark_apps.timeline import maintenance, windows
-from spark_apps.timeline.maintenance import DoneWork, LastPlans, SkippedWork
+from spark_apps.timeline import maintenance_records, windows
+from spark_apps.timeline.maintenance_records import DoneWork, LastPlans, SkippedWork
 from spark_apps.timeline.transactions import begin
 from tests.airflow_provider_index.maintenance.lake import Table, survey
 
@@ -125,7 +133,7 @@ def several(root: Path, **tables: int) -> list[TableSurvey]:
 
 
 def names(plan: NightPlan) -> list[str]:
-    return [candidate.seen.place.name for candidate in plan.chosen]
+    return [candidate.survey.table.name for candidate in plan.chosen]
 
 
 def test_given_a_budget_when_chosen_then_the_most_valuable_first_and_the_rest_left_with_a_reason(
@@ -133,11 +141,11 @@ def test_given_a_budget_when_chosen_then_the_most_valuable_first_and_the_rest_le
 ) -> None:
     seen = several(tmp_path, a=4, b=20, c=8)
     whole = plan_night(seen, [], Budget(), "nightly")
-    assert names(whole) == ["db.b", "db.c", "db.a"] and not whole.left
+    assert names(whole) == ["db.b", "db.c", "db.a"] and not whole.postponed
 
     plan = plan_night(seen, [], Budget(bytes=25_000_000), "nightly")
     assert names(plan) == ["db.b", "db.a"]  # c does not fit beside b, a does
-    assert [(left.seen.place.name, code) for left, code, _ in plan.left] == [("db.c", "over_budget")]
+    assert [(left.survey.table.name, code) for left, code, _ in plan.postponed] == [("db.c", "over_budget")]
     assert "[over_budget] With it the run would read 28.0 MB, over 25.0 MB" in as_text(plan)
 
     timed = plan_night(seen, [], Budget(minutes=0.8), "nightly")
@@ -146,7 +154,7 @@ def test_given_a_budget_when_chosen_then_the_most_valuable_first_and_the_rest_le
     # A work larger than any budget is still done, when it is the first.
     assert names(plan_night(seen, [], Budget(bytes=1), "nightly")) == ["db.b"]
     capped = plan_night(seen, [], Budget(), "nightly", most_tables=2)
-    assert [code for _, code, _ in capped.left] == ["too_many_tables"]
+    assert [code for _, code, _ in capped.postponed] == ["too_many_tables"]
 
 
 def test_given_a_plan_when_handed_on_then_each_table_has_its_steps_in_the_order_of_work(tmp_path: Path) -> None:
@@ -173,20 +181,20 @@ def test_given_work_left_undone_when_planned_again_then_it_has_waited_and_comes_
     budget = Budget(bytes=20_000_000)
     for night in range(3):
         plan = plan_night(seen, [], budget, "nightly")
-        assert names(plan) == ["db.b"] and [left.waited for left, _, _ in plan.left] == [night]
-        for table in plan.seen:
-            maintenance.write_plan(
-                table.place.warehouse.store(table.place.location), plan.for_table(table, "nightly", "r")
+        assert names(plan) == ["db.b"] and [left.waited for left, _, _ in plan.postponed] == [night]
+        for table in plan.surveys:
+            maintenance_records.write_plan(
+                table.table.warehouse.store(table.table.location), plan.for_table(table, "nightly", "r")
             )
             # The folding of b is done each night, and by the next one as much has come again.
-            if table.place.name == "db.b":
+            if table.table.name == "db.b":
                 note = DoneWork("compact", plan.at + 1, 1.0, 0, bytes=1, version=1)
-                maintenance.write_done(table.place.warehouse.store(table.place.location), note)
+                maintenance_records.write_done(table.table.warehouse.store(table.table.location), note)
         seen, _ = survey(
             tmp_path, {"tables": ["db.*"], "defaults": {**ONLY_ROWS, "refresh": False, "compact": {"small_files": 2}}}
         )
     assert names(plan_night(seen, [], budget, "nightly")) == ["db.a"]
-    assert "nightly" in maintenance.read_last(seen[0].place.warehouse.store(seen[0].place.location)).plans
+    assert "nightly" in maintenance_records.read_last(seen[0].table.warehouse.store(seen[0].table.location)).plans
 
 
 def test_given_a_chosen_work_that_was_never_done_when_planned_again_then_it_counts_as_waiting(tmp_path: Path) -> None:
@@ -210,9 +218,9 @@ def test_given_more_work_than_budget_night_after_night_when_simulated_then_nothi
     tables = []
     for number in range(30):
         tree = replace(base.compacting["data"], small_files=dice.choice([2, 10, 150]), foldable_bytes=1_000_000)
-        place = replace(base.place, name=f"db.t{number}", location=f"/t{number}")
-        tables.append(replace(base, place=place, compacting={"data": tree}))
-    waiting = dict.fromkeys((table.place.name for table in tables), 0)
+        table = replace(base.table, name=f"db.t{number}", location=f"/t{number}")
+        tables.append(replace(base, table=table, compacting={"data": tree}))
+    waiting = dict.fromkeys((table.table.name for table in tables), 0)
     longest = 0
     for night in range(60):
         plan = plan_night(tables, [], Budget(bytes=6_000_000), "nightly", now=float(night))
@@ -225,7 +233,7 @@ def test_given_more_work_than_budget_night_after_night_when_simulated_then_nothi
                 table,
                 last=LastPlans(plans={"nightly": plan.for_table(table, "nightly", "r")}),
                 done={"compact": DoneWork("compact", night + 0.5, 1.0, 0, version=1)}
-                if table.place.name in chosen
+                if table.table.name in chosen
                 else dict(table.done),
             )
             for table in tables

@@ -7,16 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_index.maintenance.policies import Policy, matches, read_config, read_file
-from airflow_provider_index.maintenance.units import bytes_of, human_bytes, human_seconds, seconds_of, share_of
+from airflow_provider_index.maintenance.policies import (
+    Policy,
+    matches,
+    read_config,
+    read_file,
+    share_of,
+)
 from spark_apps.storage.errors import InvalidInput
 
 
-def test_given_units_when_read_then_they_are_bytes_seconds_and_shares() -> None:
-    assert [bytes_of(text, "x") for text in ("1.5GiB", "256 MB", "7", 7)] == [1610612736, 256_000_000, 7, 7]
-    assert [seconds_of(text, "x") for text in ("90s", "30m", "20h", "7d")] == [90, 1800, 72000, 604800]
+def test_given_shares_when_read_then_they_are_from_0_to_1() -> None:
     assert [share_of(text, "x") for text in ("20%", 0.2, 1, "0.5")] == [0.2, 0.2, 1.0, 0.5]
-    assert (human_bytes(12_300_000), human_seconds(42), human_seconds(7200)) == ("12.3 MB", "42 s", "2.0 h")
 
 
 def test_given_entries_when_read_then_each_has_the_defaults_and_what_differs() -> None:

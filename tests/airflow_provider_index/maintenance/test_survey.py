@@ -10,7 +10,7 @@ import pytest
 
 from airflow_provider_index.maintenance.policies import read_config
 from airflow_provider_index.maintenance.survey import find_tables, survey_tables
-from spark_apps.timeline.warehouse import Warehouse
+from spark_apps.timeline.locations import Warehouse
 from tests.airflow_provider_index.maintenance.lake import CONN, Table, survey
 
 
@@ -19,7 +19,7 @@ def test_given_patterns_and_names_when_found_then_the_first_entry_that_fits_coun
         Table(tmp_path, name)
     seen, missed = survey(tmp_path, [{"table": "sales.a", "weight": 5}, "sales.*", "web.?", "none.*", "web.gone"])
 
-    assert {(one.place.name, one.place.entry.weight) for one in seen} == {("sales.a", 5), ("sales.b", 1), ("web.c", 1)}
+    assert {(one.table.name, one.table.entry.weight) for one in seen} == {("sales.a", 5), ("sales.b", 1), ("web.c", 1)}
     assert {(one.name, one.skipped.code) for one in missed} == {
         ("none.*", "no_such_table"),
         ("web.gone", "no_such_table"),
@@ -33,7 +33,7 @@ def test_given_a_damaged_log_and_a_location_nobody_serves_when_looked_at_then_bo
     (tmp_path / "db" / "bad" / "_index" / "timeline" / f"{0:020d}.json").write_text("{")
     seen, missed = survey(tmp_path, ["db.*", "nosuch://bucket/table"])
 
-    assert [one.place.name for one in seen] == ["db.good"]
+    assert [one.table.name for one in seen] == ["db.good"]
     told = {one.name: one.skipped for one in missed}
     assert told["db.bad"].code == told["nosuch://bucket/table"].code == "unreachable"
     assert "cannot be read" in told["db.bad"].reason
@@ -58,7 +58,7 @@ def test_given_a_store_that_never_answers_when_looked_at_then_the_others_are_the
         seen, unreachable = survey_tables(places, patience=1, at_once=1)
 
     assert time.monotonic() - began < 10
-    assert [one.place.name for one in seen] == ["db.good"]
+    assert [one.table.name for one in seen] == ["db.good"]
     assert {(one.name, one.skipped.code) for one in (*missed, *unreachable)} == {
         ("x.*", "unreachable"), ("a.b", "unreachable"),
     }  # fmt: skip

@@ -19,16 +19,17 @@ from airflow.sdk.exceptions import TaskDeferralError, TaskDeferred
 from airflow_provider_index.compat import AirflowFailException
 from airflow_provider_index.identity import transaction_id
 from airflow_provider_index.operators import CleanTableOperator, VerifyIndexOperator, WriteTableOperator
-from airflow_provider_index.runners import processes
+from airflow_provider_index.runners import spark_submit
 from airflow_provider_index.sensors import IndexFreshnessSensor
-from spark_apps.job import ErrorDocument, Outcome
+from spark_apps.jobs.job import ErrorDocument, Outcome
+from spark_apps.jobs.job_folder import BegunAttempt, JobFolder, list_jobs
 from spark_apps.storage.errors import JobFailed
 from spark_apps.storage.store import Store
 from spark_apps.timeline.creation import create_table
-from spark_apps.timeline.jobs import HeldAttempt, JobFolder, list_jobs
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.model import Field, TableDefinition
 from spark_apps.timeline.transactions import begin, resume
+from tests.spark.local import JVM
 
 pytestmark = pytest.mark.slow
 
@@ -61,7 +62,12 @@ def memory() -> Memory:
 
 @pytest.fixture
 def timeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Timeline:
-    conf = {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.hadoop.planted.password": SECRET}
+    conf = {
+        "spark.ui.enabled": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.extraJavaOptions": JVM,
+        "spark.hadoop.planted.password": SECRET,
+    }
     spark = {"conn_type": "spark", "host": "local[1]", "extra": {"conf": conf, "driver-logs": str(tmp_path / "logs")}}
     lake = {"conn_type": "index_table_store", "extra": {"warehouse": str(tmp_path), "spark_conn_id": "spark_here"}}
     monkeypatch.setenv("AIRFLOW_CONN_LAKE", json.dumps(lake))
@@ -116,6 +122,7 @@ def resumed(operator: WriteTableOperator, given: Mapping[str, Any], task: TaskDe
     return getattr(operator, task.method_name)(given, event=event, **json.loads(json.dumps(task.kwargs)))
 
 
+@pytest.mark.spark
 def test_a_driver_that_was_killed_is_found_dead_its_attempt_ended_and_the_next_try_commits_once(
     timeline: Timeline, memory: Memory, tmp_path: Path
 ) -> None:
@@ -142,7 +149,7 @@ def test_a_driver_that_was_killed_is_found_dead_its_attempt_ended_and_the_next_t
         resumed(first, context(memory), task, event)
     timeline = Timeline.load(Store(tmp_path / "w"))
     assert timeline.head.is_aborted(txn_id, 1)
-    assert not processes.members(group)
+    assert not spark_submit.members(group)
 
     second = write(0, **made)
     again = deferred(second, context(memory, 2))
@@ -157,7 +164,7 @@ def test_a_driver_that_was_killed_is_found_dead_its_attempt_ended_and_the_next_t
 
 def started(timeline: Timeline, job_id: str, memory: Memory) -> dict[str, Any]:
     """What the operator hands on when it defers, for a job that these tests play."""
-    JobFolder(timeline.store, job_id).want()
+    JobFolder(timeline.store, job_id).renew_lease()
     return {"submission": {"job_id": job_id, "jobs_at": timeline.store.uri, "table_conn_id": "lake"}, "txn_id": "x"}
 
 
@@ -198,9 +205,9 @@ def deferred_job(timeline: Timeline, operator: WriteTableOperator, memory: Memor
     """Transaction and job of a task that has deferred and whose app is at work, both played."""
     txn_id = transaction_id(context(memory), operator.inputs)
     job = JobFolder(timeline.store, f"{txn_id}.1.aa")
-    job.want()
+    job.renew_lease()
     attempt = begin(timeline, operation="upsert", txn_id=txn_id)
-    job.hold(HeldAttempt(timeline.store.uri, txn_id, attempt.attempt))
+    job.note_attempt(BegunAttempt(timeline.store.uri, txn_id, attempt.attempt))
     return txn_id, job
 
 
@@ -234,9 +241,9 @@ def test_given_a_connection_that_is_gone_when_the_task_comes_back_then_what_runs
 ) -> None:
     process = subprocess.Popen(["sleep", "600"], start_new_session=True)
     handle = {
-        "host": processes.this_host(),
+        "host": spark_submit.this_host(),
         "pid": process.pid,
-        "started": processes.started_at(process.pid),
+        "started": spark_submit.started_at(process.pid),
         "log": "",
     }
     handed = started(timeline, "x.1.aa", memory)

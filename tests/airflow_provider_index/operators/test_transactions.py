@@ -101,7 +101,7 @@ def test_an_app_is_told_the_number_of_its_try_which_makes_no_other_work_of_it(ta
     third = context("one")
     third["ti"].try_number = 3
 
-    assert write.job(third, "key").transaction == {**write.stage_told("key"), "number": 3}
+    assert write.job(third, "key").transaction == {**write.stage_argument("key"), "number": 3}
     assert "number" not in write.inputs()["transaction"]
 
 

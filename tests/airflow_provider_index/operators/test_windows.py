@@ -79,14 +79,14 @@ def test_given_deferrable_when_another_window_is_open_then_it_waits_in_the_trigg
     with pytest.raises(TaskDeferred) as deferred:
         operator.execute(context("open"))
     trigger, until = deferred.value.trigger, deferred.value.kwargs["until"]
-    assert trigger.look(Timeline.load(table.store)) is None
+    assert trigger.evaluate(Timeline.load(table.store)) is None
     assert trigger.deadline == until
 
     time.sleep(max(until - time.time(), 0))
     with pytest.raises(StopWriteWindowOpen):
         operator.execute_complete(context("open"), {"status": "timeout"}, until)
     windows.close(table, other.epoch)
-    assert trigger.look(Timeline.load(table.store)) == {"version": 2}
+    assert trigger.evaluate(Timeline.load(table.store)) == {"version": 2}
     assert operator.execute_complete(context("open"), {"status": "done"}, until)["epoch"] == 3
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from airflow_provider_index.runners.cluster_mode import ClusterModeRunner
 from airflow_provider_index.runners.settings import SparkSettings
-from spark_apps.job import Job
+from spark_apps.jobs.job import Job
 from spark_apps.storage.errors import InvalidInput, JobFailed
 
 TABLE = "s3://lake/t"

@@ -17,21 +17,21 @@ import psutil
 import pytest
 
 from airflow_provider_index.runners.detached import DetachedSparkSubmitRunner, last_lines_of
-from spark_apps.bundle import Bundle, make_bundle
-from spark_apps.job import Job
+from spark_apps.jobs.bundle import Bundle, make_bundle
+from spark_apps.jobs.job import Job
+from spark_apps.jobs.job_folder import JobFolder, new_job_id
 from spark_apps.storage.errors import JobFailed
 from spark_apps.storage.store import Store
-from spark_apps.timeline.jobs import JobFolder, new_job_id
 from tests.airflow_provider_index.runners.test_spark_submit import SECRET, SETTINGS, alive, wait_for_file
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 APP = '''
 """An app of the tests: fails with a secret in its words, after a while."""
 
 import os, pathlib, time
 
-from spark_apps.program import main
+from spark_apps.jobs.program import main
 
 
 def work(spark, job):
@@ -55,7 +55,7 @@ def bundle(tmp_path: Path) -> Bundle:
 
 def a_job(tmp_path: Path, sleep: float) -> tuple[Job, JobFolder]:
     folder = JobFolder(Store(tmp_path / "table"), new_job_id("a.b", 1))
-    folder.want()
+    folder.renew_lease()
     arguments = {"sleep": sleep, "pids": str(tmp_path / "pids")}
     options = {"aws_secret_access_key": SECRET}
     return (
@@ -87,8 +87,8 @@ import logging, msgspec, sys
 from pathlib import Path
 from airflow_provider_index.runners.detached import DetachedSparkSubmitRunner
 from airflow_provider_index.runners import SparkSettings
-from spark_apps.bundle import Bundle
-from spark_apps.job import Job
+from spark_apps.jobs.bundle import Bundle
+from spark_apps.jobs.job import Job
 settings = SparkSettings(master="local[1]", conf={dict(SETTINGS.conf)!r}, driver_logs={str(tmp_path / "logs")!r})
 runner = DetachedSparkSubmitRunner(settings, logging.getLogger(), Bundle(Path({str(bundle.folder)!r}), "x"))
 print(runner.submit(msgspec.json.decode(sys.stdin.read(), type=Job)))
@@ -136,7 +136,7 @@ def test_a_driver_is_found_and_ended_by_its_handle_and_shows_no_secret_meanwhile
     for process in group:
         assert SECRET not in " ".join(process.cmdline()) and SECRET not in json.dumps(process.environ())
     assert SECRET not in handle
-    assert folder.beat() is not None
+    assert folder.heartbeat() is not None
     second = DetachedSparkSubmitRunner(here, logging.getLogger("test"), bundle)
     assert second.status(handle).running
     someone_else = json.dumps({**json.loads(handle), "started": "1"})

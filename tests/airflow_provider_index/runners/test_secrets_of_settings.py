@@ -14,7 +14,7 @@ import pytest
 from airflow_provider_index.runners.cluster_mode import for_elsewhere
 from airflow_provider_index.runners.settings import SparkSettings
 from airflow_provider_index.runners.spark_submit import SparkSubmitRunner
-from spark_apps.job import Job
+from spark_apps.jobs.job import Job
 from spark_apps.storage.errors import InvalidInput
 from tests.spark_apps.storage.names_of_secrets import OPEN_NAMES, OPEN_VALUES, SECRET_NAMES, SECRET_VALUES
 
@@ -71,9 +71,9 @@ def test_given_a_value_with_a_secret_then_it_is_not_on_the_command_line_or_refus
 
 
 def test_given_options_of_java_with_a_secret_then_they_go_by_a_file_of_the_owners_alone(tmp_path: Path) -> None:
-    told = "-Xmx1g -Djavax.net.ssl.keyStorePassword='hunt \"er\\2'"
+    settings = "-Xmx1g -Djavax.net.ssl.keyStorePassword='hunt \"er\\2'"
 
-    spoken = command(tmp_path, conf={"spark.driver.extraJavaOptions": told})
+    spoken = command(tmp_path, conf={"spark.driver.extraJavaOptions": settings})
 
     (path,) = tmp_path.iterdir()
     assert f'spark.driver.extraJavaOptions="@{path}"' in spoken
@@ -105,8 +105,8 @@ def test_given_a_variable_for_executors_that_holds_a_secret_then_a_standalone_cl
 
 
 def test_given_a_variable_with_a_secret_in_the_connection_then_it_is_refused() -> None:
-    held = [(name, "hunter2") for name in SECRET_NAMES] + [(name, value) for name, value, _ in SECRET_VALUES]
-    for name, value in held:
+    secrets = [(name, "hunter2") for name in SECRET_NAMES] + [(name, value) for name, value, _ in SECRET_VALUES]
+    for name, value in secrets:
         with pytest.raises(InvalidInput, match="holds a secret") as caught:
             SparkSettings.from_connection(connection(environment={name: value}))
         assert "hunt" not in str(caught.value)
@@ -129,32 +129,32 @@ def test_given_the_workers_variables_then_the_driver_sees_those_of_stores_and_sp
     }  # fmt: skip
 
     assert environment(monkeypatch, {**kept_back, **passed_on}) == passed_on
-    told = environment(
+    settings = environment(
         monkeypatch, {**kept_back}, pass_environment=("API_KEY", "AIRFLOW_VAR_X"), environment={"A": "b"}
     )
-    assert told == {"API_KEY": "x", "A": "b"}
+    assert settings == {"API_KEY": "x", "A": "b"}
 
 
 @pytest.mark.parametrize("given", [["API_KEY", "DB_PASSWD"], "API_KEY, DB_PASSWD"])
 def test_given_names_of_variables_to_pass_then_a_connection_holds_them_as_a_list_or_as_text(given: Any) -> None:
-    told = SparkSettings.from_connection(connection(**{"pass-environment": given}))
+    settings = SparkSettings.from_connection(connection(**{"pass-environment": given}))
 
-    assert told.pass_environment == ("API_KEY", "DB_PASSWD")
+    assert settings.pass_environment == ("API_KEY", "DB_PASSWD")
 
 
 def test_given_a_driver_elsewhere_then_every_secret_is_refused_by_name_and_every_other_setting_taken() -> None:
     settings = SparkSettings(conf=dict.fromkeys(OPEN_NAMES, "x"))
     assert for_elsewhere(Job("tested", "/table", storage_options={"aws_region": "x"}), settings).detached
-    held = [(name, "hunter2") for name in SECRET_NAMES] + [(name, value) for name, value, _ in SECRET_VALUES]
-    for name, value in held:
-        for job, told in (
+    secrets = [(name, "hunter2") for name in SECRET_NAMES] + [(name, value) for name, value, _ in SECRET_VALUES]
+    for name, value in secrets:
+        for job, settings in (
             (Job("tested", "/table", {"source": {"options": {name: value}}}), SparkSettings()),
             (Job("tested", "/table"), SparkSettings(conf={name: value})),
             (Job("tested", "/table", spark_conf={name: value}), SparkSettings()),
             (Job("tested", "/table", storage_options={name: value}), SparkSettings()),
         ):
             with pytest.raises(InvalidInput) as caught:
-                for_elsewhere(job, told)
+                for_elsewhere(job, settings)
             assert name in str(caught.value) and "hunt" not in str(caught.value)
 
 

@@ -17,21 +17,20 @@ import psutil
 import pytest
 
 from airflow_provider_index.runners import JobStatus, SparkSettings, SparkSubmitRunner
-from spark_apps.bundle import Bundle, make_bundle
-from spark_apps.job import Job, rebuild_error
+from spark_apps.jobs.bundle import Bundle, make_bundle
+from spark_apps.jobs.job import Job, rebuild_error
 from spark_apps.storage.errors import JobFailed, SparkMissing
+from tests.spark.local import JVM
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 SECRET = "planted-9f2c41"
-SETTINGS = SparkSettings(
-    master="local[1]",
-    conf={
-        "spark.ui.enabled": "false",
-        "spark.driver.host": "127.0.0.1",
-        "spark.hadoop.fs.s3a.secret.key": SECRET,
-    },
-)
+LOCAL = {
+    "spark.ui.enabled": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.extraJavaOptions": JVM,
+}
+SETTINGS = SparkSettings(master="local[1]", conf={**LOCAL, "spark.hadoop.fs.s3a.secret.key": SECRET})
 GONE_WITHIN = 10.0
 """Seconds after which a driver whose task was killed by -9 must be gone (docs/airflow.md states it)."""
 
@@ -40,7 +39,7 @@ APP = '''
 
 import os, pathlib, time
 
-from spark_apps.program import main
+from spark_apps.jobs.program import main
 from spark_apps.timeline.model import Receipt
 
 
@@ -69,9 +68,9 @@ if __name__ == "__main__":
 '''
 
 
-@pytest.fixture
-def bundle(tmp_path: Path) -> Bundle:
-    made = make_bundle(tmp_path / "cache")
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    made = make_bundle(tmp_path_factory.mktemp("bundle") / "cache")
     (made.folder / "tested.py").write_text(APP)
     return made
 
@@ -134,24 +133,7 @@ def test_an_app_that_ends_well_without_an_answer_has_not_answered(bundle: Bundle
     assert "ended with status 0" in status.detail
 
 
-def test_a_cancelled_app_is_gone_with_all_its_processes_in_less_than_airflow_allows(
-    bundle: Bundle, tmp_path: Path
-) -> None:
-    runner = SparkSubmitRunner(SETTINGS, logging.getLogger("test"), bundle)
-    handle = runner.submit(Job("tested", "/table", {"sleep": 600, "pids": str(tmp_path / "pids")}))
-    pids = wait_for_file(tmp_path / "pids")
-
-    started = time.monotonic()
-    runner.cancel(handle)
-    took = time.monotonic() - started
-
-    assert not runner.status(handle).running
-    assert not alive(pids)
-    assert took < 4
-    runner.close()
-
-
-def test_secrets_stand_in_no_command_line_and_no_environment_and_no_file(
+def test_secrets_stand_nowhere_while_an_app_runs_and_cancelled_it_is_gone_in_less_than_airflow_allows(
     bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_LAKE", f"aws://key:{SECRET}@")
@@ -164,7 +146,7 @@ def test_secrets_stand_in_no_command_line_and_no_environment_and_no_file(
     )
     handle = runner.submit(job)
     try:
-        wait_for_file(tmp_path / "pids")
+        pids = wait_for_file(tmp_path / "pids")
         group = [psutil.Process(pid) for pid in alive(psutil.pids()) if os.getpgid(pid) == int(handle)]
         assert len(group) >= 2
         for process in group:
@@ -173,6 +155,14 @@ def test_secrets_stand_in_no_command_line_and_no_environment_and_no_file(
         assert runner._folder is not None
         assert [path.name for path in runner._folder.iterdir() if path.name in ("job", "outcome")] == []
         assert SECRET not in "".join(path.read_text() for path in runner._folder.rglob("*") if path.is_file())
+
+        started = time.monotonic()
+        runner.cancel(handle)
+        took = time.monotonic() - started
+
+        assert not runner.status(handle).running
+        assert not alive(pids) and not alive([process.pid for process in group])
+        assert took < 4
     finally:
         runner.close()
 
@@ -182,9 +172,9 @@ def test_when_the_task_is_killed_by_minus_nine_the_driver_is_gone_in_time(bundle
 import logging, time
 from pathlib import Path
 from airflow_provider_index.runners import SparkSettings, SparkSubmitRunner
-from spark_apps.bundle import Bundle
-from spark_apps.job import Job
-runner = SparkSubmitRunner(SparkSettings(master="local[1]", conf={{"spark.ui.enabled": "false"}}),
+from spark_apps.jobs.bundle import Bundle
+from spark_apps.jobs.job import Job
+runner = SparkSubmitRunner(SparkSettings(master="local[1]", conf={LOCAL!r}),
                            logging.getLogger(), Bundle(Path({str(bundle.folder)!r}), "x"))
 handle = runner.submit(Job("tested", "/table", {{"sleep": 600, "pids": {str(tmp_path / "pids")!r}}}))
 while runner.status(handle).running:
@@ -209,11 +199,11 @@ def test_when_the_supervisor_alone_is_killed_the_task_ends_its_app(bundle: Bundl
 import logging, os, time
 from pathlib import Path
 from airflow_provider_index.runners import SparkSettings, SparkSubmitRunner
-from spark_apps.bundle import Bundle
-from spark_apps.job import Job
+from spark_apps.jobs.bundle import Bundle
+from spark_apps.jobs.job import Job
 if os.fork():
     time.sleep(600)
-runner = SparkSubmitRunner(SparkSettings(master="local[1]", conf={{"spark.ui.enabled": "false"}}),
+runner = SparkSubmitRunner(SparkSettings(master="local[1]", conf={LOCAL!r}),
                            logging.getLogger(), Bundle(Path({str(bundle.folder)!r}), "x"))
 handle = runner.submit(Job("tested", "/table", {{"sleep": 600, "pids": {str(tmp_path / "pids")!r}}}))
 try:

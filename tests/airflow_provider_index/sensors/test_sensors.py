@@ -28,7 +28,7 @@ def commit(table: Timeline, txn_id: str) -> int:
     return version
 
 
-def look(kind: Any, table: Timeline, memory: Memory, **fields: Any) -> Any:
+def poke(kind: Any, table: Timeline, memory: Memory, **fields: Any) -> Any:
     """One look of a sensor that is made for it."""
     sensor = kind(task_id="wait", table=table.store.uri, mode="reschedule", **fields)
     return sensor.poke(context("wait", memory=memory))
@@ -38,11 +38,11 @@ def test_a_commit_that_lands_between_two_looks_is_not_missed_and_none_from_befor
     commit(table, "before")
     memory = Memory()
 
-    assert not look(TableCommitSensor, table, memory).is_done
+    assert not poke(TableCommitSensor, table, memory).is_done
     landed = commit(table, "between")
-    found = look(TableCommitSensor, table, memory)
+    poked = poke(TableCommitSensor, table, memory)
 
-    assert found.is_done and found.xcom_value["version"] == landed
+    assert poked.is_done and poked.xcom_value["version"] == landed
 
 
 def test_the_timeout_is_counted_from_the_first_look_on(table: Timeline) -> None:
@@ -63,9 +63,9 @@ def test_writers_that_are_left_when_patience_is_over_are_ended(table: Timeline) 
     epoch = windows.open_window(table, "holder", seconds=60).epoch
     memory = Memory()
 
-    assert not look(WritersDrainedSensor, table, memory, window=epoch, patience=60).is_done
-    assert not look(WritersDrainedSensor, table, memory, window=epoch).is_done
-    found = look(WritersDrainedSensor, table, memory, window=epoch, patience=0)
+    assert not poke(WritersDrainedSensor, table, memory, window=epoch, patience=60).is_done
+    assert not poke(WritersDrainedSensor, table, memory, window=epoch).is_done
+    poked = poke(WritersDrainedSensor, table, memory, window=epoch, patience=0)
 
-    assert found.is_done and found.xcom_value == {"epoch": epoch, "aborted": 1}
+    assert poked.is_done and poked.xcom_value == {"epoch": epoch, "aborted": 1}
     assert table.refresh().is_aborted("slow", writer.attempt)

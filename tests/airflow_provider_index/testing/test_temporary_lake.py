@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_index.testing import DagRunFailed, DagTestReport, TemporaryLake, temporary_lake
+from tests.spark.local import JVM
 
 PAGE = Path(__file__).parents[3] / "docs/testing.md"
 FAILING = """from airflow.sdk import dag, task
@@ -67,7 +68,9 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Example]:
         "openlineage__transport": json.dumps({"type": "file", "log_file_path": f"{folder}/lineage", "append": True}),
         "api__base_url": "https://airflow.example/team",
     }
-    with temporary_lake(folder / "dags", config=config, spark_conf={"spark.ui.enabled": "true"}) as lake:
+    with temporary_lake(
+        folder / "dags", config=config, spark_conf={"spark.ui.enabled": "true", "spark.driver.extraJavaOptions": JVM}
+    ) as lake:
         module = load(folder / "tests/test_orders_daily.py")
         kept: list[DagTestReport] = []
         module.test_a_day_is_loaded(Keeping(lake, kept), folder)  # type: ignore[attr-defined]

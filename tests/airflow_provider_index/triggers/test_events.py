@@ -67,13 +67,13 @@ def watcher(kind: type[BaseEventTrigger], memory: AssetStore | None, **asked: An
 
 async def sent(stream: AsyncIterator[TriggerEvent], seconds: float = 0.4) -> list[str]:
     """The commits told of until nothing more came for so long."""
-    found = []
+    commits = []
     try:
         while True:
             event = await asyncio.wait_for(anext(stream), seconds)
-            found.append(event.payload["commit"])
+            commits.append(event.payload["commit"])
     except TimeoutError:
-        return found
+        return commits
 
 
 async def restarted(trigger: Any, seconds: float = 0.4) -> list[str]:
@@ -147,12 +147,12 @@ def test_a_table_that_is_never_quiet_keeps_the_newest_mark_that_has_settled(
 
     async def busy() -> list[str]:
         stream = watcher(CommitEventTrigger, memory, table=str(tmp_path / "t"), after_version=0).run()
-        found = []
+        commits = []
         for number in range(12):  # none of them 0.3 s behind the one before
             commit(timeline, f"c{number}")
-            found.append((await asyncio.wait_for(anext(stream), 10)).payload["commit"])
+            commits.append((await asyncio.wait_for(anext(stream), 10)).payload["commit"])
             await asyncio.sleep(0.1)
-        return found  # before the last had settled
+        return commits  # before the last had settled
 
     told = asyncio.run(busy())
     repeated = asyncio.run(restarted(watcher(CommitEventTrigger, memory, table=str(tmp_path / "t"), after_version=0)))

@@ -19,10 +19,10 @@ from airflow.sdk.execution_time.comms import ErrorResponse
 from airflow_provider_index.hooks.table_store import TableStoreHook
 from airflow_provider_index.submission import JobWatch, Submission
 from airflow_provider_index.triggers import IndexStateTrigger, JobTrigger, TableCommitTrigger, TimelineTrigger, polling
-from spark_apps.job import Outcome
+from spark_apps.jobs.job import Outcome
+from spark_apps.jobs.job_folder import BegunAttempt, JobFolder, JobHeartbeat, list_jobs
 from spark_apps.storage.store import Store
 from spark_apps.timeline.creation import create_table
-from spark_apps.timeline.jobs import Beat, HeldAttempt, JobFolder, list_jobs
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.model import Field, TableDefinition, Write, table_scope
 from spark_apps.timeline.transactions import begin
@@ -72,7 +72,7 @@ def test_given_an_app_that_ends_when_waited_for_then_done_and_its_progress_is_to
     event = asyncio.run(
         fires_after(
             trigger(tmp_path, "x.1.aa"),
-            lambda: folder.show(Beat(1.0, "write the rows", 3, 9, "tasks")),
+            lambda: folder.write_heartbeat(JobHeartbeat(1.0, "write the rows", 3, 9, "tasks")),
             lambda: folder.finish(Outcome("report", {})),
         )
     )
@@ -80,7 +80,7 @@ def test_given_an_app_that_ends_when_waited_for_then_done_and_its_progress_is_to
     assert event == {"status": "done"}
     # Airflow, where it is set up, writes to the output by itself.
     assert "progress: write the rows: 3 of 9 tasks" in caplog.text + capsys.readouterr().out
-    assert (folder.wanted_until() or 0) > time.time() + 60
+    assert (folder.leased_until() or 0) > time.time() + 60
 
 
 def test_given_an_app_that_beats_slowly_when_waited_for_then_it_is_dead_only_after_the_silence(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_given_an_app_that_beats_slowly_when_waited_for_then_it_is_dead_only_aft
     one = trigger(tmp_path, "x.1.aa", silent_seconds=0.8, start_seconds=5.0)
 
     def beat() -> None:
-        folder.show(Beat(time.time()))
+        folder.write_heartbeat(JobHeartbeat(time.time()))
 
     started = time.monotonic()
     event = asyncio.run(fires_after(one, beat, beat, beat, pause=0.5))
@@ -107,7 +107,7 @@ def test_given_an_app_that_never_began_when_waited_for_then_it_is_dead_after_the
 
 def test_given_a_deadline_when_it_passes_then_timeout_though_the_app_lives(tmp_path: Path) -> None:
     folder = JobFolder(Store(tmp_path), "x.1.aa")
-    folder.show(Beat(1.0))
+    folder.write_heartbeat(JobHeartbeat(1.0))
     assert asyncio.run(fired(trigger(tmp_path, "x.1.aa", deadline=time.time() + 0.3))) == {"status": "timeout"}
 
 
@@ -117,13 +117,13 @@ def test_given_a_store_that_does_not_answer_when_watched_then_no_silence_is_held
     now = [100.0]
     watch = JobWatch(Submission("x.1.aa", str(tmp_path), "lake", silent_seconds=60), lambda: 0.0, lambda: now[0])
     folder = JobFolder(Store(tmp_path), "x.1.aa")
-    folder.show(Beat(1.0))
+    folder.write_heartbeat(JobHeartbeat(1.0))
     seen = list_jobs(folder.store)["x.1.aa"]
 
     answers = []
     for seconds, objects in ((0, seen), (50, None), (50, None), (50, seen), (20, seen)):
         now[0] += seconds
-        answers.append(watch.look(objects))
+        answers.append(watch.observe(objects))
 
     assert answers == [None, None, None, None, "dead"]
 
@@ -230,7 +230,7 @@ def test_given_one_whose_look_fails_when_several_wait_on_a_table_then_the_others
     timeline: Timeline, tmp_path: Path
 ) -> None:
     class Broken(TimelineTrigger):
-        def look(self, timeline: Timeline) -> Any:
+        def evaluate(self, timeline: Timeline) -> Any:
             raise ZeroDivisionError("a mistake")
 
     shared = {"table": timeline.store.uri, "table_conn_id": "lake", "poll_interval": 0.05}
@@ -271,9 +271,9 @@ def test_given_two_tries_at_work_when_the_first_ones_trigger_is_killed_then_only
     first, second = (JobFolder(timeline.store, f"x.{number}.aa") for number in (1, 2))
     attempts = []
     for folder in (first, second):
-        folder.want()
+        folder.renew_lease()
         attempts.append(begin(timeline, operation="upsert", txn_id="x"))
-        folder.hold(HeldAttempt(timeline.store.uri, "x", attempts[-1].attempt))
+        folder.note_attempt(BegunAttempt(timeline.store.uri, "x", attempts[-1].attempt))
 
     asyncio.run(trigger(tmp_path / "t", first.job_id).on_kill())
 
@@ -288,9 +288,9 @@ def test_given_a_kill_that_is_broken_off_when_it_has_begun_then_the_job_is_ended
 ) -> None:
     """As a triggerer does that finds the trigger still there a second after it was told to go."""
     job = JobFolder(timeline.store, "x.1.aaaa")
-    job.want()
+    job.renew_lease()
     attempt = begin(timeline, operation="upsert", txn_id="x")
-    job.hold(HeldAttempt(timeline.store.uri, "x", attempt.attempt))
+    job.note_attempt(BegunAttempt(timeline.store.uri, "x", attempt.attempt))
 
     async def broken_off() -> None:
         killing = asyncio.ensure_future(trigger(tmp_path / "t", job.job_id).on_kill())

@@ -15,9 +15,9 @@ from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
 from airflow.api_fastapi.core_api.security import get_user
 from starlette.testclient import TestClient
 
+from airflow_provider_index.ui.access import in_environment
 from airflow_provider_index.ui.app import create_app
-from airflow_provider_index.ui.board import Board
-from airflow_provider_index.ui.connections import in_environment
+from airflow_provider_index.ui.overview import TableCache
 from tests.airflow_provider_index.ui import lakes
 
 Pages = Callable[..., TestClient]
@@ -53,7 +53,7 @@ def pages(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pages]:
         monkeypatch.delenv(name)
     create_auth_manager()
 
-    def made(role: str | None = "op", board: Board | None = None) -> TestClient:
+    def made(role: str | None = "op", board: TableCache | None = None) -> TestClient:
         app = create_app(board, connections=lambda: in_environment(os.environ))
         if role != "nobody":
             app.dependency_overrides[get_user] = lambda: SimpleAuthManagerUser(username="ann", role=role)

@@ -12,17 +12,17 @@ from typing import Literal
 from spark_apps.storage.store import Store
 from spark_apps.timeline.creation import create_table
 from spark_apps.timeline.log import Timeline
-from spark_apps.timeline.maintenance import PlannedWork, SkippedWork, TablePlan, write_plan
+from spark_apps.timeline.maintenance_records import PlannedWork, SkippedWork, TablePlan, write_plan
 from spark_apps.timeline.model import (
     CONFIG_SCOPE,
     DATA_TREE,
     AddFile,
     AnyAction,
-    Cover,
     DropTable,
     Field,
     HashingConfig,
     IndexDefinition,
+    MarkCovered,
     PutHashingConfig,
     PutIndex,
     PutPartition,
@@ -98,7 +98,7 @@ def _file(
     size: int,
     rows: int,
     kind: Literal["base", "delta"] = "delta",
-    place: int | None = None,
+    sequence_number: int | None = None,
     tombstones: int = 0,
 ) -> AddFile:
     """A file of that size, which takes no room: nobody reads what is in it."""
@@ -106,7 +106,7 @@ def _file(
     there.parent.mkdir(parents=True, exist_ok=True)
     there.touch()
     os.truncate(there, size)
-    return AddFile(tree, partition, group, path, kind, rows, size, place, tombstones)
+    return AddFile(tree, partition, group, path, kind, rows, size, sequence_number, tombstones)
 
 
 def write(
@@ -163,8 +163,8 @@ def compact(timeline: Timeline, partition: str, window: int | None = None) -> No
             path = f"{transaction.data_folder('work')}/base-{partition}-{group}.parquet"
             rows, size = sum(file.rows for file in files), sum(file.bytes for file in files)
             actions += [RemoveFile(DATA_TREE, file.path) for file in files]
-            place = max(file.place for file in files)
-            actions.append(_file(timeline, DATA_TREE, partition, group, path, size, rows, "base", place))
+            sequence_number = max(file.sequence_number for file in files)
+            actions.append(_file(timeline, DATA_TREE, partition, group, path, size, rows, "base", sequence_number))
             writes.append(Write(group_scope(partition, group), "fold"))
     transaction.commit(actions, writes=writes)
 
@@ -173,10 +173,10 @@ def refresh(timeline: Timeline, index: IndexDefinition, size: int) -> None:
     """The index tells of all again."""
     transaction = begin(timeline, operation="refresh_index")
     version = transaction.base.version
-    actions: list[AnyAction] = [Cover(index.tree, version)]
+    actions: list[AnyAction] = [MarkCovered(index.tree, version)]
     for shard in range(index.shards):
         path = f"{transaction.index_folder(index.name, 'work')}/{shard}.parquet"
-        actions.append(_file(timeline, index.tree, "", str(shard), path, size, size // 20, place=version))
+        actions.append(_file(timeline, index.tree, "", str(shard), path, size, size // 20, sequence_number=version))
     transaction.commit(actions, writes=(Write(shard_scope(index.tree, "0"), "backdated"),))
 
 

@@ -12,7 +12,7 @@ from airflow.api_fastapi.auth.managers.models.resource_details import Connection
 from airflow.api_fastapi.auth.managers.simple.simple_auth_manager import SimpleAuthManager
 
 from airflow_provider_index.ui.app import static_names
-from airflow_provider_index.ui.board import Board
+from airflow_provider_index.ui.overview import TableCache
 from tests.airflow_provider_index.ui import lakes
 from tests.airflow_provider_index.ui.conftest import Pages, connect
 
@@ -54,10 +54,10 @@ def test_a_user_who_may_not_read_connections_gets_403_on_every_route(lake: Pages
 
 @pytest.mark.parametrize("role", ["op", "admin"])
 def test_a_user_who_may_read_connections_sees_all(lake: Pages, role: str) -> None:
-    found = {route: lake(role).get(route).status_code for route in ROUTES}
+    statuses = {route: lake(role).get(route).status_code for route in ROUTES}
 
-    assert found.pop("/nothing") == 404
-    assert set(found.values()) == {200}
+    assert statuses.pop("/nothing") == 404
+    assert set(statuses.values()) == {200}
 
 
 def test_a_view_of_its_own_may_be_the_right_instead(lake: Pages, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,9 +168,9 @@ def test_no_script_is_sent_or_allowed(lake: Pages) -> None:
 
 def row(text: str, name: str) -> str:
     """The words of the row of a table or index."""
-    found = re.search(rf"<tr[^>]*>(?:(?!</tr>).)*>{re.escape(name)}</a>.*?</tr>", text, re.S)
-    assert found is not None, f"no row of {name}"
-    return " ".join(re.sub(r"<[^>]+>", " ", found[0]).split())
+    match = re.search(rf"<tr[^>]*>(?:(?!</tr>).)*>{re.escape(name)}</a>.*?</tr>", text, re.S)
+    assert match is not None, f"no row of {name}"
+    return " ".join(re.sub(r"<[^>]+>", " ", match[0]).split())
 
 
 def test_the_overview_shows_tables_with_their_indexes_and_how_far_they_lag(lake: Pages, warehouse: Path) -> None:
@@ -258,7 +258,7 @@ def test_a_store_that_cannot_be_reached_is_told_in_time_and_without_its_secrets(
         "aws_region": "eu-central-1",
     }
     connect(monkeypatch, "lake", "s3://bucket/lake", storage_options=options)
-    board = Board(patience=1.0)
+    board = TableCache(patience=1.0)
     started = time.monotonic()
 
     text = pages(board=board).get("/").text
@@ -278,7 +278,7 @@ def test_one_table_whose_store_hangs_holds_up_no_other(
     (tmp_path / "odd").mkdir()
     (tmp_path / "odd" / "_index").symlink_to("_index")  # leads to itself, which every look at it ends with
     connect(monkeypatch, "lake", tmp_path)
-    client = pages(board=Board(patience=1.0))
+    client = pages(board=TableCache(patience=1.0))
     started = time.monotonic()
 
     text = client.get("/").text
@@ -300,7 +300,7 @@ def test_many_tables_are_shown_in_pages_filtered_and_sorted_and_quickly(
 ) -> None:
     lakes.many(tmp_path, 200)
     connect(monkeypatch, "lake", tmp_path)
-    client = pages(board=Board(patience=30))
+    client = pages(board=TableCache(patience=30))
 
     whole = client.get("/?per=1000").text
     assert whole.count('<tr class="table">') == 200
@@ -321,7 +321,7 @@ def test_a_new_commit_is_seen_when_the_table_is_asked_again(
 ) -> None:
     timeline = lakes.make(tmp_path / "t")
     connect(monkeypatch, "lake", tmp_path)
-    client = pages(board=Board(fresh=0.0))
+    client = pages(board=TableCache(fresh=0.0))
     assert "v0," in row(client.get("/").text, "t")
 
     lakes.write(timeline, "dt=2026-11-20", [1000])

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_index.ui import words
+from airflow_provider_index.ui import formatting
+from airflow_provider_index.ui.access import in_environment
 from airflow_provider_index.ui.commits import Entry, entries, lane_of
-from airflow_provider_index.ui.connections import in_environment
-from airflow_provider_index.ui.overview import Wish
+from airflow_provider_index.ui.overview import OverviewQuery
 from airflow_provider_index.ui.pictures import bucket_picture, timeline_picture
 from spark_apps.timeline.state import Window
 from spark_apps.timeline.statistics import PartitionStatistics
@@ -97,31 +97,22 @@ def test_the_entries_of_a_log_say_what_was_written_and_what_a_restore_took_back(
     lakes.write(timeline, "dt=1", [900, 900, 900, 900])
     lakes.restore(timeline, 1)
 
-    found = list(entries(timeline.commits(), timeline.refresh()))
+    shown = list(entries(timeline.commits(), timeline.refresh()))
 
-    assert [one.operation for one in found] == ["create", "upsert", "upsert", "restore"]
-    assert (found[1].added, found[1].data_bytes, found[1].rows, found[1].tombstones) == (2, 10800, 114, 6)
-    assert [one.stands for one in found] == [True, True, False, True]
-    assert "2 files added, 10.8 kB" in found[1].title
-    assert "taken back by a restore, or dropped with its table" in found[2].title
-
-
-@pytest.mark.parametrize(
-    ("seconds", "said"),
-    [(0.2, "0 s"), (9.9, "9 s"), (59, "59 s"), (61, "1 min"), (3600, "1 h"), (5400, "1 h 30 min"), (90_000, "1 d 1 h"),
-     (40_000, "11 h"), (900_000, "10 d")],
-)  # fmt: skip
-def test_lengths_of_time_are_said_in_one_or_two_units(seconds: float, said: str) -> None:
-    assert words.span(seconds) == said
+    assert [one.operation for one in shown] == ["create", "upsert", "upsert", "restore"]
+    assert (shown[1].added, shown[1].data_bytes, shown[1].rows, shown[1].tombstones) == (2, 10800, 114, 6)
+    assert [one.stands for one in shown] == [True, True, False, True]
+    assert "2 files added, 10.8 kB" in shown[1].title
+    assert "taken back by a restore, or dropped with its table" in shown[2].title
 
 
-def test_sizes_and_times_are_said_shortly() -> None:
-    assert [words.size(n) for n in (0, 999, 1000, 31_000_000, 123_456_789_000)] == [
+def test_sizes_and_times_are_shown_shortly() -> None:
+    assert [formatting.size(n) for n in (0, 999, 1000, 31_000_000, 123_456_789_000)] == [
         "0 B", "999 B", "1.0 kB", "31.0 MB", "123 GB"
     ]  # fmt: skip
-    assert words.ago(AT, AT.timestamp() + 7200) == "2 h ago"
-    assert words.ago(AT, AT.timestamp() - 120) == "in 2 min"
-    assert words.of_instant("20261120140207250").microsecond == 250_000
+    assert formatting.ago(AT, AT.timestamp() + 7200) == "2 h ago"
+    assert formatting.ago(AT, AT.timestamp() - 120) == "in 2 min"
+    assert formatting.of_instant("20261120140207250").microsecond == 250_000
 
 
 def test_table_stores_are_found_among_the_connections_of_the_environment() -> None:
@@ -137,5 +128,5 @@ def test_table_stores_are_found_among_the_connections_of_the_environment() -> No
 
 
 def test_an_address_with_nonsense_in_it_is_as_if_it_had_not_been_said() -> None:
-    assert Wish.of({"page": "-3", "per": "99999999999", "sort": "drop", "show": "x"}) == Wish()
-    assert Wish.of({"page": "٣", "per": "5000"}).per_page == 1000
+    assert OverviewQuery.of({"page": "-3", "per": "99999999999", "sort": "drop", "show": "x"}) == OverviewQuery()
+    assert OverviewQuery.of({"page": "٣", "per": "5000"}).per_page == 1000

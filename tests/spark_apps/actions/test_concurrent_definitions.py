@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 from spark_apps import IncludedColumns, IndexedTable
+from spark_apps.actions.evolve_schema import AddColumns, DropColumns, RenameColumn, WidenColumn
 from spark_apps.actions.indexing import CompactIndex, CreateIndex, RefreshIndex
-from spark_apps.actions.schema import AddColumns, DropColumns, RenameColumn, WidenColumn
 from spark_apps.actions.template import Action
 from spark_apps.storage import errors
 from tests.spark_apps.frames import frame
 from tests.spark_apps.racing import go
+from tests.spark_apps.small_tables import Prepared
 
 pytestmark = pytest.mark.spark
 
@@ -62,8 +63,14 @@ def table(kept: IndexedTable) -> Iterator[IndexedTable]:
         table.drop_index(name)
 
 
+def build_empty(spark: Any, folder: Path) -> None:
+    IndexedTable.create(spark, folder, DDL, ["id"], buckets=1).create_index("cov", "covering", ["w"], deferred=True)
+
+
+# Each change with each way to need the column; three commits run them all, each meeting every maker and every change.
 @pytest.mark.parametrize("maker", MAKERS)
 @pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.by_turn(3)
 def test_an_index_over_a_column_that_lands_first_refuses_a_change_of_the_column(
     table: IndexedTable, change: str, maker: str
 ) -> None:
@@ -76,11 +83,11 @@ def test_an_index_over_a_column_that_lands_first_refuses_a_change_of_the_column(
 
 @pytest.mark.parametrize("maker", MAKERS)
 @pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.by_turn(3)
 def test_a_change_of_a_column_that_lands_first_refuses_an_index_over_it(
-    spark: Any, tmp_path: Path, rows: Any, change: str, maker: str
+    prepared: Prepared, change: str, maker: str
 ) -> None:
-    fresh = IndexedTable.create(spark, tmp_path / "table", DDL, ["id"], buckets=1)
-    fresh.create_index("cov", "covering", ["w"], deferred=True)
+    fresh = prepared(build_empty)
 
     with pytest.raises(errors.ConcurrentWrite, match="Nothing was changed"):
         go(fresh, MAKERS[maker](), lambda other: other._run(CHANGES[change](), None, None))

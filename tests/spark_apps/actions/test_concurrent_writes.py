@@ -8,27 +8,31 @@ from typing import Any
 import pytest
 
 from spark_apps import IndexedTable
-from spark_apps.actions.compact import CompactTable
+from spark_apps.actions.bucket_rules import NewRules
+from spark_apps.actions.compact_table import CompactTable
 from spark_apps.actions.overwrite import InsertOverwrite
 from spark_apps.actions.rescale import Rescale
-from spark_apps.actions.rules import NewRules
 from spark_apps.actions.write import Delete, Insert, Upsert
 from spark_apps.storage import errors
 from spark_apps.timeline.model import DATA_TREE
 from tests.spark_apps.frames import frame
 from tests.spark_apps.racing import go
+from tests.spark_apps.small_tables import Prepared
 
 pytestmark = pytest.mark.spark
 
 DDL = "id bigint, p string, v string"
 
 
-@pytest.fixture
-def table(spark: Any, tmp_path: Path) -> IndexedTable:
-    made = IndexedTable.create(spark, tmp_path / "table", DDL, ["id"], ["p"], buckets=1)
+def build(spark: Any, folder: Path) -> None:
+    made = IndexedTable.create(spark, folder, DDL, ["id"], ["p"], buckets=1)
     made.upsert(batch(spark, range(10), "a", "old"))
     made.upsert(batch(spark, range(5), "a", "new"))
-    return made
+
+
+@pytest.fixture
+def table(prepared: Prepared) -> IndexedTable:
+    return prepared(build)
 
 
 def batch(spark: Any, ids: Any, p: str, v: str) -> Any:
@@ -50,7 +54,7 @@ def test_rows_written_during_a_compaction_stay_on_top_of_it(spark: Any, table: I
     del expected[2]
     assert values(after) == expected
     base, *deltas = after._state.groups(DATA_TREE)["p=a", "0"]
-    assert (base.kind, base.place, len(deltas)) == ("base", 2, 2)
+    assert (base.kind, base.sequence_number, len(deltas)) == ("base", 2, 2)
     after.compact()
     assert values(after) == expected
 

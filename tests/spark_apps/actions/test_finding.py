@@ -12,12 +12,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark_apps import IndexedTable
-from spark_apps.actions import finding, moves
 from spark_apps.mergetree import write
 from tests.spark_apps.frames import frame
-from tests.spark_apps.small_tables import found_by_spark
+from tests.spark_apps.small_tables import within
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(2)]
 
 DDL = "id bigint, part string, city string"
 
@@ -30,14 +29,16 @@ WAYS = pytest.mark.parametrize(
 )
 
 
+LIMITS: dict[str, dict[str, Any]] = {
+    "few": {},
+    "many": {"lookup_keys": 0},
+    "many, far": {"lookup_keys": 0, "local_files": False},
+}
+
+
 @pytest.fixture
-def asked(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+def asked(request: pytest.FixtureRequest) -> str:
     """How the index is asked: as for few keys, or as for many, of an index on the driver's disk or elsewhere."""
-    if request.param != "few":
-        monkeypatch.setattr(finding, "FEW", -1)
-        monkeypatch.setattr(moves, "FEW", -1)
-    if request.param == "many, far":
-        found_by_spark(monkeypatch)
     return str(request.param)
 
 
@@ -50,15 +51,15 @@ def build(spark: SparkSession, folder: Path, tombstones: str | None) -> None:
 
 
 @pytest.fixture
-def table(request: pytest.FixtureRequest, prepared: Callable[..., IndexedTable]) -> IndexedTable:
-    return prepared(build, request.param)
+def table(request: pytest.FixtureRequest, prepared: Callable[..., IndexedTable], asked: str) -> IndexedTable:
+    return within(prepared(build, request.param), **LIMITS[asked])
 
 
 @pytest.fixture
 def written(asked: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """How rows are staged: by a task a core, or, where their keys are many too, by one a file group."""
     if asked != "few":
-        monkeypatch.setattr(write, "_ROWS_A_TASK", 0.01)
+        monkeypatch.setattr(write, "_ROWS_PER_TASK", 0.01)
 
 
 def held(table: IndexedTable) -> dict[int, tuple[str, str]]:
@@ -76,6 +77,7 @@ def files(table: IndexedTable, name: str) -> int:
 
 
 @WAYS
+@pytest.mark.by_turn(3)
 @pytest.mark.usefixtures("written")
 def test_given_rows_that_stay_move_come_and_go_then_rows_and_indexes_are_right(
     spark: SparkSession, table: IndexedTable, asked: str
@@ -100,20 +102,25 @@ def test_given_rows_that_stay_move_come_and_go_then_rows_and_indexes_are_right(
 
 
 @WAYS
+@pytest.mark.by_turn(3)
 def test_given_keys_that_all_stay_then_the_record_index_gets_no_file(
-    spark: SparkSession, table: IndexedTable, asked: str
+    spark: SparkSession, table: IndexedTable, asked: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     before = files(table, "key")
 
+    caplog.set_level("INFO", "spark_apps.actions.upsert_plan")
     receipt = table.upsert(frame(spark, [(n, f"p{n % 3}", "same") for n in range(12)], DDL))
 
     assert files(table, "key") == before
+    [plan] = [record.getMessage() for record in caplog.records if record.name == "spark_apps.actions.upsert_plan"]
+    assert f"{receipt.txn_id}: upsert of 12 rows: " in plan
     assert (receipt.metrics["index.key.entries"], receipt.metrics["index.key.tombstones"]) == (0, 0)
     assert table.read("city = 'same'").count() == 12
     assert sound(table)
 
 
 @WAYS
+@pytest.mark.by_turn(3)
 def test_given_no_index_that_needs_the_old_rows_then_none_is_read(
     spark: SparkSession, table: IndexedTable, asked: str
 ) -> None:
@@ -130,11 +137,13 @@ def test_given_no_index_that_needs_the_old_rows_then_none_is_read(
 
 
 @pytest.mark.parametrize("asked", ["few", "many, far"], indirect=True)
+@pytest.mark.by_turn(2)
 def test_given_partitions_of_odd_names_and_a_key_of_two_columns_then_rows_move_all_the_same(
     spark: SparkSession, tmp_path: Path, asked: str
 ) -> None:
     ddl = "day date, id binary, part string, number int, city string"
     table = IndexedTable.create(spark, tmp_path / "t", ddl, ["day", "id"], partition_by=["part", "number"], buckets=2)
+    within(table, **LIMITS[asked])
     parts = ["a/b=c", "%2F ", "ü", None, "None"]
 
     def batch(count: int, shift: int, city: str) -> dict[Any, Any]:

@@ -10,12 +10,12 @@ import pytest
 from pyspark.sql import functions as F
 
 from spark_apps import IndexedTable
-from spark_apps.actions.rules import check_agrees
+from spark_apps.actions.bucket_rules import check_agrees
 from spark_apps.layout import hash_functions
 from spark_apps.storage import errors
 from spark_apps.timeline.model import DATA_TREE
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(2)]
 
 SQL = "sql:crc32(cast(id as binary))"
 
@@ -39,6 +39,7 @@ def made(spark: Any, folder: Path, function: str) -> IndexedTable:
 
 
 @pytest.mark.parametrize("function", [SQL, "by_length"])
+@pytest.mark.by_turn(2)
 def test_rows_are_placed_found_and_rescaled_by_it(spark: Any, tmp_path: Path, function: str) -> None:
     table = made(spark, tmp_path / "t", function)
     everything = sorted(map(tuple, table.read().collect()))
@@ -66,7 +67,7 @@ def test_where_its_code_is_missing_rows_are_still_read_and_nothing_is_written(
 ) -> None:
     table = made(spark, tmp_path / "t", "by_length")
     everything = sorted(map(tuple, table.read().collect()))
-    monkeypatch.setattr(hash_functions.FUNCTIONS, "_found", {})
+    monkeypatch.setattr(hash_functions.FUNCTIONS, "_loaded", {})
 
     assert sorted(map(tuple, table.read().collect())) == everything
     assert [tuple(row) for row in table.read("id = 'kk9'").collect()] == [("kk9", 4)]

@@ -8,29 +8,30 @@ from typing import ClassVar
 
 import pytest
 
-from spark_apps.actions.template import Action, Attempt, TableHandle, Work, run
+from spark_apps.actions.template import Action, Attempt, StagedChanges, TableHandle, run
 from spark_apps.mergetree.tree import NO_SPARK
 from spark_apps.storage.errors import FencedOff, WindowNotOpen
 from spark_apps.timeline import windows
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.model import DATA_TREE, AddFile, PutPartition, Write, group_scope
+from spark_apps.timeline.operations import Operation
 from tests.airflow_provider_index.operators.plain_table import make_table
 
 
 class Slow(Action):
     """Writes one file, and takes its time."""
 
-    operation: ClassVar[str] = "slow"
+    operation: ClassVar[Operation] = Operation("slow", "log")
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
 
-    def work(self, attempt: Attempt) -> Work:
+    def work(self, attempt: Attempt) -> StagedChanges:
         path = f"{attempt.folder('rows')}/part.parquet"
         attempt.snapshot.store.put(path, b"row")
         time.sleep(self.seconds)
         added = AddFile(DATA_TREE, "p=a", "0", path, "delta", 1, 3)
-        return Work([PutPartition("p=a", 1, ("a",)), added], writes=[Write(group_scope("p=a", "0"))])
+        return StagedChanges([PutPartition("p=a", 1, ("a",)), added], writes=[Write(group_scope("p=a", "0"))])
 
 
 def test_given_work_longer_than_the_windows_deadline_when_it_is_alive_then_it_commits_in_its_window(
@@ -54,7 +55,7 @@ def test_given_a_last_moment_when_work_goes_on_behind_it_then_anybody_may_end_th
     window = windows.open_window(timeline, "rescale", seconds=1, at_most=1.5)
 
     class Overtaken(Slow):
-        def work(self, attempt: Attempt) -> Work:
+        def work(self, attempt: Attempt) -> StagedChanges:
             work = super().work(attempt)
             ended = windows.end_expired(Timeline.load(timeline.store), "reaper")
             assert [one.deadline for one in ended] == [window.last_moment]

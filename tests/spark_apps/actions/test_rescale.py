@@ -11,13 +11,14 @@ import pytest
 from spark_apps import IndexedTable
 from spark_apps.actions.rescale import Rescale
 from spark_apps.actions.write import Upsert
-from spark_apps.job import Job
+from spark_apps.jobs.job import Job
 from spark_apps.layout.rules import HashingConfig
 from spark_apps.rescale_buckets import rescale_buckets
 from spark_apps.storage import errors
 from spark_apps.timeline.model import DATA_TREE
 from spark_apps.timeline.transactions import begin
 from spark_apps.write_table import write_table
+from tests.spark_apps.small_tables import Prepared
 
 pytestmark = pytest.mark.spark
 
@@ -26,11 +27,14 @@ DAYS = ("dt=2024-11-10", "dt=2024-11-11", "dt=2024-11-12")
 BUSY = r"dt=\d{4}-11-11"
 
 
-@pytest.fixture
-def table(spark: Any, tmp_path: Path) -> IndexedTable:
-    made = IndexedTable.create(spark, tmp_path / "table", DDL, ["id"], ["dt"], buckets=2)
+def build(spark: Any, folder: Path) -> None:
+    made = IndexedTable.create(spark, folder, DDL, ["id"], ["dt"], buckets=2)
     made.upsert(spark.sql("select id, concat('2024-11-', 10 + id % 3) dt, 'x' v from range(90)"))
-    return made
+
+
+@pytest.fixture
+def table(prepared: Prepared) -> IndexedTable:
+    return prepared(build)
 
 
 def rows(table: IndexedTable) -> list[tuple[Any, ...]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_apps.actions.rules import NewRules, Rollback, check_agrees
+from spark_apps.actions.bucket_rules import NewRules, Rollback, check_agrees
 from spark_apps.storage.errors import LogDamaged
 from spark_apps.timeline.model import Field, TableDefinition
 from spark_apps.timeline.state import State

@@ -12,21 +12,23 @@ import pytest
 from spark_apps import IndexedTable
 from spark_apps.storage import errors
 from tests.spark_apps.frames import frame
+from tests.spark_apps.small_tables import Prepared
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(2)]
 
 DDL = "id int, p string, city string, n int, f float, d decimal(5,2), note string"
 
 
-@pytest.fixture
-def table(spark: Any, tmp_path: Path) -> IndexedTable:
-    made = IndexedTable.create(
-        spark, tmp_path / "table", DDL, ["id"], partition_by=["p"], ordering_column="n", buckets=2
-    )
+def build(spark: Any, folder: Path) -> None:
+    made = IndexedTable.create(spark, folder, DDL, ["id"], partition_by=["p"], ordering_column="n", buckets=2)
     made.upsert(frame(spark, [row(n) for n in range(8)], DDL))
     made.create_index("key", "record")
     made.create_index("city", "secondary", ["city"])
-    return made
+
+
+@pytest.fixture
+def table(prepared: Prepared) -> IndexedTable:
+    return prepared(build)
 
 
 def row(n: int, city: str | None = None) -> tuple[Any, ...]:

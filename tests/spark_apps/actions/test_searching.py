@@ -9,13 +9,12 @@ import pytest
 from pyspark.sql import DataFrame
 
 from spark_apps import IndexedTable
-from spark_apps.actions import maintenance
-from spark_apps.actions.maintenance import rows_of_staged, touched_groups
-from spark_apps.actions.template import Attempt, Work, run
+from spark_apps.actions.replaced_rows import rows_of_staged, touched_groups
+from spark_apps.actions.template import Attempt, StagedChanges, run
+from spark_apps.actions.upsert_plan import UpsertLimits, plan_upsert
 from spark_apps.actions.write import Upsert
 from spark_apps.storage.errors import StorageError
 from tests.spark_apps.frames import frame
-from tests.spark_apps.small_tables import found_by_spark
 
 pytestmark = pytest.mark.spark
 
@@ -39,30 +38,29 @@ def batch(spark: Any, first: int, last: int, city: str) -> DataFrame:
 class Looking(Upsert):
     """Compares both ways in the midst of an upsert, and then does nothing."""
 
-    def __init__(self, rows: DataFrame, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, rows: DataFrame) -> None:
         super().__init__(rows)
-        self.monkeypatch = monkeypatch
         self.found: list[list[Any]] = []
 
-    def work(self, attempt: Attempt) -> Work | None:
+    def work(self, attempt: Attempt) -> StagedChanges | None:
         tree, snapshot = attempt.snapshot.data, attempt.snapshot
         work = super().work(attempt)
         assert work is not None
         staged = [action for action in work.actions if getattr(action, "tree", None) == tree.name]
         touched = touched_groups(snapshot, staged)
-        names = list(dict.fromkeys([*tree.place, *tree.columns]))
-        for patch in (lambda: None, lambda: found_by_spark(self.monkeypatch)):
-            patch()
-            rows = rows_of_staged(snapshot, tree, staged, touched, names)
+        names = list(dict.fromkeys([*tree.tombstone_columns, *tree.columns]))
+        for local in (True, False):
+            plan = plan_upsert(snapshot, None, UpsertLimits(local_files=local))
+            assert plan.searches(sum(file.rows for file in staged), names) == local
+            rows = rows_of_staged(snapshot, tree, plan, staged, touched, names)
             assert rows.columns == names
             self.found.append([rows.schema, sorted(map(tuple, rows.collect()), key=repr)])
         return None
 
 
 @pytest.mark.parametrize("more", MORE.values(), ids=list(MORE))
-def test_rows_found_on_the_driver_are_those_that_spark_finds(
-    spark: Any, tmp_path: Path, more: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.by_turn(3)
+def test_rows_found_on_the_driver_are_those_that_spark_finds(spark: Any, tmp_path: Path, more: dict[str, Any]) -> None:
     table = IndexedTable.create(spark, tmp_path / "table", DDL, ["id", "n"], partition_by=["p"], **more)
     table.upsert(batch(spark, 0, 100, "old"))
     table.compact()
@@ -74,10 +72,7 @@ def test_rows_found_on_the_driver_are_those_that_spark_finds(
     rows = batch(spark, 20, 130, "last").withColumnRenamed("city", "town").selectExpr(
         "* EXCEPT (small)", "cast(small AS bigint) small", "cast(5 AS int) later"
     )  # fmt: skip
-    looking = Looking(rows, monkeypatch)
-    calls = []
-    searched = maintenance.rows_with_keys
-    monkeypatch.setattr(maintenance, "rows_with_keys", lambda *given: calls.append(1) or searched(*given))
+    looking = Looking(rows)
 
     run(table._handle, looking)
 
@@ -85,7 +80,6 @@ def test_rows_found_on_the_driver_are_those_that_spark_finds(
     assert here[0] == there[0]
     assert here[1] == there[1]
     assert len(here[1]) == 60  # 20 to 69 and 90 to 99
-    assert calls
 
 
 def test_files_whose_columns_take_no_null_lie_beside_others(spark: Any, tmp_path: Path) -> None:

@@ -8,14 +8,15 @@ from typing import Any
 import pytest
 
 from spark_apps import IndexedTable
-from spark_apps.actions.staging import Stage
+from spark_apps.actions.template import Stage
 from spark_apps.storage.errors import ConcurrentWrite, InvalidInput, StageMismatch
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.model import partition_scope
 from spark_apps.timeline.transactions import Transaction, begin, resume
 from tests.spark_apps.frames import frame
+from tests.spark_apps.small_tables import Prepared
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(2)]
 
 DDL = "id bigint, p string, v string"
 
@@ -24,13 +25,16 @@ def batch(spark: Any, ids: Any, p: str, v: str) -> Any:
     return frame(spark, [(n, p, v) for n in ids], DDL)
 
 
-@pytest.fixture
-def table(spark: Any, tmp_path: Path) -> IndexedTable:
-    made = IndexedTable.create(spark, tmp_path / "table", DDL, ["id"], ["p"], buckets=2)
+def build(spark: Any, folder: Path) -> None:
+    made = IndexedTable.create(spark, folder, DDL, ["id"], ["p"], buckets=2)
     made.upsert(batch(spark, range(10), "a", "old"))
     made.upsert(batch(spark, range(10, 20), "b", "old"))
     made.create_index("kept", kind="secondary", columns=["v"])
-    return made
+
+
+@pytest.fixture
+def table(prepared: Prepared) -> IndexedTable:
+    return prepared(build)
 
 
 def add_deferred(table: IndexedTable, *kinds: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from spark_apps.actions.template import Action, Attempt, Pulse, TableHandle, Work, run
+from spark_apps.actions.template import Action, Attempt, HeartbeatThread, StagedChanges, TableHandle, run
 from spark_apps.storage.errors import (
     CommitStateUnknown,
     ConcurrentWrite,
@@ -20,13 +20,14 @@ from spark_apps.storage.store import Store
 from spark_apps.timeline.creation import create_table
 from spark_apps.timeline.log import TIMELINE, Timeline
 from spark_apps.timeline.model import Field, HashingConfig, PutHashingConfig, TableDefinition, Write, group_scope
+from spark_apps.timeline.operations import Operation
 from spark_apps.timeline.transactions import begin, live_requests, read_heartbeat
 
 
 class Noting(Action):
     """Does what it is told to, and commits a write of one file group without files."""
 
-    operation = "note"
+    operation = Operation("note", "log")
 
     def __init__(self, during: Any = None, nothing: bool = False, invalid: bool = False) -> None:
         self.during, self.nothing, self.invalid, self.worked = during, nothing, invalid, 0
@@ -35,13 +36,13 @@ class Noting(Action):
         if self.invalid:
             raise InvalidInput("That cannot be.")
 
-    def work(self, attempt: Attempt) -> Work | None:
+    def work(self, attempt: Attempt) -> StagedChanges | None:
         self.worked += 1
         if self.during is not None:
             self.during(attempt)
         if self.nothing:
             return None
-        return Work(writes=[Write(group_scope("", "0"), "replace")], metrics={"rows": 3})
+        return StagedChanges(writes=[Write(group_scope("", "0"), "replace")], metrics={"rows": 3})
 
 
 @pytest.fixture
@@ -159,7 +160,7 @@ def test_given_an_unknown_outcome_then_the_attempt_is_not_aborted_and_a_retry_fi
 def test_given_long_work_then_signs_of_life_tell_its_phase(handle: TableHandle) -> None:
     transaction = begin(handle.timeline, operation="note", txn_id="long")
 
-    with Pulse(transaction, seconds=0.02) as pulse:
+    with HeartbeatThread(transaction, seconds=0.02) as pulse:
         pulse.phase("write the rows", 3, 8)
         end = time.monotonic() + 5
         beat = None

@@ -16,11 +16,12 @@ from spark_apps.actions.indexing import CreateIndex
 from spark_apps.actions.overwrite import InsertOverwrite
 from spark_apps.actions.template import Action, run
 from spark_apps.actions.write import Delete, Insert, Upsert
-from spark_apps.job import Job
+from spark_apps.jobs.job import Job
 from spark_apps.storage import errors
 from spark_apps.write_table import write_table
 from tests.spark_apps.frames import frame
 from tests.spark_apps.racing import go, racing
+from tests.spark_apps.small_tables import Prepared
 
 pytestmark = pytest.mark.spark
 
@@ -29,13 +30,20 @@ Row = tuple[int, str, int]
 Make = Callable[..., IndexedTable]
 
 
+def build(spark: Any, folder: Path, batches: tuple[tuple[Row, ...], ...], indexed: bool, *options: Any) -> None:
+    table = IndexedTable.create(spark, folder, DDL, ["id"], ["p"], buckets=1, **dict(options))
+    for batch in batches:
+        table.upsert(frame(spark, batch, DDL))
+    if indexed:
+        table.create_index("key", "record")
+
+
 @pytest.fixture
-def make(spark: Any, tmp_path: Path) -> Make:
-    def made(*batches: list[Row], **options: Any) -> IndexedTable:
-        table = IndexedTable.create(spark, tmp_path / "table", DDL, ["id"], ["p"], buckets=1, **options)
-        for batch in batches:
-            table.upsert(frame(spark, batch, DDL))
-        return table
+def make(prepared: Prepared) -> Make:
+    """Make a table of batches that are upserted, and with ``indexed`` a record index ``key``."""
+
+    def made(*batches: list[Row], indexed: bool = False, **options: Any) -> IndexedTable:
+        return prepared(build, tuple(map(tuple, batches)), indexed, *options.items())
 
     return made
 
@@ -82,8 +90,7 @@ def test_an_insert_meets_a_write_from_before_the_index_that_it_asked(spark: Any,
 
 
 def test_a_write_is_refused_if_the_index_that_it_asked_was_made_anew_over_its_keys(spark: Any, make: Make) -> None:
-    table = make([(1, "a", 0)])
-    table.create_index("key", "record")
+    table = make([(1, "a", 0)], indexed=True)
 
     def meanwhile(other: IndexedTable) -> None:
         other.drop_index("key")
@@ -109,11 +116,11 @@ RELYING: dict[str, Callable[[Any], Action]] = {
 
 
 @pytest.mark.parametrize("what", RELYING)
+@pytest.mark.by_turn(2)
 def test_a_write_that_relied_on_keys_being_unique_is_refused_once_the_index_is_dropped(
     spark: Any, make: Make, what: str
 ) -> None:
-    table = make([(1, "a", 0), (2, "b", 0)])
-    table.create_index("key", "record")
+    table = make([(1, "a", 0), (2, "b", 0)], indexed=True)
 
     with pytest.raises(errors.ConcurrentWrite, match=r"'key'.*dropped.*Nothing was changed"):
         go(table, RELYING[what](spark), lambda other: other.drop_index("key"))
@@ -121,8 +128,7 @@ def test_a_write_that_relied_on_keys_being_unique_is_refused_once_the_index_is_d
 
 
 def test_a_delete_by_a_predicate_does_not_rely_on_the_index(spark: Any, make: Make) -> None:
-    table = make([(1, "a", 0), (2, "b", 0)])
-    table.create_index("key", "record")
+    table = make([(1, "a", 0), (2, "b", 0)], indexed=True)
 
     go(table, Delete("id = 1"), lambda other: other.drop_index("key"))
     assert rows(table) == [(2, "b", 0)]

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from spark_apps import IndexedTable
-from spark_apps.indexes import record
+from spark_apps.indexes.keyed import record
 from spark_apps.storage.errors import VerificationFailed
 from tests.spark_apps.frames import frame
+from tests.spark_apps.small_tables import Prepared
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(3)]
 
 DDL = "k string, p string, city string"
 SOME = [(f"k{n:03d}", "ab"[n % 2], f"city{n % 7}") for n in range(40)]
@@ -22,15 +23,18 @@ MORE = [(f"m{n:03d}", "ab"[n % 2], f"city{n % 5}") for n in range(10)]
 NEW_DAY = [(f"d{n:03d}", "c", f"city{n % 5}") for n in range(10)]
 
 
-@pytest.fixture
-def table(spark: Any, tmp_path: Path) -> IndexedTable:
-    table = IndexedTable.create(spark, tmp_path / "t", DDL, ["k"], partition_by=["p"], buckets=2)
+def build(spark: Any, folder: Path) -> None:
+    table = IndexedTable.create(spark, folder, DDL, ["k"], partition_by=["p"], buckets=2)
     table.upsert(frame(spark, SOME, DDL))
     table.create_index("by_k", "record", deferred=True)
     table.create_index("by_city", "secondary", ["city"], deferred=True)
     for name in ("by_k", "by_city"):
         table.refresh_index(name, mode="full")
-    return table
+
+
+@pytest.fixture
+def table(prepared: Prepared) -> IndexedTable:
+    return prepared(build)
 
 
 @contextmanager
@@ -54,6 +58,7 @@ def check(table: IndexedTable, index: str) -> None:
 
 
 @pytest.mark.parametrize("way", ["insert", "upsert"])
+@pytest.mark.by_turn(2)
 def test_entries_of_rows_that_came_in_a_new_partition_are_added_unseen(
     spark: Any, table: IndexedTable, way: str
 ) -> None:
@@ -85,7 +90,7 @@ def test_entries_of_inserted_rows_are_added_unseen(spark: Any, table: IndexedTab
 def test_a_driver_that_finds_no_key_of_new_entries_starts_no_job_for_it(
     spark: Any, table: IndexedTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(record, "_repeated", None)
+    monkeypatch.setattr(record, "_keys_in_several_partitions", None)
     table.insert(frame(spark, MORE, DDL))
 
     table.refresh_index("by_k")
@@ -94,6 +99,7 @@ def test_a_driver_that_finds_no_key_of_new_entries_starts_no_job_for_it(
 
 
 @pytest.mark.parametrize("change", ["upsert", "delete", "compact", "drop and insert again", "overwrite"])
+@pytest.mark.by_turn(2)
 def test_any_other_change_among_them_is_compared_as_before(spark: Any, table: IndexedTable, change: str) -> None:
     table.insert(frame(spark, MORE, DDL))
     if change == "upsert":
@@ -114,7 +120,7 @@ def test_any_other_change_among_them_is_compared_as_before(spark: Any, table: In
         check(table, name)
 
 
-@pytest.fixture(params=[None, "_MOST_SEARCHED", "_MOST_NEW"])
+@pytest.fixture(params=[None, "_MAX_SEARCHED", "_MAX_NEW"])
 def searched(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who looks for the keys of new entries among those that are there: the driver, or Spark for it is too much."""
     if request.param is not None:
@@ -135,6 +141,7 @@ def test_an_inserted_key_that_stands_in_another_partition_is_refused(spark: Any,
 
 
 @pytest.mark.usefixtures("searched")
+@pytest.mark.by_turn(3)
 def test_a_key_in_two_new_partitions_is_refused(spark: Any, table: IndexedTable) -> None:
     table.insert(frame(spark, [("z", "c", "x"), ("z", "d", "x")], DDL))
 

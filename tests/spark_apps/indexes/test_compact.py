@@ -12,13 +12,15 @@ from msgspec.structs import replace
 
 from spark_apps import IndexedTable
 from spark_apps.actions.verify import verify
-from spark_apps.indexes import compact, registry
+from spark_apps.indexes import registry
+from spark_apps.indexes.block import compact
 from spark_apps.indexes.lineage import entry_files
 from spark_apps.storage import errors
 from tests.spark_apps.frames import frame
 from tests.spark_apps.indexes.support import index_files, local
+from tests.spark_apps.small_tables import Prepared
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(3)]
 
 DDL = "id bigint, p string, q int, city string, n int"
 PARTITIONS = ("a", "b/c", "d", None)
@@ -43,9 +45,13 @@ def _where(rows: list[Row], *cities: str) -> list[Row]:
     return sorted((row for row in rows if row[3] in cities), key=repr)
 
 
+def build(spark: Any, folder: Path) -> None:
+    _table(spark, folder, _rows(range(80)))
+
+
 @pytest.fixture
-def table(spark: Any, tmp_path: Path) -> IndexedTable:
-    return _table(spark, tmp_path / "t", _rows(range(80)))
+def table(prepared: Prepared) -> IndexedTable:
+    return prepared(build)
 
 
 @pytest.mark.parametrize(
@@ -141,6 +147,7 @@ def test_given_a_rebuild_that_fails_on_its_way_then_the_stale_index_stays_as_it_
 
 
 @pytest.mark.parametrize("partition_by", [("p", "q"), ("p",), ()], ids=str)
+@pytest.mark.by_turn(3)
 def test_given_damage_then_a_rebuild_of_some_partitions_replaces_just_their_entries(
     spark: Any, table: IndexedTable, partition_by: tuple[str, ...]
 ) -> None:
@@ -194,7 +201,7 @@ def test_given_a_partition_or_the_table_dropped_then_the_index_goes_with_it_even
     table.compact("together")
     assert verify(table.snapshot, "together").ok and verify(table.snapshot, "i").ok
     monkeypatch.setattr(registry._KINDS, "_built_in", {})
-    monkeypatch.setattr(registry._KINDS, "_found", {})
+    monkeypatch.setattr(registry._KINDS, "_loaded", {})
     assert table.explain("city = 'c1-0'").not_used["i"].code == "no_handler"
     table.drop_index("together")
     table.drop()

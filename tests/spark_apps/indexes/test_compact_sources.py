@@ -15,12 +15,11 @@ from pyarrow import json as pj
 from pyarrow import orc
 
 from spark_apps import IndexedTable
-from spark_apps.mergetree.blockfiles import read_footers
-from spark_apps.mergetree.blocks import block_batches
-from spark_apps.query import blocks
+from spark_apps.mergetree.blocks import read_block_batches, read_footers
+from spark_apps.query import planning
 from spark_apps.query.planning import plan_read
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(3)]
 
 BLOCK_ROWS = 100
 Row = dict[str, Any]
@@ -101,7 +100,7 @@ def test_given_a_predicate_then_the_plan_names_the_blocks_that_hold_its_values_a
 def test_given_predicates_then_rows_read_block_by_block_are_those_of_a_full_scan(
     spark: Any, lake: Any, table: IndexedTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(blocks, "WORTH_BYTES", 0)
+    monkeypatch.setattr(planning, "WORTH_BYTES", 0)
     for where, matches in [*PREDICATES[:2], PREDICATES[5], PREDICATES[11]]:
         told = table.explain(where)
         assert told.blocks_read and told.index_used == "by_v"
@@ -113,7 +112,7 @@ def test_given_predicates_then_rows_read_block_by_block_are_those_of_a_full_scan
 def test_given_other_blocks_made_unreadable_then_a_lookup_does_not_notice_and_a_scan_does(
     spark: Any, lake: Any, table: IndexedTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(blocks, "WORTH_BYTES", 0)
+    monkeypatch.setattr(planning, "WORTH_BYTES", 0)
     path = lake[0] / "p=a" / "x%20y z.parquet"
     before, times = path.read_bytes(), path.stat()
     # One of an even number of blocks that hold no 7.
@@ -147,7 +146,7 @@ def _overwrite(path: Path, data: bytes, times: os.stat_result) -> None:
 def test_given_a_block_then_the_bytes_fetched_for_it_are_few_beside_those_of_the_file(table: IndexedTable) -> None:
     footer = read_footers(table.snapshot, table.snapshot.state.files("data"))[0]
     one = {"path": footer.address, "size": footer.file.bytes, "lineage": 1, "form": "parquet", "blocks": [4]}
-    rows, raw = block_batches(one, {"id": ("id", "bigint"), "pad": ("pad", "string")}, {})
+    rows, raw = read_block_batches(one, {"id": ("id", "bigint"), "pad": ("pad", "string")}, {})
     assert sum(batch.num_rows for batch in rows) == BLOCK_ROWS
     needed = footer.bytes(["id", "pad"], [4])
     # The footer comes on top, in pyarrow's own way of fetching it: at most 64 KiB at once.
@@ -194,10 +193,11 @@ def _write_json(rows: list[Row], path: Path) -> None:
 
 
 @pytest.mark.parametrize(("form", "write"), [("orc", _write_orc), ("json", _write_json)])
+@pytest.mark.by_turn(2)
 def test_given_other_formats_then_stripes_or_whole_files_are_told_and_appended_ones_after_a_refresh(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str, write: Callable[[list[Row], Path], None]
 ) -> None:
-    monkeypatch.setattr(blocks, "WORTH_BYTES", 0)
+    monkeypatch.setattr(planning, "WORTH_BYTES", 0)
     rng, source = random.Random(1), tmp_path / "source"
     source.mkdir()
     rows = [{"id": i, "v": i // 100, "n": i % 3, "pad": rng.randbytes(200).hex()} for i in range(2000)]

@@ -7,10 +7,10 @@ from spark_apps.timeline.model import (
     AddFile,
     AnyAction,
     Commit,
-    Cover,
     DropPartition,
     Field,
     IndexDefinition,
+    MarkCovered,
     PutIndex,
     PutPartition,
     PutTable,
@@ -47,7 +47,7 @@ def start() -> State:
     state = State()
     commit(state, PutTable(TableDefinition("t", (Field("id", "int"),), ("id",))))
     commit(state, PutPartition("p=a", 2), rows("0", "a"), rows("1", "b"))
-    commit(state, PutIndex(INDEX), Cover(INDEX.tree, 1))
+    commit(state, PutIndex(INDEX), MarkCovered(INDEX.tree, 1))
     assert state.index("i").lag == {}
     return state
 
@@ -59,7 +59,7 @@ def test_given_a_partition_dropped_behind_the_back_of_an_index_then_it_is_not_co
     commit(state, PutPartition("p=a", 3), rows("2", "c"), maintained=(INDEX.tree,))
 
     assert state.index("i").lag == dict.fromkeys([("p=a", "0"), ("p=a", "1"), ("p=a", "2")], NEVER)
-    commit(state, Cover(INDEX.tree, state.version))
+    commit(state, MarkCovered(INDEX.tree, state.version))
     assert state.index("i").lag == {}
 
 
@@ -74,6 +74,6 @@ def test_given_a_partition_dropped_by_a_commit_that_told_the_index_then_all_is_c
 def test_given_a_cover_from_before_the_drop_then_the_file_groups_still_lag() -> None:
     state = start()
     commit(state, DropPartition("p=a"), mode="replace")
-    commit(state, Cover(INDEX.tree, 2))
+    commit(state, MarkCovered(INDEX.tree, 2))
 
     assert set(state.index("i").lag) == {("p=a", "0"), ("p=a", "1")}

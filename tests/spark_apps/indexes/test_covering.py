@@ -11,13 +11,13 @@ from pyspark.sql import functions as F
 
 from spark_apps import IncludedColumns, IndexedTable
 from spark_apps.actions.verify import verify
-from spark_apps.indexes.covering_entries import columns_of, stage_entries, stages_of
+from spark_apps.indexes.covering.index_files import columns_of, stage_entries, stages_of
 from spark_apps.indexes.handler import IndexContext
 from spark_apps.timeline.files import DataFile
 from tests.spark_apps.frames import frame
 from tests.spark_apps.indexes.support import index_files, local
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(3)]
 
 DDL = "id bigint, p string, city string, n int, note string"
 

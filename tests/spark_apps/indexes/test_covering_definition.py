@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from spark_apps import IncludedColumns, IndexedTable
-from spark_apps.indexes.covering_definition import completed, evolved, held, schema_of
+from spark_apps.indexes.covering.definition import complete_definition, evolve_definition, held_columns, schema_of
 from spark_apps.storage.errors import InvalidInput, InvalidSchema, UnknownColumn
 from spark_apps.timeline.model import Field, IndexDefinition, SourceDefinition, TableDefinition
 from tests.spark_apps.indexes.evolving import Folder
@@ -22,7 +22,7 @@ SOURCE = TableDefinition("s", KEYED.fields[:6], (), ("dt",), source=SourceDefini
 
 def _defined(table: TableDefinition = KEYED, **more: Any) -> IndexDefinition:
     given = {"columns": ("c0",), "included": ("c1", "C2"), **more}
-    return completed(table, IndexDefinition("ix", "covering", index_id="1", **given))
+    return complete_definition(table, IndexDefinition("ix", "covering", index_id="1", **given))
 
 
 @pytest.mark.parametrize(
@@ -42,14 +42,14 @@ def test_included_columns_of_a_new_index_as_the_document_has_them(
 
 
 def test_given_lineage_then_partition_columns_join_the_index_unless_excluded(spark: Any) -> None:
-    assert held(KEYED, _defined()) == ("C0", "C1", "C2", "dt", "id")
-    assert held(SOURCE, _defined(SOURCE)) == ("C0", "C1", "C2", "dt")
-    assert held(SOURCE, _defined(SOURCE, properties={"excluded": '["dt"]'})) == ("C0", "C1", "C2")
-    assert held(SOURCE, _defined(SOURCE, properties={"lineage": "false"})) == ("C0", "C1", "C2")
-    changed, _ = evolved(SOURCE, _defined(SOURCE), "incremental", IncludedColumns(exclude=["DT"]), None)
-    assert held(SOURCE, changed) == ("C0", "C1", "C2")
-    back, _ = evolved(SOURCE, changed, "incremental", IncludedColumns(include=["dt"]), None)
-    assert "dt" in held(SOURCE, back)
+    assert held_columns(KEYED, _defined()) == ("C0", "C1", "C2", "dt", "id")
+    assert held_columns(SOURCE, _defined(SOURCE)) == ("C0", "C1", "C2", "dt")
+    assert held_columns(SOURCE, _defined(SOURCE, properties={"excluded": '["dt"]'})) == ("C0", "C1", "C2")
+    assert held_columns(SOURCE, _defined(SOURCE, properties={"lineage": "false"})) == ("C0", "C1", "C2")
+    changed, _ = evolve_definition(SOURCE, _defined(SOURCE), "incremental", IncludedColumns(exclude=["DT"]), None)
+    assert held_columns(SOURCE, changed) == ("C0", "C1", "C2")
+    back, _ = evolve_definition(SOURCE, changed, "incremental", IncludedColumns(include=["dt"]), None)
+    assert "dt" in held_columns(SOURCE, back)
 
 
 @pytest.mark.parametrize(
@@ -69,17 +69,17 @@ def test_given_a_rule_of_the_document_broken_then_it_is_named(
     spark: Any, changes: IncludedColumns | None, schema: str | None, mode: Any, error: type[Exception], says: str
 ) -> None:
     with pytest.raises(error, match=says):
-        evolved(SOURCE, _defined(SOURCE), mode, changes, schema)
+        evolve_definition(SOURCE, _defined(SOURCE), mode, changes, schema)
 
 
 def test_given_one_name_with_two_types_then_only_a_full_refresh_takes_the_new_one(spark: Any) -> None:
-    gone, _ = evolved(SOURCE, _defined(SOURCE), "incremental", IncludedColumns(exclude=["C1"]), None)
+    gone, _ = evolve_definition(SOURCE, _defined(SOURCE), "incremental", IncludedColumns(exclude=["C1"]), None)
     assert gone.included == ("C2",) and schema_of(gone).names == ["C0", "C1", "C2", "dt"]
     fields = tuple(Field(f.name, "string" if f.name == "C1" else f.type) for f in SOURCE.fields)
     table = TableDefinition("s", fields, (), ("dt",), source=SOURCE.source)
     with pytest.raises(InvalidSchema, match=r"one name cannot have two types.*Nothing was changed.*full refresh"):
-        evolved(table, gone, "incremental", IncludedColumns(include=["C1"]), None)
-    anew, _ = evolved(table, gone, "full", IncludedColumns(include=["C1"]), None)
+        evolve_definition(table, gone, "incremental", IncludedColumns(include=["C1"]), None)
+    anew, _ = evolve_definition(table, gone, "full", IncludedColumns(include=["C1"]), None)
     assert schema_of(anew)["C1"].dataType.simpleString() == "string"
 
 

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from spark_apps import IncludedColumns, IndexedTable
-from spark_apps.indexes.covering_definition import schema_of
-from spark_apps.indexes.covering_entries import columns_of
+from spark_apps.indexes.covering.definition import schema_of
+from spark_apps.indexes.covering.index_files import columns_of
 from spark_apps.indexes.lineage import entry_files
 from tests.spark_apps.indexes.evolving import Folder, in_bucket
 from tests.spark_apps.indexes.support import index_files
@@ -95,6 +95,7 @@ class _Steps:
 @pytest.mark.parametrize(
     ("form", "approaches"), [("parquet", ("merge",)), ("json", ("same",)), ("csv", ("merge",)), ("orc", ("same",))]
 )
+@pytest.mark.by_turn(2)
 def test_the_scenario_of_the_document(spark: Any, tmp_path: Path, form: str, approaches: tuple[str, ...]) -> None:
     folder = Folder(tmp_path / "data", form)
     folder.write("f1", "c0 c1 c2", range(10))

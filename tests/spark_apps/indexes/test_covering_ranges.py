@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from spark_apps.indexes.covering_ranges import left
+from spark_apps.indexes.covering.scan import matching_fraction
 from spark_apps.indexes.ranges import Range
+from spark_apps.query.planning import ParsedPredicateProbe
 from spark_apps.query.predicates import parse_predicate
-from spark_apps.query.question import PredicateQuestion
 
 TYPES = {"n": "bigint", "d": "date", "p": "decimal(10,2)", "s": "string", "other": "int"}
 
 
 def part(where: str, first: str, *ranges: Range) -> float:
-    question = PredicateQuestion(parse_predicate(where, TYPES))
-    return left(question, tuple({first: held} for held in ranges), first)
+    probe = ParsedPredicateProbe(parse_predicate(where, TYPES))
+    return matching_fraction(probe, tuple({first: held} for held in ranges), first)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_each_row_group_counts_by_itself() -> None:
 
 
 def test_a_row_group_that_tells_nothing_may_hold_anything() -> None:
-    question = PredicateQuestion(parse_predicate("n = 5", TYPES))
-    assert left(question, ({},), "n") == 1.0
-    assert left(question, (), "n") == 1.0
-    assert left(None, ({"n": Range(0, 9)},), "n") == 1.0
+    probe = ParsedPredicateProbe(parse_predicate("n = 5", TYPES))
+    assert matching_fraction(probe, ({},), "n") == 1.0
+    assert matching_fraction(probe, (), "n") == 1.0
+    assert matching_fraction(None, ({"n": Range(0, 9)},), "n") == 1.0

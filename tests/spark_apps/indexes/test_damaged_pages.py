@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from spark_apps import IncludedColumns, IndexedTable
-from spark_apps.indexes import candidates
-from spark_apps.mergetree import pages
+from spark_apps.indexes.keyed import candidates
+from spark_apps.mergetree import parquet_pages
 from tests.spark_apps.indexes.support import index_files, local
 
 pytestmark = pytest.mark.spark
@@ -70,13 +70,14 @@ def _footer(data: bytearray, path: Path) -> None:
     [("record", False), ("secondary", False), ("secondary", True), ("compact", False), ("covering", False),
      ("covering", True)],
 )  # fmt: skip
+@pytest.mark.by_turn(4)
 def test_given_a_byte_turned_over_in_a_large_index_file_then_a_query_answers_from_the_rows(
     table: IndexedTable, monkeypatch: pytest.MonkeyPatch, name: str, by_spark: bool, damage: Callable[..., None]
 ) -> None:
     others = {index: entry for index, entry in table.snapshot.state.indexes.items() if index != name}
     if by_spark:
-        monkeypatch.setattr(candidates, "DIRECT_KEYS", 0)
-        monkeypatch.setattr(pages, "DRIVER_BYTES", 0)
+        monkeypatch.setattr(candidates, "MAX_DRIVER_KEYS", 0)
+        monkeypatch.setattr(parquet_pages, "DRIVER_BYTES", 0)
     row = table.read("n = 7").first()
     assert row is not None and len(others) == 3
     column = {"record": "id", "covering": "n"}.get(name, "tail")

@@ -15,28 +15,29 @@ from pyspark.sql import functions as F
 from spark_apps import IndexedTable
 from spark_apps.actions import indexing
 from spark_apps.actions.indexing import CreateIndex
-from spark_apps.actions.template import Attempt, Work, run
+from spark_apps.actions.template import Attempt, StagedChanges, run
 from spark_apps.actions.write import Insert, Upsert
 from spark_apps.indexes import registry
 from spark_apps.indexes.handler import IndexContext
-from spark_apps.indexes.secondary import SecondaryHandler
+from spark_apps.indexes.keyed.secondary import SecondaryHandler
 from spark_apps.storage.errors import ConcurrentWrite, IndexExists, KeysExist, VerificationFailed
 from tests.spark_apps.indexes.support import DDL, Model, Row, entries, frame, read
+from tests.spark_apps.small_tables import Prepared
 
 pytestmark = pytest.mark.spark
 
-COMMITS = 20
+COMMITS = 9
 Make = Callable[..., IndexedTable]
 
 
-@pytest.fixture
-def make(spark: Any, tmp_path: Path) -> Make:
-    def build(rows: list[Row], buckets: int = 1) -> IndexedTable:
-        table = IndexedTable.create(spark, tmp_path / "table", DDL, ["id"], partition_by=["p"], buckets=buckets)
-        table.upsert(frame(spark, rows))
-        return table
+def build(spark: Any, folder: Path, rows: tuple[Row, ...]) -> None:
+    table = IndexedTable.create(spark, folder, DDL, ["id"], partition_by=["p"], buckets=1)
+    table.upsert(frame(spark, list(rows)))
 
-    return build
+
+@pytest.fixture
+def make(prepared: Prepared) -> Make:
+    return lambda rows: prepared(build, tuple(rows))
 
 
 class Writer(threading.Thread):
@@ -68,7 +69,7 @@ class Writer(threading.Thread):
 
 
 @pytest.mark.slow
-def test_given_twenty_commits_during_a_build_then_none_is_refused_and_the_index_agrees(spark: Any, make: Make) -> None:
+def test_given_commits_all_through_a_build_then_none_is_refused_and_the_index_agrees(spark: Any, make: Make) -> None:
     rows: list[Row] = [(i, "a", "aus" if i % 2 else None, i) for i in range(100)]
     table, model = make(rows), Model({row[0]: row for row in rows})
     writer = Writer(spark, table.uri, model)
@@ -76,7 +77,7 @@ def test_given_twenty_commits_during_a_build_then_none_is_refused_and_the_index_
 
     def wait(number: int, version: int) -> None:
         covered.append(version)
-        for _ in range({1: 12, 2: 8}.get(number, 0)):
+        for _ in range({1: 5, 2: 4}.get(number, 0)):
             writer.committed.acquire()
 
     writer.start()
@@ -157,7 +158,7 @@ def test_given_a_build_that_loses_rows_then_the_index_is_refused_with_both_figur
     spark: Any, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = make([(i, "a", "aus", i) for i in range(10)])
-    monkeypatch.setattr(registry._KINDS, "_found", {})
+    monkeypatch.setattr(registry._KINDS, "_loaded", {})
     registry.register(Lossy())
 
     with pytest.raises(VerificationFailed, match=r"7 entries for 10 rows.*Nothing was changed"):
@@ -184,7 +185,7 @@ class _Overtaken(Upsert):
         super().__init__(rows)
         self.meanwhile = meanwhile
 
-    def work(self, attempt: Attempt) -> Work | None:
+    def work(self, attempt: Attempt) -> StagedChanges | None:
         done = super().work(attempt)
         self.meanwhile()
         return done

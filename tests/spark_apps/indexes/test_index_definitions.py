@@ -12,15 +12,20 @@ from spark_apps.actions.indexing import CreateIndex
 from spark_apps.actions.template import run
 from spark_apps.storage import errors
 from tests.spark_apps.indexes.support import entries, frame
+from tests.spark_apps.small_tables import Prepared
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(3)]
 
 DDL = "k1 string, k2 int, d date, price decimal(10,2), at timestamp, tags array<string>, x double"
 
 
+def build(spark: Any, folder: Path) -> None:
+    IndexedTable.create(spark, folder, DDL, ["k1", "k2"], buckets=2)
+
+
 @pytest.fixture
-def table(spark: Any, tmp_path: Path) -> IndexedTable:
-    return IndexedTable.create(spark, tmp_path / "table", DDL, ["k1", "k2"], buckets=2)
+def table(prepared: Prepared) -> IndexedTable:
+    return prepared(build)
 
 
 @pytest.mark.parametrize(

@@ -125,13 +125,14 @@ class History:
 
 
 @pytest.mark.parametrize("buckets", [2, None])
+@pytest.mark.by_turn(2)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_given_any_history_then_queries_and_entries_are_those_of_the_model(
-    spark: Any, tmp_path: Path, seed: int, buckets: int | None, monkeypatch: pytest.MonkeyPatch
+    spark: Any, tmp_path: Path, seed: int, buckets: int | None
 ) -> None:
-    if (seed + (buckets is None)) % 2:
-        found_by_spark(monkeypatch)
     history = History(spark, tmp_path / "table", seed, buckets)
+    if (seed + (buckets is None)) % 2:
+        found_by_spark(history.table)
     steps = ["upsert", "move", "delete", "delete_where", "overwrite", "drop_partition", "compact", "compact_indexes",
              "rescale", "restore", "refresh"]  # fmt: skip
     history.random.shuffle(steps)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from spark_apps.indexes.covering_writing import coverage_left
+from spark_apps.indexes.covering.build import remaining_coverage
 from spark_apps.indexes.lineage import Coverage, carrier, carriers
 from spark_apps.storage.store import Store
 from spark_apps.timeline.files import DataFile
@@ -16,9 +16,9 @@ from spark_apps.timeline.model import (
     AddFile,
     AnyAction,
     Commit,
-    Cover,
     Field,
     IndexDefinition,
+    MarkCovered,
     PutIndex,
     PutTable,
     RemoveFile,
@@ -38,8 +38,8 @@ def _file(lineage: int, size: int = 10) -> DataFile:
     return DataFile(DATA_TREE, *GROUP, f"f{lineage}", "base", 1, size, 1, 0, lineage)
 
 
-def _add(lineage: int, kind: Any = "base", place: int | None = None) -> AddFile:
-    return AddFile(DATA_TREE, *GROUP, f"data/a.1/f{lineage}", kind, 1, 10, place, 0, lineage)
+def _add(lineage: int, kind: Any = "base", sequence_number: int | None = None) -> AddFile:
+    return AddFile(DATA_TREE, *GROUP, f"data/a.1/f{lineage}", kind, 1, 10, sequence_number, 0, lineage)
 
 
 class _Log:
@@ -72,10 +72,10 @@ class _Log:
         return GROUP in self.state.index("files").lag, GROUP in self.state.index("keys").lag
 
 
-def _covering(store: Store, *lineages: int, place: int = 1) -> AddFile:
+def _covering(store: Store, *lineages: int, sequence_number: int = 1) -> AddFile:
     known = Coverage.single("s", ["id"], None, map(_file, lineages))
     folder = f"_index/indexes/files/{'-'.join(map(str, lineages))}"
-    return carrier(store, BY_FILE.tree, folder, known, place)
+    return carrier(store, BY_FILE.tree, folder, known, sequence_number)
 
 
 def test_given_coverage_written_to_a_carrier_then_it_reads_back(tmp_path: Path) -> None:
@@ -104,18 +104,21 @@ def test_an_index_answers_for_what_it_holds_and_for_what_the_file_lacks(
 def test_given_a_compaction_then_an_index_by_file_lags_and_one_by_key_does_not(tmp_path: Path) -> None:
     log, store = _Log(), Store(tmp_path)
     log.commit(_add(1))
-    log.commit(PutIndex(BY_FILE), _covering(store, 1), Cover(BY_FILE.tree, 1))
-    log.commit(PutIndex(BY_KEY), Cover(BY_KEY.tree, 1))
+    log.commit(PutIndex(BY_FILE), _covering(store, 1), MarkCovered(BY_FILE.tree, 1))
+    log.commit(PutIndex(BY_KEY), MarkCovered(BY_KEY.tree, 1))
     assert log.lags() == (False, False)
     log.commit(_add(2, "delta"), maintained=(BY_KEY.tree,))
     assert log.lags() == (True, False)
-    log.commit(Cover(BY_FILE.tree, 4))
+    log.commit(MarkCovered(BY_FILE.tree, 4))
     assert log.lags() == (False, False), "of a group with deltas it tells of the lowest file"
     log.commit(
-        RemoveFile(DATA_TREE, "data/a.1/f1"), RemoveFile(DATA_TREE, "data/a.1/f2"), _add(3, place=4), mode="fold"
+        RemoveFile(DATA_TREE, "data/a.1/f1"),
+        RemoveFile(DATA_TREE, "data/a.1/f2"),
+        _add(3, sequence_number=4),
+        mode="fold",
     )
     assert log.lags() == (True, False)
-    log.commit(_covering(store, 3, place=6), Cover(BY_FILE.tree, 6))
+    log.commit(_covering(store, 3, sequence_number=6), MarkCovered(BY_FILE.tree, 6))
     assert log.lags() == (False, False)
     log.commit(RemoveFile(DATA_TREE, "data/a.1/f3"), mode="replace", maintained=(BY_KEY.tree,))
     assert log.lags() == (False, False) and not log.state.groups(DATA_TREE)
@@ -125,18 +128,21 @@ def test_given_a_compaction_during_the_build_then_the_index_is_not_taken_to_tell
     log = _Log()
     log.commit(_add(1))
     log.commit(_add(2, "delta"))
-    built = _covering(Store(tmp_path), 1, place=2)
+    built = _covering(Store(tmp_path), 1, sequence_number=2)
     log.commit(
-        RemoveFile(DATA_TREE, "data/a.1/f1"), RemoveFile(DATA_TREE, "data/a.1/f2"), _add(3, place=2), mode="fold"
+        RemoveFile(DATA_TREE, "data/a.1/f1"),
+        RemoveFile(DATA_TREE, "data/a.1/f2"),
+        _add(3, sequence_number=2),
+        mode="fold",
     )
-    log.commit(PutIndex(BY_FILE), built, Cover(BY_FILE.tree, 2))
+    log.commit(PutIndex(BY_FILE), built, MarkCovered(BY_FILE.tree, 2))
     assert GROUP in log.state.index("files").lag
 
 
 def test_given_a_compaction_that_drops_rows_of_gone_files_then_those_that_lie_elsewhere_are_remembered() -> None:
     known = Coverage.single("s1", ["c0"], None, [_file(1), _file(2)]) | Coverage.single("s2", ["c0"], None, [_file(3)])
     untouched = DataFile("index/i@1", "", "1", "e", "base", 9, 9, 1, 0, 9, {"columns": ["c0"], "stages": ["s1"]})
-    left = coverage_left(known, [2, 3], [untouched])
+    left = remaining_coverage(known, [2, 3], [untouched])
     assert left.lineages == {1}
     assert left.dropped == {2}, "entries of 2 can lie in the file that was not merged; of 3 there are none any more"
-    assert not coverage_left(left, [], []).dropped
+    assert not remaining_coverage(left, [], []).dropped

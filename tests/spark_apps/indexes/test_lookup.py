@@ -15,8 +15,8 @@ from pyspark.sql import Row, SparkSession
 
 from spark_apps import IndexedTable
 from spark_apps.indexes.handler import PARTITION, IndexContext
-from spark_apps.indexes.lookup import TooMany, lookup, lookup_table
-from spark_apps.indexes.matching import as_arrow
+from spark_apps.indexes.keyed.lookup import TooManyEntries, lookup, lookup_table
+from spark_apps.indexes.keyed.matching import keys_to_arrow
 from spark_apps.indexes.registry import find
 from spark_apps.layout.types import normalize, parse_type
 from spark_apps.storage.errors import InvalidInput, InvalidSchema
@@ -127,12 +127,12 @@ def test_given_what_is_no_key_then_it_is_refused(table: IndexedTable, keys: Any)
 
 def test_given_more_rows_or_entries_than_allowed_then_it_is_told(table: IndexedTable) -> None:
     context, tree = _context(table, "record")
-    keys = as_arrow(tree, [(f"id-{n:06}",) for n in range(200, 260)])
+    keys = keys_to_arrow(tree, [(f"id-{n:06}",) for n in range(200, 260)])
 
     assert len(lookup_table(context.snapshot, tree, keys, 3, 10_000, 60).table) == 60
-    with pytest.raises(TooMany):
-        lookup_table(context.snapshot, tree, keys, 3, most_found=59)
-    with pytest.raises(TooMany):
+    with pytest.raises(TooManyEntries):
+        lookup_table(context.snapshot, tree, keys, 3, most_entries=59)
+    with pytest.raises(TooManyEntries):
         lookup_table(context.snapshot, tree, keys, 3, most_rows=100)
 
 
@@ -146,7 +146,9 @@ def test_given_large_files_then_threads_and_pages_give_what_the_rows_say(spark: 
     for count in (1, 3, 40, 5_000, 60_000):
         asked = random.Random(count).sample(sorted(everything), count)
 
-        found = lookup_table(context.snapshot, tree, as_arrow(tree, [(key,) for key in [*asked, "no such key"]]), 1)
+        found = lookup_table(
+            context.snapshot, tree, keys_to_arrow(tree, [(key,) for key in [*asked, "no such key"]]), 1
+        )
 
         told = dict(zip(found.table["id"].to_pylist(), found.table[PARTITION].to_pylist(), strict=True))
         assert told == {key: everything[key] for key in asked} and len(found.table) == count

@@ -13,13 +13,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from spark_apps.indexes import entry_files
 from spark_apps.indexes.handler import PARTITION
-from spark_apps.indexes.lookup import lookup
-from spark_apps.indexes.matching import arrow_type
+from spark_apps.indexes.keyed import lookup
+from spark_apps.indexes.keyed.matching import comparable_type
 from spark_apps.layout.hashing import bucket_id
 from spark_apps.layout.types import parse_type
-from spark_apps.mergetree.plain_pages import snappy_begin
+from spark_apps.mergetree.parquet_pages import snappy_begin
 from spark_apps.mergetree.schema import struct_type
 from spark_apps.mergetree.tree import DELETED, Tree
 from spark_apps.storage.errors import StorageError
@@ -66,7 +65,7 @@ CASES = [((kind,), False) for kind in VALUES] + [
 def read_as(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Files of a few hundred rows are read as a whole for any number of keys, unless told otherwise."""
     if request.param == "pages":
-        monkeypatch.setattr(entry_files, "_ROWS_A_KEY", 0)
+        monkeypatch.setattr(lookup, "_ROWS_PER_KEY", 0)
 
 
 class _Files:
@@ -106,7 +105,7 @@ class _Files:
             self._file(place, shard, keys, [rows[key] for key in keys], [True if key in gone else None for key in keys])
 
     def _file(self, place: int, shard: int, keys: list[Any], partitions: list[str], gone: list[Any]) -> None:
-        types = [arrow_type(parse_type(kind)) for kind in [*self.kinds, "string"]]
+        types = [comparable_type(parse_type(kind)) for kind in [*self.kinds, "string"]]
         columns = [pa.array(values, type) for values, type in zip(zip(*keys, strict=True), types, strict=False)]
         fields = [pa.field(name, c.type, self.nulls) for name, c in zip(self.tree.key, columns, strict=True)]
         columns, fields = [*columns, pa.array(partitions)], [*fields, pa.field(PARTITION, pa.string(), False)]
@@ -128,6 +127,7 @@ class _Files:
 
 @pytest.mark.parametrize(("form", "unique"), WRITTEN, ids=str)
 @pytest.mark.parametrize(("kinds", "nulls"), CASES, ids=str)
+@pytest.mark.by_turn(4)
 def test_given_files_then_the_entries_of_keys_are_those_written_last(
     tmp_path: Path, kinds: tuple[str, ...], nulls: bool, form: str, unique: bool
 ) -> None:
@@ -139,7 +139,7 @@ def test_given_files_then_the_entries_of_keys_are_those_written_last(
         wanted = set(asked)
         expected = {key: partition for key, partition in files.live.items() if key[:width] in wanted}
 
-        found = lookup(files.snapshot, files.tree, asked, SHARDS)  # type: ignore[arg-type]
+        found = lookup.lookup(files.snapshot, files.tree, asked, SHARDS)  # type: ignore[arg-type]
 
         assert len(found.entries) == len(expected)
         assert {key: place[0] for key, place in found.entries} == expected
@@ -152,6 +152,7 @@ def _first_group(files: _Files) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("asked", [slice(20, 21), slice(200)], ids=["one", "many"])
+@pytest.mark.by_turn(2)
 def test_given_any_byte_of_the_keys_turned_over_then_nothing_is_told_wrongly(tmp_path: Path, asked: slice) -> None:
     files = _Files(tmp_path, ("string",), False, True, FORMS["as written here"])
     keys = _first_group(files)[asked]
@@ -164,7 +165,7 @@ def test_given_any_byte_of_the_keys_turned_over_then_nothing_is_told_wrongly(tmp
         files.state = State()
         (tmp_path / base.path).write_bytes(whole[:place] + bytes([whole[place] ^ 0x41]) + whole[place + 1 :])
         try:
-            found = lookup(files.snapshot, files.tree, keys, SHARDS)
+            found = lookup.lookup(files.snapshot, files.tree, keys, SHARDS)
         except StorageError as error:
             assert base.path in error.message
             found_out += 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spark_apps.indexes import registry
-from spark_apps.indexes.secondary import SecondaryHandler
+from spark_apps.indexes.keyed.secondary import SecondaryHandler
 from spark_apps.storage.errors import InvalidInput
 
 HERE = "tests.spark_apps.indexes.test_registry.Mine"
@@ -17,7 +17,7 @@ class Mine(SecondaryHandler):
 
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry._KINDS, "_found", {})
+    monkeypatch.setattr(registry._KINDS, "_loaded", {})
     monkeypatch.setattr(registry._KINDS, "_allowed", set())
     monkeypatch.delenv(registry.ALLOWED, raising=False)
 

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from spark_apps import IndexedTable
-from spark_apps.indexes import skew
+from spark_apps.indexes.keyed import entries
 from spark_apps.mergetree import write
 from tests.spark_apps.frames import frame
 
@@ -23,10 +23,10 @@ ROWS = [(n, f"p{n % 2}", "hot" if n % 10 else None if n % 50 else f"cold {n}") f
 
 @pytest.fixture(autouse=True)
 def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(skew, "_WORTH_ROWS", 0)
-    monkeypatch.setattr(skew, "_SAMPLED_ROWS", 100)
-    monkeypatch.setattr(skew, "ROWS_A_SHARD", 1)
-    monkeypatch.setattr(write, "_ROWS_A_TASK", 0.01)
+    monkeypatch.setattr(entries, "_MIN_ROWS_TO_SAMPLE", 0)
+    monkeypatch.setattr(entries, "_ROWS_PER_SAMPLE_STEP", 100)
+    monkeypatch.setattr(entries, "ROWS_PER_SHARD", 1)
+    monkeypatch.setattr(write, "_ROWS_PER_TASK", 0.01)
 
 
 def of_rows(spark: Any, folder: Path, tombstones: str) -> IndexedTable:
@@ -57,6 +57,7 @@ def check(table: IndexedTable) -> None:
 
 
 @pytest.mark.parametrize("tombstones", ["eager", "lazy"])
+@pytest.mark.by_turn(2)
 def test_a_shard_of_very_many_entries_is_written_in_parts_with_no_key_in_common(
     spark: Any, tmp_path: Path, tombstones: str
 ) -> None:

@@ -23,7 +23,7 @@ DDL = "id bigint, p string, n int"
 
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry._KINDS, "_found", {})
+    monkeypatch.setattr(registry._KINDS, "_loaded", {})
     monkeypatch.setattr(registry._KINDS, "_allowed", set())
     monkeypatch.delenv(registry.ALLOWED, raising=False)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_apps.layout import engines, plugins
+from spark_apps.layout import plugins, rules
 from spark_apps.layout.partitions import partition_path
 from spark_apps.layout.rules import BucketRules
 from spark_apps.storage.errors import InvalidRule
@@ -111,7 +111,7 @@ def test_given_a_range_that_does_not_fit_the_table_then_it_is_refused_when_given
 # --- a user's class -------------------------------------------------------------------------------------------------
 
 
-class PrefixEngine(engines.RuleEngine):
+class PrefixEngine(rules.RuleEngine):
     """An expression is the beginning of a path."""
 
     def compile(self, expression):
@@ -123,8 +123,8 @@ DOTTED = f"{__name__}.PrefixEngine"
 
 @pytest.fixture
 def registry():
-    built_in = {"regex": engines.RegexEngine()}
-    return plugins.Plugins("rule engine", engines.RuleEngine, engines.GROUP, engines.ALLOWED, built_in, "engines.allow")
+    built_in = {"regex": rules.RegexEngine()}
+    return plugins.Plugins("rule engine", rules.RuleEngine, rules.GROUP, rules.ALLOWED, built_in, "engines.allow")
 
 
 def test_given_an_unknown_engine_then_the_known_ones_are_named():
@@ -133,36 +133,36 @@ def test_given_an_unknown_engine_then_the_known_ones_are_named():
 
 
 def test_given_a_registered_engine_then_its_rules_decide_and_its_name_stays_taken():
-    engines.register("prefix", PrefixEngine())
+    rules.register("prefix", PrefixEngine())
     assert BucketRules("prefix", "dt=2024,8", 1).count_for("dt=2024-11-11") == 8
     assert BucketRules("prefix", "2024,8", 1).count_for("dt=2024-11-11") == 1
     for name in ("prefix", "regex"):
         with pytest.raises(InvalidRule, match="exists already"):
-            engines.register(name, PrefixEngine())
+            rules.register(name, PrefixEngine())
 
 
 def test_given_a_dotted_path_then_its_code_is_loaded_only_if_this_process_allows_it(registry, monkeypatch, tmp_path):
     (tmp_path / "strange_engine.py").write_text("raise SystemExit('loaded')")
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(InvalidRule, match=f"no rule engine.*{engines.ALLOWED}"):
+    with pytest.raises(InvalidRule, match=f"no rule engine.*{rules.ALLOWED}"):
         registry.find("strange_engine.Engine")
     assert "strange_engine" not in sys.modules
 
     with pytest.raises(InvalidRule):
         registry.find(DOTTED)
     registry.allow(DOTTED)
-    assert isinstance(registry.find(DOTTED), engines.RuleEngine)
+    assert isinstance(registry.find(DOTTED), rules.RuleEngine)
 
 
 def test_given_a_dotted_path_in_the_environment_then_it_is_loaded(registry, monkeypatch):
-    monkeypatch.setenv(engines.ALLOWED, f"other.Class, {DOTTED}")
+    monkeypatch.setenv(rules.ALLOWED, f"other.Class, {DOTTED}")
     assert registry.find(DOTTED).compile("dt")("dt=1")
 
 
 def test_given_an_engine_of_an_installed_package_then_it_is_found_by_its_name(registry, monkeypatch):
     points = {"prefix": f"{__name__}:PrefixEngine", "gone": "no_such_package:Engine", "no_engine": "builtins:dict"}
-    offered = [EntryPoint(name, value, engines.GROUP) for name, value in points.items()]
-    monkeypatch.setattr(plugins, "entry_points", lambda group: offered if group == engines.GROUP else [])
+    offered = [EntryPoint(name, value, rules.GROUP) for name, value in points.items()]
+    monkeypatch.setattr(plugins, "entry_points", lambda group: offered if group == rules.GROUP else [])
     assert registry.find("prefix").compile("dt")("dt=1")
     with pytest.raises(InvalidRule, match=r"cannot be loaded.*on the cluster too"):
         registry.find("gone")
@@ -177,7 +177,7 @@ def test_given_the_engine_of_the_documentation_then_it_does_what_the_page_says()
     )
     names = {}
     exec(source, names)
-    engines.register("weekday", names["WeekdayEngine"]())
-    rules = BucketRules("weekday", "sat|sun,64", 8)
+    rules.register("weekday", names["WeekdayEngine"]())
+    weekly = BucketRules("weekday", "sat|sun,64", 8)
     days = ("2024-11-08", "2024-11-09", "2024-11-10", "2024-11-11", None)
-    assert [rules.count_for(path(dt=day, r="x")) for day in days] == [8, 64, 64, 8, 8]
+    assert [weekly.count_for(path(dt=day, r="x")) for day in days] == [8, 64, 64, 8, 8]

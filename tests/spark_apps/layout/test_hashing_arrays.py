@@ -10,9 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from spark_apps.indexes.matching import arrow_type
+from spark_apps.indexes.keyed.matching import comparable_type
+from spark_apps.layout.array_hashing import buckets_of_columns
 from spark_apps.layout.hashing import bucket_id
-from spark_apps.layout.hashing_arrays import buckets_of_columns
 from spark_apps.layout.types import parse_type
 
 ROWS = 2_000
@@ -39,7 +39,7 @@ def _column(kind: str, seed: int) -> list[Any]:
 def test_given_columns_then_each_row_gets_the_bucket_that_its_key_has(names: tuple[str, ...]) -> None:
     kinds = [parse_type(name) for name in names]
     columns = [_column(name, seed) for seed, name in enumerate(names)]
-    arrays = [pa.array(values, arrow_type(kind)) for values, kind in zip(columns, kinds, strict=True)]
+    arrays = [pa.array(values, comparable_type(kind)) for values, kind in zip(columns, kinds, strict=True)]
 
     found = buckets_of_columns(arrays, kinds, 997)
 
@@ -59,4 +59,4 @@ def test_given_a_part_of_a_larger_column_then_its_own_rows_count() -> None:
 def test_given_a_type_that_is_hashed_key_by_key_then_it_is_left_alone(name: str) -> None:
     kind = parse_type(name)
 
-    assert buckets_of_columns([pa.array([None], arrow_type(kind))], [kind], 8) is None
+    assert buckets_of_columns([pa.array([None], comparable_type(kind))], [kind], 8) is None

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_apps.layout import engines
+from spark_apps.layout import rules
 from spark_apps.layout.hashing import MAX_BUCKETS
 from spark_apps.layout.rules import BucketRules, HashingConfig, parse_expressions, render_expressions
 from spark_apps.storage.errors import InvalidRule
@@ -133,12 +133,12 @@ def test_given_a_huge_pattern_then_it_is_refused():
         BucketRules("regex", [("a" * 10_001, 8)], 1)
 
 
-class Anything(engines.RuleEngine):
+class Anything(rules.RuleEngine):
     def compile(self, expression):
         return lambda path: True
 
 
-engines.register("anything", Anything())
+rules.register("anything", Anything())
 
 
 @given(st.lists(st.tuples(st.text("\\;,a ", min_size=1, max_size=8), st.integers(1, 9)), max_size=4))

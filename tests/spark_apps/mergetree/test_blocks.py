@@ -12,8 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from spark_apps.mergetree.blockfiles import BlockFile, read_footers
-from spark_apps.mergetree.blocks import BLOCK, BlockRead, located, read_blocks, readable
+from spark_apps.mergetree.blocks import BLOCK, BlockFile, BlockRead, is_readable, located, read_blocks, read_footers
 from spark_apps.mergetree.tree import LINEAGE, Snapshot
 from spark_apps.storage.store import Store
 from spark_apps.timeline.model import (
@@ -93,7 +92,7 @@ def test_given_files_of_many_types_and_writers_then_blocks_hold_what_spark_reads
     snapshot, names = _snapshot(spark, root, paths, TYPES), list(TYPES)
     tree, footers = snapshot.data, _footers(_snapshot(spark, root, paths, TYPES))
     assert [footer.blocks for footer in footers] == [3, 3, 3, 1]
-    assert all(readable(snapshot, tree, footer, names) for footer in footers)
+    assert all(is_readable(snapshot, tree, footer, names) for footer in footers)
     reads = [BlockRead(footer, tuple(range(footer.blocks))[-2:]) for footer in footers]
     shown = [*names, LINEAGE, BLOCK]
     everything = located(snapshot, tree, [f.file for f in footers], footers, names).select(shown).collect()

@@ -17,8 +17,9 @@ from spark_apps.layout import hash_functions, range_buckets
 from spark_apps.layout.hash_functions import HashFunction
 from spark_apps.layout.hashing import bucket_id
 from spark_apps.layout.types import parse_type
-from spark_apps.mergetree.buckets import bucket_column, buckets_of, check_own_function
+from spark_apps.mergetree.buckets import bucket_column, check_user_function, compute_buckets
 from spark_apps.storage.errors import InvalidInput, InvalidRule, InvalidSchema
+from tests.spark.local import session_with
 
 pytestmark = pytest.mark.spark
 
@@ -263,7 +264,7 @@ def test_given_a_sql_expression_then_keys_get_the_bucket_that_rows_get(spark):
     function = "sql:crc32(cast(id as binary)) - 3 * `N`"
     fields = {"id": "string", "n": "int"}
     keys = [("a", 1), ("b", -1), (None, 5), ("c", None), ("", 2**29)]
-    found = buckets_of(spark, fields, keys, 64, function)
+    found = compute_buckets(spark, fields, keys, 64, function)
     for (text, number), bucket in zip(keys, found, strict=True):
         known = text is not None and number is not None
         assert bucket == ((zlib.crc32(text.encode()) - 3 * number) % 64 if known else 0)
@@ -276,7 +277,9 @@ def test_given_a_sql_expression_then_keys_get_the_bucket_that_rows_get(spark):
 def test_given_a_class_then_rows_and_keys_get_its_buckets(spark):
     frame = spark.createDataFrame([("a",), ("abc",), ("\U0001f600",)], "id string")
     rows = frame.select(bucket_column(["id"], 2, "test_buckets.length", ["string"])).collect()
-    assert [row[0] for row in rows] == buckets_of(spark, {"id": "string"}, frame.collect(), 2, "test_buckets.length")
+    assert [row[0] for row in rows] == compute_buckets(
+        spark, {"id": "string"}, frame.collect(), 2, "test_buckets.length"
+    )
 
 
 @pytest.mark.parametrize(
@@ -292,15 +295,15 @@ def test_given_a_class_then_rows_and_keys_get_its_buckets(spark):
 )
 def test_given_a_function_that_gives_no_stable_bucket_then_it_is_refused_when_a_table_is_made(spark, function, said):
     with pytest.raises(InvalidRule, match=said):
-        check_own_function(spark, {"id": "string"}, function)
+        check_user_function(spark, {"id": "string"}, function)
 
 
 def test_given_functions_that_hold_then_they_are_taken(spark):
-    check_own_function(spark, {"id": "string"}, "test_buckets.length")
+    check_user_function(spark, {"id": "string"}, "test_buckets.length")
     kinds = {"id": "string", "t": "timestamp", "l": "timestamp_ntz", "x": "decimal(2,2)", "y": "double"}
-    check_own_function(spark, kinds, "test_buckets.length")
-    assert buckets_of(spark, {"id": "string"}, [(None,), ("abc",)], 2, "test_buckets.length") == [0, 1]
-    check_own_function(spark, {"id": "string", "n": "int", "d": "date", "b": "boolean"}, "sql:hash(id, n, d, b)")
+    check_user_function(spark, kinds, "test_buckets.length")
+    assert compute_buckets(spark, {"id": "string"}, [(None,), ("abc",)], 2, "test_buckets.length") == [0, 1]
+    check_user_function(spark, {"id": "string", "n": "int", "d": "date", "b": "boolean"}, "sql:hash(id, n, d, b)")
 
 
 @pytest.mark.parametrize(
@@ -316,12 +319,6 @@ def test_given_a_session_whose_timestamps_have_no_zone_then_those_of_a_table_are
     )
     expected = [bucket_id((moment,), 3, function, ["timestamp"]) for moment in moments]
     assert len(set(expected)) > 1
-    before = {name: spark.conf.get(name, None) for name in (ZONE, "spark.sql.timestampType")}
-    try:
-        spark.conf.set(ZONE, "Asia/Tokyo")
-        spark.conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")
+    with session_with(spark, {ZONE: "Asia/Tokyo", "spark.sql.timestampType": "TIMESTAMP_NTZ"}):
         found = rows.select(bucket_column(["at"], 3, function, ["timestamp"])).collect()
-        assert [row[0] for row in found] == expected
-    finally:
-        for name, value in before.items():
-            spark.conf.unset(name) if value is None else spark.conf.set(name, value)
+    assert [row[0] for row in found] == expected

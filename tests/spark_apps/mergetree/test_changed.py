@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import types as T
 
-from spark_apps.mergetree.placing import single_target
+from spark_apps.mergetree.partition_assignment import single_target
 from spark_apps.mergetree.tree import DELETED, Tree
 from spark_apps.mergetree.write import stage_rows
 from spark_apps.storage.store import Store
@@ -22,7 +22,7 @@ DDL = "k int, n string, v string"
 def staged(spark: Any, folder: Path, key: tuple[str, ...], old: list[Any], new: list[Any]) -> list[tuple[Any, ...]]:
     store, tree = Store(folder), Tree("data", SCHEMA, key, key[:1])
     files = stage_rows(
-        store, tree, frame(spark, new, DDL), "data/t.1/rows", single_target(3), one_a_key=False,
+        store, tree, frame(spark, new, DDL), "data/t.1/rows", single_target(3), one_per_key=False,
         replaced=frame(spark, old, DDL),
     )  # fmt: skip
     tables = [pq.read_table(Path(folder, file.path)) for file in files]

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from spark_apps.mergetree.compact import fold, plan_fold
-from spark_apps.mergetree.placing import single_target
+from spark_apps.mergetree.compaction import fold, plan_fold
+from spark_apps.mergetree.partition_assignment import single_target
 from spark_apps.mergetree.read import scan
-from spark_apps.mergetree.schema import parse_type
+from spark_apps.mergetree.schema import parse_ddl
 from spark_apps.mergetree.tree import DELETED, Snapshot, Tree
 from spark_apps.mergetree.write import count_rows, lineage, list_staged, stage_rows
 from spark_apps.storage.errors import StorageError
@@ -26,21 +26,21 @@ DDL = "k string, n int"
 
 
 class Groups:
-    """A tree without a table: files are staged, and given a place by hand."""
+    """A tree without a table: files are staged, and given a sequence number by hand."""
 
     def __init__(self, spark: Any, path: Path) -> None:
-        self.tree = Tree("data", parse_type(DDL), ("k",), ("k",))
+        self.tree = Tree("data", parse_ddl(DDL), ("k",), ("k",))
         self.snapshot = Snapshot(spark, Store(path), State())
         self.files: list[DataFile] = []
 
-    def add(self, place: int, rows: list[tuple[Any, ...]], kind: Any = "delta") -> None:
+    def add(self, sequence_number: int, rows: list[tuple[Any, ...]], kind: Any = "delta") -> None:
         ddl = DDL if kind == "base" else f"{DDL}, {DELETED} boolean"
         given = rows if kind == "base" else [(*row, None)[:3] for row in rows]
         staged = stage_rows(
             self.snapshot.store, self.tree, frame(self.snapshot.spark, given, ddl),
             f"data/txn.{len(self.files)}/rows", single_target(1), kind=kind,
         )  # fmt: skip
-        self.files += [DataFile.of(action, place) for action in staged]
+        self.files += [DataFile.of(action, sequence_number) for action in staged]
 
     @property
     def groups(self) -> dict[tuple[str, str], list[DataFile]]:
@@ -87,7 +87,7 @@ def test_deltas_folded_alone_keep_their_tombstones_and_the_place_of_the_newest(g
     actions, metrics = fold(groups.snapshot, groups.tree, plan, "data/fold.1/folded", single_target(1))
 
     (added,) = [action for action in actions if hasattr(action, "rows")]
-    assert (added.kind, added.place, added.rows, added.tombstones) == ("delta", 4, 2, 1)
+    assert (added.kind, added.sequence_number, added.rows, added.tombstones) == ("delta", 4, 2, 1)
     assert (metrics["files_before"], metrics["files_after"]) == (2, 1)
     groups.files = [groups.files[0], DataFile.of(added, 9)]
     assert groups.rows() == [("b", 1), ("c", 4)]

@@ -13,9 +13,9 @@ import pytest
 from pyspark.sql import types as T
 
 from spark_apps.mergetree import write
-from spark_apps.mergetree.placing import Target
+from spark_apps.mergetree.duplicate_keys import count_duplicates
+from spark_apps.mergetree.partition_assignment import Target
 from spark_apps.mergetree.read import read_files, with_keys
-from spark_apps.mergetree.repeated import count_repeated
 from spark_apps.mergetree.tree import GROUP_ID, Snapshot, Tree
 from spark_apps.mergetree.write import stage_rows
 from spark_apps.storage.errors import InvalidInput
@@ -35,7 +35,7 @@ ROWS: list[tuple[Any, ...]] = [(None if k % 2 else "c", k, None if k % 5 == 0 el
 
 def staged(spark: Any, store: Store, folder: str, expected: int, rows: list[Any] = ROWS) -> list[AddFile]:
     return stage_rows(
-        store, TREE, frame(spark, rows, DDL), folder, TARGETS, kind="base", one_a_key=False, expected=expected
+        store, TREE, frame(spark, rows, DDL), folder, TARGETS, kind="base", one_per_key=False, expected=expected
     )
 
 
@@ -67,7 +67,14 @@ def test_a_row_of_no_target_is_refused_though_there_is_one_target_only(
     rows = frame(spark, [("c", 1, "n"), ("z", 2, "n")], DDL).repartition(1)  # which the optimizer cannot look into
     with pytest.raises(InvalidInput, match="a partition that it did not hold"):
         stage_rows(
-            Store(tmp_path), TREE, rows, "data/t.1/stray", TARGETS[2:], kind="base", one_a_key=False, expected=expected
+            Store(tmp_path),
+            TREE,
+            rows,
+            "data/t.1/stray",
+            TARGETS[2:],
+            kind="base",
+            one_per_key=False,
+            expected=expected,
         )
 
 
@@ -77,7 +84,7 @@ def test_a_row_of_no_target_is_refused_though_there_is_one_target_only(
 def test_each_row_is_told_the_group_of_its_file(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, alike: bool, most: int
 ) -> None:
-    monkeypatch.setattr("spark_apps.mergetree.telling._CASE_LIMIT", most)
+    monkeypatch.setattr("spark_apps.mergetree.file_metadata_columns._CASE_LIMIT", most)
     files = []
     for number in range(3):
         names = [f"{'n' * (1 if alike else 9**number)}{number}"]
@@ -88,7 +95,7 @@ def test_each_row_is_told_the_group_of_its_file(
         files.append(DataFile("data", "p=a", f"g{number}", key, "base", 1, place, number))
     assert (len({file.bytes for file in files}) < 3) == alike
 
-    rows = read_files(Snapshot(spark, Store(tmp_path), State()), TREE, files, ["k", GROUP_ID], place=True)
+    rows = read_files(Snapshot(spark, Store(tmp_path), State()), TREE, files, ["k", GROUP_ID], sequence_number=True)
 
     assert sorted(map(tuple, rows.collect())) == [(0, "g0", 0), (1, "g1", 1), (2, "g2", 2)]
 
@@ -108,12 +115,12 @@ def test_keys_are_joined_by_hash_as_by_their_values(spark: Any) -> None:
 def test_keys_that_stand_twice_are_counted_across_the_pieces_of_a_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("spark_apps.mergetree.repeated._AT_ONCE", 2)
+    monkeypatch.setattr("spark_apps.mergetree.duplicate_keys._BATCH_ROWS", 2)
     pq.write_table(pa.table({"k": [1, 1, 1, 2, 2, 3], "n": ["a", "a", "b", "b", "b", "c"]}), tmp_path / "f.parquet")
     file = AddFile("data", "", "0", "f.parquet", "base", 6, 1)
 
-    assert count_repeated(Store(tmp_path), TREE, [file]) == 2
-    assert count_repeated(Store(tmp_path), replace(TREE, key=("k",)), [file]) == 3
+    assert count_duplicates(Store(tmp_path), TREE, [file]) == 2
+    assert count_duplicates(Store(tmp_path), replace(TREE, key=("k",)), [file]) == 3
 
 
 def test_few_rows_or_too_many_groups_take_no_task_each() -> None:

@@ -15,16 +15,15 @@ import pytest
 from pyspark.errors import PySparkException
 
 from spark_apps import IndexedTable
-from spark_apps.actions.template import Attempt, Work, run
+from spark_apps.actions.template import Attempt, StagedChanges, run
 from spark_apps.actions.write import Upsert
 from spark_apps.mergetree import read
-from spark_apps.mergetree.positions import encoded
+from spark_apps.mergetree.positions import encode_positions
 from spark_apps.storage.errors import InvalidInput
-from spark_apps.timeline.files import DataFile
+from spark_apps.timeline.files import DataFile, Positions, path_of
 from spark_apps.timeline.model import DATA_TREE
-from spark_apps.timeline.positions import Positions, path_of
 from tests.spark_apps.frames import frame
-from tests.spark_apps.small_tables import found_by_spark
+from tests.spark_apps.small_tables import Prepared, found_by_spark, within
 
 pytestmark = pytest.mark.spark
 
@@ -32,27 +31,30 @@ DDL = "id bigint, v int"
 Rows = list[tuple[int, int]]
 
 
-@pytest.fixture
-def table(spark: Any, tmp_path: Path) -> IndexedTable:
-    """Keys 0 to 199 in one file group, compacted."""
-    made = IndexedTable.create(spark, tmp_path / "table", DDL, ["id"], buckets=1, positions=True)
+def build(spark: Any, folder: Path) -> None:
+    made = IndexedTable.create(spark, folder, DDL, ["id"], buckets=1, positions=True)
     upsert(made, [(n, 0) for n in range(200)])
     upsert(made, [(0, 0)])
     made.compact()
-    return made
+
+
+@pytest.fixture
+def table(prepared: Prepared) -> IndexedTable:
+    """Keys 0 to 199 in one file group, compacted."""
+    return prepared(build)
 
 
 @pytest.fixture
 def by_positions(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The number of file groups read by positions, of each scan that had some."""
     asked: list[int] = []
-    standing = read.standing
+    without_hidden_rows = read.without_hidden_rows
 
     def counted(snapshot: Any, rows: Any, groups: Any) -> Any:
         asked.append(len(groups))
-        return standing(snapshot, rows, groups)
+        return without_hidden_rows(snapshot, rows, groups)
 
-    monkeypatch.setattr(read, "standing", counted)
+    monkeypatch.setattr(read, "without_hidden_rows", counted)
     return asked
 
 
@@ -66,7 +68,7 @@ def rows_of(table: IndexedTable) -> Rows:
 
 def deltas(table: IndexedTable) -> list[DataFile]:
     found = [file for file in table.snapshot.state.files(DATA_TREE) if file.kind == "delta"]
-    return sorted(found, key=lambda file: file.place)
+    return sorted(found, key=lambda file: file.sequence_number)
 
 
 def told(table: IndexedTable) -> list[int | None]:
@@ -118,14 +120,15 @@ KEYS: dict[str, list[Any]] = {
 
 @pytest.mark.parametrize("here", [True, False], ids=["on the driver", "by Spark"])
 @pytest.mark.parametrize("key", KEYS)
+@pytest.mark.by_turn(5)
 def test_positions_are_found_of_keys_of_any_type(
-    spark: Any, tmp_path: Path, key: str, here: bool, monkeypatch: pytest.MonkeyPatch, by_positions: list[int]
+    spark: Any, tmp_path: Path, key: str, here: bool, by_positions: list[int]
 ) -> None:
-    if not here:
-        found_by_spark(monkeypatch)
     names = [part.split()[0] for part in key.split(", ")]
     ddl = f"{key}, v int"
     made = IndexedTable.create(spark, tmp_path / "table", ddl, names, buckets=2, positions=True)
+    if not here:
+        found_by_spark(made)
     for v, some in ((0, KEYS[key][:200]), (1, KEYS[key][100:150]), (2, KEYS[key][140:300:2])):
         made.upsert(frame(spark, [(*one, v) for one in some], ddl))
     expected = dict.fromkeys(KEYS[key][:200], 0)
@@ -162,7 +165,7 @@ def test_keys_decide_where_the_file_under_a_delta_was_replaced_meanwhile(
     upsert(table, [(0, 1)])
 
     class Raced(Upsert):
-        def work(self, attempt: Attempt) -> Work | None:
+        def work(self, attempt: Attempt) -> StagedChanges | None:
             work = super().work(attempt)
             IndexedTable.load(spark, table.uri).compact()
             return work
@@ -220,7 +223,7 @@ def test_positions_that_do_not_speak_of_all_rows_fail_the_read(table: IndexedTab
     delta = deltas(table)[0]
     found = Positions.of(delta)
     assert found is not None
-    file_of(table, delta).write_bytes(encoded(found.over, 64, np.arange(10)))
+    file_of(table, delta).write_bytes(encode_positions(found.over, 64, np.arange(10)))
     snapshot = table.snapshot
     snapshot.intact.add(path_of(delta.path))  # as if their size had not told
     with pytest.raises(PySparkException, match="do not speak of all rows"):
@@ -239,10 +242,8 @@ def test_cleaning_keeps_positions_as_long_as_their_deltas(table: IndexedTable) -
     assert file_of(table, deltas(table)[0]).exists()
 
 
-def test_a_batch_of_more_keys_than_are_broadcast_has_no_positions(
-    table: IndexedTable, by_positions: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("spark_apps.actions.positions.broadcast_rows", lambda spark: 5)
+def test_a_batch_of_more_keys_than_are_broadcast_has_no_positions(table: IndexedTable, by_positions: list[int]) -> None:
+    within(table, broadcast_keys=5)
     upsert(table, [(n, 1) for n in range(10)])
     upsert(table, [(n, 2) for n in range(3)])
     # A reader would have no use for those of the second delta.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import types as T
 
-from spark_apps.mergetree.type_text import type_of
+from spark_apps.mergetree.schema import parse_simple_string
 
 STRUCT = T.StructType([T.StructField("a", T.ArrayType(T.DecimalType(10, 2))), T.StructField("b", T.TimestampNTZType())])
 
@@ -16,7 +16,7 @@ STRUCT = T.StructType([T.StructField("a", T.ArrayType(T.DecimalType(10, 2))), T.
      T.MapType(T.StringType(), STRUCT), T.ArrayType(T.MapType(T.IntegerType(), T.ArrayType(T.BinaryType())))],
 )  # fmt: skip
 def test_given_the_text_that_a_type_has_for_itself_then_it_is_read_back(kind: T.DataType) -> None:
-    assert type_of(kind.simpleString()) == kind
+    assert parse_simple_string(kind.simpleString()) == kind
 
 
 @pytest.mark.parametrize(
@@ -34,4 +34,4 @@ def test_given_the_text_that_a_type_has_for_itself_then_it_is_read_back(kind: T.
     ],
 )
 def test_given_a_text_that_is_not_read_here_then_it_is_left_to_spark(text: str) -> None:
-    assert type_of(text) is None
+    assert parse_simple_string(text) is None

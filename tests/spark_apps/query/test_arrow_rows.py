@@ -154,11 +154,11 @@ def test_given_stripes_of_orc_then_those_wanted_are_read_and_times_are_left_to_s
     size = (tmp_path / "f").stat().st_size
     file = ArrowFile(DataFile("data", "", "7", "f", "base", -1, size, 0), str(tmp_path / "f"), "orc")
     schema = pa.schema([("v", pa.int32()), ("k", pa.string())])
-    form = ArrowShape(("v", "k"), {"k": "string", "v": "int"}, (), foreign=True)
+    form = ArrowShape(("v", "k"), {"k": "string", "v": "int"}, (), external=True)
     assert read([file], form, schema)[3:] == ["{'v': 3, 'k': 'k3'}", "{'v': 4, 'k': 'k4'}"]
     none = ArrowFile(file.file, file.address, "orc", blocks=frozenset())
     assert read([none], form, schema) == []
-    timed = ArrowShape(("v",), {"v": "date"}, (), foreign=True)
+    timed = ArrowShape(("v",), {"v": "date"}, (), external=True)
     with pytest.raises(UnsupportedSource):
         read([file], timed, pa.schema([("v", pa.date32())]))
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import FrozenInstanceError
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from spark_apps import IndexedTable
-from spark_apps.query import costs
+from spark_apps.query import planning
 from spark_apps.storage import errors
 
 pytestmark = pytest.mark.spark
@@ -27,7 +28,7 @@ def _cities(count: int) -> str:
 
 
 def test_given_more_keys_than_the_table_is_worth_then_it_is_scanned_and_explain_says_so(table: IndexedTable) -> None:
-    assert table.explain(_cities(costs.ALWAYS_KEYS)).index_used == "by_city"
+    assert table.explain(_cities(planning.ALWAYS_KEYS)).index_used == "by_city"
     many = _cities(300)
     why = table.explain(many).not_used["by_city"]
     assert (why.code, "looking 300 keys up" in why.reason) == ("scan_is_cheaper", True)
@@ -37,9 +38,9 @@ def test_given_more_keys_than_the_table_is_worth_then_it_is_scanned_and_explain_
 def test_given_a_table_that_takes_long_to_scan_then_as_many_keys_are_looked_up(
     table: IndexedTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(costs, "_KEY_SECONDS", 0.0)
-    monkeypatch.setattr(costs, "_BYTES_A_SECOND", 1.0)
-    monkeypatch.setattr(costs, "KEY_BYTES", 0)
+    monkeypatch.setattr(planning, "_KEY_SECONDS", 0.0)
+    monkeypatch.setattr(planning, "_BYTES_A_SECOND", 1.0)
+    monkeypatch.setattr(planning, "KEY_BYTES", 0)
     assert table.explain(_cities(300)).index_used == "by_city"
     assert table.read(_cities(300)).count() == 300
 
@@ -47,7 +48,7 @@ def test_given_a_table_that_takes_long_to_scan_then_as_many_keys_are_looked_up(
 def test_given_a_predicate_longer_than_a_small_table_is_worth_then_it_is_left_to_spark(table: IndexedTable) -> None:
     many = _cities(499)
     where = f"{many} OR ({many} AND id < 0) OR ({many})"
-    assert len(where) > costs.ALWAYS_CHARACTERS
+    assert len(where) > planning.ALWAYS_CHARACTERS
     told = table.explain(where)
     assert (told.not_used["by_city"].code, told.groups_read) == ("scan_is_cheaper", 4)
     assert table.read(where, ["id"]).count() == 499
@@ -55,6 +56,18 @@ def test_given_a_predicate_longer_than_a_small_table_is_worth_then_it_is_left_to
         table.read(where + " OR town = 'x'")
     with pytest.raises(errors.InvalidPredicate):
         table.read(where + " OR (")
+
+
+def test_given_a_plan_when_it_is_used_then_nothing_of_it_can_be_changed(table: IndexedTable) -> None:
+    plan: Any = planning.plan_read(table.snapshot, "city = 'c3'", ["id"])
+    assert (plan.columns, [use.name for use in plan.used]) == (("id", "city"), ["by_city"])
+    with pytest.raises(FrozenInstanceError):
+        plan.groups = {}
+    for name in ("groups", "files", "keyed", "blocks", "not_used"):
+        with pytest.raises(TypeError):
+            getattr(plan, name)["more"] = None
+    for name in ("covering_scans", "used", "warnings"):
+        assert isinstance(getattr(plan, name), tuple)
 
 
 def test_given_a_name_that_spark_wants_in_quotes_then_the_error_is_of_this_package(spark: Any, tmp_path: Path) -> None:

@@ -16,19 +16,19 @@ from hypothesis import strategies as st
 from pyspark.sql import functions as F
 
 from spark_apps.layout.types import normalize, parse_type
-from spark_apps.query.keysets import outcomes
 from spark_apps.query.predicates import (
+    NAN,
     CannotPrune,
     KeySet,
     NothingMatches,
     columns_of,
     keys_for,
     may_match,
+    outcomes,
     parse_predicate,
     reasons,
 )
-from spark_apps.query.tree import NAN
-from tests.spark.local import COMPILED, INTERPRETED
+from tests.spark.local import COMPILED, INTERPRETED, session_with
 
 pytestmark = pytest.mark.spark
 
@@ -298,12 +298,8 @@ def zoned(spark):
     with HISTORIES set compiles them."""
     settings_of_test = {"spark.sql.session.timeZone": ZONE, "spark.sql.ansi.enabled": "true"}
     settings_of_test |= COMPILED if "HISTORIES" in os.environ else INTERPRETED
-    before = {key: spark.conf.get(key) for key in settings_of_test}
-    for key, value in settings_of_test.items():
-        spark.conf.set(key, value)
-    yield spark
-    for key, value in before.items():
-        spark.conf.set(key, value)
+    with session_with(spark, settings_of_test):
+        yield spark
 
 
 def compare(spark, rows, predicates, timestamps="timestamp", modes=("true", "false")):

@@ -6,9 +6,8 @@ predicate is a column there.
 
 from __future__ import annotations
 
-import contextlib
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +18,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from spark_apps import IncludedColumns, IndexedTable
-from spark_apps.face.datasource import IndexedDataSource
+from spark_apps.datasource import IndexedDataSource
 from spark_apps.storage.errors import InvalidPredicate, UnsupportedSource
+from tests.spark.local import session_with
 from tests.turns import of_this_turn
 
 pytestmark = pytest.mark.spark
@@ -92,18 +92,6 @@ SESSIONS: list[tuple[Mapping[str, str], list[str]]] = [
         [*BY_SESSION, *NO_TEXT, *NOT_ANSI],
     ),
 ]  # fmt: skip
-
-
-@contextlib.contextmanager
-def session(spark: SparkSession, said: Mapping[str, str]) -> Iterator[None]:
-    before = {name: spark.conf.get(name, None) for name in said}
-    try:
-        for name, value in said.items():
-            spark.conf.set(name, value)
-        yield
-    finally:
-        for name, value in before.items():
-            spark.conf.unset(name) if value is None else spark.conf.set(name, value)
 
 
 def arrow(rows: list[Row], fields: Mapping[str, str] = FIELDS) -> pa.Table:
@@ -188,11 +176,11 @@ def check(table: IndexedTable, rows: list[Row], kinds: set[str], fields: Mapping
     """Ask everything in both sessions; the kinds of indexes have to have been of use."""
     spark = table._handle.spark
     for said, predicates in SESSIONS:
-        with session(spark, said):
+        with session_with(spark, said):
             right = expected(spark, rows, predicates, fields)
             found = by_read(table, predicates)
             assert found == right, said
-    with session(spark, SESSIONS[0][0]):
+    with session_with(spark, SESSIONS[0][0]):
         right = expected(spark, rows, PREDICATES, fields)
         used = {use.name for text in PREDICATES for use in table.explain(text, ["n"]).indexes}
     told = by_data_source(table, PREDICATES)
@@ -274,5 +262,5 @@ def test_given_an_iceberg_table_then_odd_values_are_found_as_by_a_scan(spark: Sp
     index(table, {})
     theirs.append(arrow(rows[10:], fields))
     # With its filters Spark itself loses NaN where a writer left it out of a column's bounds.
-    with session(spark, {"spark.sql.parquet.filterPushdown": "false"}):
+    with session_with(spark, {"spark.sql.parquet.filterPushdown": "false"}):
         check(IndexedTable.load(spark, theirs.location()), rows, {"record", "secondary", "compact"}, fields)

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from spark_apps.query.predicates import (
+    NAN,
     And,
     CannotPrune,
     Comparison,
@@ -30,7 +31,6 @@ from spark_apps.query.predicates import (
     parse_predicate,
     reasons,
 )
-from spark_apps.query.tree import NAN
 from spark_apps.storage.errors import InvalidPredicate, UnknownColumn
 
 SCHEMA = {
@@ -393,7 +393,7 @@ ONLY_SPARKS = "id >>> 2 = 4"
 
 def test_given_text_that_only_spark_can_read_then_nothing_is_pruned_and_all_columns_are_needed():
     asked = []
-    found = parse(ONLY_SPARKS, ask_spark=asked.append)
+    found = parse(ONLY_SPARKS, check_with_spark=asked.append)
 
     assert asked == [ONLY_SPARKS]
     assert columns_of(found) == set(SCHEMA)
@@ -406,9 +406,9 @@ def test_given_text_that_spark_refuses_too_then_the_error_is_ours_which_tells_th
         raise InvalidPredicate(f"Spark: {sql}")
 
     with pytest.raises(InvalidPredicate, match="line 1, column"):
-        parse("id = ", ask_spark=refuse)
+        parse("id = ", check_with_spark=refuse)
     with pytest.raises(UnknownColumn, match="nope"):
-        parse("nope = 1", ask_spark=refuse)
+        parse("nope = 1", check_with_spark=refuse)
 
 
 def test_given_an_unknown_column_in_text_that_only_spark_can_read_then_it_is_named():
@@ -416,9 +416,9 @@ def test_given_an_unknown_column_in_text_that_only_spark_can_read_then_it_is_nam
         raise UnknownColumn("The table has no column 'nope'.")
 
     with pytest.raises(UnknownColumn, match="'nope'"):
-        parse("nope >>> 2 = 4", ask_spark=refuse)
+        parse("nope >>> 2 = 4", check_with_spark=refuse)
     with pytest.raises(UnknownColumn, match="column 1 of the predicate"):
-        parse("nope = 1", ask_spark=refuse)
+        parse("nope = 1", check_with_spark=refuse)
 
 
 @pytest.mark.parametrize(
@@ -430,6 +430,7 @@ def test_given_an_unknown_column_in_text_that_only_spark_can_read_then_it_is_nam
     ],
     ids=["any of many", "all of many that are joined by OR", "none of many pairs"],
 )
+@pytest.mark.by_turn(3)
 def test_given_thousands_of_comparisons_then_their_time_grows_as_they_do(written: Any, few: int, many: int) -> None:
     def seconds(number: int) -> float:
         text, began = written(number), time.process_time()

@@ -8,9 +8,7 @@ import random
 import pytest
 
 from spark_apps.indexes.ranges import NOTHING, ONLY_NULLS, Range
-from spark_apps.query.keysets import outcomes
-from spark_apps.query.predicates import may_match, parse_predicate
-from spark_apps.query.tree import Predicate
+from spark_apps.query.predicates import Predicate, may_match, outcomes, parse_predicate
 
 SCHEMA = {"a": "int", "b": "int"}
 LEAVES = ["a = 3", "a <> 2", "a < 4", "a <= 1", "a > 2", "a >= 5", "a <=> 2", "a in (1, 4)", "a in (2, null)",

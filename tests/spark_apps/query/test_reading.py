@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from spark_apps import IncludedColumns, IndexedTable
-from spark_apps.query import costs, reading
+from spark_apps.query import planning, reading
 from tests.spark_apps.frames import frame
 
 pytestmark = pytest.mark.spark
@@ -44,8 +44,8 @@ def test_given_negative_zeros_then_they_are_found_as_the_zeros_that_they_equal(s
 def test_given_many_keys_then_each_read_looks_for_few_of_them_where_that_spares_pages(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int, rows_a_page: int, reads: int
 ) -> None:
-    monkeypatch.setattr(costs, "ALWAYS_KEYS", 1 << 60)
-    monkeypatch.setattr(costs, "ALWAYS_CHARACTERS", 1 << 60)
+    monkeypatch.setattr(planning, "ALWAYS_KEYS", 1 << 60)
+    monkeypatch.setattr(planning, "ALWAYS_CHARACTERS", 1 << 60)
     monkeypatch.setattr(reading, "_ROWS_A_PAGE", rows_a_page)
     monkeypatch.setattr(reading, "_PAGES_A_READ", 3)
     rows = [(f"k{n:04}", f"p{n % 3}", n) for n in range(1000)]
@@ -63,6 +63,7 @@ def test_given_many_keys_then_each_read_looks_for_few_of_them_where_that_spares_
 
 
 @pytest.mark.parametrize("most", [32, 1])
+@pytest.mark.by_turn(2)
 def test_given_keys_of_several_partitions_then_each_file_is_asked_for_those_of_its_own(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:

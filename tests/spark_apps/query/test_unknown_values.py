@@ -14,8 +14,7 @@ import spark_apps
 from spark_apps import IncludedColumns, IndexedTable
 from spark_apps.indexes.ranges import python_values
 from spark_apps.layout.types import parse_type
-from spark_apps.query.keysets import may_match
-from spark_apps.query.predicates import parse_predicate
+from spark_apps.query.predicates import may_match, parse_predicate
 from spark_apps.storage.errors import LakeIndexError
 
 FAR = 4_000_000  # the year 12921, in days since 1970

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from spark_apps import IncludedColumns, IndexedTable
-from spark_apps.mergetree.telling import shown_as
+from spark_apps.mergetree.file_metadata_columns import metadata_paths
 from tests.spark_apps.sources.lake import people, rows_of, write
 
 pytestmark = pytest.mark.spark
@@ -44,7 +44,7 @@ def test_given_any_folder_then_its_path_is_known_as_spark_shows_it(spark: Any, t
         write(tmp_path / f"x {name}" / "p.parquet", people(0, 1))
     rows = spark.read.option("recursiveFileLookup", "true").parquet(f"file://{tmp_path}")
     seen = {row[0] for row in rows.select("_metadata.file_path").collect()}
-    known = {form for name in ODD for form in shown_as(f"file://{tmp_path}/x {name}/p.parquet")}
+    known = {form for name in ODD for form in metadata_paths(f"file://{tmp_path}/x {name}/p.parquet")}
     assert seen <= known and len(seen) == len(ODD)
 
 

@@ -5,8 +5,6 @@ Spark reads of the files as they were registered, in any session; or the index i
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +14,11 @@ import pytest
 from msgspec.structs import replace
 
 from spark_apps import IncludedColumns, IndexedTable
-from spark_apps.mergetree import meanings
-from spark_apps.mergetree.meanings import SETTINGS
+from spark_apps.mergetree import reader_settings
+from spark_apps.mergetree.reader_settings import SETTINGS
 from spark_apps.storage.errors import InvalidInput
 from spark_apps.timeline.model import Field, SourceDefinition, TableDefinition
+from tests.spark.local import session_with
 
 pytestmark = pytest.mark.spark
 
@@ -56,20 +55,6 @@ OTHERS = {
 HARMLESS = {"spark.sql.ansi.enabled": "false", "spark.sql.timestampType": "TIMESTAMP_NTZ"}
 
 
-@contextmanager
-def session(spark: Any, said: Mapping[str, str]) -> Iterator[None]:
-    before = {name: spark.conf.get(name, None) for name in said}
-    try:
-        for name, value in said.items():
-            spark.conf.set(name, value)
-        yield
-    finally:
-        for name, value in before.items():
-            spark.conf.unset(name)
-            if value is not None and spark.conf.get(name, None) != value:
-                spark.conf.set(name, value)
-
-
 Rows = list[tuple[Any, ...]]
 
 
@@ -82,7 +67,7 @@ def registered(request: Any, spark: Any, tmp_path_factory: pytest.TempPathFactor
     (folder / f"a.{form}").write_text(JSON if form == "json" else CSV)
     more = '{"id":20,"n":6,"ts":"2024-01-01 20:00:00","d":"2024-01-03","s":"z"}\n'
     (folder / f"b.{form}").write_text(more if form == "json" else "20,6,2024-01-01 20:00:00,2024-01-03,z\n")
-    with session(spark, {"spark.sql.session.timeZone": "America/New_York"}):
+    with session_with(spark, {"spark.sql.session.timeZone": "America/New_York"}):
         table = IndexedTable.register(spark, folder, format=form, schema=DDL)
         for name, kind, columns in (
             ("sec", "secondary", ["ts"]),
@@ -117,7 +102,7 @@ def test_given_another_zone_then_rows_are_those_of_the_zone_that_the_source_was_
 ) -> None:
     table, rows = registered
     used: set[str] = set()
-    with session(spark, {"spark.sql.session.timeZone": zone}):
+    with session_with(spark, {"spark.sql.session.timeZone": zone}):
         for where in ASKED:
             for columns in (["id"], ["s", "n"]):
                 used |= {use.name for use in table.explain(where, columns).indexes}
@@ -135,7 +120,7 @@ def test_given_another_setting_then_rows_are_the_same_or_the_index_is_not_used_a
     form = table.definition.source.format
     known = next((one for one in SETTINGS if one.name == name and form in one.formats), None)
     where = "n = 5 AND id = 1"
-    with session(spark, {name: (OTHERS | HARMLESS)[name]}):
+    with session_with(spark, {name: (OTHERS | HARMLESS)[name]}):
         told = table.explain(where, ["id"])
         if known is None or known.option is not None:
             assert told.indexes and "session_differs" not in {why.code for why in told.not_used.values()}
@@ -155,12 +140,12 @@ def test_given_another_setting_then_rows_are_the_same_or_the_index_is_not_used_a
 def test_given_a_session_in_which_nothing_was_set_then_what_readings_are_given_is_known_all_the_same(
     spark: Any,
 ) -> None:
-    with session(spark, dict(OTHERS)):
+    with session_with(spark, dict(OTHERS)):
         for name in OTHERS:
             spark.conf.unset(name)
         for form in ("csv", "json", "parquet", "orc", "delta", "iceberg"):
-            told = meanings.session_of(spark, form)
-            options = meanings.options_of(SourceDefinition(form, "/s", session=told))
+            told = reader_settings.session_settings(spark, form)
+            options = reader_settings.reader_options(SourceDefinition(form, "/s", session=told))
             assert len(options) == (0 if form == "orc" else 2), (form, told)
             assert "<undefined>" not in told.values()
 
@@ -176,7 +161,7 @@ def test_given_a_log_that_does_not_tell_the_zone_then_indexes_of_times_in_text_a
     old = table.snapshot.state.copy()
     assert old.table.source is not None
     old.definition = replace(old.table, source=replace(old.table.source, session=None))
-    shown = IndexedTable(table._handle, old, foreign=table._foreign)
+    shown = IndexedTable(table._handle, old, external=table._external)
     told = shown.explain(f"ts = {MOMENT}")
     assert told.not_used["sec"].code == "session_unknown"
     assert {use.name for use in shown.explain("n = 5", ["id"]).indexes} & {"com", "cov"}
@@ -193,11 +178,13 @@ def test_given_columns_of_times_then_only_those_of_text_files_without_a_known_zo
     def table(form: str, **more: Any) -> TableDefinition:
         return TableDefinition("t", fields, (), source=SourceDefinition(form, "/s", **more))
 
-    assert meanings.unknown(table("csv"), ["ts"]) and meanings.unknown(table("json"), ["s", "a"])
-    assert not meanings.unknown(table("csv"), ["l", "s"])
-    assert not meanings.unknown(table("parquet"), ["ts"])
-    assert not meanings.unknown(table("csv", options={"timezone": "UTC"}), ["ts"])
-    assert not meanings.unknown(table("csv", session={}), ["ts"])
+    assert reader_settings.unknown_time_zone(table("csv"), ["ts"]) and reader_settings.unknown_time_zone(
+        table("json"), ["s", "a"]
+    )
+    assert not reader_settings.unknown_time_zone(table("csv"), ["l", "s"])
+    assert not reader_settings.unknown_time_zone(table("parquet"), ["ts"])
+    assert not reader_settings.unknown_time_zone(table("csv", options={"timezone": "UTC"}), ["ts"])
+    assert not reader_settings.unknown_time_zone(table("csv", session={}), ["ts"])
 
 
 def test_given_old_dates_of_others_then_the_calendar_is_that_of_the_registration(spark: Any, tmp_path: Path) -> None:
@@ -207,13 +194,13 @@ def test_given_old_dates_of_others_then_the_calendar_is_that_of_the_registration
     for n, day in enumerate(days):
         pq.write_table(pa.table({"id": pa.array([n], pa.int32()), "d": pa.array([day])}), folder / f"{n}.parquet")
     mode = "spark.sql.parquet.datetimeRebaseModeInRead"
-    with session(spark, {mode: "LEGACY"}):
+    with session_with(spark, {mode: "LEGACY"}):
         table = IndexedTable.register(spark, folder)
         table.create_index("sec", "secondary", ["d"])
         rows = [
             (row.id, row.text) for row in spark.read.parquet(str(folder)).selectExpr("id", "string(d) text").collect()
         ]
-    with session(spark, {mode: "CORRECTED"}):
+    with session_with(spark, {mode: "CORRECTED"}):
         assert {text for _, text in rows} != {
             row[0] for row in spark.read.parquet(str(folder)).selectExpr("string(d)").collect()
         }

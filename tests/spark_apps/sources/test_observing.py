@@ -12,18 +12,18 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_apps.actions.observing import Observation, _writes, difference, folded_in
+from spark_apps.actions.source_diff import Observation, _writes, difference, folded_in
 from spark_apps.mergetree.tree import Snapshot
-from spark_apps.sources.files import Listing, SourceFile
+from spark_apps.sources.source_files import Listing, SourceFile
 from spark_apps.timeline.conflicts import Intent, conflict
 from spark_apps.timeline.model import (
     DATA_TREE,
     FORMAT_VERSION,
     AnyAction,
     Commit,
-    Cover,
     Field,
     IndexDefinition,
+    MarkCovered,
     PutIndex,
     PutTable,
     SourceDefinition,
@@ -114,7 +114,7 @@ class Refresh:
         self.drops = {group[1] for group in lag - live}
         self.own: list[AnyAction] = []
         if mode != "quick" and lag:
-            self.own = [Cover(tree, self.base, None if only is None else tuple(only))]
+            self.own = [MarkCovered(tree, self.base, None if only is None else tuple(only))]
 
     def commit(self, lake: Lake) -> None:
         if not self.own and not self.observation.actions:
@@ -123,7 +123,10 @@ class Refresh:
         if self.own:
             tree = INDEXES[self.name].tree
             writes += [Write(shard_scope(tree, "0"), "backdated"), Write(definition_scope(self.name), "fold")]
-        if lake.add(self.base, self.observation.beside(self.own), writes, self.observation.told(self.own)) and self.own:
+        if (
+            lake.add(self.base, self.observation.beside(self.own), writes, self.observation.covered_trees(self.own))
+            and self.own
+        ):
             lake.told[self.name] = (lake.told[self.name] | self.adds) - self.drops
 
 
@@ -136,7 +139,7 @@ def test_an_index_never_counts_as_covering_a_file_that_it_was_not_told_of(
     lake.add(-1, begun, [Write(definition_scope("*"), "replace")], [])
     for name, index in INDEXES.items():
         files = lake.state().files(DATA_TREE)
-        lake.add(lake.state().version, [PutIndex(index), Cover(index.tree, lake.state().version)], [], [])
+        lake.add(lake.state().version, [PutIndex(index), MarkCovered(index.tree, lake.state().version)], [], [])
         lake.told[name] = {file.group for file in files}
     for step in steps:
         if step[0] == "source":

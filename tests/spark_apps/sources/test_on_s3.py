@@ -14,7 +14,7 @@ from spark_apps.sources.delta import DeltaTable
 from spark_apps.sources.iceberg import IcebergTable
 from spark_apps.sources.plain import PlainFiles
 from spark_apps.storage import errors
-from spark_apps.storage.ranged import Rewritten, opened
+from spark_apps.storage.ranged_file import Rewritten, open_by_address
 from spark_apps.storage.store import Store
 from spark_apps.timeline.files import DataFile
 from spark_apps.timeline.model import Field
@@ -90,9 +90,9 @@ def test_given_an_object_replaced_by_one_of_its_size_then_a_range_of_it_is_not_t
     store.put("a b", b"old bytes")
     path, size = f"{store.uri}/a b", 9
     listed = store.list("")[0].etag
-    assert listed is not None and opened(path, size, s3, listed).read() == b"old bytes"
-    held = opened(path, size, s3, listed)  # so small that it is fetched at once
+    assert listed is not None and open_by_address(path, size, s3, listed).read() == b"old bytes"
+    held = open_by_address(path, size, s3, listed)  # so small that it is fetched at once
     store.put("a b", b"new bytes")
-    assert held.read() == b"old bytes" and opened(path, size, s3).read() == b"new bytes"
+    assert held.read() == b"old bytes" and open_by_address(path, size, s3).read() == b"new bytes"
     with pytest.raises(Rewritten, match="ranges/a b was rewritten"):
-        opened(path, size, s3, listed)
+        open_by_address(path, size, s3, listed)

@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from spark_apps import IndexedTable
-from spark_apps.face.datasource import IndexedDataSource
-from spark_apps.query import blocks
+from spark_apps.datasource import IndexedDataSource
+from spark_apps.query import planning
 from spark_apps.storage import errors
 
 GROUP = 500
@@ -40,6 +40,7 @@ def write(path: Path, cities: str) -> None:
 
 @pytest.mark.spark
 @pytest.mark.parametrize("form", ["parquet", "orc"])
+@pytest.mark.by_turn(2)
 def test_given_a_file_replaced_by_one_of_its_size_then_its_old_blocks_are_not_looked_for_in_the_new_one(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
 ) -> None:
@@ -47,7 +48,7 @@ def test_given_a_file_replaced_by_one_of_its_size_then_its_old_blocks_are_not_lo
     write(path, "aaab")
     table = IndexedTable.register(spark, path.parent, format=form)
     table.create_index("com", "compact", ["city"])
-    monkeypatch.setattr(blocks, "WORTH_BYTES", 0)
+    monkeypatch.setattr(planning, "WORTH_BYTES", 0)
     size = path.stat().st_size
     found = table.read("city = 'b'", ["id"])
     source = IndexedDataSource({"path": table.uri, "where": "city = 'b'"})

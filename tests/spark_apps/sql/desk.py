@@ -10,8 +10,8 @@ import pytest
 from spark_apps import IndexedTable
 from spark_apps.sql import Results, run
 from spark_apps.storage.errors import LakeIndexError
+from spark_apps.timeline.locations import Warehouse
 from spark_apps.timeline.log import Timeline
-from spark_apps.timeline.warehouse import Warehouse
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

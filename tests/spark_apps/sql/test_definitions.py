@@ -10,7 +10,7 @@ import pytest
 from spark_apps import IndexedTable
 from spark_apps.indexes import registry
 from spark_apps.indexes.handler import IndexContext, IndexWork
-from spark_apps.indexes.secondary import SecondaryHandler
+from spark_apps.indexes.keyed.secondary import SecondaryHandler
 from spark_apps.sql import Results, run
 from spark_apps.storage.errors import InvalidInput, LakeIndexError
 from spark_apps.storage.store import Store

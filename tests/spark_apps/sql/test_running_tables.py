@@ -9,7 +9,7 @@ import pytest
 
 from spark_apps import IndexedTable
 from spark_apps.storage.errors import InvalidInput, InvalidSchema, TableExists, UnknownColumn
-from spark_apps.timeline.warehouse import Warehouse
+from spark_apps.timeline.locations import Warehouse
 from tests.spark_apps.sources.lake import digest
 from tests.spark_apps.sql.desk import Desk, refused
 

@@ -28,7 +28,7 @@ def test_given_keys_of_s3_then_hadoop_gets_the_same(scheme: str, prefix: str) ->
         S3A + "endpoint.region": "eu-west-1",
         S3A + "aws.credentials.provider": "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider",
     }
-    assert told.untold == []
+    assert told.unsupported_options == []
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_given_options_of_s3_then_each_has_its_setting(options: dict[str, Any], 
     told = hadoop_settings("s3://lake/wh", options)
 
     assert told.conf == {S3A + name: value for name, value in conf.items()}
-    assert told.untold == []
+    assert told.unsupported_options == []
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_given_options_of_azure_then_they_are_of_that_account(options: dict[str,
     told = hadoop_settings(ABFSS, options)
 
     assert told.conf == {f"{AZURE}{name}.{HOST}": value for name, value in conf.items()}
-    assert told.untold == []
+    assert told.unsupported_options == []
 
 
 def test_given_a_service_account_of_google_then_both_connectors_are_told() -> None:
@@ -119,8 +119,12 @@ def test_given_a_service_account_of_google_then_both_connectors_are_told() -> No
 
 
 def test_given_an_option_without_counterpart_then_it_is_named() -> None:
-    assert hadoop_settings("s3://b", {"aws_s3_express": "true", "timeout": "10s"}).untold == ["aws_s3_express"]
-    assert hadoop_settings("gs://b", {"google_service_account_key": "{}"}).untold == ["google_service_account_key"]
+    assert hadoop_settings("s3://b", {"aws_s3_express": "true", "timeout": "10s"}).unsupported_options == [
+        "aws_s3_express"
+    ]
+    assert hadoop_settings("gs://b", {"google_service_account_key": "{}"}).unsupported_options == [
+        "google_service_account_key"
+    ]
 
 
 def test_given_a_local_path_then_there_is_nothing_to_tell() -> None:

@@ -18,7 +18,7 @@ from spark_apps.storage.secrets import (
     is_secret,
     known_secrets,
     not_hidden,
-    places_of_secrets,
+    paths_of_secrets,
     redaction_regex,
     secrets_in,
     secrets_in_text,
@@ -140,7 +140,7 @@ def test_given_an_object_then_it_is_told_where_in_it_secrets_stand() -> None:
         "create": {"record_key": ["id"], "schema": "id bigint, token string"},
     }
 
-    assert places_of_secrets(held) == ["source.options.api_key", "source.paths[1]", "batches[1].sql"]
+    assert paths_of_secrets(held) == ["source.options.api_key", "source.paths[1]", "batches[1].sql"]
     assert secrets_in(held) == ["x-1", "x-2", "x-34"]
 
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from spark_apps.storage.store import Store
 from spark_apps.timeline import checkpoints
 from spark_apps.timeline.creation import create_table
-from spark_apps.timeline.files import DataFile, FileSet, is_merged, lowest, merge_order
+from spark_apps.timeline.files import DataFile, FileSet, is_merged, lowest_files, merge_order
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.model import Field, TableDefinition
 from spark_apps.timeline.state import State
@@ -58,7 +58,7 @@ def test_a_set_with_columns_and_changes_answers_as_a_plain_one(seed: int) -> Non
     for tree in ("data", "index/i@1"):
         wanted = [item for (name, _), item in plain.items() if name == tree]
         groups: dict[tuple[str, str], list[DataFile]] = {}
-        for item in sorted(wanted, key=lambda item: item.place):
+        for item in sorted(wanted, key=lambda item: item.sequence_number):
             groups.setdefault(item.group_key, []).append(item)
         assert held.groups(tree) == groups
         assert set(map(repr, held.files(tree, "p=1"))) == {repr(item) for item in wanted if item.partition == "p=1"}
@@ -151,7 +151,7 @@ def test_reading_a_checkpoint_brings_in_neither_pandas_nor_datasets(tmp_path: Pa
     timeline, _ = create_table(Store(tmp_path), definition)
     state = timeline.head.copy()
     for number in range(200):
-        state.file_set.add(replace(file(number), place=0))
+        state.file_set.add(replace(file(number), sequence_number=0))
     checkpoints.write(timeline.store, state)
     code = f"""
 import sys
@@ -186,5 +186,5 @@ def test_parts_of_one_base_lie_lowest_together(files: list[tuple[str, int, int]]
         for n, (kind, place, tombstones) in enumerate(files)
     ]
     assert sorted(group, key=merge_order) == group
-    assert len(lowest(group)) == below
+    assert len(lowest_files(group)) == below
     assert is_merged(group) is merged

@@ -19,7 +19,7 @@ from spark_apps.storage.errors import (
     TableNotFound,
 )
 from spark_apps.storage.store import Store
-from spark_apps.timeline import hashing
+from spark_apps.timeline import hashing_config
 from spark_apps.timeline.creation import create_table
 from spark_apps.timeline.log import Timeline, seconds_of
 from spark_apps.timeline.model import (
@@ -44,7 +44,7 @@ from tests.simulation.store import ERROR_AFTER, ERROR_BEFORE, OK, SimulatedStore
 from tests.spark_apps.timeline.conftest import A, B, new_job, upsert
 
 FOLDER = "_index/hashing/"
-FIRST = hashing.FIRST_INSTANT
+FIRST = hashing_config.FIRST_INSTANT
 
 
 def files(world: work.World, folder: str) -> list[str]:
@@ -97,7 +97,7 @@ def test_a_meta_is_written_when_a_partition_is_new_and_only_then(job: work.Job, 
             B: {"bucketNumber": work.BUCKETS, "instant": instants["three"]},
         },
     }
-    assert hashing.read_meta(job.store.get(newest)) == {
+    assert hashing_config.read_meta(job.store.get(newest)) == {
         A: (work.BUCKETS, instants["one"]),
         B: (work.BUCKETS, instants["three"]),
     }
@@ -121,11 +121,11 @@ def test_a_rescale_a_drop_and_a_restore_tell_the_counts_that_they_leave(job: wor
     upsert(job, "one", A, k0=1, k1=1)
     partition(job.begin("upsert", "two"), B, 2)
     work.rescale(job, "more", A, 3)
-    assert hashing.read_meta(job.store.get(files(world, "meta")[-1]))[A][0] == 3
+    assert hashing_config.read_meta(job.store.get(files(world, "meta")[-1]))[A][0] == 3
     job.begin("drop", "drop").commit((DropPartition(B),), writes=(Write(partition_scope(B), "replace"),))
-    assert hashing.read_meta(job.store.get(files(world, "meta")[-1])).keys() == {A}
+    assert hashing_config.read_meta(job.store.get(files(world, "meta")[-1])).keys() == {A}
     restore(job.timeline, 2, txn_id="back")
-    told = hashing.read_meta(job.store.get(files(world, "meta")[-1]))
+    told = hashing_config.read_meta(job.store.get(files(world, "meta")[-1]))
     assert {path: count for path, (count, _) in told.items()} == counts(job) == {A: 2, B: 2}
 
 
@@ -140,7 +140,7 @@ def test_configs_hold_all_history_under_the_instants_of_their_commits(job: work.
         two: {"expression": "", "rule": "regex", "default": 4},
     }
     assert list(config(job, path)) == [two, one, FIRST]
-    assert hashing.read_config(job.store.get(path)) == tuple(job.timeline.head.configs)
+    assert hashing_config.read_config(job.store.get(path)) == tuple(job.timeline.head.configs)
 
 
 def test_rules_taken_back_are_gone_from_the_state_and_from_the_next_config(job: work.Job, world: work.World) -> None:
@@ -194,7 +194,7 @@ def test_a_commit_that_was_overtaken_names_a_meta_with_the_partitions_of_both(jo
     assert receipt.version == 2
     own = f"_index/hashing/meta/{receipt.instant}.hashing_meta"
     assert job.timeline.refresh().meta_paths[-1] == own
-    assert hashing.read_meta(job.store.get(own)) == {
+    assert hashing_config.read_meta(job.store.get(own)) == {
         A: (7, receipt.instant),
         B: (5, job.timeline.read(1).instant),
     }
@@ -222,7 +222,7 @@ def test_errors_while_the_files_are_written_leave_a_commit_with_them(
     job.timeline = Timeline.load(job.store, lambda: world.objects.now)
     job.timeline.sleep = lambda seconds: None
     partition(job.begin("upsert", "w"), A, 7)
-    assert hashing.read_meta(job.store.get(job.timeline.refresh().meta_paths[-1]))[A][0] == 7
+    assert hashing_config.read_meta(job.store.get(job.timeline.refresh().meta_paths[-1]))[A][0] == 7
 
 
 def test_older_configs_and_metas_are_archived_and_counts_of_their_time_stay_readable(
@@ -244,8 +244,8 @@ def test_older_configs_and_metas_are_archived_and_counts_of_their_time_stay_read
         }
         assert then.configs[-1].default == number + 1
         path = then.meta_paths[-1]
-        kept = path if path in world.objects.bodies else hashing.archived(path)
-        assert {path: count for path, (count, _) in hashing.read_meta(job.store.get(kept)).items()} == {
+        kept = path if path in world.objects.bodies else hashing_config.archived(path)
+        assert {path: count for path, (count, _) in hashing_config.read_meta(job.store.get(kept)).items()} == {
             path: entry.buckets for path, entry in then.partitions.items()
         }
 
@@ -298,7 +298,7 @@ def test_of_two_creators_the_table_names_the_config_of_the_one_that_made_it() ->
         make(SimulatedStore(world.objects, gate), 8, "slow")
     timeline = Timeline.load(SimulatedStore(world.objects))
     (path,) = timeline.head.config_paths.values()
-    assert [entry.default for entry in hashing.read_config(timeline.store.get(path))] == [9]
+    assert [entry.default for entry in hashing_config.read_config(timeline.store.get(path))] == [9]
 
 
 def test_a_table_made_where_one_was_dropped_begins_with_its_own_rules(tmp_path: Any) -> None:
@@ -310,19 +310,19 @@ def test_a_table_made_where_one_was_dropped_begins_with_its_own_rules(tmp_path: 
     again = make(store, 3, "second")
     (entry,) = again.head.configs
     assert (entry.default, entry.instant) == (3, again.head.instant)
-    assert hashing.read_config(store.get(list(again.head.config_paths.values())[-1])) == (entry,)
+    assert hashing_config.read_config(store.get(list(again.head.config_paths.values())[-1])) == (entry,)
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{", b'{"1": {}}', b'{"1": 5}'])
 def test_what_is_no_config_is_refused(body: bytes) -> None:
     with pytest.raises(InvalidRule, match="not a hashing config"):
-        hashing.read_config(body)
+        hashing_config.read_config(body)
 
 
 def test_what_is_no_meta_is_refused() -> None:
-    for body in (b"", b"Obj", b"PAR1", hashing.meta_body({})[:-20]):
+    for body in (b"", b"Obj", b"PAR1", hashing_config.meta_body({})[:-20]):
         with pytest.raises(LogDamaged, match="not a hashing meta"):
-            hashing.read_meta(body)
+            hashing_config.read_meta(body)
 
 
 def test_a_name_that_is_taken_in_the_last_millisecond_of_a_minute_is_given_up_for_the_next_minute(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from spark_apps.storage.store import Store
-from spark_apps.timeline.maintenance import TablePlan, read_last, write_plan
+from spark_apps.timeline.maintenance_records import TablePlan, read_last, write_plan
 
 
 def test_a_plan_takes_the_place_of_its_own_dag_s_last_one_only(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from spark_apps.timeline import checkpoints
-from spark_apps.timeline.model import Cover, DropPartition, PutIndex, Write, definition_scope, partition_scope
+from spark_apps.timeline.model import DropPartition, MarkCovered, PutIndex, Write, definition_scope, partition_scope
 from spark_apps.timeline.restore import restore
 from spark_apps.timeline.transactions import Transaction
 from tests.simulation import work
@@ -49,7 +49,7 @@ def test_a_refresh_covers_what_it_read_and_not_what_landed_meanwhile(job: work.J
     refresher = new_job(job.world)
     transaction = refresher.begin("refresh_index", "r")
     upsert(job, "three", A, maintain=False, k0=2)
-    transaction.commit((Cover(INDEX_TREE, transaction.base.version),), writes=())
+    transaction.commit((MarkCovered(INDEX_TREE, transaction.base.version),), writes=())
     assert lag(job) == {(A, "0"): 2}
 
 
@@ -62,7 +62,7 @@ def dropped(job: work.Job, txn: str, partition: str = A) -> None:
 
 def covered(job: work.Job, transaction: Transaction) -> dict[tuple[str, str], int]:
     """What lags once a refresh has committed that wrote no entry."""
-    transaction.commit((Cover(INDEX_TREE, transaction.base.version),), writes=())
+    transaction.commit((MarkCovered(INDEX_TREE, transaction.base.version),), writes=())
     state = job.timeline.refresh()
     decoded = checkpoints.decode(checkpoints.encode(state))
     assert decoded is not None and decoded.indexes == state.indexes
@@ -115,7 +115,7 @@ def test_writers_that_keep_it_in_step_do_not_hold_a_refresh_up(job: work.Job) ->
     upsert(job, "two", A, k0=2)
     found = {f"{A}|0": True}
     actions, writes = work.entry_files(refresher, transaction, "work", found, transaction.base.version, "backdated")
-    transaction.commit((*actions, Cover(INDEX_TREE, transaction.base.version)), writes=writes)
+    transaction.commit((*actions, MarkCovered(INDEX_TREE, transaction.base.version)), writes=writes)
     assert lag(job) == {}
     check_all(job.world.checker)
 

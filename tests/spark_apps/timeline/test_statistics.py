@@ -54,19 +54,19 @@ def test_given_writes_that_an_index_was_not_told_of_when_asked_then_its_lag_is_t
     upsert(job, "two", A, maintain=False, k0=2, k1=3)
     upsert(job, "three", B, maintain=False, k0=2)
     state = job.timeline.refresh()
-    untold = [file for file in state.files(DATA_TREE) if file.place >= 2]
+    uncovered = [file for file in state.files(DATA_TREE) if file.sequence_number >= 2]
 
     lag = index_statistics(state, "by_key").lag
     assert (lag.groups, lag.files, lag.commits) == (3, 3, 2)
-    assert lag.bytes == sum(file.bytes for file in untold)
-    assert lag.covered_through == 1 and not lag.none
+    assert lag.bytes == sum(file.bytes for file in uncovered)
+    assert lag.covered_through == 1 and not lag.is_empty
 
 
 def test_given_a_refresh_when_asked_then_nothing_lags(job: work.Job) -> None:
     upsert(job, "one", A, maintain=False, k0=1)
     work.refresh_index(job, "refresh")
     numbers = index_statistics(job.timeline.refresh(), "by_key")
-    assert numbers.lag.none and numbers.refreshed == job.timeline.head.version
+    assert numbers.lag.is_empty and numbers.refreshed == job.timeline.head.version
     assert age_of_lag(job.timeline, numbers.lag) is None
 
 

@@ -9,10 +9,9 @@ import pytest
 from spark_apps.storage.errors import InvalidName
 from spark_apps.storage.store import Store
 from spark_apps.timeline.creation import create_table
-from spark_apps.timeline.locations import locate
+from spark_apps.timeline.locations import Warehouse, locate
 from spark_apps.timeline.model import DropTable, Field, TableDefinition, Write, table_scope
 from spark_apps.timeline.transactions import begin
-from spark_apps.timeline.warehouse import Warehouse
 
 TABLE = TableDefinition("x", (Field("id", "int"),), ("id",))
 

@@ -1,0 +1,150 @@
+"""A rescale drawn before it is done: sizes of buckets as they are, and about as they will be.
+
+As text, for an approval form (whose Markdown shows no embedded pictures), and as an SVG for wherever one can be shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+from spark_apps.storage.units import format_bytes, format_seconds
+from spark_apps.timeline.statistics import PartitionStatistics
+
+SHOWN = 30
+
+
+"""So many partitions are drawn, those with most bytes."""
+
+
+_BAR = 30
+
+
+_LEVELS = "▁▂▃▄▅▆▇█"
+
+
+_SPARKS = 48
+
+
+_COLUMNS = 96
+
+
+_WIDTH, _LEFT_MARGIN, _ROW = 760, 210, 54
+
+
+@dataclass(frozen=True)
+class Before:
+    """A partition that is to be rescaled, with the sizes of its buckets now and their number then."""
+
+    partition: PartitionStatistics
+    to_buckets: int
+
+    @property
+    def after_bytes(self) -> int:
+        """About what a bucket will hold: hashing spreads keys evenly; rows of one key stay together."""
+        return round(self.partition.bytes / self.to_buckets)
+
+
+def markdown(table: str, plan: dict[str, Any], partitions: Sequence[Before], link: str = "") -> str:
+    """Return what a person decides on: counts from and to, bars, what it costs, and what comes of the rules."""
+    lines = [f"**{table}**: {_sentence(plan)}", ""]
+    drawn = sorted(partitions, key=lambda one: -one.partition.bytes)[:SHOWN]
+    if drawn:
+        lines += ["```text", *_bars(drawn), "```", ""]
+    if len(partitions) > len(drawn):
+        lines += [f"… and {len(partitions) - len(drawn)} smaller partitions.", ""]
+    rules = f"`{plan['expressions']}`" if plan.get("expressions") else "none"
+    lines.append(
+        f"Rules of the newest config then: {rules} ({plan['rule']}), else {plan['default']} buckets; "
+        f"{plan['unchanged']} partitions keep their count."
+    )
+    if plan["partitions"]:
+        lines.append("While it runs nobody else writes to these partitions. Rejecting leaves everything as it is.")
+    if link:
+        lines += ["", f"[The table's page]({link})"]
+    return "\n".join(lines)
+
+
+def svg(table: str, partitions: Sequence[Before]) -> str:
+    """Return the same bars as a picture; legible on light and dark ground."""
+    drawn = sorted(partitions, key=lambda one: -one.partition.bytes)[:SHOWN]
+    top = max((_largest(one) for one in drawn), default=1) or 1
+    parts = [_text(10, 22, f"Bucket sizes of {table}, before and after", 15)]
+    for number, one in enumerate(drawn):
+        y, sizes = 46 + number * _ROW, one.partition.bucket_bytes
+        parts.append(_text(10, y + 14, one.partition.path or "(one partition)", 12))
+        parts += _columns(y, sizes, top, "#c2703d")
+        parts.append(_text(_WIDTH - 160, y + 13, f"{len(sizes)}, up to {format_bytes(max(sizes, default=0))}", 11))
+        parts += _columns(y + 19, [one.after_bytes] * one.to_buckets, top, "#3d7ac2")
+        parts.append(_text(_WIDTH - 160, y + 32, f"{one.to_buckets}, about {format_bytes(one.after_bytes)}", 11))
+    height = 60 + len(drawn) * _ROW
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" height="{height}" '
+        f'role="img" font-family="sans-serif">{"".join(parts)}</svg>'
+    )
+
+
+def _columns(y: int, sizes: Sequence[int], top: int, colour: str) -> list[str]:
+    """Return a column a bucket; of very many buckets one for each few, as high as their fullest."""
+    shown = _thinned(sizes, _COLUMNS)
+    cell = (_WIDTH - _LEFT_MARGIN - 170) / max(len(shown), 1)
+    parts = []
+    for at, size in enumerate(shown):
+        height = max(round(15 * size / top, 1), 0.6)
+        parts.append(
+            f'<rect x="{_LEFT_MARGIN + at * cell:.1f}" y="{y + 15 - height:.1f}" width="{max(cell - 1, 0.5):.1f}" '
+            f'height="{height}" fill="{colour}"/>'
+        )
+    return parts
+
+
+def _sentence(plan: dict[str, Any]) -> str:
+    if not plan["partitions"]:
+        return "no partition is written anew; only the rules for new ones change."
+    count, size = len(plan["partitions"]), format_bytes(plan["bytes"])
+    seconds = format_seconds(plan["estimated_seconds"])
+    return (
+        f"{count} partitions are written anew, {plan['files']} files of {size}, in about {seconds} "
+        f"(from {plan['estimated_from']})."
+    )
+
+
+def _bars(drawn: Sequence[Before]) -> list[str]:
+    top = max(_largest(one) for one in drawn) or 1
+    lines = []
+    for one in drawn:
+        sizes, then = one.partition.bucket_bytes, one.after_bytes
+        largest = max(sizes, default=0)
+        lines += [
+            f"{one.partition.path or '(one partition)'}   {format_bytes(one.partition.bytes)}",
+            f"  before {len(sizes):>5} buckets, up to {format_bytes(largest):>9}  {_bar(largest, top)}",
+            f"  after  {one.to_buckets:>5} buckets, about {format_bytes(then):>9}  {_bar(then, top)}",
+            f"  now    {_sparks(sizes)}",
+        ]
+    return lines
+
+
+def _bar(size: int, top: int) -> str:
+    return "█" * max(round(_BAR * size / top), 1 if size else 0) or "·"
+
+
+def _sparks(sizes: Sequence[int]) -> str:
+    shown = _thinned(sizes, _SPARKS)
+    top = max(shown, default=0) or 1
+    return "".join("·" if not size else _LEVELS[min(int(8 * size / top), 7)] for size in shown) or "·"
+
+
+def _thinned(sizes: Sequence[int], most: int) -> list[int]:
+    """At most so many numbers: the largest of each few."""
+    count = min(len(sizes), most)
+    return [max(sizes[at * len(sizes) // count : (at + 1) * len(sizes) // count]) for at in range(count)]
+
+
+def _largest(one: Before) -> int:
+    return max(max(one.partition.bucket_bytes, default=0), one.after_bytes)
+
+
+def _text(x: int, y: int, text: str, size: int) -> str:
+    return f'<text x="{x}" y="{y}" font-size="{size}" fill="#808080">{escape(text)}</text>'

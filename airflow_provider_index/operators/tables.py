@@ -1,0 +1,141 @@
+"""Operators on a whole table: compact its files or an index, expire old versions, go back to an earlier one.
+
+They commit from the worker; no Spark is started.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from airflow_provider_index.arguments import Reader, choice, default, epoch, flag, integer, number, required
+from airflow_provider_index.identity import transaction_id
+from airflow_provider_index.operators.base import IndexOperator, SparkTableOperator, TableOperator
+from spark_apps.timeline.limits import RETAIN_SECONDS, RETAIN_VERSIONS
+
+_MODE = required(choice("quick", "full"))
+
+
+class CompactTableOperator(SparkTableOperator):
+    """Compacts the table's own file groups.
+
+    :param mode: ``quick`` folds the groups where it pays, ``full`` all that have deltas.
+    """
+
+    program = "compact_index"
+    stageable = "alone"
+    readers: ClassVar[Mapping[str, Reader]] = {**SparkTableOperator.readers, "mode": _MODE}
+
+    def __init__(self, *, mode: str = "quick", **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.mode = mode
+
+    def arguments(self) -> dict[str, Any]:
+        return {"name": None, "mode": self.mode}
+
+
+class CompactIndexOperator(IndexOperator):
+    """Compacts one index, which stays in use meanwhile.
+
+    :param mode: ``quick`` folds the shards where it pays, ``full`` all that have deltas.
+    """
+
+    program = "compact_index"
+    stageable = "alone"
+    readers: ClassVar[Mapping[str, Reader]] = {**IndexOperator.readers, "mode": _MODE}
+
+    def __init__(self, *, mode: str = "quick", **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.mode = mode
+
+    def arguments(self) -> dict[str, Any]:
+        return {"name": self.index, "mode": self.mode}
+
+
+# --- Operators that expire old versions and go back to an earlier one -----------------------------------------------
+
+
+class CleanTableOperator(TableOperator):
+    """Expires versions and deletes the files that nothing needs any more.
+
+    :param retain_versions: the newest so many always stay.
+    :param retain_hours: versions younger than that stay.
+    :param plan_only: return what would go, and delete nothing.
+    """
+
+    readers: ClassVar[Mapping[str, Reader]] = {
+        **TableOperator.readers,
+        "retain_versions": default(integer, RETAIN_VERSIONS),
+        "retain_hours": default(number, RETAIN_SECONDS / 3600),
+        "plan_only": default(flag, False),
+    }
+
+    def __init__(
+        self,
+        *,
+        retain_versions: int = RETAIN_VERSIONS,
+        retain_hours: float = RETAIN_SECONDS / 3600,
+        plan_only: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.retain_versions = retain_versions
+        self.retain_hours = retain_hours
+        self.plan_only = plan_only
+
+    def inputs(self) -> dict[str, Any]:
+        return {**super().inputs(), "clean": [self.retain_versions, float(self.retain_hours)]}
+
+    def work(self, context: Mapping[str, Any]) -> dict[str, Any]:
+        import msgspec
+
+        from spark_apps.timeline import cleaning
+
+        timeline = self.hook.timeline(self.table)
+        keep = {
+            "retain_versions": self.retain_versions,
+            "retain_seconds": float(self.retain_hours) * 3600,
+        }
+        if self.plan_only:
+            plan = cleaning.plan(timeline, **keep)  # type: ignore[arg-type]
+            self.log.info("%s files of %s bytes would go.", len(plan.files), plan.bytes)
+            built: dict[str, Any] = msgspec.to_builtins(plan)
+            # A list of every file is too much to hand on.
+            return {**built, "files": len(plan.files)}
+        receipt = cleaning.clean(timeline, **keep, txn_id=transaction_id(context, self.inputs))  # type: ignore[arg-type]
+        self.log.info("Cleaned: %s", receipt.metrics)
+        return receipt.to_dict()
+
+
+class RestoreTableOperator(TableOperator):
+    """Brings back the rows, bucket counts and indexes of an earlier version, as a new commit.
+
+    :param version: the version to go back to.
+    :param window: epoch of a stop-write window over the whole table, if one is held.
+    """
+
+    readers: ClassVar[Mapping[str, Reader]] = {
+        **TableOperator.readers,
+        "version": required(integer),
+        "window": epoch,
+    }
+
+    def __init__(self, *, version: int | str, window: int | str | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.version: Any = version
+        self.window: Any = window
+
+    def inputs(self) -> dict[str, Any]:
+        return {**super().inputs(), "restore": self.version, "window": self.window}
+
+    def work(self, context: Mapping[str, Any]) -> dict[str, Any]:
+        from spark_apps.timeline.restore import restore
+
+        receipt = restore(
+            self.hook.timeline(self.table),
+            self.version,
+            txn_id=transaction_id(context, self.inputs),
+            window=self.window,
+        )
+        self.log.info("Version %s holds what version %s held.", receipt.version, self.version)
+        return receipt.to_dict()

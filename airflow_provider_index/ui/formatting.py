@@ -1,0 +1,45 @@
+"""Numbers and times as the page shows them: short, in UTC, with thousands set apart."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from spark_apps.storage.units import format_bytes, format_duration
+
+
+def size(count: float) -> str:
+    """Return bytes in the unit that leaves few digits: ``0 B``, ``3.1 MB``, ``123 GB``."""
+    return format_bytes(count, short=True)
+
+
+def number(count: float) -> str:
+    """Return ``12,345``."""
+    return f"{count:,.0f}"
+
+
+def plural(count: int, one: str, many: str | None = None) -> str:
+    """Return ``1 file``, ``2,000 files``."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def ago(moment: datetime, now: float) -> str:
+    """Return ``3 h ago``, or ``in 20 min`` for what is still to come."""
+    seconds = now - moment.timestamp()
+    if abs(seconds) < 1:
+        return "just now"
+    return f"{format_duration(seconds)} ago" if seconds > 0 else f"in {format_duration(-seconds)}"
+
+
+def moment(seconds: float) -> datetime:
+    """Return seconds since 1970 as a time in UTC."""
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+def of_instant(instant: str) -> datetime:
+    """Return the log's ``yyyyMMddHHmmssSSS`` as a time in UTC."""
+    return datetime.strptime(instant[:14], "%Y%m%d%H%M%S").replace(tzinfo=UTC, microsecond=int(instant[14:17]) * 1000)
+
+
+def day_and_time(when: datetime) -> str:
+    """Return ``2026-11-20 14:02:07``."""
+    return f"{when:%Y-%m-%d %H:%M:%S}"

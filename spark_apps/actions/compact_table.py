@@ -1,0 +1,103 @@
+"""Compaction of the table's own file groups; :mod:`spark_apps.indexes.handler` compacts those of an index."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar, get_args
+
+from spark_apps.actions.partition_targets import existing
+from spark_apps.actions.replaced_rows import positions_over
+from spark_apps.actions.template import Action, Attempt, StagedChanges
+from spark_apps.actions.upsert_plan import plan_upsert
+from spark_apps.mergetree.compaction import CompactMode, FoldPlan, fold, folding_metrics, plan_fold
+from spark_apps.mergetree.positions import positions_target
+from spark_apps.mergetree.tree import Snapshot
+from spark_apps.storage.errors import InvalidInput
+from spark_apps.timeline.files import DataFile, GroupKey
+from spark_apps.timeline.model import DATA_TREE, AddFile, RemoveFile, Write, group_scope
+from spark_apps.timeline.operations import COMPACT, Operation
+from spark_apps.timeline.state import State
+
+
+class CompactTable(Action):
+    """Folding of deltas into bases (``full``) or with each other (``quick``); the rows stay the same.
+
+    :param partitions: paths; all by default.
+    """
+
+    operation: ClassVar[Operation] = COMPACT
+    staging = "alone"
+
+    def __init__(self, mode: CompactMode = "full", partitions: Iterable[str] | None = None) -> None:
+        self.mode = check_mode(mode)
+        self.partitions = None if partitions is None else list(partitions)
+        self._inputs: dict[GroupKey, list[DataFile]] = {}
+
+    def validate(self, snapshot: Snapshot) -> None:
+        self.confined_to(snapshot.table)
+
+    def plan(self, snapshot: Snapshot) -> FoldPlan:
+        """Return what would be folded."""
+        groups, paths = snapshot.groups(DATA_TREE), self.confined_to(snapshot.table)
+        if paths is not None:
+            groups = {key: files for key, files in groups.items() if key[0] in paths}
+        return plan_fold(groups, self.mode)
+
+    def work(self, attempt: Attempt) -> StagedChanges | None:
+        plan = self.plan(attempt.snapshot)
+        if not plan.groups:
+            return None
+        attempt.phase("fold file groups", 0, len(plan.groups))
+        targets = existing(attempt.snapshot, sorted({partition for partition, _ in plan.groups})).targets
+        tree, groups = attempt.snapshot.data, attempt.snapshot.groups(DATA_TREE, plan.deltas)
+        actions, metrics = fold(attempt.snapshot, tree, plan, attempt.folder("folded"), targets)
+        deltas = [one for one in actions if isinstance(one, AddFile) and one.kind == "delta"]
+        others = [one for one in actions if not (isinstance(one, AddFile) and one.kind == "delta")]
+        # The deltas that were folded no longer count, only the file under them does.
+        under = {key: positions_target(files[:1]) for key, files in groups.items()}
+        upsert = plan_upsert(attempt.snapshot, None, attempt.limits, operation=self.operation.name, given="matches")
+        actions = [*others, *positions_over(attempt, tree, upsert, deltas, under)]
+        writes = [Write(group_scope(*key), "fold") for key in plan.groups]
+        self._inputs = plan.groups
+        return StagedChanges(actions=actions, writes=writes, metrics={"mode": self.mode, **metrics})
+
+    def still_possible(self, work: StagedChanges, state: State) -> StagedChanges | None:
+        """Return the work without the groups that other commits replaced, or hold a window over.
+
+        Groups are folded each by itself, so a long compaction of many partitions does not lose all because of one.
+        """
+        groups = {write.scope for write in work.writes}
+        kept = {
+            key: files
+            for key, files in self._inputs.items()
+            if group_scope(*key) in groups and _untouched(state, key, files)
+        }
+        if not kept or len(kept) == len(groups):
+            return None
+        paths = {file.path for files in kept.values() for file in files}
+        added = [one for one in work.actions if isinstance(one, AddFile) and (one.partition, one.group) in kept]
+        removed = [one for one in work.actions if isinstance(one, RemoveFile) and one.path in paths]
+        folding = folding_metrics([file for files in kept.values() for file in files], added, len(kept))
+        metrics = {**work.metrics, **folding, "groups_left": len(self._inputs) - len(kept)}
+        return StagedChanges(
+            actions=[*removed, *added], writes=[Write(group_scope(*key), "fold") for key in kept], metrics=metrics
+        )
+
+
+def _untouched(state: State, key: GroupKey, files: list[DataFile]) -> bool:
+    scope = group_scope(*key)
+    if any(window.covers(scope) for window in state.windows.values()):
+        return False
+    return {file.path for file in files} <= {file.path for file in state.files(DATA_TREE, *key)}
+
+
+def check_mode(mode: str) -> CompactMode:
+    """Return the mode.
+
+    :raises InvalidInput: if there is none of that name.
+    """
+    if mode not in get_args(CompactMode):
+        raise InvalidInput(
+            f"There is no compaction mode {mode!r}.", hint=f"Use one of: {', '.join(get_args(CompactMode))}."
+        )
+    return mode  # type: ignore[return-value]

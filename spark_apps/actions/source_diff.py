@@ -1,0 +1,255 @@
+"""The difference between a registered source and what its log lists, as actions of the log.
+
+Reading folds that difference in memory, so that files which came since are scanned and files which went are not
+missed; an action on indexes commits it beside its own work. Folded in or committed, it is the same: a change of the
+rows that no index covers. Each file of a source is a file group, so all that knows what an index covers goes on to
+work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from msgspec.structs import replace as changed
+
+from spark_apps.indexes.registry import held_by
+from spark_apps.mergetree.tree import Snapshot
+from spark_apps.sources.registry import open_source
+from spark_apps.sources.source_files import Listing, SourceFile, with_row_counts
+from spark_apps.storage.errors import InvalidSchema
+from spark_apps.timeline.allowed_sources import check_file
+from spark_apps.timeline.log import Timeline
+from spark_apps.timeline.model import (
+    DATA_TREE,
+    SCHEMA_SCOPE,
+    AddFile,
+    AnyAction,
+    DropPartition,
+    MarkCovered,
+    PutIndex,
+    PutPartition,
+    PutTable,
+    RemoveFile,
+    TableDefinition,
+    Write,
+    partition_scope,
+)
+from spark_apps.timeline.stages import state_with_actions
+from spark_apps.timeline.state import State
+
+
+@dataclass(frozen=True)
+class Observation:
+    """A source as it was found, against a version of its log.
+
+    :param snapshot: that version with the difference folded in.
+    :param actions: the difference; empty if there is none.
+    """
+
+    snapshot: Snapshot
+    actions: tuple[AnyAction, ...] = ()
+    writes: tuple[Write, ...] = field(default=())
+
+    @property
+    def metrics(self) -> dict[str, int]:
+        """The figures of a receipt."""
+        added = sum(isinstance(action, AddFile) for action in self.actions)
+        removed = sum(isinstance(action, RemoveFile) for action in self.actions)
+        return {"source.files_added": added, "source.files_removed": removed} if self.actions else {}
+
+    def beside(self, actions: Sequence[AnyAction]) -> list[AnyAction]:
+        """Return the difference together with the actions of an index's own work.
+
+        It stands behind what makes the index and before what states its coverage: only a file that was read is covered.
+        """
+        made = [action for action in actions if isinstance(action, PutIndex)]
+        return [*made, *self.actions, *(action for action in actions if not isinstance(action, PutIndex))]
+
+    def covered_trees(self, actions: Iterable[AnyAction]) -> list[str]:
+        """Return the trees of the indexes that an action's work has made cover the files of the source."""
+        return [action.tree for action in actions if isinstance(action, MarkCovered)] if self.actions else []
+
+
+def observe(
+    snapshot: Snapshot,
+    storage_options: Mapping[str, Any] | None = None,
+    *,
+    source_version: str | int | None = None,
+    partitions: Collection[str] | None = None,
+) -> Observation:
+    """List the source of a registered table and compare it with a version of the log.
+
+    :param source_version: of the source's own, for those that have versions.
+    :param partitions: take no notice of changes in others.
+    :raises StorageError: if the store fails.
+    :raises VersionNotFound: if there is no such version.
+    :raises UnsupportedSource: naming what cannot be honoured.
+    """
+    state, table = snapshot.state, snapshot.table
+    assert table.source is not None
+    source = open_source(table, storage_options, snapshot.store.uri)
+    if partitions is not None:
+        check_files(snapshot, storage_options)
+    listing = source.listing(source_version)
+    actions = difference(state, listing, partitions)
+    actions = _counted(table, actions, storage_options)
+    observed = replace(snapshot, state=folded_in(state, actions), external=source, intact=set())
+    return Observation(observed, tuple(actions), _writes(state, actions))
+
+
+def unobserved(snapshot: Snapshot, storage_options: Mapping[str, Any] | None = None) -> Snapshot:
+    """Return a version of the log as it stands, with access to the files of the source that it lists."""
+    if snapshot.table.source is None:
+        return snapshot
+    source = open_source(snapshot.table, storage_options, snapshot.store.uri)
+    check_files(snapshot, storage_options)
+    return replace(snapshot, external=source)
+
+
+def check_files(snapshot: Snapshot, storage_options: Mapping[str, Any] | None) -> None:
+    """Check that the files that a log lists lie in their source, without listing the source.
+
+    :raises SourceNotAllowed: naming one that lies elsewhere.
+    """
+    source = snapshot.table.source
+    assert source is not None
+    for file in snapshot.state.files(DATA_TREE):
+        check_file(file.path, source, storage_options, snapshot.store.uri)
+
+
+def first_actions(
+    table: TableDefinition, listing: Listing, storage_options: Mapping[str, Any] | None
+) -> list[AnyAction]:
+    """Return the actions that the log of a source begins with, beside its definition."""
+    observed: list[AnyAction] = [*_partitions(listing.files, ()), *(file.to_add() for file in listing.files)]
+    return _counted(table, observed, storage_options)
+
+
+def difference(state: State, listing: Listing, partitions: Collection[str] | None = None) -> list[AnyAction]:
+    """Return the actions that turn the files of a state into those of a listing; none if they are the same."""
+    remaining = {file.path: file for file in state.files(DATA_TREE)}
+    new: list[SourceFile] = []
+    removed: list[AnyAction] = []
+    for file in listing.files:
+        listed = remaining.pop(file.path, None)
+        if listed is not None and listed.lineage == file.lineage:
+            continue
+        if partitions is not None and file.partition not in partitions:
+            continue
+        if listed is not None:
+            removed.append(RemoveFile(DATA_TREE, listed.path))
+        new.append(file)
+    for old in remaining.values():
+        if partitions is None or old.partition in partitions:
+            removed.append(RemoveFile(DATA_TREE, old.path))
+    live = {file.partition for file in listing.files}
+    dropped = [path for path in state.partitions if path not in live and (partitions is None or path in partitions)]
+    files: list[AnyAction] = [
+        *removed,
+        *(DropPartition(path) for path in dropped),
+        *_partitions(new, state.partitions),
+        *(file.to_add() for file in new),
+    ]
+    table = _definition(state.table, listing)
+    if not files and table.fields == state.table.fields:
+        return []
+    return [PutTable(table), *files]
+
+
+def folded_in(state: State, actions: Sequence[AnyAction]) -> State:
+    """Return a state as it would be with the actions committed, under the same version."""
+    return state_with_actions(state, actions, (Write(SCHEMA_SCOPE, "observed"),), ())
+
+
+def best_fit(timeline: Timeline, listing: Listing) -> State:
+    """Return the version of a log whose indexes cover most bytes of the listed files; the newest of equals."""
+    lineages = {file.path: file.lineage for file in listing.files}
+    first = timeline.head.expired_below
+    state = timeline.rebuild(first).copy()
+    best, most = state.copy(), _covered(state, lineages)
+    for commit in timeline.commits(after=first):
+        state.apply(commit)
+        if state.definition is None or state.dropped:
+            continue
+        covered = _covered(state, lineages)
+        if covered >= most:
+            best, most = state.copy(), covered
+    return best
+
+
+def _covered(state: State, lineages: Mapping[str, int]) -> tuple[int, int]:
+    """Return the bytes of the listed files that indexes cover, and of those that the state lists at all."""
+    if state.definition is None or state.dropped:
+        return (-1, -1)
+    listed = [file for file in state.files(DATA_TREE) if lineages.get(file.path) == file.lineage]
+    covered = sum(file.bytes for entry in state.indexes.values() if entry.active for file in listed
+               if entry.covers(file.group_key))  # fmt: skip
+    return covered, sum(file.bytes for file in listed)
+
+
+def _definition(table: TableDefinition, listing: Listing) -> TableDefinition:
+    assert table.source is not None
+    return changed(
+        table,
+        source=changed(table.source, version=listing.version),
+        fields=table.fields if listing.fields is None else listing.fields,
+        partition_by=table.partition_by if listing.partition_by is None else listing.partition_by,
+    )
+
+
+def _partitions(files: Iterable[SourceFile], known: Collection[str]) -> list[AnyAction]:
+    observed = {file.partition: file.partition_values for file in files if file.partition not in known}
+    return [PutPartition(path, None, values) for path, values in sorted(observed.items())]
+
+
+def _counted(
+    table: TableDefinition, actions: Sequence[AnyAction], storage_options: Mapping[str, Any] | None
+) -> list[AnyAction]:
+    assert table.source is not None
+    files = [action for action in actions if isinstance(action, AddFile)]
+    rest = [action for action in actions if not isinstance(action, AddFile)]
+    return [*rest, *with_row_counts(table.source.format, files, storage_options)]
+
+
+def _writes(state: State, actions: Sequence[AnyAction]) -> tuple[Write, ...]:
+    """Return what a commit of the difference declares: each partition that it touches."""
+    removed = {action.path for action in actions if isinstance(action, RemoveFile)}
+    paths = dict.fromkeys(file.partition for file in state.files(DATA_TREE) if file.path in removed) if removed else {}
+    for action in actions:
+        if isinstance(action, AddFile):
+            paths[action.partition] = None
+        elif isinstance(action, PutPartition | DropPartition):
+            paths[action.path] = None
+    writes = [Write(partition_scope(path), "observed") for path in paths]
+    fields = next((action.definition.fields for action in actions if isinstance(action, PutTable)), state.table.fields)
+    if fields != state.table.fields:
+        writes.append(Write(SCHEMA_SCOPE, "observed"))
+    return tuple(writes)
+
+
+def check_columns(logged: State, observed: State) -> None:
+    """Check that indexes are over columns that the source still has, of the types that the log names.
+
+    :raises InvalidSchema: if a column of an index is gone, or has another type.
+    """
+    source = observed.table.source
+    if source is None:
+        return
+    types = {field.name: field.type for field in observed.table.fields}
+    before = {field.name: field.type for field in logged.table.fields}
+    for name, entry in observed.indexes.items():
+        missing = [column for column in entry.definition.columns if column not in types]
+        if missing:
+            raise InvalidSchema(
+                f"The source {source.location} has no column {missing[0]!r} any more, which index {name!r} is over.",
+                hint=f"Drop the index: drop_index({name!r}).",
+            )
+        for column in held_by(observed.table, entry.definition):
+            if column in types and before.get(column, types[column]) != types[column]:
+                raise InvalidSchema(
+                    f"The column {column!r} of the source {source.location} was of type {before[column]} and is of "
+                    f"type {types[column]} now; the index {name!r} holds it as it was, and queries do not use it.",
+                    hint=f"Drop the index, drop_index({name!r}), and create it again.",
+                )

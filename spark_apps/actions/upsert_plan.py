@@ -1,0 +1,233 @@
+"""The plan of a write: how it finds the rows that it replaces, by the driver or by Spark, before staging or after.
+
+A plan is made once, when the rows of the batch are counted, from the table's layout, its indexes and some limits; for
+every step it names the most rows that the driver takes on itself. The code that follows a plan decides nothing. A plan
+is logged, and written down nowhere.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from spark_apps.indexes.registry import available, find
+from spark_apps.mergetree.duplicate_keys import EXACT_TYPES, is_countable, is_exactly_comparable
+from spark_apps.mergetree.read import broadcast_rows
+from spark_apps.mergetree.tree import Snapshot
+from spark_apps.timeline.state import IndexEntry, State
+
+if TYPE_CHECKING:
+    from spark_apps.actions.template import Attempt
+
+logger = logging.getLogger(__name__)
+
+Order = Literal["stage", "locate, stage", "stage, locate"]
+"""Whether a write looks for where its keys live: not at all, before its rows are staged, or after."""
+
+Given = Literal["rows", "keys", "matches", "partitions"]
+"""What a batch holds: rows, with their partition columns; record keys alone; rows of the table that match a predicate;
+or all rows of some partitions, which need not stay where others of their keys are."""
+
+
+@dataclass(frozen=True)
+class UpsertLimits:
+    """The limits up to which the driver finds rows by itself.
+
+    :param lookup_keys: up to so many keys the driver looks up in the record index wherever that lies.
+    :param broadcast_keys: up to so many keys are broadcast to Spark's tasks, and searched for by the driver in files on
+        its own disk; by the driver's memory if ``None``.
+    :param local_files: whether the driver searches files on its own disk at all.
+    """
+
+    # Measured as for queries (see spark_apps.indexes.keyed.candidates), driver against a Spark join: 1,000 keys 0.15 s
+    # against 1.6, 10,000 keys 0.27 against 1.5, 100,000 keys 1.2 against 2.4.
+    lookup_keys: int = 10_000
+    broadcast_keys: int | None = None
+    local_files: bool = True
+
+
+@dataclass(frozen=True)
+class UpsertPlan:
+    """The way in which a write finds the rows that it replaces.
+
+    :param operation: of the action that writes.
+    :param rows: of the batch, each key once; ``None`` if they are not counted before they are staged.
+    :param order: whether and when the keys are located.
+    :param unique_index: name of the index by which keys are unique in the whole table; ``None`` if there is none.
+    :param indexes: names of the indexes that change in the same commit.
+    :param columns: what these need to see of a changed row beside partition columns and record key.
+    :param reads_old_rows: whether any of them needs the rows that an upsert replaces.
+    :param rewrites: whether touched file groups are written anew in the same commit.
+    :param lookup_keys: up to so many keys the driver looks up in that index; Spark joins more.
+    :param broadcast_keys: up to so many keys are broadcast.
+    :param search_rows: up to so many staged rows the driver searches for in file groups; Spark joins more.
+    :param not_searched: columns whose values the driver does not take as Spark would.
+    :param position_rows: up to so many staged rows get the positions of those that they replace; ``None`` if the table
+        keeps no positions.
+    """
+
+    operation: str
+    rows: int | None
+    order: Order
+    unique_index: str | None
+    indexes: tuple[str, ...]
+    columns: tuple[str, ...]
+    reads_old_rows: bool
+    rewrites: bool
+    lookup_keys: int
+    broadcast_keys: int
+    search_rows: int
+    not_searched: frozenset[str]
+    position_rows: int | None
+
+    @property
+    def locates(self) -> bool:
+        """True if other partitions, or file groups found by their id, are searched for the keys of the batch."""
+        return self.order != "stage"
+
+    def looks_up(self, keys: int) -> bool:
+        """Return whether the driver looks so many keys up in the record index."""
+        return self.unique_index is not None and keys <= self.lookup_keys
+
+    def broadcasts(self, keys: int | None) -> bool:
+        """Return whether so many keys are broadcast to Spark's tasks."""
+        return keys is not None and keys <= self.broadcast_keys
+
+    def searches(self, rows: int, columns: Collection[str] = ()) -> bool:
+        """Return whether the driver finds the rows with the keys of so many staged rows, and these columns of them."""
+        return 0 < rows <= self.search_rows and self.not_searched.isdisjoint(columns)
+
+    def positions(self, rows: int) -> bool:
+        """Return whether so many staged rows get the positions of the rows that they replace."""
+        return self.position_rows is not None and rows <= self.position_rows
+
+    def __str__(self) -> str:
+        """Return the plan in one line, as it is logged."""
+        rows = "rows not counted" if self.rows is None else f"{self.rows:,} rows"
+        parts = [f"{self.operation} of {rows}: {self.order}"]
+        if self.locates and self.unique_index is not None:
+            parts.append(f"keys by the index {self.unique_index!r}, {_by_whom(self.lookup_keys, self.rows)}")
+        elif self.locates:
+            parts.append("keys by a scan")
+        if self.reads_old_rows and self.indexes:
+            most = self.search_rows if self.not_searched.isdisjoint(self.columns) else 0
+            parts.append(f"old rows {_by_whom(most, self.rows)}")
+        if self.position_rows is not None:
+            parts.append(f"positions up to {self.position_rows:,} rows, {_by_whom(self.search_rows, self.rows)}")
+        if self.rewrites:
+            parts.append("touched file groups are written anew")
+        parts.append(f"indexes {', '.join(self.indexes) or 'none'}")
+        return "; ".join(parts)
+
+
+def _by_whom(most: int, rows: int | None) -> str:
+    if most <= 0:
+        return "by Spark"
+    if rows is None:
+        return f"by the driver up to {most:,} rows, by Spark beyond"
+    return "by the driver" if rows <= most else f"by Spark (the driver takes {most:,})"
+
+
+def plan_upsert(
+    snapshot: Snapshot,
+    rows: int | None,
+    limits: UpsertLimits,
+    *,
+    operation: str = "upsert",
+    given: Given = "rows",
+    stage_first: bool = True,
+) -> UpsertPlan:
+    """Return how a write finds the rows that it replaces; nothing is read for it.
+
+    :param rows: of the batch, if they are counted.
+    :param limits: with ``broadcast_keys`` given, no Spark session is needed.
+    :param given: what the batch holds.
+    :param stage_first: whether the operation may stage rows before it knows where their keys live.
+    """
+    tree, table, state = snapshot.data, snapshot.table, snapshot.state
+    unique, reads_old_rows = unique_index(state), needs_rows(state)
+    broadcast = limits.broadcast_keys if limits.broadcast_keys is not None else broadcast_rows(snapshot.spark)
+    order = _order(snapshot, rows, limits, given, stage_first)
+    local = limits.local_files and is_countable(snapshot.store, tree)
+    lookup = limits.lookup_keys
+    if order == "stage, locate" and given == "rows":
+        # Arrow compares the keys that are found with the paths they are written into, which it does for plain types.
+        lookup = max(lookup, broadcast if local else 0) if is_exactly_comparable(tree) else 0
+    keeps_positions = table.positions and tree.merge_by == "commit"
+    return UpsertPlan(
+        operation=operation,
+        rows=rows,
+        order=order,
+        unique_index=None if unique is None else unique.definition.name,
+        indexes=tuple(entry.definition.name for entry in kept(state)),
+        columns=tuple(wanted_columns(snapshot)),
+        reads_old_rows=reads_old_rows,
+        rewrites=table.write_mode == "copy_on_write",
+        lookup_keys=lookup,
+        broadcast_keys=broadcast,
+        search_rows=broadcast if local and tree.merge_by == "commit" else 0,
+        not_searched=frozenset(name for name in tree.columns if type(tree.field(name).dataType) not in EXACT_TYPES),
+        position_rows=broadcast if keeps_positions else None,
+    )
+
+
+def _order(snapshot: Snapshot, rows: int | None, limits: UpsertLimits, given: Given, stage_first: bool) -> Order:
+    """Return whether and when a write locates its keys.
+
+    Few rows are not staged first if the rows as they were are needed: their keys are then looked up by the driver, and
+    the indexes read in one job what they need, which takes less than the two jobs of the other way.
+    """
+    tree, anywhere = snapshot.data, keys_are_located(snapshot)
+    if given == "matches" or (given != "keys" and not anywhere):
+        return "stage"
+    if given == "partitions":
+        return "stage, locate"
+    if not stage_first or tree.by_id or tree.merge_by != "commit":
+        return "locate, stage"
+    many = rows is not None and rows > limits.lookup_keys
+    return (
+        "stage, locate" if many or (not needs_rows(snapshot.state) and is_exactly_comparable(tree)) else "locate, stage"
+    )
+
+
+def keys_are_located(snapshot: Snapshot) -> bool:
+    """Return whether a key that is written may live in another partition, or in a file group found by its id."""
+    tree = snapshot.data
+    return tree.by_id or (bool(tree.partition_by) and unique_index(snapshot.state) is not None)
+
+
+def log_plan(attempt: Attempt, plan: UpsertPlan) -> UpsertPlan:
+    """Return the plan of an attempt, once it is logged."""
+    logger.info("plan of transaction %s: %s", attempt.transaction.txn_id, plan)
+    return plan
+
+
+# --- The indexes that a write keeps in step ---------------------------------------------------------------------------
+
+
+def kept(state: State) -> list[IndexEntry]:
+    """Return the indexes that change in the same commit as the rows; one whose code is not here lags behind instead."""
+    active = [entry for entry in state.indexes.values() if entry.active and not entry.definition.deferred]
+    handlers = {entry.definition.kind: available(entry.definition.kind) for entry in active}
+    return [entry for entry in active if (handler := handlers[entry.definition.kind]) is not None and handler.maintains]
+
+
+def unique_index(state: State) -> IndexEntry | None:
+    """Return the index by which keys are unique in the whole table, if one is kept with the data."""
+    return next((entry for entry in kept(state) if find(entry.definition.kind).unique_keys), None)
+
+
+def wanted_columns(snapshot: Snapshot) -> list[str]:
+    """Return the columns that any kept index needs to see of a changed row."""
+    names: dict[str, None] = {}
+    for entry in kept(snapshot.state):
+        names.update(dict.fromkeys(find(entry.definition.kind).reads(snapshot.table, entry.definition)))
+    return list(names)
+
+
+def needs_rows(state: State) -> bool:
+    """Return whether any kept index needs to see the rows that an upsert replaces."""
+    entries = kept(state)
+    return any(find(entry.definition.kind).needs_rows(state.table, entry.definition) for entry in entries)

@@ -1,0 +1,363 @@
+"""The Python data source ``indexed``: tables for those who only write SQL, with filters pushed down to the indexes.
+
+Spark runs it in Python workers which have no Spark session: planning is that of
+:mod:`spark_apps.query.planning` as far as it goes without one, and rows are read by Arrow. Made by
+:func:`spark_apps.register_data_source`; needs Spark 4.0, and 4.1 for filters.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark.sql import types as T
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+from spark_apps.actions import register
+from spark_apps.actions.template import TableHandle
+from spark_apps.mergetree.blocks import block_format, store_options
+from spark_apps.mergetree.external_files import THROUGH, attached_values
+from spark_apps.mergetree.schema import arrow_schema, parse_simple_string, resolve
+from spark_apps.mergetree.tree import NO_SPARK, Snapshot
+from spark_apps.query.arrow_rows import ArrowFile, ArrowRows, ArrowShape
+from spark_apps.query.planning import ReadPlan, plan_read
+from spark_apps.query.predicates import And, Predicate, parse_predicate, reasons
+from spark_apps.query.pushed_filters import predicate_of, text_of
+from spark_apps.storage.errors import InvalidInput, InvalidPredicate, InvalidSchema, UnsupportedSource
+from spark_apps.timeline.files import DataFile
+from spark_apps.timeline.locations import Warehouse
+
+_STORAGE = "storage."
+_KNOWN = ("path", "where", "version", "as_of", "source_version", "index_root", "name", "warehouse")
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """The options of the data source: a table's location, its version, and a predicate.
+
+    ``storage`` may hold secrets and is never shown.
+
+    :param where: a predicate; the table has no other rows then.
+    """
+
+    path: str
+    where: str | None = None
+    version: int | None = None
+    as_of: str | None = None
+    source_version: str | None = None
+    index_root: str | None = None
+    name: str | None = None
+    warehouse: str | None = None
+    storage: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> ReadOptions:
+        """Read the options of a data source; case does not matter.
+
+        :raises InvalidInput: naming an option that is not known.
+        """
+        given = {name.lower(): text for name, text in options.items()}
+        storage = {name.removeprefix(_STORAGE): text for name, text in given.items() if name.startswith(_STORAGE)}
+        rest = {name: text for name, text in given.items() if not name.startswith(_STORAGE)}
+        stray = sorted(rest.keys() - set(_KNOWN))
+        if stray:
+            raise InvalidInput(
+                f"The option {stray[0]!r} is not one of the data source.",
+                hint=f"Known are: {', '.join(_KNOWN)}, and {_STORAGE}<key> for options of the store.",
+            )
+        if not rest.get("path"):
+            raise InvalidInput("No table was given.", hint='Give its address: load("s3://bucket/table").')
+        version = rest.pop("version", None)
+        if version is not None and not version.isdigit():
+            raise InvalidInput(f"The option 'version' is {version!r}.", hint="Give the number of a version.")
+        return cls(version=None if version is None else int(version), storage=storage, **rest)
+
+
+def open_table(options: ReadOptions, version: int | None = None) -> Snapshot:
+    """Return the snapshot of a table, without a Spark session.
+
+    :param version: read this version if the options name none.
+    :raises InvalidName: if the name is not one of a table.
+    :raises TableNotFound: if there is no table.
+    :raises VersionNotFound: if there is no such version.
+    :raises SnapshotExpired: if the files of the version were cleaned.
+    """
+    warehouse = Warehouse(options.warehouse, options.storage, "the option 'warehouse'")
+    location = warehouse.locate(options.path)
+    timeline = register.open_log(NO_SPARK, location, options.storage, options.index_root, options.name)
+    handle = TableHandle(NO_SPARK, timeline, options.storage)
+    if options.source_version is not None:
+        if options.version is not None or options.as_of is not None:
+            raise InvalidInput("source_version was given with version or as_of.", hint="Give one of them.")
+        return register.at_source_version(handle, options.source_version)
+    if options.version is None and options.as_of is None and version is None:
+        return handle.snapshot()
+    log_version = version if options.version is None and options.as_of is None else options.version
+    return register.at_log_version(handle, log_version, options.as_of)
+
+
+# --- The Python data source ``indexed`` -----------------------------------------------------------------------------
+
+
+logger = logging.getLogger(__name__)
+
+NAME = "indexed"
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+"""Spark's setting for filters of Python data sources; off by default."""
+
+KEPT_WITH_SCAN = hasattr(DataSourceReader, "pushLimit")
+"""Whether Spark keeps what was pruned with the scan that it was pruned for; limits came to readers with that."""
+
+_PART_BYTES = 32 * 1024 * 1024
+_INSTEAD = "Use IndexedTable.load(spark, …).read(where), or a view made with create_view."
+
+
+class IndexedDataSource(DataSource):
+    """``spark.read.format("indexed").load(uri)``, or ``USING indexed OPTIONS (path …)`` in SQL.
+
+    Options: ``path`` (an absolute path, a URI, or a name with ``warehouse``), ``where`` (a predicate: the frame has no
+    other rows), ``version`` or ``as_of``, ``source_version``, ``index_root`` and ``name`` as in
+    :meth:`~spark_apps.table.IndexedTable.load`, and ``storage.<key>`` for each key of the storage options. A DataFrame
+    keeps the version that it was made at; that of a registered source shows the files that there were when Spark
+    planned its reading.
+    """
+
+    _version: int | None = None
+
+    @classmethod
+    def name(cls) -> str:
+        return NAME
+
+    def schema(self) -> T.StructType:
+        """Return the columns of the table, all of which take null, as with ``read``.
+
+        :raises UnsupportedSource: naming what cannot be read this way.
+        :raises TableNotFound: if there is no table.
+        """
+        snapshot = self._snapshot()
+        _where(snapshot, ReadOptions.of(self.options).where)
+        if snapshot.table.source is None:
+            self._version = snapshot.state.version
+        return T.StructType([T.StructField(field.name, field.dataType, True) for field in snapshot.data.schema])
+
+    def reader(self, schema: T.StructType) -> IndexedReader:
+        """Return what reads all columns of ``schema``: Spark does not tell which of them a query needs."""
+        snapshot = self._snapshot()
+        options = ReadOptions.of(self.options)
+        return IndexedReader(snapshot, _checked(snapshot, schema), options.where)
+
+    def _snapshot(self) -> Snapshot:
+        snapshot = open_table(ReadOptions.of(self.options), self._version)
+        _check_readable(snapshot)
+        return snapshot
+
+
+class _Part(InputPartition):
+    """Some file groups, each with its files in merge order."""
+
+    def __init__(self, groups: Sequence[Sequence[ArrowFile]]) -> None:
+        super().__init__(None)
+        self.groups = tuple(map(tuple, groups))
+
+    def __repr__(self) -> str:
+        return f"{len(self.groups)} file groups"
+
+
+class _Pushing:
+    """``pushFilters`` in a form that Spark takes also where filters are not pushed.
+
+    There it refuses a reader that overrides the method, which it knows by ``__func__``.
+    """
+
+    def __init__(self, reader: IndexedReader) -> None:
+        self._reader = reader
+        # An attribute of the object, not of the class: that would give a bound method.
+        self.__func__ = getattr(DataSourceReader, "pushFilters", None)
+
+    def __call__(self, filters: list[Any]) -> Iterable[Any]:
+        return self._reader.push(filters)
+
+
+class IndexedReader(DataSourceReader):
+    """Plans one query and reads its rows."""
+
+    def __init__(self, snapshot: Snapshot, schema: T.StructType, where: str | None) -> None:
+        self._snapshot: Snapshot | None = snapshot
+        self._schema = schema
+        self._exact = _where(snapshot, where)
+        self._predicate, self._text = self._exact, where
+        self._pushed = False
+        self._options = store_options(snapshot)
+        table = snapshot.table
+        self._types = {field.name: field.type for field in table.fields}
+        self._key = table.record_key if table.source is None else ()
+        self._ordering = table.ordering_column if table.merge_by == "ordering" else None
+        self._stored = dict(snapshot.data.stored_names)
+        self._foreign = table.source is not None
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Readers go to every task; the log's state stays where the query is planned.
+        return {**self.__dict__, "_snapshot": None}
+
+    @property
+    def pushFilters(self) -> Any:
+        """Called with the filters of a query if Spark pushes them."""
+        return _Pushing(self)
+
+    def push(self, filters: Sequence[Any]) -> Sequence[Any]:
+        """Take the filters of a query, and hand all back for Spark to apply to the rows as well.
+
+        Up to some version Spark hands the files that were found for one query to all others of the same frame or view,
+        filtered otherwise or not at all, and a reader cannot tell; so there filters prune nothing.
+        """
+        self._pushed = True
+        pushed = predicate_of(filters, self._types)
+        if pushed is not None and KEPT_WITH_SCAN:
+            self._predicate = pushed if self._exact is None else And((self._exact, pushed))
+            self._text = " AND ".join([*([] if self._text is None else [self._text]), *map(text_of, filters)])
+        return filters
+
+    def partitions(self) -> list[InputPartition]:
+        plan = self.plan()
+        if plan.predicate is None:
+            logger.warning("%s is read whole: %s", plan.snapshot.store.uri, self._why())
+        snapshot = plan.snapshot
+        groups = [[_described(snapshot, plan, file) for file in files] for files in plan.files.values()]
+        if snapshot.external is not None:
+            snapshot.external.check([file.file for files in groups for file in files])
+        return list(_parts(groups)) or [_Part(())]
+
+    def plan(self) -> ReadPlan:
+        """Return what is read, by the filters that are known."""
+        assert self._snapshot is not None
+        if self._predicate is None or self._text is None:
+            return plan_read(self._snapshot)
+        return plan_read(self._snapshot, self._text, predicate=self._predicate)
+
+    def _why(self) -> str:
+        """Return why nothing is pruned."""
+        if self._pushed:
+            return (
+                "this Spark would hand what is pruned for one query to all queries of the same frame, so a query's own "
+                "filters prune nothing. Give the option where."
+            )
+        pushdown = _pushdown()
+        if pushdown is False:
+            instead = "Set it to true, or give the option where." if KEPT_WITH_SCAN else "Give the option where."
+            return f"{PUSHDOWN} is off, so no index is used. {instead}"
+        return "the query has no filter that Spark pushes down" + ("." if pushdown else f", or {PUSHDOWN} is off.")
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        if not isinstance(partition, _Part):
+            return
+        rows = ArrowRows(self._shape(), arrow_schema(self._schema), self._options)
+        for files in partition.groups:
+            yield from rows.read(files)
+
+    def _shape(self) -> ArrowShape:
+        return ArrowShape(
+            tuple(self._schema.names), self._types, self._key, self._ordering, self._stored, self._foreign,
+            self._predicate, self._exact,
+        )  # fmt: skip
+
+
+def _described(snapshot: Snapshot, plan: ReadPlan, file: DataFile) -> ArrowFile:
+    attached = {} if snapshot.table.source is None else attached_values(snapshot, file)
+    blocks = plan.blocks.get(file.lineage)
+    form = block_format(snapshot, file)
+    assert form is not None  # or it was declined
+    return ArrowFile(file, snapshot.store.spark_path(file.path), form, attached, blocks)
+
+
+def _parts(groups: Iterable[Sequence[ArrowFile]]) -> Iterator[_Part]:
+    """Group file groups so that no task is tiny."""
+    part: list[Sequence[ArrowFile]] = []
+    size = 0
+    for files in groups:
+        part.append(files)
+        size += sum(file.file.bytes for file in files)
+        if size >= _PART_BYTES:
+            yield _Part(part)
+            part, size = [], 0
+    if part:
+        yield _Part(part)
+
+
+# --- what it takes ------------------------------------------------------------------------------------------------
+
+
+def _check_readable(snapshot: Snapshot) -> None:
+    """Check that nothing in a table needs Spark's own reader.
+
+    :raises UnsupportedSource: naming what only Spark can read.
+    """
+    table = snapshot.table
+    for column in table.fields:
+        if parse_simple_string(column.type) is None:
+            raise UnsupportedSource(
+                f"The column {column.name!r} of type {column.type} cannot be read by the data source {NAME!r}.",
+                hint=_INSTEAD,
+            )
+    if table.source is None:
+        return
+    for file in snapshot.state.files(snapshot.data.name):
+        if block_format(snapshot, file) is None:
+            through = (file.extra or {}).get(THROUGH)
+            why = f"{file.path} is read through {through}" if through else f"its files are {table.source.format}"
+            raise UnsupportedSource(
+                f"The source {table.source.location} cannot be read by the data source {NAME!r}: {why}.", hint=_INSTEAD
+            )
+
+
+def _where(snapshot: Snapshot, where: str | None) -> Predicate | None:
+    """Return the predicate of the option ``where``.
+
+    :raises InvalidPredicate: if it cannot be decided without Spark.
+    :raises UnknownColumn: if a name is that of no column of the table.
+    """
+    if where is None:
+        return None
+    predicate = parse_predicate(where, {field.name: field.type for field in snapshot.table.fields})
+    unclear = reasons(predicate)
+    if unclear:
+        raise InvalidPredicate(
+            f"The option 'where' is {where!r}, of which only Spark can tell: {'; '.join(unclear[:3])}.", hint=_INSTEAD
+        )
+    return predicate
+
+
+def _checked(snapshot: Snapshot, schema: T.StructType) -> T.StructType:
+    """Return the columns wanted, by the table's own names and types.
+
+    :raises UnknownColumn: if a name is that of no column of the table.
+    :raises InvalidSchema: if a type is another one.
+    """
+    names = resolve(schema.names, snapshot.data.columns, "The schema")
+    declared = snapshot.data.schema
+    for name, given in zip(names, schema, strict=True):
+        if given.dataType.simpleString() != declared[name].dataType.simpleString():
+            raise InvalidSchema(
+                f"The schema gives the column {name!r} the type {given.dataType.simpleString()}, and the table's is "
+                f"{declared[name].dataType.simpleString()}.",
+                hint="Leave the schema out, or name some of the table's columns with their types.",
+            )
+    return T.StructType([T.StructField(name, declared[name].dataType, True) for name in names])
+
+
+# --- what it says -------------------------------------------------------------------------------------------------
+
+
+def _pushdown() -> bool | None:
+    """Return whether Spark pushes filters, ``None`` where that is not known.
+
+    Planning without filters knows it in a variable of its own.
+    """
+    frame = sys._getframe()
+    while frame is not None and frame.f_back is not None:
+        frame = frame.f_back
+        if "enable_pushdown" in frame.f_locals:
+            return bool(frame.f_locals["enable_pushdown"])
+    return None

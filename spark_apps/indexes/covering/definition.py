@@ -1,0 +1,303 @@
+"""The definition of a covering index: its columns, how they may change, and its properties.
+
+Follows Hyperspace's proposal: indexed columns never change, included ones come and go with refreshes, and
+one name never has two types in one index.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Literal
+
+from msgspec.structs import replace
+from pyspark.sql import types as T
+
+from spark_apps.indexes.included_columns import EXCLUDED, IncludedColumns, intersect_names, refuse_indexed
+from spark_apps.layout import range_buckets
+from spark_apps.layout.hashing import check_bucket_count, check_hash_types
+from spark_apps.layout.types import parse_type as parse_column_type
+from spark_apps.mergetree.schema import check_key_types, parse_stored_type, quote, resolve, struct_type, table_fields
+from spark_apps.storage.errors import InvalidInput, InvalidSchema, UnknownColumn
+from spark_apps.timeline.model import Field, IndexDefinition, TableDefinition
+
+MiB = 1024 * 1024
+
+DEFAULTS = {
+    "lineage": "true",
+    "hybrid_appended_ratio": "0.3",
+    "hybrid_deleted_ratio": "0.2",
+    "optimize_schema": "merge",
+    "small_bytes": str(256 * MiB),
+}
+CHANGEABLE = frozenset({"hybrid_appended_ratio", "hybrid_deleted_ratio", "optimize_schema", "small_bytes"})
+
+SCHEMA = "schema"
+"""Property: the columns that any entry file holds, with their types (the document's ``schemaString``)."""
+
+LAYOUT = "layout"
+"""Property: how entries are dealt among the buckets, by ``hash`` or by ``ranges`` of the first indexed column."""
+
+BOUNDS = "bounds"
+"""Property: what ends one range and begins the next (see :mod:`spark_apps.layout.range_buckets`); found in the rows."""
+
+_KNOWN_PROPERTIES = frozenset({*DEFAULTS, "buckets", EXCLUDED, SCHEMA, LAYOUT, BOUNDS})
+
+
+def complete_definition(table: TableDefinition, definition: IndexDefinition) -> IndexDefinition:
+    """Return the definition, checked and with all properties.
+
+    :raises InvalidInput: (or its kin) naming what is wrong.
+    """
+    label = f"The index {definition.name!r}"
+    schema = struct_type(table.fields)
+    columns = resolve(definition.columns, schema.names, label)
+    if not columns:
+        raise InvalidInput(f"{label} has no indexed columns.", hint="Name at least one: columns=[…].")
+    check_key_types(schema, columns, label)
+    check_hash_types([schema[name].dataType.simpleString() for name in columns], definition.hash_function)
+    refuse_indexed(definition.included, columns)
+    included = resolve(definition.included, schema.names, label)
+    properties = _properties(definition)
+    if properties.get(LAYOUT) == "ranges":
+        _check_ranges(definition.name, columns[0], schema[columns[0]].dataType.simpleString(), properties)
+    buckets = int(properties["buckets"])
+    complete = replace(
+        definition, columns=columns, included=included, shards=buckets, properties=properties, addresses="file"
+    )
+    merged = merged_schema(definition, _fields(schema, held_columns(table, complete)))
+    return replace(complete, properties={**properties, SCHEMA: schema_ddl(merged)})
+
+
+def _properties(definition: IndexDefinition) -> dict[str, str]:
+    unknown = sorted(definition.properties.keys() - _KNOWN_PROPERTIES)
+    if unknown:
+        raise InvalidInput(
+            f"The index property {unknown[0]!r} is not one of kind 'covering'.",
+            hint=f"Known are: {', '.join(sorted(_KNOWN_PROPERTIES - {EXCLUDED, SCHEMA, BOUNDS}))}.",
+        )
+    properties = {"buckets": str(definition.shards), EXCLUDED: "[]", **DEFAULTS, **definition.properties}
+    check_bucket_count(_parse_whole_number(properties, "buckets"), "The number of buckets")
+    _parse_whole_number(properties, "small_bytes")
+    for name in ("hybrid_appended_ratio", "hybrid_deleted_ratio"):
+        _parse_ratio(properties, name)
+    properties["lineage"] = properties["lineage"].lower()
+    for name, allowed in (("lineage", ("true", "false")), ("optimize_schema", ("merge", "same")),
+                          (LAYOUT, ("hash", "ranges"))):  # fmt: skip
+        if properties.get(name, allowed[0]) not in allowed:
+            raise InvalidInput(
+                f"The index property {name!r} is {properties[name]!r}.", hint=f"Use one of: {', '.join(allowed)}."
+            )
+    return properties
+
+
+def _check_ranges(index: str, column: str, type_text: str, properties: Mapping[str, str]) -> None:
+    if not range_buckets.can_bound(parse_column_type(type_text)):
+        raise InvalidInput(
+            f"The index {index!r} cannot be laid by ranges of {column!r}, which is {type_text}.",
+            hint="Leave the property 'layout' out; ranges are of strings, integers, decimals, dates or timestamps.",
+        )
+    range_buckets.bounds_of(properties.get(BOUNDS, f"{range_buckets.PREFIX}[]"), type_text)
+
+
+def hash_of(definition: IndexDefinition) -> str:
+    """Return the function that gives the bucket of an entry from its indexed columns."""
+    if definition.properties.get(LAYOUT) != "ranges":
+        return definition.hash_function
+    return definition.properties.get(BOUNDS, f"{range_buckets.PREFIX}[]")
+
+
+def _parse_whole_number(properties: Mapping[str, str], name: str) -> int:
+    try:
+        number = int(properties[name])
+    except ValueError:
+        number = -1
+    if number < 0:
+        raise InvalidInput(f"The index property {name!r} is {properties[name]!r}.", hint="Give a whole number.")
+    return number
+
+
+def _parse_ratio(properties: Mapping[str, str], name: str) -> float:
+    try:
+        number = float(properties[name])
+    except ValueError:
+        number = -1.0
+    if not 0 <= number <= 1:
+        raise InvalidInput(f"The index property {name!r} is {properties[name]!r}.", hint="Give a number from 0 to 1.")
+    return number
+
+
+def has_lineage(definition: IndexDefinition) -> bool:
+    """Tell whether entries hold the file that they were read from."""
+    return definition.properties.get("lineage", "true") == "true"
+
+
+def threshold(definition: IndexDefinition, name: str) -> float:
+    """Return a threshold of the hybrid scan."""
+    return float(definition.properties.get(name, DEFAULTS[name]))
+
+
+def held_columns(table: TableDefinition, definition: IndexDefinition) -> tuple[str, ...]:
+    """Return the columns that entries written now have.
+
+    Indexed and included ones; with lineage also partition columns that were not excluded; and the record key of a keyed
+    table, by which later rows of a key replace an entry.
+    """
+    names = [*definition.columns, *definition.included]
+    if has_lineage(definition):
+        excluded = json.loads(definition.properties.get(EXCLUDED, "[]"))
+        names += [name for name in table.partition_by if not intersect_names([name], excluded)]
+    key = () if table.source is not None else table.record_key
+    return tuple(dict.fromkeys([*names, *key]))
+
+
+# --- Schemas ----------------------------------------------------------------------------------------------------------
+
+
+def schema_of(definition: IndexDefinition) -> T.StructType:
+    """Return the merged schema: columns of all entry files."""
+    text = definition.properties.get(SCHEMA, "")
+    return _struct(text) if text else T.StructType([])
+
+
+@lru_cache(maxsize=256)
+def _struct(text: str) -> T.StructType:
+    struct = parse_stored_type(text)
+    if not isinstance(struct, T.StructType):
+        raise InvalidSchema(f"The index property {SCHEMA!r} is {text!r}, not a list of columns.", hint="Leave it out.")
+    return struct
+
+
+def merged_schema(definition: IndexDefinition, fields: Sequence[T.StructField]) -> T.StructType:
+    """Return the schema with these columns.
+
+    :raises InvalidSchema: if a name would have two types.
+    """
+    merged = {field.name.lower(): field for field in schema_of(definition).fields}
+    for field in fields:
+        merged_field = merged.setdefault(field.name.lower(), T.StructField(field.name, field.dataType, True))
+        if merged_field.dataType != field.dataType:
+            raise InvalidSchema(
+                f"The index {definition.name!r} holds {merged_field.name!r} as {merged_field.dataType.simpleString()}, "
+                f"and it would come as {field.dataType.simpleString()}: one name cannot have two types.",
+                hint="A full refresh, which writes all entries anew, can take the new type.",
+            )
+    return T.StructType(list(merged.values()))
+
+
+def with_schema(table: TableDefinition, definition: IndexDefinition, *, anew: bool) -> IndexDefinition:
+    """Return the definition once entries with the columns held now are written, beside the old ones or ``anew``."""
+    fields = _fields(struct_type(table.fields), held_columns(table, definition))
+    base = replace(definition, properties={**definition.properties, SCHEMA: ""}) if anew else definition
+    return replace(definition, properties={**definition.properties, SCHEMA: schema_ddl(merged_schema(base, fields))})
+
+
+def schema_ddl(schema: T.StructType) -> str:
+    """Return a schema as DDL."""
+    return ", ".join(f"{quote(field.name)} {field.dataType.simpleString()}" for field in schema.fields)
+
+
+def _fields(schema: T.StructType, names: Sequence[str]) -> list[T.StructField]:
+    return [T.StructField(name, schema[name].dataType, True) for name in names]
+
+
+# --- Change of columns ------------------------------------------------------------------------------------------------
+
+
+def evolve_definition(
+    table: TableDefinition,
+    definition: IndexDefinition,
+    mode: Literal["incremental", "full", "quick"],
+    included: IncludedColumns | None,
+    schema: str | T.StructType | None,
+) -> tuple[IndexDefinition, TableDefinition]:
+    """Return the definition with columns added and removed, and the table with the columns learned of.
+
+    :param schema: types of added columns that a registered source's schema lacks.
+    :raises InvalidInput: for each rule that is broken.
+    :raises InvalidSchema: for each rule that is broken.
+    :raises UnknownColumn: for each rule that is broken.
+    """
+    changes = included or IncludedColumns()
+    label = f"The refresh of {definition.name!r}"
+    if mode == "quick":
+        raise InvalidInput(
+            f"{label} is to change included columns in mode 'quick', which writes no entries.",
+            hint="Use mode='incremental' (for entries of new files) or mode='full' (for all).",
+        )
+    refuse_indexed((*changes.added, *changes.removed), definition.columns)
+    table = _with_new_columns(table, label, changes, schema)
+    struct = struct_type(table.fields)
+    added = resolve(changes.added, struct.names, label)
+    implied = [name for name in held_columns(table, definition) if intersect_names([name], table.partition_by)]
+    removed = _excluded_names(definition, (*definition.included, *implied), changes, label)
+    kept = [name for name in definition.included if name not in removed]
+    excluded = [
+        name for name in json.loads(definition.properties.get(EXCLUDED, "[]")) if not intersect_names([name], added)
+    ]
+    excluded += [name for name in removed if intersect_names([name], table.partition_by) and name not in excluded]
+    evolved = replace(
+        definition,
+        included=tuple(dict.fromkeys([*kept, *added])),
+        properties={**definition.properties, EXCLUDED: json.dumps(excluded)},
+    )
+    return with_schema(table, evolved, anew=mode == "full"), table
+
+
+def _excluded_names(
+    definition: IndexDefinition, included: Sequence[str], changes: IncludedColumns, label: str
+) -> tuple[str, ...]:
+    unknown = [name for name in changes.removed if not intersect_names([name], included)]
+    if unknown:
+        raise UnknownColumn(
+            f"{label} is to exclude {unknown[0]!r}, which the index {definition.name!r} does not include.",
+            hint=f"It includes: {', '.join(dict.fromkeys(included)) or 'none'}.",
+        )
+    return resolve(changes.removed, dict.fromkeys(included), label)
+
+
+def _with_new_columns(
+    table: TableDefinition, label: str, changes: IncludedColumns, schema: str | T.StructType | None
+) -> TableDefinition:
+    """Return the table with the columns of ``schema`` that it lacks."""
+    if schema is None:
+        _refuse_unknown(table, label, changes.added)
+        return table
+    given_fields = table_fields(schema, ())
+    unasked = [field.name for field in given_fields if not intersect_names([field.name], changes.added)]
+    if unasked:
+        raise InvalidInput(
+            f"{label} is given a type for {unasked[0]!r}, which is not a column to be included.",
+            hint="List it in IncludedColumns(include=[…]), or leave it out of the schema.",
+        )
+    table_columns = {field.name.lower(): field for field in struct_type(table.fields).fields}
+    new: list[Field] = []
+    for field, typed in zip(given_fields, struct_type(given_fields).fields, strict=True):
+        table_column = table_columns.get(field.name.lower())
+        if table_column is None:
+            new.append(field)
+        elif table_column.dataType != typed.dataType:
+            raise InvalidSchema(
+                f"{label} is given {field.name!r} as {field.type}, and the table has it as "
+                f"{table_column.dataType.simpleString()}: one name cannot have two types.",
+                hint="Leave it out of the schema.",
+            )
+    if new and table.source is None:
+        raise UnknownColumn(
+            f"{label} names the column {new[0].name!r}, which the table lacks.",
+            hint="Types are told only for registered sources; a column of this table is added to the table first.",
+        )
+    table = replace(table, fields=(*table.fields, *new)) if new else table
+    _refuse_unknown(table, label, changes.added)
+    return table
+
+
+def _refuse_unknown(table: TableDefinition, label: str, names: Sequence[str]) -> None:
+    columns = [field.name for field in table.fields]
+    unknown = [name for name in names if not intersect_names([name], columns)]
+    if unknown:
+        hint = f"The columns are: {', '.join(columns)}."
+        if table.source is not None:
+            hint += f" If its files have it by now, tell its type: schema='{unknown[0]} bigint'."
+        raise UnknownColumn(f"{label} names the column {unknown[0]!r}, which the table lacks.", hint=hint)

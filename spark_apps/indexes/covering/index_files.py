@@ -1,0 +1,389 @@
+"""Entries of a covering index: rows read from data files, written to one file per bucket and stage, read back.
+
+Each entry file says in the log which columns it has and which stages' rows it can hold. Files are read with exactly
+their columns, those of like columns together, and the rest is added as nulls; Parquet's schema merging is never used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import reduce
+from typing import Any
+
+from msgspec.structs import replace
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from spark_apps.indexes.covering.definition import has_lineage, hash_of, schema_of
+from spark_apps.indexes.estimating import column_share
+from spark_apps.indexes.handler import EXAMPLES, Difference, IndexContext, VerificationReport, unreadable
+from spark_apps.indexes.included_columns import intersect_names
+from spark_apps.indexes.keyed.candidates import SPARK_ERRORS
+from spark_apps.indexes.keyed.lookup import damaged_file_error
+from spark_apps.indexes.lineage import LINEAGE, Coverage, entry_files, indexable
+from spark_apps.mergetree.buckets import bucket_column
+from spark_apps.mergetree.integrity import check_intact
+from spark_apps.mergetree.parquet_pages import Pages, damaged_pages
+from spark_apps.mergetree.partition_assignment import single_target
+from spark_apps.mergetree.read import read_files
+from spark_apps.mergetree.schema import column, quote, select_columns, struct_type
+from spark_apps.mergetree.spark_utils import cached, inline
+from spark_apps.mergetree.tree import GROUP_ID, Snapshot, Tree
+from spark_apps.mergetree.write import stage_rows
+from spark_apps.storage.errors import StorageError
+from spark_apps.timeline.files import DataFile
+from spark_apps.timeline.model import AddFile
+
+_COLUMNS = "columns"
+_STAGES = "stages"
+
+_MAX_LISTED = 1000
+"""Up to so many lineages are a list in the filter, more a broadcast join."""
+
+
+def columns_of(file: DataFile | AddFile) -> tuple[str, ...]:
+    """Return the columns of an entry file, without the lineage."""
+    return tuple((file.extra or {})[_COLUMNS])
+
+
+def stages_of(file: DataFile | AddFile) -> frozenset[str]:
+    """Return the stages whose rows an entry file can hold."""
+    return frozenset((file.extra or {})[_STAGES])
+
+
+def entry_tree(context: IndexContext, columns: Sequence[str], schema: T.StructType) -> Tree:
+    """Return entry files with these columns as a tree that readers and writers know."""
+    definition = context.definition
+    fields = [T.StructField(name, schema[name].dataType, True) for name in columns]
+    if has_lineage(definition):
+        fields.append(T.StructField(LINEAGE, T.LongType(), True))
+    return Tree(
+        name=definition.tree,
+        schema=T.StructType(fields),
+        key=definition.columns,
+        hash_fields=definition.columns,
+        hash_function=hash_of(definition),
+        unique=tuple(name for name in columns if (name,) == context.table.record_key),
+    )
+
+
+# --- Rows of data files -----------------------------------------------------------------------------------------------
+
+
+def rows_of(snapshot: Snapshot, files: Iterable[DataFile], columns: Sequence[str]) -> DataFrame:
+    """Return the rows of data files as they lie there, with :data:`~spark_apps.indexes.lineage.LINEAGE`."""
+    # The reader adds the group of a row's file; here that is the file itself.
+    single = [replace(file, group=str(file.lineage)) for file in files]
+    rows = read_files(snapshot, snapshot.data, single, [*columns, GROUP_ID])
+    return rows.select(*map(column, columns), F.col(GROUP_ID).cast("bigint").alias(LINEAGE))
+
+
+def find_null_columns(
+    snapshot: Snapshot, files: Sequence[DataFile], columns: Sequence[str]
+) -> dict[int, tuple[str, ...]]:
+    """Return lineage of each file -> those of the columns that are null in all its rows.
+
+    One Spark job.
+    """
+    if not columns or not files:
+        return {file.lineage: () for file in files}
+    rows = rows_of(snapshot, files, columns)
+    has_values = [F.max(column(name).isNotNull()).alias(f"c{n}") for n, name in enumerate(columns)]
+    by_lineage = {row[LINEAGE]: row for row in rows.groupBy(LINEAGE).agg(*has_values).collect()}
+    return {
+        file.lineage: tuple(
+            name
+            for n, name in enumerate(columns)
+            if file.lineage not in by_lineage or not by_lineage[file.lineage][f"c{n}"]
+        )
+        for file in files
+    }
+
+
+# --- Writing ----------------------------------------------------------------------------------------------------------
+
+
+def stage_entries(
+    context: IndexContext,
+    rows: DataFrame,
+    columns: Sequence[str],
+    folder: str,
+    stages: Mapping[str, Collection[str]],
+    expected: int = 0,
+) -> list[AddFile]:
+    """Write entries, one file per bucket, sorted by the indexed columns.
+
+    :param folder: name of a folder below the context's directory that does not exist yet.
+    :param stages: bucket -> the stages whose rows its file holds.
+    :param expected: how many rows these are, about.
+    """
+    definition, version = context.definition, context.snapshot.state.version
+    tree = entry_tree(context, columns, _entry_types(context, columns))
+    buckets = definition.shards
+    actions = stage_rows(
+        context.snapshot.store, tree, rows, f"{context.directory}/{folder}", single_target(buckets), kind="base",
+        one_per_key=False, expected=expected,
+        sequence_numbers={("", str(bucket)): version for bucket in range(buckets)},
+    )  # fmt: skip
+    return [
+        replace(
+            action,
+            extra={**(action.extra or {}), _COLUMNS: list(columns), _STAGES: sorted(stages[action.group])},
+        )
+        for action in actions
+    ]
+
+
+def _entry_types(context: IndexContext, columns: Sequence[str]) -> T.StructType:
+    """Return the types of entry columns: those the index has for a name, else the table's."""
+    index_fields = {field.name: field for field in schema_of(context.definition).fields}
+    table = struct_type(context.table.fields)
+    return T.StructType([index_fields[name] if name in index_fields else table[name] for name in columns])
+
+
+# --- Reading ----------------------------------------------------------------------------------------------------------
+
+
+def read_entries(
+    context: IndexContext,
+    files: Sequence[DataFile],
+    columns: Sequence[str],
+    *,
+    only: Collection[int] | None = None,
+    without: Collection[int] | None = None,
+    types: T.StructType | None = None,
+) -> DataFrame:
+    """Return the entries of some files.
+
+    :param columns: in this order; what a file lacks is null; :data:`~spark_apps.indexes.lineage.LINEAGE` and
+        :data:`~spark_apps.mergetree.tree.GROUP_ID` (the bucket that a file stands for) may be among them.
+    :param only: only entries of these lineages.
+    :param without: no entries of these.
+    :param types: of the columns; those of the index by default.
+    """
+    types = types or _entry_types(context, [name for name in columns if name not in (LINEAGE, GROUP_ID)])
+    by_columns: dict[tuple[str, ...], list[DataFile]] = {}
+    for file in files:
+        by_columns.setdefault(columns_of(file), []).append(file)
+    parts = []
+    for file_columns, group_files in sorted(by_columns.items()):
+        tree = entry_tree(context, file_columns, schema_of(context.definition))
+        existing = [name for name in columns if name in file_columns or name in (LINEAGE, GROUP_ID)]
+        filtered = has_lineage(context.definition) and (only is not None or without)
+        read = list(dict.fromkeys([*existing, *([LINEAGE] if filtered else ())])) or [file_columns[0]]
+        rows = read_files(context.snapshot, tree, group_files, read)
+        if filtered:
+            rows = _filter_lineages(rows, only, without or ())
+        if read != list(columns):
+            is_complete = existing == list(columns)
+            rows = (
+                select_columns(rows, existing)
+                if is_complete
+                else rows.select(*[_column_or_null(name, existing, types) for name in columns])
+            )
+        parts.append(rows)
+    return reduce(DataFrame.unionAll, parts)
+
+
+def _column_or_null(name: str, existing: Sequence[str], types: T.StructType) -> Column:
+    if name not in existing:
+        return F.lit(None).cast(types[name].dataType).alias(name)
+    return column(name)
+
+
+def _filter_lineages(rows: DataFrame, only: Collection[int] | None, without: Collection[int]) -> DataFrame:
+    lineages = sorted(without if only is None else only)
+    if len(lineages) <= _MAX_LISTED:
+        condition = f"{quote(LINEAGE)} IN ({', '.join(map(str, lineages)) or 'NULL'})"
+        return rows.where(f"NOT {condition}" if only is None else condition)
+    lineage_rows = inline(rows.sparkSession, [(lineage,) for lineage in lineages], "__index_l bigint")
+    join_type = "left_anti" if only is None else "left_semi"
+    return rows.join(F.broadcast(lineage_rows), F.col(LINEAGE) == F.col("__index_l"), join_type)
+
+
+def files_holding(context: IndexContext, files: Sequence[DataFile], lineages: Collection[int]) -> list[DataFile]:
+    """Return the entry files in which a row of these lineages lies.
+
+    One Spark job.
+    """
+    if not files or not lineages:
+        return []
+    numbered = [replace(file, group=str(number)) for number, file in enumerate(files)]
+    holding = read_entries(context, numbered, [GROUP_ID], only=lineages).distinct().collect()
+    return [files[int(row[0])] for row in holding]
+
+
+def missing_columns(columns: Iterable[str], others: Collection[str]) -> list[str]:
+    """Return those of some columns that are not among others."""
+    return [name for name in columns if not intersect_names([name], others)]
+
+
+# --- Damage -----------------------------------------------------------------------------------------------------------
+
+
+def check_readable(context: IndexContext, files: Sequence[DataFile]) -> None:
+    """Refuse entry files that are gone or cut short, or whose footer or page index is garbled.
+
+    :raises ObjectNotFound: naming the file.
+    :raises StorageError: naming the file.
+    """
+    check_intact(context.snapshot, entry_tree(context, (), T.StructType([])), files)
+
+
+def check_pages(context: IndexContext, files: Sequence[DataFile], columns: Collection[str]) -> None:
+    """Refuse garbled pages before a query is built on them.
+
+    Those of the columns that it reads, once in a process.
+
+    :raises StorageError: naming the file.
+    """
+    faults = damaged_pages(context.snapshot, [_pages(context, file, columns) for file in files if file.rows])
+    for path, fault in sorted(faults.items()):
+        raise damaged_file_error(path, OSError(fault))
+
+
+def _pages(context: IndexContext, file: DataFile, columns: Collection[str]) -> Pages:
+    file_columns = columns_of(file)
+    lineage_columns = [LINEAGE] if has_lineage(context.definition) else []
+    read = {*lineage_columns, *(name for name in columns if name in file_columns)} or {file_columns[0]}
+    schema = entry_tree(context, file_columns, schema_of(context.definition)).schema
+    return Pages(file, frozenset(read), round(file.bytes * column_share(schema, read)))
+
+
+# --- Verification -----------------------------------------------------------------------------------------------------
+
+
+_ROWS = "__index_rows"
+_ENTRIES = "__index_entries"
+_VALUES = "__index_values"
+
+
+def verify(context: IndexContext) -> VerificationReport:
+    """Compare a covering index with a full scan; see :meth:`~spark_apps.indexes.handler.IndexHandler.verify`."""
+    index_files = context.snapshot.state.files(context.definition.tree)
+    try:
+        return _compare(context, index_files)
+    except (*SPARK_ERRORS, StorageError) as error:
+        return unreadable(context, index_files, error)
+
+
+def _compare(context: IndexContext, index_files: Sequence[DataFile]) -> VerificationReport:
+    coverage, files = Coverage.of(index_files), entry_files(index_files)
+    check_readable(context, files)
+    live = {file.lineage: file for file in indexable(context.snapshot).values()}
+    covered = coverage.lineages & live.keys()
+    if not has_lineage(context.definition) and covered != coverage.lineages:
+        covered = frozenset()  # of which file a row is cannot be known any more, and no query relies on it
+    stale = sum(file.rows for file in files)
+    if not covered:
+        return _report(context, 0, 0, stale, len(live), {}, [])
+    parts = [
+        _as_values(context, rows_of(context.snapshot, [live[lineage] for lineage in lineages], columns), columns, None)
+        for columns, lineages in _by_columns(context, coverage, covered).items()
+    ]
+    parts += [
+        _as_values(
+            context,
+            read_entries(context, files, [*columns, *_lineage_columns(context), GROUP_ID], only=lineages),
+            columns,
+            1,
+        )
+        for columns, lineages in _by_columns(context, coverage, covered).items()
+        if files
+    ]
+    with cached(_differences_by_identity(context, reduce(DataFrame.unionByName, parts))) as differing:
+        sums = differing.agg(F.sum(_ROWS), F.sum(_ENTRIES), F.sum("missing"), F.sum("more"), F.sum("other")).collect()[
+            0
+        ]
+        rows, entries, *fault_counts = (int(value or 0) for value in sums)
+        examples = differing.where("missing + more + other > 0").limit(EXAMPLES).collect() if any(fault_counts) else []
+    counts = dict(zip(("missing", "too many", "wrong values"), fault_counts, strict=True))
+    return _report(context, rows, entries, stale - entries, len(live) - len(covered), counts, examples)
+
+
+def _by_columns(context: IndexContext, coverage: Coverage, covered: frozenset[int]) -> dict[tuple[str, ...], list[int]]:
+    """Return columns to compare -> of which files.
+
+    Without lineage these are compared at once, in what all entries have.
+    """
+    if not has_lineage(context.definition):
+        common = [name for name in coverage.parts[0].columns if all(name in part.columns for part in coverage.parts)]
+        return {tuple(common): sorted(covered)}
+    lineages_by_columns: dict[tuple[str, ...], list[int]] = {}
+    for part in coverage.parts:
+        lineages = [lineage for lineage in part.lineages if lineage in covered]
+        if lineages:
+            lineages_by_columns.setdefault(part.columns, []).extend(lineages)
+    return lineages_by_columns
+
+
+def _lineage_columns(context: IndexContext) -> list[str]:
+    return [LINEAGE] if has_lineage(context.definition) else []
+
+
+def _identity(context: IndexContext) -> list[str]:
+    """Return the columns by which an entry with other values is known to be of the same row."""
+    # In a source the record key need not be unique, and its entries do without.
+    key = context.table.record_key if context.table.source is None else ()
+    return list(dict.fromkeys([*(key or context.definition.columns), *_lineage_columns(context)]))
+
+
+def _as_values(context: IndexContext, rows: DataFrame, columns: Sequence[str], entry: int | None) -> DataFrame:
+    """Return rows or entries as the columns that name one, with all its values and its bucket in one text."""
+    definition, schema = context.definition, schema_of(context.definition)
+    if entry is None:
+        # By the table's types of today, as a query looks for them.
+        table = struct_type(context.table.fields)
+        types = [table[name].dataType.simpleString() for name in definition.columns]
+        bucket = bucket_column(definition.columns, definition.shards, hash_of(definition), types)
+        rows = rows.withColumn(GROUP_ID, bucket.cast("string"))
+    texts = [_text(column(name), schema[name].dataType) for name in columns]
+    values = F.to_json(F.array(*texts, F.col(GROUP_ID)), {"ignoreNullFields": "false"})
+    return rows.select(
+        *map(column, _identity(context)),
+        values.alias(_VALUES),
+        F.lit(1 - (entry or 0)).alias(_ROWS),
+        F.lit(entry or 0).alias(_ENTRIES),
+    )
+
+
+def _text(value: Any, kind: T.DataType) -> Any:
+    if isinstance(kind, T.BinaryType):
+        return F.hex(value)
+    if isinstance(kind, (T.ArrayType, T.StructType, T.MapType)):
+        return F.to_json(F.struct(value.alias("v")))
+    return value.cast("string")
+
+
+def _differences_by_identity(context: IndexContext, rows_and_entries: DataFrame) -> DataFrame:
+    """Return one row per identity: its rows and entries counted, and how many of these disagree how."""
+    identity = [column(name) for name in _identity(context)]
+    by_values = rows_and_entries.groupBy(*identity, _VALUES).agg(
+        F.sum(_ROWS).alias(_ROWS), F.sum(_ENTRIES).alias(_ENTRIES)
+    )
+    fewer, more = (F.greatest(F.col(a) - F.col(b), F.lit(0)) for a, b in ((_ROWS, _ENTRIES), (_ENTRIES, _ROWS)))
+    by_identity = by_values.groupBy(*identity).agg(
+        F.sum(_ROWS).alias(_ROWS), F.sum(_ENTRIES).alias(_ENTRIES), F.sum(fewer).alias("fewer"),
+        F.sum(more).alias("surplus"), F.max(F.when(F.col(_ROWS) > F.col(_ENTRIES), F.col(_VALUES))).alias("expected"),
+        F.max(F.when(F.col(_ENTRIES) > F.col(_ROWS), F.col(_VALUES))).alias("actual"),
+    )  # fmt: skip
+    wrong_values = F.least("fewer", "surplus")
+    return by_identity.withColumns(
+        {"other": wrong_values, "missing": F.col("fewer") - wrong_values, "more": F.col("surplus") - wrong_values}
+    )
+
+
+def _report(
+    context: IndexContext, rows: int, entries: int, stale: int, uncovered: int, counts: dict[str, int], examples: Any
+) -> VerificationReport:
+    differences = []
+    for row in examples:
+        fault = "wrong values" if row["other"] else "missing" if row["missing"] else "too many"
+        key = {name: row[name] for name in _identity(context) if name != LINEAGE}
+        differences.append(Difference(fault, key, row["actual"], row["expected"]))
+    return VerificationReport(
+        index=context.definition.name, version=context.snapshot.state.version, rows=rows, entries=entries,
+        missing=counts.get("missing", 0), too_many=counts.get("too many", 0), wrong_partition=0, stale=max(0, stale),
+        uncovered=uncovered, differences=tuple(differences), wrong_values=counts.get("wrong values", 0),
+    )  # fmt: skip

@@ -1,0 +1,289 @@
+"""Answers from a covering index: for which data files it knows all columns of a query, and their rows.
+
+A file's rows are taken from the index only if every column needed is held for it or known to be missing in it; else
+the file is read. Rows are distinguished by lineage, so whatever share of the table has come or gone, none is wrong; the
+thresholds only say when the detour is no longer worth it.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import types as T
+
+from spark_apps.indexes.covering.definition import has_lineage, hash_of, schema_of, threshold
+from spark_apps.indexes.covering.index_files import (
+    check_pages,
+    check_readable,
+    columns_of,
+    entry_tree,
+    read_entries,
+    stages_of,
+)
+from spark_apps.indexes.estimating import column_share
+from spark_apps.indexes.handler import CannotPrune, CoveringScan, IndexContext, PredicateProbe
+from spark_apps.indexes.included_columns import intersect_names
+from spark_apps.indexes.lineage import LINEAGE, Coverage, entry_files
+from spark_apps.indexes.ranges import Range, range_of
+from spark_apps.layout.hashing import bucket_id
+from spark_apps.layout.types import ColumnType, parse_type
+from spark_apps.mergetree.blocks import BlockFile, read_footers
+from spark_apps.mergetree.integrity import Identity, identity_of
+from spark_apps.mergetree.schema import struct_type
+from spark_apps.mergetree.tree import Snapshot
+from spark_apps.timeline.files import DataFile, GroupKey, lowest_plain_file
+from spark_apps.timeline.model import DATA_TREE
+
+_MAX_HALVINGS = 7
+"""How finely a range is divided: to a hundredth of it."""
+
+_MAX_REMEMBERED = 20_000
+
+
+RowGroupRanges = tuple[Mapping[str, Range], ...]
+"""The ranges of the indexed columns in each row group of an entry file, as far as its footer has them."""
+
+_RANGES: dict[tuple[str, str, Identity | None], RowGroupRanges] = {}
+
+
+def row_group_ranges(
+    snapshot: Snapshot, files: Sequence[DataFile], indexed: Mapping[str, ColumnType]
+) -> list[RowGroupRanges]:
+    """Return the ranges in the footers of entry files, read once as long as a file is the same.
+
+    The files must have passed :func:`~spark_apps.mergetree.integrity.check_intact`.
+
+    :param indexed: the indexed columns and their types.
+    :raises StorageError: naming a file whose footer cannot be read.
+    """
+    keys = [(snapshot.store.uri, file.path, identity_of(snapshot, file.path)) for file in files]
+    cached_ranges = {key: ranges for key in keys if (ranges := _RANGES.get(key)) is not None}
+    uncached = {key: file for key, file in zip(keys, files, strict=True) if key not in cached_ranges}
+    if uncached:
+        footers = read_footers(snapshot, list(uncached.values()), own=True)
+        cached_ranges.update({key: _ranges_of(footer, indexed) for key, footer in zip(uncached, footers, strict=True)})
+        if len(_RANGES) > _MAX_REMEMBERED:
+            _RANGES.clear()
+        _RANGES.update({key: cached_ranges[key] for key in uncached})
+    return [cached_ranges[key] for key in keys]
+
+
+def _ranges_of(footer: BlockFile, indexed: Mapping[str, ColumnType]) -> RowGroupRanges:
+    usable = {name: kind for name, kind in indexed.items() if footer.exact({name: kind.text})}
+    ranges = []
+    for block in range(footer.blocks):
+        ranges_of_columns = {name: range_of(footer.statistics(block, name), kind) for name, kind in usable.items()}
+        ranges.append(
+            {name: column_range for name, column_range in ranges_of_columns.items() if column_range is not None}
+        )
+    return tuple(ranges)
+
+
+def matching_fraction(probe: PredicateProbe | None, row_groups: RowGroupRanges, first: str) -> float:
+    """Return which part of a file's rows can satisfy a predicate, from 0 (none of them, for certain) to 1, about.
+
+    :param first: the first of the indexed columns, by which the file is sorted before all.
+    """
+    if probe is None or not row_groups:
+        return 1.0
+    parts = [_part(probe, ranges, first) for ranges in row_groups]
+    return sum(parts) / len(parts)
+
+
+def _part(probe: PredicateProbe, ranges: Mapping[str, Range], first: str) -> float:
+    if not probe.may_match(ranges):
+        return 0.0
+    first_range = ranges.get(first)
+    if first_range is None or first not in probe.columns:
+        return 1.0
+
+    def part(half_range: Range, depth: int) -> float:
+        if not probe.may_match({**ranges, first: half_range}):
+            return 0.0
+        halves = _halves(half_range) if depth else None
+        return 1.0 if halves is None else sum(part(half, depth - 1) for half in halves) / 2
+
+    # What remains when nothing is left of its halves is a page or two: the smallest part that is considered.
+    return max(part(replace(first_range, nulls=False), _MAX_HALVINGS), 0.5**_MAX_HALVINGS)
+
+
+def _halves(column_range: Range) -> tuple[Range, Range] | None:
+    """Return a range cut in the middle; ``None`` where there is no middle, or none can be computed."""
+    low, high = column_range.low, column_range.high
+    middle: Any
+    if low is None or isinstance(low, (bool, str, bytes)) or not low < high:
+        return None
+    if isinstance(low, dt.date) and not isinstance(low, dt.datetime):
+        middle = low + dt.timedelta(days=(high - low).days // 2)
+        above = middle + dt.timedelta(days=1)
+    elif isinstance(low, int):
+        middle = low + (high - low) // 2
+        above = middle + 1
+    else:
+        middle = above = low + (high - low) / 2
+    return replace(column_range, high=middle), replace(column_range, low=above)
+
+
+# --- Answers from a covering index ------------------------------------------------------------------------------------
+
+
+_MAX_KEYS = 10_000
+
+
+def substitute(
+    context: IndexContext, probe: PredicateProbe | None, columns: Sequence[str], groups: Collection[GroupKey]
+) -> CoveringScan | CannotPrune:
+    """Return the rows that the index holds; see :meth:`~spark_apps.indexes.handler.IndexHandler.substitute`."""
+    index_files = context.snapshot.state.files(context.definition.tree)
+    covered = Coverage.of(index_files)
+    refusal = _beyond_thresholds(context, covered)
+    if refusal is not None:
+        return refusal
+    needed = [name for name in columns if name != LINEAGE]
+    usable = _usable(context, covered, needed, groups)
+    if isinstance(usable, CannotPrune):
+        return usable
+    stages = {covered.stage(lineage) for lineage in usable}
+    files = [file for file in entry_files(index_files) if stages & stages_of(file)]
+    files = _in_matching_buckets(context, probe, files)
+    check_readable(context, files)
+    files, size = _in_matching_ranges(context, probe, files, needed)
+    lineages = frozenset(usable)
+
+    def rows(names: Sequence[str]) -> DataFrame:
+        return _rows(context, files, names, lineages)
+
+    # Of a keyed table the key is read too where deltas lie over a file.
+    key = context.table.record_key if context.table.source is None else ()
+    return CoveringScan(lineages, rows, len(files), size, lambda: check_pages(context, files, {*needed, *key}))
+
+
+def _beyond_thresholds(context: IndexContext, coverage: Coverage) -> CannotPrune | None:
+    """Return why so little of the table is as the index knows it that it is not used."""
+    if not coverage.lineages:
+        return CannotPrune("it holds rows of no file", "covers_nothing")
+    sizes = {file.lineage: file.bytes for file in context.snapshot.state.files(DATA_TREE)}
+    total, covered = sum(sizes.values()), sum(coverage.bytes(lineage) for lineage in coverage.lineages)
+    appended = sum(size for lineage, size in sizes.items() if lineage not in coverage.lineages)
+    deleted = sum(coverage.bytes(lineage) for lineage in coverage.lineages - sizes.keys())
+    for name, code, part, whole, condition in (
+        ("hybrid_appended_ratio", "too_much_appended", appended, total, "of the table's bytes are new to it"),
+        (
+            "hybrid_deleted_ratio",
+            "too_much_deleted",
+            deleted,
+            covered,
+            "of the bytes that it tells of are gone",
+        ),
+    ):
+        limit = threshold(context.definition, name)
+        if part > limit * whole:
+            return CannotPrune(f"{part / whole:.0%} {condition}, more than {name}={limit:g}; refresh it", code)
+    return None
+
+
+@dataclass
+class _Declined:
+    """The reasons why files are not answered for."""
+
+    covered: int = 0
+    ordering: int = 0
+    lineage: int = 0
+    lacking: frozenset[str] = frozenset()
+
+    def reason(self) -> CannotPrune:
+        if self.lacking:
+            names = ", ".join(sorted(self.lacking))
+            return CannotPrune(f"it does not hold {names} for the files that are left to read", "lacks_columns")
+        if self.ordering:
+            return CannotPrune("later deltas decide by the ordering column between their rows and it", "merged_rows")
+        if self.lineage:
+            return CannotPrune("without lineage it can answer for all its files only, as they were", "no_lineage")
+        return CannotPrune("it holds rows of no file that is left to read", "covers_nothing")
+
+
+def _usable(
+    context: IndexContext, coverage: Coverage, needed: Sequence[str], groups: Collection[GroupKey]
+) -> list[int] | CannotPrune:
+    """Return the data files whose rows come from the index."""
+    snapshot, declined = context.snapshot, _Declined()
+    retyped = _retyped_columns(context, needed)
+    usable: list[int] = []
+    for files in snapshot.groups(only=groups).values():
+        file = lowest_plain_file(files)
+        if file is None or file.lineage not in coverage.lineages:
+            continue
+        lacking = [name for name in needed if name in retyped or not coverage.answers(file.lineage, name)]
+        if lacking:
+            declined.lacking |= frozenset(lacking)
+        elif len(files) > 1 and snapshot.data.merge_by == "ordering":
+            declined.ordering += 1
+        else:
+            usable.append(file.lineage)
+    if usable and not has_lineage(context.definition) and not _all_untouched(context, coverage, needed, retyped):
+        declined.lineage, usable = len(usable), []
+    return usable or declined.reason()
+
+
+def _all_untouched(context: IndexContext, coverage: Coverage, needed: Sequence[str], retyped: Collection[str]) -> bool:
+    """Tell whether every file that the index covers is there as it was, alone in its group, and answered for."""
+    alone = {files[0].lineage for files in context.snapshot.groups().values() if len(files) == 1}
+    return coverage.lineages <= alone and all(
+        name not in retyped and coverage.answers(lineage, name) for lineage in coverage.lineages for name in needed
+    )
+
+
+def _retyped_columns(context: IndexContext, needed: Sequence[str]) -> frozenset[str]:
+    """Return the columns that the index holds with another type than the table has by now."""
+    index_types = {field.name.lower(): field.dataType for field in schema_of(context.definition).fields}
+    table = struct_type(context.table.fields)
+    return frozenset(
+        name for name in needed if index_types.get(name.lower(), table[name].dataType) != table[name].dataType
+    )
+
+
+def _in_matching_buckets(context: IndexContext, probe: PredicateProbe | None, files: list[DataFile]) -> list[DataFile]:
+    """Return the entry files of the buckets in which rows that satisfy the predicate can lie."""
+    if probe is None:
+        return files
+    definition = context.definition
+    keys = probe.keys(definition.columns, _MAX_KEYS)
+    if isinstance(keys, CannotPrune):
+        return files
+    table = struct_type(context.table.fields)
+    types = [table[name].dataType.simpleString() for name in definition.columns]
+    buckets = {str(bucket_id(key, definition.shards, hash_of(definition), types)) for key in keys}
+    return [file for file in files if file.group in buckets]
+
+
+def _in_matching_ranges(
+    context: IndexContext, probe: PredicateProbe | None, files: list[DataFile], needed: Collection[str]
+) -> tuple[list[DataFile], int]:
+    """Return the entry files that the predicate does not rule out by min and max, and their bytes read, about."""
+    table, indexed = struct_type(context.table.fields), context.definition.columns
+    kinds = {name: parse_type(table[name].dataType.simpleString()) for name in indexed}
+    kept, size = [], 0.0
+    for file, footer in zip(files, row_group_ranges(context.snapshot, files, kinds), strict=True):
+        part = matching_fraction(probe, footer, indexed[0])
+        if part:
+            kept.append(file)
+            schema = entry_tree(context, columns_of(file), schema_of(context.definition)).schema
+            # By types, as the table's files are counted that it is compared with.
+            size += part * file.bytes * column_share(schema, {*needed, LINEAGE})
+    return kept, round(size)
+
+
+def _rows(
+    context: IndexContext, files: Sequence[DataFile], names: Sequence[str], lineages: frozenset[int]
+) -> DataFrame:
+    table = struct_type(context.table.fields)
+    types = T.StructType([table[name] for name in names if name != LINEAGE and intersect_names([name], table.names)])
+    if not files:
+        fields = [T.StructField(LINEAGE, T.LongType()) if name == LINEAGE else types[name] for name in names]
+        nullable = [T.StructField(field.name, field.dataType, True) for field in fields]
+        return context.snapshot.spark.createDataFrame([], T.StructType(nullable))
+    return read_entries(context, files, names, only=lineages, types=types)

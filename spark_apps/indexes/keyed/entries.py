@@ -1,0 +1,720 @@
+"""The part that ``record`` and ``secondary`` indexes share: entries in a merge tree, by key and partition.
+
+An entry names a row by its key and partition.
+
+An index is brought up to date by comparing its entries of some file groups with the rows there, and
+writing the difference; so building, refreshing after any history, and keeping it in a commit are one operation on
+different sets of rows.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace as replaced
+from math import ceil
+from typing import Any, Literal
+
+from msgspec.structs import replace
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+from pyspark.sql.types import StringType, StructField, StructType
+
+from spark_apps.indexes.handler import (
+    EXAMPLES,
+    PARTITION,
+    Candidates,
+    CannotPrune,
+    Changes,
+    Difference,
+    IndexContext,
+    IndexHandler,
+    IndexPlan,
+    IndexWork,
+    PredicateProbe,
+    VerificationReport,
+    unreadable,
+)
+from spark_apps.indexes.keyed.candidates import (
+    SPARK_ERRORS,
+    find_candidates,
+    groups_of,
+    with_group_marks,
+    with_partition_path,
+)
+from spark_apps.layout.hashing import check_bucket_count, check_hash_types
+from spark_apps.mergetree.buckets import bucket_column
+from spark_apps.mergetree.compaction import fold, plan_fold
+from spark_apps.mergetree.duplicate_keys import count_duplicates
+from spark_apps.mergetree.partition_assignment import GROUP, assign_file_groups, single_target
+from spark_apps.mergetree.read import read_files, scan, with_keys
+from spark_apps.mergetree.schema import check_key_types, column, resolve, struct_type
+from spark_apps.mergetree.spark_utils import cached
+from spark_apps.mergetree.tree import DELETED, GROUP_ID, FileGroups, Snapshot, Tree, stored_names
+from spark_apps.mergetree.write import stage_rows
+from spark_apps.storage.errors import InvalidInput, StorageError, VerificationFailed
+from spark_apps.timeline.files import DataFile, GroupKey, is_merged
+from spark_apps.timeline.model import (
+    DATA_TREE,
+    NEW_KEYS,
+    AddFile,
+    AnyAction,
+    IndexDefinition,
+    MarkCovered,
+    RemoveFile,
+    TableDefinition,
+    Write,
+    WriteMode,
+    shard_scope,
+)
+
+ROWS_PER_SHARD = 1_000_000
+_MAX_SHARDS = 256
+
+GROUP_COLUMNS = (PARTITION, GROUP_ID)
+"""Columns of entries with the partition and group of a row; the group only where no hash of the key gives it."""
+
+
+def entry_key(table: TableDefinition, columns: Sequence[str]) -> tuple[str, ...]:
+    """Return the columns that distinguish the entries of an index over ``columns`` of a table.
+
+    Record keys need not be unique in a registered source, so there an entry means that a file holds a value, once, and
+    no more.
+    """
+    if table.source is not None:
+        return tuple(dict.fromkeys([*columns, *GROUP_COLUMNS]))
+    # The partition too: without a record index a record key is unique in its partition only.
+    return tuple(dict.fromkeys([*columns, *table.record_key, PARTITION]))
+
+
+def group_columns(table: TableDefinition) -> tuple[str, ...]:
+    """Return the columns of :data:`GROUP_COLUMNS` that entries on a table have."""
+    return (PARTITION,) if table.bucketed else GROUP_COLUMNS
+
+
+def live_rows(snapshot: Snapshot, tree: Tree, groups: FileGroups | None = None) -> int:
+    """Return how many rows file groups hold, merged: from the log where no merging is needed, else counted."""
+    groups = snapshot.groups(tree.name) if groups is None else groups
+    plain = [file for files in groups.values() if is_merged(files) and files[0].rows >= 0 for file in files]
+    counted_groups = {file.group_key for file in plain}
+    merged = {key: files for key, files in groups.items() if key not in counted_groups}
+    counted = scan(snapshot, tree, merged, tree.key).count() if merged else 0
+    return sum(file.rows for file in plain) + counted
+
+
+def default_shards(rows: int) -> int:
+    """Return how many shards an index over so many rows gets."""
+    return max(1, min(_MAX_SHARDS, -(-rows // ROWS_PER_SHARD)))
+
+
+def appended_files(snapshot: Snapshot, lag: Mapping[GroupKey, int | None]) -> dict[GroupKey, list[DataFile]] | None:
+    """Return the files that lagging file groups lag by, where these only hold keys without an entry.
+
+    Such are groups that came since, and inserts, of which each found that none of its keys was there. ``None`` where
+    another change is among them, so that entries may have to go.
+    """
+    # Of a source it is not known what a file of a known name held before.
+    if snapshot.table.source is not None:
+        return None
+    groups = snapshot.groups(only=lag.keys())
+    appended_by_group: dict[GroupKey, list[DataFile]] = {}
+    for group, through in lag.items():
+        files = groups.get(group, [])
+        since = [] if through is None or through < 0 else [file for file in files if file.sequence_number > through]
+        if not since or any(file.kind == "base" for file in since):
+            return None
+        inserts = all((file.extra or {}).get(NEW_KEYS) and not file.tombstones for file in since)
+        if len(since) < len(files) and not inserts:
+            return None
+        appended_by_group[group] = since
+    return appended_by_group
+
+
+def split_lagging(
+    snapshot: Snapshot, lag: Mapping[GroupKey, int | None]
+) -> tuple[dict[GroupKey, list[DataFile]], dict[GroupKey, list[DataFile]]]:
+    """Split lagging file groups into those to compare as a whole, and those to compare by their deltas since."""
+    groups = snapshot.groups()
+    whole: dict[GroupKey, list[DataFile]] = {}
+    deltas: dict[GroupKey, list[DataFile]] = {}
+    for group, through in lag.items():
+        files = groups.get(group, [])
+        since = [] if through is None else [file for file in files if file.sequence_number > through]
+        # A base written since, or rows that went without a trace, say nothing of what changed.
+        if through is None or through < 0 or not since or any(file.kind == "base" for file in since):
+            whole[group] = files
+        else:
+            deltas[group] = since
+    return {group: files for group, files in whole.items() if files}, deltas
+
+
+# --- Skew -------------------------------------------------------------------------------------------------------------
+
+
+_MIN_ROWS_TO_SAMPLE = 4_000_000
+"""Fewer entries are written in the time that looking takes."""
+_ROWS_PER_SAMPLE_STEP = 1_000_000
+_MIN_SAMPLED_GROUPS = 4
+
+
+def shard_parts(groups: FileGroups, shards: int) -> dict[GroupKey, int]:
+    """Return the shards of an index to split when they are written again, and into how many parts."""
+    return _parts(
+        {shard: sum(file.rows - file.tombstones for file in files) for shard, files in groups.items()}, shards
+    )
+
+
+def sampled_shard_parts(
+    tree: Tree, groups: FileGroups, entries_of: Callable[[FileGroups], DataFrame], shards: int
+) -> dict[GroupKey, int]:
+    """Return the shards to split of those that the entries of file groups will be in, by a sample of the groups."""
+    sizes = {group: sum(max(file.rows, 0) for file in files) for group, files in groups.items()}
+    rows = sum(sizes.values())
+    if rows < _MIN_ROWS_TO_SAMPLE or set(tree.key) <= set(tree.hash_fields):
+        return {}
+    # In order they are those of a partition, then of the next.
+    step = max(1, min(rows // _ROWS_PER_SAMPLE_STEP, len(groups) // _MIN_SAMPLED_GROUPS))
+    sample = dict(list(groups.items())[::step])
+    scale = rows / max(sum(sizes[group] for group in sample), 1)
+    counts = (
+        assign_file_groups(entries_of(sample), tree, single_target(shards), "refuse").groupBy(GROUP).count().collect()
+    )
+    return _parts({("", str(row[GROUP])): row["count"] * scale for row in counts}, shards)
+
+
+def _parts(sizes: Mapping[GroupKey, float], shards: int) -> dict[GroupKey, int]:
+    even_share = max(sum(sizes.values()) / shards, ROWS_PER_SHARD)
+    return {shard: ceil(size / even_share) for shard, size in sizes.items() if size > 2 * even_share}
+
+
+# --- Indexes of entries by key ----------------------------------------------------------------------------------------
+
+
+_ROW_GROUP_BYTES = 1024 * 1024
+_MARK = "__index_mark"
+
+
+class EntryHandler(IndexHandler):
+    """A kind whose entries are rows of a merge tree in one partition, with a shard of looked-up columns as group."""
+
+    follows_renames = True
+
+    # --- What each kind defines ---------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def key(self, table: TableDefinition, definition: IndexDefinition) -> tuple[str, ...]:
+        """Return the columns that distinguish entries, those that are looked up first."""
+
+    def options(self, table: TableDefinition, definition: IndexDefinition) -> dict[str, str]:
+        """Return the kind's own properties, checked and completed.
+
+        :raises InvalidInput:
+        """
+        return {}
+
+    def keeps_old_entries(self, definition: IndexDefinition) -> bool:
+        """Tell whether entries of rows that changed may stay until a compaction."""
+        return False
+
+    def repetition(self, context: IndexContext, tree: Tree) -> Literal["none", "merge", "count"]:
+        """Tell whether rows of a snapshot can make the same entry twice.
+
+        "none": no; "merge": yes, and they must become one; "count": yes, which would be a fault, found by counting.
+        """
+        return "none" if context.table.source is None else "merge"
+
+    def check_entries(self, context: IndexContext, entries: int) -> None:
+        """Refuse a build that came to so many different entries, where fewer than there are rows means something."""
+        return None
+
+    def check_additions(self, context: IndexContext, new: DataFrame, others: DataFrame) -> None:
+        """Refuse entries that contradict each other or ``others``, which stay."""
+        return None
+
+    def check_appended(self, context: IndexContext, tree: Tree, added: Sequence[AddFile]) -> None:
+        """Refuse staged entries of keys that are new in their file groups, where ``check_additions`` would."""
+        return None
+
+    # --- Definition ---------------------------------------------------------------------------------------------------
+
+    def lookup_columns(self, table: TableDefinition, definition: IndexDefinition) -> tuple[str, ...]:
+        """Return the columns whose values lead to entries, in their order."""
+        return definition.columns
+
+    def reads(self, table: TableDefinition, definition: IndexDefinition) -> tuple[str, ...]:
+        return definition.columns
+
+    def validate(self, table: TableDefinition, definition: IndexDefinition) -> IndexDefinition:
+        if definition.included:
+            raise InvalidInput(
+                f"An index of kind {self.kind!r} has no included columns.", hint="Use kind='covering' for those."
+            )
+        schema = struct_type(table.fields)
+        columns = resolve(definition.columns, schema.names, f"The index {definition.name!r}")
+        check_key_types(schema, columns, f"The index {definition.name!r}")
+        check_hash_types([schema[name].dataType.simpleString() for name in columns], definition.hash_function)
+        known_properties = {"shards", *self.options(table, definition)}
+        unknown = sorted(definition.properties.keys() - known_properties)
+        if unknown:
+            raise InvalidInput(
+                f"The index property {unknown[0]!r} is not one of kind {self.kind!r}.",
+                hint=f"Known are: {', '.join(sorted(known_properties))}.",
+            )
+        properties = {**definition.properties, **self.options(table, definition)}
+        shards = definition.shards
+        if "shards" in properties:
+            shards = _parse_number("shards", properties["shards"])
+        check_bucket_count(shards, "The number of shards")
+        properties["shards"] = str(shards)
+        return replace(definition, columns=columns, shards=shards, properties=properties)
+
+    def tree(self, table: TableDefinition, definition: IndexDefinition) -> Tree:
+        schema = struct_type(table.fields)
+        key = self.key(table, definition)
+        required = set() if table.source is not None else set(table.record_key)
+        fields = [
+            StructField(name, schema[name].dataType, name not in required) for name in key if name not in GROUP_COLUMNS
+        ]
+        return Tree(
+            name=definition.tree,
+            schema=StructType([*fields, *(StructField(name, StringType(), False) for name in group_columns(table))]),
+            key=key,
+            hash_fields=self.lookup_columns(table, definition),
+            hash_function=definition.hash_function,
+            unique=table.record_key if len(table.record_key) == 1 else (),
+            row_group_bytes=_ROW_GROUP_BYTES,
+            stored_names=stored_names(table.fields),
+        )
+
+    # --- Build and refresh --------------------------------------------------------------------------------------------
+
+    def plan(self, context: IndexContext, mode: str = "full", partitions: Sequence[str] | None = None) -> IndexPlan:
+        groups = context.snapshot.groups()
+        if mode == "quick":
+            return IndexPlan(context.definition.name, mode, (), 0, 0, "a quick refresh reads and writes nothing")
+        lagging = None if mode == "full" else context.snapshot.state.index(context.definition.name).lag
+        selected = [
+            key
+            for key in groups
+            if (lagging is None or key in lagging) and (partitions is None or key[0] in partitions)
+        ]
+        files = [file for key in selected for file in groups[key]]
+        reason = (
+            "all file groups" if mode == "full" else f"{len(selected)} of {len(groups)} file groups are not covered"
+        )
+        return IndexPlan(
+            context.definition.name, mode, tuple(selected), len(files), sum(file.bytes for file in files), reason
+        )
+
+    def build(self, context: IndexContext) -> IndexWork:
+        tree = self.tree(context.table, context.definition)
+        entries = self._entries_of(context, context.snapshot.groups())
+        version = context.snapshot.state.version
+        rows = sum(max(file.rows, 0) for file in context.snapshot.state.files(context.snapshot.data.name))
+        repetition = self.repetition(context, tree)
+        split = {} if repetition == "merge" else self._shard_parts(context, tree)
+        added = self._stage(
+            context, tree, entries, "base", version, one_per_key=repetition == "merge", expected=rows, parts=split
+        )
+        count = sum(action.rows for action in added)
+        if repetition != "none":
+            duplicates = count_duplicates(context.snapshot.store, tree, added) if repetition == "count" else 0
+            self.check_entries(context, count - duplicates)
+        return _work(tree, [*added, MarkCovered(tree.name, version)], "backdated", {"entries": count})
+
+    def maintain(self, context: IndexContext, changes: Changes) -> IndexWork:
+        tree = self.tree(context.table, context.definition)
+        paths = {partition for partition, _ in changes.groups} | changes.replaced
+        before_rows = None if self.keeps_old_entries(context.definition) else changes.before
+        before, after = (
+            None if rows is None else self._entries_from_rows(context, rows, paths)
+            for rows in (before_rows, changes.after)
+        )
+        if before is None and after is None:
+            return IndexWork()
+        return _work(tree, self._stage(context, tree, after, "delta", None, replaced=before), "append")
+
+    def refresh(
+        self,
+        context: IndexContext,
+        mode: Literal["incremental", "full", "quick"] = "incremental",
+        partitions: Sequence[str] | None = None,
+    ) -> IndexWork:
+        entry = context.snapshot.state.index(context.definition.name)
+        if mode == "quick":
+            return IndexWork(metrics={"lagging_groups": len(entry.lag)})
+        if mode == "full" and partitions is None:
+            return self._rebuild(context)
+        lag: dict[GroupKey, int | None] = dict(entry.lag)
+        if mode == "full":
+            lag = dict.fromkeys(context.snapshot.groups(), None)
+        if partitions is not None:
+            lag = {group: through for group, through in lag.items() if group[0] in partitions}
+        if not lag:
+            return IndexWork()
+        return self._catch_up(context, lag, partitions)
+
+    def _rebuild(self, context: IndexContext) -> IndexWork:
+        """Stage new bases for all shards, made from the rows alone.
+
+        What lands meanwhile stays on top of them.
+        """
+        tree = self.tree(context.table, context.definition)
+        built = self.build(context)
+        old = [file for files in context.snapshot.groups(tree.name).values() for file in files]
+        removed = [RemoveFile(tree.name, file.path) for file in old]
+        scopes = [shard_scope(tree.name, str(shard)) for shard in range(context.definition.shards)]
+        return IndexWork(
+            (*removed, *built.actions), tuple(Write(scope, "fold") for scope in scopes), metrics=built.metrics
+        )
+
+    def _catch_up(
+        self, context: IndexContext, lag: Mapping[GroupKey, int | None], partitions: Sequence[str] | None
+    ) -> IndexWork:
+        """Bring the entries of lagging file groups up to date."""
+        snapshot, version = context.snapshot, context.snapshot.state.version
+        tree = self.tree(context.table, context.definition)
+        since = appended_files(snapshot, lag)
+        added = (
+            self._stage_differences(context, tree, lag)
+            if since is None
+            else self._stage_additions(context, tree, since)
+        )
+        metrics = {"groups": len(lag), "entries": sum(action.rows - action.tombstones for action in added),
+                   "tombstones": sum(action.tombstones for action in added)}  # fmt: skip
+        cover = MarkCovered(tree.name, version, None if partitions is None else tuple(partitions))
+        return _work(tree, [*added, cover], "backdated", metrics)
+
+    def _stage_additions(self, context: IndexContext, tree: Tree, since: FileGroups) -> list[AddFile]:
+        """Stage the entries of rows whose keys have none; the entries of the index are not read."""
+        new = self._entries_of(context, since)
+        added = self._stage(context, tree, new, "delta", context.snapshot.state.version)
+        self.check_appended(context, tree, added)
+        return added
+
+    def _stage_differences(
+        self, context: IndexContext, tree: Tree, lag: Mapping[GroupKey, int | None]
+    ) -> list[AddFile]:
+        """Compare the entries of lagging file groups with the rows there, and stage the difference."""
+        snapshot = context.snapshot
+        whole, deltas = split_lagging(snapshot, lag)
+        new, changed = self._entries_to_compare(context, whole, deltas)
+        marks = {**dict.fromkeys(snapshot.groups(), "covered"), **dict.fromkeys(whole, "whole")}
+        marks.update(dict.fromkeys(deltas, "delta"))
+        entries = with_group_marks(self.entries(context), snapshot, marks, _MARK)
+        # Null marks are entries of file groups that are gone; they go too.
+        old = entries.where(F.col(_MARK).isNull() | (F.col(_MARK) == "whole"))
+        rest = entries.where(F.col(_MARK).isin("covered", "delta"))
+        if changed is not None:
+            count = sum(file.rows for files in deltas.values() for file in files)
+            keys = [*context.table.record_key, *group_columns(context.table)]
+            in_deltas = entries.where(F.col(_MARK) == "delta")
+            old = old.unionByName(with_keys(in_deltas, changed, tree, keys, count))
+            rest = with_keys(rest, changed, tree, keys, count, without=True)
+        self.check_additions(context, new, rest)
+        return self._stage(context, tree, new, "delta", snapshot.state.version, replaced=old)
+
+    def _entries_to_compare(
+        self, context: IndexContext, whole: FileGroups, deltas: Mapping[GroupKey, Sequence[DataFile]]
+    ) -> tuple[DataFrame, DataFrame | None]:
+        """Return the entries of the rows to compare, and the keys changed by deltas.
+
+        The entries are of all rows of ``whole`` and of the rows changed by ``deltas``; the keys come with the paths of
+        their partitions.
+        """
+        snapshot = context.snapshot
+        new = self._entries_of(context, whole)
+        if not deltas:
+            return new, None
+        data = snapshot.data
+        keys = scan(snapshot, data, deltas, data.tombstone_columns, tombstones=True).drop(DELETED)
+        if data.merge_by == "ordering":
+            # Whether the delta's row or an older one stands is decided by the whole group.
+            groups = snapshot.groups()
+            rows = scan(snapshot, data, {key: groups[key] for key in deltas}, self._row_columns(context))
+            changed_rows = with_keys(rows, keys, data, data.tombstone_columns)
+        else:
+            changed_rows = scan(snapshot, data, deltas, self._row_columns(context))
+        paths = {partition for partition, _ in deltas}
+        changed_keys = with_partition_path(keys, data, paths)
+        changed_keys = changed_keys.select(*map(column, [*context.table.record_key, *group_columns(context.table)]))
+        return new.unionByName(self._entries_from_rows(context, changed_rows, paths)), changed_keys
+
+    # --- Entries ------------------------------------------------------------------------------------------------------
+
+    def _row_columns(self, context: IndexContext) -> list[str]:
+        return list(
+            dict.fromkeys([*context.snapshot.data.tombstone_columns, *self.reads(context.table, context.definition)])
+        )
+
+    def _entries_of(self, context: IndexContext, groups: FileGroups) -> DataFrame:
+        """Return the entries that the rows of file groups should have."""
+        rows = scan(context.snapshot, context.snapshot.data, groups, self._row_columns(context))
+        return self._entries_from_rows(context, rows, {partition for partition, _ in groups})
+
+    def _entries_from_rows(self, context: IndexContext, rows: DataFrame, paths: Iterable[str]) -> DataFrame:
+        tree = self.tree(context.table, context.definition)
+        return with_partition_path(rows, context.snapshot.data, paths).select(*map(column, tree.columns))
+
+    def expected(self, context: IndexContext, groups: FileGroups) -> DataFrame:
+        """Return the entries that an index without fault has of the rows of file groups; for verification."""
+        entries = self._entries_of(context, groups)
+        return entries if context.table.source is None else entries.distinct()
+
+    def check_built(self, context: IndexContext) -> Mapping[str, Any]:
+        return check_counts(context, self)
+
+    def entries(self, context: IndexContext) -> DataFrame:
+        """Return the live entries.
+
+        :raises StorageError: if a file of the index is missing or has another size.
+        """
+        tree = self.tree(context.table, context.definition)
+        return scan(context.snapshot, tree, context.snapshot.groups(tree.name))
+
+    def _stage(
+        self,
+        context: IndexContext,
+        tree: Tree,
+        entries: DataFrame | None,
+        kind: Literal["base", "delta"],
+        sequence_number: int | None,
+        *,
+        one_per_key: bool = False,
+        replaced: DataFrame | None = None,
+        expected: int = 0,
+        parts: Mapping[GroupKey, int] | None = None,
+    ) -> list[AddFile]:
+        if entries is None:
+            assert replaced is not None
+            entries, replaced, one_per_key = replaced.withColumn(DELETED, F.lit(True)), None, True
+        shards = context.definition.shards
+        sequence_numbers = (
+            None if sequence_number is None else {("", str(shard)): sequence_number for shard in range(shards)}
+        )
+        return stage_rows(
+            context.snapshot.store, tree, entries, f"{context.directory}/{kind}", single_target(shards),
+            kind=kind, one_per_key=one_per_key, replaced=replaced, sequence_numbers=sequence_numbers, expected=expected,
+            parts=parts,
+        )  # fmt: skip
+
+    def _shard_parts(self, context: IndexContext, tree: Tree) -> Mapping[GroupKey, int]:
+        """Return the shards whose base, made from the rows, is split, and into how many parts."""
+        groups, shards = context.snapshot.groups(), context.definition.shards
+        return sampled_shard_parts(tree, groups, lambda sampled: self._entries_of(context, sampled), shards)
+
+    def verify(self, context: IndexContext) -> VerificationReport:
+        return compare(context, self)
+
+    # --- Compaction ---------------------------------------------------------------------------------------------------
+
+    def compact(self, context: IndexContext, mode: Literal["quick", "full"] = "quick") -> IndexWork:
+        tree = self.tree(context.table, context.definition)
+        plan = plan_fold(context.snapshot.groups(tree.name), mode)
+        if not plan.groups:
+            return IndexWork()
+        shards = context.definition.shards
+        split = shard_parts(context.snapshot.groups(tree.name), shards)
+        actions, metrics = fold(context.snapshot, tree, plan, context.directory, single_target(shards), split)
+        writes = tuple(Write(shard_scope(tree.name, group), "fold") for _, group in plan.groups)
+        return IndexWork(tuple(actions), writes, metrics={"mode": mode, **metrics})
+
+    # --- Queries ------------------------------------------------------------------------------------------------------
+
+    def can_prune(
+        self, table: TableDefinition, definition: IndexDefinition, probe: PredicateProbe
+    ) -> CannotPrune | None:
+        keys = probe.keys(self.lookup_columns(table, definition))
+        return keys if isinstance(keys, CannotPrune) else None
+
+    def prune(self, context: IndexContext, probe: PredicateProbe) -> Candidates | CannotPrune:
+        keys = probe.keys(self.lookup_columns(context.table, context.definition))
+        if isinstance(keys, CannotPrune):
+            return keys
+        return find_candidates(context, self.tree(context.table, context.definition), keys)
+
+
+def _work(
+    tree: Tree, actions: Sequence[AnyAction], mode: WriteMode, metrics: Mapping[str, Any] | None = None
+) -> IndexWork:
+    added = [action for action in actions if isinstance(action, AddFile)]
+    figures = metrics or {
+        "entries": sum(action.rows - action.tombstones for action in added),
+        "tombstones": sum(action.tombstones for action in added),
+    }
+    writes = dict.fromkeys(Write(shard_scope(tree.name, action.group), mode) for action in added)
+    return IndexWork(tuple(actions), tuple(writes), metrics=figures)
+
+
+def _parse_number(name: str, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError as error:
+        raise InvalidInput(f"The index property {name!r} is {text!r}, not a number.", hint="Give a number.") from error
+
+
+# --- Check of a whole build -------------------------------------------------------------------------------------------
+
+
+def check_counts(context: IndexContext, handler: EntryHandler) -> dict[str, Any]:
+    """Compare the number of entries with that of the rows (or files) they should cover; return the figures.
+
+    :raises VerificationFailed: with both figures; such an index does not become active.
+    """
+    return (
+        _check_counts_by_row(context, handler)
+        if context.table.source is None
+        else _check_counts_by_file(context, handler)
+    )
+
+
+def _check_counts_by_row(context: IndexContext, handler: EntryHandler) -> dict[str, Any]:
+
+    snapshot = context.snapshot
+    entries = live_rows(snapshot, handler.tree(context.table, context.definition))
+    rows = live_rows(snapshot, snapshot.data)
+    if entries != rows:
+        raise VerificationFailed(
+            f"The index {context.definition.name!r} would hold {entries:,} entries for {rows:,} rows of version "
+            f"{snapshot.state.version}; it does not become active.",
+            outcome="Nothing was changed.",
+            hint="Build it again; if the figures differ again, verify the table's files.",
+        )
+    return {"entries": entries, "rows": rows}
+
+
+def _check_counts_by_file(context: IndexContext, handler: EntryHandler) -> dict[str, Any]:
+    """Compare which files have entries.
+
+    Over a source an entry is one of a value and a file, so no more can be compared.
+    """
+
+    snapshot = context.snapshot
+    data = snapshot.state.files(DATA_TREE)
+    groups_with_entries = groups_of(handler.entries(context), snapshot)
+    without_entries = [file for file in data if file.rows > 0 and file.group_key not in groups_with_entries]
+    if without_entries:
+        raise VerificationFailed(
+            f"The index {context.definition.name!r} would hold no entry for {len(without_entries):,} of {len(data):,} "
+            f"files, such as {without_entries[0].path} with {without_entries[0].rows:,} rows; it does not "
+            "become active.",
+            outcome="Nothing was changed.",
+            hint="Build it again; if it happens again, verify the source's files.",
+        )
+    return {"entries": live_rows(snapshot, handler.tree(context.table, context.definition)), "files": len(data)}
+
+
+# --- Verification -----------------------------------------------------------------------------------------------------
+
+
+_ROW = "__index_row"
+_ENTRY = "__index_entry"
+_FAULT = "__index_fault"
+_SHARD = "__index_shard"
+
+WRONG_SHARD = "wrong shard"
+
+
+def compare(context: IndexContext, handler: EntryHandler) -> VerificationReport:
+    """Return what differs between the entries and the rows of the file groups that the index covers."""
+    tree = handler.tree(context.table, context.definition)
+    try:
+        return _compare(context, handler, tree)
+    except (*SPARK_ERRORS, StorageError) as error:
+        return unreadable(context, context.snapshot.state.files(tree.name), error)
+
+
+def _compare(context: IndexContext, handler: EntryHandler, tree: Tree) -> VerificationReport:
+    snapshot, definition = context.snapshot, context.definition
+    index = snapshot.state.index(definition.name)
+    groups = snapshot.groups()
+    covered = {key: files for key, files in groups.items() if index.covers(key)}
+    marks = {key: "covered" if key in covered else "lags" for key in groups}
+    entries = with_group_marks(handler.entries(context), snapshot, marks, _MARK)
+    rows = handler.expected(context, covered).withColumn(_MARK, F.lit("covered"))
+    with cached(_pair_by_key(tree, rows, entries)) as paired:
+        counts = {
+            row[0]: (row["n"], row["rows"], row["entries"])
+            for row in paired.groupBy(_FAULT)
+            .agg(F.count("*").alias("n"), F.sum(_ROW).alias("rows"), F.sum(_ENTRY).alias("entries"))
+            .collect()
+        }
+        lazy = handler.keeps_old_entries(definition)
+        faults = [fault for fault in ("missing", "too many", "wrong partition") if not (lazy and fault == "too many")]
+        examples = paired.where(F.col(_FAULT).isin(*faults)).limit(EXAMPLES).collect()
+    count = {fault: n for fault, (n, _, _) in counts.items()}
+    too_many = count.get("too many", 0)
+    misplaced = _misplaced(context, tree)
+    misplaced_count = 0 if misplaced is None else misplaced.count()
+    differences = [_difference(tree, row) for row in examples]
+    if misplaced is not None and misplaced_count:
+        differences += [
+            Difference(WRONG_SHARD, *_misplaced_details(tree, row)) for row in misplaced.limit(EXAMPLES).collect()
+        ]
+    return VerificationReport(
+        index=definition.name,
+        version=snapshot.state.version,
+        rows=sum(rows or 0 for _, rows, _ in counts.values()),
+        entries=sum(entries or 0 for _, _, entries in counts.values()),
+        missing=count.get("missing", 0),
+        too_many=0 if lazy else too_many,
+        wrong_partition=count.get("wrong partition", 0),
+        stale=count.get("of no group", 0) + (too_many if lazy else 0),
+        uncovered=len(groups) - len(covered),
+        differences=tuple(differences),
+        wrong_shard=misplaced_count,
+    )
+
+
+def _misplaced(context: IndexContext, tree: Tree) -> DataFrame | None:
+    """Return entries and tombstones, as they lie in the files, that a lookup of their values would not reach.
+
+    ``None`` if there are no files. Lookups hash by the table's types of today.
+    """
+    files = context.snapshot.state.files(tree.name)
+    if not files:
+        return None
+    names = [name for name in tree.columns if name not in GROUP_COLUMNS]
+    # Without the group columns, of which one has the name that the reader gives the shard.
+    key_tree = replaced(tree, schema=T.StructType([tree.field(name) for name in names]))
+    types = [tree.field(name).dataType.simpleString() for name in tree.hash_fields]
+    shard = bucket_column(tree.hash_fields, context.definition.shards, tree.hash_function, types)
+    rows = read_files(context.snapshot, key_tree, files, [*names, GROUP_ID]).withColumn(_SHARD, shard.cast("string"))
+    return rows.where(F.col(_SHARD) != F.col(GROUP_ID))
+
+
+def _misplaced_details(tree: Tree, row: Any) -> tuple[dict[str, Any], str, str]:
+    """Return the key of a misplaced entry, where it lies, and where it should."""
+    key = {name: row[name] for name in tree.key if name not in GROUP_COLUMNS}
+    return key, f"shard {row[GROUP_ID]}", f"shard {row[_SHARD]}"
+
+
+def _pair_by_key(tree: Tree, rows: DataFrame, entries: DataFrame) -> DataFrame:
+    """Return one row per key of an entry: its rows and entries counted, their locations, and what is wrong."""
+    names = [*tree.columns, _MARK]
+    location = F.concat_ws(" group ", *[column(name) for name in (PARTITION, GROUP_ID) if name in tree.columns])
+    rows_and_entries = rows.select(*map(column, names), F.lit(1).alias(_ROW), F.lit(0).alias(_ENTRY)).unionByName(
+        entries.select(*map(column, names), F.lit(0).alias(_ROW), F.lit(1).alias(_ENTRY))
+    )
+    by_key = rows_and_entries.groupBy(*map(column, tree.key)).agg(
+        F.sum(_ROW).alias(_ROW),
+        F.sum(_ENTRY).alias(_ENTRY),
+        F.max(F.when(F.col(_ROW) == 1, location)).alias("__index_expected"),
+        F.max(F.when(F.col(_ENTRY) == 1, location)).alias("__index_said"),
+        F.max(F.when(F.col(_ENTRY) == 1, F.coalesce(F.col(_MARK), F.lit("gone")))).alias(_MARK),
+    )
+    fault = (
+        F.when((F.col(_ROW) == 1) & (F.col(_ENTRY) == 0), "missing")
+        .when((F.col(_ROW) == 0) & (F.col(_MARK) == "gone"), "of no group")
+        .when((F.col(_ROW) == 0) & (F.col(_MARK) == "lags"), "not compared")
+        .when(F.col(_ROW) == 0, "too many")
+        .when((F.col(_ROW) > 1) | (F.col("__index_expected") != F.col("__index_said")), "wrong partition")
+        .otherwise("agree")
+    )
+    return by_key.withColumn(_FAULT, fault)
+
+
+def _difference(tree: Tree, row: Any) -> Difference:
+    key = {name: row[name] for name in tree.key if name not in GROUP_COLUMNS}
+    return Difference(row[_FAULT], key, row["__index_said"], row["__index_expected"])

@@ -1,0 +1,487 @@
+"""Lookup of keys in a merge tree on the driver: only the files, row groups and pages that can hold them are read.
+
+Only the row groups that can hold a key are read; in them only the pages that hold one, where their form allows it. A
+file is compared with what the log keeps of it (size, rows, footer) and its pages against their checksums, so that a
+damaged file is found and never taken for an empty answer. Footers are parsed once as long as a snapshot is loaded.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import accumulate, islice
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from spark_apps.indexes.handler import PARTITION, Key
+from spark_apps.indexes.keyed.matching import (
+    SORTED_KINDS,
+    KeyMatcher,
+    comparable_type,
+    keys_from_arrow,
+    keys_to_arrow,
+    kinds_of,
+    normalize_column,
+)
+from spark_apps.indexes.ranges import Range, range_of
+from spark_apps.layout.array_hashing import buckets_of_columns
+from spark_apps.layout.hashing import DEFAULT_HASH, bucket_id
+from spark_apps.mergetree.arrow_merge import live_rows, newest_rows
+from spark_apps.mergetree.integrity import check_footer
+from spark_apps.mergetree.parquet_pages import Chunk, NotPlain, Page
+from spark_apps.mergetree.tree import DELETED, GROUP_ID, Snapshot, Tree
+from spark_apps.storage.errors import LakeIndexError, StorageError
+from spark_apps.storage.ranged_file import RangedFile
+from spark_apps.storage.store import ObjectStore
+from spark_apps.timeline.files import DataFile
+from spark_apps.timeline.model import AddFile
+from spark_apps.timeline.state import State
+
+_MAX_FOOTERS = 256
+# With more keys than one to so many rows hardly a page can be left out. Arrow then reads columns as a whole, and other
+# threads run meanwhile: pages, one at a time in Python, would wait for each other.
+_ROWS_PER_KEY = 1_000
+# Few values over and over, which are kept as numbers until the rows are known.
+_REPEATED = (PARTITION, GROUP_ID)
+_LOCK = threading.Lock()
+_FOOTERS: WeakKeyDictionary[State, dict[str, _Footer]] = WeakKeyDictionary()
+
+
+class _Footer:
+    """The parsed footer of a file.
+
+    :param ranges: of each row group, what each looked-up column can hold.
+    """
+
+    def __init__(self, metadata: Any, tree: Tree) -> None:
+        self.metadata = metadata
+        self.column_indexes = {metadata.schema.column(n).path: n for n in range(metadata.num_columns)}
+        columns = [self.column_indexes[tree.stored(name)] for name in tree.hash_fields]
+        kinds = kinds_of(tree, tree.hash_fields)
+        groups = [metadata.row_group(n) for n in range(metadata.num_row_groups)]
+        self.rows = [int(group.num_rows) for group in groups]
+        self.ranges: list[list[Range | None]] = [
+            [range_of(group.column(n).statistics, kind) for n, kind in zip(columns, kinds, strict=True)]
+            for group in groups
+        ]
+
+
+class EntryFile:
+    """A file of a tree, and the row groups of it that can hold some keys.
+
+    :raises StorageError: here and in :meth:`rows`, if the file is missing or damaged.
+    """
+
+    def __init__(self, snapshot: Snapshot, tree: Tree, file: DataFile, matcher: KeyMatcher) -> None:
+        self._store, self._tree, self._file, self._matcher = snapshot.store, tree, file, matcher
+        self.bytes = 0
+        with _DamageErrors(file.path):
+            self._footer = self._parsed(snapshot.state)
+        self.groups = [n for n, ranges in enumerate(self._footer.ranges) if matcher.can_occur(ranges)]
+
+    def rows_in(self, group: int) -> int:
+        """Return how many rows a row group has."""
+        return self._footer.rows[group]
+
+    def _parsed(self, state: State) -> _Footer:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        with _LOCK:
+            footers = _FOOTERS.setdefault(state, {})
+        if (footer := footers.get(self._file.path)) is not None:
+            return footer
+        source = open_ranged(self._store, self._file)
+        check_footer(source, self._file.extra)
+        metadata = pq.read_metadata(pa.PythonFile(source, mode="r"))
+        self.bytes += source.fetched
+        if metadata.num_rows != self._file.rows:
+            raise pa.ArrowInvalid(f"it has {metadata.num_rows} rows, the log says {self._file.rows}")
+        footer = _Footer(metadata, self._tree)
+        with _LOCK:
+            if len(footers) >= _MAX_FOOTERS:
+                footers.pop(next(iter(footers)))
+            footers[self._file.path] = footer
+        return footer
+
+    def rows(self, groups: Sequence[int]) -> Any:
+        """Return the rows of some row groups with one of the keys.
+
+        Key columns, file group and, of deltas, the tombstone's flag, as an Arrow table of the tree's column names;
+        ``None`` if there is none.
+        """
+        with _DamageErrors(self._file.path):
+            reading = _Reading(self, groups)
+            try:
+                return reading.rows()
+            finally:
+                with _LOCK:
+                    self.bytes += reading.source.fetched
+
+
+class _Reading:
+    """Row groups while they are read, by one thread.
+
+    Rows are numbered from the first of them on.
+    """
+
+    def __init__(self, file: EntryFile, groups: Sequence[int]) -> None:
+        self.source = open_ranged(file._store, file._file)
+        self._file, self._groups = file, groups
+        self._tree, self._matcher, self._footer = file._tree, file._matcher, file._footer
+        self._starts = [0, *accumulate(file.rows_in(group) for group in groups)]
+        self._pages: dict[str, list[Page]] = {}
+        self._arrow: dict[str, Any] = {}
+
+    def rows(self) -> Any:
+        import pyarrow as pa
+
+        names = list(dict.fromkeys([*self._tree.key, *self._tree.columns]))
+        if self._file._file.kind == "delta":
+            names.append(DELETED)
+        row_numbers = self._matching_rows(names)
+        if not len(row_numbers):
+            return None
+        self._read([name for name in names if not self._is_plain(name)])
+        return pa.table([self._column(name, row_numbers) for name in names], names=names)
+
+    def _matching_rows(self, names: Sequence[str]) -> Any:
+        if self._matcher.sortable:
+            [name] = self._matcher.names
+            if len(self._matcher) * _ROWS_PER_KEY >= sum(self._footer.rows):
+                self._read(names)
+                column = self._arrow[name]
+                return self._matcher.rows_of([column]) if column.null_count else self._matcher.rows_among(column)
+            if self._is_plain(name):
+                try:
+                    return self._matcher.rows_in(self._pages[name])
+                except NotPlain:
+                    del self._pages[name]
+        self._read(self._matcher.names)
+        return self._matcher.rows_of([self._arrow[name] for name in self._matcher.names])
+
+    def _is_plain(self, name: str) -> bool:
+        """Tell whether a column can be read by pages; its bytes are fetched then."""
+        if name in self._pages:
+            return True
+        if name in self._arrow or name == DELETED or kinds_of(self._tree, [name])[0].kind not in SORTED_KINDS:
+            return False
+        try:
+            index = self._footer.column_indexes[self._tree.stored(name)]
+            chunks = [Chunk.of(self._footer.metadata, group, index) for group in self._groups]
+            pages: list[Page] = []
+            for chunk, first in zip(chunks, self._starts, strict=False):
+                pages += chunk.pages(self.source.range(chunk.start, chunk.end), first)
+        except NotPlain:
+            return False
+        self._pages[name] = pages
+        return True
+
+    def _read(self, names: Sequence[str]) -> None:
+        """Let Arrow read columns as a whole."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        missing = [name for name in names if name not in self._arrow]
+        if not missing:
+            return
+        stored = [self._tree.stored(name) for name in missing]
+        self._fetch(stored)
+        parquet = pq.ParquetFile(
+            pa.PythonFile(self.source, mode="r"),
+            metadata=self._footer.metadata,
+            pre_buffer=False,
+            page_checksum_verification=True,
+            read_dictionary=[name for name in _REPEATED if name in missing],
+            coerce_int96_timestamp_unit="us",
+        )
+        table = parquet.read_row_groups(self._groups, columns=stored, use_threads=False)
+        if table.num_rows != self._starts[-1]:
+            # The header of a page is under no checksum, and Arrow passes over pages of a sort that it does not know.
+            raise OSError(f"a column holds {table.num_rows} values, the footer says {self._starts[-1]}")
+        for name, stored_name in zip(missing, stored, strict=True):
+            self._arrow[name] = table.column(stored_name)
+
+    def _fetch(self, stored: Sequence[str]) -> None:
+        """Fetch columns of all row groups at once, where nothing but them lies in between."""
+        metadata, indexes = self._footer.metadata, [self._footer.column_indexes[name] for name in stored]
+        chunks = [metadata.row_group(group).column(index) for group in self._groups for index in indexes]
+        starts = [min(filter(None, (chunk.dictionary_page_offset, chunk.data_page_offset))) for chunk in chunks]
+        first, last = min(starts), max(s + c.total_compressed_size for s, c in zip(starts, chunks, strict=True))
+        if last - first == sum(chunk.total_compressed_size for chunk in chunks):
+            self.source.keep(first, last)
+
+    def _column(self, name: str, rows: Any) -> Any:
+        kind = None if name == DELETED else kinds_of(self._tree, [name])[0]
+        if name in self._pages:
+            try:
+                return normalize_column(_take_from_pages(self._pages[name], rows, kind.kind if kind else ""), kind)  # type: ignore[arg-type]
+            except NotPlain:
+                self._read([name])
+        values = self._arrow[name].take(rows)
+        return values if kind is None else normalize_column(values, kind)
+
+
+def _take_from_pages(pages: Sequence[Page], rows: Any, kind: str) -> Any:
+    """Return the values at ascending row numbers, as an Arrow column.
+
+    :raises NotPlain:
+    :raises OSError:
+    """
+    import numpy as np
+    import pyarrow as pa
+
+    parts = []
+    bounds = np.searchsorted(rows, [*(page.first for page in pages), pages[-1].first + pages[-1].rows])
+    for page, low, high in zip(pages, bounds, bounds[1:], strict=False):
+        if low == high:
+            continue
+        values = page.values[rows[low:high] - page.first]
+        if values.dtype.kind != "S":
+            parts.append(pa.array(values))
+            continue
+        width = values.dtype.itemsize
+        offsets = pa.py_buffer(np.arange(0, (len(values) + 1) * width, width, dtype=np.int32))
+        data = pa.py_buffer(np.ascontiguousarray(values))
+        type = pa.string() if kind == "string" else pa.binary()
+        parts.append(pa.Array.from_buffers(type, len(values), [None, offsets, data]))
+    return pa.chunked_array(parts)
+
+
+class _DamageErrors:
+    """A context in which what reading a broken file raises becomes an error that names the file."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, _type: object, error: BaseException | None, _trace: object) -> None:
+        import pyarrow as pa
+
+        if isinstance(error, (pa.ArrowException, OSError, StorageError, KeyError)):
+            raise damaged_file_error(self._path, error) from error
+
+
+def open_ranged(store: ObjectStore, file: DataFile | AddFile) -> RangedFile:
+    """Return a file of an index, read by ranges."""
+    return RangedFile(lambda start, end: store.get_range(file.path, start, end), file.bytes)
+
+
+def damaged_file_error(path: str, error: Exception) -> StorageError:
+    """Return the error for a file of an index that cannot be used."""
+    reason = error.message if isinstance(error, LakeIndexError) else str(error).strip().split("\n")[0]
+    return StorageError(
+        f"The index file {path} cannot be read: {reason}.",
+        outcome="The rows are not affected.",
+        hint="Rebuild the index: refresh_index(name, mode='full').",
+    )
+
+
+# --- Lookup of keys ---------------------------------------------------------------------------------------------------
+
+
+MAX_ROWS = 4_000_000
+"""So many rows, in row groups that can hold the keys, are read on the driver at most."""
+
+_MAX_ENTRIES = 100_000
+"""So many entries become Python objects at most: by then Spark has them too."""
+
+_THREADED_ROWS = 200_000
+# Row groups are read by so many at most, which bounds the memory that a thread needs.
+_MAX_GROUPS = 16
+_THREADS = 8
+# Below this numpy's many small steps take longer than a call for each key.
+_MAX_HASHED_SINGLY = 64
+
+RowLocation = tuple[str, str | None]
+"""Partition and, where no hash of the key tells it, file group of a row."""
+
+
+class TooManyEntries(Exception):
+    """A lookup whose keys stand in more rows, or may, than a driver should read; Spark can."""
+
+
+@dataclass(frozen=True)
+class LookupResult:
+    """The entries of the keys: their whole key columns and location.
+
+    ``files`` and ``bytes`` were read for it.
+    """
+
+    entries: list[tuple[Key, RowLocation]]
+    files: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class EntryTable:
+    """The entries of the keys as an Arrow table with the tree's columns.
+
+    ``files`` and ``bytes`` were read for it.
+    """
+
+    table: Any
+    files: int
+    bytes: int
+
+
+def shards_of(tree: Tree, keys: Collection[Key], shards: int) -> dict[str, list[Key]]:
+    """Return shard -> the keys that it can hold."""
+    types = [tree.field(name).dataType.simpleString() for name in tree.hash_fields]
+    shards_with_keys: dict[str, list[Key]] = {}
+    for key in keys:
+        shards_with_keys.setdefault(str(bucket_id(key, shards, tree.hash_function, types)), []).append(key)
+    return shards_with_keys
+
+
+def lookup(snapshot: Snapshot, tree: Tree, keys: Collection[Key], shards: int) -> LookupResult:
+    """Return the live entries of a tree whose ``hash_fields`` have one of the given values.
+
+    :raises TooManyEntries: if they are more than the driver should read.
+    :raises StorageError: if a file is missing or damaged.
+    """
+    result = lookup_table(snapshot, tree, keys_to_arrow(tree, keys), shards, MAX_ROWS, _MAX_ENTRIES)
+    try:
+        key = keys_from_arrow(result.table, tree, tree.key)
+    except (OverflowError, ValueError) as error:
+        raise TooManyEntries from error  # Spark knows values that Python does not
+    partitions = result.table.column(PARTITION).to_pylist()
+    groups: Sequence[str | None] = [None] * len(partitions)
+    if GROUP_ID in result.table.column_names:
+        groups = result.table.column(GROUP_ID).to_pylist()
+    locations = zip(partitions, groups, strict=True)
+    return LookupResult(list(zip(key, locations, strict=True)), result.files, result.bytes)
+
+
+def lookup_table(
+    snapshot: Snapshot,
+    tree: Tree,
+    keys: Any,
+    shards: int,
+    most_rows: int | None = None,
+    most_entries: int | None = None,
+) -> EntryTable:
+    """Return the live entries of a tree whose ``hash_fields`` have one of the given values, as an Arrow table.
+
+    :param keys: an Arrow table with the columns ``tree.hash_fields``, of types that can be cast to theirs.
+    :param most_rows: so many rows at most are in row groups that can hold the keys.
+    :param most_entries: so many entries at most are returned.
+    :raises TooManyEntries: if they are more.
+    :raises StorageError: if a file is missing or damaged.
+    """
+    import pyarrow as pa
+
+    groups = snapshot.groups(tree.name)
+    shards_read = [
+        _Shard(snapshot, tree, groups.get(("", shard), ()), KeyMatcher(tree, shard_keys))
+        for shard, shard_keys in _by_shard(tree, keys, shards).items()
+    ]
+    if most_rows is not None and sum(shard.rows for shard in shards_read) > most_rows:
+        raise TooManyEntries
+    tables = [_empty_table(tree), *_read(tree, shards_read, most_entries)]
+    files = [file for shard in shards_read for file in shard.files]
+    return EntryTable(pa.concat_tables(tables), len(files), sum(file.bytes for file in files))
+
+
+class _Shard:
+    """The files of a shard, and the keys that it can hold."""
+
+    def __init__(self, snapshot: Snapshot, tree: Tree, files: Sequence[DataFile], matcher: KeyMatcher) -> None:
+        self.matcher = matcher
+        self.files = [EntryFile(snapshot, tree, file, matcher) for file in files]
+        self.rows = sum(file.rows_in(group) for file in self.files for group in file.groups)
+
+    def jobs(self, threads: int) -> list[tuple[EntryFile, list[int]]]:
+        """Return files with some of their row groups, each a thread's work for a while."""
+        jobs = []
+        for file in self.files:
+            step = max(1, min(_MAX_GROUPS, -(-len(file.groups) // (4 * threads))))
+            jobs += [(file, file.groups[n : n + step]) for n in range(0, len(file.groups), step)]
+        return jobs
+
+
+def _read(tree: Tree, shards: Sequence[_Shard], most_entries: int | None) -> list[Any]:
+    """Return the live entries with a key, one table per shard.
+
+    :raises TooManyEntries: if they are more than ``most_entries``.
+    """
+    threads = min(_THREADS, os.cpu_count() or 1) if sum(shard.rows for shard in shards) >= _THREADED_ROWS else 1
+    with ExitStack() as stack:
+        run: Any = map
+        if threads > 1:
+            pool = stack.enter_context(ThreadPoolExecutor(threads))
+            run = pool.map
+            run(KeyMatcher.prepare, [shard.matcher for shard in shards])  # while the first pages are read
+        jobs = [shard.jobs(threads) for shard in shards]
+        parts = run(lambda job: job[0].rows(job[1]), [job for shard_jobs in jobs for job in shard_jobs])
+        tables, entries = [], 0
+        for shard, shard_jobs in zip(shards, jobs, strict=True):
+            tables_of_shard = [part for part in islice(parts, len(shard_jobs)) if part is not None]
+            if tables_of_shard:
+                tables.append(_newest(tree, tables_of_shard, len(shard.files)))
+                entries += len(tables[-1])
+            if most_entries is not None and entries > most_entries:
+                raise TooManyEntries
+    return tables
+
+
+def _newest(tree: Tree, parts: Sequence[Any], files: int) -> Any:
+    """Return of each key the entry that was written last, unless that is a tombstone.
+
+    Parts are given in merge order.
+    """
+    import pyarrow as pa
+
+    table = pa.concat_tables(parts, promote_options="default") if len(parts) > 1 else parts[0]
+    if files > 1 and len(parts) > 1:
+        table = newest_rows(table, tree.key)
+    return live_rows(table).select(_columns(tree))
+
+
+def _columns(tree: Tree) -> list[str]:
+    return list(dict.fromkeys([*tree.key, *tree.columns]))
+
+
+def _empty_table(tree: Tree) -> Any:
+    import pyarrow as pa
+
+    names = _columns(tree)
+    return pa.table(
+        [pa.array([], comparable_type(kind)) for kind in kinds_of(tree, names)],
+        names=names,
+    )
+
+
+def _by_shard(tree: Tree, keys: Any, shards: int) -> dict[str, Any]:
+    """Return shard -> the rows of an Arrow table of keys that it can hold."""
+    import numpy as np
+
+    if not len(keys):
+        return {}
+    if shards == 1:
+        return {"0": keys}
+    kinds = kinds_of(tree, tree.hash_fields)
+    columns = [normalize_column(keys.column(name), kind) for name, kind in zip(tree.hash_fields, kinds, strict=True)]
+    buckets = None
+    if tree.hash_function == DEFAULT_HASH and len(keys) > _MAX_HASHED_SINGLY:
+        buckets = buckets_of_columns(columns, kinds, shards)
+    if buckets is None:
+        types = [kind.text for kind in kinds]
+        try:
+            key_tuples = keys_from_arrow(keys.select(tree.hash_fields), tree, tree.hash_fields)
+            buckets = np.array([bucket_id(key, shards, tree.hash_function, types) for key in key_tuples])
+        except (OverflowError, ValueError) as error:
+            if tree.hash_function != DEFAULT_HASH:
+                raise TooManyEntries from error
+            buckets = buckets_of_columns(columns, kinds, shards)
+            if buckets is None:
+                raise TooManyEntries from error
+    order = np.argsort(buckets, kind="stable")
+    bounds = np.flatnonzero(np.diff(buckets[order])) + 1
+    return {str(buckets[rows[0]]): keys.take(rows) for rows in np.split(order, bounds)}

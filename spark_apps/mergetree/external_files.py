@@ -1,0 +1,203 @@
+"""Reading files of a registered source, which another writer owns: any format, the schema and the exact files given.
+
+Columns that a file does not hold (partition columns, the id of its file group) are attached from what the log keeps of
+the file, never from its path. A file that Spark would not read rightly by itself comes through the library that knows
+its format (:class:`~spark_apps.mergetree.tree.ExternalFiles`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from spark_apps.mergetree.file_metadata_columns import metadata_paths
+from spark_apps.mergetree.reader_settings import reader_options, whole_record_condition
+from spark_apps.mergetree.schema import column
+from spark_apps.mergetree.spark_utils import (
+    READ_OPTIONS,
+    escape_globs,
+    from_arrow,
+    inline,
+    list_on_driver,
+    with_columns,
+)
+from spark_apps.mergetree.tree import GROUP_ID, Snapshot, Tree
+from spark_apps.storage.errors import gone_file
+from spark_apps.timeline.files import DataFile
+from spark_apps.timeline.model import DATA_TREE, SourceDefinition
+
+logger = logging.getLogger(__name__)
+
+VALUES = "values"
+"""In :attr:`AddFile.extra`: column -> value as text, of columns that the file does not hold."""
+
+THROUGH = "through"
+"""In :attr:`AddFile.extra`: the library that reads the file, where Spark would not read it rightly."""
+
+WHY = "why"
+"""In :attr:`AddFile.extra`: what Spark would not honour."""
+
+_FILE = "__index_file"
+_URI = "__index_uri"
+_SPARK_FORMATS = {"delta": "parquet", "iceberg": "parquet"}
+# Dictionaries and Bloom filters are searched bit by bit, so that 0.0 is not found where a file holds -0.0.
+_BY_VALUE = {"parquet.filter.dictionary.enabled": "false", "parquet.filter.bloom.enabled": "false"}
+
+
+def is_external(snapshot: Snapshot, tree: Tree) -> bool:
+    """Tell whether the files of a tree are a source's."""
+    table = snapshot.state.definition
+    return tree.name == DATA_TREE and table is not None and table.source is not None
+
+
+def read_external(snapshot: Snapshot, tree: Tree, files: Iterable[DataFile], columns: Sequence[str]) -> DataFrame:
+    """Return the rows of files of a source.
+
+    :param columns: of the tree, in this order; :data:`~spark_apps.mergetree.tree.GROUP_ID` tells a row's file.
+    :raises ObjectNotFound: if a file is gone.
+    :raises StorageError: if one was rewritten since it was listed.
+    """
+    files = list(files)
+    if snapshot.external is not None:
+        fresh = [file for file in files if file.path not in snapshot.intact]
+        snapshot.external.check(fresh)
+        snapshot.intact.update(file.path for file in fresh)
+    if not files:
+        fields = [T.StructField(name, _column_type(tree, name), True) for name in columns]
+        return snapshot.spark.createDataFrame([], T.StructType(fields))
+    plain = [file for file in files if THROUGH not in (file.extra or {})]
+    parts = [_read(snapshot, tree, plain, columns)] if plain else []
+    for file in files:
+        if THROUGH in (file.extra or {}):
+            parts.append(_read_through_library(snapshot, tree, file, columns))
+    return reduce(DataFrame.unionAll, parts)
+
+
+def external_reader_notes(files: Iterable[DataFile]) -> list[str]:
+    """Return notes on files that Spark would not read rightly: how many, through what they are read, and why."""
+    readers = Counter((extra[THROUGH], extra.get(WHY, "")) for file in files if THROUGH in (extra := file.extra or {}))
+    return [f"{count:,} files are read through {name}: {why}" for (name, why), count in sorted(readers.items())]
+
+
+def attached_values(snapshot: Snapshot, file: DataFile) -> dict[str, str | None]:
+    """Return column -> value as text, of the columns that a file of the source does not hold."""
+    partition = snapshot.state.partitions.get(file.partition)
+    texts = () if partition is None else partition.values
+    return {**dict(zip(snapshot.table.partition_by, texts, strict=False)), **(file.extra or {}).get(VALUES, {})}
+
+
+def _read(snapshot: Snapshot, tree: Tree, files: Sequence[DataFile], columns: Sequence[str]) -> DataFrame:
+    source = snapshot.table.source
+    assert source is not None
+    values_by_path = {file.path: attached_values(snapshot, file) for file in files}
+    attached = values_by_path[files[0].path].keys()
+    # All columns in their order, whatever is selected: a CSV line has no names, and an ORC file may have none.
+    file_fields = [
+        T.StructField(field.name, field.dataType, True) for field in tree.schema if field.name not in attached
+    ]
+    rows = _load(snapshot, source, files, T.StructType(file_fields), columns)
+    values: dict[str, list[str | None]] = {
+        name: [values_by_path[file.path][name] for file in files] for name in columns if name in attached
+    }
+    if GROUP_ID in columns:
+        values[GROUP_ID] = [file.group for file in files]
+    return _attach_values(snapshot, tree, rows, files, values).select(*map(column, columns))
+
+
+def _load(
+    snapshot: Snapshot,
+    source: SourceDefinition,
+    files: Sequence[DataFile],
+    schema: T.StructType,
+    columns: Sequence[str],
+) -> DataFrame:
+    """Load files in one reading of Spark.
+
+    :param columns: those that are selected, and that a filter may be about.
+    """
+    paths = escape_globs(snapshot.store.spark_path(file.path) for file in files)
+    registered_options = {} if source.format in _SPARK_FORMATS else source.options
+    options = {**reader_options(source), **registered_options, **READ_OPTIONS}
+    if any(isinstance(schema[name].dataType, (T.FloatType, T.DoubleType)) for name in columns if name in schema.names):
+        options = {**options, **_BY_VALUE}
+    reader = (
+        snapshot.spark.read.schema(schema).options(**options).format(_SPARK_FORMATS.get(source.format, source.format))
+    )
+    try:
+        with list_on_driver(snapshot.spark, paths):
+            rows = reader.load(paths)
+    except AnalysisException as error:
+        if "PATH_NOT_FOUND" not in str(error):
+            raise
+        missing = next(
+            (path for path in paths if path.split("://", 1)[1].lstrip("/") in str(error)), "One of the files"
+        )
+        raise gone_file(missing, source.location) from error
+    keeps_all_records = whole_record_condition(source, snapshot.spark, schema)
+    return rows if keeps_all_records is None else rows.where(keeps_all_records)
+
+
+def _attach_values(
+    snapshot: Snapshot,
+    tree: Tree,
+    rows: DataFrame,
+    files: Sequence[DataFile],
+    values: Mapping[str, Sequence[str | None]],
+) -> DataFrame:
+    """Add columns that are constant in all rows of a file."""
+    names = {name: f"__index_v{n}" for n, name in enumerate(values) if len(set(values[name])) > 1}
+    if names:
+        file_uris = [metadata_paths(snapshot.store.spark_path(file.path)) for file in files]
+        rows_by_file = zip(file_uris, *(values[name] for name in names), strict=True)
+        uri_rows = [(uri, *row[1:]) for row in rows_by_file for uri in row[0]]
+        ddl = ", ".join([f"{_URI} string", *(f"{short} string" for short in names.values())])
+        uri_values = inline(snapshot.spark, uri_rows, ddl)
+        rows = rows.select(*map(column, rows.columns), F.col("_metadata.file_path").alias(_FILE))
+        unexpected_file = F.raise_error(F.concat(F.lit("a row of a file that was not asked for: "), F.col(_FILE)))
+        rows = rows.join(F.broadcast(uri_values), F.col(_FILE) == F.col(_URI), "left")
+        is_known = F.col(_URI).isNotNull()
+        rows = rows.withColumns(
+            {
+                name: F.when(is_known, cast_text(tree, name, F.col(short))).otherwise(
+                    unexpected_file.cast(_column_type(tree, name))
+                )
+                for name, short in names.items()
+            }
+        ).drop(_FILE, _URI, *names.values())
+    constants = {name: cast_text(tree, name, F.lit(texts[0])) for name, texts in values.items() if name not in names}
+    return with_columns(rows, constants)
+
+
+def _read_through_library(snapshot: Snapshot, tree: Tree, file: DataFile, columns: Sequence[str]) -> DataFrame:
+    extra = file.extra or {}
+    logger.warning("%s is read through %s: %s", file.path, extra[THROUGH], extra.get(WHY, ""))
+    assert snapshot.external is not None
+    attached = attached_values(snapshot, file)
+    file_columns = [name for name in tree.columns if name not in attached]
+    # Spark cannot tell how many rows there are without a column.
+    selected = [name for name in columns if name in file_columns] or file_columns[:1]
+    schema = T.StructType([T.StructField(name, tree.field(name).dataType, True) for name in selected])
+    rows = from_arrow(snapshot.spark, snapshot.external.rows(file, schema), schema)
+    rows = with_columns(rows, {name: cast_text(tree, name, F.lit(text)) for name, text in attached.items()})
+    if GROUP_ID in columns:
+        rows = rows.withColumn(GROUP_ID, F.lit(file.group))
+    return rows.select(*map(column, columns))
+
+
+def _column_type(tree: Tree, name: str) -> T.DataType:
+    return T.StringType() if name == GROUP_ID else tree.field(name).dataType
+
+
+def cast_text(tree: Tree, name: str, text: Column) -> Column:
+    kind = _column_type(tree, name)
+    if isinstance(kind, T.TimestampType):
+        # The log's text of it is in UTC, whatever the session's time zone.
+        text = F.concat(text, F.lit("Z"))
+    return text.cast("string").cast(kind)

@@ -1,0 +1,235 @@
+"""Checks of files against the log before Spark reads them.
+
+Spark takes an empty file for one without rows, and a compaction would make that last; so the size of every file is
+compared with what the log says, once per snapshot. Damage inside a file of the right size is found by the checksums of
+its pages; of index files footer and page index, which have none, are compared with their digests in the log, once as
+long as the file is the same.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+import xxhash
+
+from spark_apps.mergetree.tree import Snapshot, Tree
+from spark_apps.storage.errors import ObjectNotFound, StorageError
+from spark_apps.storage.ranged_file import RangedFile
+from spark_apps.storage.store import ObjectInfo, ObjectStore
+from spark_apps.timeline.files import DataFile
+from spark_apps.timeline.model import DATA_TREE
+
+FOOTER = "footer"
+"""Under which the log keeps the footer's digest, among what is extra of a file."""
+
+PAGE_INDEX = "page_index"
+"""Under which it keeps where the page index begins, which ends with the footer's begin, and the digest of it."""
+
+_TAIL_BYTES = 64 * 1024
+"""What is fetched at once: nearly always all of the footer."""
+
+
+def footer_of(tail: bytes) -> bytes:
+    """Return the footer at the end of some bytes with its length and mark.
+
+    All of the bytes if it is longer than they are.
+    """
+    return tail[-_length(tail) :] if tail else b""
+
+
+def fetch_footer(store: ObjectStore, key: str, size: int) -> bytes:
+    """Return the footer of a file of ``size`` bytes.
+
+    :raises StorageError: if the file is gone.
+    """
+    return footer_of(fetch_tail(store, key, size))
+
+
+def fetch_tail(store: ObjectStore, key: str, size: int) -> bytes:
+    """Return the end of a file of ``size`` bytes with all of its footer.
+
+    :raises StorageError: if the file is gone.
+    """
+    tail = store.get_range(key, max(0, size - _TAIL_BYTES), size) if size else b""
+    if (needed := _length(tail)) > len(tail):
+        tail = store.get_range(key, max(0, size - needed), size)
+    return tail
+
+
+def seal(store: ObjectStore, key: str, size: int, tail: bytes) -> dict[str, Any]:
+    """Return what the log keeps of the end of an index file, so that :func:`check_seal` knows it again.
+
+    :param tail: of the file, with all of its footer.
+    """
+    footer = footer_of(tail)
+    begin, end = _data_end(footer), size - len(footer)
+    if begin >= end:
+        return {FOOTER: digest_of(footer)}
+    tail_start = size - len(tail)
+    index = tail[begin - tail_start : end - tail_start] if begin >= tail_start else store.get_range(key, begin, end)
+    return {FOOTER: digest_of(footer), PAGE_INDEX: [begin, digest_of(index)]}
+
+
+def check_seal(file: RangedFile, extra: Mapping[str, Any] | None) -> None:
+    """Compare a file's footer and page index with the digests that the log keeps.
+
+    :raises OSError: if the file's footer or page index is not the one whose digest the log keeps.
+    """
+    check_footer(file, extra)
+    written = (extra or {}).get(PAGE_INDEX)
+    if written is None:
+        return
+    begin, digest = written
+    end = file.size - _length(file.tail(8))
+    file.seek(begin)
+    if digest_of(file.read(end - begin)) != digest:
+        raise OSError("its page index is not the one that was written")
+
+
+def _data_end(footer: bytes) -> int:
+    """Return where the pages of a file end, and its page index begins if it has one."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    metadata = pq.read_metadata(pa.BufferReader(footer))
+    if not metadata.num_row_groups:
+        return 4  # behind the mark that a file begins with
+    last = metadata.row_group(metadata.num_row_groups - 1)
+    chunks = [last.column(n) for n in range(last.num_columns)]
+    return max(
+        (chunk.dictionary_page_offset or chunk.data_page_offset) + chunk.total_compressed_size for chunk in chunks
+    )
+
+
+def digest_of(footer: bytes) -> str:
+    """Return what the log keeps of a footer."""
+    return xxhash.xxh3_64_hexdigest(footer)
+
+
+def check_footer(file: RangedFile, extra: Mapping[str, Any] | None) -> None:
+    """Compare a file's footer with the digest that the log keeps.
+
+    :raises OSError: if the file's footer is not the one whose digest the log keeps.
+    """
+    written = (extra or {}).get(FOOTER)
+    if written is None:
+        return
+    tail = file.tail(_TAIL_BYTES)
+    if (needed := _length(tail)) > len(tail):
+        tail = file.tail(needed)
+    if digest_of(footer_of(tail)) != written:
+        raise OSError("its footer is not the one that was written")
+
+
+def _length(tail: bytes) -> int:
+    """Return the bytes from the start of the footer to the end of the file."""
+    return struct.unpack("<I", tail[-8:-4])[0] + 8 if len(tail) >= 8 else len(tail)
+
+
+# --- Files against the log --------------------------------------------------------------------------------------------
+
+
+Identity = tuple[int, datetime, str | None]
+"""By which a file is known to be the one that was checked: size, time and etag."""
+
+_THREADS = 16
+_MIN_FILES_TO_LIST = 32
+"""From so many files of one folder on, listing the folder takes fewer calls than asking for each."""
+
+
+_MAX_REMEMBERED = 200_000
+_SEALED: dict[tuple[str, str], Identity] = {}
+"""Index files whose ends were found to be as written: (store, path) -> what identified the file then."""
+
+
+def check_intact(snapshot: Snapshot, tree: Tree, files: Iterable[DataFile]) -> None:
+    """Compare the sizes of a tree's files with the log, and the ends of index files with what was written.
+
+    :raises ObjectNotFound: if one is gone.
+    :raises StorageError: if one has another size or end; both name it.
+    """
+    unchecked = {file.path: file for file in files if file.path not in snapshot.intact}
+    if not unchecked:
+        return
+    infos = _existing_files(snapshot.store, unchecked)
+    for path, file in unchecked.items():
+        info = infos.get(path)
+        if info is None:
+            raise ObjectNotFound(
+                f"{_name(tree, path)} of the table {snapshot.store.uri} is gone, though version "
+                f"{snapshot.state.version} needs it.",
+                outcome="Nothing was changed.",
+                hint=_hint(tree, "If that version was expired meanwhile, load the table again; else bring"),
+            )
+        if info.size != file.bytes:
+            raise StorageError(
+                f"{_name(tree, path)} of the table {snapshot.store.uri} is damaged: it has {info.size:,} bytes, and "
+                f"the log says {file.bytes:,}.",
+                outcome="Nothing was changed.",
+                hint=_hint(tree, "Bring"),
+            )
+    if tree.name != DATA_TREE:
+        _check_seals(snapshot, tree, [(file, infos[path]) for path, file in unchecked.items()])
+    snapshot.intact.update(unchecked)
+
+
+def identity_of(snapshot: Snapshot, path: str) -> Identity | None:
+    """Return what identified an index file when :func:`check_intact` found it as written."""
+    return _SEALED.get((snapshot.store.uri, path))
+
+
+def _check_seals(snapshot: Snapshot, tree: Tree, files: Iterable[tuple[DataFile, ObjectInfo]]) -> None:
+    store = snapshot.store
+    fresh = [(file, _identity(info)) for file, info in files if identity_of(snapshot, file.path) != _identity(info)]
+
+    def check(checked: tuple[DataFile, Identity]) -> None:
+        file = checked[0]
+        try:
+            check_seal(RangedFile(partial(store.get_range, file.path), file.bytes), file.extra)
+        except OSError as error:
+            raise StorageError(
+                f"{_name(tree, file.path)} of the table {store.uri} is damaged: {error}.",
+                outcome="Nothing was changed.",
+                hint=_hint(tree, ""),
+            ) from error
+
+    with ThreadPoolExecutor(_THREADS) as pool:
+        list(pool.map(check, fresh))
+    if len(_SEALED) > _MAX_REMEMBERED:
+        _SEALED.clear()
+    _SEALED.update({(store.uri, file.path): identity for file, identity in fresh})
+
+
+def _identity(info: ObjectInfo) -> Identity:
+    return info.size, info.modified, info.etag
+
+
+def _existing_files(store: ObjectStore, paths: Iterable[str]) -> dict[str, ObjectInfo]:
+    """Return those of some files that exist."""
+    folders: dict[str, list[str]] = {}
+    for path in paths:
+        # Below the folder of one write each file group has folders of its own, or none has.
+        above, _, _ = path.rpartition("/")
+        folders.setdefault(above.split("/__index_", 1)[0], []).append(path)
+    listed_folders = [folder for folder, names in folders.items() if len(names) >= _MIN_FILES_TO_LIST]
+    single_files = [name for folder, names in folders.items() if len(names) < _MIN_FILES_TO_LIST for name in names]
+    with ThreadPoolExecutor(_THREADS) as pool:
+        listed = pool.map(store.list, listed_folders)
+        headed = pool.map(store.head, single_files)
+        infos = [info for infos in listed for info in infos] + [info for info in headed if info is not None]
+    return {info.key: info for info in infos}
+
+
+def _name(tree: Tree, path: str) -> str:
+    return f"The file {path}" if tree.name == DATA_TREE else f"The index file {path}"
+
+
+def _hint(tree: Tree, how: str) -> str:
+    if tree.name != DATA_TREE:
+        return "The rows are not affected. Rebuild the index: refresh_index(name, mode='full')."
+    return f"{how} the file back from a backup, or restore an earlier version of the table."

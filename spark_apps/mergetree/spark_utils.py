@@ -1,0 +1,184 @@
+"""Utilities for Spark sessions: files handed over one by one, small tables made on the driver, frames used twice.
+
+Paths are taken as they stand, by options that forgive nothing, and with a short way through Spark's planning.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+logger = logging.getLogger(__name__)
+
+_DEFAULT_CORES = 2
+_CORES: WeakKeyDictionary[SparkSession, int] = WeakKeyDictionary()
+
+
+def over_connect(spark: SparkSession) -> bool:
+    """Tell whether the session is one of Spark Connect: no JVM beside it and no Spark context."""
+    return type(spark).__module__.startswith("pyspark.sql.connect")
+
+
+def cores(spark: SparkSession) -> int:
+    """Return how many tasks run side by side, as Spark itself counts them; at least 1.
+
+    Computed once a session.
+    """
+    count = _CORES.get(spark)
+    if count is None:
+        count = _CORES[spark] = max(1, _ask_cores(spark))
+    return count
+
+
+def with_columns(rows: DataFrame, columns: Mapping[str, Column]) -> DataFrame:
+    """Add columns to rows.
+
+    Spark Connect takes no empty set of them.
+    """
+    return rows.withColumns(dict(columns)) if columns else rows
+
+
+def _ask_cores(spark: SparkSession) -> int:
+    if not over_connect(spark):
+        return int(spark.sparkContext.defaultParallelism)
+    try:
+        # A range of many rows is cut into as many pieces as Spark would by itself.
+        pieces = spark.range(1 << 20).select(F.spark_partition_id().alias("piece")).agg(F.max("piece"))
+        return int(pieces.collect()[0][0]) + 1
+    except PySparkException as error:
+        logger.warning("Spark Connect did not say how many tasks it runs at once: %s", error)
+        return _DEFAULT_CORES
+
+
+# --- Files handed to Spark one by one ---------------------------------------------------------------------------------
+
+
+READ_OPTIONS = {
+    "mergeSchema": "false",
+    # A session that forgives missing or broken files would lose rows in silence.
+    "ignoreMissingFiles": "false",
+    "ignoreCorruptFiles": "false",
+    # Not on by default; without it an altered page can read as other values.
+    "parquet.page.verify-checksum.enabled": "true",
+}
+
+_CALENDARS = ("spark.sql.parquet.datetimeRebaseModeInWrite", "spark.sql.parquet.int96RebaseModeInWrite")
+
+# A location may hold what Hadoop takes for a pattern.
+_GLOB = re.compile(r"([\[\]{}*?\\])")
+
+_LISTING = threading.Lock()
+_LISTING_SETTING = "spark.sql.sources.parallelPartitionDiscovery.threshold"
+_MAX_LISTED_BY_JOB = 32
+"""Up to so many files Spark lists itself by default; reading and changing that setting takes as long."""
+
+
+def escape_globs(paths: Iterable[str]) -> list[str]:
+    """Return paths in which Hadoop finds no pattern."""
+    return [_GLOB.sub(r"\\\1", path) for path in paths]
+
+
+@contextmanager
+def list_on_driver(spark: SparkSession, paths: Sequence[str]) -> Iterator[None]:
+    """Let Spark list local files itself while it plans, not in a job with one task per file, which takes far longer.
+
+    On an object store, where every look is a call of many milliseconds, the job is worth its while.
+    """
+    if len(paths) <= _MAX_LISTED_BY_JOB or not paths[0].startswith("file:"):
+        yield
+        return
+    conf = spark.conf
+    with _LISTING:
+        before = conf.get(_LISTING_SETTING, None)
+        conf.set(_LISTING_SETTING, str(len(paths) + 1))
+        try:
+            yield
+        finally:
+            if before is None:
+                conf.unset(_LISTING_SETTING)
+            else:
+                conf.set(_LISTING_SETTING, before)
+
+
+@contextmanager
+def proleptic_calendar(spark: SparkSession) -> Iterator[None]:
+    """Let Spark write days and times by the calendar that all readers share.
+
+    A session may be set to write them by the old one, in which drivers, data sources and other engines would find
+    another day.
+
+    What other threads of the session write meanwhile is written so, too.
+    """
+    conf = spark.conf
+    before = {name: conf.get(name) for name in _CALENDARS if conf.get(name, "CORRECTED") != "CORRECTED"}
+    for name in before:
+        conf.set(name, "CORRECTED")
+    try:
+        yield
+    finally:
+        for name, mode in before.items():
+            conf.set(name, mode)
+
+
+# --- Tables made on the driver ----------------------------------------------------------------------------------------
+
+
+def inline(spark: SparkSession, rows: Iterable[Sequence[Any]], ddl: str) -> DataFrame:
+    """Return rows of strings, numbers and nulls as a DataFrame with the columns of ``ddl``.
+
+    For instance ``"path string, n int"``.
+    """
+    names = [part.split()[0] for part in ddl.split(",")]
+    text = json.dumps([dict(zip(names, row, strict=True)) for row in rows])
+    return spark.range(0, 1, 1, 1).select(F.inline(F.from_json(F.lit(text), f"array<struct<{_struct(ddl)}>>")))
+
+
+def from_arrow(spark: SparkSession, table: Any, schema: T.StructType | None = None) -> DataFrame:
+    """Return an Arrow table as a DataFrame.
+
+    In one piece, for Spark takes an empty piece for the end of all of them.
+    """
+    return spark.createDataFrame(table.combine_chunks(), schema)
+
+
+def _struct(ddl: str) -> str:
+    return ", ".join("`{}`: {}".format(*part.split(maxsplit=1)) for part in ddl.split(","))
+
+
+# --- Frames that are used twice ---------------------------------------------------------------------------------------
+
+
+_SETTING = threading.Lock()
+# Off by default, which leaves a kept frame in as many pieces as the session has shuffle partitions, however few rows.
+_ADAPTIVE = "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning"
+
+
+@contextmanager
+def cached(rows: DataFrame) -> Iterator[DataFrame]:
+    """Keep the rows for the block, in pieces that fit their number, whatever the session's settings."""
+    conf = rows.sparkSession.conf
+    with _SETTING:
+        before = conf.get(_ADAPTIVE, None)
+        conf.set(_ADAPTIVE, "true")
+        try:
+            persisted = rows.persist()
+        finally:
+            if before is None:
+                conf.unset(_ADAPTIVE)
+            else:
+                conf.set(_ADAPTIVE, before)
+    try:
+        yield persisted
+    finally:
+        persisted.unpersist()

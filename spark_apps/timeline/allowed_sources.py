@@ -1,0 +1,260 @@
+"""Rules for sources: what a log may say of a registered source, and which sources the reader allows.
+
+A log is input: it names the location that rows are read from with the reader's own rights, and the options that Spark
+and ``pyiceberg`` are given. So options are taken by name, from lists of those that only say how a file is read; and a
+source is read where its log stands beside it by rule, where the reader named both, or below the ``source_roots`` of the
+reader's storage options. Nothing here opens anything.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from spark_apps.storage.errors import InvalidInput, InvalidName, SourceNotAllowed
+from spark_apps.storage.store import SOURCE_ROOTS, Store
+from spark_apps.timeline.locations import Location, locate
+from spark_apps.timeline.model import SourceDefinition
+
+FORMATS = ("parquet", "orc", "json", "csv", "delta", "iceberg")
+PLAIN_FORMATS = FORMATS[:4]
+
+CATALOG = "catalog"
+IDENTIFIER = "identifier"
+CATALOG_TYPES = ("rest", "hive", "glue", "dynamodb", "sql", "bigquery")
+
+_ANY_FILE = {"recursivefilelookup", "compression"}
+_TEXT_FILE = _ANY_FILE | {
+    "columnnameofcorruptrecord", "dateformat", "enabledatetimeparsingfallback", "encoding", "charset", "linesep",
+    "locale", "mode", "multiline", "samplingratio", "singlevariantcolumn", "timestampformat", "timestampntzformat",
+    "timezone",
+}  # fmt: skip
+READER_OPTIONS: dict[str, frozenset[str]] = {
+    "parquet": frozenset(_ANY_FILE | {"mergeschema", "datetimerebasemode", "int96rebasemode"}),
+    "orc": frozenset(_ANY_FILE | {"mergeschema"}),
+    "json": frozenset(
+        _TEXT_FILE
+        | {
+            "allowbackslashescapinganycharacter", "allowcomments", "allownonnumericnumbers", "allownumericleadingzero",
+            "allownumericleadingzeros", "allowsinglequotes", "allowunquotedcontrolchars", "allowunquotedfieldnames",
+            "dropfieldifallnull", "ignorenullfields", "prefersdecimal", "primitivesasstring", "useunsaferow",
+        }
+    ),
+    "csv": frozenset(
+        _TEXT_FILE
+        | {
+            "chartoescapequoteescaping", "columnpruning", "comment", "delimiter", "emptyvalue", "enforceschema",
+            "escape", "escapequotes", "header", "ignoreleadingwhitespace", "ignoretrailingwhitespace", "inferschema",
+            "inputbuffersize", "maxcharspercolumn", "maxcolumns", "maxmalformedlogperpartition", "nanvalue",
+            "negativeinf", "nullvalue", "positiveinf", "preferdate", "quote", "quoteall", "sep",
+            "unescapedquotehandling",
+        }
+    ),
+    "delta": frozenset(),
+    "iceberg": frozenset({CATALOG, IDENTIFIER, "catalog.type", "catalog.uri", "catalog.warehouse", "catalog.prefix"}),
+}  # fmt: skip
+"""Format -> options that a log may hold, in lower case. Any other one would become a setting of Hadoop's (Spark hands
+on what it does not know), or a property of ``pyiceberg``'s: both name classes to load and servers to call."""
+
+_ADDRESSES = ("catalog.uri",)
+# What CSV's parser sets aside memory by.
+_MOST = {"maxcolumns": 1_000_000, "maxcharspercolumn": 1 << 26, "inputbuffersize": 1 << 26}
+_WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,127}")
+_VERSIONS = {"delta": re.compile(r"[0-9]{1,19}"), "iceberg": re.compile(r"-?[0-9]{1,19}")}
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
+_NAMED: set[tuple[str, str]] = set()
+"""(log, address of its source or of its catalog) that the code of this process named together: it registered the one
+in the other, or opened the one by the other."""
+
+
+# --- what a log may say -----------------------------------------------------------------------------------------
+
+
+def check_options(form: str, options: Mapping[str, str]) -> None:
+    """Check the options of a source against those that its format may have.
+
+    They are checked when the source is registered, and again whenever a log is read.
+
+    :raises InvalidInput: if one is not, or has a value that cannot be; names the first.
+    """
+    if form not in FORMATS:
+        raise InvalidInput(f"There is no source format {form!r}.", hint=f"Use one of: {', '.join(FORMATS)}.")
+    known = READER_OPTIONS[form]
+    for name, value in options.items():
+        # Spark takes its options in any case, pyiceberg does not.
+        plain = name.lower() if form in PLAIN_FORMATS else name
+        if plain not in known:
+            raise InvalidInput(
+                f"The option {name[:100]!r} is not one of a source of format {form!r}.",
+                hint=f"Known are: {', '.join(sorted(known)) or 'none'}. Settings of the store go into storage_options, "
+                "those of an Iceberg catalog into pyiceberg's own configuration, where the source is read.",
+            )
+        if plain in _MOST and not (re.fullmatch(r"-1|[0-9]{1,9}", value) and int(value) <= _MOST[plain]):
+            raise InvalidInput(
+                f"The option {name}={value[:40]!r} is no number up to {_MOST[plain]}.", hint="Give a smaller one."
+            )
+    if form == "iceberg":
+        _check_catalog(options)
+
+
+def check_source(source: SourceDefinition) -> None:
+    """Check what a log says of a source: its format, location, version and options.
+
+    :raises InvalidInput: if something cannot be, naming it.
+    """
+    check_options(source.format, source.options)
+    if _CONTROL.search(source.location) or ".." in source.location.split("/"):
+        raise InvalidName(
+            f"The location {source.location[:200]!r} of a source leads upwards or holds control characters."
+        )
+    locate(source.location)
+    known = _VERSIONS.get(source.format)
+    if source.version is not None and (known is None or known.fullmatch(source.version) is None):
+        raise InvalidInput(f"{source.version[:40]!r} is no version of a source of format {source.format!r}.")
+
+
+def _check_catalog(options: Mapping[str, str]) -> None:
+    kind = options.get("catalog.type")
+    if kind is not None and kind not in CATALOG_TYPES:
+        raise InvalidInput(f"There is no catalog type {kind[:40]!r}.", hint=f"Use one of: {', '.join(CATALOG_TYPES)}.")
+    if CATALOG in options and _WORD.fullmatch(options[CATALOG]) is None:
+        raise InvalidName(
+            f"{options[CATALOG][:100]!r} cannot be the name of a catalog.", hint="Use letters and digits."
+        )
+
+
+# --- what a reader allows ---------------------------------------------------------------------------------------
+
+
+def name_together(log: str, source: SourceDefinition | str) -> None:
+    """Note that this process's own code named a log and its source together, which allows the source."""
+    if isinstance(source, str):
+        _NAMED.add((log, source))
+        return
+    _NAMED.update((log, address) for address in (source.location, *_addresses(source).values()))
+
+
+def check_allowed(log: str, source: SourceDefinition, options: Mapping[str, Any] | None) -> None:
+    """Check that a source may be read for a log that names it.
+
+    :param log: address of the log's folder.
+    :param options: the reader's storage options, with their ``source_roots``.
+    :raises SourceNotAllowed: if the reader does not allow it; says how to.
+    :raises InvalidInput: for what no log may say.
+    """
+    check_source(source)
+    location = locate(source.location)
+    if not _stands_beside(location, log) and not _is_allowed(location.base, log, options, (source.location,)):
+        raise _not_allowed(
+            log, f"the source {source.location}, beside which it does not stand, and nothing", location.base
+        )
+    for name, address in _addresses(source).items():
+        catalog = source.options.get(CATALOG, "")
+        if not _is_allowed(address, log, options) and _configured(catalog, name) != address:
+            raise _not_allowed(log, f"the catalog {catalog!r} at {address}, and nothing", address)
+
+
+def check_file(path: str, source: SourceDefinition, options: Mapping[str, Any] | None, log: str = "") -> None:
+    """Check that a file lies inside of its source, or below one of the reader's ``source_roots``.
+
+    :param path: as a log, or the metadata of a Delta or Iceberg table, names it.
+    :raises SourceNotAllowed: if it lies elsewhere.
+    """
+    if not is_inside(path, source.location) and not below_roots(path, options):
+        raise _not_allowed(log, f"the file {path[:300]}, outside of the source {source.location}, and nothing", path)
+
+
+def is_inside(path: str, location: str) -> bool:
+    """Test whether a file's address lies in the folder of a source, or is the source itself."""
+    plain = address_of(path)
+    base = locate(location).base
+    if base.endswith(".metadata.json"):
+        base = base.rpartition("/")[0].removesuffix("/metadata")
+    return plain is not None and _is_below(plain, base)
+
+
+def below_roots(path: str, options: Mapping[str, Any] | None) -> bool:
+    """Test whether an address lies below one of the reader's ``source_roots``."""
+    plain = address_of(path)
+    return plain is not None and any(_is_below(plain, root) for root in source_roots(options))
+
+
+def address_of(path: str) -> str | None:
+    """Return a file's address in the form of :attr:`Location.uri`; ``None`` for one that leads upwards."""
+    if ".." in path.split("/") or _CONTROL.search(path):
+        return None
+    if path.startswith("file:"):
+        return "/" + path.removeprefix("file:").lstrip("/")
+    scheme, sign, rest = path.partition("://")
+    return f"s3://{rest}" if sign and scheme in ("s3a", "s3n") else path
+
+
+def source_roots(options: Mapping[str, Any] | None) -> tuple[str, ...]:
+    """Return the addresses below which a reader takes any source, from the storage options.
+
+    They are a list, a text that is one of them, or a JSON list.
+
+    :raises InvalidInput: if it is something else.
+    """
+    given = (options or {}).get(SOURCE_ROOTS)
+    if isinstance(given, str):
+        try:
+            given = json.loads(given) if given.lstrip().startswith("[") else [given]
+        except ValueError:
+            given = None
+    if given is None and (options or {}).get(SOURCE_ROOTS) is None:
+        return ()
+    if not isinstance(given, list | tuple) or not all(isinstance(root, str) and root.strip() for root in given):
+        raise InvalidInput(f"{SOURCE_ROOTS} is no list of addresses.", hint=f'Write {SOURCE_ROOTS}: ["s3://lake/raw"].')
+    return tuple(_root(root.strip()) for root in given)
+
+
+def _root(text: str) -> str:
+    try:
+        return Store(text).uri
+    except InvalidName:  # the address of a catalog
+        return text.rstrip("/")
+
+
+def _addresses(source: SourceDefinition) -> dict[str, str]:
+    """Return the addresses of the catalogs that a log names, by option."""
+    return {name: source.options[name] for name in _ADDRESSES if name in source.options}
+
+
+def _stands_beside(location: Location, log: str) -> bool:
+    """Test whether a log stands where that of a source does by rule."""
+    try:
+        return bool(location.default_log() == log)
+    except InvalidInput:  # it lies in no folder
+        return False
+
+
+def _is_allowed(address: str, log: str, options: Mapping[str, Any] | None, also: tuple[str, ...] = ()) -> bool:
+    if any((log, one) in _NAMED for one in (address, *also)):
+        return True
+    return any(_is_below(address, root) for root in source_roots(options)) and ".." not in address.split("/")
+
+
+def _is_below(address: str, root: str) -> bool:
+    return address == root or address.startswith(f"{root.rstrip('/')}/")
+
+
+def _configured(catalog: str, name: str) -> str | None:
+    """Return the setting of a catalog in ``pyiceberg``'s own configuration, where that is installed."""
+    try:
+        from pyiceberg.utils.config import Config
+    except ImportError:
+        return None
+    setting = (Config().get_catalog_config(catalog) or {}).get(name.partition(".")[2])
+    return setting if isinstance(setting, str) else None
+
+
+def _not_allowed(log: str, what: str, address: str) -> SourceNotAllowed:
+    return SourceNotAllowed(
+        f"{f'The log {log}' if log else 'The table'} names {what} here says that it may be read for that.",
+        hint=f'Add "{address[:300]}", or a folder above it, to {SOURCE_ROOTS} of the table connection, or of the '
+        "storage options; or load the source by its own address, with its index_root and name, if it was given them.",
+    )

