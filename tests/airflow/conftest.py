@@ -33,7 +33,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(1800))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def lake(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
     warehouse = tmp_path_factory.mktemp("warehouse")
     landing = tmp_path_factory.mktemp("landing")

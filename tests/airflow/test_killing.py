@@ -14,7 +14,7 @@ import psutil
 from spark_apps.timeline.transactions import live_attempts_of, live_requests
 from tests.airflow.lake import Lake
 
-GONE_WITHIN = 10.0
+GONE_WITHIN = 30.0
 
 
 def begin_runs(lake: Lake) -> None:

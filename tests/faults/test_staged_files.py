@@ -22,7 +22,7 @@ from spark_apps.mergetree.integrity import fetch_footer
 from spark_apps.storage.errors import ObjectNotFound, StageMismatch, StorageError
 from spark_apps.timeline.model import DATA_TREE, AddFile
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(2)]
 
 Damage = Callable[[bytes], bytes | None]
 DAMAGES: dict[str, Damage] = {
@@ -168,6 +168,7 @@ def _added(work: StagedChanges) -> list[AddFile]:
     return [action for action in work.actions if isinstance(action, AddFile)]
 
 
+@pytest.mark.by_turn(1)
 @pytest.mark.parametrize("name", DAMAGES)
 def test_given_a_committed_file_of_rows_damaged_then_reading_and_compaction_are_refused_and_name_file_and_table(
     spark: Any, table: IndexedTable, name: str

@@ -19,14 +19,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.slow)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
     """A standalone cluster of one worker."""
     with standalone_cluster(tmp_path_factory.mktemp("standalone")) as running:
         yield running
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectServer]:
     """A Spark Connect server that asks for a token."""
     with connect_server(tmp_path_factory.mktemp("connect"), token=TOKEN) as running:

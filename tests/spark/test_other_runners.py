@@ -12,6 +12,8 @@ from spark_apps.storage.errors import InvalidInput, JobFailed
 from tests.spark import jobs
 from tests.spark.clusters import ConnectServer
 
+pytestmark = pytest.mark.by_turn(2)
+
 HERE = "tests.spark"
 
 

@@ -22,6 +22,8 @@ from spark_apps.timeline.log import Timeline
 from tests.spark import jobs, life
 from tests.spark.clusters import ConnectServer, Standalone
 
+pytestmark = pytest.mark.by_turn(2)
+
 
 def on_cluster(cluster: Standalone) -> SparkSettings:
     return SparkSettings(master=cluster.master, conf=cluster.conf, options={"driver-memory": "600m"})

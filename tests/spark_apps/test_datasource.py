@@ -25,6 +25,8 @@ from spark_apps.query.pushed_filters import predicate_of
 from spark_apps.storage import errors
 from tests.spark_apps.frames import frame
 
+pytestmark = pytest.mark.by_turn(2)
+
 SCHEMA = "id string, day date, city string, n int, price decimal(10,2), at timestamp, tags array<string>, x double"
 DAYS = (dt.date(2024, 11, 10), dt.date(2024, 11, 11))
 ZONE = dt.UTC
@@ -278,6 +280,7 @@ def test_given_filters_that_spark_does_not_cast_then_they_are_left_to_spark() ->
     assert predicate_of([], types) is None
 
 
+@pytest.mark.by_turn(1)
 def test_given_the_table_in_spark_then_filters_prune_only_their_own_query(
     spark: Any, table: IndexedTable, everything: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -31,7 +31,7 @@ from spark_apps.mergetree.schema import column, quote, select_columns, struct_ty
 from spark_apps.mergetree.spark_utils import cached, inline
 from spark_apps.mergetree.tree import GROUP_ID, Snapshot, Tree
 from spark_apps.mergetree.write import stage_rows
-from spark_apps.storage.errors import StorageError
+from spark_apps.storage.errors import LogDamaged, StorageError
 from spark_apps.timeline.files import DataFile
 from spark_apps.timeline.model import AddFile
 
@@ -270,6 +270,7 @@ def verify(context: IndexContext) -> VerificationReport:
 
 def _compare(context: IndexContext, index_files: Sequence[DataFile]) -> VerificationReport:
     coverage, files = Coverage.of(index_files), entry_files(index_files)
+    _check_held(context, coverage)
     check_readable(context, files)
     live = {file.lineage: file for file in indexable(context.snapshot).values()}
     covered = coverage.lineages & live.keys()
@@ -300,6 +301,21 @@ def _compare(context: IndexContext, index_files: Sequence[DataFile]) -> Verifica
         examples = differing.where("missing + more + other > 0").limit(EXAMPLES).collect() if any(fault_counts) else []
     counts = dict(zip(("missing", "too many", "wrong values"), fault_counts, strict=True))
     return _report(context, rows, entries, stale - entries, len(live) - len(covered), counts, examples)
+
+
+def _check_held(context: IndexContext, coverage: Coverage) -> None:
+    """Check that the log says of no file that the index holds a column of it which the index does not have.
+
+    :raises LogDamaged: naming the column.
+    """
+    known = set(schema_of(context.definition).names)
+    stray = sorted({name for part in coverage.parts for name in part.columns} - known)
+    if stray:
+        raise LogDamaged(
+            f"The log of {context.snapshot.store.uri} says that the index {context.definition.name!r} holds a column "
+            f"{stray[0]!r}, which is none of its columns (field 'covers').",
+            hint="Drop the index and create it again.",
+        )
 
 
 def _by_columns(context: IndexContext, coverage: Coverage, covered: frozenset[int]) -> dict[tuple[str, ...], list[int]]:

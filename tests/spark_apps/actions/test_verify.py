@@ -26,7 +26,7 @@ from spark_apps.verify_index import verify_index
 from tests.differential.session import small
 from tests.spark_apps.frames import frame
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(2)]
 
 DDL = "id bigint, p string, city string, n int"
 ROWS, STALE = 40, 3
@@ -140,6 +140,7 @@ def test_given_a_secondary_index_with_wrong_entries_then_each_is_found(made: Ind
     check(made, "eager", change, missing=2, too_many=2)
 
 
+@pytest.mark.by_turn(1)
 def test_given_entries_in_a_shard_in_which_no_lookup_reads_then_they_are_found(made: IndexedTable) -> None:
     check(made, "sharded", lambda entries: entries, move=True, wrong_shard=40)
 

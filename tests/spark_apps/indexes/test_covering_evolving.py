@@ -21,7 +21,7 @@ from spark_apps.indexes.lineage import entry_files
 from tests.spark_apps.indexes.evolving import Folder, in_bucket
 from tests.spark_apps.indexes.support import index_files
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(2)]
 
 ALWAYS = {"buckets": "2", "hybrid_appended_ratio": "1", "hybrid_deleted_ratio": "1"}
 OPTIONS = {"csv": {"header": "true"}}

@@ -16,7 +16,7 @@ from spark_apps.indexes.keyed import candidates
 from spark_apps.mergetree import parquet_pages
 from tests.spark_apps.indexes.support import index_files, local
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(2)]
 
 ROWS = 40_000
 DDL = "id string, tail string, n int"

@@ -14,7 +14,7 @@ from spark_apps.indexes.keyed import entries
 from spark_apps.mergetree import write
 from tests.spark_apps.frames import frame
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(2)]
 
 DDL = "id bigint, p string, city string"
 SHARDS = 4

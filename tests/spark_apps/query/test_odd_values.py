@@ -23,7 +23,7 @@ from spark_apps.storage.errors import InvalidPredicate, UnsupportedSource
 from tests.spark.local import session_with
 from tests.turns import of_this_turn
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(3)]
 
 Row = tuple[Any, ...]
 

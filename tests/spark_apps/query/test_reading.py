@@ -13,7 +13,7 @@ from spark_apps import IncludedColumns, IndexedTable
 from spark_apps.query import planning, reading
 from tests.spark_apps.frames import frame
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(2)]
 
 
 def test_given_keys_that_are_days_of_any_year_then_each_is_found_by_its_index(spark: Any, tmp_path: Path) -> None:
