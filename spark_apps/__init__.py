@@ -15,6 +15,7 @@ from spark_apps.version import __version__
 if TYPE_CHECKING:
     from spark_apps import sql
     from spark_apps.indexes.included_columns import IncludedColumns
+    from spark_apps.optimizer.session import disable, enable, explain
     from spark_apps.table import IndexedTable, register_data_source
     from spark_apps.timeline.model import Receipt
 
@@ -22,10 +23,23 @@ _HOME_OF = {
     "IncludedColumns": "spark_apps.indexes.included_columns",
     "IndexedTable": "spark_apps.table",
     "Receipt": "spark_apps.timeline.model",
+    "disable": "spark_apps.optimizer.session",
+    "enable": "spark_apps.optimizer.session",
+    "explain": "spark_apps.optimizer.session",
     "register_data_source": "spark_apps.table",
 }
 
-__all__ = ["IncludedColumns", "IndexedTable", "Receipt", "__version__", "register_data_source", "sql"]
+__all__ = [
+    "IncludedColumns",
+    "IndexedTable",
+    "Receipt",
+    "__version__",
+    "disable",
+    "enable",
+    "explain",
+    "register_data_source",
+    "sql",
+]
 
 _install_old_names()
 

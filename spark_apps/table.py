@@ -729,6 +729,23 @@ class IndexedTable:
         """
         read_rows(self.snapshot, where, columns).createOrReplaceTempView(name)
 
+    def frame(self) -> DataFrame:
+        """Return this version's rows as a frame that is planned when it is used, by the filters of the query around it.
+
+        The use of indexes by plain queries is turned on for the session, if it is not (see :func:`spark_apps.enable`).
+        Of a registered source the frame has the files that are there when a query is planned.
+
+        :raises EnvironmentMismatch: over Spark Connect.
+        :raises InvalidInput: of a source as of an earlier version, which :meth:`read` reads.
+        """
+        from spark_apps.optimizer.session import frame_of
+
+        if self._pinned and self._external is not None:
+            raise InvalidInput(
+                "A frame of a registered source shows it as it is.", hint="Use read() for an earlier version."
+            )
+        return frame_of(self._handle, self._state)
+
     # --- how an action is run -----------------------------------------------------------------------------------------
 
     def _run(self, action: Action, txn_id: str | None, window: int | None) -> Receipt:

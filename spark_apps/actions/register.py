@@ -112,7 +112,8 @@ def open_log(
         try:
             return _of_source(source, options, None, None)
         except TableNotFound:
-            if named or Path(source.base).is_file():
+            # A store of a local folder would make it, and a look must not leave one behind.
+            if named or not Path(source.base).is_dir():
                 raise
     try:
         return Timeline.load(Store(text, options))

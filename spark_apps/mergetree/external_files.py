@@ -26,6 +26,7 @@ from spark_apps.mergetree.spark_utils import (
     from_arrow,
     inline,
     list_on_driver,
+    reader_of,
     with_columns,
 )
 from spark_apps.mergetree.tree import GROUP_ID, Snapshot, Tree
@@ -127,12 +128,10 @@ def _load(
     options = {**reader_options(source), **registered_options, **READ_OPTIONS}
     if any(isinstance(schema[name].dataType, (T.FloatType, T.DoubleType)) for name in columns if name in schema.names):
         options = {**options, **_BY_VALUE}
-    reader = (
-        snapshot.spark.read.schema(schema).options(**options).format(_SPARK_FORMATS.get(source.format, source.format))
-    )
+    form = _SPARK_FORMATS.get(source.format, source.format)
     try:
         with list_on_driver(snapshot.spark, paths):
-            rows = reader.load(paths)
+            rows = reader_of(snapshot.spark, form, schema, options).load(paths)
     except AnalysisException as error:
         if "PATH_NOT_FOUND" not in str(error):
             raise

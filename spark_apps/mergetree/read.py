@@ -21,7 +21,7 @@ from spark_apps.mergetree.file_metadata_columns import add_file_columns
 from spark_apps.mergetree.integrity import check_intact
 from spark_apps.mergetree.positions import hides_everything, hides_nothing, split_by_positions, without_hidden_rows
 from spark_apps.mergetree.schema import column
-from spark_apps.mergetree.spark_utils import READ_OPTIONS, escape_globs, list_on_driver
+from spark_apps.mergetree.spark_utils import READ_OPTIONS, escape_globs, list_on_driver, reader_of
 from spark_apps.mergetree.tree import DELETED, GROUP_ID, LINEAGE, ROW, FileGroups, Snapshot, Tree
 from spark_apps.timeline.files import DataFile, is_merged, lowest_files
 
@@ -172,9 +172,8 @@ def read_files(
     check_intact(snapshot, tree, files)
     paths = escape_globs(snapshot.store.spark_path(file.path) for file in files)
     stored = [name for name in columns if name in tree.columns]
-    reader = snapshot.spark.read.schema(_schema(tree, stored, flag)).options(**READ_OPTIONS)
     with list_on_driver(snapshot.spark, paths):
-        rows = reader.parquet(*paths)
+        rows = reader_of(snapshot.spark, "parquet", _schema(tree, stored, flag), READ_OPTIONS).load(paths)
     file_columns: dict[str, tuple[str, list[Any]]] = {}
     if len(stored) < len(columns):
         file_columns[GROUP_ID] = ("string", [file.group for file in files])

@@ -9,7 +9,7 @@ others, rows are scanned and indexes are neither used nor built.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from py4j.protocol import Py4JError
@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from spark_apps.mergetree.schema import quote
+from spark_apps.mergetree.spark_utils import setting as setting_of
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.storage.errors import InvalidInput
 from spark_apps.timeline.model import SourceDefinition, TableDefinition
@@ -99,6 +100,23 @@ def session_difference(snapshot: Snapshot) -> str | None:
     return None
 
 
+def differing_setting(spark: SparkSession, source: SourceDefinition, options: Mapping[str, str]) -> str | None:
+    """Return what reads a source's files otherwise than when it was registered; ``None`` if nothing does.
+
+    :param options: of the reader, which stand above the session's settings.
+    """
+    given = {name.lower(): value for name, value in options.items()}
+    for setting in SETTINGS:
+        if source.format not in setting.formats:
+            continue
+        now = given.get(setting.option.lower()) if setting.option is not None else None
+        now = _value(spark, setting) if now is None else now
+        then = setting.default if source.session is None else source.session.get(setting.name)
+        if now != then:
+            return f"{setting.name} is {now}, and was {then} when the source was registered"
+    return None
+
+
 def unknown_time_zone(table: TableDefinition, columns: Iterable[str]) -> str | None:
     """Return why the meaning of these columns when an index over them was built is unknown; ``None`` if it is known.
 
@@ -147,7 +165,7 @@ def whole_record_condition(source: SourceDefinition, spark: SparkSession, schema
     if source.format not in TEXTS:
         return None
     options = {name.lower(): value for name, value in source.options.items()}
-    session_column = reader_options(source).get("columnNameOfCorruptRecord") or spark.conf.get(_CORRUPT)
+    session_column = reader_options(source).get("columnNameOfCorruptRecord") or setting_of(spark, _CORRUPT)
     corrupt = options.get("columnnameofcorruptrecord", session_column)
     if source.format == "csv" and corrupt not in schema.names:
         return None
@@ -158,13 +176,13 @@ def whole_record_condition(source: SourceDefinition, spark: SparkSession, schema
 def _value(spark: SparkSession, setting: Setting) -> str | None:
     try:
         # Without a default given here, which Spark would return for what is not set.
-        value = spark.conf.get(setting.name)
+        value = setting_of(spark, setting.name)
     except (PySparkException, Py4JError):
         return setting.default  # this Spark does not know it
     if value is None or value == "<undefined>":
         return setting.default
     if setting.name == _CONVERSION and value == "true":
-        return f"true, in {spark.conf.get(_ZONE)}"
+        return f"true, in {setting_of(spark, _ZONE)}"
     return value if setting.option is not None else _folded(value)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
@@ -41,6 +41,53 @@ def cores(spark: SparkSession) -> int:
     return count
 
 
+# --- Settings of a session, and readers with options ------------------------------------------------------------------
+
+
+_REMEMBERED = threading.local()
+
+
+@contextmanager
+def remembered_settings() -> Iterator[None]:
+    """Ask a session once for each of its settings within the block, in this thread: each question takes a call."""
+    outer = getattr(_REMEMBERED, "values", None)
+    _REMEMBERED.values = {} if outer is None else outer
+    try:
+        yield
+    finally:
+        _REMEMBERED.values = outer
+
+
+def setting(spark: SparkSession, name: str, *default: str | None) -> str | None:
+    """Return a setting of the session, as ``spark.conf.get`` does."""
+    values: dict[Any, str | None] | None = getattr(_REMEMBERED, "values", None)
+    if values is None:
+        return spark.conf.get(name, *default)
+    key = (id(spark), name, default)
+    if key not in values:
+        values[key] = spark.conf.get(name, *default)
+    return values[key]
+
+
+_READERS: WeakKeyDictionary[SparkSession, dict[tuple[Any, ...], DataFrameReader]] = WeakKeyDictionary()
+_MOST_READERS = 1_000
+
+
+def reader_of(spark: SparkSession, form: str, schema: T.StructType, options: Mapping[str, str]) -> DataFrameReader:
+    """Return a reader of files, which is only to be given paths; the same one for the same arguments.
+
+    To make one takes a call to the JVM for each option, and a query may need several.
+    """
+    readers = _READERS.setdefault(spark, {})
+    key = (form, schema.json(), tuple(sorted(options.items())))
+    reader = readers.get(key)
+    if reader is None:
+        if len(readers) >= _MOST_READERS:
+            readers.clear()
+        reader = readers[key] = spark.read.schema(schema).options(**options).format(form)
+    return reader
+
+
 def with_columns(rows: DataFrame, columns: Mapping[str, Column]) -> DataFrame:
     """Add columns to rows.
 
@@ -64,7 +111,11 @@ def _ask_cores(spark: SparkSession) -> int:
 # --- Files handed to Spark one by one ---------------------------------------------------------------------------------
 
 
+OWN_SCAN = "lakeindex.scan"
+"""Option by which a scan is known as one of this package, which no rule is to replace once more."""
+
 READ_OPTIONS = {
+    OWN_SCAN: "true",
     "mergeSchema": "false",
     # A session that forgives missing or broken files would lose rows in silence.
     "ignoreMissingFiles": "false",

@@ -12,7 +12,7 @@ from spark_apps.mergetree.external_files import external_reader_notes
 from spark_apps.mergetree.read import scan
 from spark_apps.mergetree.schema import column, resolve
 from spark_apps.mergetree.tree import GROUP_ID, Snapshot
-from spark_apps.query.planning import IndexUse, NotUsed, compare_with_statistics, plan_read
+from spark_apps.query.planning import IndexUse, NotUsed, ReadPlan, compare_with_statistics, plan_read
 from spark_apps.query.predicates import of_whole_rows, reasons
 from spark_apps.storage.errors import InvalidInput, InvalidPredicate
 from spark_apps.timeline.model import DATA_TREE
@@ -97,7 +97,15 @@ def explain(snapshot: Snapshot, where: str | None = None, columns: Sequence[str]
     :raises UnknownColumn: if a name is that of no column of the table.
     """
     names = snapshot.data.columns if columns is None else resolve(columns, snapshot.data.columns, "columns")
-    plan = plan_read(snapshot, where, names)
+    return explain_plan(plan_read(snapshot, where, names), names)
+
+
+def explain_plan(plan: ReadPlan, names: Sequence[str]) -> Explanation:
+    """Return the explanation of a plan that was made.
+
+    :param names: the columns that were asked for.
+    """
+    snapshot = plan.snapshot
     all_files, files_read = snapshot.state.files(DATA_TREE), plan.files
     read = [file for files in files_read.values() for file in files]
     bytes_read, partitions = sum(file.bytes for file in read), len(snapshot.state.partitions)
@@ -109,7 +117,7 @@ def explain(snapshot: Snapshot, where: str | None = None, columns: Sequence[str]
     keys = None if any(k is None for k in plan.groups.values()) else sum(len(k or ()) for k in plan.groups.values())
     return Explanation(
         version=snapshot.state.version,
-        where=where,
+        where=plan.where,
         columns=tuple(names),
         nothing_matches=plan.nothing_matches,
         partitions_read=partitions_read,

@@ -28,7 +28,7 @@ from spark_apps.layout.types import ColumnType, parse_type
 from spark_apps.mergetree.blocks import BlockFile, BlockRead, is_readable, read_footers
 from spark_apps.mergetree.buckets import compute_buckets, is_computable
 from spark_apps.mergetree.reader_settings import session_difference, unknown_time_zone
-from spark_apps.mergetree.spark_utils import cores
+from spark_apps.mergetree.spark_utils import cores, setting
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.query import predicates
 from spark_apps.query.predicates import (
@@ -50,7 +50,7 @@ from spark_apps.timeline.files import DataFile, GroupKey
 from spark_apps.timeline.state import IndexEntry
 
 if TYPE_CHECKING:
-    from pyspark.sql.conf import RuntimeConfig
+    from pyspark.sql import SparkSession
 
 ALWAYS_KEYS = 100
 """Up to so many keys an index is asked whatever it may spare, for that takes some hundredths of a second."""
@@ -415,22 +415,22 @@ def parse_for_session(snapshot: Snapshot, where: str) -> Predicate:
     :raises InvalidPredicate: if the predicate cannot be read.
     :raises UnknownColumn: if a name is that of no column of the table.
     """
-    conf = snapshot.spark.conf
+    spark = snapshot.spark
     names = frozenset(field.name for field in snapshot.table.fields)
-    if "`" in where and _is_on(conf, "spark.sql.parser.quotedRegexColumnNames"):
+    if "`" in where and _is_on(spark, "spark.sql.parser.quotedRegexColumnNames"):
         return Opaque(where, names, "a name in backquotes is a pattern in this session", whole=True)
     return parse_predicate(
         where,
         {field.name: field.type for field in snapshot.table.fields},
-        time_zone=conf.get("spark.sql.session.timeZone", None),
-        timestamps=_timestamps(str(conf.get("spark.sql.timestampType", "TIMESTAMP_LTZ"))),
-        case_sensitive=_is_on(conf, "spark.sql.caseSensitive"),
+        time_zone=setting(spark, "spark.sql.session.timeZone", None),
+        timestamps=_timestamps(str(setting(spark, "spark.sql.timestampType", "TIMESTAMP_LTZ"))),
+        case_sensitive=_is_on(spark, "spark.sql.caseSensitive"),
         check_with_spark=partial(check_predicate, snapshot),
     )
 
 
-def _is_on(conf: RuntimeConfig, name: str) -> bool:
-    return str(conf.get(name, "false")).lower() == "true"
+def _is_on(spark: SparkSession, name: str) -> bool:
+    return str(setting(spark, name, "false")).lower() == "true"
 
 
 def _timestamps(setting: str) -> str | None:

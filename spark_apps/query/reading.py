@@ -56,16 +56,20 @@ def read_rows(snapshot: Snapshot, where: str | None = None, columns: Sequence[st
     tree = snapshot.data
     names = tree.columns if columns is None else resolve(columns, tree.columns, "columns")
     plan = plan_read(snapshot, where, names)
-    needed = list(plan.columns)
-    parts = [*_scan_files(plan), *(_rows_of_index(plan, index_scan) for index_scan in plan.covering_scans)]
-    rows = reduce(DataFrame.unionAll, parts) if parts else empty(snapshot, tree, needed)
+    rows = planned_rows(plan)
     if where is not None:
         try:
             rows = rows.where(where)
         except PySparkException:
             check_predicate(snapshot, where)  # says it in our words, if it is the predicate that Spark refuses
             raise
-    return rows if needed == list(names) else select_columns(rows, names)
+    return rows if plan.columns == names else select_columns(rows, names)
+
+
+def planned_rows(plan: ReadPlan) -> DataFrame:
+    """Return the rows that a plan reads, with its columns, before its predicate is applied to them."""
+    parts = [*_scan_files(plan), *(_rows_of_index(plan, index_scan) for index_scan in plan.covering_scans)]
+    return reduce(DataFrame.unionAll, parts) if parts else empty(plan.snapshot, plan.snapshot.data, plan.columns)
 
 
 def _scan_files(plan: ReadPlan) -> list[DataFrame]:

@@ -32,6 +32,16 @@ def living(group: int) -> list[psutil.Process]:
     return found
 
 
+def children_of(process: psutil.Process) -> set[int]:
+    """The processes below one, without Spark's Python workers: their daemon leads a group, and ends with its JVM."""
+    pids = set()
+    for child in process.children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            if "pyspark.daemon" not in child.cmdline():
+                pids.add(child.pid)
+    return pids
+
+
 def wait_until(done: Callable[[], object], seconds: float) -> bool:
     deadline = time.monotonic() + seconds
     while not done():
@@ -56,9 +66,7 @@ def wait_for_the_attempt(lake: Lake, table: str) -> tuple[str, psutil.Process, i
     words = [" ".join(process.cmdline()) for process in living(group)]
     assert any("SparkSubmit" in line for line in words) and any("write_table.py " in line for line in words)
     # One that starts Java ends meanwhile, so both lists are taken again.
-    assert wait_until(
-        lambda: {one.pid for one in submit.children(recursive=True)} <= {one.pid for one in living(group)}, 30
-    )
+    assert wait_until(lambda: children_of(submit) <= {one.pid for one in living(group)}, 30)
     return run_id, task, group
 
 

@@ -1,0 +1,566 @@
+// The part of the index rule that stands in Spark's optimizer. It is compiled once a session, by the compiler that Spark
+// ships for its generated code (Janino), which knows neither generics nor lambdas. It finds the scans of a query that may
+// be ours, asks Python what to read for each, and puts that in their place. Decisions are Python's.
+//
+// @SEQ@ stands for the type of Scala's sequences, which differs between Scala 2.12 and 2.13.
+
+package lakeindex;
+
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.HashMap;
+import java.util.IdentityHashMap;
+import java.util.Iterator;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.OptionalLong;
+import java.util.Set;
+import java.util.WeakHashMap;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.atomic.AtomicLong;
+import java.util.function.Function;
+
+import org.apache.hadoop.fs.FileStatus;
+import org.apache.spark.rdd.RDD;
+import org.apache.spark.sql.SQLContext;
+import org.apache.spark.sql.catalyst.QueryPlanningTracker;
+import org.apache.spark.sql.catalyst.analysis.NoSuchTableException;
+import org.apache.spark.sql.catalyst.expressions.Alias;
+import org.apache.spark.sql.catalyst.expressions.And;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.expressions.AttributeReference;
+import org.apache.spark.sql.catalyst.expressions.AttributeSet;
+import org.apache.spark.sql.catalyst.expressions.DynamicPruning;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.PlanExpression;
+import org.apache.spark.sql.catalyst.planning.PhysicalOperation$;
+import org.apache.spark.sql.catalyst.plans.logical.Filter;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.Project;
+import org.apache.spark.sql.catalyst.rules.Rule;
+import org.apache.spark.sql.catalyst.rules.RuleExecutor;
+import org.apache.spark.sql.catalyst.trees.TreeNode;
+import org.apache.spark.sql.catalyst.trees.TreeNodeTag;
+import org.apache.spark.sql.connector.catalog.Identifier;
+import org.apache.spark.sql.connector.catalog.SupportsRead;
+import org.apache.spark.sql.connector.catalog.Table;
+import org.apache.spark.sql.connector.catalog.TableCapability;
+import org.apache.spark.sql.connector.catalog.TableCatalog;
+import org.apache.spark.sql.connector.catalog.TableChange;
+import org.apache.spark.sql.connector.expressions.Transform;
+import org.apache.spark.sql.connector.read.Batch;
+import org.apache.spark.sql.connector.read.ScanBuilder;
+import org.apache.spark.sql.connector.read.Statistics;
+import org.apache.spark.sql.connector.read.SupportsReportStatistics;
+import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
+import org.apache.spark.sql.execution.datasources.LogicalRelation;
+import org.apache.spark.sql.execution.datasources.PartitioningAwareFileIndex;
+import org.apache.spark.sql.execution.datasources.v2.DataSourceV2ScanRelation;
+import org.apache.spark.sql.sources.BaseRelation;
+import org.apache.spark.sql.sources.DataSourceRegister;
+import org.apache.spark.sql.sources.TableScan;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+
+/** What Scala's collections need of Java. */
+class Scala {
+    static List toList(Object sequence) {
+        return new ArrayList(scala.collection.JavaConverters.asJavaCollection((scala.collection.Iterable) sequence));
+    }
+
+    static @SEQ@ toSeq(List list) {
+        return (@SEQ@) ((scala.collection.Seq) scala.collection.JavaConverters.asScalaBuffer(list)).toSeq();
+    }
+
+    static Map toMap(Object map) {
+        return new HashMap(scala.collection.JavaConverters.mapAsJavaMap((scala.collection.Map) map));
+    }
+}
+
+/** A keyed table at a version, as a relation that is planned when it is used; without the rule it cannot be read. */
+class KeyedRelation extends BaseRelation implements TableScan {
+    private final SQLContext context;
+    private final StructType columns;
+    final String uri;
+    final long version;
+    private final long bytes;
+
+    public KeyedRelation(SQLContext context, StructType columns, String uri, long version, long bytes) {
+        this.context = context;
+        this.columns = columns;
+        this.uri = uri;
+        this.version = version;
+        this.bytes = bytes;
+    }
+
+    public SQLContext sqlContext() { return context; }
+    public StructType schema() { return columns; }
+    public long sizeInBytes() { return bytes; }
+    public boolean needConversion() { return false; }
+
+    public RDD buildScan() { throw notEnabled(uri); }
+
+    static IllegalArgumentException notEnabled(String uri) {
+        return new IllegalArgumentException("The rows of " + uri + " are merged by spark_apps, which is not enabled in this session any more. "
+            + "Nothing was read. Call spark_apps.enable(spark), or read the table with IndexedTable.load(spark, uri).read().");
+    }
+
+    public boolean equals(Object other) {
+        return other instanceof KeyedRelation && ((KeyedRelation) other).uri.equals(uri) && ((KeyedRelation) other).version == version;
+    }
+
+    public int hashCode() { return uri.hashCode() * 31 + Long.hashCode(version); }
+    public String toString() { return "lakeindex " + uri + " version " + version; }
+}
+
+/** A table of the warehouse as Spark's catalogs know tables; its scan is put in place by the rule, as a relation's is. */
+class LakeTable implements Table, SupportsRead, ScanBuilder, org.apache.spark.sql.connector.read.Scan, SupportsReportStatistics, Statistics {
+    private final String name;
+    private final StructType columns;
+    final String uri;
+    final long version;
+    private final long bytes;
+
+    LakeTable(String name, StructType columns, String uri, long version, long bytes) {
+        this.name = name;
+        this.columns = columns;
+        this.uri = uri;
+        this.version = version;
+        this.bytes = bytes;
+    }
+
+    public String name() { return name; }
+    public StructType schema() { return columns; }
+    public Set capabilities() { return java.util.EnumSet.of(TableCapability.BATCH_READ); }
+    public ScanBuilder newScanBuilder(CaseInsensitiveStringMap options) { return this; }
+    public org.apache.spark.sql.connector.read.Scan build() { return this; }
+    public StructType readSchema() { return columns; }
+    public Statistics estimateStatistics() { return this; }
+    public OptionalLong sizeInBytes() { return OptionalLong.of(bytes); }
+    public OptionalLong numRows() { return OptionalLong.empty(); }
+    public String description() { return "lakeindex " + uri + " version " + version; }
+    public Batch toBatch() { throw KeyedRelation.notEnabled(uri); }
+
+    public boolean equals(Object other) {
+        return other instanceof LakeTable && ((LakeTable) other).uri.equals(uri) && ((LakeTable) other).version == version;
+    }
+
+    public int hashCode() { return uri.hashCode() * 31 + Long.hashCode(version); }
+}
+
+/** A table's name as Spark's catalogs have it. */
+class NamedTable implements Identifier {
+    private final String[] namespace;
+    private final String name;
+
+    NamedTable(String[] namespace, String name) {
+        this.namespace = namespace;
+        this.name = name;
+    }
+
+    public String[] namespace() { return namespace; }
+    public String name() { return name; }
+}
+
+/** A folder of the warehouse as a catalog of Spark's, read only: Python finds its tables. */
+public class LakeCatalog implements TableCatalog {
+    private String name;
+    private Function find;
+
+    public void initialize(String name, CaseInsensitiveStringMap options) { this.name = name; }
+    public String name() { return name; }
+    public void setFind(Function find) { this.find = find; }
+
+    public Table loadTable(Identifier table) throws NoSuchTableException { return load(table, null, null); }
+    public Table loadTable(Identifier table, String version) throws NoSuchTableException { return load(table, version, null); }
+    public Table loadTable(Identifier table, long microseconds) throws NoSuchTableException { return load(table, null, Long.valueOf(microseconds)); }
+
+    private Table load(Identifier table, String version, Long microseconds) throws NoSuchTableException {
+        Map found = (Map) ask("load", parts(table), version, microseconds);
+        if (found == null) throw new NoSuchTableException(table);
+        if (found.get("error") != null) throw new IllegalArgumentException((String) found.get("error"));
+        StructType columns = (StructType) DataType.fromJson((String) found.get("schema"));
+                return new LakeTable(name + "." + table, columns, (String) found.get("uri"), ((Number) found.get("version")).longValue(), ((Number) found.get("bytes")).longValue());
+    }
+
+    public Identifier[] listTables(String[] namespace) {
+        Map found = (Map) ask("list", Arrays.asList(namespace), null, null);
+        List names = found == null ? new ArrayList() : (List) found.get("names");
+        Identifier[] tables = new Identifier[names.size()];
+        for (int n = 0; n < tables.length; n++) tables[n] = new NamedTable(namespace, (String) names.get(n));
+        return tables;
+    }
+
+    private static List parts(Identifier table) {
+        List parts = new ArrayList(Arrays.asList(table.namespace()));
+        parts.add(table.name());
+        return parts;
+    }
+
+    private Object ask(String what, List parts, String version, Long microseconds) {
+        if (find == null) return null;
+        Map asked = new HashMap();
+        asked.put("what", what);
+        asked.put("catalog", name);
+        asked.put("parts", parts);
+        asked.put("version", version);
+        asked.put("microseconds", microseconds);
+        com.fasterxml.jackson.databind.ObjectMapper json = new com.fasterxml.jackson.databind.ObjectMapper();
+        try {
+            String answer = (String) find.apply(json.writeValueAsString(asked));
+            return answer == null ? null : json.readValue(answer, Map.class);
+        } catch (java.io.IOException error) {
+            throw new IllegalStateException(error);
+        }
+    }
+
+    private static UnsupportedOperationException readOnly() {
+        return new UnsupportedOperationException("Tables of the warehouse are changed by spark_apps.sql.run or IndexedTable, not by Spark's own statements. Nothing was changed.");
+    }
+
+    public Table createTable(Identifier table, StructType columns, Transform[] partitions, Map properties) { throw readOnly(); }
+    public Table alterTable(Identifier table, TableChange[] changes) { throw readOnly(); }
+    public boolean dropTable(Identifier table) { throw readOnly(); }
+    public void renameTable(Identifier from, Identifier to) { throw readOnly(); }
+}
+
+/** A scan that may be ours: the part of a plan that is replaced, and what it asks of the leaf. */
+class ScanPart {
+    final LogicalPlan node;
+    final LogicalPlan leaf;
+    final List projects;
+    final List plain = new ArrayList();
+    final List others = new ArrayList();
+    final List needed = new ArrayList();
+    LogicalPlan replacement;
+
+    ScanPart(LogicalPlan node, LogicalPlan leaf, List projects, List filters) {
+        this.node = node;
+        this.leaf = leaf;
+        this.projects = projects;
+        for (int n = 0; n < filters.size(); n++) {
+            Expression filter = (Expression) filters.get(n);
+            if (filter instanceof DynamicPruning) continue;  // it only prunes partitions, and was planned for the old scan
+            if (hasPlan(filter)) others.add(filter); else plain.add(filter);
+        }
+        List used = new ArrayList();
+        collect(projects, used);
+        collect(plain, used);
+        collect(others, used);
+        List output = Scala.toList(leaf.output());
+        for (int n = 0; n < output.size(); n++) {
+            if (used.contains(Long.valueOf(((Attribute) output.get(n)).exprId().id()))) needed.add(output.get(n));
+        }
+    }
+
+    static boolean hasPlan(Expression expression) {
+        if (expression instanceof PlanExpression) return true;
+        List children = Scala.toList(expression.children());
+        for (int n = 0; n < children.size(); n++) if (hasPlan((Expression) children.get(n))) return true;
+        return false;
+    }
+
+    private static void collect(List expressions, List into) {
+        for (int n = 0; n < expressions.size(); n++) {
+            List attributes = Scala.toList(((Expression) expressions.get(n)).references());
+            for (int m = 0; m < attributes.size(); m++) into.add(Long.valueOf(((Attribute) attributes.get(m)).exprId().id()));
+        }
+    }
+
+    /** A filter as SQL over the leaf's own column names; null where it cannot be written as SQL. */
+    String sql(Expression filter) {
+        Map names = new HashMap();
+        List output = Scala.toList(leaf.output());
+        for (int n = 0; n < output.size(); n++) {
+            Attribute attribute = (Attribute) output.get(n);
+            names.put(Long.valueOf(attribute.exprId().id()), attribute.name());
+        }
+        try {
+            return unqualified(filter, names).sql();
+        } catch (RuntimeException error) {
+            return null;
+        }
+    }
+
+    private static Expression unqualified(Expression expression, Map names) {
+        if (expression instanceof AttributeReference) {
+            AttributeReference attribute = (AttributeReference) expression;
+            String name = (String) names.get(Long.valueOf(attribute.exprId().id()));
+            return attribute.withName(name).withQualifier(Scala.toSeq(new ArrayList()));
+        }
+        List children = Scala.toList(expression.children());
+        if (children.isEmpty()) return expression;
+        List changed = new ArrayList();
+        for (int n = 0; n < children.size(); n++) changed.add(unqualified((Expression) children.get(n), names));
+        return (Expression) expression.withNewChildren(Scala.toSeq(changed));
+    }
+
+    Map describe() {
+        Map said = new LinkedHashMap();
+        List names = new ArrayList();
+        List types = new ArrayList();
+        for (int n = 0; n < needed.size(); n++) {
+            names.add(((Attribute) needed.get(n)).name());
+            types.add(((Attribute) needed.get(n)).dataType().simpleString());
+        }
+        List texts = new ArrayList();
+        int unwritten = 0;
+        for (int n = 0; n < plain.size(); n++) {
+            String text = sql((Expression) plain.get(n));
+            if (text == null) unwritten++; else texts.add(text);
+        }
+        said.put("columns", names);
+        said.put("types", types);
+        said.put("filters", texts);
+        said.put("unwritten", Integer.valueOf(unwritten + others.size()));
+        BaseRelation relation = leaf instanceof LogicalRelation ? ((LogicalRelation) leaf).relation() : null;
+        if (relation == null) {
+            LakeTable table = (LakeTable) ((DataSourceV2ScanRelation) leaf).relation().table();
+            said.put("kind", "keyed");
+            said.put("address", table.uri);
+            said.put("version", Long.valueOf(table.version));
+        } else if (relation instanceof KeyedRelation) {
+            said.put("kind", "keyed");
+            said.put("address", ((KeyedRelation) relation).uri);
+            said.put("version", Long.valueOf(((KeyedRelation) relation).version));
+        } else {
+            HadoopFsRelation files = (HadoopFsRelation) relation;
+            said.put("kind", "files");
+            said.put("address", Rules.address((LogicalRelation) leaf));
+            said.put("format", ((DataSourceRegister) files.fileFormat()).shortName());
+            said.put("options", Scala.toMap(files.options()));
+            List declared = new ArrayList();
+            for (int n = 0; n < files.schema().fields().length; n++) {
+                declared.add(Arrays.asList(new Object[] {files.schema().fields()[n].name(), files.schema().fields()[n].dataType().simpleString()}));
+            }
+            said.put("schema", declared);
+        }
+        return said;
+    }
+}
+
+/** The scans of one plan, for Python to decide on. */
+public class ScanRequest {
+    private final List scans;
+    private final RuleExecutor optimizer;
+    private final long query;
+    private String refusal;
+
+    ScanRequest(List scans, RuleExecutor optimizer, long query) {
+        this.scans = scans;
+        this.optimizer = optimizer;
+        this.query = query;
+    }
+
+    /** All scans as JSON, and the number of the query that they belong to. */
+    public String json() throws Exception {
+        Map said = new LinkedHashMap();
+        List each = new ArrayList();
+        for (int n = 0; n < scans.size(); n++) each.add(((ScanPart) scans.get(n)).describe());
+        said.put("query", Long.valueOf(query));
+        said.put("scans", each);
+        return new com.fasterxml.jackson.databind.ObjectMapper().writeValueAsString(said);
+    }
+
+    /** The files that Spark would read, a line each: path, bytes, time of change in milliseconds, with tabs between. */
+    public String files(int number) {
+        HadoopFsRelation relation = (HadoopFsRelation) ((LogicalRelation) ((ScanPart) scans.get(number)).leaf).relation();
+        List files = Scala.toList(((PartitioningAwareFileIndex) relation.location()).allFiles());
+        StringBuilder lines = new StringBuilder();
+        for (int n = 0; n < files.size(); n++) {
+            FileStatus file = (FileStatus) files.get(n);
+            lines.append(file.getPath().toString()).append('\t').append(file.getLen()).append('\t').append(file.getModificationTime()).append('\n');
+        }
+        return lines.toString();
+    }
+
+    /** Put rows in the place of a scan: an analyzed plan that has the needed columns by their names, among others. */
+    public void replace(int number, LogicalPlan rows) {
+        ScanPart scan = (ScanPart) scans.get(number);
+        Map byName = new HashMap();
+        List output = Scala.toList(rows.output());
+        for (int n = 0; n < output.size(); n++) byName.put(((Attribute) output.get(n)).name(), output.get(n));
+        List columns = new ArrayList();
+        for (int n = 0; n < scan.needed.size(); n++) {
+            Object column = byName.get(((Attribute) scan.needed.get(n)).name());
+            if (column == null) throw new IllegalStateException("no column " + ((Attribute) scan.needed.get(n)).name());
+            columns.add(column);
+        }
+        LogicalPlan plan = new Project(Scala.toSeq(named(scan.needed, columns)), rows);
+        Expression condition = conjunction(scan.plain);
+        if (condition != null) plan = new Filter(condition, plan);
+        plan = (LogicalPlan) optimizer.execute(plan);
+        // The optimizer takes aliases away that only give an attribute another id, the one which the query knows.
+        plan = new Project(Scala.toSeq(named(scan.needed, Scala.toList(plan.output()))), plan);
+        Expression rest = conjunction(scan.others);
+        if (rest != null) plan = new Filter(rest, plan);
+        scan.replacement = new Project(Scala.toSeq(scan.projects), plan);
+    }
+
+    /** Let the query fail, with words for its author. */
+    public void refuse(String message) { refusal = message; }
+
+    String refusal() { return refusal; }
+
+    /** Columns under the names and ids of the attributes that they stand for. */
+    private static List named(List attributes, List columns) {
+        List named = new ArrayList();
+        for (int n = 0; n < attributes.size(); n++) {
+            Attribute old = (Attribute) attributes.get(n);
+            Attribute column = (Attribute) columns.get(n);
+            if (!column.dataType().sameType(old.dataType())) throw new IllegalStateException("column " + old.name() + " of type " + column.dataType().simpleString() + ", not " + old.dataType().simpleString());
+            if (column.exprId().equals(old.exprId())) named.add(column);
+            else named.add(new Alias(column, old.name(), old.exprId(), old.qualifier(), scala.Option.apply(old.metadata()), Scala.toSeq(new ArrayList())));
+        }
+        return named;
+    }
+
+    private static Expression conjunction(List filters) {
+        Expression all = null;
+        for (int n = 0; n < filters.size(); n++) all = all == null ? (Expression) filters.get(n) : new And(all, (Expression) filters.get(n));
+        return all;
+    }
+}
+
+/** What the rule keeps for a session: who decides, which addresses are nobody's, which query a plan belongs to. */
+class Rules {
+    static final TreeNodeTag SEEN = new TreeNodeTag("lakeindex");
+    private static final Map QUERIES = new WeakHashMap();
+    private static final AtomicLong NUMBERS = new AtomicLong();
+
+    /** A number of the query that is being planned by this thread; all its parts have the same one. */
+    static long query() {
+        scala.Option tracker = QueryPlanningTracker.get();
+        if (tracker.isEmpty()) return NUMBERS.incrementAndGet();
+        synchronized (QUERIES) {
+            Long number = (Long) QUERIES.get(tracker.get());
+            if (number == null) {
+                number = Long.valueOf(NUMBERS.incrementAndGet());
+                QUERIES.put(tracker.get(), number);
+            }
+            return number.longValue();
+        }
+    }
+
+    /** The one folder that a relation of plain files is read from; null if there are several. */
+    static String address(LogicalRelation leaf) {
+        HadoopFsRelation relation = (HadoopFsRelation) leaf.relation();
+        if (leaf.catalogTable().isDefined()) {
+            org.apache.spark.sql.catalyst.catalog.CatalogTable table = (org.apache.spark.sql.catalyst.catalog.CatalogTable) leaf.catalogTable().get();
+            if (table.storage().locationUri().isDefined()) return new org.apache.hadoop.fs.Path((java.net.URI) table.storage().locationUri().get()).toString();
+        }
+        List paths = Scala.toList(relation.location().rootPaths());
+        return paths.size() == 1 ? paths.get(0).toString() : null;
+    }
+
+    /** Whether rows of a plan are asked which file they came from, which an index would answer with its own. */
+    static boolean asksForFiles(LogicalPlan plan) {
+        List expressions = Scala.toList(plan.expressions());
+        for (int n = 0; n < expressions.size(); n++) if (asksForFile((Expression) expressions.get(n))) return true;
+        List children = Scala.toList(plan.children());
+        for (int n = 0; n < children.size(); n++) if (asksForFiles((LogicalPlan) children.get(n))) return true;
+        return false;
+    }
+
+    private static boolean asksForFile(Expression expression) {
+        if (expression.getClass().getSimpleName().startsWith("InputFile")) return true;
+        List children = Scala.toList(expression.children());
+        for (int n = 0; n < children.size(); n++) if (asksForFile((Expression) children.get(n))) return true;
+        return false;
+    }
+}
+
+/** The rule, installed among the session's extra optimizations. */
+public class IndexRule extends Rule {
+    private final String marker;
+    private final long forgetful;
+    private final ConcurrentHashMap unrelated = new ConcurrentHashMap();
+    private Function decide;
+    private RuleExecutor optimizer;
+
+    public IndexRule(String marker, long forgetful) {
+        this.marker = marker;
+        this.forgetful = forgetful;
+    }
+
+    public void setDecide(Function decide) { this.decide = decide; }
+    public void setOptimizer(RuleExecutor optimizer) { this.optimizer = optimizer; }
+
+    /** Not to ask about an address again for a while. */
+    public void forgo(String address) { unrelated.put(address, Long.valueOf(System.currentTimeMillis() + forgetful)); }
+    public void forget() { unrelated.clear(); }
+
+    public String ruleName() { return "lakeindex.IndexRule"; }
+
+    public TreeNode apply(TreeNode tree) {
+        LogicalPlan plan = (LogicalPlan) tree;
+        List scans = new ArrayList();
+        ScanRequest request = null;
+        try {
+            if (decide != null) collect(plan, scans);
+            if (!scans.isEmpty() && !Rules.asksForFiles(plan)) {
+                request = new ScanRequest(scans, optimizer, Rules.query());
+                decide.apply(request);
+            }
+        } catch (Throwable error) {
+            if (error instanceof VirtualMachineError) throw (VirtualMachineError) error;
+            org.slf4j.LoggerFactory.getLogger("lakeindex").warn("A query is planned without indexes: " + error);
+        }
+        if (scans.isEmpty()) return plan;
+        if (request != null && request.refusal() != null) throw new IllegalArgumentException(request.refusal());
+        IdentityHashMap replacements = new IdentityHashMap();
+        for (int n = 0; n < scans.size(); n++) {
+            ScanPart scan = (ScanPart) scans.get(n);
+            scan.leaf.setTagValue(Rules.SEEN, "seen");
+            if (scan.replacement != null) replacements.put(scan.node, scan.replacement);
+        }
+        return replacements.isEmpty() ? plan : substitute(plan, replacements);
+    }
+
+    private void collect(LogicalPlan node, List scans) {
+        if (node instanceof Project || node instanceof Filter || node instanceof LogicalRelation || node instanceof DataSourceV2ScanRelation) {
+            scala.Option operation = PhysicalOperation$.MODULE$.unapply(node);
+            if (operation.isDefined()) {
+                scala.Tuple3 parts = (scala.Tuple3) operation.get();
+                LogicalPlan leaf = (LogicalPlan) parts._3();
+                if (isCandidate(leaf)) {
+                    scans.add(new ScanPart(node, leaf, Scala.toList(parts._1()), Scala.toList(parts._2())));
+                    return;
+                }
+            }
+        }
+        List children = Scala.toList(node.children());
+        for (int n = 0; n < children.size(); n++) collect((LogicalPlan) children.get(n), scans);
+    }
+
+    private boolean isCandidate(LogicalPlan leaf) {
+        if (leaf instanceof DataSourceV2ScanRelation) return ((DataSourceV2ScanRelation) leaf).relation().table() instanceof LakeTable && leaf.getTagValue(Rules.SEEN).isEmpty();
+        if (!(leaf instanceof LogicalRelation) || leaf.isStreaming() || leaf.getTagValue(Rules.SEEN).isDefined()) return false;
+        BaseRelation relation = ((LogicalRelation) leaf).relation();
+        if (relation instanceof KeyedRelation) return true;
+        if (!(relation instanceof HadoopFsRelation)) return false;
+        HadoopFsRelation files = (HadoopFsRelation) relation;
+        if (!(files.location() instanceof PartitioningAwareFileIndex) || !(files.fileFormat() instanceof DataSourceRegister)) return false;
+        if (files.options().contains(marker)) return false;
+        String address = Rules.address((LogicalRelation) leaf);
+        if (address == null) return false;
+        Long until = (Long) unrelated.get(address);
+        return until == null || until.longValue() < System.currentTimeMillis();
+    }
+
+    private static LogicalPlan substitute(LogicalPlan node, IdentityHashMap replacements) {
+        LogicalPlan replacement = (LogicalPlan) replacements.get(node);
+        if (replacement != null) return replacement;
+        List children = Scala.toList(node.children());
+        List changed = new ArrayList();
+        boolean same = true;
+        for (int n = 0; n < children.size(); n++) {
+            LogicalPlan child = substitute((LogicalPlan) children.get(n), replacements);
+            same = same && child == children.get(n);
+            changed.add(child);
+        }
+        return same ? node : (LogicalPlan) node.withNewChildren(Scala.toSeq(changed));
+    }
+}

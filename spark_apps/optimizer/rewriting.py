@@ -1,0 +1,431 @@
+"""Decides, for the scans of a query, what is read in their place: by the planner of ``IndexedTable.read``.
+
+The filters above a scan are given to the planner as text, and only prune: Spark applies its own filters to the rows
+that are read. What cannot be used leaves Spark's scan as it is; a keyed table, which Spark cannot read, is then read
+without indexes.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import logging
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from spark_apps.actions.register import open_log
+from spark_apps.actions.source_diff import folded_in
+from spark_apps.actions.template import TableHandle
+from spark_apps.mergetree.reader_settings import TEXTS, differing_setting
+from spark_apps.mergetree.schema import struct_type
+from spark_apps.mergetree.spark_utils import remembered_settings, setting
+from spark_apps.mergetree.tree import Snapshot
+from spark_apps.query.explain import Explanation, explain_plan
+from spark_apps.query.planning import ReadPlan, plan_read
+from spark_apps.query.reading import planned_rows
+from spark_apps.sources.options import PLAIN_FORMATS
+from spark_apps.storage.errors import (
+    InvalidInput,
+    InvalidName,
+    LakeIndexError,
+    StorageUnavailable,
+    TableNotFound,
+    VersionNotFound,
+)
+from spark_apps.storage.store import Store
+from spark_apps.timeline.locations import Warehouse, locate
+from spark_apps.timeline.log import Timeline
+from spark_apps.timeline.model import DATA_TREE, RemoveFile, TableDefinition
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from spark_apps.optimizer.rule import InstalledRule
+    from spark_apps.timeline.state import State
+
+logger = logging.getLogger(__name__)
+
+_MOST_QUERIES = 128
+"""So many of the last queries are remembered: the versions that they see, and what was decided on their scans."""
+
+_FORGIVING = ("spark.sql.files.ignoreMissingFiles", "spark.sql.files.ignoreCorruptFiles")
+
+_WITHOUT_MEANING = frozenset(("path", "paths", "serialization.format", "inferschema", "mergeschema"))
+"""Options of a reader that say where files are, or what their columns are, which is compared by itself."""
+
+
+@dataclass(frozen=True)
+class ScanDecision:
+    """A scan of a query, and what is read in its place.
+
+    :param address: the table's location. :param replaced: whether the rows are read as this package plans it.
+    :param reason: why Spark's own scan was left, ``None`` if it was not.
+    :param explanation: of the plan, ``None`` where none was made.
+    """
+
+    address: str
+    replaced: bool
+    reason: str | None = None
+    explanation: Explanation | None = None
+
+
+@dataclass
+class _Query:
+    """The state kept for one query: the versions that all its scans see, and the decisions."""
+
+    snapshots: dict[str, Snapshot] = field(default_factory=dict)
+    decisions: list[ScanDecision] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _Scan:
+    """A scan as the rule describes it.
+
+    :param filters: SQL texts, each true of every row that the query takes from the scan.
+    :param version: of a keyed table. :param schema: columns and types of the whole relation of plain files.
+    """
+
+    kind: Literal["keyed", "files"]
+    address: str
+    columns: tuple[str, ...]
+    types: tuple[str, ...]
+    filters: tuple[str, ...]
+    version: int = -1
+    format: str = ""
+    options: Mapping[str, str] = field(default_factory=dict)
+    schema: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def of(cls, said: Mapping[str, Any]) -> _Scan:
+        return cls(
+            said["kind"], said["address"], tuple(said["columns"]), tuple(said["types"]), tuple(said["filters"]),
+            said.get("version", -1), said.get("format", ""), said.get("options", {}),
+            tuple((name, kind) for name, kind in said.get("schema", ())),
+        )  # fmt: skip
+
+    @property
+    def where(self) -> str | None:
+        return " AND ".join(f"({text})" for text in self.filters) or None
+
+
+class _LeftToSpark(Exception):
+    """Says why a scan is left as it is."""
+
+
+class Rewriter:
+    """The decisions for one session.
+
+    :param warehouse: a folder whose tables and sources are known by name. :param sources: addresses of registered
+        sources whose log does not stand beside them. :param options: of the stores; never written down.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        warehouse: str | None = None,
+        sources: Iterable[str] = (),
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.spark = spark
+        self.warehouse = Warehouse(warehouse, options or {})
+        self.options = options
+        self.rule: InstalledRule | None = None
+        self._tables: dict[str, TableHandle] = {}
+        self._sources: dict[str, str] = {}
+        self._queries: OrderedDict[int, _Query] = OrderedDict()
+        # A store of a local folder would make it.
+        if warehouse is not None and "://" not in warehouse and not Path(_path_of(warehouse)).is_dir():
+            raise StorageUnavailable(
+                f"There is no folder {warehouse}.",
+                outcome="Nothing was changed.",
+                hint="Check the warehouse's address.",
+            )
+        for table in self.warehouse.tables():
+            self._know(Timeline(table.log))
+        for address in sources:
+            self._know(open_log(spark, address, options))
+
+    def adopt(self, handle: TableHandle) -> None:
+        """Read a table's frames through the handle that it was loaded with."""
+        self._tables[handle.timeline.store.uri] = handle
+
+    def databases(self) -> list[str]:
+        """Return the folders of the warehouse that hold tables, by which these are known in SQL."""
+        return sorted({table.name.partition(".")[0] for table in self.warehouse.tables() if "." in table.name})
+
+    def find(self, asked: str) -> str | None:
+        """Answer a catalog that looks for a table, or for the names of all.
+
+        :param asked: the JSON that ``LakeCatalog`` of ``index_rule.java`` writes.
+        :return: JSON, ``None`` if there is no such table.
+        """
+        question = json.loads(asked)
+        name = ".".join([question["catalog"], *question["parts"]])
+        try:
+            if question["what"] == "list":
+                names = (table.name for table in self.warehouse.tables())
+                return json.dumps(
+                    {"names": sorted(n.rpartition(".")[2] for n in names if n.rpartition(".")[0] == name)}
+                )
+            state = self._named(name, question["version"], question["microseconds"])
+        except LakeIndexError as error:
+            return json.dumps({"error": str(error)})
+        if state is None:
+            return None
+        uri, shown = state
+        size = sum(file.bytes for file in shown.files(DATA_TREE))
+        return json.dumps(
+            {"uri": uri, "version": shown.version, "schema": struct_type(shown.table.fields).json(), "bytes": size}
+        )
+
+    def _named(self, name: str, version: str | None, microseconds: int | None) -> tuple[str, State] | None:
+        """Return the log's address and the state of a table of the warehouse, ``None`` if there is none.
+
+        :raises LakeIndexError: if it cannot be shown, or not as of that version or time.
+        """
+        try:
+            log = self.warehouse.log_of(self.warehouse.locate(name))
+        except InvalidName:
+            return None
+        if log is None:
+            return None
+        handle = self._tables.get(log.uri)
+        if handle is None:
+            handle = self._tables[log.uri] = TableHandle(self.spark, Timeline(log), self.options)
+        head = handle.timeline.refresh()
+        if head.dropped or head.definition is None:
+            return None
+        if version is None and microseconds is None:
+            # A source's columns are those of its files as they are now.
+            return log.uri, handle.snapshot().state if head.table.source is not None else head
+        if version is not None and not version.isdigit():
+            raise VersionNotFound(f"{version!r} is no version of {name}.", hint="Give a number.")
+        if head.table.source is not None:
+            raise InvalidInput(
+                f"{name} is a registered source, which is shown as it is.",
+                hint="Load an earlier version: IndexedTable.load(spark, uri, version=…).read().",
+            )
+        as_of = None if microseconds is None else dt.datetime.fromtimestamp(microseconds / 1e6, dt.UTC)
+        return log.uri, handle.timeline.at(None if version is None else int(version), as_of)
+
+    def decisions(self, query: int) -> list[ScanDecision]:
+        """Return what was decided on the scans of a query."""
+        return list(self._queries[query].decisions) if query in self._queries else []
+
+    def newest_query(self) -> int:
+        """Return the number of the query that was decided on last; 0 before the first."""
+        return next(reversed(self._queries), 0)
+
+    # --- What the rule asks -------------------------------------------------------------------------------------------
+
+    def decide(self, request: Any) -> None:
+        """Put what is read in the place of scans.
+
+        :param request: the ``ScanRequest`` of ``index_rule.java``.
+        """
+        said = json.loads(request.json())
+        query = self._query(said["query"])
+        with remembered_settings():
+            self._decide_each(request, said["scans"], query)
+
+    def _decide_each(self, request: Any, scans: Iterable[Mapping[str, Any]], query: _Query) -> None:
+        for number, described in enumerate(scans):
+            scan = _Scan.of(described)
+            try:
+                decision = self._replace(request, number, scan, query)
+            except _LeftToSpark as left:
+                decision = ScanDecision(scan.address, False, str(left))
+            except Exception as error:
+                logger.warning("The scan of %s is planned without indexes: %s", scan.address, error, exc_info=True)
+                decision = ScanDecision(scan.address, False, f"{type(error).__name__}: {error}")
+                if scan.kind == "keyed":
+                    decision = self._without_indexes(request, number, scan, query, error)
+            if decision is not None:
+                query.decisions.append(decision)
+
+    def _query(self, number: int) -> _Query:
+        query = self._queries.get(number)
+        if query is None:
+            query = self._queries[number] = _Query()
+            while len(self._queries) > _MOST_QUERIES:
+                self._queries.popitem(last=False)
+        return query
+
+    def _replace(self, request: Any, number: int, scan: _Scan, query: _Query) -> ScanDecision | None:
+        if scan.kind == "keyed":
+            snapshot = self._keyed_snapshot(scan, query)
+        else:
+            handle = self._source_at(scan.address)
+            if handle is None:
+                assert self.rule is not None
+                self.rule.forgo(scan.address)
+                return None
+            snapshot = self._source_snapshot(handle, scan, query)
+            _check_same_reading(self.spark, snapshot.table, scan)
+            snapshot = _only_files_of_spark(snapshot, request.files(number))
+        plan = plan_read(snapshot, scan.where, _columns(snapshot, scan))
+        if scan.kind == "files" and not _spares(plan):
+            reasons = "; ".join(f"{name}: {why.reason}" for name, why in plan.not_used.items())
+            return ScanDecision(scan.address, False, reasons or "it has no index", explain_plan(plan, scan.columns))
+        _put(request, number, plan)
+        return ScanDecision(scan.address, True, None, explain_plan(plan, scan.columns))
+
+    def _without_indexes(
+        self, request: Any, number: int, scan: _Scan, query: _Query, error: Exception
+    ) -> ScanDecision | None:
+        """Read a keyed table without looking at its indexes, or let the query fail with words."""
+        try:
+            snapshot = self._keyed_snapshot(scan, query)
+            _put(request, number, plan_read(snapshot, None, _columns(snapshot, scan)))
+        except Exception as second:  # noqa: BLE001 - the query fails with its words
+            request.refuse(f"{second}" if isinstance(second, LakeIndexError) else f"{scan.address}: {second}")
+            return ScanDecision(scan.address, False, str(second))
+        return ScanDecision(scan.address, True, f"{type(error).__name__}: {error}")
+
+    # --- Tables -------------------------------------------------------------------------------------------------------
+
+    def _know(self, timeline: Timeline) -> None:
+        state = timeline.refresh()
+        if state.definition is None or state.dropped or state.table.source is None:
+            return
+        if state.table.source.format in PLAIN_FORMATS:
+            self._sources[state.table.source.location] = timeline.store.uri
+            self._tables[timeline.store.uri] = TableHandle(self.spark, timeline, self.options)
+
+    def _source_at(self, address: str) -> TableHandle | None:
+        """Return the source that is registered at an address, ``None`` if there is none."""
+        location = locate(_path_of(address))
+        log = self._sources.get(location.uri)
+        if log is None:
+            try:
+                timeline = open_log(self.spark, location.uri, self.options)
+            except (TableNotFound, InvalidInput):
+                return None
+            self._know(timeline)
+            log = self._sources.get(location.uri)
+        if log is None:
+            return None
+        handle = self._tables[log]
+        state = handle.timeline.refresh()
+        return None if state.dropped or state.definition is None else handle
+
+    def _keyed_snapshot(self, scan: _Scan, query: _Query) -> Snapshot:
+        key = f"{scan.address}@{scan.version}"
+        snapshot = query.snapshots.get(key)
+        if snapshot is None:
+            handle = self._tables.get(scan.address)
+            if handle is None:
+                timeline = Timeline.load(Store(scan.address, self.options))
+                handle = self._tables[scan.address] = TableHandle(self.spark, timeline, self.options)
+            if handle.timeline.head.version < scan.version:
+                handle.timeline.refresh()
+            head = handle.timeline.head
+            state = head if head.version == scan.version else handle.timeline.at(scan.version)
+            snapshot = query.snapshots[key] = handle.snapshot(state)
+        return snapshot
+
+    def _source_snapshot(self, handle: TableHandle, scan: _Scan, query: _Query) -> Snapshot:
+        key = handle.timeline.store.uri
+        snapshot = query.snapshots.get(key)
+        if snapshot is None:
+            snapshot = query.snapshots[key] = handle.snapshot()
+        return snapshot
+
+
+def _columns(snapshot: Snapshot, scan: _Scan) -> Sequence[str]:
+    """Return the columns that are read: Spark counts rows without any, which a merge needs one for."""
+    return scan.columns or (snapshot.data.columns[0],)
+
+
+def _put(request: Any, number: int, plan: ReadPlan) -> None:
+    rows: Any = planned_rows(plan)
+    request.replace(number, rows._jdf.queryExecution().analyzed())
+
+
+def _spares(plan: ReadPlan) -> bool:
+    """Tell whether a plan reads less than Spark's own scan of the same files, which prunes partitions itself."""
+    indexes = plan.snapshot.state.indexes
+    pruned = any(use.name in indexes and not use.replaces for use in plan.used)
+    files = sum(map(len, plan.files.values()))
+    fewer = files < sum(len(group) for group in plan.snapshot.groups().values())
+    return bool(plan.covering_scans or plan.block_choice or plan.keyed or plan.nothing_matches or (pruned and fewer))
+
+
+def _path_of(address: str) -> str:
+    """Return an address of Hadoop's as a path, or as a URI of another store than the local disk."""
+    if not address.startswith("file:"):
+        return address
+    return "/" + address.removeprefix("file:").lstrip("/")
+
+
+def _check_same_reading(spark: SparkSession, table: TableDefinition, scan: _Scan) -> None:
+    """Check that Spark would read the same rows of a file as this package does.
+
+    :raises _LeftToSpark: saying what differs.
+    """
+    source = table.source
+    assert source is not None
+    if scan.format != source.format:
+        raise _LeftToSpark(f"it is read as {scan.format}, and registered as {source.format}")
+    for name in _FORGIVING:
+        option = name.rpartition(".")[2].lower()
+        given = {key.lower(): value for key, value in scan.options.items()}
+        if str(given.get(option, setting(spark, name, "false"))).lower() == "true":
+            raise _LeftToSpark(f"{option} is on, and rows may be missing")
+    differs = differing_setting(spark, source, scan.options)
+    if differs is not None:
+        raise _LeftToSpark(differs)
+    declared = {item.name: item.type for item in table.fields}
+    for name, kind in zip(scan.columns, scan.types, strict=True):
+        if declared.get(name) != kind:
+            raise _LeftToSpark(f"the column {name!r} is read as {kind}, and registered as {declared.get(name)}")
+    if source.format in TEXTS or source.format == "orc":
+        partitions = set(table.partition_by)
+        registered = [(item.name, item.type) for item in table.fields if item.name not in partitions]
+        if [pair for pair in scan.schema if pair[0] not in partitions] != registered:
+            raise _LeftToSpark("it is read with other columns than were registered")
+    for name, now, then in _differing_options(scan.options, source.options):
+        raise _LeftToSpark(f"the option {name} is {now!r}, and was {then!r} when the source was registered")
+
+
+def _differing_options(now: Mapping[str, str], then: Mapping[str, str]) -> Iterable[tuple[str, str | None, str | None]]:
+    here = {name.lower(): text for name, text in now.items() if name.lower() not in _WITHOUT_MEANING}
+    registered = {name.lower(): text for name, text in then.items() if name.lower() not in _WITHOUT_MEANING}
+    for name in sorted(here.keys() | registered.keys()):
+        if here.get(name) != registered.get(name):
+            yield name, here.get(name), registered.get(name)
+
+
+def _only_files_of_spark(snapshot: Snapshot, lines: str) -> Snapshot:
+    """Return a source with the files that Spark would read, which it may have listed earlier.
+
+    :param lines: path, bytes, and time of change in milliseconds of each.
+    :raises _LeftToSpark: if Spark would read another file than the source has now.
+    """
+    spark_files = {}
+    for line in lines.splitlines():
+        path, size, modified = line.rsplit("\t", 2)
+        if int(size):
+            spark_files[_path_key(path)] = (int(size), int(modified))
+    extra: list[RemoveFile] = []
+    for file in snapshot.state.files(DATA_TREE):
+        listed = spark_files.pop(_path_key(file.path), None)
+        if listed is None:
+            extra.append(RemoveFile(DATA_TREE, file.path))
+            continue
+        modified_at = (file.extra or {}).get("modified")
+        if listed[0] != file.bytes or (modified_at is not None and abs(listed[1] - modified_at * 1000) > 1.0):
+            raise _LeftToSpark(f"{file.path} was rewritten after Spark listed it")
+    if spark_files:
+        raise _LeftToSpark(f"{next(iter(spark_files))} is read by Spark, and is none of the source's files")
+    return replace(snapshot, state=folded_in(snapshot.state, extra)) if extra else snapshot
+
+
+def _path_key(path: str) -> str:
+    if path.startswith("file:"):
+        return _path_of(path)
+    scheme, sign, rest = path.partition("://")
+    return f"{'s3' if scheme in ('s3a', 's3n') else scheme}{sign}{rest}"

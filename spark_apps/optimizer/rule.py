@@ -1,0 +1,156 @@
+"""The rule in Spark's optimizer: compiled once a JVM, installed once a session, among those that others put there.
+
+Its Java part (``index_rule.java``) is compiled by Janino, the compiler that Spark ships for the code it generates, so
+no jar has to be on a cluster.
+"""
+
+from __future__ import annotations
+
+import importlib.resources
+import logging
+from collections.abc import Callable
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from pyspark.java_gateway import ensure_callback_server_started
+
+from spark_apps.mergetree.spark_utils import OWN_SCAN
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+logger = logging.getLogger(__name__)
+
+FORGETFUL_MILLISECONDS = 10_000
+"""So long an address at which nothing is registered is not looked up again."""
+
+_PACKAGE = "lakeindex"
+
+
+class _Decision:
+    """Python's answer to the rule, as the function that Java calls."""
+
+    def __init__(self, decide: Callable[[Any], None]) -> None:
+        self._decide = decide
+
+    def apply(self, request: Any) -> None:
+        """Decide on the scans of a query; never raises, for Spark's own plan is right too."""
+        try:
+            self._decide(request)
+        except Exception:
+            logger.warning("A query is planned without indexes.", exc_info=True)
+
+    class Java:
+        implements = ("java.util.function.Function",)
+
+
+class _Finding:
+    """Python's answer to a catalog, as the function that Java calls."""
+
+    def __init__(self, find: Callable[[str], str | None]) -> None:
+        self._find = find
+
+    def apply(self, asked: str) -> str | None:
+        """Return the answer as JSON, ``None`` if there is no such table."""
+        return self._find(asked)
+
+    class Java:
+        implements = ("java.util.function.Function",)
+
+
+class InstalledRule:
+    """The rule of one session."""
+
+    def __init__(self, spark: SparkSession, decide: Callable[[Any], None]) -> None:
+        self._session: Any = spark._jsparkSession
+        context: Any = spark.sparkContext
+        ensure_callback_server_started(context._gateway)
+        self._jvm = context._jvm
+        self._classes = _compile(self._jvm)
+        self._rule = self._new("IndexRule", OWN_SCAN, FORGETFUL_MILLISECONDS)
+        self._rule.setOptimizer(self._session.sessionState().optimizer())
+        self._rule.setDecide(_Decision(decide))
+        self._change_rules(lambda rules: [*rules, self._rule])
+
+    def remove(self) -> None:
+        """Take the rule out of the session; those of others stay."""
+        self._rule.setDecide(None)
+        self._change_rules(lambda rules: [rule for rule in rules if rule != self._rule])
+
+    def forgo(self, address: str) -> None:
+        """Do not ask about an address for a while."""
+        self._rule.forgo(address)
+
+    def forget(self) -> None:
+        """Ask about all addresses again."""
+        self._rule.forget()
+
+    def keyed_relation(self, schema_json: str, uri: str, version: int, size: int) -> Any:
+        """Return a Java DataFrame of a table at a version, which the rule gives its rows when it is used."""
+        schema = self._session.parseDataType(schema_json)
+        relation = self._new("KeyedRelation", self._session.sqlContext(), schema, uri, version, size)
+        return self._session.baseRelationToDataFrame(relation)
+
+    def catalog(self, name: str, find: Callable[[str], str | None]) -> bool:
+        """Make a name known to the session as a catalog whose tables are found by a function of JSON.
+
+        :return: False if the session has another catalog, or a database, of this name, which stays.
+        """
+        conf, setting, ours = self._session.conf(), f"spark.sql.catalog.{name}", f"{_PACKAGE}.LakeCatalog"
+        given = conf.get(setting, None)
+        if given not in (None, ours) or (given is None and self._session.catalog().databaseExists(name)):
+            return False
+        conf.set(setting, ours)
+        thread = self._jvm.java.lang.Thread.currentThread()
+        before = thread.getContextClassLoader()
+        # The session loads the class by the thread's loader, once, and keeps the catalog.
+        thread.setContextClassLoader(self._classes)
+        try:
+            catalog = self._session.sessionState().catalogManager().catalog(name)
+        finally:
+            thread.setContextClassLoader(before)
+        catalog.setFind(_Finding(find))
+        return True
+
+    def _new(self, name: str, *arguments: Any) -> Any:
+        loaded = self._classes.loadClass(f"{_PACKAGE}.{name}")
+        (constructor,) = loaded.getDeclaredConstructors()
+        constructor.setAccessible(True)
+        values = self._jvm.java.util.ArrayList()
+        for argument in arguments:
+            values.add(argument)
+        array = values.toArray()
+        for position, kind in enumerate(constructor.getParameterTypes()):
+            if kind.getName() == "long":  # py4j hands small numbers on as int
+                array[position] = self._jvm.java.lang.Long.valueOf(str(arguments[position]))
+        return constructor.newInstance(array)
+
+    def _change_rules(self, change: Callable[[list[Any]], list[Any]]) -> None:
+        experimental = self._session.experimental()
+        rules = experimental.extraOptimizations()
+        kept = self._jvm.java.util.ArrayList()
+        for rule in change([rules.apply(position) for position in range(rules.size())]):
+            kept.add(rule)
+        sequence = self._jvm.scala.collection.JavaConverters.asScalaBuffer(kept).toSeq()
+        getattr(experimental, "extraOptimizations_$eq")(sequence)
+
+
+@cache
+def _source() -> str:
+    return importlib.resources.files(__package__).joinpath("index_rule.java").read_text(encoding="utf-8")
+
+
+_COMPILED: dict[int, Any] = {}
+
+
+def _compile(jvm: Any) -> Any:
+    """Return the loader of the rule's classes, compiled once for a JVM."""
+    known = _COMPILED.get(id(jvm))
+    if known is None:
+        modern = jvm.scala.util.Properties.versionNumberString() >= "2.13"
+        sequence = "scala.collection.immutable.Seq" if modern else "scala.collection.Seq"
+        compiler = jvm.org.codehaus.janino.SimpleCompiler()
+        compiler.setParentClassLoader(jvm.java.lang.Thread.currentThread().getContextClassLoader())
+        compiler.cook(_source().replace("@SEQ@", sequence))
+        known = _COMPILED[id(jvm)] = compiler.getClassLoader()
+    return known

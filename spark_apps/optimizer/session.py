@@ -1,0 +1,174 @@
+"""Turns the use of indexes by plain queries on and off for a session, and explains what queries read."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from threading import RLock
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from spark_apps.mergetree.schema import struct_type
+from spark_apps.mergetree.spark_utils import over_connect
+from spark_apps.optimizer.rewriting import Rewriter, ScanDecision
+from spark_apps.optimizer.rule import InstalledRule
+from spark_apps.storage.errors import EnvironmentMismatch, InvalidInput
+from spark_apps.storage.units import format_bytes
+from spark_apps.timeline.model import DATA_TREE
+
+if TYPE_CHECKING:
+    from spark_apps.actions.template import TableHandle
+    from spark_apps.timeline.state import State
+
+logger = logging.getLogger(__name__)
+
+_ENABLED: dict[str, tuple[Rewriter, InstalledRule]] = {}
+_LOCK = RLock()
+
+
+def enable(
+    spark: SparkSession,
+    warehouse: str | os.PathLike[str] | None = None,
+    sources: Iterable[str | os.PathLike[str]] = (),
+    options: Mapping[str, Any] | None = None,
+) -> None:
+    """Let every query of a session use indexes: SQL, DataFrames, views, subqueries, writes.
+
+    From now on a scan of a registered source is planned as ``IndexedTable.read`` plans it, wherever it stands in a
+    query, and reads exactly the files that Spark would. Called once more, the new arguments hold.
+
+    :param warehouse: a folder of tables. They have names in SQL then, ``lake.trips`` that in the folder ``lake``; at
+        the newest version when a query is analyzed, or ``VERSION AS OF``, ``TIMESTAMP AS OF``. Sources registered below
+        it are known by their own address too.
+    :param sources: addresses of registered sources elsewhere. One whose log stands beside it needs no mention.
+    :param options: of the stores; see :class:`~spark_apps.storage.store.Store`. Never written down.
+    :raises EnvironmentMismatch: over Spark Connect, where no rule can run.
+    :raises InvalidInput: if the session was stopped.
+    :raises TableNotFound: if there is no log of one of the sources.
+    :raises StorageError: if the warehouse cannot be listed.
+    """
+    _check_session(spark)
+    with _LOCK:
+        rewriter = Rewriter(
+            spark, None if warehouse is None else os.fspath(warehouse), [os.fspath(one) for one in sources], options
+        )
+        disable(spark)
+        rule = InstalledRule(spark, rewriter.decide)
+        rewriter.rule = rule
+        for name in rewriter.databases():
+            if not rule.catalog(name, rewriter.find):
+                logger.warning(
+                    "The session has a catalog or database %s of its own, so tables of the warehouse's folder %s have "
+                    "no names in SQL here.",
+                    name,
+                    name,
+                )
+        _ENABLED[_key(spark)] = (rewriter, rule)
+
+
+def disable(spark: SparkSession) -> None:
+    """Let Spark plan the queries of a session as before. Frames of keyed tables cannot be read then."""
+    with _LOCK:
+        known = _ENABLED.pop(_key(spark), None)
+        if known is not None:
+            known[1].remove()
+
+
+def frame_of(handle: TableHandle, state: State) -> DataFrame:
+    """Return a version of a table as a frame that is planned when it is used; the rule is put into its session."""
+    spark = handle.spark
+    _check_session(spark)
+    with _LOCK:
+        if _key(spark) not in _ENABLED:
+            enable(spark)
+        rewriter, rule = _ENABLED[_key(spark)]
+    rewriter.adopt(handle)
+    schema = struct_type(state.table.fields).json()
+    size = sum(file.bytes for file in state.files(DATA_TREE))
+    rows = rule.keyed_relation(schema, handle.timeline.store.uri, state.version, size)
+    return DataFrame(rows, spark)
+
+
+@dataclass(frozen=True)
+class QueryExplanation:
+    """The explanation of a query: what it reads of each table that has indexes.
+
+    :param scans: in the order in which they were decided on; one of a table that is not ours is not among them.
+    """
+
+    scans: tuple[ScanDecision, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain types, for JSON and XCom."""
+        return {"scans": [asdict(scan) for scan in self.scans]}
+
+    def __str__(self) -> str:
+        if not self.scans:
+            return "No scan of this query is of a registered source or a keyed table."
+        lines = []
+        for scan in self.scans:
+            lines.append(f"{scan.address}: {'read as planned here' if scan.replaced else 'left to Spark'}")
+            if scan.reason:
+                lines.append(f"  why         {scan.reason}")
+            told = scan.explanation
+            if told is not None:
+                lines.append(f"  index       {told.index_used or 'none'}")
+                lines.append(f"  files       {told.files_read} read, {told.files_skipped} skipped")
+                lines.append(
+                    f"  bytes       {format_bytes(told.bytes_read)} read, {format_bytes(told.bytes_skipped)} skipped"
+                )
+                lines.extend(f"  not used {name} ({why.code}): {why.reason}" for name, why in told.not_used.items())
+        return "\n".join(lines)
+
+
+def explain(query: DataFrame | str, spark: SparkSession | None = None) -> QueryExplanation:
+    """Return what a query reads: per scan its index, files and bytes, and why other indexes are not used.
+
+    The query is planned, and not run.
+
+    :param query: a DataFrame, or SQL. :param spark: the session of SQL; the active one by default.
+    :raises InvalidInput: if indexes are not enabled in the session.
+    """
+    if isinstance(query, str):
+        spark = spark or SparkSession.active()
+        query = spark.sql(query)
+    session: Any = query.sparkSession
+    known = _ENABLED.get(_key(session))
+    if known is None:
+        raise InvalidInput("Queries of this session do not use indexes.", hint="Call spark_apps.enable(spark) first.")
+    rewriter = known[0]
+    frame: Any = query
+    with _LOCK:
+        before = rewriter.newest_query()
+        logical = frame._jdf.queryExecution().analyzed()
+        execution = session._jsparkSession.sessionState().executePlan(logical, _mode(session))
+        execution.optimizedPlan()
+        newest = rewriter.newest_query()
+        return QueryExplanation(tuple(rewriter.decisions(newest)) if newest != before else ())
+
+
+def _mode(session: Any) -> Any:
+    return session.sparkContext._jvm.org.apache.spark.sql.execution.CommandExecutionMode.SKIP()
+
+
+def _key(spark: SparkSession) -> str:
+    session: Any = spark
+    return str(session._jsparkSession.sessionUUID())
+
+
+def _check_session(spark: SparkSession) -> None:
+    if over_connect(spark):
+        raise EnvironmentMismatch(
+            "Spark Connect has no optimizer beside Python that a rule could be put into, so plain queries go on "
+            "without indexes.",
+            hint="Use IndexedTable.read(where), or a view made with create_view.",
+        )
+    context: Any = getattr(spark, "_sc", None)
+    if context is None or context._jsc is None or context._jsc.sc().isStopped():
+        raise InvalidInput("The Spark session was stopped.", hint="Make a new one and enable it.")
+
+
+__all__ = ["QueryExplanation", "ScanDecision", "disable", "enable", "explain", "frame_of"]
