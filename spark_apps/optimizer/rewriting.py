@@ -13,6 +13,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_MOST_QUERIES = 128
+_MOST_QUERIES = 32
 """So many of the last queries are remembered: the versions that they see, and what was decided on their scans."""
 
 _FORGIVING = ("spark.sql.files.ignoreMissingFiles", "spark.sql.files.ignoreCorruptFiles")
@@ -63,13 +64,23 @@ class ScanDecision:
 
     :param address: the table's location. :param replaced: whether the rows are read as this package plans it.
     :param reason: why Spark's own scan was left, ``None`` if it was not.
-    :param explanation: of the plan, ``None`` where none was made.
+    :param plan: what is, or would be, read; ``None`` where none was made.
     """
 
     address: str
     replaced: bool
     reason: str | None = None
-    explanation: Explanation | None = None
+    plan: ReadPlan | None = field(default=None, repr=False)
+
+    @cached_property
+    def explanation(self) -> Explanation | None:
+        """The explanation of the plan, which is made when it is asked for: it may look into files."""
+        return None if self.plan is None else explain_plan(self.plan, self.plan.columns)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain types, for JSON and XCom."""
+        explanation = None if self.explanation is None else self.explanation.to_dict()
+        return {"address": self.address, "replaced": self.replaced, "reason": self.reason, "explanation": explanation}
 
 
 @dataclass
@@ -269,9 +280,9 @@ class Rewriter:
         plan = plan_read(snapshot, scan.where, _columns(snapshot, scan))
         if scan.kind == "files" and not _spares(plan):
             reasons = "; ".join(f"{name}: {why.reason}" for name, why in plan.not_used.items())
-            return ScanDecision(scan.address, False, reasons or "it has no index", explain_plan(plan, scan.columns))
+            return ScanDecision(scan.address, False, reasons or "it has no index", plan)
         _put(request, number, plan)
-        return ScanDecision(scan.address, True, None, explain_plan(plan, scan.columns))
+        return ScanDecision(scan.address, True, None, plan)
 
     def _without_indexes(
         self, request: Any, number: int, scan: _Scan, query: _Query, error: Exception

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
@@ -103,7 +103,7 @@ class QueryExplanation:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain types, for JSON and XCom."""
-        return {"scans": [asdict(scan) for scan in self.scans]}
+        return {"scans": [scan.to_dict() for scan in self.scans]}
 
     def __str__(self) -> str:
         if not self.scans:
@@ -113,14 +113,14 @@ class QueryExplanation:
             lines.append(f"{scan.address}: {'read as planned here' if scan.replaced else 'left to Spark'}")
             if scan.reason:
                 lines.append(f"  why         {scan.reason}")
-            told = scan.explanation
-            if told is not None:
-                lines.append(f"  index       {told.index_used or 'none'}")
-                lines.append(f"  files       {told.files_read} read, {told.files_skipped} skipped")
+            read = scan.explanation
+            if read is not None:
+                lines.append(f"  index       {read.index_used or 'none'}")
+                lines.append(f"  files       {read.files_read} read, {read.files_skipped} skipped")
                 lines.append(
-                    f"  bytes       {format_bytes(told.bytes_read)} read, {format_bytes(told.bytes_skipped)} skipped"
+                    f"  bytes       {format_bytes(read.bytes_read)} read, {format_bytes(read.bytes_skipped)} skipped"
                 )
-                lines.extend(f"  not used {name} ({why.code}): {why.reason}" for name, why in told.not_used.items())
+                lines.extend(f"  not used {name} ({why.code}): {why.reason}" for name, why in read.not_used.items())
         return "\n".join(lines)
 
 
