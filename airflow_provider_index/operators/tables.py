@@ -1,6 +1,6 @@
 """Operators on a whole table: compact its files or an index, expire old versions, go back to an earlier one.
 
-They commit from the worker; no Spark is started.
+Compacting is a job for Spark; what expires or brings back versions commits from the worker, and starts none.
 """
 
 from __future__ import annotations

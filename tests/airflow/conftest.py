@@ -66,7 +66,7 @@ def lake(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     }
     config = {
         # A worker that was killed is noticed after this, not after five minutes.
-        "scheduler__task_instance_heartbeat_timeout": "20",
+        "scheduler__task_instance_heartbeat_timeout": "40",
         "scheduler__task_instance_heartbeat_timeout_detection_interval": "5",
         # For connections that hold secrets in fields of other names than docs/runners.md asks for.
         "core__sensitive_var_conn_names": "storage_options,keytab,runner_options",

@@ -82,11 +82,26 @@ def _source(_spark: Any, uri: str) -> None:
             batch.to_pylist()
 
 
+def _plain_query(spark: Any, uri: str) -> None:
+    name = Path(uri).name
+    spark_apps.enable(spark, sources=[uri] if name == "source" else ())
+    try:
+        if name == "source":
+            spark.read.parquet(uri).where(WHERE).collect()
+        else:
+            IndexedTable.load(spark, uri).frame().where(WHERE).collect()
+            spark_apps.enable(spark, warehouse=Path(uri).parents[1])
+            spark.sql(f"SELECT * FROM lake.{name} WHERE {WHERE}").collect()
+    finally:
+        spark_apps.disable(spark)
+
+
 READERS: dict[str, tuple[Callable[[Any, str], None], int]] = {
     "data source": (_source, 120),
     "load and explain": (_explain, 10),
     "statements": (_statements, 4),
     "read": (_read, 4),
+    "plain query": (_plain_query, 4),
     "verify": (_verify, 2),
 }
 """Each with how many bad values it is given, of which one in two stands in :data:`HELD`."""

@@ -105,7 +105,10 @@ class Watch:
                 if place == self.inside or place.startswith(f"{self.inside}/"):
                     continue
                 reads = event in ("os.listdir", "os.scandir") or (event == "open" and _only_reads(arguments))
-                if not (reads and (place.startswith(_INSTALLED) or self.inside.startswith(place))):
+                if not (
+                    reads
+                    and (place.startswith((*_INSTALLED, *filter(None, sys.path))) or self.inside.startswith(place))
+                ):
                     self.seen.append(f"{event} {place}")
 
 
