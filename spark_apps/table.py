@@ -20,10 +20,9 @@ from spark_apps.actions.bucket_rules import NewRules, Rollback, RuleChange, Rule
 from spark_apps.actions.compact_table import CompactTable
 from spark_apps.actions.create import create, define
 from spark_apps.actions.evolve_schema import AddColumns, DropColumns, RenameColumn, WidenColumn
-from spark_apps.actions.overwrite import Drop, DropPartitions, InsertOverwrite
 from spark_apps.actions.rescale import Rescale, rescale
 from spark_apps.actions.template import Action, Stage, TableHandle, run
-from spark_apps.actions.write import Delete, Insert, Upsert
+from spark_apps.actions.write import Delete, Drop, DropPartitions, Insert, InsertOverwrite, Upsert
 from spark_apps.layout.partitions import canonical
 from spark_apps.layout.rules import BucketRules, Expressions
 from spark_apps.mergetree.tree import ExternalFiles, Snapshot
@@ -327,7 +326,7 @@ class IndexedTable:
 
         :raises InvalidInput: if the partition columns are part of the record key.
         """
-        from spark_apps.actions.deduplicate import DeleteRepeatedKeys
+        from spark_apps.actions.write import DeleteRepeatedKeys
 
         return self._run(DeleteRepeatedKeys(), txn_id, window)
 
@@ -535,7 +534,7 @@ class IndexedTable:
         :raises IndexNotFound: if there is none of that name.
         :raises InvalidInput: if its kind cannot be compared.
         """
-        from spark_apps.actions.verify import verify
+        from spark_apps.actions.indexing import verify
 
         report = verify(self.snapshot, name)
         return self.repair_indexes([report], txn_id=txn_id, window=window)[0][0] if repair else report
@@ -548,7 +547,7 @@ class IndexedTable:
         :returns: the reports, with ``repaired`` where an index was rebuilt; and the receipt of the commit.
         :raises IndexNotFound: if there is none of that name.
         """
-        from spark_apps.actions.verify import repair
+        from spark_apps.actions.indexing import repair
 
         self._check_writable()
         mended, receipt = repair(self._handle, reports, txn_id=txn_id, window=window)

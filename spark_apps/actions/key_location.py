@@ -16,9 +16,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from spark_apps.actions.kept_indexes import changes_of
 from spark_apps.actions.partition_targets import NOWHERE, PartitionTargets, path_of, spread
-from spark_apps.actions.replaced_rows import as_files, rows_in, rows_of_staged, touched_groups
+from spark_apps.actions.replaced_rows import as_files, changes_of, rows_in, rows_of_staged, touched_groups
 from spark_apps.actions.template import Attempt, StagedChanges
 from spark_apps.actions.upsert_plan import UpsertPlan, unique_index
 from spark_apps.indexes.handler import PARTITION, Changes, IndexContext

@@ -1,25 +1,29 @@
-"""Writes rows: upsert, insert, delete; the overwriting of partitions is in :mod:`spark_apps.actions.overwrite`.
+"""Writes rows: upsert, insert, delete, and the overwriting and dropping of partitions; drops the table.
 
-All three stage deltas (rows or tombstones) into the file groups that the batch's keys belong to, and touch no other.
-With ``copy_on_write`` the touched groups are then written anew from what they held and the staged deltas, in the same
-commit. The plan decides how the replaced rows are found (:mod:`spark_apps.actions.upsert_plan`).
+The first three stage deltas (rows or tombstones) into the file groups that the batch's keys belong to, and touch no
+other. With ``copy_on_write`` the touched groups are then written anew from what they held and the staged deltas, in the
+same commit. The plan decides how the replaced rows are found (:mod:`spark_apps.actions.upsert_plan`).
+
+An overwritten partition's rows are replaced as a whole, in one commit, with its bucket count kept; so such a commit
+waits for nothing and conflicts with every other write to the partition.
 """
 
 from __future__ import annotations
 
+import logging
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from dataclasses import replace as replaced
+from functools import reduce
 from typing import Any, ClassVar
 
 from msgspec.structs import replace
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from spark_apps.actions.kept_indexes import changes_of, maintain
 from spark_apps.actions.key_location import (
     RelocatedRows,
     changes_by,
@@ -30,26 +34,64 @@ from spark_apps.actions.key_location import (
     moves_of,
     tombstones,
 )
-from spark_apps.actions.partition_targets import PartitionTargets, existing, spread, with_groups
-from spark_apps.actions.replaced_rows import rows_of_staged, touched_groups, with_positions, with_staged
-from spark_apps.actions.template import Action, Attempt, StagedChanges
-from spark_apps.actions.upsert_plan import Given, UpsertPlan, keys_are_located, log_plan, plan_upsert
-from spark_apps.indexes.handler import Changes
-from spark_apps.mergetree.read import scan
+from spark_apps.actions.partition_targets import PartitionTargets, existing, path_of, spread, with_groups
+from spark_apps.actions.replaced_rows import (
+    as_files,
+    changes_of,
+    drop_from_indexes,
+    maintain,
+    rows_of_staged,
+    touched_groups,
+    with_positions,
+    with_staged,
+)
+from spark_apps.actions.template import Action, Attempt, StagedChanges, TableHandle
+from spark_apps.actions.upsert_plan import Given, UpsertPlan, keys_are_located, log_plan, plan_upsert, unique_index
+from spark_apps.indexes.handler import Changes, IndexContext
+from spark_apps.indexes.registry import find
+from spark_apps.mergetree.partition_assignment import value_texts
+from spark_apps.mergetree.read import SEQUENCE_NUMBER, read_files, scan, with_keys
 from spark_apps.mergetree.schema import column, conform_batch
 from spark_apps.mergetree.spark_utils import cached
 from spark_apps.mergetree.tree import DELETED, Snapshot, Tree
 from spark_apps.mergetree.write import one_per_key, partition_counts, stage_rows, translate_spark_errors
 from spark_apps.query.planning import parse_for_session
 from spark_apps.query.predicates import check_predicate, of_whole_rows
-from spark_apps.storage.errors import InvalidSchema, KeysExist, UnknownColumn
-from spark_apps.timeline.model import NEW_KEYS, AddFile, RemoveFile, Write, group_scope
-from spark_apps.timeline.operations import DELETE, INSERT, UPSERT, Operation
+from spark_apps.storage.errors import InvalidInput, InvalidSchema, KeysExist, UnknownColumn
+from spark_apps.timeline.files import DataFile, merge_order
+from spark_apps.timeline.model import (
+    NEW_KEYS,
+    AddFile,
+    DropPartition,
+    DropTable,
+    Receipt,
+    RemoveFile,
+    Write,
+    definition_scope,
+    group_scope,
+    partition_scope,
+    table_scope,
+)
+from spark_apps.timeline.operations import (
+    DELETE,
+    DELETE_REPEATED_KEYS,
+    DROP_PARTITION,
+    DROP_TABLE,
+    INSERT,
+    INSERT_OVERWRITE,
+    UPSERT,
+    Operation,
+)
+from spark_apps.timeline.stages import state_with_actions
 
 Counts = Mapping[tuple[str | None, ...], int]
 """Values of the partition columns, as text, and how many rows have them."""
 
 _EXAMPLES = 3
+
+logger = logging.getLogger(__name__)
+
+_RANK = "__index_rank"
 
 
 @dataclass(frozen=True)
@@ -379,3 +421,282 @@ def written(staged: Sequence[AddFile]) -> dict[str, Any]:
         "bytes": sum(action.bytes for action in staged),
         "partitions": len({action.partition for action in staged}),
     }
+
+
+class DeleteRepeatedKeys(WriteRows):
+    """Deletion of all rows but one of each record key that stands in several partitions.
+
+    The ``record`` index, if there is one, is built anew from the rows that remain, in the same commit.
+
+    Kept is the row with the highest ordering column where that decides between commits (``merge_by`` "ordering"), else
+    the one that was written last; of equals the one whose partition path is last.
+    """
+
+    operation: ClassVar[Operation] = DELETE_REPEATED_KEYS
+
+    def __init__(self) -> None:
+        self._looked_at: list[str] = []
+
+    def not_staged_because(self) -> str | None:
+        return "it looks at the rows of all partitions"
+
+    def validate(self, snapshot: Snapshot) -> None:
+        table = snapshot.table
+        if set(table.partition_by) <= set(table.record_key):
+            raise InvalidInput(
+                "The partition columns are part of the record key (or there are none), so no key can stand in two "
+                "partitions."
+            )
+
+    def work(self, attempt: Attempt) -> StagedChanges | None:
+        snapshot = attempt.snapshot
+        entry = unique_index(snapshot.state)
+        if entry is None:
+            return super().work(attempt)
+        # That index has one entry a key and cannot follow: it is built from the remaining rows in the end.
+        without = snapshot.state.copy()
+        del without.indexes[entry.definition.name]
+        work = super().work(replaced(attempt, snapshot=replaced(snapshot, state=without)))
+        if work is None:
+            return None
+        attempt.phase(f"build index {entry.definition.name} anew")
+        remaining = state_with_actions(
+            snapshot.state, work.actions, work.writes, [*work.maintained, entry.definition.tree]
+        )
+        folder = attempt.index_folder(entry.definition.name, "anew")
+        context = IndexContext(replaced(snapshot, state=remaining), entry.definition, folder)
+        built = find(entry.definition.kind).refresh(context, "full")
+        work.actions.extend(built.actions)
+        work.writes.extend([*built.writes, Write(definition_scope(entry.definition.name), "replace")])
+        work.maintained.append(entry.definition.tree)
+        work.guard = None
+        return work
+
+    def stage(self, attempt: Attempt, tree: Tree, frames: ExitStack) -> Staged:
+        snapshot, targets = attempt.snapshot, existing(attempt.snapshot)
+        attempt.phase("look for keys in several partitions")
+        rows, keys = _several(snapshot, tree, frames)
+        losing = held_by(frames, _losing(snapshot, tree, rows, keys))
+        attempt.phase("write the tombstones")
+        staged = stage_tombstones(attempt, tree, tombstones(losing, tree), "rows", targets)
+        self._looked_at = _partitions(snapshot, tree, rows)
+        return Staged(staged, targets, self.plan(attempt, None, "matches"))
+
+    def check(self, attempt: Attempt, tree: Tree, result: Staged, work: StagedChanges) -> None:
+        # Neither the rows that go nor those that stay in their place may change until then.
+        work.reads.extend(map(partition_scope, self._looked_at))
+        work.metrics["partitions_read"] = len(self._looked_at)
+
+
+def _several(snapshot: Snapshot, tree: Tree, frames: ExitStack) -> tuple[DataFrame, DataFrame]:
+    """Return the rows whose record key stands in several partitions, and these keys."""
+    ordering = [] if tree.ordering is None else [tree.ordering]
+    rows = scan(snapshot, tree, snapshot.groups(), list(dict.fromkeys([*tree.tombstone_columns, *ordering])))
+    counted = rows.select(*map(column, tree.key)).groupBy(*map(column, tree.key)).count()
+    keys = held_by(frames, counted.where("count > 1").drop("count"))
+    return held_by(frames, with_keys(rows, keys, tree, tree.key)), keys
+
+
+def _losing(snapshot: Snapshot, tree: Tree, rows: DataFrame, keys: DataFrame) -> DataFrame:
+    """Return all rows of each key but the one that is kept."""
+    if tree.merge_by == "ordering":
+        assert tree.ordering is not None
+        first = [column(tree.ordering).desc_nulls_last()]
+    else:
+        files = snapshot.state.files(tree.name)
+        events = read_files(
+            snapshot, tree, files, tree.tombstone_columns, flag=True, sequence_number=True,
+            only=lambda frame: with_keys(frame, keys, tree, tree.key),
+        )  # fmt: skip
+        written = (
+            events.where(F.col(DELETED).isNull())
+            .groupBy(*map(column, tree.tombstone_columns))
+            .agg(F.max(SEQUENCE_NUMBER).alias(SEQUENCE_NUMBER))
+        )
+        alike = [F.col(f"`{name}`") for name in tree.tombstone_columns]
+        named = written.select(*[c.alias(f"__index_w{n}") for n, c in enumerate(alike)], SEQUENCE_NUMBER)
+        same = [column(name).eqNullSafe(F.col(f"__index_w{n}")) for n, name in enumerate(tree.tombstone_columns)]
+        rows = rows.join(named, same, "left")
+        first = [F.col(SEQUENCE_NUMBER).desc_nulls_last()]
+    window = Window.partitionBy(*map(column, tree.key)).orderBy(
+        *first, *(text.desc_nulls_last() for text in value_texts(tree).values())
+    )
+    ranked = rows.withColumn(_RANK, F.row_number().over(window))
+    return ranked.where(F.col(_RANK) > 1).select(*map(column, tree.tombstone_columns))
+
+
+def _partitions(snapshot: Snapshot, tree: Tree, rows: DataFrame) -> list[str]:
+    found = rows.select(*value_texts(tree).values()).distinct().collect()
+    return sorted(path_of(snapshot.table, tuple(row)) for row in found)
+
+
+class InsertOverwrite(Action):
+    """Replacement of all rows of some partitions by those of the batch.
+
+    :param partitions: paths; one without rows in the batch becomes empty. A row of another partition is
+        refused.
+    """
+
+    operation: ClassVar[Operation] = INSERT_OVERWRITE
+
+    staging = "rows"
+
+    def __init__(self, rows: DataFrame, partitions: Iterable[str] | None = None) -> None:
+        self.rows = rows
+        self.partitions = None if partitions is None else list(partitions)
+
+    def validate(self, snapshot: Snapshot) -> None:
+        conform_batch(self.rows, snapshot.data.schema)
+        if self.partitions is not None and not self.partitions:
+            raise InvalidInput(
+                "No partition was named to overwrite.", hint="Name some, or leave it out for those in the input."
+            )
+        self.confined_to(snapshot.table)
+
+    def work(self, attempt: Attempt) -> StagedChanges | None:
+        snapshot, tree = attempt.snapshot, attempt.snapshot.data
+        rows, paths = conform_batch(self.rows, tree.schema), attempt.partitions
+        with translate_spark_errors(), ExitStack() as frames:
+            if keys_are_located(snapshot):
+                rows = held_by(frames, one_per_key(rows, tree, tree.key))
+            attempt.phase("find the partitions")
+            counts = partition_counts(rows, tree)
+            targets = _targets(snapshot, counts, paths)
+            plan = plan_upsert(
+                snapshot, sum(counts.values()) if tree.partition_by else None, attempt.limits,
+                operation=self.operation.name, given="partitions",
+            )  # fmt: skip
+            log_plan(attempt, plan)
+            attempt.phase("write the rows")
+            if tree.by_id:
+                rows = with_groups(snapshot, tree, rows, None, lambda frame: held_by(frames, frame), fresh=True)
+            staged = stage_rows(snapshot.store, tree, rows, attempt.folder("rows"), targets.targets, kind="base")
+            replaced = paths or sorted({action.partition for action in staged})
+            vacated = []
+            if plan.locates and staged:
+                moves = moves_of(attempt, tree, plan, rows, lambda frame: held_by(frames, frame), replaced)
+                vacated = stage_leaving(attempt, tree, moves)
+        return _overwriting(attempt, plan, staged, vacated, replaced, targets)
+
+
+def _targets(
+    snapshot: Snapshot, values: Collection[tuple[str | None, ...]], paths: Sequence[str] | None
+) -> PartitionTargets:
+    """Return the partitions of a batch. :raises InvalidInput: if one is not among those to overwrite."""
+    if paths is not None:
+        stray = [path for texts in values if (path := path_of(snapshot.table, texts)) not in paths]
+        if snapshot.table.partition_by and stray:
+            raise InvalidInput(
+                f"The input holds rows of {stray[0]!r}, which is not among the partitions to overwrite.",
+                hint="Take those rows out, or name their partition too.",
+            )
+    return spread(snapshot, values)
+
+
+def _overwriting(
+    attempt: Attempt,
+    plan: UpsertPlan,
+    staged: list[AddFile],
+    vacated: list[AddFile],
+    replaced: Sequence[str],
+    targets: PartitionTargets,
+) -> StagedChanges | None:
+    """Return the changes of a commit by which partitions hold the staged rows and no others."""
+    snapshot, tree = attempt.snapshot, attempt.snapshot.data
+    old = [file for path in replaced for file in snapshot.state.files(tree.name, path)]
+    if not staged and not old:
+        return None
+    targets = targets.only(action.partition for action in staged)
+    work = StagedChanges(reads=targets.reads, metrics={**written(staged), "replaced_files": len(old)})
+    # A partition that others only lose rows from keeps its entry as it is.
+    work.actions.extend(targets.puts)
+    work.actions.extend(RemoveFile(tree.name, file.path) for file in old)
+    work.actions.extend([*staged, *vacated])
+    work.writes.extend(Write(partition_scope(path), "replace") for path in replaced)
+    work.writes.extend(Write(group_scope(a.partition, a.group), "append") for a in vacated)
+    keep_unique(attempt, tree, [*staged, *vacated], work, replaced)
+    if plan.indexes:
+        maintain(attempt, _replacing(snapshot, tree, plan, old, staged, vacated, replaced), work)
+    return work
+
+
+def _replacing(
+    snapshot: Snapshot,
+    tree: Tree,
+    plan: UpsertPlan,
+    old: Sequence[DataFile],
+    staged: Sequence[AddFile],
+    vacated: Sequence[AddFile],
+    replaced: Sequence[str],
+) -> Changes:
+    """Return the changes of a commit that removes ``old``, adds ``staged``, and takes moved rows out of others."""
+    names = list(dict.fromkeys([*tree.tombstone_columns, *plan.columns]))
+    removed: list[DataFrame] = []
+    if old:
+        groups: dict[tuple[str, str], list[DataFile]] = {}
+        for file in sorted(old, key=merge_order):
+            groups.setdefault(file.group_key, []).append(file)
+        removed.append(scan(snapshot, tree, groups, names))
+    if vacated:
+        moved = changes_of(snapshot, tree, plan, vacated).before
+        if moved is not None:
+            removed.append(moved)
+    after = read_files(snapshot, tree, as_files(snapshot, staged), names) if staged else None
+    written_groups = [(a.partition, a.group) for a in (*staged, *vacated)]
+    return Changes(
+        reduce(DataFrame.unionByName, removed).select(*map(column, names)) if removed else None,
+        after,
+        frozenset([*(file.group_key for file in old), *written_groups]),
+        frozenset(replaced),
+    )
+
+
+class DropPartitions(Action):
+    """Partitions go, with their rows and bucket counts; those that are not there are passed over."""
+
+    operation: ClassVar[Operation] = DROP_PARTITION
+
+    def __init__(self, paths: Iterable[str]) -> None:
+        self.partitions = list(paths)
+
+    def validate(self, snapshot: Snapshot) -> None:
+        if not snapshot.table.partition_by:
+            raise InvalidInput(
+                "The table has no partition columns, so no partition can be dropped.",
+                hint="Use delete('true') to remove all rows, or drop() to drop the table.",
+            )
+        self.confined_to(snapshot.table)
+
+    def work(self, attempt: Attempt) -> StagedChanges | None:
+        snapshot, tree = attempt.snapshot, attempt.snapshot.data
+        paths = [path for path in attempt.partitions or () if path in snapshot.state.partitions]
+        if not paths:
+            return None
+        old = [file for path in paths for file in snapshot.state.files(tree.name, path)]
+        work = StagedChanges(
+            actions=[DropPartition(path) for path in paths],
+            writes=[Write(partition_scope(path), "replace") for path in paths],
+            metrics={"partitions": len(paths), "files": len(old), "bytes": sum(file.bytes for file in old)},
+        )
+        plan = plan_upsert(snapshot, None, attempt.limits, operation=self.operation.name, given="matches")
+        if old and plan.indexes:
+            maintain(attempt, _replacing(snapshot, tree, plan, old, [], [], paths), work)
+        drop_from_indexes(attempt, paths, work)
+        return work
+
+
+class Drop(Action):
+    """The table goes, with all its indexes. Its files stay until they are cleaned or deleted by hand."""
+
+    operation: ClassVar[Operation] = DROP_TABLE
+    on_sources = "blind"
+
+    def work(self, attempt: Attempt) -> StagedChanges | None:
+        return StagedChanges(actions=[DropTable()], writes=[Write(table_scope(), "replace")])
+
+    def committed(self, handle: TableHandle, receipt: Receipt) -> None:
+        from spark_apps.actions.indexing import left_behind
+
+        # An index never stops its table from being dropped; all of it that lies with the table goes anyway.
+        for error in left_behind(handle, receipt):
+            logger.warning("What an index keeps outside of the table was not removed: %s", error)

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from spark_apps import IndexedTable
+from spark_apps.actions.indexing import RepairIndexes, VerificationReport
 from spark_apps.actions.template import Stage, run
-from spark_apps.actions.verify import RepairIndexes, VerificationReport
 from spark_apps.indexes.included_columns import IncludedColumns
 from spark_apps.timeline import cleaning, transactions
 from spark_apps.timeline.log import Timeline

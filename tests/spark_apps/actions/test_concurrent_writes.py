@@ -10,9 +10,8 @@ import pytest
 from spark_apps import IndexedTable
 from spark_apps.actions.bucket_rules import NewRules
 from spark_apps.actions.compact_table import CompactTable
-from spark_apps.actions.overwrite import InsertOverwrite
 from spark_apps.actions.rescale import Rescale
-from spark_apps.actions.write import Delete, Insert, Upsert
+from spark_apps.actions.write import Delete, Insert, InsertOverwrite, Upsert
 from spark_apps.storage import errors
 from spark_apps.timeline.model import DATA_TREE
 from tests.spark_apps.frames import frame

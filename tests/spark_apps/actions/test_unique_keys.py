@@ -13,9 +13,8 @@ import pytest
 
 from spark_apps import IndexedTable
 from spark_apps.actions.indexing import CreateIndex
-from spark_apps.actions.overwrite import InsertOverwrite
 from spark_apps.actions.template import Action, run
-from spark_apps.actions.write import Delete, Insert, Upsert
+from spark_apps.actions.write import Delete, Insert, InsertOverwrite, Upsert
 from spark_apps.jobs.job import Job
 from spark_apps.storage import errors
 from spark_apps.write_table import write_table

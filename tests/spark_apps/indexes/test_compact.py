@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from spark_apps import IndexedTable
-from spark_apps.actions.verify import verify
+from spark_apps.actions.indexing import verify
 from spark_apps.indexes import registry
 from spark_apps.indexes.block import compact
 from spark_apps.indexes.lineage import entry_files

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from spark_apps import IncludedColumns, IndexedTable
-from spark_apps.actions.verify import verify
+from spark_apps.actions.indexing import verify
 from spark_apps.indexes.covering.index_files import columns_of, stage_entries, stages_of
 from spark_apps.indexes.handler import IndexContext
 from spark_apps.timeline.files import DataFile
