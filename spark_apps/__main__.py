@@ -13,8 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from spark_apps.jobs.bundle import make_bundle
-from spark_apps.jobs.environment_archive import ARCHIVE, PLATFORM, pack_environment
+from spark_apps.jobs.bundle import ARCHIVE, PLATFORM, make_bundle, pack_environment
 from spark_apps.storage.errors import InvalidInput, LakeIndexError
 from spark_apps.storage.store import Store
 from spark_apps.version import __version__

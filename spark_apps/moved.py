@@ -28,6 +28,7 @@ MOVED = {
     _PROVIDER + "operators.compaction": _PROVIDER + "operators.tables",
     _PROVIDER + "operators.register": _PROVIDER + "operators.write",
     _PROVIDER + "operators.rescale_preview": _PROVIDER + "operators.rescale",
+    _PROVIDER + "runners.detached": _PROVIDER + "runners.spark_submit",
     _PROVIDER + "sensors.windows": _PROVIDER + "sensors.timeline",
 }
 """Old name of a module -> the module that has its names now."""

@@ -379,7 +379,7 @@ class IndexedTable:
         :raises InvalidSchema: if a key is not one.
         :raises StorageError: if a file of the index is missing or damaged.
         """
-        from spark_apps.indexes.keyed.record_lookup import look_up
+        from spark_apps.indexes.keyed.record import look_up
 
         return look_up(self.snapshot, keys, index)
 

@@ -259,7 +259,7 @@ class DetachedJobs:
         remember(context, _MEMORY, submission.to_dict())
 
     def _log_last_lines(self, submission: Submission) -> None:
-        from airflow_provider_index.runners.detached import last_lines_of
+        from airflow_provider_index.runners.spark_submit import last_lines_of
 
         last_lines = last_lines_of(submission.handle)
         if last_lines:

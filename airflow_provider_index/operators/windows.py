@@ -142,7 +142,7 @@ class OpenStopWriteWindowOperator(TableOperator):
                     raise
                 self.log.info("%s Waiting for its end, %.0f s at most.", error.message, until - time.time())
             if self.deferrable:
-                from airflow_provider_index.triggers.windows import WindowsClosedTrigger
+                from airflow_provider_index.triggers.timeline import WindowsClosedTrigger
 
                 trigger = WindowsClosedTrigger(
                     table=self.table,

@@ -14,9 +14,8 @@ from typing import Any
 from airflow_provider_index.runners.base import Runner
 from airflow_provider_index.runners.cluster_mode import ClusterModeRunner
 from airflow_provider_index.runners.connect import ConnectRunner, DetachedConnectRunner
-from airflow_provider_index.runners.detached import DetachedSparkSubmitRunner
 from airflow_provider_index.runners.settings import CONNECT, SparkSettings
-from airflow_provider_index.runners.spark_submit import SparkSubmitRunner
+from airflow_provider_index.runners.spark_submit import DetachedSparkSubmitRunner, SparkSubmitRunner
 from spark_apps.storage.errors import InvalidInput
 
 ENTRY_POINTS = "airflow_provider_index.runners"

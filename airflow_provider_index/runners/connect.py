@@ -16,9 +16,8 @@ import msgspec.structs
 
 from airflow_provider_index.import_shadowing import INSTALLED_APPS
 from airflow_provider_index.runners.base import JobStatus
-from airflow_provider_index.runners.detached import DetachedSparkSubmitRunner
 from airflow_provider_index.runners.settings import CONNECT, SparkSettings
-from airflow_provider_index.runners.spark_submit import SparkSubmitRunner
+from airflow_provider_index.runners.spark_submit import DetachedSparkSubmitRunner, SparkSubmitRunner
 from spark_apps.jobs.bundle import Bundle
 from spark_apps.jobs.job import Job
 from spark_apps.storage.errors import InvalidInput

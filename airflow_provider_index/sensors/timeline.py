@@ -318,6 +318,6 @@ class StopWriteWindowClosedSensor(TimelineSensor):
         self.window: Any = window
 
     def trigger(self, context: Mapping[str, Any], **shared: Any) -> TimelineTrigger:
-        from airflow_provider_index.triggers.windows import WindowsClosedTrigger
+        from airflow_provider_index.triggers.timeline import WindowsClosedTrigger
 
         return WindowsClosedTrigger(partitions=self.partitions, epoch=self.window, **shared)

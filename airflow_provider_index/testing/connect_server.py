@@ -9,18 +9,16 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from airflow_provider_index.testing.lake import SPARK_CONF
+from airflow_provider_index.testing.local_server import LocalServer
 from spark_apps.jobs import environment
 
 _LOOPBACK = "127.0.0.1"
@@ -32,7 +30,7 @@ class ConnectServerDidNotStart(RuntimeError):
     """The server did not listen in time; the message ends with what it logged last."""
 
 
-class LocalConnectServer:
+class LocalConnectServer(LocalServer):
     """Starts a Spark Connect server, tells how to reach it, stops it.
 
     ::
@@ -59,8 +57,7 @@ class LocalConnectServer:
         token: str | None = None,
         home: str | os.PathLike[str] | None = None,
     ) -> None:
-        self._temporary = home is None
-        self.home = Path(home or tempfile.mkdtemp(prefix="spark-connect-")).absolute()
+        super().__init__(home, prefix="spark-connect-", log="connect.log")
         self.token = token
         self.port = 0
         self._master, self._memory = master, memory
@@ -78,34 +75,11 @@ class LocalConnectServer:
         }
         if token is not None:
             self._conf["spark.connect.authenticate.token"] = token
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def __enter__(self) -> LocalConnectServer:
-        try:
-            return self.start()
-        except BaseException:
-            self.stop()
-            raise
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
 
     @property
     def address(self) -> str:
         """The server's address, ``sc://localhost:…``. pyspark's client sends a token without TLS to this name only."""
         return f"sc://localhost:{self.port}"
-
-    @property
-    def log_file(self) -> Path:
-        """File into which the server writes what it says."""
-        return self.home / "connect.log"
-
-    @property
-    def pid(self) -> int | None:
-        """Process id of the server while it runs; also the id of its process group."""
-        return self._process.pid if self._process is not None else None
 
     def connection(self, conf: Mapping[str, str] | None = None) -> dict[str, Any]:
         """Return the fields of an Airflow connection to this server.
@@ -116,7 +90,7 @@ class LocalConnectServer:
         token = {"password": self.token} if self.token is not None else {}
         return {"conn_type": "spark", "host": "sc://localhost", "port": self.port, **token, "extra": extra}
 
-    def start(self, timeout: float = 120) -> LocalConnectServer:
+    def start(self, timeout: float = 120) -> Self:
         """Start the server and return once it listens.
 
         :param timeout: seconds; on two cores about 6 are needed.
@@ -132,10 +106,9 @@ class LocalConnectServer:
         deadline = time.monotonic() + timeout
         while not (match := _STARTED.search(self.log_file.read_text(errors="replace"))):
             if time.monotonic() > deadline or self._process.poll() is not None:
-                tail = "\n".join(self.log_file.read_text(errors="replace").splitlines()[-40:])
                 raise ConnectServerDidNotStart(
                     f"The Spark Connect server did not listen after {timeout:g} s (exit status "
-                    f"{self._process.poll()}).\n{tail}"
+                    f"{self._process.poll()}).\n{self.last_lines()}"
                 )
             time.sleep(0.1)
         self.port = int(match[1])
@@ -146,8 +119,7 @@ class LocalConnectServer:
         if self._process is not None:
             end_spark_class(self._process)
             self._process = None
-        if self._temporary:
-            shutil.rmtree(self.home, ignore_errors=True)
+        self._remove_home()
 
 
 def start_spark_class(

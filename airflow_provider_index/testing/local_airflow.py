@@ -9,20 +9,18 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import shutil
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from airflow_provider_index.testing.client import AirflowClient
+from airflow_provider_index.testing.local_server import LocalServer
 
 # An ignored SIGINT is inherited (a shell's background job has it so), and Airflow stops cleanly by SIGINT
 # only.
@@ -36,7 +34,7 @@ class AirflowDidNotStart(RuntimeError):
     """Airflow did not become healthy in time; the message ends with what it logged last."""
 
 
-class LocalAirflow:
+class LocalAirflow(LocalServer):
     """Starts Airflow, hands out a client, stops it.
 
     ::
@@ -68,8 +66,7 @@ class LocalAirflow:
         parallelism: int = 4,
         users: Mapping[str, str] | None = None,
     ) -> None:
-        self._temporary = home is None
-        self.home = Path(home or tempfile.mkdtemp(prefix="airflow-home-")).absolute()
+        super().__init__(home, prefix="airflow-home-", log="standalone.log")
         self.home.mkdir(parents=True, exist_ok=True)
         self.port, log_port, triggerer_port = _free_ports(3)
         self.url = f"http://127.0.0.1:{self.port}"
@@ -93,32 +90,9 @@ class LocalAirflow:
             **(env or {}),
         }
         self.client = AirflowClient(self.url, self.username, self.password)
-        self._process: subprocess.Popen[bytes] | None = None
         self._parts: list[subprocess.Popen[bytes]] = []
 
-    def __enter__(self) -> LocalAirflow:
-        try:
-            return self.start()
-        except BaseException:
-            self.stop()
-            raise
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
-
-    @property
-    def log_file(self) -> Path:
-        """File into which all parts of Airflow write what they say."""
-        return self.home / "standalone.log"
-
-    @property
-    def pid(self) -> int | None:
-        """Process id of the parent of all parts, while it runs; also the id of their process group."""
-        return self._process.pid if self._process is not None else None
-
-    def start(self, timeout: float = 300) -> LocalAirflow:
+    def start(self, timeout: float = 300) -> Self:
         """Prepare the database, start all parts, and return once all are healthy.
 
         :param timeout: seconds; on two cores about 25 are needed.
@@ -132,7 +106,8 @@ class LocalAirflow:
         while not self.client.healthy():
             if self._process.poll() is not None or time.monotonic() > deadline:
                 raise AirflowDidNotStart(
-                    f"Airflow was not healthy after {timeout} s (exit status {self._process.poll()}).\n{self._tail()}"
+                    f"Airflow was not healthy after {timeout} s (exit status {self._process.poll()}).\n"
+                    f"{self.last_lines()}"
                 )
             time.sleep(0.5)
         self.client.login()
@@ -157,8 +132,7 @@ class LocalAirflow:
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
         self._process, self._parts = None, []
-        if self._temporary:
-            shutil.rmtree(self.home, ignore_errors=True)
+        self._remove_home()
 
     def start_part(self, name: str) -> int:
         """Start one part more, in the place of one that was killed: ``triggerer``, ``scheduler``, ``dag-processor``.
@@ -194,9 +168,6 @@ class LocalAirflow:
             check=True,
         )
         return done.stdout
-
-    def _tail(self, lines: int = 40) -> str:
-        return "\n".join(self.log_file.read_text(errors="replace").splitlines()[-lines:])
 
     def _settings(self, dags: Path, log_port: int, triggerer_port: int, parallelism: int) -> dict[str, str]:
         return {

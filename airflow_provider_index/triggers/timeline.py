@@ -15,7 +15,7 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from asgiref.sync import sync_to_async
 
 from airflow_provider_index.arguments import index_states, integer, number, required, some_texts, text
-from airflow_provider_index.conditions import index_fresh, index_in_state, new_commit, writers_drained
+from airflow_provider_index.conditions import index_fresh, index_in_state, new_commit, windows_closed, writers_drained
 from airflow_provider_index.hooks.table_store import TableStoreHook
 from airflow_provider_index.triggers.polling import as_event, polled
 from spark_apps.storage.errors import StorageUnavailable
@@ -199,3 +199,23 @@ class IndexStateTrigger(TimelineTrigger):
 
     def serialized_arguments(self) -> dict[str, Any]:
         return {"index": self.index, "states": self.states}
+
+
+class WindowsClosedTrigger(TimelineTrigger):
+    """Fires once no window is open over what somebody wants to write.
+
+    See :func:`airflow_provider_index.conditions.windows_closed`.
+
+    :param epoch: wait for the window of this epoch only.
+    """
+
+    def __init__(self, *, partitions: list[str] | None = None, epoch: int | None = None, **shared: Any) -> None:
+        super().__init__(**shared)
+        self.partitions = some_texts("partitions", partitions)
+        self.epoch = integer("epoch", epoch)
+
+    def evaluate(self, timeline: Timeline) -> dict[str, Any] | None:
+        return windows_closed(timeline, partitions=self.partitions, epoch=self.epoch)
+
+    def serialized_arguments(self) -> dict[str, Any]:
+        return {"partitions": self.partitions, "epoch": self.epoch}

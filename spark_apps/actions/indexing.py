@@ -586,6 +586,9 @@ def _exists(state: State, name: str) -> IndexExists:
     )
 
 
+# --- indexes compared with the rows -----------------------------------------------------------------------------------
+
+
 def verify(snapshot: Snapshot, name: str) -> VerificationReport:
     """Compare an index of a version with its rows, by a full scan of both.
 

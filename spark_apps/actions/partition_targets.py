@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from spark_apps.layout.partitions import partition_path, types_of, value_of
 from spark_apps.layout.rules import BucketRules, HashingConfig
 from spark_apps.layout.types import parse_type
-from spark_apps.mergetree.partition_assignment import Target, partition_condition, value_texts
+from spark_apps.mergetree.buckets import Target, partition_condition, value_texts
 from spark_apps.mergetree.read import same_key
 from spark_apps.mergetree.schema import column
 from spark_apps.mergetree.spark_utils import inline

@@ -331,6 +331,9 @@ def _hidden_by_spark(
         yield lineage, numbers[order[begin:end]]
 
 
+# --- what indexes make of the rows ------------------------------------------------------------------------------------
+
+
 def changes_of(snapshot: Snapshot, tree: Tree, plan: UpsertPlan, staged: Sequence[AddFile]) -> Changes:
     """Return what staged deltas do to the rows of their keys: partition columns, record key and the plan's columns."""
     names = list(dict.fromkeys([*tree.tombstone_columns, *plan.columns]))

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 from spark_apps.actions.bucket_rules import Change, NewRules, RuleChange
 from spark_apps.actions.partition_targets import rules_of
 from spark_apps.actions.template import Action, Attempt, StagedChanges, TableHandle, run
-from spark_apps.mergetree.partition_assignment import Target
+from spark_apps.mergetree.buckets import Target
 from spark_apps.mergetree.read import scan
 from spark_apps.mergetree.spark_utils import cores
 from spark_apps.mergetree.tree import Snapshot

@@ -10,16 +10,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from spark_apps.indexes.registry import available, find
-from spark_apps.mergetree.duplicate_keys import EXACT_TYPES, is_countable, is_exactly_comparable
+from spark_apps.mergetree.integrity import EXACT_TYPES, is_countable, is_exactly_comparable
 from spark_apps.mergetree.read import broadcast_rows
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.timeline.state import IndexEntry, State
-
-if TYPE_CHECKING:
-    from spark_apps.actions.template import Attempt
 
 logger = logging.getLogger(__name__)
 
@@ -198,9 +195,9 @@ def keys_are_located(snapshot: Snapshot) -> bool:
     return tree.by_id or (bool(tree.partition_by) and unique_index(snapshot.state) is not None)
 
 
-def log_plan(attempt: Attempt, plan: UpsertPlan) -> UpsertPlan:
-    """Return the plan of an attempt, once it is logged."""
-    logger.info("plan of transaction %s: %s", attempt.transaction.txn_id, plan)
+def log_plan(txn_id: str, plan: UpsertPlan) -> UpsertPlan:
+    """Log the plan of a transaction and return it."""
+    logger.info("plan of transaction %s: %s", txn_id, plan)
     return plan
 
 

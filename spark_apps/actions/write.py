@@ -49,7 +49,7 @@ from spark_apps.actions.template import Action, Attempt, StagedChanges, TableHan
 from spark_apps.actions.upsert_plan import Given, UpsertPlan, keys_are_located, log_plan, plan_upsert, unique_index
 from spark_apps.indexes.handler import Changes, IndexContext
 from spark_apps.indexes.registry import find
-from spark_apps.mergetree.partition_assignment import value_texts
+from spark_apps.mergetree.buckets import value_texts
 from spark_apps.mergetree.read import SEQUENCE_NUMBER, read_files, scan, with_keys
 from spark_apps.mergetree.schema import column, conform_batch
 from spark_apps.mergetree.spark_utils import cached
@@ -126,7 +126,7 @@ class WriteRows(Action):
             attempt.snapshot, rows, attempt.limits,
             operation=self.operation.name, given=given, stage_first=self.stage_first,
         )  # fmt: skip
-        return log_plan(attempt, plan)
+        return log_plan(attempt.transaction.txn_id, plan)
 
     @abstractmethod
     def stage(self, attempt: Attempt, tree: Tree, frames: ExitStack) -> Staged:
@@ -423,6 +423,9 @@ def written(staged: Sequence[AddFile]) -> dict[str, Any]:
     }
 
 
+# --- keys that stand in several partitions ----------------------------------------------------------------------------
+
+
 class DeleteRepeatedKeys(WriteRows):
     """Deletion of all rows but one of each record key that stands in several partitions.
 
@@ -530,6 +533,9 @@ def _partitions(snapshot: Snapshot, tree: Tree, rows: DataFrame) -> list[str]:
     return sorted(path_of(snapshot.table, tuple(row)) for row in found)
 
 
+# --- whole partitions, and the whole table ----------------------------------------------------------------------------
+
+
 class InsertOverwrite(Action):
     """Replacement of all rows of some partitions by those of the batch.
 
@@ -566,7 +572,7 @@ class InsertOverwrite(Action):
                 snapshot, sum(counts.values()) if tree.partition_by else None, attempt.limits,
                 operation=self.operation.name, given="partitions",
             )  # fmt: skip
-            log_plan(attempt, plan)
+            log_plan(attempt.transaction.txn_id, plan)
             attempt.phase("write the rows")
             if tree.by_id:
                 rows = with_groups(snapshot, tree, rows, None, lambda frame: held_by(frames, frame), fresh=True)

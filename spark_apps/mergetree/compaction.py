@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from spark_apps.mergetree.partition_assignment import Target
+from spark_apps.mergetree.buckets import Target
 from spark_apps.mergetree.read import scan
 from spark_apps.mergetree.tree import FileGroups, Snapshot, Tree
 from spark_apps.mergetree.write import stage_rows

@@ -1,28 +1,33 @@
-"""Checks of files against the log before Spark reads them.
+"""Checks of files: against the log before Spark reads them, and for repeated keys after Spark wrote them.
 
 Spark takes an empty file for one without rows, and a compaction would make that last; so the size of every file is
 compared with what the log says, once per snapshot. Damage inside a file of the right size is found by the checksums of
 its pages; of index files footer and page index, which have none, are compared with their digests in the log, once as
 long as the file is the same.
+
+Repeated keys are counted in files sorted by their key: a few passes over the key columns on the driver, where the files
+lie on its own disk, take a small part of what it takes Spark to look at each row's neighbours while it writes them.
 """
 
 from __future__ import annotations
 
+import os
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 import xxhash
+from pyspark.sql import types as T
 
 from spark_apps.mergetree.tree import Snapshot, Tree
 from spark_apps.storage.errors import ObjectNotFound, StorageError
 from spark_apps.storage.ranged_file import RangedFile
 from spark_apps.storage.store import ObjectInfo, ObjectStore
 from spark_apps.timeline.files import DataFile
-from spark_apps.timeline.model import DATA_TREE
+from spark_apps.timeline.model import DATA_TREE, AddFile
 
 FOOTER = "footer"
 """Under which the log keeps the footer's digest, among what is extra of a file."""
@@ -233,3 +238,70 @@ def _hint(tree: Tree, how: str) -> str:
     if tree.name != DATA_TREE:
         return "The rows are not affected. Rebuild the index: refresh_index(name, mode='full')."
     return f"{how} the file back from a backup, or restore an earlier version of the table."
+
+
+# --- keys that stand more than once in files just written -------------------------------------------------------------
+
+
+_BATCH_ROWS = 1 << 14
+EXACT_TYPES = (
+    T.StringType,
+    T.BinaryType,
+    T.ByteType,
+    T.ShortType,
+    T.IntegerType,
+    T.LongType,
+    T.DateType,
+    T.BooleanType,
+)
+"""Types whose values are equal to Arrow exactly if they are to Spark; of others (floating ones, say) perhaps not."""
+
+
+def is_exactly_comparable(tree: Tree) -> bool:
+    """Tell whether all columns of the key are of such types."""
+    return all(type(tree.field(name).dataType) in EXACT_TYPES for name in tree.key)
+
+
+def is_countable(store: ObjectStore, tree: Tree) -> bool:
+    """Tell whether :func:`count_duplicates` can and should be called: for files on a disk that the driver has."""
+    return is_exactly_comparable(tree) and store.spark_path("").startswith("file:")
+
+
+def count_duplicates(store: ObjectStore, tree: Tree, files: Sequence[AddFile]) -> int:
+    """Return how many rows of files have the key of the row before them in their file.
+
+    :param files: base files of a tree whose key has no nulls.
+    :raises StorageError: naming a file that cannot be read.
+    """
+    names = [tree.stored(name) for name in tree.key]
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        return sum(pool.map(lambda file: _count_in_file(store, file, names), files))
+
+
+def _count_in_file(store: ObjectStore, file: AddFile, names: Sequence[str]) -> int:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    duplicates, previous = 0, None
+    try:
+        with pq.ParquetFile(store.spark_path(file.path).removeprefix("file://")) as opened:
+            for batch in opened.iter_batches(_BATCH_ROWS, columns=list(names), use_threads=False):
+                columns = [batch.column(name) for name in names]
+                duplicates += _count_equal([column[1:] for column in columns], [column[:-1] for column in columns])
+                if previous is not None:
+                    duplicates += _count_equal([column[:1] for column in columns], previous)
+                previous = [column[-1:] for column in columns]
+    except (pa.ArrowException, OSError) as error:
+        raise StorageError(
+            f"The file {file.path} that Spark just wrote cannot be read: {error}.",
+            outcome="Nothing was changed.",
+            hint="Try again; if it happens again, the storage damages files.",
+        ) from error
+    return duplicates
+
+
+def _count_equal(left_columns: Sequence[Any], right_columns: Sequence[Any]) -> int:
+    import pyarrow.compute as pc
+
+    same = reduce(pc.and_, [pc.equal(left, right) for left, right in zip(left_columns, right_columns, strict=True)])
+    return int(pc.sum(same).as_py() or 0)

@@ -22,8 +22,7 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from spark_apps.mergetree.integrity import fetch_footer, fetch_tail, footer_of, seal
-from spark_apps.mergetree.partition_assignment import (
+from spark_apps.mergetree.buckets import (
     GROUP,
     PART,
     UNKNOWN_PARTITION,
@@ -31,6 +30,7 @@ from spark_apps.mergetree.partition_assignment import (
     assign_file_groups,
     value_texts,
 )
+from spark_apps.mergetree.integrity import fetch_footer, fetch_tail, footer_of, seal
 from spark_apps.mergetree.schema import NULL_MARK, column
 from spark_apps.mergetree.spark_utils import cores, proleptic_calendar
 from spark_apps.mergetree.tree import DELETED, Tree

@@ -80,7 +80,7 @@ def parse_predicate(
     :param timestamps: what ``TIMESTAMP`` means in the session, ``timestamp`` or ``timestamp_ntz``
         (``spark.sql.timestampType``); ``None`` when unknown.
     :param case_sensitive: as ``spark.sql.caseSensitive``.
-    :param ask_spark: asked about a text that cannot be read here, and raises one of the errors below if Spark cannot
+    :param check_with_spark: called with a text that cannot be read here; raises one of the errors below if Spark cannot
         read it either. What only Spark can read, only the rows can decide.
     :raises InvalidPredicate: when the text is not one predicate, with the position.
     :raises UnknownColumn: for a column that the table lacks, with its position and similar names.

@@ -43,7 +43,6 @@ from spark_apps.query.predicates import (
     keys_for,
     may_match,
     of_whole_rows,
-    parse_predicate,
 )
 from spark_apps.storage.errors import InvalidInput, LakeIndexError, LogDamaged, StorageError
 from spark_apps.timeline.files import DataFile, GroupKey
@@ -419,6 +418,9 @@ def parse_for_session(snapshot: Snapshot, where: str) -> Predicate:
     names = frozenset(field.name for field in snapshot.table.fields)
     if "`" in where and _is_on(spark, "spark.sql.parser.quotedRegexColumnNames"):
         return Opaque(where, names, "a name in backquotes is a pattern in this session", whole=True)
+    # Its library takes a tenth of a second to import, which work without a predicate is spared.
+    from spark_apps.query.parsing import parse_predicate
+
     return parse_predicate(
         where,
         {field.name: field.type for field in snapshot.table.fields},

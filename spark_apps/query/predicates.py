@@ -424,19 +424,6 @@ def _outcome(node: Comparison | In | IsNull, value: Any) -> bool | None:
     return None if value is None else _compare(value, node.op, node.literal)
 
 
-# --- Reading and checking a predicate ---------------------------------------------------------------------------------
-
-
-def parse_predicate(sql: str, schema: Mapping[str, str], **how: Any) -> Predicate:
-    """Parse a predicate; see :func:`spark_apps.query.parsing.parse_predicate`.
-
-    Its library takes a tenth of a second to import, which work that is given no predicate is spared.
-    """
-    from spark_apps.query.parsing import parse_predicate as parse
-
-    return parse(sql, schema, **how)
-
-
 # --- Asks Spark whether it can evaluate a predicate on a table's columns -------------------------------------------
 
 

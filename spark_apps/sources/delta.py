@@ -16,9 +16,16 @@ from urllib.parse import unquote
 
 from spark_apps.layout.partitions import canonical_string, partition_path
 from spark_apps.layout.types import parse_type
-from spark_apps.sources.arrow import cast_to_schema, filter_rows, read_parquet
 from spark_apps.sources.listing import locate
-from spark_apps.sources.source_files import STATE, Listing, SourceFile, check_distinct
+from spark_apps.sources.source_files import (
+    STATE,
+    Listing,
+    SourceFile,
+    cast_to_schema,
+    check_distinct,
+    filter_rows,
+    read_parquet,
+)
 from spark_apps.storage.errors import (
     EnvironmentMismatch,
     ObjectNotFound,

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 from spark_apps.layout.partitions import canonical_string, partition_path
 from spark_apps.layout.types import parse_type
 from spark_apps.mergetree.schema import quote
-from spark_apps.sources.arrow import cast_to_schema
 from spark_apps.sources.iceberg_catalog import CATALOG, IDENTIFIER, io_properties, load_at, load_named
 from spark_apps.sources.listing import Location, locate
-from spark_apps.sources.source_files import Listing, SourceFile, check_distinct
+from spark_apps.sources.source_files import Listing, SourceFile, cast_to_schema, check_distinct
 from spark_apps.storage.errors import (
     EnvironmentMismatch,
     InvalidInput,

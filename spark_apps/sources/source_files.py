@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
 from spark_apps.mergetree.external_files import THROUGH, VALUES, WHY
 from spark_apps.mergetree.write import count_rows
-from spark_apps.storage.errors import StorageError
+from spark_apps.storage.errors import StorageError, UnsupportedSource
 from spark_apps.storage.store import Store
 from spark_apps.timeline.model import DATA_TREE, UNKNOWN_ROWS, AddFile, Field
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
 
 STATE = "state"
 """In :attr:`AddFile.extra`: what else than its bytes decides on a file's rows."""
@@ -133,3 +137,57 @@ def _counted(file: AddFile, options: Mapping[str, Any] | None) -> AddFile:
         logger.warning("The rows of %s are not known: %s", file.path, error)
         return file
     return replace(file, rows=rows)
+
+
+# --- rows by Arrow, of formats whose files Spark cannot read by itself ------------------------------------------------
+
+
+def read_parquet(path: str, options: Mapping[str, Any] | None) -> Any:
+    """Read a whole Parquet file as an Arrow table.
+
+    :raises ObjectNotFound: if a file is gone.
+    :raises StorageError: if a file is damaged, or was rewritten since it was listed.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    head, _, name = path.rpartition("/")
+    try:
+        return pq.read_table(pa.BufferReader(Store(head.removeprefix("file://"), options).get(name)))
+    except pa.ArrowException as error:
+        raise StorageError(f"The file {path} cannot be read: {error}.", outcome="Nothing was changed.") from error
+
+
+def filter_rows(rows: Any, keep: Sequence[bool]) -> Any:
+    """Return the rows that a mask keeps; rows behind its end stay."""
+    import pyarrow as pa
+
+    mask = pa.array([*keep, *([True] * (rows.num_rows - len(keep)))], pa.bool_())
+    return rows.filter(mask)
+
+
+def cast_to_schema(rows: Any, schema: StructType) -> Any:
+    """Return rows with the columns of a Spark schema, in its order; one that is lacking is null in every row.
+
+    :raises UnsupportedSource: if a column cannot be brought into its type.
+    """
+    import pyarrow as pa
+
+    from spark_apps.mergetree.schema import arrow_schema
+
+    target = arrow_schema(schema)
+    positions = {name.lower(): n for n, name in enumerate(rows.column_names)}
+    columns = []
+    for wanted in target:
+        position = positions.get(wanted.name.lower())
+        if position is None:
+            columns.append(pa.nulls(rows.num_rows, wanted.type))
+            continue
+        try:
+            columns.append(rows.column(position).cast(wanted.type))
+        except pa.ArrowException as error:
+            raise UnsupportedSource(
+                f"The column {wanted.name!r} of type {rows.schema.field(position).type} cannot be read as "
+                f"{wanted.type}: {error}."
+            ) from error
+    return pa.Table.from_arrays(columns, schema=target)

@@ -21,7 +21,7 @@ from airflow_provider_index.operators import (
 )
 from spark_apps.layout.rules import BucketRules
 from spark_apps.layout.types import parse_type
-from spark_apps.query.predicates import parse_predicate
+from spark_apps.query.parsing import parse_predicate
 from spark_apps.sql.parser import parse
 from spark_apps.storage.errors import LakeIndexError
 from spark_apps.storage.names import check_column_name, check_name, check_txn_id

@@ -18,10 +18,9 @@ from pyspark.sql import types as T
 
 import spark_apps
 from spark_apps import IndexedTable, datasource
-from spark_apps.datasource import PUSHDOWN, IndexedDataSource
+from spark_apps.datasource import PUSHDOWN, IndexedDataSource, predicate_of
 from spark_apps.indexes.keyed import candidates
 from spark_apps.query.predicates import Opaque
-from spark_apps.query.pushed_filters import predicate_of
 from spark_apps.storage import errors
 from tests.spark_apps.frames import frame
 

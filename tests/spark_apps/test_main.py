@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from spark_apps.__main__ import main
+from spark_apps.jobs.bundle import pack_environment
 from spark_apps.jobs.environment import LIBRARIES
-from spark_apps.jobs.environment_archive import pack_environment
 from spark_apps.storage.errors import EnvironmentMismatch, InvalidInput
 from spark_apps.version import __version__
 

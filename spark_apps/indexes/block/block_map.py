@@ -35,8 +35,8 @@ from spark_apps.indexes.ranges import OutOfRange, Range, python_values, range_of
 from spark_apps.layout.partitions import parse_partition_path, partition_path
 from spark_apps.layout.types import ColumnType, parse_type
 from spark_apps.mergetree.blocks import BLOCK, BlockFile, located, read_footers
+from spark_apps.mergetree.buckets import Target
 from spark_apps.mergetree.integrity import check_footer
-from spark_apps.mergetree.partition_assignment import Target
 from spark_apps.mergetree.read import empty, read_files
 from spark_apps.mergetree.schema import column, struct_type
 from spark_apps.mergetree.spark_utils import cached, inline

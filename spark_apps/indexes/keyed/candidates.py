@@ -19,8 +19,13 @@ from spark_apps.indexes.handler import PARTITION, Candidates, CannotPrune, Index
 from spark_apps.indexes.keyed.lookup import LookupResult, TooManyEntries, damaged_file_error, lookup, shards_of
 from spark_apps.layout.hashing import is_known, on_driver
 from spark_apps.layout.partitions import parse_partition_path
-from spark_apps.mergetree.buckets import bucket_column, compute_buckets
-from spark_apps.mergetree.partition_assignment import partition_condition, partition_number, value_texts
+from spark_apps.mergetree.buckets import (
+    bucket_column,
+    compute_buckets,
+    partition_condition,
+    partition_number,
+    value_texts,
+)
 from spark_apps.mergetree.read import scan, with_keys
 from spark_apps.mergetree.schema import column
 from spark_apps.mergetree.spark_utils import inline

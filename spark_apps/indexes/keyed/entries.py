@@ -44,10 +44,9 @@ from spark_apps.indexes.keyed.candidates import (
     with_partition_path,
 )
 from spark_apps.layout.hashing import check_bucket_count, check_hash_types
-from spark_apps.mergetree.buckets import bucket_column
+from spark_apps.mergetree.buckets import GROUP, assign_file_groups, bucket_column, single_target
 from spark_apps.mergetree.compaction import fold, plan_fold
-from spark_apps.mergetree.duplicate_keys import count_duplicates
-from spark_apps.mergetree.partition_assignment import GROUP, assign_file_groups, single_target
+from spark_apps.mergetree.integrity import count_duplicates
 from spark_apps.mergetree.read import read_files, scan, with_keys
 from spark_apps.mergetree.schema import check_key_types, column, resolve, struct_type
 from spark_apps.mergetree.spark_utils import cached

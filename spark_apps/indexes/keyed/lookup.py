@@ -28,8 +28,7 @@ from spark_apps.indexes.keyed.matching import (
     normalize_column,
 )
 from spark_apps.indexes.ranges import Range, range_of
-from spark_apps.layout.array_hashing import buckets_of_columns
-from spark_apps.layout.hashing import DEFAULT_HASH, bucket_id
+from spark_apps.layout.hashing import DEFAULT_HASH, bucket_id, buckets_of_columns
 from spark_apps.mergetree.arrow_merge import live_rows, newest_rows
 from spark_apps.mergetree.integrity import check_footer
 from spark_apps.mergetree.parquet_pages import Chunk, NotPlain, Page

@@ -14,7 +14,7 @@ from typing import Any
 
 from spark_apps.indexes.handler import Key
 from spark_apps.indexes.ranges import Range, python_values, value_of
-from spark_apps.layout.array_hashing import by_length
+from spark_apps.layout.hashing import by_length
 from spark_apps.layout.types import ColumnType, arrow_type, parse_type
 from spark_apps.mergetree.parquet_pages import Page
 from spark_apps.mergetree.tree import Tree

@@ -11,9 +11,8 @@ import pytest
 from airflow_provider_index.runners.choosing import make_runner
 from airflow_provider_index.runners.cluster_mode import ClusterModeRunner
 from airflow_provider_index.runners.connect import ConnectRunner, DetachedConnectRunner
-from airflow_provider_index.runners.detached import DetachedSparkSubmitRunner
 from airflow_provider_index.runners.settings import SparkSettings
-from airflow_provider_index.runners.spark_submit import SparkSubmitRunner
+from airflow_provider_index.runners.spark_submit import DetachedSparkSubmitRunner, SparkSubmitRunner
 from spark_apps.storage.errors import InvalidInput
 
 LOG = logging.getLogger("test")

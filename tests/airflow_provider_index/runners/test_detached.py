@@ -16,7 +16,7 @@ import msgspec
 import psutil
 import pytest
 
-from airflow_provider_index.runners.detached import DetachedSparkSubmitRunner, last_lines_of
+from airflow_provider_index.runners.spark_submit import DetachedSparkSubmitRunner, last_lines_of
 from spark_apps.jobs.bundle import Bundle, make_bundle
 from spark_apps.jobs.job import Job
 from spark_apps.jobs.job_folder import JobFolder, new_job_id
@@ -85,7 +85,7 @@ def test_a_driver_outlives_who_submitted_it_and_its_answer_holds_no_secret(bundl
     task = f"""
 import logging, msgspec, sys
 from pathlib import Path
-from airflow_provider_index.runners.detached import DetachedSparkSubmitRunner
+from airflow_provider_index.runners.spark_submit import DetachedSparkSubmitRunner
 from airflow_provider_index.runners import SparkSettings
 from spark_apps.jobs.bundle import Bundle
 from spark_apps.jobs.job import Job

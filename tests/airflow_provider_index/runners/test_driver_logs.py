@@ -6,7 +6,7 @@ import os
 import time
 from pathlib import Path
 
-from airflow_provider_index.runners.detached import KEPT_DAYS, _remove_old
+from airflow_provider_index.runners.spark_submit import KEPT_DAYS, _remove_old
 
 
 def old(path: Path) -> Path:

@@ -10,8 +10,8 @@ import pytest
 
 from spark_apps.indexes.covering.scan import matching_fraction
 from spark_apps.indexes.ranges import Range
+from spark_apps.query.parsing import parse_predicate
 from spark_apps.query.planning import ParsedPredicateProbe
-from spark_apps.query.predicates import parse_predicate
 
 TYPES = {"n": "bigint", "d": "date", "p": "decimal(10,2)", "s": "string", "other": "int"}
 

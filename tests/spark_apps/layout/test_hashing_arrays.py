@@ -11,8 +11,7 @@ import pyarrow as pa
 import pytest
 
 from spark_apps.indexes.keyed.matching import comparable_type
-from spark_apps.layout.array_hashing import buckets_of_columns
-from spark_apps.layout.hashing import bucket_id
+from spark_apps.layout.hashing import bucket_id, buckets_of_columns
 from spark_apps.layout.types import parse_type
 
 ROWS = 2_000

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import types as T
 
-from spark_apps.mergetree.partition_assignment import single_target
+from spark_apps.mergetree.buckets import single_target
 from spark_apps.mergetree.tree import DELETED, Tree
 from spark_apps.mergetree.write import stage_rows
 from spark_apps.storage.store import Store

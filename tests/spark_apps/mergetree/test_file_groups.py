@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from spark_apps.mergetree.buckets import single_target
 from spark_apps.mergetree.compaction import fold, plan_fold
-from spark_apps.mergetree.partition_assignment import single_target
 from spark_apps.mergetree.read import scan
 from spark_apps.mergetree.schema import parse_ddl
 from spark_apps.mergetree.tree import DELETED, Snapshot, Tree

@@ -13,8 +13,8 @@ import pytest
 from pyspark.sql import types as T
 
 from spark_apps.mergetree import write
-from spark_apps.mergetree.duplicate_keys import count_duplicates
-from spark_apps.mergetree.partition_assignment import Target
+from spark_apps.mergetree.buckets import Target
+from spark_apps.mergetree.integrity import count_duplicates
 from spark_apps.mergetree.read import read_files, with_keys
 from spark_apps.mergetree.tree import GROUP_ID, Snapshot, Tree
 from spark_apps.mergetree.write import stage_rows
@@ -115,7 +115,7 @@ def test_keys_are_joined_by_hash_as_by_their_values(spark: Any) -> None:
 def test_keys_that_stand_twice_are_counted_across_the_pieces_of_a_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("spark_apps.mergetree.duplicate_keys._BATCH_ROWS", 2)
+    monkeypatch.setattr("spark_apps.mergetree.integrity._BATCH_ROWS", 2)
     pq.write_table(pa.table({"k": [1, 1, 1, 2, 2, 3], "n": ["a", "a", "b", "b", "b", "c"]}), tmp_path / "f.parquet")
     file = AddFile("data", "", "0", "f.parquet", "base", 6, 1)
 

@@ -15,7 +15,8 @@ from pyarrow import orc
 
 from spark_apps.mergetree.tree import DELETED
 from spark_apps.query.arrow_rows import ArrowFile, ArrowRows, ArrowShape
-from spark_apps.query.predicates import Predicate, parse_predicate
+from spark_apps.query.parsing import parse_predicate
+from spark_apps.query.predicates import Predicate
 from spark_apps.storage.errors import StorageError, UnsupportedSource
 from spark_apps.timeline.files import DataFile
 

@@ -8,7 +8,8 @@ import random
 import pytest
 
 from spark_apps.indexes.ranges import NOTHING, ONLY_NULLS, Range
-from spark_apps.query.predicates import Predicate, may_match, outcomes, parse_predicate
+from spark_apps.query.parsing import parse_predicate
+from spark_apps.query.predicates import Predicate, may_match, outcomes
 
 SCHEMA = {"a": "int", "b": "int"}
 LEAVES = ["a = 3", "a <> 2", "a < 4", "a <= 1", "a > 2", "a >= 5", "a <=> 2", "a in (1, 4)", "a in (2, null)",

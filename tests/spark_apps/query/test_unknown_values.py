@@ -14,7 +14,8 @@ import spark_apps
 from spark_apps import IncludedColumns, IndexedTable
 from spark_apps.indexes.ranges import python_values
 from spark_apps.layout.types import parse_type
-from spark_apps.query.predicates import may_match, parse_predicate
+from spark_apps.query.parsing import parse_predicate
+from spark_apps.query.predicates import may_match
 from spark_apps.storage.errors import LakeIndexError
 
 pytestmark = pytest.mark.by_turn(2)
