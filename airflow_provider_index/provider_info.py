@@ -95,7 +95,7 @@ def get_provider_info() -> dict[str, Any]:
         "integrations": [{"integration-name": _NAME, "tags": ["software"]}],
         "operators": [_modules(*(f"operators.{name}" for name in _OPERATORS))],
         "sensors": [_modules("sensors.timeline")],
-        "triggers": [_modules("triggers.timeline", "triggers.jobs", "triggers.events", "triggers.windows")],
+        "triggers": [_modules("triggers.timeline", "triggers.jobs", "triggers.events")],
         "hooks": [_modules("hooks.table_store", "hooks.index_runner")],
         "asset-uris": [
             {

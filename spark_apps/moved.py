@@ -30,6 +30,7 @@ MOVED = {
     _PROVIDER + "operators.rescale_preview": _PROVIDER + "operators.rescale",
     _PROVIDER + "runners.detached": _PROVIDER + "runners.spark_submit",
     _PROVIDER + "sensors.windows": _PROVIDER + "sensors.timeline",
+    _PROVIDER + "triggers.windows": _PROVIDER + "triggers.timeline",
 }
 """Old name of a module -> the module that has its names now."""
 

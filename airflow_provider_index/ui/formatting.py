@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from spark_apps.storage.units import format_bytes, format_duration
+from spark_apps.timeline.log import seconds_of
 
 
 def size(count: float) -> str:
@@ -37,7 +38,7 @@ def moment(seconds: float) -> datetime:
 
 def of_instant(instant: str) -> datetime:
     """Return the log's ``yyyyMMddHHmmssSSS`` as a time in UTC."""
-    return datetime.strptime(instant[:14], "%Y%m%d%H%M%S").replace(tzinfo=UTC, microsecond=int(instant[14:17]) * 1000)
+    return moment(seconds_of(instant))
 
 
 def day_and_time(when: datetime) -> str:

@@ -113,6 +113,7 @@ def test_sizes_and_times_are_shown_shortly() -> None:
     assert formatting.ago(AT, AT.timestamp() + 7200) == "2 h ago"
     assert formatting.ago(AT, AT.timestamp() - 120) == "in 2 min"
     assert formatting.of_instant("20261120140207250").microsecond == 250_000
+    assert f"{formatting.of_instant('20261120140260250'):%H:%M:%S}" == "14:03:00"  # a second 60 stands in some logs
 
 
 def test_table_stores_are_found_among_the_connections_of_the_environment() -> None:
