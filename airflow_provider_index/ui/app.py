@@ -8,29 +8,42 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import time
 from base64 import b64encode
 from collections.abc import Awaitable, Callable
 from concurrent.futures import TimeoutError as ReadTimeout
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from airflow.api_fastapi.core_api.security import GetUserDep
 from fastapi import Depends, FastAPI, HTTPException, Request
 from fastapi.responses import HTMLResponse, Response
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
-from airflow_provider_index.ui import access
+from airflow_provider_index.ui import access, formatting, pictures
 from airflow_provider_index.ui.access import known_connections
+from airflow_provider_index.ui.commits import LANE_WORDS
 from airflow_provider_index.ui.details import DETAIL_SECONDS, Detail, DetailQuery, read_detail
-from airflow_provider_index.ui.overview import Overview, OverviewQuery, TableCache, in_trouble, read_overview
-from airflow_provider_index.ui.rendering import render
+from airflow_provider_index.ui.overview import (
+    PAGE_SIZES,
+    SORTS,
+    Overview,
+    OverviewQuery,
+    TableCache,
+    in_trouble,
+    read_overview,
+)
 from airflow_provider_index.ui.tables import Lake
 from spark_apps.storage.errors import InvalidName, LakeIndexError, NotFound
+from spark_apps.storage.units import format_duration
 
 logger = logging.getLogger(__name__)
 
-_STATIC = Path(__file__).parent / "static"
+_FOLDER = Path(__file__).parent
+_STATIC = _FOLDER / "static"
 _TYPES = {".css": "text/css; charset=utf-8", ".svg": "image/svg+xml"}
 _FILES = {path.name: path for path in sorted(_STATIC.iterdir()) if path.suffix in _TYPES}
 
@@ -217,3 +230,46 @@ def plain_page(status: int, text: str) -> HTMLResponse:
 def static_names() -> list[str]:
     """Return the files beside the pages."""
     return list(_FILES)
+
+
+# --- templates --------------------------------------------------------------------------------------------------------
+
+
+def render(template: str, status_code: int = 200, /, **values: Any) -> HTMLResponse:
+    """Return a page out of one of the templates."""
+    return HTMLResponse(environment().get_template(template).render(values), status_code)
+
+
+@cache
+def environment() -> Environment:
+    """Return the templates, with the page's words as filters. Everything is escaped, whatever a file is called."""
+    jinja = Environment(
+        loader=FileSystemLoader(_FOLDER / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    jinja.filters.update(
+        size=formatting.size,
+        number=formatting.number,
+        plural=lambda count, *forms: formatting.plural(count, *forms),
+        span=format_duration,
+        when=formatting.when,
+        of_instant=formatting.of_instant,
+        moment=formatting.moment,
+        query=formatting.query,
+        short=formatting.short,
+    )
+    jinja.globals.update(
+        style_version=hashlib.sha256((_FOLDER / "static" / "page.css").read_bytes()).hexdigest()[:12],
+        lane_words=LANE_WORDS,
+        sorts=SORTS,
+        page_sizes=PAGE_SIZES,
+        timeline_picture=pictures.timeline_picture,
+        bucket_picture=pictures.bucket_picture,
+        partitions_a_page=24,
+        most_of_a_row=50,
+        now=time.time,
+    )
+    return jinja

@@ -1,8 +1,13 @@
-"""Numbers and times as the page shows them: short, in UTC, with thousands set apart."""
+"""Numbers, times, names and queries as the page shows them: short, in UTC, with thousands set apart, always escaped."""
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import urlencode
+
+from markupsafe import Markup
 
 from spark_apps.storage.units import format_bytes, format_duration
 from spark_apps.timeline.log import seconds_of
@@ -44,3 +49,23 @@ def of_instant(instant: str) -> datetime:
 def day_and_time(when: datetime) -> str:
     """Return ``2026-11-20 14:02:07``."""
     return f"{when:%Y-%m-%d %H:%M:%S}"
+
+
+def when(moment: datetime) -> Markup:
+    """Return a time as people say it, with the exact one to hover over."""
+    exact = f"{day_and_time(moment)} UTC"
+    text = ago(moment, time.time())
+    return Markup('<time datetime="{}" title="{}">{}</time>').format(moment.isoformat(), exact, text)
+
+
+def query(values: dict[str, Any], **others: Any) -> str:
+    """Return the part of an address behind the question mark; what is ``None`` or empty is left out."""
+    return urlencode({name: value for name, value in {**values, **others}.items() if value not in (None, "")})
+
+
+def short(text: str, most: int = 40) -> str:
+    """Return a long name with its middle left out, so that both of its ends can be seen."""
+    if len(text) <= most:
+        return text
+    head = (most - 1) * 2 // 3
+    return f"{text[:head]}…{text[-(most - 1 - head) :]}"

@@ -17,11 +17,10 @@ from spark_apps.actions.source_diff import best_fit, first_actions, observe, uno
 from spark_apps.actions.template import TableHandle
 from spark_apps.mergetree.schema import check_key_types, parse_ddl, resolve, struct_type, table_fields
 from spark_apps.mergetree.tree import Snapshot
-from spark_apps.sources import catalog
 from spark_apps.sources.iceberg import CATALOG, IcebergTable, name_of_catalog
 from spark_apps.sources.listing import Location, check_apart, locate
 from spark_apps.sources.options import PLAIN_FORMATS, check_options
-from spark_apps.sources.registry import discover, looks_like_name, open_source
+from spark_apps.sources.registry import discover, find_in_catalog, looks_like_name, open_source
 from spark_apps.storage.errors import InvalidInput, LogVanished, TableExists, TableNotFound
 from spark_apps.storage.secrets import UNWRITTEN_HINT, check_unwritten
 from spark_apps.storage.store import Store
@@ -153,7 +152,7 @@ def at_log_version(handle: TableHandle, version: int | None, as_of: Any) -> Snap
 
 
 def _location(spark: SparkSession, uri: str) -> Location:
-    named = catalog.resolve(spark, uri) if looks_like_name(uri) else None
+    named = find_in_catalog(spark, uri) if looks_like_name(uri) else None
     return locate(uri if named is None else named.location)
 
 
@@ -245,7 +244,7 @@ def _registration(
     """Address, format and options as a registration would write them."""
     checked = check_options(form, options)
     if form in PLAIN_FORMATS:
-        named = catalog.resolve(spark, uri)
+        named = find_in_catalog(spark, uri)
         if named is not None:
             return locate(named.location), named.format, check_options(named.format, {**named.options, **checked})
     if form == "iceberg":

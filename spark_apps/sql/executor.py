@@ -17,7 +17,7 @@ from spark_apps.indexes.included_columns import IncludedColumns
 from spark_apps.layout.partitions import canonical_string, parse_partition_path, value_of
 from spark_apps.layout.types import parse_type
 from spark_apps.mergetree.schema import parse_ddl
-from spark_apps.sources import catalog
+from spark_apps.sources.registry import find_in_catalog
 from spark_apps.sql import statements as s
 from spark_apps.sql.parser import parse
 from spark_apps.sql.results import CHANGE_COLUMNS, Result, Results, describe_index, show_indexes
@@ -78,7 +78,7 @@ class Session:
             if not plain or self.warehouse.root is not None:
                 raise
             location = None
-        in_catalog = catalog.resolve(self.spark, table)
+        in_catalog = find_in_catalog(self.spark, table)
         if in_catalog is not None:
             return in_catalog.location
         return location if location is not None else self.warehouse.locate(table)
@@ -574,7 +574,7 @@ def _address(session: Session, statement: s.RegisterSource) -> tuple[str, str | 
                 hint="Keep one of them; give the table a name to keep them apart.",
             )
         return statement.table, None
-    if statement.location is None and (in_catalog := catalog.resolve(session.spark, statement.table)) is not None:
+    if statement.location is None and (in_catalog := find_in_catalog(session.spark, statement.table)) is not None:
         if in_catalog.format != statement.format:
             raise InvalidInput(
                 f"{statement.table!r} is in Spark's catalog, as {in_catalog.format} and not as {statement.format}.",

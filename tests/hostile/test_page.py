@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from airflow_provider_index.ui import access, app, overview, rendering
+from airflow_provider_index.ui import access, app, overview
 from airflow_provider_index.ui.overview import TableCache
 from airflow_provider_index.ui.tables import Readers
 from spark_apps.storage.errors import LogDamaged
@@ -184,14 +184,14 @@ def test_given_a_card_that_cannot_be_drawn_then_the_others_are(
     lakes.make(tmp_path / "good")
     lakes.write(lakes.make(tmp_path / "bad"), "dt=2026-11-20", [77_777])
     connect(monkeypatch, "lake", tmp_path)
-    size = rendering.environment().filters["size"]
+    size = app.environment().filters["size"]
 
     def failing(count: float) -> str:
         if count == 77_777:
             raise ValueError("no such size")
         return str(size(count))
 
-    monkeypatch.setitem(rendering.environment().filters, "size", failing)
+    monkeypatch.setitem(app.environment().filters, "size", failing)
     monkeypatch.setattr("airflow_provider_index.ui.overview._totals", lambda cards: None)
 
     text = guarded(pages(board=TableCache(patience=30)).get("/"))
