@@ -1,4 +1,4 @@
-"""Assets for tables and indexes: their URIs, and what tasks that watch them are told of a commit.
+"""Assets for tables and indexes: their URIs, and what their events say of a commit.
 
 An asset is named by what DAGs call the table: by its location, or by its name below a connection's warehouse. Nothing
 here reads a store; a URI is made and taken apart as text, so that it can be done where a DAG is parsed.
@@ -170,7 +170,7 @@ def commit_event(receipt: Mapping[str, Any], location: str, index: str | None = 
 def commit_of(event: Any) -> dict[str, Any] | None:
     """Return what an asset event tells of its commit, whether a task or a watcher sent it.
 
-    The answer is ``None`` if there was nothing to do, or if the event is somebody else's.
+    The answer is ``None`` if there was nothing to do, or if the event is not of this package.
 
     :param event: an asset event as Airflow's context gives it, or its ``extra``.
     """
@@ -185,10 +185,10 @@ def new_commits(context: Mapping[str, Any], asset: Asset | None = None) -> list[
     """Return the commits whose events started this run, each once, oldest first.
 
     A cleared task sends the event of its commit again, and a watcher may after a restart; both carry the same commit
-    id, by which they are told apart here. The operators of this package need no such care: a refresh with nothing new
-    commits nothing.
+    id, by which they are known to be one here. The operators of this package need no such care: a refresh with nothing
+    new commits nothing.
 
-    :param asset: leave out what :func:`remember_commits` was told of this asset by earlier runs of this task. It must
+    :param asset: leave out what :func:`remember_commits` noted of this asset by earlier runs of this task. It must
         be among the task's inlets or outlets, and needs Airflow 3.3.
     """
     done = _remembered(context, asset)

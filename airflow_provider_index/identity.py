@@ -152,7 +152,7 @@ def is_last_try(context: Mapping[str, Any]) -> bool:
 
 
 def end_round(context: Mapping[str, Any]) -> None:
-    """Note that no retry comes behind this try, so that what does is told from one; see :func:`round_of`."""
+    """Note that no retry comes behind this try, so that the next try is not taken for one; see :func:`round_of`."""
     memory = context.get("task_state_store")
     if memory is None:
         return

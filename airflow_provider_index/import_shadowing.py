@@ -40,7 +40,7 @@ def _folder_of_import() -> Path:
 
 
 def _error_class() -> Any:
-    """Return ``EnvironmentMismatch`` of our own error tree, loaded by its place, since its package is hidden."""
+    """Return ``EnvironmentMismatch`` of our own error tree, loaded by its path, since its package is hidden."""
     spec = spec_from_file_location("airflow_provider_index._hidden_errors", INSTALLED_APPS / "storage" / "errors.py")
     if spec is None or spec.loader is None:
         return ImportError

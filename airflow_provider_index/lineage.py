@@ -1,7 +1,7 @@
 """Lineage of a task for OpenLineage: datasets read and written, with versions, schema and figures.
 
 Needs Airflow's OpenLineage provider (extra ``openlineage``); without it nothing here is called. Datasets are named
-after the place where they are, as OpenLineage names files: namespace ``s3://bucket`` and the path in it, or ``file``.
+after their location, as OpenLineage names files: namespace ``s3://bucket`` and the path in it, or ``file``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def enabled() -> bool:
 def of_start(operator: Any) -> Any:
     """Return the lineage before the work.
 
-    Nothing is asked of a connection, so a table given by name is told of at the end.
+    Nothing is asked of a connection, so a table given by name is reported at the end.
     """
     from airflow.providers.openlineage.extractors import OperatorLineage
 
@@ -77,7 +77,7 @@ def of_end(operator: Any) -> Any:
 def asset_to_dataset(asset: Any, lineage_context: Any) -> Any:
     """Return the dataset of an asset of ours, for Airflow.
 
-    The answer is ``None`` for one by name, whose place only its connection knows.
+    The answer is ``None`` for one by name, whose location only its connection knows.
     """
     try:
         address = parse_uri(asset.uri)

@@ -18,7 +18,7 @@ PAGE = "/lakeindex/tables"
 
 
 def web_address(text: str | None) -> str:
-    """Return the address of a page as an app told it, if a browser may be sent there; else "".
+    """Return the address of a page as an app reported it, if a browser may be sent there; else "".
 
     That is one of http or https, with a host and without a password or characters that are no part of an address.
     """

@@ -26,7 +26,7 @@ class ReportedCommit:
     """A receipt of a task, and what it is about.
 
     :param table: what the task calls the table. :param location: where it is.
-    :param definition: the table as it is after the commit, where somebody asked for lineage.
+    :param definition: the table as it is after the commit, where lineage is sent.
     """
 
     receipt: Mapping[str, Any]
@@ -138,7 +138,7 @@ class Reporting:
         for commit in self.reported_commits:
             metrics.record_receipt(commit.receipt, commit.table, commit.index)
         for table in dict.fromkeys(commit.table for commit in self.reported_commits if commit.committed):
-            with suppress(TableNotFound):  # dropped by what is told of
+            with suppress(TableNotFound):  # dropped by what is reported
                 metrics.record_state(operator.hook.timeline(table).head, table)
         started = getattr(context["ti"], "start_date", None)
         if isinstance(started, datetime):

@@ -25,7 +25,7 @@ SAY_SECONDS = 10.0
 
 
 class Submission(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The place of a job, without secrets.
+    """Names a job that was handed to a runner: its id, its folder and its table's connection, without secrets.
 
     :param handle: of the runner; empty until it has been handed over.
     :param deadline: seconds since 1970 at which its time is over.
@@ -111,7 +111,7 @@ class JobWatch:
         self._renewed = -LEASE_SECONDS
         self._last_line = ("", -SAY_SECONDS)
         self.ui = ""
-        """Address of Spark's own page, once the app has told it."""
+        """Address of Spark's own page, once the app has reported it."""
 
     def observe(self, objects: Mapping[str, ObjectInfo] | None) -> str | None:
         """Return ``done``, ``dead``, ``timeout``, or ``None`` while it works.
@@ -130,7 +130,7 @@ class JobWatch:
         return "dead" if self._monotonic() - self._heard > self._patience else None
 
     def tend(self, folder: JobFolder) -> str | None:
-        """Say that somebody waits, where that is due, and return a line about the app's progress, if it is new."""
+        """Renew the job's lease where that is due; return a line about the app's progress, if it is new."""
         now = self._monotonic()
         if now - self._renewed >= LEASE_SECONDS / 2:
             folder.renew_lease()

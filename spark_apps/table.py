@@ -471,11 +471,13 @@ class IndexedTable:
         :raises InvalidInput: for arguments that cannot be used.
         :raises UnknownColumn: for a column that the table does not have.
         """
-        from spark_apps.actions.alter_index import IndexPlace
+        from spark_apps.actions.alter_index import IndexStorage
         from spark_apps.actions.indexing import CreateIndex
 
-        place = IndexPlace(partition_by, index_table, location)
-        action = CreateIndex(name, kind, columns, included, deferred, properties, if_not_exists, comment, place=place)
+        storage = IndexStorage(partition_by, index_table, location)
+        action = CreateIndex(
+            name, kind, columns, included, deferred, properties, if_not_exists, comment, storage=storage
+        )
         return self._planned(action) if plan_only else self._run(action, txn_id, window)
 
     def refresh_index(

@@ -1,4 +1,4 @@
-"""A Spark connection with a form for all that this package can be told of it.
+"""A Spark connection with a form for every setting that this package takes.
 
 The connection of Airflow's Spark provider does as well; its form asks for less, and the rest goes into its extra.
 """

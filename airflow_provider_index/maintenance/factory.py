@@ -67,7 +67,7 @@ def index_maintenance(
     :param off_variable: the Airflow Variable that lists tables which are switched off.
     :param task_args: more arguments of the tasks that work on tables, such as ``deferrable`` or ``execution_timeout``.
     :param dag_args: more arguments of the DAG.
-    :raises InvalidInput: for a description that cannot be understood, at its place.
+    :raises InvalidInput: for a description that cannot be understood, naming the entry.
     """
     described = _described(tables, defaults, budget, config, folder=_folder_of_caller())
     if not isinstance(tables_at_once, int) or tables_at_once < 1:

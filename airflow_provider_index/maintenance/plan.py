@@ -47,8 +47,8 @@ CODES = {
     "foreign_rows": "The rows are a registered source's: they are never folded here.",
     "not_active": "The index is being created, or is disabled.",
     "nothing_last_time": "The last run of this work found nothing to do, and nothing came since.",
-    "being_done": "Somebody else is at the same work on this table now.",
-    "window_open": "Somebody holds a stop-write window over the whole table.",
+    "being_done": "Another task does the same work on this table now.",
+    "window_open": "Another writer holds a stop-write window over the whole table.",
     "over_budget": "Due, and left to the next run: other work was worth more. It comes first sooner or later.",
     "too_many_tables": "Due, and left to the next run: Airflow maps no task over more tables at once.",
 }

@@ -1,7 +1,7 @@
 """Policies of when a table is due for which work, as its owner says it: limits with defaults, and a night's budget.
 
-This module only reads what was written, in Python or YAML, and refuses what it does not understand, at its place. It
-runs while a DAG is parsed: no storage is touched and nothing heavy imported.
+This module only reads what was written, in Python or YAML, and refuses what it does not understand, naming the entry.
+It runs while a DAG is parsed: no storage is touched and nothing heavy imported.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ def read_config(
 ) -> MaintenanceConfig:
     """Read a description: a mapping with ``tables`` and perhaps ``defaults`` and ``budget``, or just the tables.
 
-    :raises InvalidInput: for an unknown key, a value that is not what it should be, or no tables; with its place.
+    :raises InvalidInput: for an unknown key, a value that is not what it should be, or no tables; naming the entry.
     """
     if isinstance(given, Sequence) and not isinstance(given, str | bytes):
         given = {"tables": given}

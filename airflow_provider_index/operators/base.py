@@ -193,7 +193,7 @@ class SparkTableOperator(InTransaction, DetachedJobs, TableOperator):
     # --- what an operator of its own says -------------------------------------------------------------------
 
     def arguments(self) -> dict[str, Any]:
-        """Return what the app is told, as JSON types."""
+        """Return the arguments of the app, as JSON types."""
         raise NotImplementedError
 
     def source_fingerprint(self) -> Any:
@@ -283,7 +283,7 @@ class SparkTableOperator(InTransaction, DetachedJobs, TableOperator):
         return txn_id is not None and self.already_done(txn_id) is not None
 
     def jobs_store(self) -> Store | None:
-        """Return where the folders of this task's jobs are, with its table's log; ``None`` if there is no place."""
+        """Return the store of this task's job folders, which lie with its table's log; ``None`` if it has none."""
         return self.hook.log_store(self.table)
 
     def tables_of_jobs(self) -> tuple[str, ...]:
@@ -334,7 +334,7 @@ class SparkTableOperator(InTransaction, DetachedJobs, TableOperator):
         return status.outcome
 
     def job(self, context: Mapping[str, Any], txn_id: str | None) -> Job:
-        """Return what the app is told."""
+        """Return the arguments of the app."""
         from spark_apps.jobs.job import Job
 
         ti = context["ti"]
@@ -384,7 +384,7 @@ class SparkTableOperator(InTransaction, DetachedJobs, TableOperator):
         A window over some partitions is left to the commit, which alone knows what was written.
 
         :raises FencedOff: if the task's own window has ended.
-        :raises StopWriteWindowOpen: if somebody holds a window over the whole table.
+        :raises StopWriteWindowOpen: if another writer holds a window over the whole table.
         """
         timeline = self._timeline()
         if timeline is not None and self.transaction is None:

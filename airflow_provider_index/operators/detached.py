@@ -79,7 +79,7 @@ class DetachedJobs:
         store = self.jobs_store()
         if store is None:
             raise InvalidInput(
-                f"There is no place to watch the app at: the connection {self.table_conn_id!r} names no warehouse.",
+                f"The app has no folder to report to: the connection {self.table_conn_id!r} names no warehouse.",
                 hint="Fill it in, or leave deferrable out.",
             )
         limit = self.execution_timeout

@@ -186,7 +186,7 @@ class MaintainTableOperator(SparkTableOperator):
     """Does on one table what was planned for it, piece by piece, by one app; each piece is a commit of its own.
 
     A piece that fails does not keep the others from being done; a retry does only what is not done yet. What comes
-    after ``until``, or has to give way to somebody who needs the table for himself, is left to the next plan.
+    after ``until``, or has to give way to a writer that needs the table for itself, is left to the next plan.
 
     :param steps: as :class:`PlanMaintenanceOperator` hands them on.
     :param until: seconds since 1970, after which nothing is begun any more.
@@ -300,7 +300,7 @@ def _fits(table: MaintainedTable, patterns: Iterable[str]) -> str | None:
 
 
 def _is_at(table: MaintainedTable, given: str) -> bool:
-    """Tell if that is the table's place, or a pattern of it, however a table may be given: by path, URI or name."""
+    """Tell whether a path, URI or name is that of the table, or a pattern of it."""
     from airflow_provider_index.maintenance.policies import matches
     from spark_apps.storage.store import Store
 

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 class IndexSQLOperator(SparkTableOperator):
-    """Runs a script of index statements by one app: ``CREATE INDEX … ; REFRESH INDEX …``. docs/sql.md tells them all.
+    """Runs a script of index statements by one app: ``CREATE INDEX … ; REFRESH INDEX …``. docs/sql.md lists them all.
 
-    The script is read before Spark is started; a mistake in it fails the task at once, at its place. A retry goes on
-    behind the last statement that landed. Names of tables are below the warehouse of the connection.
+    The script is read before Spark is started; a mistake in it fails the task at once, with its line and column. A
+    retry goes on behind the last statement that landed. Names of tables are below the warehouse of the connection.
 
     :param sql: the statements, separated by ``;``, or the name of a ``.sql`` file.
     :param window: epoch of a stop-write window; all statements must be on the table that it is over.
@@ -46,7 +46,7 @@ class IndexSQLOperator(SparkTableOperator):
         super().__init__(table="", table_conn_id=table_conn_id, **kwargs)
         self.sql = sql
 
-    # --- what the app is told ---------------------------------------------------------------------------------
+    # --- arguments of the app ---------------------------------------------------------------------------------
 
     def arguments(self) -> dict[str, Any]:
         return {"sql": self.sql}
@@ -55,7 +55,7 @@ class IndexSQLOperator(SparkTableOperator):
         return self.hook.warehouse or ""
 
     def statements(self) -> list[Statement]:
-        """Return the script as it was read. :raises InvalidStatement: with the place of the mistake."""
+        """Return the script as it was read. :raises InvalidStatement: with the line and column of the mistake."""
         from spark_apps.sql.parser import parse
 
         return list(parse(self.sql))
@@ -86,7 +86,7 @@ class IndexSQLOperator(SparkTableOperator):
         return None if self.hook.warehouse is None else Store(self.hook.warehouse, self.hook.storage_options)
 
     def tables_of_jobs(self) -> tuple[str, ...]:
-        """Return the locations of the statements' tables, as far as they can be told without Spark's catalog."""
+        """Return the locations of the statements' tables, as far as they are known without Spark's catalog."""
         named = (one for one in self.statements() if one.commits and getattr(one, "table", None) is not None)
         return tuple(dict.fromkeys(location for one in named for location in self._locations(one)))
 
@@ -142,7 +142,7 @@ class IndexSQLOperator(SparkTableOperator):
         return Warehouse(self.hook.warehouse, self.hook.storage_options, whose)
 
     def _locations(self, statement: Statement) -> list[str]:
-        """Return where the log of a statement's table may be, as far as that can be told without Spark's catalog."""
+        """Return where the log of a statement's table may be, as far as that is known without Spark's catalog."""
         table = getattr(statement, "table", None)
         if table is None:
             return [table.location for table in self._warehouse.tables()]

@@ -80,7 +80,7 @@ class InTransaction:
             )
 
     def stage_argument(self, key: str | None) -> dict[str, Any] | None:
-        """Return what the app is told of the transaction; ``None`` outside of one.
+        """Return the app's argument on the transaction; ``None`` outside of one.
 
         :param key: tells what the stage is made of beside other stages.
         """

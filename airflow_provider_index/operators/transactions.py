@@ -127,7 +127,7 @@ class BeginTransactionOperator(TableOperator):
         """Check the windows over what the stages write.
 
         :raises FencedOff: if the window named has ended.
-        :raises StopWriteWindowOpen: if somebody else holds one over what the stages write.
+        :raises StopWriteWindowOpen: if another writer holds one over what the stages write.
         """
         from spark_apps.timeline.conflicts import Intent
         from spark_apps.timeline.model import Write, table_scope
@@ -136,7 +136,7 @@ class BeginTransactionOperator(TableOperator):
         writes = tuple(Write(scope) for scope in self._scopes(timeline) or [table_scope()])
         whole = any(window.partitions is None for window in timeline.head.windows.values())
         if self.partitions is None and not whole:
-            writes = ()  # the commit alone knows whether it writes into somebody's partitions
+            writes = ()  # the commit alone knows whether it writes into partitions of a window
         check_windows(
             timeline.head,
             Intent(OPERATION, txn_id, 0, timeline.head.version, (), writes=writes, epoch=self.window),
@@ -183,7 +183,7 @@ class CommitTransactionOperator(_OfTransaction):
             return receipt
         except (ConcurrentWrite, BucketCountMismatch) as error:
             self.report_error(error)
-            # The stages' work is of a version that somebody has gone past; to commit it again cannot help.
+            # The stages' work is of a version that another commit has gone past; to commit it again cannot help.
             what = f"{type(error).__name__}: {error.message} {error.outcome} {BEGIN_AGAIN}"
             raise AirflowFailException(what) from error
 

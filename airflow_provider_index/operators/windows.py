@@ -221,8 +221,8 @@ class OpenStopWriteWindowOperator(TableOperator):
 class CloseStopWriteWindowOperator(TableOperator):
     """Closes the window of an epoch.
 
-    A window that has ended already (its deadline passed, or somebody closed it) is only told of, so that a teardown may
-    run twice.
+    A window that has ended already (its deadline passed, or another task closed it) is only reported, so that a
+    teardown may run twice.
 
     :param window: the epoch that opening returned.
     """

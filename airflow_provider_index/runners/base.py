@@ -19,7 +19,7 @@ class JobStatus:
     :param running: whether it may still do something.
     :param detail: one line for the log: an exit status, a cluster manager's word, the last line the app
         wrote.
-    :param outcome: what the app answered, once it has ended and if the runner is who heard it. The answer of
+    :param outcome: what the app answered, once it has ended and if it answers to the runner. The answer of
         a detached app lies in its job folder, where the operator reads it.
     :param ui: address of Spark's own page, once the app has said where it is.
     """
@@ -55,7 +55,7 @@ class Runner(Protocol):
         ...
 
     def status(self, handle: str) -> JobStatus:
-        """Ask how the app stands; does not wait. What cannot be told from here counts as running."""
+        """Ask how the app stands; does not wait. What cannot be known from here counts as running."""
         ...
 
     def cancel(self, handle: str) -> None:

@@ -86,7 +86,7 @@ class SparkSettings:
             options={name: str(extra[name]) for name in OPTIONS if extra.get(name)},
             environment=_texts(_object(connection, "environment")),
             pass_environment=_names(connection, "pass-environment"),
-            # The connection form fills this in by itself; only another name is somebody's wish.
+            # The connection form fills this in by itself; only another name was chosen by a person.
             binary=None if binary in (None, "", "spark-submit") else binary,
             keytab=extra.get("secret_keytab") or extra.get("keytab") or None,
             driver_logs=extra.get("driver-logs") or None,

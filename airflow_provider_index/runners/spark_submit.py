@@ -70,7 +70,7 @@ def this_host() -> str:
 def started_at(pid: int) -> str | None:
     """Return when a process was started, in a form of this machine's own.
 
-    ``None`` if there is no such process, or where that cannot be told.
+    ``None`` if there is no such process, or where the system does not show it.
     """
     try:
         # The name stands in brackets and may hold anything; behind it the fields are plain.
@@ -177,7 +177,7 @@ class SparkSubmitRunner:
     def status(self, handle: str) -> JobStatus:
         """Ask whether ``spark-submit`` has ended. A task whose supervisor died ends its app here.
 
-        :raises ProcessLookupError: if this task has been orphaned: nobody would hear of what it goes on to
+        :raises ProcessLookupError: if this task has been orphaned: nobody would learn what it goes on to
             do.
         """
         if self._process is None or self._folder is None:
@@ -380,7 +380,7 @@ _LAST_BYTES = 16_384
 
 
 class Handle(msgspec.Struct, frozen=True):
-    """Place of a driver: ``started`` tells its process group from a later one of that number."""
+    """Location of a driver: ``started`` tells its process group from a later one of that number."""
 
     host: str
     pid: int

@@ -213,11 +213,11 @@ class CommitEventTrigger(TableEventTrigger):
 class SourceEventTrigger(TableEventTrigger):
     """Fires when a registered source, which others write, has changed against what the log of its indexes tells.
 
-    No commit happens when somebody writes a source. So its own state is looked at: the version of a Delta table, the
-    snapshot of an Iceberg table, the list of plain files with size and time. An event is sent once for each state that
-    was seen and that the log does not know; changes between two looks come as one. A source that was behind when the
-    watching began is told of at once. Once a refresh has brought the log to the source's state, there is nothing to
-    tell.
+    No commit happens when the owner of a source writes it. So the source's own state is observed: the version of a
+    Delta table, the snapshot of an Iceberg table, the list of plain files with size and time. An event is sent once for
+    each state that was seen and that the log does not know; changes between two looks come as one. A source that was
+    behind when the watching began is told of at once. Once a refresh has brought the log to the source's state, there
+    is nothing to tell.
 
     The payload: ``commit`` (an id of the source's state), ``operation`` "source", ``table``, ``format``, ``version``
     (of the source, ``None`` for plain files), ``files_added``, ``files_removed`` and ``partitions`` (of plain files;
@@ -295,7 +295,7 @@ class _Kept:
 
 
 class _Memory:
-    """Place where a trigger's mark is kept: with the asset that it watches."""
+    """Store of a trigger's mark, which is kept with the asset that it watches."""
 
     def __init__(self, trigger: TableEventTrigger) -> None:
         self._log = trigger.log

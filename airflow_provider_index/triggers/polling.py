@@ -1,7 +1,7 @@
-"""Shared looks: one a round for all triggers of one event loop that wait for the same table.
+"""Shared polling: one look a round for all triggers of one event loop that wait for the same table.
 
-A poller opens its table once, asks it the shared question in a thread, lets everybody who waits look at the answer
-there, and hands each what he found, or the error that he alone met. It ends with the last who waits. Where the table
+A poller opens its table once, asks it the shared question in a thread, lets every waiting trigger check the answer
+there, and hands each its result, or the error that it alone met. It ends with the last of them. Where the table
 cannot be opened or asked it is tried again, through a connection that is read anew: a fault that may pass comes as
 :class:`StorageUnavailable`, and as itself only once it has lasted.
 """
@@ -95,7 +95,7 @@ class Poller(Generic[R, S]):
                 await asyncio.wait_for(self._joined.wait(), remaining)
 
     async def _round(self, waiters: list[_Waiter[S]]) -> list[Any]:
-        """Return what each of them found, or the error that he met."""
+        """Return the result of each of them, or the error that it met."""
         try:
             if self._opened is None:
                 self._opened = await self._open()
@@ -123,7 +123,7 @@ class Poller(Generic[R, S]):
         for waiter in waiters:
             try:
                 answers.append(waiter.check(shared))
-            except Exception as error:  # noqa: BLE001 - it is this waiter's own, and handed to him
+            except Exception as error:  # noqa: BLE001 - it is this waiter's own, and handed to it
                 answers.append(error)
         return answers
 
@@ -167,7 +167,7 @@ async def polled(
 def sooner_at_first(longest: float, waited: float) -> float:
     """Return the seconds until the next look at something that is over in seconds or in hours.
 
-    A twentieth of what was waited, so that nothing is heard of later than by that share of its time; one second at
+    A twentieth of what was waited, so that no answer comes later than by that share of its time; one second at
     least, ``longest`` at most.
     """
     return min(longest, max(_SOONEST_SECONDS, waited * _SHARE_WAITED))

@@ -202,7 +202,7 @@ class IndexStateTrigger(TimelineTrigger):
 
 
 class WindowsClosedTrigger(TimelineTrigger):
-    """Fires once no window is open over what somebody wants to write.
+    """Fires once no window is open over what is to be written.
 
     See :func:`airflow_provider_index.conditions.windows_closed`.
 

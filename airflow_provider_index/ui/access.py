@@ -1,6 +1,6 @@
 """Access to the page: for a user that Airflow knows, with the right to read the connection behind what is shown.
 
-The right is the one that Airflow asks for when somebody reads a connection (``GET`` on connections, of that very id),
+The right is the one that Airflow asks for when a user reads a connection (``GET`` on connections, of that very id),
 so it exists in every auth manager and needs no setting up. With ``[lakeindex] page_resource`` it is the right to read a
 view of that name instead, which may be given to roles that shall not see connections.
 """

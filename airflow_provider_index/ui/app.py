@@ -1,7 +1,7 @@
 """The page itself: its routes, who may see them, and what they answer when something cannot be read.
 
 It only reads, needs no JavaScript, and sends no script. Every route, the style sheet too, asks first who the user is
-and whether he may look.
+and what this user may see.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ _HEADERS = {
 
 
 class Viewer:
-    """A user who looks, and the connections whose tables he may see."""
+    """A user of the page, and the connections whose tables this user may see."""
 
     def __init__(self, conn_ids: list[str], name_of: Callable[[str], str | None]) -> None:
         self.conn_ids = conn_ids
@@ -76,7 +76,7 @@ class Viewer:
     def lake(self, conn_id: str) -> Lake:
         """Return the tables of a connection.
 
-        :raises HTTPException: 403 if it is not one that the user may see; whether there is one is not told.
+        :raises HTTPException: 403 if it is not one that the user may see; the answer does not say whether there is one.
         :raises LakeIndexError: if it cannot be used.
         """
         spelled = self._name_of(conn_id)
@@ -88,7 +88,7 @@ class Viewer:
 def viewer(request: Request, user: GetUserDep) -> Viewer:
     """Return the user's rights.
 
-    :raises HTTPException: 401 from Airflow if there is no user, 403 if he may see nothing.
+    :raises HTTPException: 401 from Airflow if there is no user, 403 if there is nothing that this user may see.
     """
     known = request.app.state.connections()
     allowed = access.readable(user, known)
@@ -100,15 +100,17 @@ def viewer(request: Request, user: GetUserDep) -> Viewer:
 ViewerDep = Annotated[Viewer, Depends(viewer)]
 
 
-def create_app(board: TableCache | None = None, connections: Callable[[], list[str]] = known_connections) -> FastAPI:
+def create_app(
+    table_cache: TableCache | None = None, connections: Callable[[], list[str]] = known_connections
+) -> FastAPI:
     """Return the app that Airflow mounts.
 
-    :param board: what remembers tables between requests; a new one by default.
-    :param connections: tells the ids of the connections whose tables can be shown.
+    :param table_cache: keeps what was read of tables between requests; a new one by default.
+    :param connections: returns the ids of the connections whose tables can be shown.
     """
     app = FastAPI(title="Lake tables", docs_url=None, redoc_url=None, openapi_url=None, dependencies=[Depends(viewer)])
     app.state.connections = connections
-    known = board or TableCache()
+    known = table_cache or TableCache()
 
     @app.middleware("http")
     async def guard(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
@@ -149,15 +151,15 @@ def create_app(board: TableCache | None = None, connections: Callable[[], list[s
     return app
 
 
-def _overview(board: TableCache, who: Viewer, request: Request) -> HTMLResponse:
-    wish = OverviewQuery.of(request.query_params)
+def _overview(table_cache: TableCache, who: Viewer, request: Request) -> HTMLResponse:
+    chosen = OverviewQuery.of(request.query_params)
     conn_id = request.query_params.get("conn") or (who.conn_ids[0] if who.conn_ids else "")
     overview: Overview | None = None
     trouble = ""
     if conn_id:
         try:
             lake = who.lake(conn_id)
-            conn_id, overview = lake.conn_id, read_overview(board, lake, wish)
+            conn_id, overview = lake.conn_id, read_overview(table_cache, lake, chosen)
         except LakeIndexError as error:
             trouble = " ".join(part for part in (error.message, error.hint) if part)
         except HTTPException:
@@ -167,7 +169,9 @@ def _overview(board: TableCache, who: Viewer, request: Request) -> HTMLResponse:
             trouble = f"It could not be read ({type(error).__name__}). See the server's log."
 
     def page(view: Overview | None) -> HTMLResponse:
-        return render("overview.html", conn_ids=who.conn_ids, conn_id=conn_id, view=view, wish=wish, trouble=trouble)
+        return render(
+            "overview.html", conn_ids=who.conn_ids, conn_id=conn_id, view=view, chosen=chosen, trouble=trouble
+        )
 
     try:
         return page(overview)
@@ -180,17 +184,17 @@ def _overview(board: TableCache, who: Viewer, request: Request) -> HTMLResponse:
 
 def _without_bad(overview: Overview, page: Callable[[Overview], HTMLResponse]) -> Overview:
     """Return an overview in which each table that cannot be shown says so, in place of what it holds."""
-    cards = []
-    for card in overview.cards:
+    summaries = []
+    for summary in overview.summaries:
         try:
-            page(replace(overview, cards=(card,)))
-        except Exception as error:  # noqa: BLE001 - it is told in the row; the whole was logged
-            card = in_trouble(card, error)
-        cards.append(card)
-    return replace(overview, cards=tuple(cards))
+            page(replace(overview, summaries=(summary,)))
+        except Exception as error:  # noqa: BLE001 - the row says so; the whole was logged
+            summary = in_trouble(summary, error)
+        summaries.append(summary)
+    return replace(overview, summaries=tuple(summaries))
 
 
-def _table(board: TableCache, who: Viewer, request: Request) -> HTMLResponse:
+def _table(table_cache: TableCache, who: Viewer, request: Request) -> HTMLResponse:
     name = request.query_params.get("table", "")[:_LONGEST]
     conn_id = request.query_params.get("conn") or (who.conn_ids[0] if who.conn_ids else "")
     lake: Lake | None = None
@@ -199,8 +203,8 @@ def _table(board: TableCache, who: Viewer, request: Request) -> HTMLResponse:
         if not name:
             raise InvalidName("No table was named.", hint="Choose one from the list.")
         lake = readable_lake = who.lake(conn_id)
-        reading = board.readers(lake).submit(
-            lambda: read_detail(readable_lake, name, query, board.helpers(readable_lake))
+        reading = table_cache.readers(lake).submit(
+            lambda: read_detail(readable_lake, name, query, table_cache.helpers(readable_lake))
         )
         detail: Detail = reading.result(DETAIL_SECONDS)
         return render("table.html", conn_id=readable_lake.conn_id, view=detail)

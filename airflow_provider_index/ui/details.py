@@ -43,7 +43,7 @@ DETAIL_SECONDS = 12.0
 
 @dataclass(frozen=True)
 class DetailQuery:
-    """Part of the log and of the partitions that somebody asked for."""
+    """Part of the log and of the partitions that a request asks for."""
 
     before: int | None = None
     partition: str = ""
@@ -69,7 +69,7 @@ class Live:
         return max(self.requested.requested_at, self.beat.at if self.beat else 0.0)
 
     def silent(self, now: float) -> bool:
-        """Return whether nothing was heard for so long that a drain would take it for dead."""
+        """Return whether its last sign of life is so old that a drain would take it for dead."""
         return now - self.last_sign > SILENT_WRITER_SECONDS
 
 

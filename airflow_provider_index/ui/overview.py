@@ -43,7 +43,7 @@ class TableSummary:
 
     @property
     def concerns(self) -> bool:
-        """True if somebody should look: it cannot be read, an index lags or is off, or a window is overdue."""
+        """True if a person should look: it cannot be read, an index lags or is off, or a window is overdue."""
         if self.statistics is None:
             return bool(self.trouble)
         indexes = self.statistics.indexes.values()
@@ -97,22 +97,22 @@ class TableCache:
         listing: Listing = entry.value
         return listing
 
-    def cards(
+    def summaries(
         self, lake: Lake, first: Sequence[TableName], others: Sequence[TableName] = ()
     ) -> dict[str, TableSummary]:
-        """Return cards by location: of ``first``, for which the page waits, and of ``others`` what is known by then."""
+        """Return summaries by location, of ``first``, for which the page waits, and of ``others`` as known by then."""
         until = time.monotonic() + self.patience
-        answers = {table: self._ask_card(lake, table) for table in (*first, *others)}
+        answers = {table: self._ask_summary(lake, table) for table in (*first, *others)}
         self._wait(lake, [answers[table] for table in first], until)
-        return {table.location: self._card(table, entry) for table, entry in answers.items()}
+        return {table.location: self._summary(table, entry) for table, entry in answers.items()}
 
-    def _ask_card(self, lake: Lake, table: TableName) -> _Entry:
-        return self._ask(lake, table.location, self.fresh, lambda known: read_card(lake, table, known))
+    def _ask_summary(self, lake: Lake, table: TableName) -> _Entry:
+        return self._ask(lake, table.location, self.fresh, lambda known: read_summary(lake, table, known))
 
-    def _card(self, table: TableName, entry: _Entry) -> TableSummary:
+    def _summary(self, table: TableName, entry: _Entry) -> TableSummary:
         if entry.value is not None:
-            card: TableSummary = entry.value
-            return card
+            summary: TableSummary = entry.value
+            return summary
         late = f"No answer within {self.patience:g} s; the page goes on asking."
         return TableSummary(table, time.time(), trouble=late, waiting=True)
 
@@ -149,7 +149,7 @@ class TableCache:
             return Listing(read_at=time.time(), trouble=lake.reason(error))
 
 
-def read_card(lake: Lake, table: TableName, known: TableSummary | None = None) -> TableSummary:
+def read_summary(lake: Lake, table: TableName, known: TableSummary | None = None) -> TableSummary:
     """Read what the overview says of a table; never raises, but says what is wrong."""
     now = time.time()
     try:
@@ -165,10 +165,10 @@ def read_card(lake: Lake, table: TableName, known: TableSummary | None = None) -
         return TableSummary(table, now, trouble=lake.reason(error))
 
 
-def in_trouble(card: TableSummary, error: BaseException) -> TableSummary:
-    """Return the card of a table whose numbers were read, and make no sense."""
+def in_trouble(summary: TableSummary, error: BaseException) -> TableSummary:
+    """Return the summary of a table whose numbers were read and make no sense."""
     return TableSummary(
-        card.table, card.read_at, trouble=f"What its log says cannot be shown ({type(error).__name__})."
+        summary.table, summary.read_at, trouble=f"What its log says cannot be shown ({type(error).__name__})."
     )
 
 
@@ -192,20 +192,20 @@ MOST_READ = 5000
 """Of a larger warehouse only the tables on the page are read, and totals are not given."""
 
 
-def _size(card: TableSummary) -> float:
-    return card.statistics.data.bytes + card.statistics.index_bytes if card.statistics else -1
+def _size(summary: TableSummary) -> float:
+    return summary.statistics.data.bytes + summary.statistics.index_bytes if summary.statistics else -1
 
 
-def _small(card: TableSummary) -> float:
-    return card.statistics.data.small_files if card.statistics else -1
+def _small(summary: TableSummary) -> float:
+    return summary.statistics.data.small_files if summary.statistics else -1
 
 
-def _lag(card: TableSummary) -> float:
-    return max((card.read_at - since for _, since in card.behind_since), default=-1.0)
+def _lag(summary: TableSummary) -> float:
+    return max((summary.read_at - since for _, since in summary.behind_since), default=-1.0)
 
 
-def _changed(card: TableSummary) -> float:
-    return float(card.statistics.instant or 0) if card.statistics else -1
+def _changed(summary: TableSummary) -> float:
+    return float(summary.statistics.instant or 0) if summary.statistics else -1
 
 
 SORTS: Mapping[str, tuple[str, Callable[[TableSummary], float] | None]] = {
@@ -220,7 +220,7 @@ SORTS: Mapping[str, tuple[str, Callable[[TableSummary], float] | None]] = {
 
 @dataclass(frozen=True)
 class OverviewQuery:
-    """Query that somebody asked the overview."""
+    """The tables that a page of the overview is to show, and their order."""
 
     search: str = ""
     show: str = "all"
@@ -257,77 +257,77 @@ class Totals:
 
 @dataclass(frozen=True)
 class Overview:
-    """A page of the overview: ``count`` tables fit the wish, on ``pages`` pages."""
+    """A page of the overview: ``count`` tables fit the query, on ``pages`` pages."""
 
     lake: Lake
-    wish: OverviewQuery
+    chosen: OverviewQuery
     listing: Listing
-    cards: tuple[TableSummary, ...] = ()
+    summaries: tuple[TableSummary, ...] = ()
     count: int = 0
     totals: Totals | None = None
     now: float = 0.0
 
     @property
     def pages(self) -> int:
-        return max(1, -(-self.count // self.wish.per_page))
+        return max(1, -(-self.count // self.chosen.per_page))
 
 
-def read_overview(board: TableCache, lake: Lake, wish: OverviewQuery) -> Overview:
+def read_overview(table_cache: TableCache, lake: Lake, chosen: OverviewQuery) -> Overview:
     """Read what the overview of one connection shows.
 
-    That takes at most the board's patience for the listing, and again for the tables.
+    That takes at most the cache's patience for the listing, and again for the tables.
     """
-    listing = board.listing(lake)
-    named = [table for table in listing.tables if wish.search.lower() in table.name.lower()]
+    listing = table_cache.listing(lake)
+    named = [table for table in listing.tables if chosen.search.lower() in table.name.lower()]
     every = len(listing.tables) <= MOST_READ
-    in_order = wish.sort == "name" and wish.show == "all"
+    in_order = chosen.sort == "name" and chosen.show == "all"
     if in_order or not every:
-        shown = _page(named, wish)
-        cards = _sound(board.cards(lake, shown, listing.tables if every else ()))
-        rows, count = [cards[table.location] for table in shown], len(named)
+        shown = _page(named, chosen)
+        summaries = _sound(table_cache.summaries(lake, shown, listing.tables if every else ()))
+        rows, count = [summaries[table.location] for table in shown], len(named)
     else:
-        cards = _sound(board.cards(lake, named, listing.tables))
-        fitting = [card for table in named if _fits(card := cards[table.location], wish)]
-        key = SORTS[wish.sort][1]
+        summaries = _sound(table_cache.summaries(lake, named, listing.tables))
+        fitting = [summary for table in named if _fits(summary := summaries[table.location], chosen)]
+        key = SORTS[chosen.sort][1]
         ordered = fitting if key is None else sorted(fitting, key=key, reverse=True)
-        rows, count = _page(ordered, wish), len(ordered)
-    totals = _totals(list(cards.values())) if every and not listing.trouble else None
-    return Overview(lake, wish, listing, tuple(rows), count, totals, time.time())
+        rows, count = _page(ordered, chosen), len(ordered)
+    totals = _totals(list(summaries.values())) if every and not listing.trouble else None
+    return Overview(lake, chosen, listing, tuple(rows), count, totals, time.time())
 
 
-def _sound(cards: Mapping[str, TableSummary]) -> dict[str, TableSummary]:
-    """Return the cards; what a table's log says is in them only where it can be compared and added up with others."""
+def _sound(summaries: Mapping[str, TableSummary]) -> dict[str, TableSummary]:
+    """Return the summaries, with an error in each whose numbers cannot be compared and added up with others."""
     sound = {}
-    for location, card in cards.items():
+    for location, summary in summaries.items():
         try:
-            _totals([card])
+            _totals([summary])
             for _, key in SORTS.values():
                 if key is not None:
-                    key(card)
-            _fits(card, OverviewQuery(show="concerns"))
+                    key(summary)
+            _fits(summary, OverviewQuery(show="concerns"))
         except Exception as error:  # noqa: BLE001 - one table must not hide the others
-            card = in_trouble(card, error)
-        sound[location] = card
+            summary = in_trouble(summary, error)
+        sound[location] = summary
     return sound
 
 
-def _fits(card: TableSummary, wish: OverviewQuery) -> bool:
-    return wish.show == "all" or card.concerns
+def _fits(summary: TableSummary, chosen: OverviewQuery) -> bool:
+    return chosen.show == "all" or summary.concerns
 
 
-def _page(rows: Sequence[T], wish: OverviewQuery) -> list[T]:
-    start = (wish.page - 1) * wish.per_page
-    return list(rows[start : start + wish.per_page])
+def _page(rows: Sequence[T], chosen: OverviewQuery) -> list[T]:
+    start = (chosen.page - 1) * chosen.per_page
+    return list(rows[start : start + chosen.per_page])
 
 
-def _totals(cards: Sequence[TableSummary]) -> Totals:
-    read = [(card, card.statistics) for card in cards if card.statistics is not None]
+def _totals(summaries: Sequence[TableSummary]) -> Totals:
+    read = [(summary, summary.statistics) for summary in summaries if summary.statistics is not None]
     return Totals(
-        tables=sum(not card.dropped for card in cards),
-        unread=sum(card.waiting for card in cards),
-        troubled=sum(bool(card.trouble) and not card.dropped and not card.waiting for card in cards),
+        tables=sum(not summary.dropped for summary in summaries),
+        unread=sum(summary.waiting for summary in summaries),
+        troubled=sum(bool(summary.trouble) and not summary.dropped and not summary.waiting for summary in summaries),
         behind=sum(any(not index.lag.is_empty for index in statistics.indexes.values()) for _, statistics in read),
-        windows=sum(len(card.windows) for card, _ in read),
+        windows=sum(len(summary.windows) for summary, _ in read),
         indexes=sum(len(statistics.indexes) for _, statistics in read),
         bytes=sum(statistics.data.bytes for _, statistics in read),
         index_bytes=sum(statistics.index_bytes for _, statistics in read),

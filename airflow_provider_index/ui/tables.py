@@ -150,7 +150,7 @@ class Lake:
         return sorted(self._below(Store(self.root, self.options), [], many, seconds), key=lambda table: table.name)
 
     def find(self, table: str) -> tuple[TableName, Store]:
-        """Return a table by the location or name that somebody asks for, and the store of its log.
+        """Return a table by the location or name that a request gives, and the store of its log.
 
         :raises InvalidName: if it does not lie below the warehouse. :raises TableNotFound: if there is none.
         """

@@ -26,7 +26,7 @@ from spark_apps.timeline.operations import ALTER_INDEX, Operation
 
 
 @dataclass(frozen=True)
-class IndexPlace:
+class IndexStorage:
     """The storage of an index, as far as its creator chooses it.
 
     :param partition_by: partition columns that entries are kept apart by; ``()`` for none, ``None`` as the kind does.

@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Literal, get_args
 
 from msgspec.structs import replace
 
-from spark_apps.actions.alter_index import IndexPlace
+from spark_apps.actions.alter_index import IndexStorage
 from spark_apps.actions.compact_table import check_mode
 from spark_apps.actions.template import Action, Attempt, StagedChanges, TableHandle, run
 from spark_apps.indexes.estimating import estimated_rows
@@ -203,7 +203,7 @@ class CreateIndex(Action):
 
     :param included: columns carried beside, for kinds that do.
     :param deferred: leave the index empty now, and its upkeep to refreshes.
-    :param place: where it is kept, for kinds that leave that open.
+    :param storage: where it is kept, for kinds that leave that open.
     :param after_round: called after each round of the build with its number and the version it covers.
     """
 
@@ -222,7 +222,7 @@ class CreateIndex(Action):
         if_not_exists: bool = False,
         comment: str | None = None,
         *,
-        place: IndexPlace | None = None,
+        storage: IndexStorage | None = None,
         after_round: Callable[[int, int], None] | None = None,
     ) -> None:
         if isinstance(columns, str):
@@ -235,7 +235,7 @@ class CreateIndex(Action):
         self.properties = {key: str(value) for key, value in (properties or {}).items()}
         self.if_not_exists = if_not_exists
         self.comment = comment
-        self.place = place or IndexPlace()
+        self.storage = storage or IndexStorage()
         self.after_round = after_round
         self._overtaken: Callable[[], StagedChanges] | None = None
 
@@ -243,7 +243,7 @@ class CreateIndex(Action):
         check_name("index", self.name)
         check_session(snapshot)
         check_unwritten("property", self.properties, UNWRITTEN_HINT)
-        check_unwritten("location", {"location": self.place.location}, UNWRITTEN_HINT)
+        check_unwritten("location", {"location": self.storage.location}, UNWRITTEN_HINT)
         self._check_new(snapshot.state)
         self.definition(snapshot)
         self._check_only_one(snapshot.state)
@@ -269,7 +269,7 @@ class CreateIndex(Action):
             properties=self._properties(table),
             comment=self.comment,
         )
-        return handler.validate(table, self.place.of(snapshot, given, handler))
+        return handler.validate(table, self.storage.of(snapshot, given, handler))
 
     def _properties(self, table: TableDefinition) -> dict[str, str]:
         """Return the given properties, and which partition columns an index leaves out that would hold them."""

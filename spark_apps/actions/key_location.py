@@ -234,7 +234,7 @@ def keep_unique(
         if examples:
             raise ConcurrentWrite(
                 f"Since version {base.version}, from which this write began, rows have landed that the record index "
-                f"{entry.definition.name!r} was not told of, or it was made; rows of this write have keys of other "
+                f"{entry.definition.name!r} does not hold, or it was made; rows of this write have keys of other "
                 f"partitions: {examples}.",
                 hint="Run it again: it will move those rows.",
             )

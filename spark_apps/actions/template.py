@@ -109,7 +109,7 @@ class Attempt:
 
     snapshot: Snapshot
     transaction: Transaction
-    pulse: HeartbeatThread
+    heartbeats: HeartbeatThread
     stage: str = ""
     """Begins the names of folders, where the work is one stage of several; empty where it is all."""
     limits: UpsertLimits = field(default_factory=UpsertLimits)
@@ -127,7 +127,7 @@ class Attempt:
 
     def phase(self, name: str, done: int | None = None, total: int | None = None) -> None:
         """Report what is being done, for those who watch the attempt."""
-        self.pulse.phase(name, done, total)
+        self.heartbeats.phase(name, done, total)
 
 
 class Action(ABC):
@@ -254,16 +254,16 @@ def _run(
     except AlreadyCommitted as error:
         return error.receipt
     try:
-        with HeartbeatThread(transaction, renew_seconds=renew_seconds) as pulse:
+        with HeartbeatThread(transaction, renew_seconds=renew_seconds) as heartbeats:
             if transaction.base.version != observation.snapshot.state.version:
                 observation = observe_table(handle, action, transaction.base)
             confined = action.confined_to(observation.snapshot.table)
-            work = action.work(Attempt(observation.snapshot, transaction, pulse, "", handle.limits, confined))
+            work = action.work(Attempt(observation.snapshot, transaction, heartbeats, "", handle.limits, confined))
             if work is None and observation.actions and action.commits_observation:
                 work = StagedChanges()
             if work is None:
                 return _nothing_to_do(transaction)
-            pulse.phase("commit")
+            heartbeats.phase("commit")
             receipt = _commit(transaction, action, observation, work)
     except AlreadyCommitted as error:
         return error.receipt
@@ -333,7 +333,7 @@ def _end(transaction: Transaction, cause: BaseException) -> None:
     try:
         transaction.abort(reason[:500])
     except LakeIndexError as error:
-        # The failure itself is what the caller must hear of; the attempt will be taken for dead by its
+        # The failure itself is what the caller must learn; the attempt will be taken for dead by its
         # silence.
         logger.warning("Attempt %s of %s was not ended: %s", transaction.attempt, transaction.txn_id, error)
 
@@ -469,12 +469,12 @@ def run_stage(handle: TableHandle, action: Action, stage: Stage) -> Receipt:
     renewed = None if epoch is None else windows.length(handle.timeline, epoch)
     # Each try writes into folders of its own: a try before it may be at work yet.
     prefix = f"{stage.name}-{token[:8]}-"
-    with HeartbeatThread(transaction, renew_seconds=renewed, shared=True) as pulse:
-        pulse.phase(f"stage {stage.name}")
+    with HeartbeatThread(transaction, renew_seconds=renewed, shared=True) as heartbeats:
+        heartbeats.phase(f"stage {stage.name}")
         observation = observe_table(handle, action, state)
         action.validate(observation.snapshot)
         confined = _confined_to(action, overlay, observation.snapshot.table)
-        work = action.work(Attempt(observation.snapshot, transaction, pulse, prefix, handle.limits, confined))
+        work = action.work(Attempt(observation.snapshot, transaction, heartbeats, prefix, handle.limits, confined))
         has_changes = work is not None or (bool(observation.actions) and action.commits_observation)
         work = work or StagedChanges()
         if has_changes:

@@ -8,7 +8,7 @@
     │   ├── InvalidSchema         a batch or definition that does not fit the table
     │   ├── InvalidRule           a bucket rule or bucket count
     │   ├── InvalidPredicate      a SQL predicate that cannot be parsed
-    │   ├── InvalidStatement      a SQL statement that cannot be parsed, with its place
+    │   ├── InvalidStatement      a SQL statement that cannot be parsed, with line and column
     │   ├── UnknownColumn         a column that the table lacks
     │   ├── UnsupportedSource     a source with something that cannot be honoured, by its name
     │   └── SourceNotAllowed      a log names a source that its reader has not allowed

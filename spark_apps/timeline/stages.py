@@ -272,7 +272,7 @@ def guard(base: State, manifest: StageManifest) -> Guard | None:
         if relied_on is not None and now is not None and not was_kept_current(relied_on, now, base.version):
             raise ConcurrentWrite(
                 f"Since version {base.version}, which the transaction began from, rows have landed that the index "
-                f"{now.definition.name!r} was not told of, and its stages do not know whether these have their keys.",
+                f"{now.definition.name!r} does not hold, and its stages do not know whether these have their keys.",
                 hint=_ANEW,
             )
         if not manifest.sole:

@@ -130,7 +130,7 @@ def survey_it(store: Store) -> None:
 def overview_card(store: Store) -> None:
     """A card tells what is wrong, and raises nothing."""
     lake = Lake(CONNECTION, str(Path(store.uri).parent))
-    card = overview.read_card(lake, TableName("table", store.uri))
+    card = overview.read_summary(lake, TableName("table", store.uri))
     if card.trouble.startswith("What its log says cannot be shown"):
         raise AssertionError(card.trouble)
 

@@ -108,7 +108,7 @@ def test_given_logs_with_a_bad_value_in_each_of_their_fields_then_each_is_at_wor
             )
             tried += 1
     connect(monkeypatch, "lake", tmp_path)
-    client = pages(board=TableCache(patience=60, threads=2))
+    client = pages(table_cache=TableCache(patience=60, threads=2))
 
     for order in ("name", "lag", "small", "size", "changed"):
         text = guarded(client.get(f"/?per=1000&sort={order}"))
@@ -126,7 +126,7 @@ def test_given_one_commit_whose_instant_is_no_time_then_the_overview_shows_all_o
     put(tmp_path / "odd", pattern)
     (tmp_path / "odd/_index/timeline/\u00b2\u00b2\u00b2.json").write_text("{}")
     connect(monkeypatch, "lake", tmp_path)
-    client = pages(board=TableCache(patience=30))
+    client = pages(table_cache=TableCache(patience=30))
 
     text = guarded(client.get("/?sort=changed"))
     assert text.count('<tr class="table">') == 3 and text.count("cannot be read") >= 1 and 'class="trouble"' in text
@@ -170,12 +170,12 @@ def test_given_whatever_is_thrown_while_one_table_is_read_then_it_is_one_row(
 
     monkeypatch.setattr(overview, "_read", throwing)
     shown = TableCache(patience=2)
-    text = guarded(pages(board=shown).get("/"))
+    text = guarded(pages(table_cache=shown).get("/"))
     assert "v0," in text and text.count('class="trouble"') == 1
 
     monkeypatch.setattr(overview, "_read", read)
     monkeypatch.setattr(app, "read_detail", lambda *_: (_ for _ in ()).throw(error))
-    guarded(pages(board=shown).get("/tables?conn=lake&table=bad"), 505)
+    guarded(pages(table_cache=shown).get("/tables?conn=lake&table=bad"), 505)
 
 
 def test_given_a_card_that_cannot_be_drawn_then_the_others_are(
@@ -194,7 +194,7 @@ def test_given_a_card_that_cannot_be_drawn_then_the_others_are(
     monkeypatch.setitem(app.environment().filters, "size", failing)
     monkeypatch.setattr("airflow_provider_index.ui.overview._totals", lambda cards: None)
 
-    text = guarded(pages(board=TableCache(patience=30)).get("/"))
+    text = guarded(pages(table_cache=TableCache(patience=30)).get("/"))
 
     assert "v0," in text and text.count("cannot be shown (ValueError)") == 1
 
@@ -268,7 +268,7 @@ def test_given_any_text_in_any_parameter_then_every_route_answers(
 ) -> None:
     lakes.write(lakes.make(tmp_path / "t", indexes=(lakes.BY_CITY,)), "dt=2026-11-20", [1000])
     connect(monkeypatch, "lake", tmp_path)
-    client = TestClient(pages(board=TableCache(patience=30)).app, raise_server_exceptions=False)
+    client = TestClient(pages(table_cache=TableCache(patience=30)).app, raise_server_exceptions=False)
     started = time.monotonic()
     for word in WORDS:
         for name in ("q", "show", "sort", "page", "per", "conn", "x" * 100):

@@ -111,7 +111,7 @@ class CompactHandler(IndexHandler):
         if mode == "quick":
             return IndexPlan(name, mode, (), 0, 0, "a quick refresh reads and writes nothing")
         files = self._files_to_index(context, mode == "full", partitions)
-        reason = "all files" if mode == "full" else f"{len(files)} files are not told of"
+        reason = "all files" if mode == "full" else f"{len(files)} files are not covered"
         return IndexPlan(name, mode, tuple(files), len(files), sum(f.bytes for f in files.values()), reason)
 
     def build(self, context: IndexContext) -> IndexWork:

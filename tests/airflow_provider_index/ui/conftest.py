@@ -53,8 +53,8 @@ def pages(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pages]:
         monkeypatch.delenv(name)
     create_auth_manager()
 
-    def made(role: str | None = "op", board: TableCache | None = None) -> TestClient:
-        app = create_app(board, connections=lambda: in_environment(os.environ))
+    def made(role: str | None = "op", table_cache: TableCache | None = None) -> TestClient:
+        app = create_app(table_cache, connections=lambda: in_environment(os.environ))
         if role != "nobody":
             app.dependency_overrides[get_user] = lambda: SimpleAuthManagerUser(username="ann", role=role)
         return TestClient(app)

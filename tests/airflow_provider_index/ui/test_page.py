@@ -258,10 +258,10 @@ def test_a_store_that_cannot_be_reached_is_told_in_time_and_without_its_secrets(
         "aws_region": "eu-central-1",
     }
     connect(monkeypatch, "lake", "s3://bucket/lake", storage_options=options)
-    board = TableCache(patience=1.0)
+    table_cache = TableCache(patience=1.0)
     started = time.monotonic()
 
-    text = pages(board=board).get("/").text
+    text = pages(table_cache=table_cache).get("/").text
 
     assert time.monotonic() - started < 5
     assert "cannot be reached" in text
@@ -278,7 +278,7 @@ def test_one_table_whose_store_hangs_holds_up_no_other(
     (tmp_path / "odd").mkdir()
     (tmp_path / "odd" / "_index").symlink_to("_index")  # leads to itself, which every look at it ends with
     connect(monkeypatch, "lake", tmp_path)
-    client = pages(board=TableCache(patience=1.0))
+    client = pages(table_cache=TableCache(patience=1.0))
     started = time.monotonic()
 
     text = client.get("/").text
@@ -300,7 +300,7 @@ def test_many_tables_are_shown_in_pages_filtered_and_sorted_and_quickly(
 ) -> None:
     lakes.many(tmp_path, 200)
     connect(monkeypatch, "lake", tmp_path)
-    client = pages(board=TableCache(patience=30))
+    client = pages(table_cache=TableCache(patience=30))
 
     whole = client.get("/?per=1000").text
     assert whole.count('<tr class="table">') == 200
@@ -321,7 +321,7 @@ def test_a_new_commit_is_seen_when_the_table_is_asked_again(
 ) -> None:
     timeline = lakes.make(tmp_path / "t")
     connect(monkeypatch, "lake", tmp_path)
-    client = pages(board=TableCache(fresh=0.0))
+    client = pages(table_cache=TableCache(fresh=0.0))
     assert "v0," in row(client.get("/").text, "t")
 
     lakes.write(timeline, "dt=2026-11-20", [1000])

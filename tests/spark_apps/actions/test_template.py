@@ -160,8 +160,8 @@ def test_given_an_unknown_outcome_then_the_attempt_is_not_aborted_and_a_retry_fi
 def test_given_long_work_then_signs_of_life_tell_its_phase(handle: TableHandle) -> None:
     transaction = begin(handle.timeline, operation="note", txn_id="long")
 
-    with HeartbeatThread(transaction, seconds=0.02) as pulse:
-        pulse.phase("write the rows", 3, 8)
+    with HeartbeatThread(transaction, seconds=0.02) as heartbeats:
+        heartbeats.phase("write the rows", 3, 8)
         end = time.monotonic() + 5
         beat = None
         while beat is None or beat.done != 3:
