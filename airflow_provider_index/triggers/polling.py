@@ -123,7 +123,7 @@ class Poller(Generic[R, S]):
         for waiter in waiters:
             try:
                 answers.append(waiter.check(shared))
-            except Exception as error:  # noqa: BLE001 - it is this waiter's own, and handed to it
+            except Exception as error:  # noqa: BLE001 - it is this waiter's own, and goes back alone
                 answers.append(error)
         return answers
 
