@@ -39,14 +39,14 @@ class IncludedColumns:
             )
 
     @classmethod
-    def given(cls, columns: IncludedColumns | Iterable[str] | None) -> IncludedColumns | None:
+    def given(cls, told: IncludedColumns | Iterable[str] | None) -> IncludedColumns | None:
         """Return what a caller gave as an instance: a list of names is what to include.
 
         :raises InvalidInput: if it is a string.
         """
-        if columns is None or isinstance(columns, IncludedColumns):
-            return columns
-        return cls(include=columns if isinstance(columns, str) else list(columns))
+        if told is None or isinstance(told, IncludedColumns):
+            return told
+        return cls(include=told if isinstance(told, str) else list(told))
 
     @property
     def added(self) -> tuple[str, ...]:

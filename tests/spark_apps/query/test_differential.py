@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from pyspark.sql import functions as F
 
 from spark_apps.layout.types import normalize, parse_type
+from spark_apps.query.parsing import parse_predicate
 from spark_apps.query.predicates import (
     NAN,
     CannotPrune,
@@ -25,7 +26,6 @@ from spark_apps.query.predicates import (
     keys_for,
     may_match,
     outcomes,
-    parse_predicate,
     reasons,
 )
 from tests.spark.local import COMPILED, INTERPRETED, session_with

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from spark_apps.query.parsing import parse_predicate
 from spark_apps.query.predicates import (
     NAN,
     And,
@@ -28,7 +29,6 @@ from spark_apps.query.predicates import (
     keys_for,
     may_match,
     of_whole_rows,
-    parse_predicate,
     reasons,
 )
 from spark_apps.storage.errors import InvalidPredicate, UnknownColumn
