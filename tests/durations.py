@@ -1,8 +1,9 @@
 """How long tests take, by folder: run them with ``--junitxml=FILE``, then ``python -m tests.durations FILE``.
 
 With ``--junitxml`` each test also tells the CPU seconds of its process and of all below it (Spark's JVM, schedulers,
-drivers), and how long those fixtures of the session took that it was the first to need. Wall seconds grow with what
-else runs on the machine, CPU seconds hardly. With ``--files`` or ``--tests``: the largest of these instead.
+drivers), and how long those fixtures of modules and of the session took that it was the first to need. Wall seconds
+grow with what else runs on the machine, CPU seconds hardly. With ``--files`` or ``--tests``: the largest of these
+instead.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class Recorder:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[object]) -> Generator[None, object, object]:
-        if fixturedef.scope != "session" or self._item is None:
+        if fixturedef.scope == "function" or self._item is None:
             return (yield)
         started, cpu_at_start = time.monotonic(), cpu_seconds()
         try:
@@ -72,7 +73,7 @@ class Recorder:
 
 @dataclass(frozen=True)
 class Taken:
-    """What one test took, or one fixture of the session where it was set up.
+    """What one test took, or one fixture of a module or the session where it was set up.
 
     :param file: the test's module as a path without its ending, or "" for a fixture.
     """
@@ -130,7 +131,7 @@ def main(arguments: list[str]) -> int:
         text = table(grouped(tests, [f"{one.file}.py" for one in tests]), "file", LARGEST)
     else:
         text = table(grouped(tests, [folder_of(one.file) for one in tests]), "folder")
-    text += "\n\n" + table(grouped(fixtures, [one.name for one in fixtures]), "of these, set up for the session")
+    text += "\n\n" + table(grouped(fixtures, [one.name for one in fixtures]), "of these, set up for several tests")
     sys.stdout.write(text + "\n")
     return 0
 

@@ -9,15 +9,17 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from airflow_provider_index.__main__ import copy_examples
 from airflow_provider_index.testing import LocalAirflow, LocalConnectServer
-from dags_examples.demo.story import DAGS, MORE_DAGS
 from tests.airflow.database import database
 from tests.airflow.lake import SECRET, STORAGE_SECRET, Lake
+from tests.folders import kept_for_folder
 from tests.spark.local import SMALL
 
 HERE = Path(__file__).parent
@@ -33,14 +35,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(1800))
 
 
-@pytest.fixture(scope="package")
-def lake(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
+@pytest.fixture(scope="module")
+def lake(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    """The one Airflow of this folder. It has the example DAGs that the modules name in ``EXAMPLES``, by subject, and
+    their functions ``begin_runs`` are called as soon as it is up."""
+    return kept_for_folder(request, "lake", lambda modules: whole_airflow(modules, tmp_path_factory))
+
+
+@contextmanager
+def whole_airflow(modules: list[ModuleType], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
     warehouse = tmp_path_factory.mktemp("warehouse")
     landing = tmp_path_factory.mktemp("landing")
     dags = tmp_path_factory.mktemp("airflow") / "dags"
     shutil.copytree(HERE / "dags", dags, ignore=shutil.ignore_patterns("__pycache__"))
-    # As a user has them: copied, with the connections and the Variable that they name.
-    copy_examples(dags)
+    # As a user has them: copied, with the connections and the Variable that they name. Only those that a test runs:
+    # each file takes a process of a second or two, and some are scheduled, or watched in the triggerer.
+    for subject in sorted({subject for module in modules for subject in getattr(module, "EXAMPLES", ())}):
+        copy_examples(dags, subject)
     local = {**SMALL, "spark.sql.shuffle.partitions": "2"}
     secret = {"spark.hadoop.planted.password": SECRET}
     # Queries that sleep take a thread each, and others go on.
@@ -91,11 +102,8 @@ def lake(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
             parallelism=6,
         )
         with airflow:
-            airflow.client.wait_for_dags(
-                "deferring", "deferring_in_time", "waiting", "secretive", "land_orders", *DAGS, *MORE_DAGS
-            )
             lake = Lake(airflow, warehouse, landing)
-            for module in dict.fromkeys(item.module for item in request.session.items if HERE in item.path.parents):
+            for module in modules:
                 if hasattr(module, "begin_runs"):
                     module.begin_runs(lake)
             yield lake

@@ -55,8 +55,17 @@ class Lake:
 
         :param name: tells runs of one DAG apart; the DAG's id by default. :param conf: the run's params.
         """
+        self.begun[name or dag_id] = dag_id, self.trigger(dag_id, conf)
+
+    def trigger(self, dag_id: str, conf: dict[str, Any] | None = None) -> str:
+        """Start a run, once Airflow has found the DAG, and return the run's id."""
         self.client.wait_for_dags(dag_id)
-        self.begun[name or dag_id] = dag_id, self.client.trigger(dag_id, conf)
+        return self.client.trigger(dag_id, conf)
+
+    def run(self, dag_id: str, conf: dict[str, Any] | None = None, *, timeout: float = 300) -> DagRunReport:
+        """Start a run, once Airflow has found the DAG, and insist on its success."""
+        self.client.wait_for_dags(dag_id)
+        return self.client.run(dag_id, conf, timeout=timeout)
 
     def end_of(self, name: str, *, expect: str = "success", timeout: float = 800) -> DagRunReport:
         """Wait for a run that was begun, and insist on the end that was expected.
@@ -84,7 +93,7 @@ class Lake:
 
     def run_until_asked(self, dag_id: str, conf: dict[str, Any], task_id: str = "approve") -> str:
         """The id of a run that has come to wait for a person."""
-        run_id = self.client.trigger(dag_id, conf)
+        run_id = self.trigger(dag_id, conf)
         states = frozenset({"awaiting_input", "deferred", "failed", "skipped", "upstream_failed"})
         state = self.client.wait_for_task(dag_id, run_id, task_id, states, timeout=300)
         assert state in ("awaiting_input", "deferred"), self.client.task_states(dag_id, run_id)

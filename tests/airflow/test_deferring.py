@@ -79,7 +79,7 @@ def test_a_deferred_task_that_is_cleared_commits_once(lake: Lake) -> None:
 
 
 def test_execution_timeout_holds_while_the_task_is_deferred(lake: Lake) -> None:
-    run_id = lake.client.trigger("deferring_in_time")
+    run_id = lake.trigger("deferring_in_time")
     state = lake.client.wait_for_task("deferring_in_time", run_id, "write", DEFERRED)
     assert state == "deferred", lake.client.log("deferring_in_time", run_id, "write")
     [job_id] = jobs(lake, "late")
@@ -95,7 +95,7 @@ def test_execution_timeout_holds_while_the_task_is_deferred(lake: Lake) -> None:
 
 
 def test_a_killed_triggerer_is_started_anew_and_the_write_goes_on(lake: Lake) -> None:
-    run_id = lake.client.trigger("deferring", {"table": "deferred", "seconds": 15})
+    run_id = lake.trigger("deferring", {"table": "deferred", "seconds": 15})
     job_id = wait_for_the_attempt(lake, "deferring", run_id, "deferred")
     [triggerer] = [
         process

@@ -16,6 +16,8 @@ from tests.airflow.tables import make
 
 pytestmark = pytest.mark.heavy
 
+EXAMPLES = ("erasure",)
+
 RIDER = "rider-17"
 
 

@@ -27,6 +27,8 @@ from tests.airflow.lake import Lake
 
 pytestmark = pytest.mark.heavy
 
+EXAMPLES = ("events",)
+
 FIELDS = (Field("id", "bigint", nullable=False), Field("city", "string"))
 
 
@@ -64,7 +66,7 @@ def test_given_data_that_land_when_a_watcher_sees_the_commit_then_the_index_is_r
     create_source(lake)
     watched = "lakeindex://table/index_table_store_default/shop.orders"
 
-    report = lake.client.run("land_orders")
+    report = lake.run("land_orders")
     receipt = lake.client.xcom("land_orders", report.run_id, "land")
     write_file(lake, "2.parquet", 50)
     refreshed = lake.client.wait("refresh_orders", first_run(lake, "refresh_orders"), timeout=300)

@@ -20,6 +20,8 @@ from tests.airflow.lake import Lake
 
 pytestmark = pytest.mark.heavy
 
+EXAMPLES = ("flights",)
+
 MONTHS = (6, 7, 8, 12)
 DAYS_OF_DECEMBER = (1, 2, 29, 30, 31)
 LOOKUPS = ("tailnum = '{tailnum}'", "dest = '{dest}'", "carrier = '{carrier}' AND flight = {flight} AND month = 12")
@@ -40,9 +42,9 @@ def flights(lake: Lake) -> pd.DataFrame:
 @pytest.fixture(scope="module")
 def story(lake: Lake, spark: Any, flights: pd.DataFrame) -> Story:
     story = Story(lake.client, lake.warehouse, spark, Console(width=140, highlight=False))
-    sources = lake.client.trigger("flights_sources")  # of tables of their own, so meanwhile
+    sources = lake.trigger("flights_sources")  # of tables of their own, so meanwhile
     run_all(story)
-    lake.client.run("flights_sql", timeout=600)
+    lake.run("flights_sql", timeout=600)
     report = lake.client.wait("flights_sources", sources, timeout=600)
     assert report.state == "success", lake.client.describe(report)
     return story

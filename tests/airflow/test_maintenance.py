@@ -16,6 +16,8 @@ from tests.airflow.tables import expected, make, rows
 
 pytestmark = pytest.mark.heavy
 
+EXAMPLES = ("maintenance",)
+
 
 @pytest.fixture(scope="module")
 def tables(lake: Lake) -> Iterator[Path]:
@@ -31,7 +33,7 @@ class Night:
     """One run of a maintenance DAG, as it is seen from outside."""
 
     def __init__(self, lake: Lake, dag_id: str, **conf: Any) -> None:
-        self.report: DagRunReport = lake.client.run(dag_id, conf, timeout=600)
+        self.report: DagRunReport = lake.run(dag_id, conf, timeout=600)
         self.lake, self.dag_id = lake, dag_id
         self.plan: dict[str, Any] = lake.client.xcom(dag_id, self.report.run_id, "plan", "plan")
 

@@ -12,6 +12,8 @@ from tests.airflow.tables import make
 
 pytestmark = pytest.mark.heavy
 
+EXAMPLES = ("maintenance",)
+
 
 @pytest.fixture(scope="module")
 def lines(lake: Lake) -> Path:

@@ -102,7 +102,7 @@ def seen(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Seen:
         return [*some, *temporary.glob("index-job-*"), *temporary.glob("hsperfdata_*")]
 
     with Sweep(EVERYTHING, folders, [f"http://127.0.0.1:{port}"]) as sweep:
-        run_id = lake.client.trigger("secretive", {"source": str(folder / "rows.csv")})
+        run_id = lake.trigger("secretive", {"source": str(folder / "rows.csv")})
         assert lake.client.wait_for_task("secretive", run_id, "write", DEFERRED) == "deferred"
         wait_until(lambda: any("/environment" in one for one in sweep.seen), 120)
         found = Seen(DagRunReport("secretive", run_id, "running"), sweep, folder)

@@ -24,6 +24,7 @@ from spark_apps.timeline.model import (
 )
 from tests.airflow.lake import Lake
 
+EXAMPLES = ("transactions", "windows")
 DAG_ID, TABLE = "orders_by_region", "sales/regional_orders"
 
 
@@ -104,7 +105,7 @@ def test_the_reaper_ends_a_window_that_was_left_open(lake: Lake, run: DagRunRepo
     epoch = windows.open_window(lake.timeline(TABLE), "somebody", seconds=0.1).epoch
     time.sleep(0.2)
 
-    lake.client.run("window_reaper", timeout=300)
+    lake.run("window_reaper", timeout=300)
 
     ended = lake.timeline(TABLE).head.ended_windows[epoch]
     assert "somebody" in ended and "window_reaper" in ended

@@ -15,7 +15,7 @@ DEFINITION = TableDefinition("t", (Field("id", "bigint"), Field("part", "string"
 
 def test_sensors_fire_at_the_commit_they_wait_for_and_give_up_in_time(lake: Lake) -> None:
     timeline, _ = create_table(Store(lake.warehouse / "db/awaited"), DEFINITION)
-    run_id = lake.client.trigger("waiting")
+    run_id = lake.trigger("waiting")
 
     assert lake.client.wait_for_task("waiting", run_id, "in_vain") == "failed"
     assert lake.client.wait_for_task("waiting", run_id, "deferred", frozenset({"deferred"})) == "deferred"

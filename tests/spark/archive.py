@@ -51,7 +51,9 @@ def make() -> None:
     from tests.spark.local import SMALL, local_session
 
     plain = SMALL["spark.driver.extraJavaOptions"]
-    session = local_session(quiet="OFF", spark__driver__extraJavaOptions=f"{plain}{options} -Xlog:cds*=off")
+    java = f"{plain}{options} -Xlog:cds*=off"
+    # The class path of every Spark: the archive fits one that goes on behind it.
+    session = local_session(quiet="OFF", plain_files=True, spark__driver__extraJavaOptions=java)
     with tempfile.TemporaryDirectory() as folder:
         _work(session, Path(folder))
     # The JVM writes the archive when it ends, which takes longer than this process would wait.

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.folders import kept_for_folder
 from tests.spark.clusters import ConnectServer, Standalone, connect_server, standalone_cluster
 
 HERE = Path(__file__).parent
@@ -19,15 +19,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.slow)
 
 
-@pytest.fixture(scope="package")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
+@pytest.fixture(scope="module")
+def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Standalone:
     """A standalone cluster of one worker."""
-    with standalone_cluster(tmp_path_factory.mktemp("standalone")) as running:
-        yield running
+    return kept_for_folder(request, "cluster", lambda _: standalone_cluster(tmp_path_factory.mktemp("standalone")))
 
 
-@pytest.fixture(scope="package")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectServer]:
+@pytest.fixture(scope="module")
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> ConnectServer:
     """A Spark Connect server that asks for a token."""
-    with connect_server(tmp_path_factory.mktemp("connect"), token=TOKEN) as running:
-        yield running
+    return kept_for_folder(request, "server", lambda _: connect_server(tmp_path_factory.mktemp("connect"), token=TOKEN))

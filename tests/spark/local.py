@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from spark_apps.jobs.environment import java_home
+from tests.spark import local_files
 from tests.spark.archive import sharing
 
 if TYPE_CHECKING:
@@ -22,6 +23,10 @@ COMPILED = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMo
 # its own, and loads Spark's classes from an archive in half the time.
 JVM = f"-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC{sharing()}"
 
+# From the start as much memory as tests take in the end, most of it for what lives a query long: otherwise a fifteenth
+# of the time goes into making room.
+_HEAP = "-Xms1g -Xmn600m -XX:MetaspaceSize=256m"
+
 # What a local Spark needs that runs a few rows for minutes.
 SMALL = {
     "spark.ui.enabled": "false",
@@ -30,6 +35,13 @@ SMALL = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.extraJavaOptions": JVM,
+    # Each sort of a few rows would set 64 MB to zero, by the size of the heap.
+    "spark.buffer.pageSize": "1m",
+    # What pages would show of queries of before, if there were any.
+    "spark.sql.ui.retainedExecutions": "1",
+    "spark.ui.retainedJobs": "1",
+    "spark.ui.retainedStages": "1",
+    "spark.ui.retainedTasks": "10",
     **INTERPRETED,
 }
 
@@ -41,12 +53,19 @@ def set_environment() -> None:
 
 
 def local_session(
-    *, cores: int = 2, partitions: int = 2, memory: str = "2g", quiet: str = "ERROR", **more: str
+    *,
+    cores: int = 2,
+    partitions: int = 2,
+    memory: str = "2g",
+    quiet: str = "ERROR",
+    plain_files: bool = False,
+    **more: str,
 ) -> SparkSession:
     """Start a session as a user would have it, but small; its queries are interpreted, or compiled with ``COMPILED=1``.
 
     :param partitions: of a shuffle.
     :param quiet: the least serious messages that are shown: a log4j level.
+    :param plain_files: whether files are made as Spark makes them elsewhere, permissions and all.
     :param more: further settings, their dots written as two underscores.
     """
     from pyspark.sql import SparkSession
@@ -58,11 +77,13 @@ def local_session(
         **(COMPILED if os.environ.get("COMPILED") == "1" else {}),
         "spark.sql.shuffle.partitions": str(partitions),
         "spark.driver.memory": memory,
+        "spark.driver.extraJavaOptions": f"{JVM} {_HEAP}",
         **{name.replace("__", "."): value for name, value in more.items()},
     }
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    return builder.getOrCreate()
+    with contextlib.nullcontext({}) if plain_files else local_files.on_class_path() as files:
+        for name, value in {**settings, **files}.items():
+            builder = builder.config(name, value)
+        return builder.getOrCreate()
 
 
 @contextlib.contextmanager
