@@ -1,4 +1,4 @@
-"""Program: runs a script of index statements; its table is the warehouse that the names in it are below."""
+"""Program: runs a script of statements; its table is the warehouse that the names in it are below."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ def run_sql(spark: SparkSession, job: Job) -> Outcome:
         options=job.storage_options,
         txn_id=job.txn_id,
         window=job.window,
+        **{name: job.arguments[name] for name in ("max_rows", "output_path") if name in job.arguments},
     )
     return Outcome("report", [result.to_dict() for result in results])
 

@@ -749,6 +749,16 @@ class IndexedTable:
 
     # --- how an action is run -----------------------------------------------------------------------------------------
 
+    def showing(self, snapshot: Snapshot) -> Self:
+        """Return the table at another version, for the layers above."""
+        other = copy.copy(self)
+        other._state, other._external = snapshot.state, snapshot.external
+        return other
+
+    def run_action(self, action: Action, *, txn_id: str | None = None, window: int | None = None) -> Receipt:
+        """Run an action that has no method of its own, for the layers above."""
+        return self._run(action, txn_id, window)
+
     def _run(self, action: Action, txn_id: str | None, window: int | None) -> Receipt:
         self._check_not_pinned()
         return self._moved_to(run(self._handle, action, txn_id=txn_id, window=window))

@@ -1,11 +1,11 @@
-"""The operator that runs index statements: a script of them, each statement a commit of its own."""
+"""The operator that runs SQL on indexes, tables and rows; each statement that changes something is a commit."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_provider_index.arguments import Reader, required, text
+from airflow_provider_index.arguments import Reader, integer, required, text
 from airflow_provider_index.hooks.table_store import TableStoreHook
 from airflow_provider_index.operators.base import SparkTableOperator, outcome_of
 from spark_apps.storage.errors import InvalidInput, InvalidName, JobFailed, TableNotFound
@@ -20,13 +20,18 @@ if TYPE_CHECKING:
 
 
 class IndexSQLOperator(SparkTableOperator):
-    """Runs a script of index statements by one app: ``CREATE INDEX … ; REFRESH INDEX …``. docs/sql.md lists them all.
+    """Runs a script by one app: ``MERGE INTO … ; REFRESH INDEX … ; SELECT …``. docs/sql.md lists all statements.
 
     The script is read before Spark is started; a mistake in it fails the task at once, with its line and column. A
     retry goes on behind the last statement that landed. Names of tables are below the warehouse of the connection.
 
     :param sql: the statements, separated by ``;``, or the name of a ``.sql`` file.
-    :param window: epoch of a stop-write window; all statements must be on the table that it is over.
+    :param window: epoch of a stop-write window; all statements that change something must be on the table that it is
+        over.
+    :param max_rows: so many rows a query may answer with, which go to XCom; 1,000 by default. The task fails where
+        there are more.
+    :param output_path: folder that the answer of the script's only query is written into, as Parquet, in the place of
+        an earlier answer; then XCom has its ``location`` and no rows.
 
     Returns a list with an answer a statement: ``statement``, ``table``, ``location``, ``receipt`` (``None`` for what
     only reads), ``columns`` and ``rows``.
@@ -35,21 +40,39 @@ class IndexSQLOperator(SparkTableOperator):
     program = "run_sql"
     readers: ClassVar[Mapping[str, Reader]] = {
         "sql": required(text),
+        "max_rows": integer,
+        "output_path": text,
         **{name: reader for name, reader in SparkTableOperator.readers.items() if name != "table"},
     }
     template_ext: Sequence[str] = (".sql",)
     template_fields_renderers = {"sql": "sql"}
 
-    def __init__(self, *, sql: str, table_conn_id: str = TableStoreHook.default_conn_name, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *,
+        sql: str,
+        max_rows: int | None = None,
+        output_path: str | None = None,
+        table_conn_id: str = TableStoreHook.default_conn_name,
+        **kwargs: Any,
+    ) -> None:
         if "table" in kwargs:
             raise InvalidInput("IndexSQLOperator takes no table.", hint="Name the tables in the statements.")
         super().__init__(table="", table_conn_id=table_conn_id, **kwargs)
         self.sql = sql
+        self.max_rows = max_rows
+        self.output_path = output_path
+
+    def check_arguments(self) -> None:
+        super().check_arguments()
+        if isinstance(self.max_rows, int) and self.max_rows < 1:
+            raise InvalidInput(f"max_rows is {self.max_rows}.", hint="Give a number from 1 on, or an output_path.")
 
     # --- arguments of the app ---------------------------------------------------------------------------------
 
     def arguments(self) -> dict[str, Any]:
-        return {"sql": self.sql}
+        given = {"sql": self.sql, "max_rows": self.max_rows, "output_path": self.output_path}
+        return {name: value for name, value in given.items() if value is not None}
 
     def location(self) -> str:
         return self.hook.warehouse or ""
@@ -58,7 +81,14 @@ class IndexSQLOperator(SparkTableOperator):
         """Return the script as it was read. :raises InvalidStatement: with the line and column of the mistake."""
         from spark_apps.sql.parser import parse
 
-        return list(parse(self.sql))
+        statements = list(parse(self.sql))
+        queries = sum(not one.commits and one.words == "SELECT" for one in statements)
+        if self.output_path is not None and queries != 1:
+            raise InvalidInput(
+                f"An output_path is given, and the script holds {queries} queries.",
+                hint="Give a query a script of its own.",
+            )
+        return statements
 
     # --- the work ---------------------------------------------------------------------------------------------
 

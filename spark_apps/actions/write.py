@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from abc import abstractmethod
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from dataclasses import replace as replaced
@@ -83,6 +83,7 @@ from spark_apps.timeline.operations import (
     Operation,
 )
 from spark_apps.timeline.stages import state_with_actions
+from spark_apps.timeline.state import State
 
 Counts = Mapping[tuple[str | None, ...], int]
 """Values of the partition columns, as text, and how many rows have them."""
@@ -547,6 +548,9 @@ class InsertOverwrite(Action):
 
     staging = "rows"
 
+    also: Callable[[State], Collection[str]] | None = None
+    """Which partitions of a version are replaced beside those of the batch."""
+
     def __init__(self, rows: DataFrame, partitions: Iterable[str] | None = None) -> None:
         self.rows = rows
         self.partitions = None if partitions is None else list(partitions)
@@ -577,7 +581,8 @@ class InsertOverwrite(Action):
             if tree.by_id:
                 rows = with_groups(snapshot, tree, rows, None, lambda frame: held_by(frames, frame), fresh=True)
             staged = stage_rows(snapshot.store, tree, rows, attempt.folder("rows"), targets.targets, kind="base")
-            replaced = paths or sorted({action.partition for action in staged})
+            also = [] if self.also is None else self.also(snapshot.state)
+            replaced = paths or sorted({*(action.partition for action in staged), *also})
             vacated = []
             if plan.locates and staged:
                 moves = moves_of(attempt, tree, plan, rows, lambda frame: held_by(frames, frame), replaced)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import RLock
 from typing import TYPE_CHECKING, Any
@@ -92,6 +93,27 @@ def frame_of(handle: TableHandle, state: State) -> DataFrame:
     return DataFrame(rows, spark)
 
 
+@contextmanager
+def indexes_in_use(spark: SparkSession, options: Mapping[str, Any] | None = None) -> Iterator[None]:
+    """Let the queries of a session use indexes within the block; where they do already, or cannot, nothing changes."""
+    if over_connect(spark) or _key(spark) in _ENABLED:
+        yield
+        return
+    enable(spark, options=options)
+    try:
+        yield
+    finally:
+        disable(spark)
+
+
+def usable(frame: DataFrame) -> DataFrame:
+    """Return a frame of keyed tables whose session was not, or not any more, enabled when it was made."""
+    spark = frame.sparkSession
+    if not over_connect(spark) and _key(spark) not in _ENABLED:
+        enable(spark)
+    return frame
+
+
 @dataclass(frozen=True)
 class QueryExplanation:
     """The explanation of a query: what it reads of each table that has indexes.
@@ -164,11 +186,11 @@ def _check_session(spark: SparkSession) -> None:
         raise EnvironmentMismatch(
             "Spark Connect has no optimizer beside Python that a rule could be put into, so plain queries go on "
             "without indexes.",
-            hint="Use IndexedTable.read(where), or a view made with create_view.",
+            hint="Use spark_apps.sql.run, which gives a query the rows that indexes find, or IndexedTable.read(where).",
         )
     context: Any = getattr(spark, "_sc", None)
     if context is None or context._jsc is None or context._jsc.sc().isStopped():
         raise InvalidInput("The Spark session was stopped.", hint="Make a new one and enable it.")
 
 
-__all__ = ["QueryExplanation", "ScanDecision", "disable", "enable", "explain", "frame_of"]
+__all__ = ["QueryExplanation", "ScanDecision", "disable", "enable", "explain", "frame_of", "indexes_in_use", "usable"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import StructType
@@ -14,14 +13,16 @@ from spark_apps.actions.evolve_schema import comment_of
 from spark_apps.actions.register import REGISTERED_AS
 from spark_apps.actions.rescale import RescalePlan
 from spark_apps.indexes.included_columns import IncludedColumns
-from spark_apps.layout.partitions import canonical_string, parse_partition_path, value_of
-from spark_apps.layout.types import parse_type
 from spark_apps.mergetree.schema import parse_ddl
+from spark_apps.optimizer.session import indexes_in_use
 from spark_apps.sources.registry import find_in_catalog
 from spark_apps.sql import statements as s
+from spark_apps.sql import writing
 from spark_apps.sql.parser import parse
-from spark_apps.sql.results import CHANGE_COLUMNS, Result, Results, describe_index, show_indexes
-from spark_apps.sql.statements import NEWEST, ManageBuckets, PartitionSpec, Statement, Value, transaction_of
+from spark_apps.sql.queries import Tables, check_output, select
+from spark_apps.sql.results import Result, Results, describe_index, show_indexes
+from spark_apps.sql.session import MAX_ROWS, Session, change_result, partition_texts, paths_with, unchanged_result
+from spark_apps.sql.statements import NEWEST, ManageBuckets, PartitionSpec, Statement, transaction_of
 from spark_apps.storage.errors import (
     CommitStateUnknown,
     CommitUndone,
@@ -46,65 +47,6 @@ from spark_apps.timeline.transactions import find_receipt
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-@dataclass(frozen=True)
-class Session:
-    """The state that all statements of a script share."""
-
-    spark: SparkSession
-    warehouse: Warehouse
-    window: int | None = None
-
-    def load(self, table: str) -> IndexedTable:
-        """Return a table by name or location.
-
-        :raises TableNotFound: if there is no table.
-        :raises InvalidName: if the name is not one of a table.
-        """
-        return IndexedTable.load(self.spark, self.locate(table), options=self.warehouse.options)
-
-    def locate(self, table: str) -> str:
-        """Return where a table is: below the warehouse, or else where Spark's catalog has one of that name.
-
-        :raises InvalidName: if the name is not one of a table.
-        """
-        plain = "/" not in table
-        try:
-            location = self.warehouse.locate(table)
-            if not plain or self.warehouse.log_of(location) is not None:
-                return location
-        except InvalidName:
-            if not plain or self.warehouse.root is not None:
-                raise
-            location = None
-        in_catalog = find_in_catalog(self.spark, table)
-        if in_catalog is not None:
-            return in_catalog.location
-        return location if location is not None else self.warehouse.locate(table)
-
-    def log_locations(self, table: str | None) -> list[str]:
-        """Return where the log of a table may be; without a table, those of the whole warehouse."""
-        if table is not None:
-            return [self.locate(table)]
-        return [table.location for table in self.warehouse.tables()]
-
-    def commit_arguments(self, txn_id: str | None) -> dict[str, Any]:
-        """Return the transaction and the window in which an action commits."""
-        return {"txn_id": txn_id, "window": self.window}
-
-
-def change_result(statement: Any, receipt: Receipt, location: str, note: str = "") -> Result:
-    """Return the answer of a statement that changes something."""
-    if not note and receipt.version is None:
-        note = "nothing to do"
-    name = getattr(statement, "index", None)
-    row = (receipt.operation, statement.table or location, name, receipt.version, note or None)
-    return Result(statement, CHANGE_COLUMNS, (row,), receipt, location)
-
-
-def unchanged_result(statement: Any, location: str, operation: str, note: str, txn_id: str | None) -> Result:
-    return change_result(statement, Receipt(None, txn_id or "", operation), location, note)
 
 
 def live_tables(warehouse: Warehouse) -> Iterator[tuple[WarehouseTable, State]]:
@@ -132,32 +74,7 @@ def matching_partitions(table: IndexedTable, spec: PartitionSpec) -> list[str]:
 
     :raises InvalidInput: if a column is none that the table is partitioned by, or a value is not of its type.
     """
-    definition = table.definition
-    types = {field.name: field.type for field in definition.fields}
-    positions = {name.lower(): position for position, name in enumerate(definition.partition_by)}
-    values: dict[int, str | None] = {}
-    for name, value in spec:
-        if name.lower() not in positions:
-            known = ", ".join(definition.partition_by) or "no column"
-            raise InvalidInput(f"The table is not partitioned by {name!r}.", hint=f"It is partitioned by {known}.")
-        position = positions[name.lower()]
-        column = definition.partition_by[position]
-        values[position] = _text(value, types[column], column)
-    paths = []
-    for path in table.partitions:
-        texts = list(parse_partition_path(path).values())
-        if all(texts[position] == text for position, text in values.items()):
-            paths.append(path)
-    return paths
-
-
-def _text(value: Value, type_name: str, column: str) -> str | None:
-    """Return the canonical text of a value, as the log keeps those of a partition."""
-    if value is None:
-        return None
-    kind = parse_type(type_name)
-    text = ("true" if value else "false") if isinstance(value, bool) else str(value)
-    return canonical_string(value_of(text, kind, column), kind)
+    return paths_with(table.partitions, partition_texts(table, spec))
 
 
 # --- ``CALL partition_bucket_index_manager(…)`` ---------------------------------------------------------------------
@@ -393,28 +310,59 @@ def call(session: Session, statement: s.ManageBuckets, txn_id: str | None) -> Re
 
 def create_table(session: Session, statement: s.CreateTable, txn_id: str | None) -> Result:
     location = _location_of(session, statement)
-    properties = {**_column_comments(statement.columns), **dict(statement.properties)}
-    if statement.comment is not None:
-        properties["comment"] = statement.comment
     txn_id = txn_id or new_txn_id("create")
     try:
-        _check_location_is_free(session, location, by_source=True)
-        IndexedTable.create(
-            session.spark,
-            location,
-            statement.columns,
-            partition_by=statement.partition_by,
-            properties=properties,
-            options=session.warehouse.options,
-            txn_id=txn_id,
-            **dict(statement.arguments),  # type: ignore[arg-type]
-        )
+        if statement.query is not None:
+            return _create_as(session, statement, location, statement.query, txn_id)
+        _create(session, statement, location, statement.columns, txn_id)
     except TableExists:
         if not statement.if_not_exists:
             raise
         return unchanged_result(statement, location, "create", "the table exists", txn_id)
     receipt = session.warehouse.receipt(location, txn_id)
     assert receipt is not None
+    return change_result(statement, receipt, location)
+
+
+def _create(
+    session: Session, statement: s.CreateTable, location: str, columns: StructType | str, txn_id: str
+) -> IndexedTable:
+    comments = {} if isinstance(columns, StructType) else _column_comments(columns)
+    properties = {**comments, **dict(statement.properties)}
+    if statement.comment is not None:
+        properties["comment"] = statement.comment
+    _check_location_is_free(session, location, by_source=True)
+    return IndexedTable.create(
+        session.spark,
+        location,
+        columns,
+        partition_by=statement.partition_by,
+        properties=properties,
+        options=session.warehouse.options,
+        txn_id=txn_id,
+        **dict(statement.arguments),  # type: ignore[arg-type]
+    )
+
+
+def _create_as(session: Session, statement: s.CreateTable, location: str, query: str, txn_id: str) -> Result:
+    """Make a table of the columns of a query, and insert its rows; a table that gets no rows is dropped again."""
+    with indexes_in_use(session.spark, session.warehouse.options):
+        rows = Tables(session).query(query)
+        made = f"{txn_id}.table"
+        try:
+            table = _create(session, statement, location, rows.schema, made)
+        except CommitUndone:  # an earlier try could not insert the rows
+            made = new_txn_id("create")
+            table = _create(session, statement, location, rows.schema, made)
+        try:
+            receipt = table.insert(rows, txn_id=txn_id)
+        except CommitStateUnknown:
+            raise
+        except Exception:
+            table.drop()
+            raise
+    if receipt.version is None:
+        receipt = session.warehouse.receipt(location, made) or receipt
     return change_result(statement, receipt, location)
 
 
@@ -652,6 +600,12 @@ _EXECUTORS: dict[type[s.Statement], Callable[[Session, Any, str | None], Result]
     s.ShowIndexes: show,
     s.DescribeIndex: describe,
     s.ManageBuckets: call,
+    s.Query: select,
+    s.InsertInto: writing.insert,
+    s.InsertOverwrite: writing.insert,
+    s.Update: writing.update,
+    s.DeleteFrom: writing.delete,
+    s.Merge: writing.merge,
 }
 
 
@@ -669,6 +623,8 @@ def run(
     *,
     txn_id: str | None = None,
     window: int | None = None,
+    max_rows: int = MAX_ROWS,
+    output_path: str | None = None,
 ) -> Results:
     """Run the statements of a script; docs/sql.md describes each.
 
@@ -678,12 +634,15 @@ def run(
     :param txn_id: names the script's intent: statement 1 commits as ``<txn_id>.001`` and so on, and what has committed
         already under these is not done again.
     :param window: epoch of the stop-write window that the caller holds.
+    :param max_rows: so many rows a query may answer with. With 0 none are collected: ``to_df()`` gives them.
+    :param output_path: folder that the answer of the script's only query is written into, as Parquet, instead.
     :returns: an answer a statement; ``.rows``, ``.columns`` and ``.to_df()`` are those of the last.
     :raises InvalidStatement: if the text cannot be read; nothing was run.
     :raises LakeIndexError: of a statement that failed; it says which, and what stands.
     """
     statements = parse(text)
-    session = Session(spark, Warehouse(warehouse, dict(options or {})), window)
+    check_output(statements, output_path)
+    session = Session(spark, Warehouse(warehouse, dict(options or {})), window, max_rows, output_path)
     done: list[Result] = []
     for statement in statements:
         started = time.monotonic()

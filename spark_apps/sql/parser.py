@@ -15,6 +15,7 @@ from lark.tree import Meta
 from spark_apps.sources.options import FORMATS
 from spark_apps.sql import statements as s
 from spark_apps.sql.options import TableOptions, count_of, read_call, read_options, read_source_options
+from spark_apps.sql.row_parser import STATEMENTS, Segment, read_query, read_row_statement, split
 from spark_apps.sql.statements import Statement
 from spark_apps.sql.syntax import (
     GRAMMAR,
@@ -24,6 +25,7 @@ from spark_apps.sql.syntax import (
     called,
     literal_of,
     refusal,
+    table_name,
     unquoted,
     without_comments,
 )
@@ -198,8 +200,13 @@ def _table_statement(children: list[Any], clauses: dict[str, Clause], columns: C
         if about in clauses:
             read_options(clauses[about].value, options)
     _check_format(clauses.get("USING"), options, begin)
-    if columns is None:
+    made_from = next((child for child in children if isinstance(child, Token) and child.type == "AS"), None)
+    if columns is None and made_from is None:
         raise Refused(begin, "The table has no columns.", "Write them behind its name: (id bigint, …).")
+    if columns is not None and made_from is not None:
+        raise Refused(
+            made_from, "The columns are given, and the query behind AS has its own.", "Leave one of them out."
+        )
     if "CLUSTERED BY" in clauses:
         fields, count = clauses["CLUSTERED BY"].value
         token = clauses["CLUSTERED BY"].token
@@ -209,13 +216,14 @@ def _table_statement(children: list[Any], clauses: dict[str, Clause], columns: C
         raise Refused(begin, "The table has no record key.", "Add TBLPROPERTIES (primaryKey = 'id').")
     return s.CreateTable(
         table=table.value,
-        columns=columns.text,
+        columns="" if columns is None else columns.text,
         partition_by=names_in(clauses, "PARTITIONED BY") or (),
         arguments=tuple(options.arguments.items()),
         properties=tuple(options.properties.items()),
         location=_location(clauses, options),
         comment=text_of(clauses, "COMMENT"),
         if_not_exists=has_exists_flag(children),
+        query=None if made_from is None else "",
     )
 
 
@@ -248,6 +256,9 @@ _NOT_OF_A_SOURCE = {
 
 def _source(children: list[Any], clauses: dict[str, Clause], columns: Columns | None, form: str) -> s.RegisterSource:
     [table] = positioned_values(children)
+    for child in children:
+        if isinstance(child, Token) and child.type == "AS":
+            raise Refused(child, f"A table of the format {form} is not made from a query here.", "Write USING indexed.")
     for about, why in _NOT_OF_A_SOURCE.items():
         if about in clauses:
             raise Refused(clauses[about].token, f"{about} cannot be given: {why}", "Leave the clause out.")
@@ -301,19 +312,24 @@ def _clause(about: str) -> Any:
 class Reader(TableReader, Transformer[Token, tuple[s.Statement, ...]]):
     """Makes the statements of a script from its tree."""
 
-    def __init__(self, script: str) -> None:
+    def __init__(self, script: str, segments: Sequence[Segment]) -> None:
         super().__init__(visit_tokens=False)
         self._script = script
+        self._segments = segments
 
     def script(self, children: list[Any]) -> tuple[s.Statement, ...]:
-        return tuple(
-            replace(child, source=replace(child.source, number=number)) for number, child in enumerate(children, 1)
-        )
+        return tuple(children)
 
     @v_args(meta=True)
     def statement(self, meta: Meta, children: list[Any]) -> s.Statement:
-        text = self._script[meta.start_pos : meta.end_pos]
-        return replace(children[0], source=s.Source(1, meta.line, meta.column, text))
+        statement, end = children[0], meta.end_pos
+        if isinstance(statement, s.CreateTable) and statement.query is not None:
+            segment = next(one for one in self._segments if one.start <= meta.start_pos < one.end)
+            if segment.query is None:
+                raise refusal(self._script, meta.end_pos - 2, 2, "no query stands behind AS.", "Write AS SELECT ….")
+            statement, end = replace(statement, query=read_query(self._script, segment)), segment.end
+        text = self._script[meta.start_pos : end].rstrip()
+        return replace(statement, source=s.Source(1, meta.line, meta.column, text))
 
     # --- parts ------------------------------------------------------------------------------------------------
 
@@ -336,7 +352,7 @@ class Reader(TableReader, Transformer[Token, tuple[s.Statement, ...]]):
         return Positioned(".".join(child.value for child in children), children[0].token)
 
     def table(self, children: list[Positioned[str]]) -> Positioned[str]:
-        return Positioned(_table(children), children[0].token)
+        return Positioned(table_name(children), children[0].token)
 
     def kind(self, children: list[Any]) -> Positioned[str]:
         [child] = children
@@ -515,18 +531,6 @@ class Reader(TableReader, Transformer[Token, tuple[s.Statement, ...]]):
 # --- what was said ----------------------------------------------------------------------------------------------
 
 
-def _table(parts: Sequence[Positioned[str]]) -> str:
-    """Return ``db.table`` as it is; of ``indexed.<path>`` the path."""
-    located = [part for part in parts if "/" in part.value]
-    if not located:
-        return ".".join(part.value for part in parts)
-    if len(parts) == 1:
-        return parts[0].value
-    if len(parts) != 2 or located != [parts[1]] or parts[0].value.lower() != "indexed":
-        raise Refused(parts[0].token, "A table is named by db.table, by `path`, or by indexed.`path`.")
-    return parts[1].value
-
-
 def _kind(at: Positioned[str]) -> str:
     lowered = at.value.lower()
     if lowered in ("bucket", "bucket_index"):
@@ -553,7 +557,7 @@ _REFUSED_WORDS = {
 }
 """Keywords that are refused as soon as they are read, whatever follows them."""
 
-_ROWS = re.compile(r"(?i)(select|insert|update|delete|merge|with|truncate|values)\b")
+_TRUNCATE = re.compile(r"(?i)truncate\b")
 
 _WIDEST_TOKEN = 60
 
@@ -567,9 +571,15 @@ def parse(script: str) -> tuple[Statement, ...]:
 
     :raises InvalidStatement: with line, column, the text there and what was expected. Nothing was run.
     """
+    segments = split(script)
+    rows = [segment for segment in segments if segment.of_rows]
+    queries = [(one.start, one.end) for one in rows] + [
+        (one.query, one.end) for one in segments if one.query is not None
+    ]
     try:
-        tree = _parser().parse(script)
-        statements: tuple[Statement, ...] = Reader(script).transform(tree)
+        tree = _parser().parse(_blanked(script, queries))
+        on_indexes: tuple[Statement, ...] = Reader(script, segments).transform(tree)
+        on_rows = [read_row_statement(script, segment) for segment in rows]
     except UnexpectedInput as error:
         raise _unexpected(script, error) from None
     except VisitError as error:
@@ -582,9 +592,17 @@ def parse(script: str) -> tuple[Statement, ...]:
         raise _refused(script, error) from None
     except RecursionError:
         raise _too_deep(script) from None
+    statements = sorted([*on_indexes, *on_rows], key=lambda one: (one.source.line, one.source.column))
     if not statements:
         raise refusal(script, 0, 1, "the script holds no statement.")
-    return statements
+    return tuple(replace(one, source=replace(one.source, number=number)) for number, one in enumerate(statements, 1))
+
+
+def _blanked(script: str, spans: Iterable[tuple[int, int]]) -> str:
+    """Return the script with blanks where other readers read."""
+    for start, end in spans:
+        script = script[:start] + re.sub(r"\S", " ", script[start:end]) + script[end:]
+    return script
 
 
 def _too_deep(script: str) -> InvalidStatement:
@@ -619,14 +637,16 @@ def _expected(error: UnexpectedInput) -> str:
     words = called(state.accepts()) if state is not None else []
     if not words:
         return "a statement"
+    if {"ALTER", "SHOW"} <= set(words):  # at the beginning of a statement
+        words = sorted({*words, *STATEMENTS} - {"WITH", "VALUES"})
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
 
 
 def _advice(script: str, start: int) -> str:
     if script.startswith("-", start):
         return "A name with a hyphen is written in back-ticks."
-    if _ROWS.match(script, start):
-        return "Rows are read and written by Spark SQL and by the table's own methods; here are its indexes."
+    if _TRUNCATE.match(script, start):
+        return "DELETE FROM the table removes all its rows."
     return ""
 
 

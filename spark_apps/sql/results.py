@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, overload
 
 import msgspec
 
 from spark_apps.actions.alter_index import home_of
 from spark_apps.indexes.registry import available
+from spark_apps.optimizer.session import usable
 from spark_apps.sql.statements import Statement
 from spark_apps.storage.units import format_bytes
 from spark_apps.table import IndexedTable
@@ -41,7 +42,8 @@ class Result:
 
     :param columns: names of the answer's columns; :param rows: a tuple a row, in plain Python types.
     :param receipt: of the commit, or of having nothing to do; ``None`` for what only reads.
-    :param location: URI of the table.
+    :param location: URI of the table, or of the folder that a query's answer was written into.
+    :param frame: the answer of a query, of the versions that there were when it was run.
     """
 
     statement: Statement
@@ -49,6 +51,7 @@ class Result:
     rows: tuple[tuple[Any, ...], ...]
     receipt: Receipt | None = None
     location: str | None = None
+    frame: DataFrame | None = field(default=None, compare=False, repr=False)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain types, for JSON and XCom."""
@@ -58,7 +61,7 @@ class Result:
             "location": self.location,
             "receipt": None if self.receipt is None else self.receipt.to_dict(),
             "columns": list(self.columns),
-            "rows": msgspec.to_builtins(self.rows, str_keys=True),
+            "rows": msgspec.to_builtins(self.rows, str_keys=True, enc_hook=str),
         }
 
     @property
@@ -67,7 +70,9 @@ class Result:
         return getattr(self.statement, "table", None)
 
     def to_df(self, spark: SparkSession) -> DataFrame:
-        """Return the rows as a DataFrame."""
+        """Return the rows as a DataFrame; those of a query with their types, and however many they are."""
+        if self.frame is not None:
+            return usable(self.frame)
         return spark.createDataFrame([tuple(row) for row in self.rows], self._schema())
 
     def _schema(self) -> str:

@@ -36,7 +36,7 @@ class Statement:
     @property
     def commits(self) -> bool:
         """True if the statement can change a table."""
-        return not isinstance(self, ShowIndexes | DescribeIndex)
+        return not isinstance(self, ShowIndexes | DescribeIndex | Query)
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,7 @@ class CreateTable(Statement):
 
     :param columns: the text between the parentheses, for Spark's own parser of column lists.
     :param arguments: what ``IndexedTable.create`` takes beside the schema, from the options.
+    :param query: the text behind ``AS``, whose rows the table begins with, and whose columns it has.
     """
 
     words: ClassVar[str] = "CREATE TABLE"
@@ -56,6 +57,7 @@ class CreateTable(Statement):
     location: str | None = None
     comment: str | None = None
     if_not_exists: bool = False
+    query: str | None = None
 
 
 @dataclass(frozen=True)
@@ -249,6 +251,88 @@ class ManageBuckets(Statement):
     def commits(self) -> bool:
         """True if the call changes the table."""
         return self.operation != "show_config" and not self.dry_run
+
+
+@dataclass(frozen=True)
+class Query(Statement):
+    """``SELECT …``, ``WITH …``, ``VALUES …``: rows, for the caller."""
+
+    words: ClassVar[str] = "SELECT"
+    query: str
+
+
+@dataclass(frozen=True)
+class InsertInto(Statement):
+    """``INSERT INTO t [PARTITION (…)] [(columns) | BY NAME] query``.
+
+    :param columns: those that the query gives, in its order; all of the table's if not given.
+    :param values: partition columns with one value each. :param dynamic: partition columns that the query gives, last.
+    """
+
+    words: ClassVar[str] = "INSERT INTO"
+    table: str
+    query: str
+    columns: tuple[str, ...] | None = None
+    by_name: bool = False
+    values: PartitionSpec = ()
+    dynamic: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class InsertOverwrite(InsertInto):
+    """``INSERT OVERWRITE t [PARTITION (…)] [(columns) | BY NAME] query``."""
+
+    words: ClassVar[str] = "INSERT OVERWRITE"
+
+
+@dataclass(frozen=True)
+class Update(Statement):
+    """``UPDATE t [AS alias] SET column = value, … [WHERE condition]``; values and condition as they were written."""
+
+    words: ClassVar[str] = "UPDATE"
+    table: str
+    alias: str | None
+    assignments: tuple[tuple[str, str], ...]
+    where: str | None = None
+
+
+@dataclass(frozen=True)
+class DeleteFrom(Statement):
+    """``DELETE FROM t [AS alias] [WHERE condition]``."""
+
+    words: ClassVar[str] = "DELETE"
+    table: str
+    alias: str | None = None
+    where: str | None = None
+
+
+@dataclass(frozen=True)
+class MergeClause:
+    """``WHEN … THEN …`` of a merge.
+
+    :param assignments: column and value of each; ``None``: ``*``, all columns of the source.
+    """
+
+    of: Literal["matched", "not matched", "not matched by source"]
+    condition: str | None
+    action: Literal["update", "delete", "insert"]
+    assignments: tuple[tuple[str, str], ...] | None = None
+
+
+@dataclass(frozen=True)
+class Merge(Statement):
+    """``MERGE INTO t [AS alias] USING source ON condition WHEN … THEN …``.
+
+    :param using: what stands behind ``USING``, with its alias; ``source_alias`` the name by which it is called.
+    """
+
+    words: ClassVar[str] = "MERGE"
+    table: str
+    alias: str | None
+    using: str
+    source_alias: str | None
+    on: str
+    clauses: tuple[MergeClause, ...]
 
 
 def transaction_of(txn_id: str, statement: Statement) -> str:

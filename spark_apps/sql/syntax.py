@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -115,6 +116,18 @@ def _number(token: Token) -> int | float:
     return int(token) if re.fullmatch(r"[+-]?\d+", token) else float(token)
 
 
+def table_name(parts: Sequence[Positioned[str]]) -> str:
+    """Return ``db.table`` as it is; of ``indexed.<path>`` the path."""
+    located = [part for part in parts if "/" in part.value]
+    if not located:
+        return ".".join(part.value for part in parts)
+    if len(parts) == 1:
+        return parts[0].value
+    if len(parts) != 2 or located != [parts[1]] or parts[0].value.lower() != "indexed":
+        raise Refused(parts[0].token, "A table is named by db.table, by `path`, or by indexed.`path`.")
+    return parts[1].value
+
+
 def as_text(at: Positioned[Value]) -> str:
     if isinstance(at.value, bool):
         return "true" if at.value else "false"
@@ -139,7 +152,7 @@ statement: create_table | drop_table | drop_partition
          | call
 
 // --- tables
-create_table: CREATE TABLE if_not_exists? table ("(" column_text ")")? table_clause*
+create_table: CREATE TABLE if_not_exists? table ("(" column_text ")")? table_clause* AS?
 ?table_clause: USING name                                       -> table_using
              | PARTITIONED BY names                             -> partitioned_by
              | CLUSTERED BY names INTO NUMBER BUCKETS           -> clustered_by

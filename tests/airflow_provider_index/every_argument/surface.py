@@ -73,6 +73,8 @@ MEANINGS: dict[str, list[tuple[Any, Any]]] = {
     "add": [("a,8", "a,8"), ([["a", 8], ["b", 4]], [["a", 8], ["b", 4]])],
     "rollback": [TRUE, FALSE, ("20261121170000000", "20261121170000000")],
     "plan": [(PLAN, PLAN)],
+    "max_rows": [WHOLE],
+    "output_path": [TEXT],
     "sql": [("REFRESH INDEX i ON t", "REFRESH INDEX i ON t")],
     "stages": [("one", ["one"]), (["one", "two"], ["one", "two"])],
     "patience": [SECONDS],

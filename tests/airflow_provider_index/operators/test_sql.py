@@ -40,8 +40,38 @@ def test_the_script_is_a_template_and_may_be_a_file() -> None:
 
 
 def test_a_mistake_fails_before_spark_is_asked_for() -> None:
-    with pytest.raises(InvalidStatement, match="Line 2, column 1"):
-        operator("SHOW INDEXES ON t;\nDELETE FROM t").work(context())
+    with pytest.raises(InvalidStatement, match="Line 2, column 8"):
+        operator("SHOW INDEXES ON t;\nDELETE t").work(context())
+
+
+def test_the_app_is_told_how_many_rows_go_to_xcom_or_where_they_are_written() -> None:
+    assert operator("SELECT 1", max_rows=5).arguments() == {"sql": "SELECT 1", "max_rows": 5}
+    assert "output_path" in IndexSQLOperator.template_fields
+    assert operator("SELECT 1", output_path="s3://b/x").arguments() == {"sql": "SELECT 1", "output_path": "s3://b/x"}
+
+
+@pytest.mark.parametrize(
+    ("sql", "fields", "words"),
+    [
+        ("SELECT 1; SELECT 2", {"output_path": "/x"}, "holds 2 queries"),
+        ("DROP TABLE t", {"output_path": "/x"}, "holds 0 queries"),
+        ("SELECT 1", {"max_rows": 0}, "max_rows is 0"),
+        ("SELECT 1", {"max_rows": "many"}, "max_rows"),
+    ],
+)
+def test_an_answer_that_has_nowhere_to_go_is_refused_before_spark_is_asked_for(
+    sql: str, fields: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(InvalidInput, match=words):
+        operator(sql, **fields).work(context())
+
+
+def test_a_query_is_not_taken_for_done(tmp_path: Path) -> None:
+    create_table(Store(tmp_path / "t"), TableDefinition("x", (Field("id", "int"),), ("id",)))
+
+    assert not operator("SELECT 1").commits()
+    assert operator(f"UPDATE `{tmp_path}/t` SET id = 1; SELECT 1").commits()
+    assert operator(f"UPDATE `{tmp_path}/t` SET id = 1; SELECT 1").tables_of_jobs() == (f"{tmp_path}/t",)
 
 
 def test_a_table_belongs_into_the_statements() -> None:

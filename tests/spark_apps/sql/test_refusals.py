@@ -38,7 +38,35 @@ def test_an_error_shows_its_line_a_caret_and_what_was_expected() -> None:
         ("CREATE INDEX x ON t (a) WITH REBUILD", "expected DEFERRED, found 'REBUILD'"),
         ("CREATE TABLE t () USING indexed", "expected the columns and their types, found ')'"),
         ("CALL partition_bucket_index_manager(table => t)", "expected FALSE, NULL, TRUE, a quoted text or a number"),
-        ("SELECT * FROM t", "expected ALTER, CALL, CREATE, DESC, DESCRIBE, DROP, REFRESH, SHOW"),
+        (
+            "EXPLAIN SELECT 1",
+            "expected ';', ALTER, CALL, CREATE, DELETE, DESC, DESCRIBE, DROP, INSERT, MERGE, REFRESH, SELECT, SHOW",
+        ),
+        ("SELECT 1 FROM WHERE", "cannot be read at its line 1, near 'WHERE'"),
+        ("SELECT 'a", "A quotation that begins here is not closed"),
+        ("WITH a AS (SELECT 1) DELETE FROM t", "This is no query"),
+        ("SELECT 1 FROM (INSERT INTO t SELECT 1)", "The query"),
+        ("INSERT t VALUES (1)", "expected INTO or OVERWRITE, found 't'"),
+        ("INSERT INTO t (a", "expected ')', the statement ends here"),
+        ("INSERT INTO t REPLACE WHERE a = 1 SELECT 1", "REPLACE is not taken"),
+        ("INSERT OVERWRITE DIRECTORY '/x' SELECT 1", "writes no table"),
+        ("INSERT OVERWRITE t PARTITION (a = 1) IF NOT EXISTS SELECT 1", "IF NOT EXISTS of a partition"),
+        ("UPDATE t SET", "expected a name, the statement ends here"),
+        ("UPDATE t AS x SET x.a.b = 1", "fields of a struct are not set"),
+        ("UPDATE t SET a = WHERE b", "expected a value, found 'WHERE'"),
+        ("DELETE t WHERE a", "expected FROM, found 't'"),
+        ("DELETE FROM t WHERE a = 1) OR (b = 1", "expected ';' or the end, found ')'"),
+        ("MERGE INTO t USING s ON a WHEN MATCHED THEN INSERT *", "expected UPDATE or DELETE, found 'INSERT'"),
+        ("MERGE INTO t USING s ON a WHEN NOT MATCHED BY SOURCE THEN UPDATE SET *", "no row of the source"),
+        ("MERGE INTO t USING s ON a WHEN NOT MATCHED THEN INSERT (a, b) VALUES (1)", "names 2 columns and gives 1"),
+        ("MERGE INTO t USING s ON a WHEN MATCHED THEN DELETE WHEN MATCHED AND b THEN DELETE", "can never be reached"),
+        ("MERGE WITH SCHEMA EVOLUTION INTO t USING s ON a WHEN MATCHED THEN DELETE", "SCHEMA EVOLUTION is not taken"),
+        ("CREATE TABLE t USING indexed TBLPROPERTIES (primaryKey = 'a') AS", "no query stands behind AS"),
+        (
+            "CREATE TABLE t (a int) USING indexed TBLPROPERTIES (primaryKey = 'a') AS SELECT 1",
+            "query behind AS has its own",
+        ),
+        ("CREATE TABLE t USING parquet AS SELECT 1", "format parquet is not made from a query"),
         ("DROP INDEX a DROP INDEX b", "expected ON, ';' or the end, found 'DROP'"),
         ("", "holds no statement"),
         ("-- nothing\n;", "holds no statement"),
@@ -73,8 +101,14 @@ def test_what_is_monstrous_is_refused_in_few_words(text: str, words: str) -> Non
     assert len(error.message) < 600
 
 
-def test_a_query_is_told_where_it_belongs() -> None:
-    assert "Spark SQL" in refused("DROP INDEX a ON t; SELECT 1").hint
+def test_a_truncation_is_told_what_does_the_same() -> None:
+    assert "DELETE FROM" in refused("DROP INDEX a ON t; TRUNCATE TABLE t").hint
+
+
+def test_a_query_that_cannot_be_read_is_pointed_at_in_its_script() -> None:
+    error = refused("DROP INDEX a ON t;\n  SELECT ';' FROM (;\nSHOW INDEXES ON t")
+
+    assert (error.line, error.column) == (2, 3)
 
 
 def test_a_hyphen_in_a_name_is_explained() -> None:

@@ -1,0 +1,269 @@
+"""Changes rows by what they hold: UPDATE and MERGE, computed from the version that the attempt works on.
+
+The changes are staged as an upsert with deletes. What was read of the file groups that change must still be so when
+they are published: another commit of rows there, in between, refuses this one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from spark_apps.actions.template import Attempt, StagedChanges
+from spark_apps.actions.upsert_plan import unique_index
+from spark_apps.actions.write import Delete, Insert, InsertOverwrite, Staged, Upsert, held_by
+from spark_apps.mergetree.read import scan
+from spark_apps.mergetree.schema import column, conform_batch
+from spark_apps.mergetree.tree import Snapshot, Tree
+from spark_apps.storage.errors import InvalidInput, KeysExist
+from spark_apps.timeline.model import group_scope, partition_scope
+from spark_apps.timeline.operations import DELETE, MERGE, UPDATE, Operation
+from spark_apps.timeline.state import State
+
+ACTION = "__lakeindex_action"
+OLD = "__lakeindex_old_"
+_GOES = "__lakeindex_goes"
+_PROBLEM = "__lakeindex_problem"
+_EXAMPLES = 3
+
+
+@dataclass(frozen=True)
+class RowChanges:
+    """Changes of rows, as a query computes them.
+
+    :param rows: the table's columns as they are to be; :data:`ACTION`: "update", "delete", "insert", or null for a row
+        that only was matched; and for each of :func:`compared`, ``OLD`` and its name: the value that the row had.
+    :param matched_once: a row may be matched by one row of a source only.
+    :param new_keys: rows that are inserted are known to have new keys.
+    :param reads_all: a row anywhere else could change what is to be done.
+    """
+
+    rows: DataFrame
+    matched_once: bool = False
+    new_keys: bool = True
+    reads_all: bool = False
+
+
+Compute = Callable[[Snapshot, Callable[[DataFrame], DataFrame]], RowChanges]
+"""Computes the changes of a version; the second argument keeps a frame that is used several times."""
+
+
+ComputeRows = Callable[[Snapshot], DataFrame]
+Enabled = Callable[[], AbstractContextManager[Any]]
+"""The block in which the frames of a query can be planned."""
+
+
+def compared(tree: Tree) -> list[str]:
+    """Return the columns whose old values a change needs: those of the identity, and the one that orders rows."""
+    ordering = [tree.ordering] if tree.ordering is not None and tree.merge_by == "ordering" else []
+    return list(dict.fromkeys([*tree.identity, *ordering]))
+
+
+class ChangeRows(Upsert):
+    """Rows that a query changes.
+
+    :param compute: the query, given the version to be changed.
+    """
+
+    def __init__(self, compute: Compute, enabled: Enabled) -> None:
+        self._compute = compute
+        self._enabled = enabled
+        self._changes: RowChanges | None = None
+        self._counts: dict[str, int] = {}
+
+    def validate(self, snapshot: Snapshot) -> None:
+        with self._enabled():
+            self._compute(snapshot, lambda frame: frame)  # analyzed, and not run
+
+    def work(self, attempt: Attempt) -> StagedChanges | None:
+        with self._enabled():
+            return super().work(attempt)
+
+    def stage(self, attempt: Attempt, tree: Tree, frames: ExitStack) -> Staged:
+        attempt.phase("find the rows that change")
+        changes = self._compute(attempt.snapshot, lambda frame: held_by(frames, frame))
+        rows = held_by(frames, changes.rows.withColumn(_PROBLEM, self._problem(attempt.snapshot, tree)))
+        self._check_rows(attempt.snapshot, tree, rows, changes)
+        self._changes = changes
+        marked = rows.where(F.col(ACTION).isNotNull()).withColumn(_GOES, F.col(ACTION) == "delete")
+        self.rows, self.deleted = marked.select(*map(column, tree.columns), _GOES), _GOES
+        return super().stage(attempt, tree, frames)
+
+    def check(self, attempt: Attempt, tree: Tree, result: Staged, work: StagedChanges) -> None:
+        assert self._changes is not None
+        work.reads.extend(group_scope(action.partition, action.group) for action in result.files)
+        if self._changes.reads_all:
+            work.reads.extend(partition_scope(path) for path in attempt.snapshot.state.partitions)
+        work.metrics.update(self._counts)
+
+    # --- What a change may not do -------------------------------------------------------------------------------------
+
+    def _problem(self, snapshot: Snapshot, tree: Tree) -> Column:
+        """Return what stands against a change of a row; null if nothing does."""
+
+        def differs(names: Sequence[str]) -> Column:
+            same = F.lit(True)
+            for name in names:
+                same = same & column(name).eqNullSafe(column(OLD + name))
+            return ~same
+
+        problem = F.when(differs(tree.key), "key")
+        if unique_index(snapshot.state) is None:
+            problem = problem.when(differs(tree.partition_by), "partition")
+        if tree.ordering is not None and tree.merge_by == "ordering":
+            new, old = column(tree.ordering), column(OLD + tree.ordering)
+            problem = problem.when((new < old) | (new.isNull() & old.isNotNull()), "ordering")
+        return F.when(F.col(ACTION) == "update", problem)
+
+    def _check_rows(self, snapshot: Snapshot, tree: Tree, rows: DataFrame, changes: RowChanges) -> None:
+        """Check all changes before any is staged, and count them.
+
+        :raises InvalidInput: naming rows that cannot be changed so.
+        :raises KeysExist: for rows to be inserted whose key there is.
+        """
+        counts: dict[str, int] = {"updated": 0, "deleted": 0, "inserted": 0}
+        for action, problem, count in rows.groupBy(ACTION, _PROBLEM).count().collect():
+            if problem is not None:
+                _refuse(tree, rows.where(F.col(_PROBLEM) == problem), problem, self.operation)
+            if action is not None:
+                counts[f"{action.removesuffix('e')}ed"] = count
+        self._counts = counts
+        if changes.matched_once:
+            old = [column(OLD + name).alias(name) for name in tree.identity]
+            # A row that is inserted had no values before; neither null nor none is a key.
+            matched = rows.where(F.coalesce(F.col(ACTION), F.lit("")) != "insert").select(*old)
+            if repeated := _repeated(matched, tree.identity):
+                raise InvalidInput(
+                    f"Several rows of the source match one row of the table, such as {repeated}.",
+                    hint="Which of them counts cannot be told: let the source have one row for each.",
+                )
+        if not counts["inserted"]:
+            return
+        identity = tree.key if unique_index(snapshot.state) is not None else tree.identity
+        names = [column(name) for name in identity]
+        inserted = rows.where(F.col(ACTION) == "insert").select(*names)
+        if repeated := _repeated(inserted, identity):
+            raise KeysExist(
+                f"Several rows that are to be inserted have one key, such as {repeated}.",
+                hint="Let the source have one row a key.",
+            )
+        if changes.new_keys:
+            return
+        existing = scan(snapshot, tree, snapshot.groups(), identity).select(*names)
+        if found := inserted.join(existing, list(identity), "left_semi").limit(_EXAMPLES).collect():
+            raise KeysExist(
+                f"Rows are to be inserted whose keys the table has already, such as {_keys(found, identity)}.",
+                hint="Match rows by the record key, or take those rows out of the source.",
+            )
+
+
+def _repeated(rows: DataFrame, names: Sequence[str]) -> str:
+    found = rows.groupBy(*map(column, names)).count().where("count > 1").limit(_EXAMPLES).collect()
+    return _keys([row[:-1] for row in found], names)
+
+
+def _keys(rows: Sequence[Any], names: Sequence[str]) -> str:
+    texts = (", ".join(f"{name}={value!r}" for name, value in zip(names, row, strict=True)) for row in rows)
+    return ", ".join(f"({text})" for text in texts)
+
+
+_PROBLEMS = {
+    "key": (
+        "gives rows another record key, such as that of {rows}",
+        "A key names its row for good: delete the row and insert another.",
+    ),
+    "partition": (
+        "moves rows to another partition, such as {rows}",
+        "A table with an index of kind 'record' can do that; else delete the rows and insert them anew.",
+    ),
+    "ordering": (
+        "lowers the ordering column, so that the rows as they are would win, such as {rows}",
+        "The table is merged by that column: give it a value that is not lower.",
+    ),
+}
+
+
+def _refuse(tree: Tree, rows: DataFrame, problem: str, operation: Operation) -> None:
+    examples = rows.select(*(column(OLD + name).alias(name) for name in tree.identity)).limit(_EXAMPLES).collect()
+    says, hint = _PROBLEMS[problem]
+    raise InvalidInput(f"The {operation} {says.format(rows=_keys(examples, tree.identity))}.", hint=hint)
+
+
+class UpdateRows(ChangeRows):
+    """Rows that satisfy a condition get other values."""
+
+    operation: ClassVar[Operation] = UPDATE
+
+
+class MergeRows(ChangeRows):
+    """Rows are changed, deleted and inserted by what a source holds."""
+
+    operation: ClassVar[Operation] = MERGE
+
+
+class DeleteRows(Delete):
+    """Rows that a query finds are deleted."""
+
+    operation: ClassVar[Operation] = DELETE
+
+    def __init__(self, compute: ComputeRows, enabled: Enabled) -> None:
+        super().__init__("true")
+        self._compute = compute
+        self._enabled = enabled
+
+    def validate(self, snapshot: Snapshot) -> None:
+        with self._enabled():
+            self._compute(snapshot)
+
+    def work(self, attempt: Attempt) -> StagedChanges | None:
+        with self._enabled(), ExitStack() as frames:
+            self.rows = held_by(frames, self._compute(attempt.snapshot))
+            return super().work(attempt)
+
+    def check(self, attempt: Attempt, tree: Tree, result: Staged, work: StagedChanges) -> None:
+        work.reads.extend(group_scope(action.partition, action.group) for action in result.files)
+
+
+class InsertQuery(Insert):
+    """Rows that a query gives are inserted, as it finds them in the version that the attempt works on."""
+
+    def __init__(self, compute: ComputeRows, enabled: Enabled) -> None:
+        self._compute = compute
+        self._enabled = enabled
+        self.deleted = None
+
+    def validate(self, snapshot: Snapshot) -> None:
+        with self._enabled():
+            conform_batch(self._compute(snapshot), snapshot.data.schema)
+
+    def work(self, attempt: Attempt) -> StagedChanges | None:
+        with self._enabled():
+            self.rows = self._compute(attempt.snapshot)
+            return super().work(attempt)
+
+
+class OverwriteQuery(InsertOverwrite):
+    """Partitions are replaced by the rows of a query, as it finds them in the version that the attempt works on.
+
+    :param also: which partitions of a version are replaced beside those of the rows.
+    """
+
+    def __init__(self, compute: ComputeRows, enabled: Enabled, also: Callable[[State], Collection[str]] | None) -> None:
+        self._compute = compute
+        self._enabled = enabled
+        self.also = also
+        self.partitions = None
+
+    def validate(self, snapshot: Snapshot) -> None:
+        with self._enabled():
+            conform_batch(self._compute(snapshot), snapshot.data.schema)
+
+    def work(self, attempt: Attempt) -> StagedChanges | None:
+        with self._enabled():
+            self.rows = self._compute(attempt.snapshot)
+            return super().work(attempt)
