@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from spark_apps.actions.partition_targets import rules_of
 from spark_apps.layout.rules import DEFAULT_ENGINE, BucketRules, Expressions, HashingConfig, parse_expressions
 from spark_apps.storage.errors import InvalidInput, InvalidRule, LogDamaged
 from spark_apps.timeline import model
@@ -102,7 +101,7 @@ class NewRules(RuleChange):
 
     def applied_to(self, state: State) -> Change:
         _configs(state)
-        now = rules_of(state)
+        now = HashingConfig.of(state.configs)
         rules = self._rules(now.newest).check(partition_types(state.table))
         if rules.says_as(now.newest):
             return Change(now, ())

@@ -16,13 +16,14 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from spark_apps.actions.partition_targets import NOWHERE, PartitionTargets, path_of, spread
+from spark_apps.actions.partition_targets import NOWHERE, PartitionTargets, spread
 from spark_apps.actions.replaced_rows import as_files, changes_of, rows_in, rows_of_staged, touched_groups
 from spark_apps.actions.template import Attempt, StagedChanges
 from spark_apps.actions.upsert_plan import UpsertPlan, unique_index
 from spark_apps.indexes.handler import PARTITION, Changes, IndexContext
 from spark_apps.indexes.keyed.matching import kinds_of, normalize_column
 from spark_apps.indexes.registry import find
+from spark_apps.layout.partitions import path_of_texts
 from spark_apps.mergetree.arrow_merge import number_rows
 from spark_apps.mergetree.buckets import value_texts
 from spark_apps.mergetree.read import read_files, same_key, scan, scan_keys, with_keys
@@ -165,11 +166,11 @@ def _paths(table: TableDefinition, tree: Tree, batch: Any) -> Any:
     import pyarrow as pa
 
     if not tree.partition_by:
-        return pa.repeat(path_of(table, ()), len(batch))
+        return pa.repeat(path_of_texts(table, ()), len(batch))
     texts = batch.select(list(value_texts(tree))).combine_chunks()
     numbers = number_rows([column.combine_chunks() for column in texts.columns])
     _, first, numbered_paths = np.unique(numbers, return_index=True, return_inverse=True)
-    paths = [path_of(table, tuple(row.values())) for row in texts.take(first).to_pylist()]
+    paths = [path_of_texts(table, tuple(row.values())) for row in texts.take(first).to_pylist()]
     return pa.array(paths, pa.string()).take(pa.array(numbered_paths))
 
 
@@ -255,7 +256,7 @@ def _repeated_elsewhere(
     one = [F.first(column(name)).alias(name) for name in tree.key if name not in tree.partition_by]
     partitions = untouched.groupBy(*[text.alias(name) for name, text in texts.items()]).agg(F.count(F.lit(1)), *one)
     example = {
-        path_of(snapshot.table, tuple(row[name] for name in texts)): row.asDict() for row in partitions.collect()
+        path_of_texts(snapshot.table, tuple(row[name] for name in texts)): row.asDict() for row in partitions.collect()
     }
     return "; ".join(
         f"{', '.join(f'{name}={row[name]!r}' for name in tree.key if name in row)} in {path!r}"

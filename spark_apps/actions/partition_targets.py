@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from spark_apps.layout.partitions import partition_path, types_of, value_of
-from spark_apps.layout.rules import BucketRules, HashingConfig
-from spark_apps.layout.types import parse_type
+from spark_apps.layout.partitions import path_of_texts, types_of
+from spark_apps.layout.rules import HashingConfig
 from spark_apps.mergetree.buckets import Target, partition_condition, value_texts
 from spark_apps.mergetree.read import same_key
 from spark_apps.mergetree.schema import column
@@ -23,7 +22,6 @@ from spark_apps.mergetree.spark_utils import inline
 from spark_apps.mergetree.tree import DELETED, GROUP_ID, Snapshot, Tree
 from spark_apps.storage.errors import InvalidInput
 from spark_apps.timeline import model
-from spark_apps.timeline.state import State
 
 
 @dataclass(frozen=True)
@@ -62,10 +60,10 @@ def spread(snapshot: Snapshot, values: Iterable[tuple[str | None, ...]]) -> Part
     """Return the partitions with these values of the partition columns (as text)."""
     table, known = snapshot.table, snapshot.state.partitions
     types = types_of(table)
-    config = rules_of(snapshot.state) if table.bucketed else None
+    config = HashingConfig.of(snapshot.state.configs) if table.bucketed else None
     targets, new = [], set()
     for texts in values:
-        path = path_of(table, texts, types)
+        path = path_of_texts(table, texts, types)
         entry = known.get(path)
         if entry is None:
             new.add(path)
@@ -80,19 +78,6 @@ def existing(snapshot: Snapshot, paths: Iterable[str] | None = None) -> Partitio
     known = snapshot.state.partitions
     named = known if paths is None else [path for path in dict.fromkeys(paths) if path in known]
     return PartitionTargets(tuple(Target(path, known[path].values, known[path].buckets) for path in named), frozenset())
-
-
-def path_of(table: model.TableDefinition, texts: Sequence[str | None], types: Sequence[str] | None = None) -> str:
-    """Return the canonical path of a partition from its columns' values as text."""
-    types = types or types_of(table)
-    values = [None if text is None else value_of(text, parse_type(kind), name)
-              for text, kind, name in zip(texts, types, table.partition_by, strict=True)]  # fmt: skip
-    return partition_path(table.partition_by, values, types)
-
-
-def rules_of(state: State) -> HashingConfig:
-    """Return the rules that choose the bucket count of new partitions."""
-    return HashingConfig(tuple((c.instant, BucketRules(c.rule, c.expressions or "", c.default)) for c in state.configs))
 
 
 # --- Tables without a bucket layout ---------------------------------------------------------------------------------
@@ -146,7 +131,7 @@ def with_groups(
     opened = []
     for *values, count in homeless:
         if count:
-            path = path_of(snapshot.table, values)
+            path = path_of_texts(snapshot.table, values)
             opened.append((",".join(_open(snapshot, tree, path, count, fresh)), *values))
     return _assigned(grouped, tree, opened) if opened else grouped
 

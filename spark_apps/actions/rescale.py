@@ -16,8 +16,8 @@ from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
 from spark_apps.actions.bucket_rules import Change, NewRules, RuleChange
-from spark_apps.actions.partition_targets import rules_of
 from spark_apps.actions.template import Action, Attempt, StagedChanges, TableHandle, run
+from spark_apps.layout.rules import HashingConfig
 from spark_apps.mergetree.buckets import Target
 from spark_apps.mergetree.read import scan
 from spark_apps.mergetree.spark_utils import cores
@@ -146,7 +146,7 @@ class Rescale(Action):
         )  # fmt: skip
 
     def _changed(self, snapshot: Snapshot, change: Change) -> Iterator[PartitionRescale]:
-        known, now = snapshot.state.partitions, rules_of(snapshot.state)
+        known, now = snapshot.state.partitions, HashingConfig.of(snapshot.state.configs)
         paths = self.confined_to(snapshot.table)
         for path in sorted(known):
             if paths is not None and path not in paths:

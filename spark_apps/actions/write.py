@@ -34,7 +34,7 @@ from spark_apps.actions.key_location import (
     moves_of,
     tombstones,
 )
-from spark_apps.actions.partition_targets import PartitionTargets, existing, path_of, spread, with_groups
+from spark_apps.actions.partition_targets import PartitionTargets, existing, spread, with_groups
 from spark_apps.actions.replaced_rows import (
     as_files,
     changes_of,
@@ -49,6 +49,7 @@ from spark_apps.actions.template import Action, Attempt, StagedChanges, TableHan
 from spark_apps.actions.upsert_plan import Given, UpsertPlan, keys_are_located, log_plan, plan_upsert, unique_index
 from spark_apps.indexes.handler import Changes, IndexContext
 from spark_apps.indexes.registry import find
+from spark_apps.layout.partitions import path_of_texts
 from spark_apps.mergetree.buckets import value_texts
 from spark_apps.mergetree.read import SEQUENCE_NUMBER, read_files, scan, with_keys
 from spark_apps.mergetree.schema import column, conform_batch
@@ -531,7 +532,7 @@ def _losing(snapshot: Snapshot, tree: Tree, rows: DataFrame, keys: DataFrame) ->
 
 def _partitions(snapshot: Snapshot, tree: Tree, rows: DataFrame) -> list[str]:
     found = rows.select(*value_texts(tree).values()).distinct().collect()
-    return sorted(path_of(snapshot.table, tuple(row)) for row in found)
+    return sorted(path_of_texts(snapshot.table, tuple(row)) for row in found)
 
 
 # --- whole partitions, and the whole table ----------------------------------------------------------------------------
@@ -595,7 +596,7 @@ def _targets(
 ) -> PartitionTargets:
     """Return the partitions of a batch. :raises InvalidInput: if one is not among those to overwrite."""
     if paths is not None:
-        stray = [path for texts in values if (path := path_of(snapshot.table, texts)) not in paths]
+        stray = [path for texts in values if (path := path_of_texts(snapshot.table, texts)) not in paths]
         if snapshot.table.partition_by and stray:
             raise InvalidInput(
                 f"The input holds rows of {stray[0]!r}, which is not among the partitions to overwrite.",

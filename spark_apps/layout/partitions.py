@@ -88,6 +88,17 @@ def canonical(table: TableDefinition, path: str) -> str:
     return partition_path(table.partition_by, list(values.values()), types_of(table))
 
 
+def path_of_texts(table: TableDefinition, texts: Sequence[str | None], types: Sequence[str] | None = None) -> str:
+    """Return the canonical path of a partition from its columns' values as text.
+
+    :param types: of these columns, where the caller knows them already.
+    """
+    types = types or types_of(table)
+    values = [None if text is None else value_of(text, parse_type(kind), name)
+              for text, kind, name in zip(texts, types, table.partition_by, strict=True)]  # fmt: skip
+    return partition_path(table.partition_by, values, types)
+
+
 def types_of(table: TableDefinition) -> list[str]:
     """Return the Spark types of a table's partition columns, in their order."""
     by_name = {field.name: field.type for field in table.fields}
