@@ -135,12 +135,24 @@ def epoch(name: str, given: Any) -> int | None:
         ) from error
 
 
+def json_object(given: Any) -> dict[str, Any] | None:
+    """Return an object of a connection's extra, also as its text, for a form knows no objects; ``None`` if it is none.
+
+    What is empty is an empty object.
+    """
+    if not given:
+        return {}
+    if isinstance(given, str):
+        try:
+            given = json.loads(given)
+        except ValueError:
+            return None
+    return given if isinstance(given, dict) else None
+
+
 def mapping(name: str, given: Any) -> dict[str, Any] | None:
     """Return a mapping with texts for keys, or ``None``; also as the text of one, in Python or JSON."""
-    if isinstance(given, str):
-        if given.strip() in _NOTHING:
-            return None
-        given = _literal(given)
+    given = _unquoted(given)
     if given is None:
         return None
     # What such a mapping holds may be a secret: no error repeats it.
@@ -154,10 +166,7 @@ def mapping(name: str, given: Any) -> dict[str, Any] | None:
 
 def mappings(name: str, given: Any) -> list[dict[str, Any]] | None:
     """Return a list of mappings, or ``None``; also as the text of one, in Python or JSON."""
-    if isinstance(given, str):
-        if given.strip() in _NOTHING:
-            return None
-        given = _literal(given)
+    given = _unquoted(given)
     if given is None:
         return None
     if not isinstance(given, Sequence) or isinstance(given, str | bytes):
@@ -395,6 +404,13 @@ class ReadsArguments(metaclass=_Reading):
 
 def _like(reader: Reader, other: Reader) -> Reader:
     return of_text(other) if getattr(reader, _TEXT, False) else other
+
+
+def _unquoted(given: Any) -> Any:
+    """Return what a text in Python or JSON stands for, ``None`` for an empty one; other objects as they are."""
+    if not isinstance(given, str):
+        return given
+    return None if given.strip() in _NOTHING else _literal(given)
 
 
 def _literal(given: str) -> Any:

@@ -6,11 +6,11 @@ commits through :mod:`spark_apps.timeline` only, so a worker needs no Spark for 
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseHook
 
+from airflow_provider_index.arguments import json_object
 from airflow_provider_index.compat import connection_missing
 from airflow_provider_index.masking import SECRET, mask_all
 from spark_apps.storage.errors import InvalidInput, LakeIndexError
@@ -86,13 +86,8 @@ class TableStoreHook(BaseHook):
         return {**options, SOURCE_ROOTS: roots} if roots else options
 
     def _object(self, name: str) -> dict[str, Any]:
-        value = self.extra.get(name) or {}
-        if isinstance(value, str):
-            try:
-                value = json.loads(value)
-            except ValueError:
-                value = None
-        if not isinstance(value, dict):
+        value = json_object(self.extra.get(name))
+        if value is None:
             raise InvalidInput(
                 f"{name} of the connection {self.table_conn_id!r} are not a JSON object.",
                 hint='Write them as {"aws_region": "eu-central-1", …}.',

@@ -27,7 +27,24 @@ TOKEN = "spark.connect.authenticate.token"
 """The names, in a job's settings, of the server's address and of what it asks for."""
 
 
-class ConnectRunner(SparkSubmitRunner):
+class _OverConnect(SparkSubmitRunner):
+    """The common part: Python starts the program, which gets the server's address with its job."""
+
+    def __init__(self, settings: SparkSettings, log: Any, bundle: Bundle | None = None) -> None:
+        _check(settings)
+        super().__init__(settings, log, bundle)
+
+    def _launch(self, job: Job, workdir: Path | None, output: Any) -> subprocess.Popen[str]:
+        return super()._launch(_with_server(job, self._settings), workdir, output)
+
+    def _command(self, binary: str, job: Job, archive: Path, application: list[str], workdir: Path) -> list[str]:
+        return [binary, *application]
+
+    def _surroundings(self) -> tuple[str, dict[str, str]]:
+        return _python(self._settings, self._environment())
+
+
+class ConnectRunner(_OverConnect):
     """Runs an app that works over Spark Connect and ends with the task.
 
     The app's Python is this process's own, or the connection's ``PYSPARK_DRIVER_PYTHON``. All settings of the
@@ -38,44 +55,18 @@ class ConnectRunner(SparkSubmitRunner):
 
     start_seconds = 30.0
 
-    def __init__(self, settings: SparkSettings, log: Any, bundle: Bundle | None = None) -> None:
-        _check(settings)
-        super().__init__(settings, log, bundle)
-
     def status(self, handle: str) -> JobStatus:
         """Return the status as the base class does; the process that ended is the app's own."""
         return _as_status_of_app(super().status(handle))
 
-    def _launch(self, job: Job, workdir: Path | None, output: Any) -> subprocess.Popen[str]:
-        return super()._launch(_with_server(job, self._settings), workdir, output)
 
-    def _command(self, binary: str, job: Job, archive: Path, application: list[str], workdir: Path) -> list[str]:
-        return [binary, *application]
-
-    def _surroundings(self) -> tuple[str, dict[str, str]]:
-        return _python(self._settings, self._environment())
-
-
-class DetachedConnectRunner(DetachedSparkSubmitRunner):
+class DetachedConnectRunner(_OverConnect, DetachedSparkSubmitRunner):
     """Runs an app that works over Spark Connect and stays on the worker's host when the task has left.
 
     :raises InvalidInput: if the connection names no Spark Connect server.
     """
 
     start_seconds = 30.0
-
-    def __init__(self, settings: SparkSettings, log: Any, bundle: Bundle | None = None) -> None:
-        _check(settings)
-        super().__init__(settings, log, bundle)
-
-    def _launch(self, job: Job, workdir: Path | None, output: Any) -> subprocess.Popen[str]:
-        return super()._launch(_with_server(job, self._settings), workdir, output)
-
-    def _command(self, binary: str, job: Job, archive: Path, application: list[str], workdir: Path) -> list[str]:
-        return [binary, *application]
-
-    def _surroundings(self) -> tuple[str, dict[str, str]]:
-        return _python(self._settings, self._environment())
 
 
 def _check(settings: SparkSettings) -> None:

@@ -6,13 +6,12 @@ set up keeps working; it is only read here, and a connection that is missing is 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import parse_qsl, quote
 
-from airflow_provider_index.arguments import flag
+from airflow_provider_index.arguments import flag, json_object
 from spark_apps.storage.credentials import setting_text
 from spark_apps.storage.errors import InvalidInput
 from spark_apps.storage.secrets import holds_secret, secrets_in, secrets_in_text
@@ -229,14 +228,8 @@ OPTIONS = (
 
 
 def _object(connection: Any, name: str) -> dict[str, Any]:
-    value = connection.extra_dejson.get(name) or {}
-    if isinstance(value, str):
-        # A form knows no objects, only their text.
-        try:
-            value = json.loads(value)
-        except ValueError:
-            value = None
-    if not isinstance(value, dict):
+    value = json_object(connection.extra_dejson.get(name))
+    if value is None:
         raise InvalidInput(
             f"{name!r} in the extra of the Spark connection {connection.conn_id!r} is not an object.",
             hint=f'Write it as {{"{name}": {{"name": "value"}}}}.',
