@@ -386,7 +386,8 @@ class SparkTableOperator(InTransaction, TableOperator):
 
     def abort_in(self, timeline: Timeline, txn_ids: list[str], reason: str) -> None:
         """End unfinished attempts of these transactions in one table."""
-        from spark_apps.timeline.transactions import abort, live_attempts_of
+        from spark_apps.timeline.attempts import live_attempts_of
+        from spark_apps.timeline.transactions import abort
 
         for txn_id in txn_ids:
             for attempt in live_attempts_of(timeline, txn_id):

@@ -27,7 +27,6 @@ from spark_apps.mergetree.tree import Snapshot
 from spark_apps.query.explain import Explanation, explain_plan
 from spark_apps.query.planning import ReadPlan, plan_read
 from spark_apps.query.reading import planned_rows
-from spark_apps.sources.options import PLAIN_FORMATS
 from spark_apps.storage.errors import (
     InvalidInput,
     InvalidName,
@@ -37,6 +36,7 @@ from spark_apps.storage.errors import (
     VersionNotFound,
 )
 from spark_apps.storage.store import Store
+from spark_apps.timeline.allowed_sources import PLAIN_FORMATS
 from spark_apps.timeline.locations import Warehouse, locate
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.model import DATA_TREE, RemoveFile, TableDefinition

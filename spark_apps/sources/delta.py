@@ -16,7 +16,6 @@ from urllib.parse import unquote
 
 from spark_apps.layout.partitions import canonical_string, partition_path
 from spark_apps.layout.types import parse_type
-from spark_apps.sources.listing import locate
 from spark_apps.sources.source_files import (
     STATE,
     Listing,
@@ -36,6 +35,7 @@ from spark_apps.storage.errors import (
 )
 from spark_apps.storage.store import store_options
 from spark_apps.timeline.files import DataFile
+from spark_apps.timeline.locations import locate
 from spark_apps.timeline.model import UNKNOWN_ROWS, Field, TableDefinition
 
 if TYPE_CHECKING:

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 from spark_apps.layout.partitions import canonical_string, partition_path
 from spark_apps.layout.types import parse_type
 from spark_apps.mergetree.schema import quote
-from spark_apps.sources.iceberg_catalog import CATALOG, IDENTIFIER, io_properties, load_at, load_named
-from spark_apps.sources.listing import Location, locate
+from spark_apps.sources.iceberg_catalog import io_properties, load_at, load_named
 from spark_apps.sources.source_files import Listing, SourceFile, cast_to_schema, check_distinct
 from spark_apps.storage.errors import (
     EnvironmentMismatch,
@@ -27,8 +26,9 @@ from spark_apps.storage.errors import (
     UnsupportedSource,
     VersionNotFound,
 )
-from spark_apps.timeline.allowed_sources import check_file
+from spark_apps.timeline.allowed_sources import CATALOG, IDENTIFIER, check_file
 from spark_apps.timeline.files import DataFile
+from spark_apps.timeline.locations import Location, locate
 from spark_apps.timeline.model import Field, SourceDefinition, TableDefinition
 
 if TYPE_CHECKING:

@@ -16,8 +16,6 @@ from spark_apps.storage.errors import EnvironmentMismatch, InvalidInput, ObjectN
 from spark_apps.storage.store import Store, store_options
 from spark_apps.timeline.allowed_sources import CATALOG, IDENTIFIER, check_options
 
-__all__ = ["CATALOG", "IDENTIFIER", "io_properties", "load_at", "load_named", "metadata_file"]
-
 _METADATA = ".metadata.json"
 _HINT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._\-]{0,200}")
 # Of the table's own properties, those that say what its rows are.

@@ -17,9 +17,7 @@ from typing import Any
 from spark_apps.storage.errors import InvalidInput, StorageError, StorageUnavailable, gone_file
 from spark_apps.storage.local_files import etag_of
 from spark_apps.storage.store import Store, same_etag
-from spark_apps.timeline.locations import INDEXES, Location, locate
-
-__all__ = ["INDEXES", "Location", "check_apart", "glob_regex", "locate"]
+from spark_apps.timeline.locations import Location
 
 
 def glob_regex(pattern: str) -> re.Pattern[str]:

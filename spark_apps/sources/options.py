@@ -10,9 +10,6 @@ from collections.abc import Mapping
 from spark_apps.storage.errors import InvalidInput
 from spark_apps.storage.secrets import check_unwritten
 from spark_apps.timeline import allowed_sources
-from spark_apps.timeline.allowed_sources import FORMATS, PLAIN_FORMATS
-
-__all__ = ["FORMATS", "MERGE_SCHEMA", "PLAIN_FORMATS", "RECURSIVE", "check_options", "is_set"]
 
 RECURSIVE = "recursiveFileLookup"
 MERGE_SCHEMA = "mergeSchema"

@@ -19,12 +19,12 @@ from spark_apps.mergetree.tree import ExternalFiles
 from spark_apps.sources import iceberg
 from spark_apps.sources.delta import DeltaTable
 from spark_apps.sources.iceberg import IcebergTable
-from spark_apps.sources.listing import Location, locate
-from spark_apps.sources.options import PLAIN_FORMATS, check_options
+from spark_apps.sources.options import check_options
 from spark_apps.sources.plain import PlainFiles, columns_of_files
 from spark_apps.sources.source_files import Listing
 from spark_apps.storage.errors import InvalidInput, UnsupportedSource
-from spark_apps.timeline.allowed_sources import check_allowed
+from spark_apps.timeline.allowed_sources import CATALOG, PLAIN_FORMATS, check_allowed
+from spark_apps.timeline.locations import Location, locate
 from spark_apps.timeline.model import Field, SourceDefinition, TableDefinition
 
 
@@ -102,7 +102,7 @@ def discover(
         source = SourceDefinition(form, location.uri, session=session_settings(spark, form))
         return Discovery(location, source, fields, partition_by)
     checked = iceberg.name_of_catalog(checked, uri)
-    table = IcebergTable("" if iceberg.CATALOG in checked else _plain(uri).uri, checked, storage_options)
+    table = IcebergTable("" if CATALOG in checked else _plain(uri).uri, checked, storage_options)
     fields, partition_by = table.columns()
     source = SourceDefinition(form, table.location.uri, checked, session=session_settings(spark, form))
     return Discovery(table.location, source, fields, partition_by)

@@ -12,7 +12,6 @@ from lark import Lark, Token, Transformer, Tree, v_args
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken, VisitError
 from lark.tree import Meta
 
-from spark_apps.sources.options import FORMATS
 from spark_apps.sql import statements as s
 from spark_apps.sql.options import TableOptions, count_of, read_call, read_options, read_source_options
 from spark_apps.sql.row_parser import STATEMENTS, Segment, read_query, read_row_statement, split
@@ -30,6 +29,7 @@ from spark_apps.sql.syntax import (
     without_comments,
 )
 from spark_apps.storage.errors import InvalidStatement
+from spark_apps.timeline.allowed_sources import FORMATS
 
 
 @dataclass(frozen=True)

@@ -32,8 +32,6 @@ from spark_apps.timeline.attempts import (
     live_attempts_of,
     read_requested,
 )
-from spark_apps.timeline.attempts import live_requests as live_requests
-from spark_apps.timeline.attempts import read_heartbeat as read_heartbeat
 from spark_apps.timeline.conflicts import Intent, KeysConflict, check_declared
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.model import (

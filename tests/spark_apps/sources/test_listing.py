@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_apps.sources.listing import check_apart, check_unchanged, glob_regex, is_hidden, list_files, locate
+from spark_apps.sources.listing import check_apart, check_unchanged, glob_regex, is_hidden, list_files
 from spark_apps.sources.options import check_options
 from spark_apps.sources.plain import PlainFiles, inferred_type
 from spark_apps.sources.source_files import SourceFile, check_distinct
 from spark_apps.storage import errors
+from spark_apps.timeline.locations import locate
 from spark_apps.timeline.model import Field
 
 ODD = [
