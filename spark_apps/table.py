@@ -22,7 +22,7 @@ from spark_apps.actions.create import create, define
 from spark_apps.actions.evolve_schema import AddColumns, DropColumns, RenameColumn, WidenColumn
 from spark_apps.actions.rescale import Rescale, rescale
 from spark_apps.actions.template import Action, Stage, TableHandle, run
-from spark_apps.actions.write import Delete, Drop, DropPartitions, Insert, InsertOverwrite, Upsert
+from spark_apps.actions.write import Delete, DropPartitions, DropTableAction, Insert, InsertOverwrite, Upsert
 from spark_apps.layout.partitions import canonical
 from spark_apps.layout.rules import BucketRules, Expressions
 from spark_apps.mergetree.tree import ExternalFiles, Snapshot
@@ -353,7 +353,7 @@ class IndexedTable:
 
     def drop(self, *, txn_id: str | None = None, window: int | None = None) -> Receipt:
         """Drop the table and its indexes; its files and its log stay where they are."""
-        return self._run(Drop(), txn_id, window)
+        return self._run(DropTableAction(), txn_id, window)
 
     def read(self, where: str | None = None, columns: Sequence[str] | None = None) -> DataFrame:
         """Return the rows of this version, with the columns in declared order or those named in their order.

@@ -1,1 +1,1 @@
-"""Actions on a table, each by one template: validate, begin, op, commit."""
+"""Actions on a table, each by one template: validate, begin, work, commit."""

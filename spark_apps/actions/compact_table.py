@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import ClassVar, get_args
 
-from spark_apps.actions.partition_targets import existing
+from spark_apps.actions.partition_targets import existing_targets
 from spark_apps.actions.replaced_rows import positions_over
 from spark_apps.actions.template import Action, Attempt, StagedChanges
 from spark_apps.actions.upsert_plan import plan_upsert
@@ -48,7 +48,7 @@ class CompactTable(Action):
         if not plan.groups:
             return None
         attempt.phase("fold file groups", 0, len(plan.groups))
-        targets = existing(attempt.snapshot, sorted({partition for partition, _ in plan.groups})).targets
+        targets = existing_targets(attempt.snapshot, sorted({partition for partition, _ in plan.groups})).targets
         tree, groups = attempt.snapshot.data, attempt.snapshot.groups(DATA_TREE, plan.deltas)
         actions, metrics = fold(attempt.snapshot, tree, plan, attempt.folder("folded"), targets)
         deltas = [one for one in actions if isinstance(one, AddFile) and one.kind == "delta"]

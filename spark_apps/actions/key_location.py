@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from spark_apps.actions.partition_targets import NOWHERE, PartitionTargets, spread
+from spark_apps.actions.partition_targets import NOWHERE, PartitionTargets, targets_for
 from spark_apps.actions.replaced_rows import as_files, changes_of, rows_in, rows_of_staged, touched_groups
 from spark_apps.actions.template import Attempt, StagedChanges
 from spark_apps.actions.upsert_plan import UpsertPlan, unique_index
@@ -84,7 +84,7 @@ class RelocatedRows:
     located: DataFrame | None = None
 
 
-def moves_of(
+def relocated_rows(
     attempt: Attempt,
     tree: Tree,
     plan: UpsertPlan,
@@ -111,7 +111,7 @@ def moves_of(
     # What stays where it is has its new row in the same file group; only the others need a tombstone.
     elsewhere = hold(with_keys(located, rows, tree, tree.identity, without=True))
     values = [tuple(row) for row in elsewhere.select(*value_texts(tree).values()).distinct().collect()]
-    targets = spread(attempt.snapshot, values)
+    targets = targets_for(attempt.snapshot, values)
     targets = targets.only({target.path for target in targets.targets} - targets.new - set(replaced))
     if not targets.targets:
         return RelocatedRows(rows, located=located)
@@ -286,7 +286,7 @@ def _losing(
 def existing_rows(snapshot: Snapshot, tree: Tree, located: DataFrame) -> DataFrame:
     """Return, of rows named by partition columns and record key, those that exist: an index may name one that did."""
     values = [tuple(row) for row in located.select(*value_texts(tree).values()).distinct().collect()]
-    paths = {target.path for target in spread(snapshot, values).targets}
+    paths = {target.path for target in targets_for(snapshot, values).targets}
     groups = {key: files for key, files in snapshot.groups().items() if key[0] in paths}
     return with_keys(scan(snapshot, tree, groups, tree.tombstone_columns), located, tree, tree.tombstone_columns)
 
@@ -332,13 +332,13 @@ class KeyLocations:
     :param located: partition columns and record key of all keys that live anywhere; ``None`` if ``settled``, or if none
         does.
     :param settled: whether every key lives in the partition that it was written into.
-    :param moves: the rows that leave another partition.
+    :param relocated: the rows that leave another partition.
     """
 
     before: DataFrame | None
     located: DataFrame | None
     settled: bool
-    moves: RelocatedRows
+    relocated: RelocatedRows
 
 
 @dataclass(frozen=True)
@@ -383,12 +383,12 @@ def locate_staged(
     parts = [] if before is None else [before.select(*map(column, tree.identity))]
     parts += [] if indexed.located is None else [indexed.located]
     located = None if settled or not parts else reduce(DataFrame.unionByName, parts)
-    targets = spread(snapshot, indexed.vacated)
+    targets = targets_for(snapshot, indexed.vacated)
     targets = targets.only({target.path for target in targets.targets} - targets.new)
-    moves = RelocatedRows(keys)
+    relocated = RelocatedRows(keys)
     if indexed.elsewhere is not None and targets.targets:
-        moves = RelocatedRows(keys, tombstones(indexed.elsewhere, tree), targets)
-    return KeyLocations(before if existed else None, located, settled, moves)
+        relocated = RelocatedRows(keys, tombstones(indexed.elsewhere, tree), targets)
+    return KeyLocations(before if existed else None, located, settled, relocated)
 
 
 def _look_up(attempt: Attempt, tree: Tree, rows: DataFrame) -> _IndexedKeys | None:

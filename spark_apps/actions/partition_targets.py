@@ -56,7 +56,7 @@ class PartitionTargets:
 NOWHERE = PartitionTargets((), frozenset())
 
 
-def spread(snapshot: Snapshot, values: Iterable[tuple[str | None, ...]]) -> PartitionTargets:
+def targets_for(snapshot: Snapshot, values: Iterable[tuple[str | None, ...]]) -> PartitionTargets:
     """Return the partitions with these values of the partition columns (as text)."""
     table, known = snapshot.table, snapshot.state.partitions
     types = types_of(table)
@@ -73,7 +73,7 @@ def spread(snapshot: Snapshot, values: Iterable[tuple[str | None, ...]]) -> Part
     return PartitionTargets(tuple(targets), frozenset(new))
 
 
-def existing(snapshot: Snapshot, paths: Iterable[str] | None = None) -> PartitionTargets:
+def existing_targets(snapshot: Snapshot, paths: Iterable[str] | None = None) -> PartitionTargets:
     """Return the partitions that the table has, or those of them that are named."""
     known = snapshot.state.partitions
     named = known if paths is None else [path for path in dict.fromkeys(paths) if path in known]

@@ -1,4 +1,4 @@
-"""The template of every action: validate, begin, op, commit.
+"""The template of every action: validate, begin, work, commit.
 
 An action has a name, checks its arguments, and stages files; this module claims the attempt, shows signs
 of life while Spark works, publishes everything in one commit, and ends the attempt if anything fails. An

@@ -31,10 +31,10 @@ from spark_apps.actions.key_location import (
     keep_unique,
     locate,
     locate_staged,
-    moves_of,
+    relocated_rows,
     tombstones,
 )
-from spark_apps.actions.partition_targets import PartitionTargets, existing, spread, with_groups
+from spark_apps.actions.partition_targets import PartitionTargets, existing_targets, targets_for, with_groups
 from spark_apps.actions.replaced_rows import (
     as_files,
     changes_of,
@@ -209,7 +209,7 @@ class Upsert(WriteRows):
         with ExitStack() as batch:
             if keys_are_located(attempt.snapshot):
                 # Keys are unique in the table, so the batch is reduced over all partitions.
-                rows = held_by(batch, one_per_key(rows, tree, tree.key))
+                rows = cached_in(batch, one_per_key(rows, tree, tree.key))
             counts = _counts(attempt, tree, rows)
             plan = self.plan(attempt, sum(counts.values()) if tree.partition_by else None, "rows")
             if plan.order == "stage":
@@ -217,13 +217,15 @@ class Upsert(WriteRows):
             if plan.order == "stage, locate":
                 staged, targets = self._stage(attempt, tree, rows, counts, reduced=True)
                 return self._located(attempt, tree, plan, staged, targets, frames)
-            moves = self.moves(attempt, tree, plan, rows, batch)
-            rows = moves.rows
+            relocated = self.relocated(attempt, tree, plan, rows, batch)
+            rows = relocated.rows
             if tree.by_id:
-                rows = with_groups(attempt.snapshot, tree, rows, moves.located, lambda frame: held_by(batch, frame))
+                rows = with_groups(
+                    attempt.snapshot, tree, rows, relocated.located, lambda frame: cached_in(batch, frame)
+                )
             staged, targets = self._stage(attempt, tree, rows, counts, reduced=True)
-            vacated = stage_leaving(attempt, tree, moves)
-        return Staged([*staged, *vacated], targets.with_more(moves.targets), plan)
+            vacated = stage_leaving(attempt, tree, relocated)
+        return Staged([*staged, *vacated], targets.with_more(relocated.targets), plan)
 
     def _located(
         self,
@@ -237,26 +239,26 @@ class Upsert(WriteRows):
         """Return staged rows with tombstones where their keys lived, which is looked for now."""
 
         def hold(frame: DataFrame) -> DataFrame:
-            return held_by(frames, frame)
+            return cached_in(frames, frame)
 
         if not staged:
             return Staged([], targets, plan)
         locations = locate_staged(attempt, tree, plan, staged, hold)
-        vacated = stage_leaving(attempt, tree, locations.moves)
+        vacated = stage_leaving(attempt, tree, locations.relocated)
         changes = changes_by(attempt.snapshot, tree, plan, staged, vacated, locations, hold)
-        return Staged([*staged, *vacated], targets.with_more(locations.moves.targets), plan, changes)
+        return Staged([*staged, *vacated], targets.with_more(locations.relocated.targets), plan, changes)
 
-    def moves(
+    def relocated(
         self, attempt: Attempt, tree: Tree, plan: UpsertPlan, rows: DataFrame, frames: ExitStack
     ) -> RelocatedRows:
         """Return which rows of the batch leave another partition."""
-        return moves_of(attempt, tree, plan, rows, lambda frame: held_by(frames, frame))
+        return relocated_rows(attempt, tree, plan, rows, lambda frame: cached_in(frames, frame))
 
     def _stage(
         self, attempt: Attempt, tree: Tree, rows: DataFrame, counts: Counts, reduced: bool = False
     ) -> tuple[list[AddFile], PartitionTargets]:
         """Stage rows that are, at the most, as many of each partition as ``counts`` holds."""
-        targets = spread(attempt.snapshot, counts)
+        targets = targets_for(attempt.snapshot, counts)
         attempt.phase("write the rows")
         store, folder, count = attempt.snapshot.store, attempt.folder("rows"), sum(counts.values())
         return stage_rows(store, tree, rows, folder, targets.targets, one_per_key=not reduced, expected=count), targets
@@ -267,17 +269,17 @@ def _counts(attempt: Attempt, tree: Tree, rows: DataFrame) -> Counts:
     return partition_counts(rows, tree)
 
 
-def held_by(frames: ExitStack, frame: DataFrame) -> DataFrame:
+def cached_in(frames: ExitStack, frame: DataFrame) -> DataFrame:
     """Return the frame, kept by Spark until the stack is left."""
     return frames.enter_context(cached(frame))
 
 
-def stage_leaving(attempt: Attempt, tree: Tree, moves: RelocatedRows) -> list[AddFile]:
+def stage_leaving(attempt: Attempt, tree: Tree, relocated: RelocatedRows) -> list[AddFile]:
     """Stage tombstones for moved rows in the partitions that they leave, in file groups that exist."""
-    if moves.leaving is None:
+    if relocated.leaving is None:
         return []
     attempt.phase("write the tombstones of moved rows")
-    return stage_tombstones(attempt, tree, moves.leaving, "left", moves.targets)
+    return stage_tombstones(attempt, tree, relocated.leaving, "left", relocated.targets)
 
 
 def stage_tombstones(
@@ -301,10 +303,10 @@ class Insert(Upsert):
         files = [replace(action, extra={**(action.extra or {}), NEW_KEYS: True}) for action in result.files]
         return replaced(result, files=files)
 
-    def moves(
+    def relocated(
         self, attempt: Attempt, tree: Tree, plan: UpsertPlan, rows: DataFrame, frames: ExitStack
     ) -> RelocatedRows:
-        _refuse(existing_rows(attempt.snapshot, tree, held_by(frames, locate(attempt, tree, rows))), tree)
+        _refuse(existing_rows(attempt.snapshot, tree, cached_in(frames, locate(attempt, tree, rows))), tree)
         return RelocatedRows(rows)
 
     def check(self, attempt: Attempt, tree: Tree, result: Staged, work: StagedChanges) -> None:
@@ -354,7 +356,10 @@ class Delete(WriteRows):
             conform_batch(self.rows, snapshot.data.schema, only=snapshot.table.record_key)
 
     def stage(self, attempt: Attempt, tree: Tree, frames: ExitStack) -> Staged:
-        plan, targets = self.plan(attempt, None, self._given(attempt.snapshot, tree)), existing(attempt.snapshot)
+        plan, targets = (
+            self.plan(attempt, None, self._given(attempt.snapshot, tree)),
+            existing_targets(attempt.snapshot),
+        )
         if not targets.targets:
             return Staged([], targets, plan)
         attempt.phase("write the tombstones")
@@ -478,10 +483,10 @@ class DeleteRepeatedKeys(WriteRows):
         return work
 
     def stage(self, attempt: Attempt, tree: Tree, frames: ExitStack) -> Staged:
-        snapshot, targets = attempt.snapshot, existing(attempt.snapshot)
+        snapshot, targets = attempt.snapshot, existing_targets(attempt.snapshot)
         attempt.phase("look for keys in several partitions")
         rows, keys = _several(snapshot, tree, frames)
-        losing = held_by(frames, _losing(snapshot, tree, rows, keys))
+        losing = cached_in(frames, _losing(snapshot, tree, rows, keys))
         attempt.phase("write the tombstones")
         staged = stage_tombstones(attempt, tree, tombstones(losing, tree), "rows", targets)
         self._looked_at = _partitions(snapshot, tree, rows)
@@ -498,8 +503,8 @@ def _several(snapshot: Snapshot, tree: Tree, frames: ExitStack) -> tuple[DataFra
     ordering = [] if tree.ordering is None else [tree.ordering]
     rows = scan(snapshot, tree, snapshot.groups(), list(dict.fromkeys([*tree.tombstone_columns, *ordering])))
     counted = rows.select(*map(column, tree.key)).groupBy(*map(column, tree.key)).count()
-    keys = held_by(frames, counted.where("count > 1").drop("count"))
-    return held_by(frames, with_keys(rows, keys, tree, tree.key)), keys
+    keys = cached_in(frames, counted.where("count > 1").drop("count"))
+    return cached_in(frames, with_keys(rows, keys, tree, tree.key)), keys
 
 
 def _losing(snapshot: Snapshot, tree: Tree, rows: DataFrame, keys: DataFrame) -> DataFrame:
@@ -569,7 +574,7 @@ class InsertOverwrite(Action):
         rows, paths = conform_batch(self.rows, tree.schema), attempt.partitions
         with translate_spark_errors(), ExitStack() as frames:
             if keys_are_located(snapshot):
-                rows = held_by(frames, one_per_key(rows, tree, tree.key))
+                rows = cached_in(frames, one_per_key(rows, tree, tree.key))
             attempt.phase("find the partitions")
             counts = partition_counts(rows, tree)
             targets = _targets(snapshot, counts, paths)
@@ -580,14 +585,14 @@ class InsertOverwrite(Action):
             log_plan(attempt.transaction.txn_id, plan)
             attempt.phase("write the rows")
             if tree.by_id:
-                rows = with_groups(snapshot, tree, rows, None, lambda frame: held_by(frames, frame), fresh=True)
+                rows = with_groups(snapshot, tree, rows, None, lambda frame: cached_in(frames, frame), fresh=True)
             staged = stage_rows(snapshot.store, tree, rows, attempt.folder("rows"), targets.targets, kind="base")
             also = [] if self.also is None else self.also(snapshot.state)
             replaced = paths or sorted({*(action.partition for action in staged), *also})
             vacated = []
             if plan.locates and staged:
-                moves = moves_of(attempt, tree, plan, rows, lambda frame: held_by(frames, frame), replaced)
-                vacated = stage_leaving(attempt, tree, moves)
+                relocated = relocated_rows(attempt, tree, plan, rows, lambda frame: cached_in(frames, frame), replaced)
+                vacated = stage_leaving(attempt, tree, relocated)
         return _overwriting(attempt, plan, staged, vacated, replaced, targets)
 
 
@@ -602,7 +607,7 @@ def _targets(
                 f"The input holds rows of {stray[0]!r}, which is not among the partitions to overwrite.",
                 hint="Take those rows out, or name their partition too.",
             )
-    return spread(snapshot, values)
+    return targets_for(snapshot, values)
 
 
 def _overwriting(
@@ -697,7 +702,7 @@ class DropPartitions(Action):
         return work
 
 
-class Drop(Action):
+class DropTableAction(Action):
     """The table goes, with all its indexes. Its files stay until they are cleaned or deleted by hand."""
 
     operation: ClassVar[Operation] = DROP_TABLE
