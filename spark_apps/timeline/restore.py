@@ -51,7 +51,7 @@ def restore(timeline: Timeline, version: int, *, txn_id: str | None = None, wind
     head = timeline.refresh()
     if head.table.source is not None:
         raise InvalidInput(
-            "The rows of this table belong to another writer, so none can be brought back.",
+            "This table cannot be restored: another writer owns its rows.",
             hint="Restore the source itself; load(…, source_version=…) reads an older version of it.",
         )
     _check_same_table(timeline, head, timeline.at(version))
