@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from spark_apps.actions.template import Attempt, StagedChanges
 from spark_apps.actions.upsert_plan import unique_index
-from spark_apps.actions.write import Delete, Insert, InsertOverwrite, Staged, Upsert, held_by
+from spark_apps.actions.write import Delete, Insert, InsertOverwrite, Staged, Upsert, cached_in
 from spark_apps.mergetree.read import scan
 from spark_apps.mergetree.schema import column, conform_batch
 from spark_apps.mergetree.tree import Snapshot, Tree
@@ -86,8 +86,8 @@ class ChangeRows(Upsert):
 
     def stage(self, attempt: Attempt, tree: Tree, frames: ExitStack) -> Staged:
         attempt.phase("find the rows that change")
-        changes = self._compute(attempt.snapshot, lambda frame: held_by(frames, frame))
-        rows = held_by(frames, changes.rows.withColumn(_PROBLEM, self._problem(attempt.snapshot, tree)))
+        changes = self._compute(attempt.snapshot, lambda frame: cached_in(frames, frame))
+        rows = cached_in(frames, changes.rows.withColumn(_PROBLEM, self._problem(attempt.snapshot, tree)))
         self._check_rows(attempt.snapshot, tree, rows, changes)
         self._changes = changes
         marked = rows.where(F.col(ACTION).isNotNull()).withColumn(_GOES, F.col(ACTION) == "delete")
@@ -222,7 +222,7 @@ class DeleteRows(Delete):
 
     def work(self, attempt: Attempt) -> StagedChanges | None:
         with self._enabled(), ExitStack() as frames:
-            self.rows = held_by(frames, self._compute(attempt.snapshot))
+            self.rows = cached_in(frames, self._compute(attempt.snapshot))
             return super().work(attempt)
 
     def check(self, attempt: Attempt, tree: Tree, result: Staged, work: StagedChanges) -> None:
