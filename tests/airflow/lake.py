@@ -6,10 +6,12 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import psutil
+from sqlalchemy import MetaData, Table, create_engine
 
 from airflow_provider_index.testing import AirflowClient, DagRunFailed, DagRunReport, LocalAirflow
 from spark_apps.storage.store import Store
@@ -73,7 +75,7 @@ class Lake:
         :raises DagRunFailed: if the run ended otherwise; with the logs of the tasks that failed.
         """
         dag_id, run_id = self.begun[name]
-        report = self.client.wait(dag_id, run_id, timeout=timeout)
+        report = self.client.wait(dag_id, run_id, timeout=timeout, poll=1)
         if report.state != expect:
             raise DagRunFailed(self.client.describe(report))
         return report
@@ -81,6 +83,22 @@ class Lake:
     def timeline(self, table: str) -> Timeline:
         """A table's timeline, read anew."""
         return Timeline.load(Store(self.warehouse / table))
+
+    def audit(self, dag_id: str, run_id: str) -> str:
+        """What Airflow's audit log says of a run: why a task has failed that has no line of its own."""
+        rows = self.client.get("eventLogs", dag_id=dag_id, run_id=run_id, limit=100)["event_logs"]
+        return "\n".join(f"{row['when']} {row['task_id']} {row['event']} {row['extra']}" for row in rows)
+
+    def forget_heartbeats(self, dag_id: str, run_id: str, task_id: str) -> None:
+        """Have Airflow take the last heartbeat of a running task for one of an hour ago."""
+        engine = create_engine(self.airflow.env["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"])
+        table = Table("task_instance", MetaData(), autoload_with=engine)
+        of_task = (table.c.dag_id == dag_id, table.c.run_id == run_id, table.c.task_id == task_id)
+        with engine.begin() as connection:
+            hour_ago = datetime.now(UTC) - timedelta(hours=1)
+            done = connection.execute(table.update().where(*of_task).values(last_heartbeat_at=hour_ago))
+        engine.dispose()
+        assert done.rowcount == 1
 
     def ask(self, code: str) -> str:
         """What a program prints that has this Airflow's settings, and so its database."""

@@ -7,10 +7,12 @@ import json
 import signal
 
 import psutil
+import pytest
 
 from spark_apps.jobs.job_folder import list_jobs
 from spark_apps.storage.store import Store
 from spark_apps.timeline.attempts import live_requests
+from spark_apps.timeline.model import Requested
 from tests.airflow.lake import Lake
 from tests.airflow.test_killing import wait_until
 
@@ -20,6 +22,7 @@ DEFERRED = frozenset({"deferred", "failed"})
 def begin_runs(lake: Lake) -> None:
     lake.begin("deferring", "deferred_killed", table="deferred_killed", seconds=600)
     lake.begin("deferring_over_connect", "deferred_cleared", table="deferred_cleared", seconds=600)
+    lake.begin("deferring_in_time")
 
 
 def drivers(job_id: str) -> list[psutil.Process]:
@@ -48,6 +51,27 @@ def wait_for_the_attempt(lake: Lake, dag: str, run_id: str, table: str) -> str:
     return job_id
 
 
+@pytest.fixture(scope="module")
+def late(lake: Lake) -> str:
+    """The job of a task that may take 45 seconds, which go by while other tests run."""
+    state = lake.client.wait_for_task(*lake.begun["deferring_in_time"], "write", DEFERRED, timeout=240)
+    assert state == "deferred", lake.client.log(*lake.begun["deferring_in_time"], "write")
+    [job_id] = jobs(lake, "late")
+    return job_id
+
+
+@pytest.fixture(scope="module")
+def cleared(lake: Lake) -> tuple[str, Requested]:
+    """A deferred task that was cleared: the job that it had left, and what this had requested."""
+    dag_id, run_id = lake.begun["deferred_cleared"]
+    job_id = wait_for_the_attempt(lake, dag_id, run_id, "deferred_cleared")
+    [request] = live_requests(lake.timeline("db/deferred_cleared"))
+    lake.client.clear(dag_id, run_id, "write")
+    return job_id, request
+
+
+# First those whose tasks go on meanwhile.
+@pytest.mark.usefixtures("late", "cleared")
 def test_a_deferred_task_marked_failed_leaves_no_process_and_an_attempt_ended_by_a_commit(lake: Lake) -> None:
     dag_id, run_id = lake.begun["deferred_killed"]
     job_id = wait_for_the_attempt(lake, dag_id, run_id, "deferred_killed")
@@ -62,15 +86,12 @@ def test_a_deferred_task_marked_failed_leaves_no_process_and_an_attempt_ended_by
     assert request.txn_id not in timeline.head.committed
 
 
-def test_a_deferred_task_that_is_cleared_commits_once(lake: Lake) -> None:
+def test_a_deferred_task_that_is_cleared_commits_once(lake: Lake, cleared: tuple[str, Requested]) -> None:
+    job_id, request = cleared
     dag_id, run_id = lake.begun["deferred_cleared"]
-    job_id = wait_for_the_attempt(lake, dag_id, run_id, "deferred_cleared")
-    [request] = live_requests(lake.timeline("db/deferred_cleared"))
-
-    lake.client.clear(dag_id, run_id, "write")
 
     report = lake.client.wait(dag_id, run_id, timeout=240)
-    assert report.tasks["write"] == "success", lake.client.describe(report)
+    assert report.tasks["write"] == "success", lake.client.describe(report) + lake.audit(dag_id, run_id)
     timeline = lake.timeline("db/deferred_cleared")
     commits = [commit for commit in timeline.commits() if commit.txn_id == request.txn_id]
     assert [commit.attempt for commit in commits] == [request.attempt + 1]
@@ -78,15 +99,12 @@ def test_a_deferred_task_that_is_cleared_commits_once(lake: Lake) -> None:
     assert wait_until(lambda: not drivers(job_id), 30)
 
 
-def test_execution_timeout_holds_while_the_task_is_deferred(lake: Lake) -> None:
-    run_id = lake.trigger("deferring_in_time")
-    state = lake.client.wait_for_task("deferring_in_time", run_id, "write", DEFERRED)
-    assert state == "deferred", lake.client.log("deferring_in_time", run_id, "write")
-    [job_id] = jobs(lake, "late")
+def test_execution_timeout_holds_while_the_task_is_deferred(lake: Lake, late: str) -> None:
+    _, run_id = lake.begun["deferring_in_time"]
 
     assert lake.client.wait("deferring_in_time", run_id, timeout=180).state == "failed"
 
-    assert wait_until(lambda: not drivers(job_id), 10)
+    assert wait_until(lambda: not drivers(late), 10)
     log = lake.client.log("deferring_in_time", run_id, "write")
     assert "execution_timeout is over" in log and "The last lines of the driver" in log
     found = Store(lake.warehouse / "db/late").list("_index/transactions")
@@ -108,7 +126,9 @@ def test_a_killed_triggerer_is_started_anew_and_the_write_goes_on(lake: Lake) ->
 
     report = lake.client.wait("deferring", run_id, timeout=240)
 
-    assert report.tasks == {"write": "success", "seen": "success"}, lake.client.describe(report)
+    assert report.tasks == {"write": "success", "seen": "success"}, lake.client.describe(report) + lake.audit(
+        "deferring", run_id
+    )
     receipt = lake.client.xcom("deferring", run_id, "write")
     assert receipt["operation"] == "upsert" and receipt["version"] == lake.timeline("db/deferred").head.version
     assert jobs(lake, "deferred") == []

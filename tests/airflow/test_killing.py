@@ -47,7 +47,7 @@ def wait_until(done: Callable[[], object], seconds: float) -> bool:
     while not done():
         if time.monotonic() > deadline:
             return False
-        time.sleep(0.2)
+        time.sleep(0.3)
     return True
 
 
@@ -92,6 +92,7 @@ def test_a_supervisor_killed_by_minus_nine_takes_its_driver_along_and_the_retry_
     supervisor.send_signal(signal.SIGKILL)
 
     assert wait_until(lambda: not living(group), GONE_WITHIN)
+    lake.forget_heartbeats("killing", run_id, "slow")
     report = lake.client.wait("killing", run_id, timeout=300)
     assert report.tasks["slow"] == "success"
     timeline = lake.timeline("db/orphaned")
