@@ -64,13 +64,15 @@ class ScanDecision:
 
     :param address: the table's location. :param replaced: whether the rows are read as this package plans it.
     :param reason: why Spark's own scan was left, ``None`` if it was not.
-    :param plan: what is, or would be, read; ``None`` where none was made.
+    :param plan: what is, or would be, read; ``None`` where none was made. :param failed: whether something that
+        should not fail did, which ``reason`` tells.
     """
 
     address: str
     replaced: bool
     reason: str | None = None
     plan: ReadPlan | None = field(default=None, repr=False)
+    failed: bool = False
 
     @cached_property
     def explanation(self) -> Explanation | None:
@@ -85,10 +87,11 @@ class ScanDecision:
 
 @dataclass
 class _Query:
-    """The state kept for one query: the versions that all its scans see, and the decisions."""
+    """The state kept for one query: the versions that all its scans see, the decisions, and whether it was warned of."""
 
     snapshots: dict[str, Snapshot] = field(default_factory=dict)
     decisions: list[ScanDecision] = field(default_factory=list)
+    warned: bool = False
 
 
 @dataclass(frozen=True)
@@ -250,8 +253,10 @@ class Rewriter:
             except _LeftToSpark as left:
                 decision = ScanDecision(scan.address, False, str(left))
             except Exception as error:
-                logger.warning("The scan of %s is planned without indexes: %s", scan.address, error, exc_info=True)
-                decision = ScanDecision(scan.address, False, f"{type(error).__name__}: {error}")
+                if not query.warned:
+                    logger.warning("The scan of %s is planned without indexes: %s", scan.address, error, exc_info=True)
+                    query.warned = True
+                decision = ScanDecision(scan.address, False, f"{type(error).__name__}: {error}", failed=True)
                 if scan.kind == "keyed":
                     decision = self._without_indexes(request, number, scan, query, error)
             if decision is not None:
@@ -293,8 +298,8 @@ class Rewriter:
             _put(request, number, plan_read(snapshot, None, _columns(snapshot, scan)))
         except Exception as second:  # noqa: BLE001 - the query fails with its words
             request.refuse(f"{second}" if isinstance(second, LakeIndexError) else f"{scan.address}: {second}")
-            return ScanDecision(scan.address, False, str(second))
-        return ScanDecision(scan.address, True, f"{type(error).__name__}: {error}")
+            return ScanDecision(scan.address, False, str(second), failed=True)
+        return ScanDecision(scan.address, True, f"{type(error).__name__}: {error}", failed=True)
 
     # --- Tables -------------------------------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from spark_apps.indexes.keyed import candidates
 from spark_apps.query import planning
 from spark_apps.storage.errors import InvalidPredicate, LakeIndexError, UnsupportedSource
 from tests.differential.oracle import Oracle, Row, shown, told
+from tests.differential.plain import Half, PlainQueries, Way
 from tests.differential.predicates import Predicate, Predicates
 from tests.differential.tally import Tally
 
@@ -26,14 +27,17 @@ class Questions:
     """Compares tables with raw rows.
 
     ``place`` gives the data source ``indexed`` its options for a table, ``None`` if it is not to be asked; ``careful``
-    keeps to predicates that Spark itself reads rightly over ORC.
+    keeps to predicates that Spark itself reads rightly over ORC. ``ways`` gives the ways in which a table is named in
+    plain queries, of which such a share of the questions is put too.
     """
 
     place: Callable[[Any], dict[str, str] | None] = staticmethod(lambda _: None)
     careful = False
+    ways: Callable[[Any], list[Way]] = staticmethod(lambda _: [])
 
-    def __init__(self, spark: Any, rng: random.Random, tally: Tally) -> None:
+    def __init__(self, spark: Any, rng: random.Random, tally: Tally, plain: PlainQueries, share: float) -> None:
         self.spark, self.rng, self.tally = spark, rng, tally
+        self.plain, self.share = plain, share
 
     def everything(self, table: Any, rows: Sequence[Row], told_of: str) -> None:
         """All rows, without a predicate."""
@@ -116,8 +120,23 @@ class Questions:
         assert found == expected, f"{context}: {_differ(found, expected)}\n{plan}"
         if self.rng.random() < 0.4:
             self._by_data_source(table, where, columns or names, expected, context)
+        if self.plain.rng.random() < self.share:
+            self._plainly(table, oracle, Half(predicate, [oracle.rows[row] for row in matching]), names, told_of)
         self.tally.add("compared", "predicates with DuckDB" if predicate.duck else "predicates with plain Spark")
         self.tally.add("compared", "matching rows", len(matching))
+
+    def _plainly(self, table: Any, oracle: Oracle, first: Half, names: list[str], told_of: str) -> None:
+        """A plain query about the same rows and some others of the table."""
+        ways = self.ways(table)
+        if not ways:
+            return
+        raw = [dict(zip(names, row, strict=True)) for row in oracle.rows]
+        favoured = [list(info.columns) for info in table.indexes.values() if set(info.columns) <= set(names)]
+        other = Predicates(
+            self.plain.rng, oracle.types, raw, [columns for columns in favoured if columns], self.careful
+        ).portable()
+        second = Half(other, [oracle.rows[row] for row in oracle.matching(other) or ()])
+        self.plain.ask(self.plain.rng.choice(ways), names, dict(oracle.types), first, second, told_of)
 
     def _by_data_source(
         self, table: Any, where: str, columns: Sequence[str], expected: Counter[tuple[str, ...]], context: str

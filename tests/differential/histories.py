@@ -27,4 +27,6 @@ def history(spark: Any, folder: Path, seed: int, tally: Tally, *, long: bool) ->
     with small(spark, compiled=long and seed % 20 == 4, row_groups=seed % 2 and 5):
         # Many short ones find more in an hour than few long ones; what takes many steps is found by these alone.
         steps, questions = (8, 3) if long and seed % 11 == 0 else (3, 2)
-        kind(spark, folder / "table", seed, tally, steps=steps, questions=questions).run()
+        # A folder in a folder: the name of a table in plain queries.
+        path, plain = folder / "lake" / "table", 0.7 if long else 0.3
+        kind(spark, path, seed, tally, steps=steps, questions=questions, plain=plain).run()

@@ -14,6 +14,7 @@ from spark_apps.timeline.transactions import find_receipt
 from tests.differential.asking import Questions
 from tests.differential.crashes import dying_at, end_what_died
 from tests.differential.model import draw_table
+from tests.differential.plain import PlainQueries, Way, enabled
 from tests.differential.steps import Step, Steps
 from tests.differential.tally import Tally
 from tests.simulation.store import Crash
@@ -29,15 +30,29 @@ class Keyed(Steps):
     tally: Tally
     steps: int = 6
     questions: int = 2
+    plain: float = 0.3
     done: list[str] = field(default_factory=list)
 
     def run(self) -> None:
         self.rng = random.Random(f"keyed {self.seed}")
-        self.ask = Questions(self.spark, random.Random(f"questions {self.seed}"), self.tally)
+        plain = PlainQueries(self.spark, self.seed, self.tally)
+        self.ask = Questions(self.spark, random.Random(f"questions {self.seed}"), self.tally, plain, self.plain)
+        self.ask.ways = self.ways
         self.ask.place = lambda table: {"path": table.uri, "version": str(table.version)}
         self.model, options = draw_table(self.rng)
         self.said = f"seed {self.seed}, {self.model.ddl}, key {self.model.key}, {options}"
         self.table = IndexedTable.create(self.spark, self.path, self.model.ddl, self.model.key, **options)
+        with enabled(self.spark, self.path.parents[1]):
+            self._go_on()
+        self.tally.add("histories", "keyed")
+
+    def ways(self, table: IndexedTable) -> list[Way]:
+        """The ways in which the table, perhaps as of a version, is named in plain queries."""
+        version = "" if table is self.table else f" VERSION AS OF {table.version}"
+        name = f"`{self.path.parent.name}`.`{self.path.name}`{version}"
+        return [Way("frame", frame=table.frame), Way(f"name{version and ' and version'}", name)]
+
+    def _go_on(self) -> None:
         self.model.unique = bool(self.table.indexes)
         self.record_since = 0
         self.step(self.upsert(25))
@@ -52,7 +67,6 @@ class Keyed(Steps):
                 self.step(drawn)
                 self.check(last=number == self.steps - 1)
         self.verify()
-        self.tally.add("histories", "keyed")
 
     # --- doing --------------------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ import os
 import pickle
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -29,6 +29,7 @@ from spark_apps.datasource import IndexedDataSource
 from spark_apps.mergetree.schema import parse_simple_string
 from spark_apps.storage.errors import InvalidInput, InvalidPredicate, LakeIndexError, UnsupportedSource
 from tests.differential.keyed import Keyed
+from tests.differential.plain import Way, count_decisions, decisions_of, enabled, files_way
 from tests.differential.registered import Registered
 from tests.differential.steps import Step
 from tests.differential.tally import Tally
@@ -79,10 +80,16 @@ def draw_session(rng: random.Random, tally: Tally) -> Said:
 
 
 class OddQuestions:
-    """Asks a table what plain Spark is asked of the same rows, in one session, and compares."""
+    """Asks a table what plain Spark is asked of the same rows, in one session, and compares.
 
-    def __init__(self, spark: Any, rng: random.Random, tally: Tally) -> None:
-        self.spark, self.rng, self.tally = spark, rng, tally
+    ``ways`` gives the ways in which a table is named in plain queries, of which such a share of the questions is put.
+    """
+
+    ways: Callable[[Any], list[Way]] = staticmethod(lambda _: [])
+
+    def __init__(self, spark: Any, seed: int, tally: Tally, share: float) -> None:
+        self.spark, self.rng, self.tally = spark, random.Random(f"odd questions {seed}"), tally
+        self.share, self.plain = share, random.Random(f"odd plain {seed}")
 
     def ask(self, table: Any, rows: pa.Table, types: dict[str, str], said: Said, told_of: str) -> None:
         """:param rows: all that the table holds. :param types: its columns in declared order, and their types."""
@@ -114,6 +121,28 @@ class OddQuestions:
             self.tally.add("odd questions", "matching rows", sum(expected.values()))
             if self.rng.random() < 0.4:
                 self._by_data_source(table, where, columns or list(types), expected, context)
+            ways = self.ways(table) if self.plain.random() < self.share else []
+            if ways:
+                self._plainly(self.plain.choice(ways), where, columns or list(types), expected, context)
+
+    def _plainly(self, way: Way, where: str, columns: Sequence[str], expected: Counter[Any], context: str) -> None:
+        """The same by a frame, with the rule in the session; of files, as Spark reads them in this session."""
+        assert way.frame is not None
+
+        def ask(rows: Any) -> Counter[Any]:
+            return _shown(rows.where(where).selectExpr(*(f"`{name}`" for name in columns)))
+
+        try:
+            if way.unruled is not None:
+                expected = ask(way.unruled())
+            found, decisions = decisions_of(self.spark, lambda: ask(way.frame()))  # type: ignore[misc]
+        except (LakeIndexError, PySparkException, ValueError, OverflowError) as error:
+            if isinstance(error, PySparkException) and ("[CAST_" in str(error) or way.unruled is not None):
+                self.tally.add("odd questions", "refused by Spark, asked plainly")
+                return
+            raise AssertionError(f"{context}, as {way.kind}: {type(error).__name__}: {error}") from error
+        assert found == expected, f"{context}, as {way.kind}: {_differ(found, expected)}\n{decisions}"
+        count_decisions(self.tally, decisions, f"odd {way.kind}", f"{context}, as {way.kind}")
 
     def _predicate(self, types: dict[str, str], rows: pa.Table) -> str:
         parts = [self._atom(types, rows) for _ in range(self.rng.choice([1, 1, 2, 3]))]
@@ -208,7 +237,8 @@ class OddKeyed(Keyed):
     """A keyed table, asked in sessions of all kinds."""
 
     def run(self) -> None:
-        self.odd = OddQuestions(self.spark, random.Random(f"odd questions {self.seed}"), self.tally)
+        self.odd = OddQuestions(self.spark, self.seed, self.tally, self.plain)
+        self.odd.ways = lambda table: [Way("frame", frame=table.frame)]
         super().run()
         self.tally.add("histories", "odd keyed")
 
@@ -235,7 +265,8 @@ class OddRegistered(Registered):
     """A source of any format, Delta and Iceberg too, asked in sessions of all kinds."""
 
     def run(self) -> None:
-        self.odd = OddQuestions(self.spark, random.Random(f"odd questions {self.seed}"), self.tally)
+        self.odd = OddQuestions(self.spark, self.seed, self.tally, self.plain)
+        self.odd.ways = lambda table: [way for way in self.ways(table) if way.frame is not None]
         # Spark's own filter of ORC fails at nulls in lists.
         with session_with(self.spark, {"spark.sql.orc.filterPushdown": "false"}):
             super().run()
@@ -270,6 +301,7 @@ class OddSource:
     tally: Tally
     steps: int = 4
     questions: int = 3
+    plain: float = 0.3
     done: list[str] = field(default_factory=list)
 
     columns: ClassVar[dict[str, str]] = {
@@ -278,7 +310,7 @@ class OddSource:
 
     def run(self) -> None:
         self.rng = random.Random(f"odd {self.seed}")
-        self.odd = OddQuestions(self.spark, random.Random(f"odd questions {self.seed}"), self.tally)
+        self.odd = OddQuestions(self.spark, self.seed, self.tally, self.plain)
         self.form = self.rng.choice(["csv", "json", "json", "parquet", "parquet"])
         self.layout = self.rng.choice(["flat", "parts", "parts", "deep"])
         self.zone = self.rng.choice(ZONES)
@@ -303,6 +335,20 @@ class OddSource:
                 self.spark, self.path / "source", format=self.form, schema=ddl.replace("timestamp,", "timestamp_ltz,"),
                 options=self.options, index_root=self.path / "log", name="t",
             )  # fmt: skip
+        with enabled(self.spark, self.path.parent):
+            self._go_on()
+        self.tally.add("histories", "odd sources")
+
+    def ways(self, table: Any) -> list[Way]:
+        """The ways in which the source is named in plain queries."""
+        ddl = ", ".join(f"{name} {kind}" for name, kind in self.types.items()).replace("timestamp,", "timestamp_ltz,")
+        return [
+            Way("frame", frame=table.frame),
+            files_way(self.spark, self.form, self.path / "source", ddl, self.options),
+        ]
+
+    def _go_on(self) -> None:
+        self.odd.ways = self.ways
         for _ in range(2):
             self.create_index()
         for _ in range(self.steps):
@@ -315,7 +361,6 @@ class OddSource:
                 report = self.table.verify(name)
                 assert report.ok, f"{self.told}: index {name} ({info.kind} over {info.columns}): {report}"
                 self.tally.add("verified", info.kind)
-        self.tally.add("histories", "odd sources")
 
     @property
     def told(self) -> str:

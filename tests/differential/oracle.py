@@ -20,7 +20,7 @@ class Oracle:
     """Rows of no table, asked by their place in the list."""
 
     def __init__(self, spark: Any, rows: Sequence[Row], types: Mapping[str, str]) -> None:
-        self.spark, self.rows = spark, rows
+        self.spark, self.rows, self.types = spark, rows, types
         self._raw = arrow([(number, *row) for number, row in enumerate(rows)], {_ROW: "bigint", **types})
 
     def matching(self, predicate: Predicate) -> list[int] | None:

@@ -13,6 +13,7 @@ from spark_apps import IncludedColumns, IndexedTable
 from spark_apps.storage import errors
 from tests.differential.asking import Questions
 from tests.differential.crashes import dying_at, end_what_died
+from tests.differential.plain import PlainQueries, Way, enabled, files_way
 from tests.differential.tally import Tally
 from tests.differential.writers import OWNERS, Orc, Owner, Plain
 from tests.simulation.store import Crash
@@ -28,18 +29,46 @@ class Registered:
     tally: Tally
     steps: int = 6
     questions: int = 2
+    plain: float = 0.3
     done: list[str] = field(default_factory=list)
     asked_version: Any = None
 
     def run(self) -> None:
         self.rng = random.Random(f"source {self.seed}")
-        self.ask = Questions(self.spark, random.Random(f"questions {self.seed}"), self.tally)
+        plain = PlainQueries(self.spark, self.seed, self.tally)
+        self.ask = Questions(self.spark, random.Random(f"questions {self.seed}"), self.tally, plain, self.plain)
+        self.ask.ways = self.ways
         kind = OWNERS[self.seed // 3 % len(OWNERS)]
         self.owner: Owner = kind(self.path / "source", self.rng)
         self.ask.careful = kind is Orc
         self.ask.place = self.place
-        self.table = IndexedTable.register(self.spark, index_root=self.path / "log", name="t", **self.owner.arguments)
+        self.table = IndexedTable.register(self.spark, index_root=self.log.parent, name="t", **self.owner.arguments)
         self.said = f"seed {self.seed}, {kind.__name__}, partitioned {self.owner.partitioned}"
+        with enabled(self.spark, self.path.parent):
+            self._go_on(kind)
+        self.tally.add("histories", "sources")
+        self.tally.add("formats", kind.format)
+
+    @property
+    def log(self) -> Path:
+        """Where the log of the source stands: below a folder that has a name in SQL."""
+        return self.path / "log" / "t"
+
+    def ways(self, table: IndexedTable) -> list[Way]:
+        """The ways in which the source as it is now is named in plain queries."""
+        if self.asked_version is not None:
+            return []
+        name = f"`{self.path.name}`.log.t"
+        ways = [Way(f"name of {self.owner.format}", name), Way(f"frame of {self.owner.format}", frame=table.frame)]
+        if isinstance(self.owner, Plain):
+            told = self.owner.arguments
+            files = files_way(
+                self.spark, self.owner.format, self.owner.folder, told.get("schema"), told.get("options", {})
+            )
+            ways.append(files)
+        return ways
+
+    def _go_on(self, kind: type[Owner]) -> None:
         self.owner.change()
         self.act(partial(self.create_index, "compact", ["city"]) if kind is Plain else self.create_index)
         self.act(self.create_index)
@@ -53,8 +82,6 @@ class Registered:
             self.load()
             self.check()
         self.verify()
-        self.tally.add("histories", "sources")
-        self.tally.add("formats", kind.format)
 
     @property
     def told(self) -> str:
@@ -62,11 +89,11 @@ class Registered:
 
     def place(self, table: Any) -> dict[str, str]:
         """What the data source is told: the log, and which version of the source where it is an old one."""
-        told = {"path": str(self.path / "log" / "t")}
+        told = {"path": str(self.log)}
         return told if self.asked_version is None else {**told, "source_version": str(self.asked_version)}
 
     def load(self) -> None:
-        self.table = IndexedTable.load(self.spark, self.path / "log" / "t")
+        self.table = IndexedTable.load(self.spark, self.log)
 
     def act(self, what: Any) -> None:
         """Does something to the indexes; sometimes the process dies of it, and another one goes on."""
@@ -152,7 +179,7 @@ class Registered:
         if owner.versions and self.rng.random() < 0.4:
             version = self.rng.choice(sorted(owner.versions))
             rows, of_then = owner.versions[version], f"{self.told}, source version {version}"
-            old = IndexedTable.load(self.spark, self.path / "log" / "t", source_version=version)
+            old = IndexedTable.load(self.spark, self.log, source_version=version)
             self.ask.everything(old, rows, of_then)
             self.asked_version = version
             self.ask.some(old, rows, owner.names, owner.types, of_then, 1)

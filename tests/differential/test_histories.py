@@ -42,6 +42,7 @@ def test_given_all_histories_then_every_kind_was_used_and_every_way_of_reading_t
     sys.stdout.write(f"\nseeds {SEEDS[0]} to {SEEDS[-1]}\n{tally}\n")
     assert not tally.missing("kinds used", KINDS)
     assert any("by ranges" in how for how in tally.counts["indexes used"])
+    assert not tally.missing("kinds used by plain queries", KINDS)
     assert not tally.missing("verified", KINDS)
     assert not tally.missing("read paths", [path for path in PATHS if path not in RARE])
     assert not tally.missing("formats", FORMATS)
