@@ -33,6 +33,9 @@ import org.apache.spark.sql.catalyst.expressions.AttributeReference;
 import org.apache.spark.sql.catalyst.expressions.AttributeSet;
 import org.apache.spark.sql.catalyst.expressions.DynamicPruning;
 import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.In;
+import org.apache.spark.sql.catalyst.expressions.InSet;
+import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.expressions.PlanExpression;
 import org.apache.spark.sql.catalyst.planning.PhysicalOperation$;
 import org.apache.spark.sql.catalyst.plans.logical.Filter;
@@ -53,15 +56,20 @@ import org.apache.spark.sql.connector.read.Batch;
 import org.apache.spark.sql.connector.read.ScanBuilder;
 import org.apache.spark.sql.connector.read.Statistics;
 import org.apache.spark.sql.connector.read.SupportsReportStatistics;
+import org.apache.spark.sql.execution.datasources.CatalogFileIndex;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
+import org.apache.spark.sql.execution.datasources.PartitionPath;
+import org.apache.spark.sql.execution.datasources.PartitionSpec;
 import org.apache.spark.sql.execution.datasources.PartitioningAwareFileIndex;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2ScanRelation;
 import org.apache.spark.sql.sources.BaseRelation;
 import org.apache.spark.sql.sources.DataSourceRegister;
 import org.apache.spark.sql.sources.TableScan;
 import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.DateType$;
 import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.types.TimestampType$;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /** What Scala's collections need of Java. */
@@ -85,13 +93,15 @@ class KeyedRelation extends BaseRelation implements TableScan {
     private final StructType columns;
     final String uri;
     final long version;
+    private final String table;
     private final long bytes;
 
-    public KeyedRelation(SQLContext context, StructType columns, String uri, long version, long bytes) {
+    public KeyedRelation(SQLContext context, StructType columns, String uri, long version, String table, long bytes) {
         this.context = context;
         this.columns = columns;
         this.uri = uri;
         this.version = version;
+        this.table = table;
         this.bytes = bytes;
     }
 
@@ -108,7 +118,7 @@ class KeyedRelation extends BaseRelation implements TableScan {
     }
 
     public boolean equals(Object other) {
-        return other instanceof KeyedRelation && ((KeyedRelation) other).uri.equals(uri) && ((KeyedRelation) other).version == version;
+        return other instanceof KeyedRelation && ((KeyedRelation) other).uri.equals(uri) && ((KeyedRelation) other).version == version && ((KeyedRelation) other).table.equals(table);
     }
 
     public int hashCode() { return uri.hashCode() * 31 + Long.hashCode(version); }
@@ -121,13 +131,15 @@ class LakeTable implements Table, SupportsRead, ScanBuilder, org.apache.spark.sq
     private final StructType columns;
     final String uri;
     final long version;
+    private final String table;
     private final long bytes;
 
-    LakeTable(String name, StructType columns, String uri, long version, long bytes) {
+    LakeTable(String name, StructType columns, String uri, long version, String table, long bytes) {
         this.name = name;
         this.columns = columns;
         this.uri = uri;
         this.version = version;
+        this.table = table;
         this.bytes = bytes;
     }
 
@@ -144,7 +156,7 @@ class LakeTable implements Table, SupportsRead, ScanBuilder, org.apache.spark.sq
     public Batch toBatch() { throw KeyedRelation.notEnabled(uri); }
 
     public boolean equals(Object other) {
-        return other instanceof LakeTable && ((LakeTable) other).uri.equals(uri) && ((LakeTable) other).version == version;
+        return other instanceof LakeTable && ((LakeTable) other).uri.equals(uri) && ((LakeTable) other).version == version && ((LakeTable) other).table.equals(table);
     }
 
     public int hashCode() { return uri.hashCode() * 31 + Long.hashCode(version); }
@@ -182,7 +194,8 @@ public class LakeCatalog implements TableCatalog {
         if (found == null) throw new NoSuchTableException(table);
         if (found.get("error") != null) throw new IllegalArgumentException((String) found.get("error"));
         StructType columns = (StructType) DataType.fromJson((String) found.get("schema"));
-                return new LakeTable(name + "." + table, columns, (String) found.get("uri"), ((Number) found.get("version")).longValue(), ((Number) found.get("bytes")).longValue());
+        long at = ((Number) found.get("version")).longValue();
+        return new LakeTable(name + "." + table, columns, (String) found.get("uri"), at, (String) found.get("table"), ((Number) found.get("bytes")).longValue());
     }
 
     public Identifier[] listTables(String[] namespace) {
@@ -278,41 +291,81 @@ class ScanPart {
             names.put(Long.valueOf(attribute.exprId().id()), attribute.name());
         }
         try {
-            return unqualified(filter, names).sql();
+            List moments = new ArrayList();
+            String text = unqualified(filter, names, (Attribute) output.get(0), moments).sql();
+            for (int n = 0; n < moments.size(); n++) text = text.replace("`" + MOMENT + n + "`", (String) moments.get(n));
+            return text;
         } catch (RuntimeException error) {
             return null;
         }
     }
 
-    private static Expression unqualified(Expression expression, Map names) {
+    /** Begins a name that no column has, which stands for an instant until the filter is text. */
+    private static final String MOMENT = "lakeindex moment ";
+
+    /** A filter without qualifiers; its instants are kept apart, for as text of a session's zone an hour a year is another's too. */
+    private static Expression unqualified(Expression expression, Map names, Attribute any, List moments) {
         if (expression instanceof AttributeReference) {
             AttributeReference attribute = (AttributeReference) expression;
             String name = (String) names.get(Long.valueOf(attribute.exprId().id()));
             return attribute.withName(name).withQualifier(Scala.toSeq(new ArrayList()));
         }
+        if (expression instanceof InSet) expression = listed((InSet) expression);
+        if (expression instanceof Literal && expression.dataType() == TimestampType$.MODULE$ && ((Literal) expression).value() != null) {
+            long micros = ((Long) ((Literal) expression).value()).longValue();
+            java.time.Instant instant = java.time.Instant.EPOCH.plus(micros, java.time.temporal.ChronoUnit.MICROS);
+            moments.add("TIMESTAMP '" + instant.toString().replace('T', ' ') + "'");
+            return any.withName(MOMENT + (moments.size() - 1)).withQualifier(Scala.toSeq(new ArrayList()));
+        }
         List children = Scala.toList(expression.children());
         if (children.isEmpty()) return expression;
         List changed = new ArrayList();
-        for (int n = 0; n < children.size(); n++) changed.add(unqualified((Expression) children.get(n), names));
+        for (int n = 0; n < children.size(); n++) changed.add(unqualified((Expression) children.get(n), names, any, moments));
         return (Expression) expression.withNewChildren(Scala.toSeq(changed));
     }
+
+    /** A long list of instants as a short one is written; any other list as it is. */
+    private static Expression listed(InSet set) {
+        if (set.child().dataType() != TimestampType$.MODULE$) return set;
+        List values = Scala.toList(set.hset());
+        List literals = new ArrayList();
+        for (int n = 0; n < values.size(); n++) literals.add(new Literal(values.get(n), set.child().dataType()));
+        return new In(set.child(), Scala.toSeq(literals));
+    }
+
+    /** Whether a filter is one that SQL has other words for, or none: such a text would name columns that are none. */
+    private static boolean hasNoWords(Expression expression) {
+        if (WORDLESS.contains(expression.getClass().getSimpleName())) return true;
+        List children = Scala.toList(expression.children());
+        for (int n = 0; n < children.size(); n++) if (hasNoWords((Expression) children.get(n))) return true;
+        return false;
+    }
+
+    private static final List WORDLESS = Arrays.asList(new Object[] {"Collate", "StaticInvoke", "Invoke", "ScalaUDF", "PythonUDF"});
+
+    /** What a column's metadata holds that makes Spark find other values in a file: a default, an id of Parquet's. */
+    private static final String[] MARKS = {"EXISTS_DEFAULT", "parquet.field.id"};
 
     Map describe() {
         Map said = new LinkedHashMap();
         List names = new ArrayList();
         List types = new ArrayList();
+        List marked = new ArrayList();
         for (int n = 0; n < needed.size(); n++) {
-            names.add(((Attribute) needed.get(n)).name());
+            Attribute column = (Attribute) needed.get(n);
+            names.add(column.name());
+            for (int m = 0; m < MARKS.length; m++) if (column.metadata().contains(MARKS[m])) marked.add(column.name());
             types.add(((Attribute) needed.get(n)).dataType().simpleString());
         }
         List texts = new ArrayList();
         int unwritten = 0;
         for (int n = 0; n < plain.size(); n++) {
-            String text = sql((Expression) plain.get(n));
+            String text = hasNoWords((Expression) plain.get(n)) ? null : sql((Expression) plain.get(n));
             if (text == null) unwritten++; else texts.add(text);
         }
         said.put("columns", names);
         said.put("types", types);
+        said.put("marked", marked);
         said.put("filters", texts);
         said.put("unwritten", Integer.valueOf(unwritten + others.size()));
         BaseRelation relation = leaf instanceof LogicalRelation ? ((LogicalRelation) leaf).relation() : null;
@@ -367,13 +420,37 @@ public class ScanRequest {
     /** The files that Spark would read, a line each: path, bytes, time of change in milliseconds, with tabs between. */
     public String files(int number) {
         HadoopFsRelation relation = (HadoopFsRelation) ((LogicalRelation) ((ScanPart) scans.get(number)).leaf).relation();
-        List files = Scala.toList(((PartitioningAwareFileIndex) relation.location()).allFiles());
+        List files = Scala.toList(Rules.listing(relation).allFiles());
         StringBuilder lines = new StringBuilder();
         for (int n = 0; n < files.size(); n++) {
             FileStatus file = (FileStatus) files.get(n);
             lines.append(file.getPath().toString()).append('\t').append(file.getLen()).append('\t').append(file.getModificationTime()).append('\n');
         }
         return lines.toString();
+    }
+
+    /** The partitions that Spark's catalog has of a table, as JSON: folder -> values as text, null if it is several. */
+    public String partitions(int number) throws Exception {
+        LogicalRelation leaf = (LogicalRelation) ((ScanPart) scans.get(number)).leaf;
+        Map folders = new HashMap();
+        if (leaf.catalogTable().isDefined()) {
+            PartitionSpec spec = Rules.listing((HadoopFsRelation) leaf.relation()).partitionSpec();
+            StructType columns = spec.partitionColumns();
+            List partitions = Scala.toList(spec.partitions());
+            for (int n = 0; n < partitions.size(); n++) {
+                PartitionPath partition = (PartitionPath) partitions.get(n);
+                List values = new ArrayList();
+                for (int m = 0; m < columns.fields().length; m++) {
+                    DataType type = columns.fields()[m].dataType();
+                    Object value = partition.values().isNullAt(m) ? null : partition.values().get(m, type);
+                    if (value != null && type == DateType$.MODULE$) value = java.time.LocalDate.ofEpochDay(((Integer) value).longValue());
+                    values.add(value == null ? null : value.toString());
+                }
+                String folder = partition.path().toString();
+                folders.put(folder, folders.containsKey(folder) ? null : values);
+            }
+        }
+        return new com.fasterxml.jackson.databind.ObjectMapper().writeValueAsString(folders);
     }
 
     /** Put rows in the place of a scan: an analyzed plan that has the needed columns by their names, among others. */
@@ -444,7 +521,13 @@ class Rules {
         }
     }
 
-    /** The one folder that a relation of plain files is read from; null if there are several. */
+    /** The files of a relation, those of all partitions that a table of Spark's catalog has. */
+    static PartitioningAwareFileIndex listing(HadoopFsRelation relation) {
+        if (relation.location() instanceof CatalogFileIndex) return ((CatalogFileIndex) relation.location()).filterPartitions(Scala.toSeq(new ArrayList()));
+        return (PartitioningAwareFileIndex) relation.location();
+    }
+
+    /** The one folder that a relation of plain files is read from, or the pattern by which several are; null if there is neither. */
     static String address(LogicalRelation leaf) {
         HadoopFsRelation relation = (HadoopFsRelation) leaf.relation();
         if (leaf.catalogTable().isDefined()) {
@@ -452,7 +535,9 @@ class Rules {
             if (table.storage().locationUri().isDefined()) return new org.apache.hadoop.fs.Path((java.net.URI) table.storage().locationUri().get()).toString();
         }
         List paths = Scala.toList(relation.location().rootPaths());
-        return paths.size() == 1 ? paths.get(0).toString() : null;
+        if (paths.size() == 1) return paths.get(0).toString();
+        scala.Option asked = relation.options().get("path");
+        return asked.isDefined() ? (String) asked.get() : null;
     }
 
     /** Whether rows of a plan are asked which file they came from, which an index would answer with its own. */
@@ -479,6 +564,7 @@ public class IndexRule extends Rule {
     private final ConcurrentHashMap unrelated = new ConcurrentHashMap();
     private Function decide;
     private RuleExecutor optimizer;
+    private volatile long warned;
 
     public IndexRule(String marker, long forgetful) {
         this.marker = marker;
@@ -506,7 +592,9 @@ public class IndexRule extends Rule {
             }
         } catch (Throwable error) {
             if (error instanceof VirtualMachineError) throw (VirtualMachineError) error;
-            org.slf4j.LoggerFactory.getLogger("lakeindex").warn("A query is planned without indexes: " + error);
+            long query = Rules.query();
+            if (query != warned) org.slf4j.LoggerFactory.getLogger("lakeindex").warn("A query is planned without indexes: " + error);
+            warned = query;
         }
         if (scans.isEmpty()) return plan;
         if (request != null && request.refusal() != null) throw new IllegalArgumentException(request.refusal());
@@ -542,7 +630,7 @@ public class IndexRule extends Rule {
         if (relation instanceof KeyedRelation) return true;
         if (!(relation instanceof HadoopFsRelation)) return false;
         HadoopFsRelation files = (HadoopFsRelation) relation;
-        if (!(files.location() instanceof PartitioningAwareFileIndex) || !(files.fileFormat() instanceof DataSourceRegister)) return false;
+        if (!(files.location() instanceof PartitioningAwareFileIndex || files.location() instanceof CatalogFileIndex) || !(files.fileFormat() instanceof DataSourceRegister)) return false;
         if (files.options().contains(marker)) return false;
         String address = Rules.address((LogicalRelation) leaf);
         if (address == null) return false;

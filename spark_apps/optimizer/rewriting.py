@@ -10,11 +10,14 @@ from __future__ import annotations
 import datetime as dt
 import json
 import logging
+import os
+import stat
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from threading import RLock
 from typing import TYPE_CHECKING, Any, Literal
 
 from spark_apps.actions.register import open_log
@@ -25,19 +28,29 @@ from spark_apps.mergetree.schema import struct_type
 from spark_apps.mergetree.spark_utils import remembered_settings, setting
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.query.explain import Explanation, explain_plan
-from spark_apps.query.planning import ReadPlan, plan_read
+from spark_apps.query.planning import (
+    ReadPlan,
+    matching_partitions,
+    parse_for_session,
+    plan_read,
+    scan_is_cheaper_than_parsing,
+)
+from spark_apps.query.predicates import Predicate
 from spark_apps.query.reading import planned_rows
 from spark_apps.storage.errors import (
     InvalidInput,
     InvalidName,
+    InvalidPredicate,
     LakeIndexError,
     StorageUnavailable,
     TableNotFound,
+    UnknownColumn,
     VersionNotFound,
 )
 from spark_apps.storage.store import Store
 from spark_apps.timeline.allowed_sources import PLAIN_FORMATS
-from spark_apps.timeline.locations import Warehouse, locate
+from spark_apps.timeline.files import DataFile
+from spark_apps.timeline.locations import Location, Warehouse, locate
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.model import DATA_TREE, RemoveFile, TableDefinition
 
@@ -87,7 +100,7 @@ class ScanDecision:
 
 @dataclass
 class _Query:
-    """The state kept for one query: the versions that all its scans see, the decisions, and whether it was warned of."""
+    """The state kept for one query: the versions that all scans see, decisions, whether it was warned of."""
 
     snapshots: dict[str, Snapshot] = field(default_factory=dict)
     decisions: list[ScanDecision] = field(default_factory=list)
@@ -100,6 +113,7 @@ class _Scan:
 
     :param filters: SQL texts, each true of every row that the query takes from the scan.
     :param version: of a keyed table. :param schema: columns and types of the whole relation of plain files.
+    :param marked: columns of which Spark's catalog says what files do not: a default value, an id of Parquet's.
     """
 
     kind: Literal["keyed", "files"]
@@ -111,18 +125,15 @@ class _Scan:
     format: str = ""
     options: Mapping[str, str] = field(default_factory=dict)
     schema: tuple[tuple[str, str], ...] = ()
+    marked: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, said: Mapping[str, Any]) -> _Scan:
         return cls(
             said["kind"], said["address"], tuple(said["columns"]), tuple(said["types"]), tuple(said["filters"]),
             said.get("version", -1), said.get("format", ""), said.get("options", {}),
-            tuple((name, kind) for name, kind in said.get("schema", ())),
+            tuple((name, kind) for name, kind in said.get("schema", ())), tuple(said.get("marked", ())),
         )  # fmt: skip
-
-    @property
-    def where(self) -> str | None:
-        return " AND ".join(f"({text})" for text in self.filters) or None
 
 
 class _LeftToSpark(Exception):
@@ -133,7 +144,7 @@ class Rewriter:
     """The decisions for one session.
 
     :param warehouse: a folder whose tables and sources are known by name. :param sources: addresses of registered
-        sources whose log does not stand beside them. :param options: of the stores; never written down.
+        sources, or of their logs, elsewhere. :param options: of the stores; never written down.
     """
 
     def __init__(
@@ -148,8 +159,10 @@ class Rewriter:
         self.options = options
         self.rule: InstalledRule | None = None
         self._tables: dict[str, TableHandle] = {}
-        self._sources: dict[str, str] = {}
+        self._sources: dict[str, list[str]] = {}
         self._queries: OrderedDict[int, _Query] = OrderedDict()
+        # Queries of several threads are planned one after the other, for a log is read by one thread.
+        self._lock = RLock()
         # A store of a local folder would make it.
         if warehouse is not None and "://" not in warehouse and not Path(_path_of(warehouse)).is_dir():
             raise StorageUnavailable(
@@ -158,7 +171,10 @@ class Rewriter:
                 hint="Check the warehouse's address.",
             )
         for table in self.warehouse.tables():
-            self._know(Timeline(table.log))
+            try:
+                self._know(Timeline(table.log))
+            except LakeIndexError as error:
+                logger.warning("Indexes of %s are not used: %s", table.name, error)
         for address in sources:
             self._know(open_log(spark, address, options))
 
@@ -176,7 +192,10 @@ class Rewriter:
         :param asked: the JSON that ``LakeCatalog`` of ``index_rule.java`` writes.
         :return: JSON, ``None`` if there is no such table.
         """
-        question = json.loads(asked)
+        with self._lock:
+            return self._find(json.loads(asked))
+
+    def _find(self, question: Mapping[str, Any]) -> str | None:
         name = ".".join([question["catalog"], *question["parts"]])
         try:
             if question["what"] == "list":
@@ -191,9 +210,9 @@ class Rewriter:
             return None
         uri, shown = state
         size = sum(file.bytes for file in shown.files(DATA_TREE))
-        return json.dumps(
-            {"uri": uri, "version": shown.version, "schema": struct_type(shown.table.fields).json(), "bytes": size}
-        )
+        schema = struct_type(shown.table.fields).json()
+        told = {"uri": uri, "version": shown.version, "table": shown.table.table_id, "schema": schema, "bytes": size}
+        return json.dumps(told)
 
     def _named(self, name: str, version: str | None, microseconds: int | None) -> tuple[str, State] | None:
         """Return the log's address and the state of a table of the warehouse, ``None`` if there is none.
@@ -206,10 +225,8 @@ class Rewriter:
             return None
         if log is None:
             return None
-        handle = self._tables.get(log.uri)
-        if handle is None:
-            handle = self._tables[log.uri] = TableHandle(self.spark, Timeline(log), self.options)
-        head = handle.timeline.refresh()
+        handle = self._newest(log)
+        head = handle.timeline.head
         if head.dropped or head.definition is None:
             return None
         if version is None and microseconds is None:
@@ -241,9 +258,8 @@ class Rewriter:
         :param request: the ``ScanRequest`` of ``index_rule.java``.
         """
         said = json.loads(request.json())
-        query = self._query(said["query"])
-        with remembered_settings():
-            self._decide_each(request, said["scans"], query)
+        with self._lock, remembered_settings():
+            self._decide_each(request, said["scans"], self._query(said["query"]))
 
     def _decide_each(self, request: Any, scans: Iterable[Mapping[str, Any]], query: _Query) -> None:
         for number, described in enumerate(scans):
@@ -273,21 +289,39 @@ class Rewriter:
     def _replace(self, request: Any, number: int, scan: _Scan, query: _Query) -> ScanDecision | None:
         if scan.kind == "keyed":
             snapshot = self._keyed_snapshot(scan, query)
-        else:
-            handle = self._source_at(scan.address)
-            if handle is None:
-                assert self.rule is not None
-                self.rule.forgo(scan.address)
-                return None
-            snapshot = self._source_snapshot(handle, scan, query)
-            _check_same_reading(self.spark, snapshot.table, scan)
-            snapshot = _only_files_of_spark(snapshot, request.files(number))
-        plan = plan_read(snapshot, scan.where, _columns(snapshot, scan))
-        if scan.kind == "files" and not _spares(plan):
+            where, columns, predicate = _filter_of(snapshot, scan)
+            plan = plan_read(snapshot, where, columns, predicate=predicate)
+            _put(request, number, plan)
+            return ScanDecision(scan.address, True, None, plan)
+        left: list[ScanDecision] = []
+        for handle in self._sources_at(scan.address):
+            try:
+                plan = self._plan_of_source(request, number, scan, self._source_snapshot(handle, query))
+            except _LeftToSpark as why:
+                left.append(ScanDecision(scan.address, False, str(why)))
+                continue
+            if _spares(plan):
+                _put(request, number, plan)
+                return ScanDecision(scan.address, True, None, plan)
             reasons = "; ".join(f"{name}: {why.reason}" for name, why in plan.not_used.items())
-            return ScanDecision(scan.address, False, reasons or "it has no index", plan)
-        _put(request, number, plan)
-        return ScanDecision(scan.address, True, None, plan)
+            left.append(ScanDecision(scan.address, False, reasons or "it has no index", plan))
+        if not left:
+            assert self.rule is not None
+            self.rule.forgo(scan.address)
+            return None
+        reason = "; ".join(dict.fromkeys(decision.reason or "" for decision in left))
+        return replace(left[0], reason=reason)
+
+    def _plan_of_source(self, request: Any, number: int, scan: _Scan, snapshot: Snapshot) -> ReadPlan:
+        """Return what is read of a source's files in place of Spark's scan.
+
+        :raises _LeftToSpark: if Spark would read other rows than this package does.
+        """
+        _check_same_reading(self.spark, snapshot.table, scan)
+        where, columns, predicate = _filter_of(snapshot, scan)
+        _check_same_partitions(snapshot, json.loads(request.partitions(number)))
+        snapshot = _only_files_of_spark(snapshot, request.files(number), predicate)
+        return plan_read(snapshot, where, columns, predicate=predicate)
 
     def _without_indexes(
         self, request: Any, number: int, scan: _Scan, query: _Query, error: Exception
@@ -308,25 +342,53 @@ class Rewriter:
         if state.definition is None or state.dropped or state.table.source is None:
             return
         if state.table.source.format in PLAIN_FORMATS:
-            self._sources[state.table.source.location] = timeline.store.uri
+            logs = self._sources.setdefault(state.table.source.location, [])
+            if timeline.store.uri not in logs:
+                logs.append(timeline.store.uri)
             self._tables[timeline.store.uri] = TableHandle(self.spark, timeline, self.options)
 
-    def _source_at(self, address: str) -> TableHandle | None:
-        """Return the source that is registered at an address, ``None`` if there is none."""
+    def _newest(self, log: Store) -> TableHandle:
+        """Return the table of a log, read to its end; another table if the log was begun anew.
+
+        :raises TableNotFound: if the log is gone.
+        """
+        handle = self._tables.get(log.uri)
+        if handle is None or handle.timeline.is_replaced():
+            handle = self._tables[log.uri] = TableHandle(self.spark, Timeline(log), self.options)
+        handle.timeline.refresh()
+        return handle
+
+    def _sources_at(self, address: str) -> list[TableHandle]:
+        """Return the sources that are registered at an address, which may be a pattern."""
         location = locate(_path_of(address))
-        log = self._sources.get(location.uri)
-        if log is None:
+        if location.uri not in self._sources and self._may_be_asked(location):
             try:
                 timeline = open_log(self.spark, location.uri, self.options)
             except (TableNotFound, InvalidInput):
-                return None
-            self._know(timeline)
-            log = self._sources.get(location.uri)
-        if log is None:
-            return None
-        handle = self._tables[log]
-        state = handle.timeline.refresh()
-        return None if state.dropped or state.definition is None else handle
+                return []
+            source = timeline.head.table.source
+            if source is not None and source.location == location.uri:
+                self._check_trusted(location, timeline.store.uri)
+                self._know(timeline)
+        handles = [self._newest(Store(log, self.options)) for log in self._sources.get(location.uri, ())]
+        return [handle for handle in handles if not handle.timeline.head.dropped and handle.timeline.head.definition]
+
+    def _may_be_asked(self, location: Location) -> bool:
+        """Tell whether a log is looked for beside an address that was not named, which costs a call to its store."""
+        return location.is_local or self._in_warehouse(location)
+
+    def _in_warehouse(self, location: Location) -> bool:
+        return self.warehouse.root is not None and location.uri.startswith(f"{locate(self.warehouse.root).uri}/")
+
+    def _check_trusted(self, location: Location, log: str) -> None:
+        """Check that rows of a source which was not named may be answered by a log that stands beside it.
+
+        :raises _LeftToSpark: if others may write to the log than to the source.
+        """
+        if not self._in_warehouse(location) and not _same_writers(Path(location.base), Path(log)):
+            raise _LeftToSpark(
+                f"others may write to its log {log} than to its files; name it in sources=… if they are trusted"
+            )
 
     def _keyed_snapshot(self, scan: _Scan, query: _Query) -> Snapshot:
         key = f"{scan.address}@{scan.version}"
@@ -343,12 +405,52 @@ class Rewriter:
             snapshot = query.snapshots[key] = handle.snapshot(state)
         return snapshot
 
-    def _source_snapshot(self, handle: TableHandle, scan: _Scan, query: _Query) -> Snapshot:
+    def _source_snapshot(self, handle: TableHandle, query: _Query) -> Snapshot:
         key = handle.timeline.store.uri
         snapshot = query.snapshots.get(key)
         if snapshot is None:
             snapshot = query.snapshots[key] = handle.snapshot()
         return snapshot
+
+
+def _same_writers(source: Path, log: Path) -> bool:
+    """Tell whether no more users may write to the folder of a log than to its source.
+
+    It belongs to the source's owner, or to this process's user.
+    """
+    files, entries = source.stat(), log.stat()
+    others = stat.S_IWGRP | stat.S_IWOTH
+    return entries.st_uid in (files.st_uid, os.geteuid()) and not entries.st_mode & others & ~files.st_mode
+
+
+def _filter_of(snapshot: Snapshot, scan: _Scan) -> tuple[str | None, Sequence[str], Predicate | None]:
+    """Return the predicate of a scan as text, the columns that are read, and the predicate as it was parsed.
+
+    A filter that is not understood here prunes nothing. (Spark applies all of them to the rows.)
+    """
+    columns, readable = _columns(snapshot, scan), list(scan.filters)
+    try:
+        return _parsed(snapshot, readable, columns)
+    except (InvalidPredicate, UnknownColumn):
+        readable = [text for text in readable if _is_readable(snapshot, text)]
+        return _parsed(snapshot, readable, columns)
+
+
+def _parsed(
+    snapshot: Snapshot, filters: Sequence[str], columns: Sequence[str]
+) -> tuple[str | None, Sequence[str], Predicate | None]:
+    where = " AND ".join(f"({text})" for text in filters) or None
+    if where is None or scan_is_cheaper_than_parsing(snapshot, where):
+        return where, columns, None
+    return where, columns, parse_for_session(snapshot, where)
+
+
+def _is_readable(snapshot: Snapshot, text: str) -> bool:
+    try:
+        parse_for_session(snapshot, text)
+    except (InvalidPredicate, UnknownColumn):
+        return False
+    return True
 
 
 def _columns(snapshot: Snapshot, scan: _Scan) -> Sequence[str]:
@@ -394,6 +496,8 @@ def _check_same_reading(spark: SparkSession, table: TableDefinition, scan: _Scan
     differs = differing_setting(spark, source, scan.options)
     if differs is not None:
         raise _LeftToSpark(differs)
+    for name in scan.marked:
+        raise _LeftToSpark(f"Spark's catalog has a default value or an id of Parquet's for the column {name!r}")
     declared = {item.name: item.type for item in table.fields}
     for name, kind in zip(scan.columns, scan.types, strict=True):
         if declared.get(name) != kind:
@@ -415,10 +519,27 @@ def _differing_options(now: Mapping[str, str], then: Mapping[str, str]) -> Itera
             yield name, here.get(name), registered.get(name)
 
 
-def _only_files_of_spark(snapshot: Snapshot, lines: str) -> Snapshot:
+def _check_same_partitions(snapshot: Snapshot, folders: Mapping[str, Sequence[str | None] | None]) -> None:
+    """Check that folders are the partitions in Spark's catalog that they are by their names.
+
+    :param folders: each with the values that the catalog has for it, ``None`` if it is several partitions; none at all
+        if it is no table of a catalog.
+    :raises _LeftToSpark: naming the first that is another one.
+    """
+    if not folders:
+        return
+    values = {_path_key(path): texts for path, texts in folders.items()}
+    for file in snapshot.state.files(DATA_TREE):
+        folder = _path_key(file.path).rpartition("/")[0]
+        if folder in values and values[folder] != list(snapshot.state.partitions[file.partition].values):
+            raise _LeftToSpark(f"{folder} is another partition in Spark's catalog, or several")
+
+
+def _only_files_of_spark(snapshot: Snapshot, lines: str, predicate: Predicate | None) -> Snapshot:
     """Return a source with the files that Spark would read, which it may have listed earlier.
 
     :param lines: path, bytes, and time of change in milliseconds of each.
+    :param predicate: a filter of the query. Files of partitions that it rules out stay: Spark passed over them for it.
     :raises _LeftToSpark: if Spark would read another file than the source has now.
     """
     spark_files = {}
@@ -426,18 +547,22 @@ def _only_files_of_spark(snapshot: Snapshot, lines: str) -> Snapshot:
         path, size, modified = line.rsplit("\t", 2)
         if int(size):
             spark_files[_path_key(path)] = (int(size), int(modified))
-    extra: list[RemoveFile] = []
+    missing: list[DataFile] = []
     for file in snapshot.state.files(DATA_TREE):
         listed = spark_files.pop(_path_key(file.path), None)
         if listed is None:
-            extra.append(RemoveFile(DATA_TREE, file.path))
+            missing.append(file)
             continue
         modified_at = (file.extra or {}).get("modified")
         if listed[0] != file.bytes or (modified_at is not None and abs(listed[1] - modified_at * 1000) > 1.0):
             raise _LeftToSpark(f"{file.path} was rewritten after Spark listed it")
     if spark_files:
         raise _LeftToSpark(f"{next(iter(spark_files))} is read by Spark, and is none of the source's files")
-    return replace(snapshot, state=folded_in(snapshot.state, extra)) if extra else snapshot
+    if missing and predicate is not None:
+        kept = matching_partitions(snapshot, predicate)
+        missing = [file for file in missing if file.partition in kept]
+    removed = [RemoveFile(DATA_TREE, file.path) for file in missing]
+    return replace(snapshot, state=folded_in(snapshot.state, removed)) if removed else snapshot
 
 
 def _path_key(path: str) -> str:

@@ -85,10 +85,10 @@ class InstalledRule:
         """Ask about all addresses again."""
         self._rule.forget()
 
-    def keyed_relation(self, schema_json: str, uri: str, version: int, size: int) -> Any:
+    def keyed_relation(self, schema_json: str, uri: str, version: int, table_id: str, size: int) -> Any:
         """Return a Java DataFrame of a table at a version, which the rule gives its rows when it is used."""
         schema = self._session.parseDataType(schema_json)
-        relation = self._new("KeyedRelation", self._session.sqlContext(), schema, uri, version, size)
+        relation = self._new("KeyedRelation", self._session.sqlContext(), schema, uri, version, table_id, size)
         return self._session.baseRelationToDataFrame(relation)
 
     def catalog(self, name: str, find: Callable[[str], str | None]) -> bool:
@@ -140,17 +140,19 @@ def _source() -> str:
     return importlib.resources.files(__package__).joinpath("index_rule.java").read_text(encoding="utf-8")
 
 
-_COMPILED: dict[int, Any] = {}
+_COMPILED: list[tuple[Any, Any]] = []
+"""Pairs of a JVM and the loader of its classes."""
 
 
 def _compile(jvm: Any) -> Any:
     """Return the loader of the rule's classes, compiled once for a JVM."""
-    known = _COMPILED.get(id(jvm))
+    known = next((loader for compiled, loader in _COMPILED if compiled is jvm), None)
     if known is None:
         modern = jvm.scala.util.Properties.versionNumberString() >= "2.13"
         sequence = "scala.collection.immutable.Seq" if modern else "scala.collection.Seq"
         compiler = jvm.org.codehaus.janino.SimpleCompiler()
         compiler.setParentClassLoader(jvm.java.lang.Thread.currentThread().getContextClassLoader())
         compiler.cook(_source().replace("@SEQ@", sequence))
-        known = _COMPILED[id(jvm)] = compiler.getClassLoader()
+        known = compiler.getClassLoader()
+        _COMPILED.append((jvm, known))
     return known

@@ -44,7 +44,8 @@ def enable(
     :param warehouse: a folder of tables. They have names in SQL then, ``lake.trips`` that in the folder ``lake``; at
         the newest version when a query is analyzed, or ``VERSION AS OF``, ``TIMESTAMP AS OF``. Sources registered below
         it are known by their own address too.
-    :param sources: addresses of registered sources elsewhere. One whose log stands beside it needs no mention.
+    :param sources: addresses of registered sources elsewhere, or of their logs. A source on a local disk whose log
+        stands beside it needs no mention, if no more users may write to the log than to the source.
     :param options: of the stores; see :class:`~spark_apps.storage.store.Store`. Never written down.
     :raises EnvironmentMismatch: over Spark Connect, where no rule can run.
     :raises InvalidInput: if the session was stopped.
@@ -89,7 +90,7 @@ def frame_of(handle: TableHandle, state: State) -> DataFrame:
     rewriter.adopt(handle)
     schema = struct_type(state.table.fields).json()
     size = sum(file.bytes for file in state.files(DATA_TREE))
-    rows = rule.keyed_relation(schema, handle.timeline.store.uri, state.version, size)
+    rows = rule.keyed_relation(schema, handle.timeline.store.uri, state.version, state.table.table_id, size)
     return DataFrame(rows, spark)
 
 

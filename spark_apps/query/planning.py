@@ -453,7 +453,7 @@ def _prune(draft: _Draft, predicate: Predicate) -> None:
     if isinstance(keys_for(predicate, snapshot.table.record_key), NothingMatches):
         draft.groups, draft.nothing_matches, draft.partitions = {}, True, 0
         return
-    kept = _matching_partitions(snapshot, predicate)
+    kept = matching_partitions(snapshot, predicate)
     draft.partitions = len(kept)
     draft.groups = {group: None for group in draft.groups if group[0] in kept}
     narrowed = _Narrowing(draft, _pruners(draft)).narrow(predicate)
@@ -462,7 +462,11 @@ def _prune(draft: _Draft, predicate: Predicate) -> None:
         draft.groups, draft.blocks = narrowed.groups, narrowed.blocks
 
 
-def _matching_partitions(snapshot: Snapshot, predicate: Predicate) -> set[str]:
+def matching_partitions(snapshot: Snapshot, predicate: Predicate) -> set[str]:
+    """Return the partitions that can hold rows which satisfy a predicate, by their values alone.
+
+    :raises LogDamaged: if a partition has other values than the table has partition columns.
+    """
     table = snapshot.table
     types = {field.name: parse_type(field.type) for field in table.fields}
     kept = set()
