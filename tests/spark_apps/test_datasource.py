@@ -24,7 +24,7 @@ from spark_apps.query.predicates import Opaque
 from spark_apps.storage import errors
 from tests.spark_apps.frames import frame
 
-pytestmark = pytest.mark.by_turn(2)
+pytestmark = pytest.mark.by_turn(4)
 
 SCHEMA = "id string, day date, city string, n int, price decimal(10,2), at timestamp, tags array<string>, x double"
 DAYS = (dt.date(2024, 11, 10), dt.date(2024, 11, 11))

@@ -15,7 +15,7 @@ from spark_apps.layout import hash_functions
 from spark_apps.storage import errors
 from spark_apps.timeline.model import DATA_TREE
 
-pytestmark = [pytest.mark.spark, pytest.mark.by_turn(2)]
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(4)]
 
 SQL = "sql:crc32(cast(id as binary))"
 

@@ -14,7 +14,7 @@ from spark_apps.storage import errors
 from tests.spark_apps.frames import frame
 from tests.spark_apps.small_tables import Prepared
 
-pytestmark = [pytest.mark.spark, pytest.mark.by_turn(2)]
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(4)]
 
 DDL = "id int, p string, city string, n int, f float, d decimal(5,2), note string"
 

@@ -16,7 +16,7 @@ from spark_apps.actions.write import Upsert
 from spark_apps.storage.errors import StorageError
 from tests.spark_apps.frames import frame
 
-pytestmark = [pytest.mark.spark, pytest.mark.by_turn(2)]
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(4)]
 
 DDL = "id string, n int, p string, city string, day date, raw binary, flag boolean, small tinyint"
 MORE = {

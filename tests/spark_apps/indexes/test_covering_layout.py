@@ -16,7 +16,7 @@ from spark_apps.storage.errors import InvalidInput, StorageError
 from tests.spark_apps.frames import frame
 from tests.spark_apps.indexes.support import index_files
 
-pytestmark = [pytest.mark.spark, pytest.mark.by_turn(3)]
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(4)]
 
 DDL = "id bigint, n int, at timestamp, note string"
 LAID = {"layout": "ranges", "buckets": "8", "hybrid_appended_ratio": "1", "hybrid_deleted_ratio": "1"}

@@ -21,7 +21,7 @@ from spark_apps.indexes.registry import find
 from spark_apps.layout.types import normalize, parse_type
 from spark_apps.storage.errors import InvalidInput, InvalidSchema
 
-pytestmark = pytest.mark.by_turn(2)
+pytestmark = pytest.mark.by_turn(4)
 
 ROWS, CHANGED = 400, 60
 _EPOCH = dt.datetime(2024, 1, 1)

@@ -57,7 +57,7 @@ def check(table: IndexedTable) -> None:
 
 
 @pytest.mark.parametrize("tombstones", ["eager", "lazy"])
-@pytest.mark.by_turn(2)
+@pytest.mark.by_turn(4)
 def test_a_shard_of_very_many_entries_is_written_in_parts_with_no_key_in_common(
     spark: Any, tmp_path: Path, tombstones: str
 ) -> None:

@@ -58,6 +58,7 @@ QUERIES = [
 
 
 @pytest.mark.parametrize("query", QUERIES)
+@pytest.mark.by_turn(3)
 def test_a_query_over_a_frame_is_one_over_the_rows_that_read_gives(
     spark: SparkSession, table: IndexedTable, query: str
 ) -> None:

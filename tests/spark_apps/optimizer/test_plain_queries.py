@@ -109,6 +109,7 @@ QUERIES = {
 
 @pytest.mark.usefixtures("views")
 @pytest.mark.parametrize("query", QUERIES)
+@pytest.mark.by_turn(3)
 def test_a_query_answers_as_without_indexes_and_uses_the_one_that_fits(spark: SparkSession, query: str) -> None:
     explained = spark_apps.explain(query, spark)
     answer = answers(spark, query)

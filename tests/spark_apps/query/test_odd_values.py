@@ -21,9 +21,8 @@ from spark_apps import IncludedColumns, IndexedTable
 from spark_apps.datasource import IndexedDataSource
 from spark_apps.storage.errors import InvalidPredicate, UnsupportedSource
 from tests.spark.local import session_with
-from tests.turns import of_this_turn
 
-pytestmark = [pytest.mark.spark, pytest.mark.by_turn(3)]
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(6)]
 
 Row = tuple[Any, ...]
 
@@ -214,7 +213,7 @@ SHAPES = [
 ]
 
 
-@pytest.mark.parametrize(("options", "tombstones", "kinds"), of_this_turn(SHAPES, 2))
+@pytest.mark.parametrize(("options", "tombstones", "kinds"), SHAPES)
 def test_given_a_table_of_any_shape_then_odd_values_are_found_as_by_a_scan(
     spark: SparkSession, tmp_path: Path, options: dict[str, Any], tombstones: dict[str, str], kinds: set[str]
 ) -> None:

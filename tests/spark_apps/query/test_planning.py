@@ -13,7 +13,7 @@ from spark_apps.timeline.model import DATA_TREE
 from tests.spark_apps.frames import frame
 from tests.spark_apps.indexes.support import scanned
 
-pytestmark = [pytest.mark.spark, pytest.mark.by_turn(3)]
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(4)]
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from spark_apps import IncludedColumns, IndexedTable
 from spark_apps.storage.errors import InvalidPredicate
 from tests.spark_apps.frames import frame
 
-pytestmark = [pytest.mark.spark, pytest.mark.by_turn(3)]
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(4)]
 
 DDL = "id int, c string, t tinyint"
 ROWS = [(n, "abc"[n % 3], n % 5 or None) for n in range(12)]

@@ -13,7 +13,7 @@ from spark_apps import IncludedColumns, IndexedTable
 from spark_apps.mergetree.file_metadata_columns import metadata_paths
 from tests.spark_apps.sources.lake import people, rows_of, write
 
-pytestmark = [pytest.mark.spark, pytest.mark.by_turn(2)]
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(4)]
 
 ODD = [
     "a b",
