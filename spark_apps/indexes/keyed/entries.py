@@ -92,7 +92,7 @@ def group_columns(table: TableDefinition) -> tuple[str, ...]:
     return (PARTITION,) if table.bucketed else GROUP_COLUMNS
 
 
-def live_rows(snapshot: Snapshot, tree: Tree, groups: FileGroups | None = None) -> int:
+def count_live_rows(snapshot: Snapshot, tree: Tree, groups: FileGroups | None = None) -> int:
     """Return how many rows file groups hold, merged: from the log where no merging is needed, else counted."""
     groups = snapshot.groups(tree.name) if groups is None else groups
     plain = [file for files in groups.values() if is_merged(files) and files[0].rows >= 0 for file in files]
@@ -571,8 +571,8 @@ def check_counts(context: IndexContext, handler: EntryHandler) -> dict[str, Any]
 def _check_counts_by_row(context: IndexContext, handler: EntryHandler) -> dict[str, Any]:
 
     snapshot = context.snapshot
-    entries = live_rows(snapshot, handler.tree(context.table, context.definition))
-    rows = live_rows(snapshot, snapshot.data)
+    entries = count_live_rows(snapshot, handler.tree(context.table, context.definition))
+    rows = count_live_rows(snapshot, snapshot.data)
     if entries != rows:
         raise VerificationFailed(
             f"The index {context.definition.name!r} would hold {entries:,} entries for {rows:,} rows of version "
@@ -601,7 +601,7 @@ def _check_counts_by_file(context: IndexContext, handler: EntryHandler) -> dict[
             outcome="Nothing was changed.",
             hint="Build it again; if it happens again, verify the source's files.",
         )
-    return {"entries": live_rows(snapshot, handler.tree(context.table, context.definition)), "files": len(data)}
+    return {"entries": count_live_rows(snapshot, handler.tree(context.table, context.definition)), "files": len(data)}
 
 
 # --- Verification -----------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from spark_apps.indexes.handler import PARTITION, Changes, IndexContext, IndexWork
 from spark_apps.indexes.keyed.candidates import with_group_marks, with_partition_path
-from spark_apps.indexes.keyed.entries import EntryHandler, entry_key, group_columns, live_rows
+from spark_apps.indexes.keyed.entries import EntryHandler, count_live_rows, entry_key, group_columns
 from spark_apps.indexes.keyed.lookup import MAX_ROWS, TooManyEntries, damaged_file_error, lookup_table, open_ranged
 from spark_apps.indexes.keyed.matching import keys_to_arrow, kinds_of, normalize_column
 from spark_apps.indexes.registry import find
@@ -128,7 +128,7 @@ class RecordHandler(EntryHandler):
     def check_entries(self, context: IndexContext, entries: int) -> None:
         if not _can_repeat(context.table):
             return
-        rows = live_rows(context.snapshot, context.snapshot.data)
+        rows = count_live_rows(context.snapshot, context.snapshot.data)
         if rows > entries:
             entries_of_rows = self.expected(context, context.snapshot.groups())
             _refuse_keys_in_several_partitions(context, entries_of_rows, f"{rows:,} rows have {entries:,} record keys")
