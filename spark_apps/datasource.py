@@ -25,7 +25,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from spark_apps.actions import register
 from spark_apps.actions.template import TableHandle
 from spark_apps.layout.types import ColumnType, normalize, parse_type
-from spark_apps.mergetree.blocks import block_format, store_options
+from spark_apps.mergetree.blocks import access_options, block_format
 from spark_apps.mergetree.external_files import THROUGH, attached_values
 from spark_apps.mergetree.schema import arrow_schema, parse_simple_string, resolve
 from spark_apps.mergetree.tree import NO_SPARK, Snapshot
@@ -207,7 +207,7 @@ class IndexedReader(DataSourceReader):
         self._exact = _where(snapshot, where)
         self._predicate, self._text = self._exact, where
         self._pushed = False
-        self._options = store_options(snapshot)
+        self._options = access_options(snapshot)
         table = snapshot.table
         self._types = {field.name: field.type for field in table.fields}
         self._key = table.record_key if table.source is None else ()

@@ -41,7 +41,7 @@ _TARGET = "__index_own"
 """Column with the path of the partition that a row is written into."""
 
 
-def locate(
+def locate_keys(
     attempt: Attempt, tree: Tree, keys: DataFrame, count: int | None = None, *, broadcast: bool = False
 ) -> DataFrame:
     """Return the rows that have one of these record keys, in whatever partition, by the columns that name them.
@@ -103,7 +103,7 @@ def relocated_rows(
     attempt.phase("find the keys")
     if plan.rows is not None and plan.looks_up(plan.rows) and not tree.by_id and _all_stay(attempt, tree, rows):
         return RelocatedRows(rows)
-    located = locate(attempt, tree, rows)
+    located = locate_keys(attempt, tree, rows)
     if tree.by_id:
         located = hold(located)
     if not tree.partition_by:
@@ -251,7 +251,7 @@ def _repeated_elsewhere(
     snapshot, texts = newest.snapshot, value_texts(tree)
     rows = read_files(snapshot, tree, as_files(snapshot, written), tree.key, flag=True).where(F.col(DELETED).isNull())
     staged_keys = read_files(snapshot, tree, as_files(snapshot, staged), tree.identity)
-    located = locate(newest, tree, rows.select(*map(column, tree.key)).distinct())
+    located = locate_keys(newest, tree, rows.select(*map(column, tree.key)).distinct())
     untouched = with_keys(located, staged_keys, tree, tree.identity, without=True)
     one = [F.first(column(name)).alias(name) for name in tree.key if name not in tree.partition_by]
     partitions = untouched.groupBy(*[text.alias(name) for name, text in texts.items()]).agg(F.count(F.lit(1)), *one)
@@ -407,7 +407,7 @@ def _look_up(attempt: Attempt, tree: Tree, rows: DataFrame) -> _IndexedKeys | No
 
 def _join(attempt: Attempt, tree: Tree, plan: UpsertPlan, rows: DataFrame, count: int, hold: Hold) -> _IndexedKeys:
     """Return where the keys of rows live, by a join of Spark's with the entries of the index."""
-    located = hold(locate(attempt, tree, rows, count, broadcast=plan.broadcasts(count)))
+    located = hold(locate_keys(attempt, tree, rows, count, broadcast=plan.broadcasts(count)))
     elsewhere = hold(with_keys(located, rows, tree, tree.identity, count, without=True))
     vacated = [tuple(row) for row in elsewhere.groupBy(*value_texts(tree).values()).count().collect()]
     staying = located.count() - sum(row[-1] for row in vacated)

@@ -42,7 +42,7 @@ from spark_apps.mergetree.spark_utils import cached, from_arrow
 from spark_apps.mergetree.tree import DELETED, GROUP_ID, LINEAGE, ROW, FileGroups, Snapshot, Tree
 from spark_apps.storage.errors import StorageError
 from spark_apps.timeline.conflicts import ByKeys, KeysConflict
-from spark_apps.timeline.files import DataFile, GroupKey, Positions, path_of
+from spark_apps.timeline.files import DataFile, GroupKey, Positions, positions_path
 from spark_apps.timeline.model import NEW_KEYS, AddFile, Commit, Scope, group_scope
 from spark_apps.timeline.state import IndexEntry
 
@@ -294,7 +294,7 @@ def positions_over(
         positions = Positions(file.lineage)
         if rows is not None and len(rows):
             body = encode_positions(file.lineage, file.rows, rows)
-            snapshot.store.put(path_of(action.path), body)
+            snapshot.store.put(positions_path(action.path), body)
             positions = Positions(file.lineage, len(rows), len(body))
         return replace(action, extra={**(action.extra or {}), **positions.to_extra()})
 

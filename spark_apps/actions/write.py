@@ -29,7 +29,7 @@ from spark_apps.actions.key_location import (
     changes_by,
     existing_rows,
     keep_unique,
-    locate,
+    locate_keys,
     locate_staged,
     relocated_rows,
     tombstones,
@@ -306,7 +306,7 @@ class Insert(Upsert):
     def relocated(
         self, attempt: Attempt, tree: Tree, plan: UpsertPlan, rows: DataFrame, frames: ExitStack
     ) -> RelocatedRows:
-        _refuse(existing_rows(attempt.snapshot, tree, cached_in(frames, locate(attempt, tree, rows))), tree)
+        _refuse(existing_rows(attempt.snapshot, tree, cached_in(frames, locate_keys(attempt, tree, rows))), tree)
         return RelocatedRows(rows)
 
     def check(self, attempt: Attempt, tree: Tree, result: Staged, work: StagedChanges) -> None:
@@ -386,12 +386,12 @@ class Delete(WriteRows):
             matching = scan(snapshot, tree, snapshot.groups(), tree.columns if plan.locates else tree.given)
             matching = matching.where(self.rows)
             return (
-                locate(attempt, tree, matching)
+                locate_keys(attempt, tree, matching)
                 if plan.locates
                 else matching.select(*map(column, tree.tombstone_columns))
             )
         if plan.locates:
-            return locate(attempt, tree, conform_batch(self.rows, tree.schema, only=tree.key).distinct())
+            return locate_keys(attempt, tree, conform_batch(self.rows, tree.schema, only=tree.key).distinct())
         return conform_batch(self.rows, tree.schema, only=tree.identity)
 
 

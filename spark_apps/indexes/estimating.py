@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from pyspark.sql import types as T
 
-from spark_apps.mergetree.blocks import BlockFile, open_blocks, read_footers, store_options
+from spark_apps.mergetree.blocks import BlockFile, access_options, open_blocks, read_footers
 from spark_apps.mergetree.spark_utils import cores
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.storage.errors import StorageError
@@ -165,7 +165,7 @@ def _bytes_per_second(snapshot: Snapshot, footers: Sequence[BlockFile], names: S
             continue
         start = time.perf_counter()
         try:
-            reader, _ = open_blocks(footer.format, footer.address, footer.file.bytes, store_options(snapshot))
+            reader, _ = open_blocks(footer.format, footer.address, footer.file.bytes, access_options(snapshot))
             reader.read_row_group(0, columns=[footer.held(name) for name in stored], use_threads=False)
         except OSError:
             break

@@ -52,7 +52,7 @@ def block_format(snapshot: Snapshot, file: DataFile) -> BlockFormat | None:
     return _FORMATS.get(source.format)
 
 
-def store_options(snapshot: Snapshot) -> dict[str, Any]:
+def access_options(snapshot: Snapshot) -> dict[str, Any]:
     """Return the options that the table's files are reached with; may hold secrets."""
     return dict(getattr(snapshot.store, "options", {}))
 
@@ -149,7 +149,7 @@ def read_footers(snapshot: Snapshot, files: Sequence[DataFile], *, own: bool = F
     :param own: they are files of an index, and so Parquet, whatever the table's are.
     :raises StorageError: naming a file whose footer cannot be read.
     """
-    options = store_options(snapshot)
+    options = access_options(snapshot)
     forms: list[BlockFormat | None] = ["parquet" if own else block_format(snapshot, file) for file in files]
     readable_files = [(file, form) for file, form in zip(files, forms, strict=True) if form is not None]
 
@@ -397,7 +397,7 @@ def read_blocks(snapshot: Snapshot, tree: Tree, reads: Sequence[BlockRead], colu
     fields = [T.StructField(name, tree.field(name).dataType, True) for name in stored]
     fields += [T.StructField(LINEAGE, T.LongType()), T.StructField(BLOCK, T.IntegerType())]
     types = {name: (tree.stored(name), tree.field(name).dataType.simpleString()) for name in stored}
-    rows = requests.mapInArrow(partial(_batches, types, store_options(snapshot)), T.StructType(fields))
+    rows = requests.mapInArrow(partial(_batches, types, access_options(snapshot)), T.StructType(fields))
     values = {
         name: _attached_column(tree, name, {lineage: texts[name] for lineage, texts in attached_texts.items()})
         for name in attached

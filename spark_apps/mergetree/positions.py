@@ -22,7 +22,7 @@ from spark_apps.mergetree.integrity import check_intact
 from spark_apps.mergetree.spark_utils import READ_OPTIONS, escape_globs, list_on_driver
 from spark_apps.mergetree.tree import LINEAGE, ROW, Snapshot, Tree
 from spark_apps.storage.errors import StorageError
-from spark_apps.timeline.files import DataFile, Positions, lowest_files, path_of
+from spark_apps.timeline.files import DataFile, Positions, lowest_files, positions_path
 
 if TYPE_CHECKING:
     import numpy as np
@@ -108,7 +108,7 @@ def without_hidden_rows(snapshot: Snapshot, rows: DataFrame, groups: Sequence[Se
     """
     several = any(sum(map(bool, map(_bytes, files[1:]))) > 1 for files in groups)
     paths = escape_globs(
-        snapshot.store.spark_path(path_of(file.path)) for files in groups for file in files[1:] if _bytes(file)
+        snapshot.store.spark_path(positions_path(file.path)) for files in groups for file in files[1:] if _bytes(file)
     )
     with list_on_driver(snapshot.spark, paths):
         reader = snapshot.spark.read.schema(f"{_OVER} bigint, {_WORDS} array<bigint>").options(**READ_OPTIONS)
@@ -135,4 +135,4 @@ def _bytes(file: DataFile) -> int:
 
 def _positions_file(delta: DataFile) -> DataFile:
     """Return the positions of a delta as a file whose size can be compared with the log."""
-    return replace(delta, path=path_of(delta.path), bytes=_bytes(delta))
+    return replace(delta, path=positions_path(delta.path), bytes=_bytes(delta))

@@ -168,7 +168,7 @@ class KeySet:
 
 
 @dataclass(frozen=True, slots=True)
-class CannotPrune:
+class UnboundedKeys:
     """The predicate does not bound the keys; ``reason`` says why, for ``explain``."""
 
     reason: str
@@ -181,7 +181,7 @@ class NothingMatches:
 
 def keys_for(
     predicate: Predicate, columns: Sequence[str], limit: int = DEFAULT_LIMIT
-) -> KeySet | CannotPrune | NothingMatches:
+) -> KeySet | UnboundedKeys | NothingMatches:
     """Return the keys that rows satisfying a predicate can have.
 
     :param columns: the key's columns by their names in the table, in order.
@@ -193,7 +193,7 @@ def keys_for(
     for position, column in enumerate(columns):
         if any(box[position].values is None for box in boxes):
             why = "; ".join(reasons(predicate)[:3])
-            return CannotPrune(f"no finite set of values for column {column!r}" + (f" ({why})" if why else ""))
+            return UnboundedKeys(f"no finite set of values for column {column!r}" + (f" ({why})" if why else ""))
     keys: set[tuple[Any, ...]] = set()
     for box in boxes:
         size = 1
@@ -202,8 +202,8 @@ def keys_for(
         if size <= limit:
             keys.update(itertools.product(*(domain.values or () for domain in box)))
         if size > limit or len(keys) > limit:
-            return CannotPrune(f"more than {limit:,} keys")
-    return KeySet(tuple(columns), frozenset(keys)) if columns else CannotPrune("no columns were asked for")
+            return UnboundedKeys(f"more than {limit:,} keys")
+    return KeySet(tuple(columns), frozenset(keys)) if columns else UnboundedKeys("no columns were asked for")
 
 
 def may_match(predicate: Predicate, values: Mapping[str, Any]) -> bool:

@@ -538,7 +538,7 @@ class Positions(Struct, frozen=True):
         return {_EXTRA: {"over": self.over, "hidden": self.hidden, "bytes": self.bytes}}
 
 
-def path_of(delta: str) -> str:
+def positions_path(delta: str) -> str:
     """Return the path of the positions of a delta."""
     return delta.removesuffix(".parquet") + _ENDING
 

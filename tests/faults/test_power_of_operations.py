@@ -21,7 +21,7 @@ from spark_apps.storage import local_files
 from spark_apps.storage.errors import CommitUndone, StorageError, TableNotFound
 from spark_apps.storage.store import Store
 from spark_apps.timeline import cleaning
-from spark_apps.timeline.files import path_of
+from spark_apps.timeline.files import positions_path
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.model import DATA_TREE, AddFile, Write, table_scope
 from spark_apps.timeline.transactions import begin, find_receipt
@@ -255,7 +255,7 @@ def test_positions_that_are_put_beside_staged_files_are_kept_with_the_commit(del
     work.create(job.store, job.timeline, "create")
     transaction = job.begin("upsert", "w")
     actions, reads, writes = work.deltas(job, transaction, "work", A, {"0": 1})
-    beside = [path_of(action.path) for action in actions if isinstance(action, AddFile)]
+    beside = [positions_path(action.path) for action in actions if isinstance(action, AddFile)]
     job.store.put(beside[0], b"by us")
     deleting.left_by_spark(deleting.root / f"{transaction.data_folder('work')}/part-9.positions", b"by another")
     transaction.commit(actions, reads=reads, writes=writes)

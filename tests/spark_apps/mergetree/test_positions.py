@@ -20,7 +20,7 @@ from spark_apps.actions.write import Upsert
 from spark_apps.mergetree import read
 from spark_apps.mergetree.positions import encode_positions
 from spark_apps.storage.errors import InvalidInput
-from spark_apps.timeline.files import DataFile, Positions, path_of
+from spark_apps.timeline.files import DataFile, Positions, positions_path
 from spark_apps.timeline.model import DATA_TREE
 from tests.spark_apps.frames import frame
 from tests.spark_apps.small_tables import Prepared, found_by_spark, within
@@ -78,7 +78,7 @@ def told(table: IndexedTable) -> list[int | None]:
 
 
 def file_of(table: IndexedTable, delta: DataFile) -> Path:
-    return Path(table.uri, path_of(delta.path))
+    return Path(table.uri, positions_path(delta.path))
 
 
 def test_reads_leave_out_the_rows_that_deltas_replace_or_delete(table: IndexedTable, by_positions: list[int]) -> None:
@@ -225,7 +225,7 @@ def test_positions_that_do_not_speak_of_all_rows_fail_the_read(table: IndexedTab
     assert found is not None
     file_of(table, delta).write_bytes(encode_positions(found.over, 64, np.arange(10)))
     snapshot = table.snapshot
-    snapshot.intact.add(path_of(delta.path))  # as if their size had not told
+    snapshot.intact.add(positions_path(delta.path))  # as if their size had not told
     with pytest.raises(PySparkException, match="do not speak of all rows"):
         read.scan(snapshot, snapshot.data, snapshot.groups()).collect()
 

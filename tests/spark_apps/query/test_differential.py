@@ -19,9 +19,9 @@ from spark_apps.layout.types import normalize, parse_type
 from spark_apps.query.parsing import parse_predicate
 from spark_apps.query.predicates import (
     NAN,
-    CannotPrune,
     KeySet,
     NothingMatches,
+    UnboundedKeys,
     columns_of,
     keys_for,
     may_match,
@@ -283,7 +283,7 @@ def check(text, found, rows, timestamps):
     finite = 0
     for columns in [*itertools.combinations(names, 1), *itertools.permutations(names[:3], 2), tuple(names)]:
         allowed = keys_for(predicate, columns)
-        finite += not isinstance(allowed, CannotPrune)
+        finite += not isinstance(allowed, UnboundedKeys)
         for row, outcome in zip(rows, found, strict=True):
             key = tuple(row[name] for name in columns)
             if outcome is True:

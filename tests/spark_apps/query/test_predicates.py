@@ -16,7 +16,6 @@ from spark_apps.query.parsing import parse_predicate
 from spark_apps.query.predicates import (
     NAN,
     And,
-    CannotPrune,
     Comparison,
     In,
     IsNull,
@@ -25,6 +24,7 @@ from spark_apps.query.predicates import (
     NothingMatches,
     Opaque,
     Or,
+    UnboundedKeys,
     columns_of,
     keys_for,
     may_match,
@@ -122,11 +122,11 @@ def test_given_a_literal_of_another_type_then_it_is_compared_as_spark_does(sql, 
 
 def test_given_a_time_without_a_zone_then_the_session_s_decides_and_without_one_nothing_is_pruned():
     sql = "at = TIMESTAMP '2024-07-01 00:00:00'"
-    assert keys(sql, "at") is CannotPrune
+    assert keys(sql, "at") is UnboundedKeys
     assert keys(sql, "at", time_zone="UTC") == {dt.datetime(2024, 7, 1, tzinfo=dt.UTC)}
     assert keys(sql, "at", time_zone="America/New_York") == {dt.datetime(2024, 7, 1, 4, tzinfo=dt.UTC)}
-    assert keys(sql, "at", time_zone="Mars/Base") is CannotPrune
-    assert keys(sql, "at", time_zone="PST") is CannotPrune
+    assert keys(sql, "at", time_zone="Mars/Base") is UnboundedKeys
+    assert keys(sql, "at", time_zone="PST") is UnboundedKeys
 
 
 def test_given_a_number_s_bound_then_it_is_taken_only_as_a_literal_with_its_sign():
@@ -140,12 +140,12 @@ def test_given_a_timestamp_then_the_session_s_type_of_it_decides_whether_an_offs
     there = {dt.datetime(2024, 1, 1, tzinfo=dt.UTC)}
     assert keys(cast, "at") == keys(literal, "at") == there
     for unclear in ({"timestamps": "timestamp_ntz"}, {"timestamps": None}):
-        assert keys(cast, "at", **unclear) is CannotPrune
-        assert keys("at = '2024-01-01 02:00:00Z'::timestamp", "at", **unclear) is CannotPrune
+        assert keys(cast, "at", **unclear) is UnboundedKeys
+        assert keys("at = '2024-01-01 02:00:00Z'::timestamp", "at", **unclear) is UnboundedKeys
         assert keys(literal, "at", **unclear) == there
         assert keys("at = CAST('2024-01-01 00:00:00Z' AS TIMESTAMP_LTZ)", "at", **unclear) == there
     assert (
-        keys("at = TIMESTAMP '2024-01-01 00:00:00'", "at", timestamps="timestamp_ntz", time_zone="UTC") is CannotPrune
+        keys("at = TIMESTAMP '2024-01-01 00:00:00'", "at", timestamps="timestamp_ntz", time_zone="UTC") is UnboundedKeys
     )
 
 
@@ -155,7 +155,7 @@ def test_given_a_column_of_times_without_a_zone_then_a_text_with_one_is_left_to_
 
     assert found("2024-01-01 02:00:00").keys == {(dt.datetime(2024, 1, 1, 2),)}
     for text in ("2024-01-01 02:00:00+02:00", "2024-01-01 02:00:00Z"):
-        assert isinstance(found(text), CannotPrune)
+        assert isinstance(found(text), UnboundedKeys)
 
 
 @pytest.mark.parametrize(
@@ -268,7 +268,7 @@ def test_given_a_predicate_that_no_row_meets_then_nothing_matches(sql, column):
     ],
 )
 def test_given_anything_unclear_then_nothing_is_pruned(sql, column):
-    assert keys(sql, column) is CannotPrune
+    assert keys(sql, column) is UnboundedKeys
 
 
 def test_given_several_columns_then_keys_are_the_product_in_the_order_asked_for():
@@ -279,15 +279,15 @@ def test_given_several_columns_then_keys_are_the_product_in_the_order_asked_for(
         (2, "a"),
         (2, "b"),
     }
-    assert keys("id = 1", "id", "city") is CannotPrune
+    assert keys("id = 1", "id", "city") is UnboundedKeys
 
 
 def test_given_more_keys_than_the_limit_then_nothing_is_pruned():
     predicate = parse("id IN (1, 2, 3) AND city IN ('a', 'b', 'c')")
     assert isinstance(keys_for(predicate, ["id", "city"], limit=9), KeySet)
-    assert isinstance(keys_for(predicate, ["id", "city"], limit=8), CannotPrune)
+    assert isinstance(keys_for(predicate, ["id", "city"], limit=8), UnboundedKeys)
     wide = parse(" AND ".join(f"(id IN ({n}, 1) OR city IN ('{n}', 'a'))" for n in range(60)))
-    assert isinstance(keys_for(wide, ["id", "city"], limit=50), CannotPrune)
+    assert isinstance(keys_for(wide, ["id", "city"], limit=50), UnboundedKeys)
 
 
 def test_given_thousands_of_parts_then_they_are_read():
@@ -345,7 +345,7 @@ def test_given_case_sensitive_names_then_only_the_exact_name_is_found():
 
 def test_given_a_name_that_two_columns_share_then_nothing_is_pruned():
     predicate = parse_predicate("iD = 1", {"ID": "int", "id": "int"})
-    assert isinstance(keys_for(predicate, ["id"]), CannotPrune)
+    assert isinstance(keys_for(predicate, ["id"]), UnboundedKeys)
     assert columns_of(predicate) == {"ID", "id"}
 
 
@@ -397,7 +397,7 @@ def test_given_text_that_only_spark_can_read_then_nothing_is_pruned_and_all_colu
 
     assert asked == [ONLY_SPARKS]
     assert columns_of(found) == set(SCHEMA)
-    assert isinstance(keys_for(found, ("id",)), CannotPrune)
+    assert isinstance(keys_for(found, ("id",)), UnboundedKeys)
     assert reasons(found) == (f"{ONLY_SPARKS}: only Spark can read it",)
 
 
