@@ -177,7 +177,7 @@ def mappings(name: str, given: Any) -> list[dict[str, Any]] | None:
 
 @of_text
 def texts_by_name(name: str, given: Any) -> dict[str, str] | None:
-    """Return a mapping of texts, for what a reader or an index kind is told.
+    """Return a mapping of texts, such as options of a reader or properties of an index.
 
     Numbers and booleans become what Spark reads.
     """
@@ -275,7 +275,7 @@ def required(reader: Reader) -> Reader:
 
 
 def default(reader: Reader, value: Any) -> Reader:
-    """Return the reader, with a value for nothing."""
+    """Return a reader that gives a default where the argument is left out."""
 
     def read(name: str, given: Any) -> Any:
         read_value = reader(name, given)
@@ -311,7 +311,7 @@ def each(reader: Reader) -> Reader:
 
 
 def is_plain(given: Any) -> bool:
-    """Return whether it holds neither a template nor anything else that only a running task knows."""
+    """Return whether a value holds neither a template nor anything else that only a running task knows."""
     if isinstance(given, str):
         return not any(mark in given for mark in _MARKS)
     if isinstance(given, Mapping):
@@ -336,7 +336,7 @@ class _Reading(type(BaseOperator)):  # type: ignore[misc]
 
 
 class ReadsArguments(metaclass=_Reading):
-    """Mixed into operators and sensors: what they take is what :attr:`readers` make of what they are given.
+    """Reads the arguments of operators and sensors by :attr:`readers`, one for each argument.
 
     Plain values are read when the operator is made, templates once they are rendered. All arguments with a reader are
     templates, but for those in :attr:`not_templates`.
@@ -354,7 +354,7 @@ class ReadsArguments(metaclass=_Reading):
             cls.template_fields = tuple(name for name in cls.readers if name not in cls.not_templates)
 
     def read_arguments(self, *, at_once: bool = False) -> None:
-        """Put what they mean in place of what was given; a second time changes nothing.
+        """Replace the arguments given by their values; reading them twice changes nothing.
 
         :param at_once: leave those that are not known before the task runs.
         :raises InvalidInput: for one that cannot be meant.
@@ -366,7 +366,7 @@ class ReadsArguments(metaclass=_Reading):
         self.check_arguments()
 
     def check_arguments(self) -> None:
-        """Look at arguments beside each other; some may be templates still.
+        """Check arguments against each other; some may be templates still.
 
         :raises InvalidInput: if they do not go together.
         """

@@ -78,7 +78,7 @@ def address_of(table: str, index: str | None = None, table_conn_id: str | None =
 
 
 def parse_uri(uri: str) -> AssetAddress:
-    """Return the address that a URI names. :raises InvalidName: if it is none of ours, or not well formed."""
+    """Return the address that a URI names. :raises InvalidName: if it is no URI of this package, or not well formed."""
     parts = urlsplit(uri)
     if parts.scheme.lower() != SCHEME:
         raise InvalidName(f"{uri!r} is no URI of a table.", hint=f"They begin with {SCHEME}://.")

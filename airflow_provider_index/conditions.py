@@ -50,7 +50,7 @@ def writers_drained(
     silent_seconds: float = SILENT_WRITER_SECONDS,
     then_abort: bool = False,
 ) -> dict[str, Any] | None:
-    """Return whether nobody from before a window is at work in its scope any more, and how many were ended for that.
+    """Return whether no writer from before a window is at work in its scope any more, and how many were ended for that.
 
     :param silent_seconds: writers without a sign of life for so long are ended by a commit.
     :param then_abort: end all that are left.
@@ -66,7 +66,7 @@ def writers_drained(
 def windows_closed(
     timeline: Timeline, *, partitions: Iterable[str] | None = None, epoch: int | None = None
 ) -> dict[str, Any] | None:
-    """Return the newest version, once nobody holds a window over the table, or over any of these partitions.
+    """Return the newest version, once no other writer holds a window over the table, or over any of these partitions.
 
     A window past its deadline does not count: the next writer ends it.
 
@@ -106,7 +106,7 @@ def index_fresh(
 
 
 def index_in_state(timeline: Timeline, index: str, states: Iterable[str]) -> dict[str, Any] | None:
-    """Tell if an index is in one of the states: creating, active, disabled, or ``absent`` for none of that name."""
+    """Return whether an index is in one of the states: creating, active, disabled, or ``absent`` for none."""
     entry = timeline.head.indexes.get(index)
     state = "absent" if entry is None else str(entry.state)
     return {"index": index, "version": timeline.head.version, "state": state} if state in set(states) else None

@@ -1,4 +1,4 @@
-"""Errors that a retry may help, and how an error of ours becomes one that Airflow acts on."""
+"""Errors that a retry may help, and how an error of this package becomes one that Airflow acts on."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def as_airflow_error(error: LakeIndexError) -> Exception:
 
 
 def read_error(document: Any) -> LakeIndexError:
-    """Return the error that an app or a trigger tells of, as JSON types."""
+    """Return the error that an app or a trigger reported as JSON types."""
     import msgspec
 
     from spark_apps.jobs.job import ErrorDocument, rebuild_error

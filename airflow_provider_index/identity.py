@@ -122,7 +122,7 @@ def recall(context: Mapping[str, Any], key: str) -> Any:
 
 
 def round_of(context: Mapping[str, Any]) -> int | str:
-    """Return what stays the same through a task's retries, and is another after every clear.
+    """Return the round of a task: the same for all of its retries, another one after every clear.
 
     A clear sets how many tries a task may have to those it has had and its ``retries``; a retry does not. Where
     ``retries`` dropped meanwhile both may come to the same number. Then a task that had ended for good was cleared, if
@@ -162,7 +162,7 @@ def end_round(context: Mapping[str, Any]) -> None:
 
 
 def make_id(dag_id: str, run_id: str, task_id: str, map_index: int | None, inputs: Any) -> str:
-    """Return a transaction id that a person can place, and that no other task instance or input shares."""
+    """Return a transaction id that a person can recognise, and that no other task instance or input shares."""
     index = -1 if map_index is None else map_index
     whole = json.dumps([dag_id, run_id, task_id, index, inputs], sort_keys=True, default=str)
     parts = [_readable(dag_id), _readable(run_id), _readable(task_id)]

@@ -57,7 +57,7 @@ class Reporting:
     """What the task has reported."""
 
     def report(self, context: Mapping[str, Any], result: Any) -> Any:
-        """Tell of a result and return it.
+        """Report a result and return it.
 
         :param result: what goes to XCom: a receipt, several, the answers to statements, or something else, of which
             there is nothing to tell.

@@ -1,4 +1,4 @@
-"""Changes of a registered source against what its log tells, found out without Spark.
+"""Changes of a registered source against what its log holds, found out without Spark.
 
 Each kind of source is asked for the least that shows a change: the newest version in a Delta log, the current snapshot
 in Iceberg's metadata, the list of plain files. What changed in the rows only a refresh finds out.
@@ -42,7 +42,7 @@ class Change:
 
 
 class SourceState(Protocol):
-    """A source of one kind, looked at."""
+    """A source of one kind, as it was observed."""
 
     def change(self, state: State) -> Change | None:
         """Return how the source differs from what a state of its log tells; ``None`` if it does not.

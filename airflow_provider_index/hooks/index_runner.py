@@ -29,7 +29,7 @@ class IndexRunnerHook(BaseHook):
         self.spark_conn_id = spark_conn_id
 
     def get_conn(self) -> SparkSettings:
-        """Return the settings of the connection. :raises InvalidInput: for what cannot be."""
+        """Return the settings of the connection. :raises InvalidInput: for settings that cannot be used."""
         return SparkSettings.from_connection(self.get_connection(self.spark_conn_id))
 
     def test_connection(self) -> tuple[bool, str]:

@@ -1,4 +1,4 @@
-"""Places of tables: a connection names a warehouse, how to reach its store, and which Spark works on it.
+"""Locations of tables: a connection names a warehouse, how to reach its store, and which Spark works on it.
 
 The hook turns what a DAG calls a table into a location and opens that table's timeline. It reads and
 commits through :mod:`spark_apps.timeline` only, so a worker needs no Spark for it.
@@ -158,7 +158,7 @@ class TableStoreHook(BaseHook):
         return Store(self.warehouse, self.storage_options)
 
     def test_connection(self) -> tuple[bool, str]:
-        """Tell if a log can be kept in the warehouse, for the button in Airflow's form.
+        """Return whether a log can be kept in the warehouse, for the button in Airflow's form.
 
         No Spark is started: that is what ``python -m airflow_provider_index check`` does.
         """

@@ -35,7 +35,7 @@ _WIDTH, _LEFT_MARGIN, _ROW = 760, 210, 54
 
 
 @dataclass(frozen=True)
-class Before:
+class RescaledPartition:
     """A partition that is to be rescaled, with the sizes of its buckets now and their number then."""
 
     partition: PartitionStatistics
@@ -47,7 +47,7 @@ class Before:
         return round(self.partition.bytes / self.to_buckets)
 
 
-def markdown(table: str, plan: dict[str, Any], partitions: Sequence[Before], link: str = "") -> str:
+def markdown(table: str, plan: dict[str, Any], partitions: Sequence[RescaledPartition], link: str = "") -> str:
     """Return what a person decides on: counts from and to, bars, what it costs, and what comes of the rules."""
     lines = [f"**{table}**: {_sentence(plan)}", ""]
     drawn = sorted(partitions, key=lambda one: -one.partition.bytes)[:SHOWN]
@@ -67,7 +67,7 @@ def markdown(table: str, plan: dict[str, Any], partitions: Sequence[Before], lin
     return "\n".join(lines)
 
 
-def svg(table: str, partitions: Sequence[Before]) -> str:
+def svg(table: str, partitions: Sequence[RescaledPartition]) -> str:
     """Return the same bars as a picture; legible on light and dark ground."""
     drawn = sorted(partitions, key=lambda one: -one.partition.bytes)[:SHOWN]
     top = max((_largest(one) for one in drawn), default=1) or 1
@@ -111,7 +111,7 @@ def _sentence(plan: dict[str, Any]) -> str:
     )
 
 
-def _bars(drawn: Sequence[Before]) -> list[str]:
+def _bars(drawn: Sequence[RescaledPartition]) -> list[str]:
     top = max(_largest(one) for one in drawn) or 1
     lines = []
     for one in drawn:
@@ -142,7 +142,7 @@ def _thinned(sizes: Sequence[int], most: int) -> list[int]:
     return [max(sizes[at * len(sizes) // count : (at + 1) * len(sizes) // count]) for at in range(count)]
 
 
-def _largest(one: Before) -> int:
+def _largest(one: RescaledPartition) -> int:
     return max(max(one.partition.bucket_bytes, default=0), one.after_bytes)
 
 

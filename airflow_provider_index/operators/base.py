@@ -101,7 +101,7 @@ class TableOperator(MaskedFields, ReadsArguments, Reporting, BaseOperator):
         return TableStoreHook(self.table_conn_id)
 
     def execute(self, context: Mapping[str, Any]) -> Any:
-        """Return does the work. An error that a retry cannot help fails the task at once."""
+        """Do the work. An error that a retry cannot help fails the task at once."""
         try:
             self.read_arguments()
             return self.done(context, self.work(context))
@@ -109,7 +109,7 @@ class TableOperator(MaskedFields, ReadsArguments, Reporting, BaseOperator):
             raise self.failed(context, error) from error
 
     def done(self, context: Mapping[str, Any], result: Any) -> Any:
-        """Tell of what the task has done and return what goes to XCom."""
+        """Report what the task has done and return what goes to XCom."""
         end_round(context)
         return self.report(context, result)
 
@@ -312,7 +312,7 @@ class SparkTableOperator(InTransaction, TableOperator):
         return ()
 
     def has_log(self) -> bool:
-        """Tell if earlier tries may have left jobs there.
+        """Return whether earlier tries may have left jobs beside the log.
 
         Looking would make the folder of a table that is not.
         """
@@ -500,9 +500,9 @@ class SparkTableOperator(InTransaction, TableOperator):
             raise self.failed(context, error) from error
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Mapping[str, Any]) -> Any:
-        """Return Airflow's way back from a deferral.
+        """Go on after a deferral, as Airflow asks.
 
-        Of a trigger that failed it tells neither the trigger nor :meth:`execute_complete`: the job is ended here, and a
+        Airflow tells :meth:`execute_complete` nothing of a trigger that failed: the job is ended here, and a
         commit that it has made counts.
         """
         if next_method == TRIGGER_FAILED:
@@ -519,7 +519,7 @@ class SparkTableOperator(InTransaction, TableOperator):
         return super().resume_execution(next_method, next_kwargs, context)
 
     def _end_of(self, submission: Submission, status: str, txn_id: str | None, error: Any = None) -> Outcome | None:
-        """Return how the app ended. One that has not, is ended here."""
+        """Return how the app ended; end one that has not."""
         try:
             folder = submission.folder(self.hook.storage_options)
             outcome = folder.outcome()
@@ -596,7 +596,7 @@ class SparkTableOperator(InTransaction, TableOperator):
         cancel(submission, options, settings, self.log, reason)
 
     def end_earlier_jobs(self, context: Mapping[str, Any], txn_id: str | None) -> None:
-        """End what earlier tries of this task left at work, also those of other inputs, and sweep what is old."""
+        """End the jobs that earlier tries of this task left running, also those of other inputs; sweep old folders."""
         from airflow_provider_index.submission import Submission
         from spark_apps.jobs.job_folder import list_jobs, sweep, unfinished
         from spark_apps.timeline.publish import REPLACED

@@ -48,7 +48,7 @@ FIRST_WORK_SECONDS = 900.0
 
 
 class PlanMaintenanceOperator(ReadsArguments, BaseOperator):
-    """Looks at many tables and decides what a run does on them; commits nothing.
+    """Surveys many tables and decides what a run does on them; commits nothing.
 
     Returns a list with an entry a table, made to be mapped over by :class:`MaintainTableOperator`. Beside it, under the
     XCom key ``plan``: what was chosen, left and skipped, with reasons. The same is kept below each table, in

@@ -39,7 +39,7 @@ class PreviewRescaleOperator(TableOperator):
         self.plan = plan
 
     def work(self, context: Mapping[str, Any]) -> dict[str, Any]:
-        from airflow_provider_index.maintenance.rescale_picture import Before, markdown, svg
+        from airflow_provider_index.maintenance.rescale_picture import RescaledPartition, markdown, svg
         from spark_apps.timeline.statistics import partition_statistics
 
         plan: dict[str, Any] = self.plan
@@ -47,7 +47,7 @@ class PreviewRescaleOperator(TableOperator):
             raise AirflowSkipException("Every partition has the count that the rules say: there is nothing to approve.")
         counts = {one["partition"]: one["to_buckets"] for one in plan["partitions"]}
         statistics = partition_statistics(self.hook.timeline(self.table).head, counts)
-        drawn = [Before(one, counts[one.path]) for one in statistics]
+        drawn = [RescaledPartition(one, counts[one.path]) for one in statistics]
         shown = {
             "markdown": markdown(self.table, plan, drawn, page_url(self.location(), self.table_conn_id)),
             "svg": svg(self.table, drawn),

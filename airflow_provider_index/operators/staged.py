@@ -30,7 +30,7 @@ BEGIN_AGAIN = "Clear the task that began the transaction with all that comes aft
 
 
 class InTransaction:
-    """Mixed into the Spark operators.
+    """Makes the work of a Spark operator a stage of a transaction, where one is given.
 
     :param transaction: of several tasks, as :class:`~airflow_provider_index.operators.BeginTransactionOperator` returns
         it: the work is staged, and committed with its other stages.

@@ -43,7 +43,7 @@ _NAMED = 20
 
 
 def check_drain(name: str, drain: Any, seconds: Any, at_most: Any) -> None:
-    """Look whether a window can last as long as it may wait for earlier writers.
+    """Check that a window can last as long as it may wait for earlier writers.
 
     What is a template still is passed over.
 
@@ -290,7 +290,7 @@ class EndExpiredWindowsOperator(ReadsArguments, BaseOperator):
         self.table_conn_id = table_conn_id
 
     def execute(self, context: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
-        """Look at every table once."""
+        """End in every table, once, what was left open."""
         try:
             self.read_arguments()
         except LakeIndexError as error:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class TimelineSensor(MaskedFields, ReadsArguments, BaseSensorOperator):
-    """Base class of the sensors, each of which says what it waits for by the trigger that would wait for it.
+    """Base class of the sensors; each names the trigger that waits for the same, and checks by it.
 
     :param table: URI, absolute path, or name below the connection's warehouse.
     :param deferrable: wait in the triggerer instead of in a worker; Airflow's ``default_deferrable`` by

@@ -50,7 +50,7 @@ def stop_write_window(
     table_conn_id: str = TableStoreHook.default_conn_name,
     **sensor: Any,
 ) -> Iterator[StopWriteWindow]:
-    """Return tasks made inside the ``with`` run while nobody else writes.
+    """Run the tasks that are made inside the ``with`` block while no other writer commits.
 
     ::
 

@@ -216,8 +216,8 @@ class SourceEventTrigger(TableEventTrigger):
     No commit happens when the owner of a source writes it. So the source's own state is observed: the version of a
     Delta table, the snapshot of an Iceberg table, the list of plain files with size and time. An event is sent once for
     each state that was seen and that the log does not know; changes between two looks come as one. A source that was
-    behind when the watching began is told of at once. Once a refresh has brought the log to the source's state, there
-    is nothing to tell.
+    behind when the watching began is reported at once. Once a refresh has brought the log to the source's state, there
+    is nothing to report.
 
     The payload: ``commit`` (an id of the source's state), ``operation`` "source", ``table``, ``format``, ``version``
     (of the source, ``None`` for plain files), ``files_added``, ``files_removed`` and ``partitions`` (of plain files;
@@ -253,7 +253,7 @@ class SourceEventTrigger(TableEventTrigger):
 
 
 class _Settling:
-    """The marks behind which every event counts as kept by Airflow, and those that wait for that.
+    """Marks of a watcher: the newest whose events Airflow has kept for sure, and those that wait until it has.
 
     A table may get commits faster than an event settles, so each mark is counted from its own events on: the newest
     that has settled is what a restart may begin at.

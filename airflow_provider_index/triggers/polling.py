@@ -44,7 +44,7 @@ class _Waiter(Generic[S]):
 
 
 class Poller(Generic[R, S]):
-    """Asks one question of one table, again and again, while anybody waits.
+    """Polls one table with one question, as long as a trigger waits for its answer.
 
     :param open_: opens the table; runs in the event loop, where connections can be read.
     :param ask: the shared question; runs in a thread.

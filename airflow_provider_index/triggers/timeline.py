@@ -93,7 +93,7 @@ def _load(store: Store) -> Timeline:
 
 
 def _refresh(timeline: Timeline) -> Timeline:
-    """Once for all who wait; what they look at is then in memory.
+    """Refresh a timeline once for all triggers that wait, which then check it in memory.
 
     :raises StorageUnavailable: the log was deleted; it is opened anew, which tells whether there is one again.
     """

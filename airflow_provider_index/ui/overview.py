@@ -243,7 +243,7 @@ class OverviewQuery:
 
 @dataclass(frozen=True)
 class Totals:
-    """Over all tables of a warehouse that have been read; ``unread`` have not been yet."""
+    """Sums over the tables of a warehouse that have been read; ``unread`` of them have not been yet."""
 
     tables: int = 0
     unread: int = 0

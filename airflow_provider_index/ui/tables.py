@@ -133,7 +133,7 @@ class Lake:
 
     @property
     def identity(self) -> str:
-        """Changes with all that decides what is read: another password is another lake."""
+        """Identify what is read in caches: by another warehouse, option or password it is another lake."""
         identity_text = json.dumps([self.conn_id, self.root, dict(self.options)], sort_keys=True, default=str)
         return xxhash.xxh3_128_hexdigest(identity_text.encode())
 

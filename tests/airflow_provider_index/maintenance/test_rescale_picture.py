@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 
-from airflow_provider_index.maintenance.rescale_picture import SHOWN, Before, markdown, svg
+from airflow_provider_index.maintenance.rescale_picture import SHOWN, RescaledPartition, markdown, svg
 from spark_apps.timeline.statistics import PartitionStatistics
 
 
-def before(path: str, sizes: tuple[int, ...], to: int) -> Before:
-    return Before(PartitionStatistics(path, len(sizes), len(sizes), sum(sizes), 0, sizes), to)
+def before(path: str, sizes: tuple[int, ...], to: int) -> RescaledPartition:
+    return RescaledPartition(PartitionStatistics(path, len(sizes), len(sizes), sum(sizes), 0, sizes), to)
 
 
-def plan(*partitions: Before) -> dict[str, object]:
+def plan(*partitions: RescaledPartition) -> dict[str, object]:
     return {
         "partitions": [{"partition": one.partition.path} for one in partitions], "files": 9, "bytes": 3_000_000,
         "estimated_seconds": 42.0, "estimated_from": "the rescale in version 4", "expressions": "dt=.*,4",
