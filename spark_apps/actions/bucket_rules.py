@@ -85,7 +85,7 @@ class RuleChange(ABC):
 
 @dataclass(frozen=True)
 class NewRules(RuleChange):
-    """The document's ``overwrite`` and ``add``.
+    """New rules for a table, by the document's ``overwrite`` or ``add``.
 
     Either way the new rules come first and those of older configs stay below them, as in the document: what newer
     rules do not match, older ones still decide. So one change can be taken back without touching another.

@@ -63,9 +63,9 @@ from spark_apps.timeline.state import NEVER, IndexEntry, State
 
 
 class Cost:
-    """Made when the work begins.
+    """The cost of a build so far, beside its estimate; the time runs from when the object is made.
 
-    :param plan: with its estimate.
+    :param plan: of the build, with the estimate.
     """
 
     def __init__(self, plan: IndexPlan) -> None:
@@ -309,9 +309,9 @@ class CreateIndex(Action):
         if attempt.stage:
             work.reads.append(table_scope())
             return _built(building, work, cost)
-        return self._telling_all(building, work, cost)
+        return self._covering_all_rows(building, work, cost)
 
-    def _telling_all(self, building: Building, empty: StagedChanges, cost: Cost) -> StagedChanges:
+    def _covering_all_rows(self, building: Building, empty: StagedChanges, cost: Cost) -> StagedChanges:
         """Return a build that is committed only where it covers all rows that the table has then."""
 
         def guard(head: State) -> None:

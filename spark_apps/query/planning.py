@@ -528,7 +528,7 @@ def _pruners(draft: _Draft) -> list[_Pruner]:
 
 
 def _session_mismatches(snapshot: Snapshot) -> dict[str, NotUsed]:
-    """Return why indexes of a source may say something else than this session would read of the files, by index."""
+    """Return why indexes of a source may hold other values than this session reads from the files, by index."""
     if snapshot.table.source is None:
         return {}
     differs = session_difference(snapshot)

@@ -105,7 +105,7 @@ def _changes(now: State, then: State) -> Iterator[AnyAction]:
     yield from _file_changes(now, then, DATA_TREE)
     for name, index in now.indexes.items():
         tree, earlier = index.definition.tree, then.indexes.get(name)
-        if earlier is not None and earlier.definition.tree == tree and _reads_on(index.definition, now, then):
+        if earlier is not None and earlier.definition.tree == tree and _is_still_readable(index.definition, now, then):
             # Columns keep today's names: the table's schema never goes back.
             definition = replace(earlier.definition, columns=index.definition.columns)
             if definition != index.definition:
@@ -119,7 +119,7 @@ def _changes(now: State, then: State) -> Iterator[AnyAction]:
         yield SetLag(tree, tuple((*group, through) for group, through in lag.items()))
 
 
-def _reads_on(definition: IndexDefinition, now: State, then: State) -> bool:
+def _is_still_readable(definition: IndexDefinition, now: State, then: State) -> bool:
     """Test whether what the files of an index held then can be read today.
 
     Those of an index that addresses files know columns by the names of their time, which may be those of other columns

@@ -68,7 +68,7 @@ def _committed_behind(patch: pytest.MonkeyPatch) -> None:
     def built(_: CreateIndex, building: Any, empty: Any, cost: Any) -> Any:
         return indexing._built(building, empty, cost)
 
-    patch.setattr(CreateIndex, "_telling_all", built)
+    patch.setattr(CreateIndex, "_covering_all_rows", built)
 
 
 def _dead_entries_dropped(patch: pytest.MonkeyPatch) -> None:
