@@ -16,11 +16,10 @@ import msgspec
 from spark_apps.layout.partitions import unescape
 from spark_apps.sources.iceberg_catalog import io_properties, load_named, metadata_file
 from spark_apps.sources.listing import ListedFile, list_files
-from spark_apps.sources.options import RECURSIVE, is_set
 from spark_apps.storage.documents import prepare
 from spark_apps.storage.errors import EnvironmentMismatch, InvalidInput, ObjectNotFound, StorageUnavailable
 from spark_apps.storage.store import Store
-from spark_apps.timeline.allowed_sources import CATALOG, IDENTIFIER, check_allowed
+from spark_apps.timeline.allowed_sources import CATALOG, IDENTIFIER, RECURSIVE, check_allowed, is_set
 from spark_apps.timeline.locations import locate
 from spark_apps.timeline.model import DATA_TREE, SourceDefinition
 from spark_apps.timeline.state import State

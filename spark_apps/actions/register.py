@@ -19,12 +19,11 @@ from spark_apps.mergetree.schema import check_key_types, parse_ddl, resolve, str
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.sources.iceberg import IcebergTable, name_of_catalog
 from spark_apps.sources.listing import check_apart
-from spark_apps.sources.options import check_options
 from spark_apps.sources.registry import discover, find_in_catalog, looks_like_name, open_source
 from spark_apps.storage.errors import InvalidInput, LogVanished, TableExists, TableNotFound
 from spark_apps.storage.secrets import UNWRITTEN_HINT, check_unwritten
 from spark_apps.storage.store import Store
-from spark_apps.timeline.allowed_sources import CATALOG, PLAIN_FORMATS, name_together
+from spark_apps.timeline.allowed_sources import CATALOG, PLAIN_FORMATS, given_options, name_together
 from spark_apps.timeline.creation import create_table
 from spark_apps.timeline.locations import Location, locate
 from spark_apps.timeline.log import TIMELINE, Timeline, commit_key
@@ -243,11 +242,11 @@ def _registration(
     storage_options: Mapping[str, Any] | None,
 ) -> tuple[Location, str, dict[str, str]]:
     """Address, format and options as a registration would write them."""
-    checked = check_options(form, options)
+    checked = given_options(form, options)
     if form in PLAIN_FORMATS:
         named = find_in_catalog(spark, uri)
         if named is not None:
-            return locate(named.location), named.format, check_options(named.format, {**named.options, **checked})
+            return locate(named.location), named.format, given_options(named.format, {**named.options, **checked})
     if form == "iceberg":
         checked = name_of_catalog(checked, uri)
         if CATALOG in checked:

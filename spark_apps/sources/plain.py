@@ -21,10 +21,10 @@ from spark_apps.layout.types import parse_type
 from spark_apps.mergetree.schema import check_partition_types, parse_ddl, table_fields
 from spark_apps.mergetree.spark_utils import escape_globs, list_on_driver
 from spark_apps.sources.listing import ListedFile, check_unchanged, list_files
-from spark_apps.sources.options import MERGE_SCHEMA, RECURSIVE, is_set
 from spark_apps.sources.source_files import Listing, SourceFile, check_distinct
 from spark_apps.storage.errors import InvalidInput, InvalidSchema
 from spark_apps.storage.store import Store
+from spark_apps.timeline.allowed_sources import MERGE_SCHEMA, RECURSIVE, is_set
 from spark_apps.timeline.files import DataFile
 from spark_apps.timeline.locations import Location, locate
 from spark_apps.timeline.model import Field, TableDefinition

@@ -19,11 +19,10 @@ from spark_apps.mergetree.tree import ExternalFiles
 from spark_apps.sources import iceberg
 from spark_apps.sources.delta import DeltaTable
 from spark_apps.sources.iceberg import IcebergTable
-from spark_apps.sources.options import check_options
 from spark_apps.sources.plain import PlainFiles, columns_of_files
 from spark_apps.sources.source_files import Listing
 from spark_apps.storage.errors import InvalidInput, UnsupportedSource
-from spark_apps.timeline.allowed_sources import CATALOG, PLAIN_FORMATS, check_allowed
+from spark_apps.timeline.allowed_sources import CATALOG, PLAIN_FORMATS, check_allowed, given_options
 from spark_apps.timeline.locations import Location, locate
 from spark_apps.timeline.model import Field, SourceDefinition, TableDefinition
 
@@ -82,11 +81,11 @@ def discover(
     :raises InvalidInput: (or one of its kin) if it cannot be registered.
     :raises TableNotFound: if there is no table.
     """
-    checked = check_options(form, options)
+    checked = given_options(form, options)
     if form in PLAIN_FORMATS:
         named = find_in_catalog(spark, uri)
         if named is not None:
-            uri, form, checked = named.location, named.format, check_options(named.format, {**named.options, **checked})
+            uri, form, checked = named.location, named.format, given_options(named.format, {**named.options, **checked})
             schema = named.schema if schema is None else schema
         location = locate(uri)
         fields, partition_by = columns_of_files(spark, location, form, schema, checked, storage_options)

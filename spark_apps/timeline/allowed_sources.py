@@ -1,9 +1,12 @@
-"""Rules for sources: what a log may say of a registered source, and which sources the reader allows.
+"""Rules for sources: what a registration may give, what a log may say of it, and which sources the reader allows.
 
 A log is input: it names the location that rows are read from with the reader's own rights, and the options that Spark
 and ``pyiceberg`` are given. So options are taken by name, from lists of those that only say how a file is read; and a
 source is read where its log stands beside it by rule, where the reader named both, or below the ``source_roots`` of the
 reader's storage options. Nothing here opens anything.
+
+What a registration gives is checked by the same lists when it goes into the log, and holds no secrets and nothing that
+would change which rows there are.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from spark_apps.storage.errors import InvalidInput, InvalidName, SourceNotAllowed
+from spark_apps.storage.secrets import check_unwritten
 from spark_apps.storage.store import SOURCE_ROOTS, Store
 from spark_apps.timeline.locations import Location, locate
 from spark_apps.timeline.model import SourceDefinition
@@ -258,3 +262,53 @@ def _not_allowed(log: str, what: str, address: str) -> SourceNotAllowed:
         hint=f'Add "{address[:300]}", or a folder above it, to {SOURCE_ROOTS} of the table connection, or of the '
         "storage options; or load the source by its own address, with its index_root and name, if it was given them.",
     )
+
+
+# --- what a registration may give -------------------------------------------------------------------------------------
+
+
+RECURSIVE = "recursiveFileLookup"
+MERGE_SCHEMA = "mergeSchema"
+
+# Spark's own listing is not used, and files or rows that are passed over in silence would be missing from answers.
+_REFUSED = {
+    "pathglobfilter": "Write the location as a glob instead.",
+    "modifiedbefore": "Files are chosen by the log, not by their time.",
+    "modifiedafter": "Files are chosen by the log, not by their time.",
+    "basepath": "Partition columns are those below the part of the location without a pattern.",
+    "ignoremissingfiles": "A missing file is an error here.",
+    "ignorecorruptfiles": "A damaged file is an error here.",
+    "path": "Give the location as the first argument.",
+    "paths": "Give the location as the first argument.",
+}
+
+
+def given_options(form: str, options: Mapping[str, object] | None) -> dict[str, str]:
+    """Return the options as they go into the log.
+
+    :raises InvalidInput: for an unknown format, for an option that looks like a secret, or one that is refused, or that
+        is none of the format's (:data:`spark_apps.timeline.allowed_sources.READER_OPTIONS`).
+    """
+    check_options(form, {})
+    checked: dict[str, str] = {}
+    for name, value in (options or {}).items():
+        text = str(value).lower() if isinstance(value, bool) else str(value)
+        check_unwritten(
+            "option", {name: value}, "Give it in storage_options, which are never written down, or in the environment."
+        )
+        if name.lower() in _REFUSED:
+            raise InvalidInput(f"The option {name!r} is not taken for a source.", hint=_REFUSED[name.lower()])
+        if name.lower() == "mode" and text.upper() == "DROPMALFORMED":
+            raise InvalidInput(
+                "The option mode=DROPMALFORMED is not taken for a source: which rows it drops depends on the columns "
+                "that a query reads.",
+                hint="Use mode=PERMISSIVE or FAILFAST.",
+            )
+        checked[name] = text
+    check_options(form, checked)
+    return checked
+
+
+def is_set(options: Mapping[str, str], name: str) -> bool:
+    """Return whether a true-or-false option is true; its name's case does not matter, as in Spark."""
+    return any(key.lower() == name.lower() and value.lower() == "true" for key, value in options.items())

@@ -21,11 +21,11 @@ from pyiceberg.catalog.sql import SqlCatalog
 from airflow_provider_index.source_state import source_state
 from spark_apps.sources.iceberg import IcebergTable
 from spark_apps.sources.iceberg_catalog import load_at, load_named
-from spark_apps.sources.options import check_options
 from spark_apps.sources.registry import open_source
 from spark_apps.storage.errors import InvalidInput, LakeIndexError, SourceNotAllowed, UnsupportedSource
 from spark_apps.storage.store import Store
 from spark_apps.timeline import allowed_sources
+from spark_apps.timeline.allowed_sources import given_options
 from spark_apps.timeline.creation import create_table
 from spark_apps.timeline.locations import locate
 from spark_apps.timeline.log import Timeline
@@ -114,7 +114,7 @@ def test_given_a_log_whose_iceberg_options_name_code_or_servers_then_no_reader_l
         lambda: IcebergTable("", named).listing(),
         lambda: load_named(named, {}),
         lambda: allowed_sources.check_source(table.source or pytest.fail()),
-        lambda: check_options("iceberg", named),
+        lambda: given_options("iceberg", named),
     ):
         with pytest.raises(InvalidInput, match=r"option|catalog"):
             read()
@@ -303,7 +303,7 @@ def test_given_an_option_that_is_none_of_the_reader_s_then_it_is_refused_from_a_
     name: str, form: str
 ) -> None:
     with pytest.raises(InvalidInput):
-        check_options(form, {name: "java.lang.Runtime"})
+        given_options(form, {name: "java.lang.Runtime"})
     with pytest.raises(InvalidInput):
         allowed_sources.check_source(SourceDefinition(form, "/data/x", {name: "java.lang.Runtime"}))
 
@@ -313,7 +313,7 @@ def test_given_an_option_that_is_none_of_the_reader_s_then_it_is_refused_from_a_
 )
 def test_given_a_number_that_a_parser_sets_memory_aside_by_then_it_has_a_bound(name: str, value: str) -> None:
     with pytest.raises(InvalidInput, match=name):
-        check_options("csv", {name: value})
+        given_options("csv", {name: value})
 
 
 def test_what_spark_documents_of_its_readers_is_taken_but_for_what_hides_rows() -> None:
@@ -327,7 +327,7 @@ def test_what_spark_documents_of_its_readers_is_taken_but_for_what_hides_rows() 
         assert told - {"self", "path", "paths", "schema", "options"} - hides <= allowed_sources.READER_OPTIONS[form], (
             form
         )
-        check_options(form, {"RecursiveFileLookup": "true"})
+        given_options(form, {"RecursiveFileLookup": "true"})
 
 
 @pytest.mark.parametrize(("form", "version"), [("delta", "\u00b2"), ("delta", "-1"), ("delta", "9" * 40), ("csv", "1"),

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_apps.sources.listing import check_apart, check_unchanged, glob_regex, is_hidden, list_files
-from spark_apps.sources.options import check_options
 from spark_apps.sources.plain import PlainFiles, inferred_type
 from spark_apps.sources.source_files import SourceFile, check_distinct
 from spark_apps.storage import errors
+from spark_apps.timeline.allowed_sources import given_options
 from spark_apps.timeline.locations import locate
 from spark_apps.timeline.model import Field
 
@@ -173,8 +173,8 @@ def test_partition_columns_take_the_type_that_holds_all_their_values(texts: list
 )
 def test_options_that_look_like_secrets_never_reach_the_log(name: str) -> None:
     with pytest.raises(errors.InvalidInput, match="storage_options"):
-        check_options("csv", {name: "x"})
-    assert check_options("csv", {"header": True, "sep": ";", "quote": "'"}) == {
+        given_options("csv", {name: "x"})
+    assert given_options("csv", {"header": True, "sep": ";", "quote": "'"}) == {
         "header": "true",
         "sep": ";",
         "quote": "'",
