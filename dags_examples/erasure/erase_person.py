@@ -1,6 +1,6 @@
-"""Takes somebody's rows out of a table for good, by hand and after a person's approval.
+"""Takes a person's rows out of a table for good, by hand and after an approval.
 
-The rows are deleted, and once more until none is found, for somebody may have written others meanwhile. Then the table
+The rows are deleted, and once more until none is found, for others may have come meanwhile. Then the table
 and its indexes are folded, so that no file of the newest version holds them any more, and older versions are expired
 and their files removed: nobody can read the rows back afterwards, nor go back to a version before.
 """

@@ -1,6 +1,6 @@
 """Takes in late corrections, whenever they come.
 
-Somebody may hold a stop-write window over the table just then. The write is refused before it costs
+Another writer may hold a stop-write window over the table just then. The write is refused before it costs
 anything, and the retries bring it in when the window is closed.
 """
 

@@ -1,4 +1,4 @@
-"""Indexes on tables that somebody else writes: the same flights as a Delta and as an Iceberg table.
+"""Indexes on tables that others write: the same flights as a Delta and as an Iceberg table.
 
 Neither is touched; log and indexes stand beside them, in a folder ``_indexes``. Refreshing is what a nightly run does:
 it looks at the source's own log for files that came or went, and does nothing where there are none.

@@ -1,7 +1,7 @@
 """Other bucket counts for a table, by hand: a form, a plan with a picture, a person's approval, then the work while
 nobody else writes, and a check.
 
-Fill in the form and look at the task `approve`: it shows the sizes of buckets before and after. Until somebody
+Fill in the form and look at the task `approve`: it shows the sizes of buckets before and after. Until a person
 approves, nothing is changed and no window is open; a reject leaves everything as it is.
 """
 
