@@ -300,7 +300,7 @@ class Candidate:
 
 
 @dataclass
-class NightPlan:
+class MaintenancePlan:
     """Works that one run does, and why not the rest.
 
     ``tables`` are in the order in which they come first.
@@ -345,7 +345,7 @@ class NightPlan:
         return TablePlan(dag_id, run_id, self.at, survey.statistics.version, (*work, *postponed), skipped)
 
 
-def plan_night(
+def plan_maintenance(
     surveys: Sequence[TableSurvey],
     missed: Iterable[Missed],
     budget: Budget,
@@ -355,13 +355,13 @@ def plan_night(
     at_once: int = 1,
     most_tables: int = 1000,
     now: float | None = None,
-) -> NightPlan:
+) -> MaintenancePlan:
     """Return the plan of a run.
 
     :param at_once: how many tables are worked on side by side; the budget of minutes is by the clock.
     :param most_tables: how many tables one run can take.
     """
-    plan = NightPlan(surveys=list(surveys), at=time.time() if now is None else now, budget=budget)
+    plan = MaintenancePlan(surveys=list(surveys), at=time.time() if now is None else now, budget=budget)
     plan.skipped.extend((one.name, one.skipped) for one in missed)
     candidates: list[Candidate] = []
     for survey in surveys:
@@ -387,7 +387,7 @@ def plan_night(
     return plan
 
 
-def waited_for(last: LastPlans, dag_id: str, work: DueWork, done_at: float | None, run_id: str | None = None) -> int:
+def runs_waited(last: LastPlans, dag_id: str, work: DueWork, done_at: float | None, run_id: str | None = None) -> int:
     """Return how many runs of this DAG in a row have left a work undone: for want of budget, or chosen and not done."""
     before = last.plans.get(dag_id)
     if before is None:
@@ -405,7 +405,7 @@ def worth(work: DueWork, weight: float, waited: int) -> float:
     return weight * WEIGHTS[work.kind] * work.overdue * 2.0**waited / (1 + work.seconds / 60)
 
 
-def as_text(plan: NightPlan) -> str:
+def as_text(plan: MaintenancePlan) -> str:
     """Return the plan as a table for the log."""
     head = ("", "table", "work", "reads", "takes", "value", "why")
     rows = [
@@ -431,7 +431,7 @@ def as_text(plan: NightPlan) -> str:
 
 def _candidate(survey: TableSurvey, work: DueWork, dag_id: str, run_id: str | None) -> Candidate:
     done = survey.done.get(work.key)
-    waited = waited_for(survey.last, dag_id, work, None if done is None else done.at, run_id)
+    waited = runs_waited(survey.last, dag_id, work, None if done is None else done.at, run_id)
     return Candidate(survey, work, waited, worth(work, survey.table.entry.weight, waited))
 
 
@@ -480,4 +480,4 @@ def _aligned(rows: list[tuple[str, ...]]) -> str:
     )
 
 
-__all__ = ["NightPlan", "as_text", "plan_night", "waited_for", "work_key", "worth"]
+__all__ = ["MaintenancePlan", "as_text", "plan_maintenance", "runs_waited", "work_key", "worth"]

@@ -1,4 +1,4 @@
-"""Policies of when a table is due for which work, as its owner says it: limits with defaults, and a night's budget.
+"""Policies of when a table is due for which work, as its owner says it: limits with defaults, and the budget of a run.
 
 This module only reads what was written, in Python or YAML, and refuses what it does not understand, naming the entry.
 It runs while a DAG is parsed: no storage is touched and nothing heavy imported.

@@ -31,7 +31,7 @@ from airflow_provider_index.operators.base import SparkTableOperator
 from spark_apps.storage.errors import LakeIndexError, StorageError
 
 if TYPE_CHECKING:
-    from airflow_provider_index.maintenance.plan import NightPlan
+    from airflow_provider_index.maintenance.plan import MaintenancePlan
     from airflow_provider_index.maintenance.policies import Budget, MaintenanceConfig
     from airflow_provider_index.maintenance.survey import MaintainedTable, Missed
     from spark_apps.timeline.locations import Warehouse
@@ -114,16 +114,16 @@ class PlanMaintenanceOperator(ReadsArguments, BaseOperator):
             for number, table in enumerate(plan.tables())
         ]
 
-    def plan(self, dag_id: str, params: Mapping[str, Any], run_id: str | None = None) -> NightPlan:
+    def plan(self, dag_id: str, params: Mapping[str, Any], run_id: str | None = None) -> MaintenancePlan:
         """Return the plan as of now. :raises InvalidInput: for params or a Variable that cannot be understood."""
-        from airflow_provider_index.maintenance.plan import plan_night
+        from airflow_provider_index.maintenance.plan import plan_maintenance
         from airflow_provider_index.maintenance.survey import find_tables, survey_tables
 
         warehouses = self._warehouses()
         tables, missed = find_tables(self.config.tables, warehouses, self.table_conn_id)
         tables, off = self._narrowed(tables, params)
         surveys, unreachable = survey_tables(tables)
-        return plan_night(
+        return plan_maintenance(
             surveys,
             [*missed, *off, *unreachable],
             _budget(self.config.budget, params),
@@ -169,7 +169,7 @@ class PlanMaintenanceOperator(ReadsArguments, BaseOperator):
             missed.append(Missed(table.name, reason, table.location))
         return kept, missed
 
-    def _keep(self, plan: NightPlan, dag_id: str, run_id: str) -> None:
+    def _keep(self, plan: MaintenancePlan, dag_id: str, run_id: str) -> None:
         from spark_apps.timeline.maintenance_records import write_plan
 
         for survey in plan.surveys:
@@ -254,7 +254,7 @@ class MaintainTableOperator(SparkTableOperator):
         )
 
 
-def _for_xcom(plan: NightPlan) -> dict[str, Any]:
+def _for_xcom(plan: MaintenancePlan) -> dict[str, Any]:
     import msgspec
 
     def row(one: Any, **more: Any) -> dict[str, Any]:

@@ -13,11 +13,11 @@ from airflow_provider_index.maintenance.plan import (
     CODES,
     WEIGHTS,
     DueWork,
-    NightPlan,
+    MaintenancePlan,
     as_text,
     due_works,
-    plan_night,
-    waited_for,
+    plan_maintenance,
+    runs_waited,
 )
 from airflow_provider_index.maintenance.policies import Budget
 from airflow_provider_index.maintenance.survey import TableSurvey
@@ -132,7 +132,7 @@ def several(root: Path, **tables: int) -> list[TableSurvey]:
     return seen
 
 
-def names(plan: NightPlan) -> list[str]:
+def names(plan: MaintenancePlan) -> list[str]:
     return [candidate.survey.table.name for candidate in plan.chosen]
 
 
@@ -140,20 +140,20 @@ def test_given_a_budget_when_chosen_then_the_most_valuable_first_and_the_rest_le
     tmp_path: Path,
 ) -> None:
     seen = several(tmp_path, a=4, b=20, c=8)
-    whole = plan_night(seen, [], Budget(), "nightly")
+    whole = plan_maintenance(seen, [], Budget(), "nightly")
     assert names(whole) == ["db.b", "db.c", "db.a"] and not whole.postponed
 
-    plan = plan_night(seen, [], Budget(bytes=25_000_000), "nightly")
+    plan = plan_maintenance(seen, [], Budget(bytes=25_000_000), "nightly")
     assert names(plan) == ["db.b", "db.a"]  # c does not fit beside b, a does
     assert [(left.survey.table.name, code) for left, code, _ in plan.postponed] == [("db.c", "over_budget")]
     assert "[over_budget] With it the run would read 28.0 MB, over 25.0 MB" in as_text(plan)
 
-    timed = plan_night(seen, [], Budget(minutes=0.8), "nightly")
+    timed = plan_maintenance(seen, [], Budget(minutes=0.8), "nightly")
     assert names(timed) == ["db.b", "db.c"]
-    assert len(plan_night(seen, [], Budget(minutes=0.8), "nightly", at_once=2).chosen) == 3
+    assert len(plan_maintenance(seen, [], Budget(minutes=0.8), "nightly", at_once=2).chosen) == 3
     # A work larger than any budget is still done, when it is the first.
-    assert names(plan_night(seen, [], Budget(bytes=1), "nightly")) == ["db.b"]
-    capped = plan_night(seen, [], Budget(), "nightly", most_tables=2)
+    assert names(plan_maintenance(seen, [], Budget(bytes=1), "nightly")) == ["db.b"]
+    capped = plan_maintenance(seen, [], Budget(), "nightly", most_tables=2)
     assert [code for _, code, _ in capped.postponed] == ["too_many_tables"]
 
 
@@ -161,7 +161,7 @@ def test_given_a_plan_when_handed_on_then_each_table_has_its_steps_in_the_order_
     Table(tmp_path, "db.t").write(30)
     seen = one(tmp_path)
     old = replace(seen, age=30 * 86400.0)
-    [task] = plan_night([old], [], Budget(), "nightly").tables()
+    [task] = plan_maintenance([old], [], Budget(), "nightly").tables()
     assert [step["kind"] for step in task["steps"]] == ["compact", "refresh", "verify", "clean"]
     assert task["table"] == str(tmp_path / "db" / "t") and task["name"] == "db.t"
 
@@ -171,7 +171,7 @@ def test_given_an_index_that_addresses_files_when_the_table_is_folded_then_its_r
     seen = one(tmp_path, refresh=False)
     by_k = replace(seen.statistics.indexes["by_k"], addresses="file")
     seen = replace(seen, statistics=replace(seen.statistics, indexes={"by_k": by_k}))
-    [task] = plan_night([seen], [], Budget(), "nightly").tables()
+    [task] = plan_maintenance([seen], [], Budget(), "nightly").tables()
     assert [(step["kind"], step["index"]) for step in task["steps"]] == [("compact", None), ("refresh", "by_k")]
     assert due(seen)["compact"].bytes == 2 * 30_000_000
 
@@ -180,7 +180,7 @@ def test_given_work_left_undone_when_planned_again_then_it_has_waited_and_comes_
     seen = several(tmp_path, a=4, b=20)
     budget = Budget(bytes=20_000_000)
     for night in range(3):
-        plan = plan_night(seen, [], budget, "nightly")
+        plan = plan_maintenance(seen, [], budget, "nightly")
         assert names(plan) == ["db.b"] and [left.waited for left, _, _ in plan.postponed] == [night]
         for table in plan.surveys:
             maintenance_records.write_plan(
@@ -193,20 +193,20 @@ def test_given_work_left_undone_when_planned_again_then_it_has_waited_and_comes_
         seen, _ = survey(
             tmp_path, {"tables": ["db.*"], "defaults": {**ONLY_ROWS, "refresh": False, "compact": {"small_files": 2}}}
         )
-    assert names(plan_night(seen, [], budget, "nightly")) == ["db.a"]
+    assert names(plan_maintenance(seen, [], budget, "nightly")) == ["db.a"]
     assert "nightly" in maintenance_records.read_last(seen[0].table.warehouse.store(seen[0].table.location)).plans
 
 
 def test_given_a_chosen_work_that_was_never_done_when_planned_again_then_it_counts_as_waiting(tmp_path: Path) -> None:
     [seen] = several(tmp_path, a=4)
-    plan = plan_night([seen], [], Budget(), "nightly")
+    plan = plan_maintenance([seen], [], Budget(), "nightly")
     last = LastPlans(plans={"nightly": plan.for_table(seen, "nightly", "r")})
     work = plan.chosen[0].work
-    assert waited_for(last, "nightly", work, None) == 1
-    assert waited_for(last, "nightly", work, plan.at + 1) == 0
-    assert waited_for(last, "another", work, None) == 0
-    assert waited_for(last, "nightly", work, None, "next") == 1
-    assert waited_for(last, "nightly", work, None, "r") == 0, "the same run planned again"
+    assert runs_waited(last, "nightly", work, None) == 1
+    assert runs_waited(last, "nightly", work, plan.at + 1) == 0
+    assert runs_waited(last, "another", work, None) == 0
+    assert runs_waited(last, "nightly", work, None, "next") == 1
+    assert runs_waited(last, "nightly", work, None, "r") == 0, "the same run planned again"
 
 
 def test_given_more_work_than_budget_night_after_night_when_simulated_then_nothing_waits_beyond_the_bound(
@@ -223,7 +223,7 @@ def test_given_more_work_than_budget_night_after_night_when_simulated_then_nothi
     waiting = dict.fromkeys((table.table.name for table in tables), 0)
     longest = 0
     for night in range(60):
-        plan = plan_night(tables, [], Budget(bytes=6_000_000), "nightly", now=float(night))
+        plan = plan_maintenance(tables, [], Budget(bytes=6_000_000), "nightly", now=float(night))
         chosen = set(names(plan))
         assert len(chosen) == 6
         waiting = {name: 0 if name in chosen else nights + 1 for name, nights in waiting.items()}
