@@ -33,16 +33,16 @@ $(STAMP): setup.cfg pyproject.toml constraints.txt
 demo: venv  ## The whole main job on real flights, on a real Airflow
 	$(BIN)/python -m dags_examples.demo $(DEMO_ARGS)
 
-test: venv  ## All tests but the heavy ones
+test: venv  ## All tests but the heavy ones: 12 minutes
 	$(PYTEST) -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not heavy" $(TEST_ARGS)
 
 unit: venv  ## The tests that need neither Spark nor Airflow nor a server: 90 s
 	$(PYTEST) -n $(WORKERS) --dist loadfile --no-loadscope-reorder --unit $(TEST_ARGS)
 
-heavy: venv  ## The tests that take minutes: all example DAGs by a real scheduler, clusters, many at once
+heavy: venv  ## The tests that take minutes: all example DAGs by a real scheduler, clusters, many at once; about 45 minutes
 	$(PYTEST) -m heavy $(TEST_ARGS)
 
-turn: venv  ## An eighth of the heavy tests, another one by each commit (TURN=0 to 7): some minutes; CI gives it what it has left
+turn: venv  ## An eighth of the heavy tests, another one by each commit (TURN=0 to 7): about 6 minutes; CI gives it what it has left
 	$(PYTEST) -m heavy --in-turns $(TEST_ARGS)
 
 check: venv  ## Formatter, linter, docstrings, types, import contracts
@@ -65,22 +65,22 @@ bench-full: venv  ## The same at the sizes of the targets: hours, and some 50 GB
 model: venv  ## The timeline's model with 10,000 histories: about 10 minutes
 	HISTORIES=10000 $(PYTEST) tests/timeline/test_model.py --timeout=7200 $(TEST_ARGS)
 
-faults: venv  ## Every call to the store, failed in every way; the power gone at every call to the disk
+faults: venv  ## Every call to the store, failed in every way; the power gone at every call to the disk: about 20 minutes
 	FAULTS=all $(PYTEST) tests/faults --timeout=3600 $(TEST_ARGS)
 
-hostile: venv  ## Every field of a table's log with every bad value, read by every reader (SEED, MINUTES)
+hostile: venv  ## Every field of a table's log with every bad value, read by every reader (SEED, MINUTES): about 15 minutes
 	HOSTILE=all $(PYTEST) tests/hostile --timeout=36000 $(TEST_ARGS)
 
-races: venv  ## 8 processes x 200 commits on one table, on local disk and on S3
+races: venv  ## 8 processes x 200 commits on one table, on local disk and on S3: about 5 minutes
 	RACES=full $(PYTEST) tests/races --timeout=3600 $(TEST_ARGS)
 
-clusters: venv  ## Tests of tables and indexes once more, over a Spark Connect server
+clusters: venv  ## Tests of tables and indexes once more, over a Spark Connect server: about 10 minutes
 	TESTS_OVER=connect $(PYTEST) tests/spark_apps/test_table.py tests/spark_apps/actions tests/spark_apps/indexes $(TEST_ARGS)
 
 differential: venv  ## 1,000 random histories against other engines (HISTORIES, MINUTES, SEEDS, PROCESSES); an hour at most, and goes on where it stopped
 	$(BIN)/python -m tests.differential
 
-postgresql: venv  ## The tests on a whole Airflow, heavy ones too, whose state is in a real PostgreSQL
+postgresql: venv  ## The tests on a whole Airflow, heavy ones too, whose state is in a real PostgreSQL: about 20 minutes
 	DATABASE=postgresql $(PYTEST) tests/airflow $(TEST_ARGS)
 
 kills: venv  ## Every kind of end, met by every kind of work, on a real scheduler (CELLS, MINUTES); four hours at most, and goes on where it stopped
@@ -92,7 +92,7 @@ pairs: venv  ## Each action beside each other, at their commits (SHAPES, PAIRS, 
 mutants: venv  ## Faults planted one at a time, and which tests find each (ONLY, MINUTES); four hours at most, and goes on where it stopped
 	$(BIN)/python -m tests.mutants
 
-pages: venv  ## The page in a real browser; needs Chromium and its driver. SHOTS=folder keeps the pictures
+pages: venv  ## The page in a real browser; needs Chromium and its driver: about a minute. SHOTS=folder keeps the pictures
 	@command -v chromedriver >/dev/null || { echo "Chromium's driver is not on the PATH. On Debian: apt-get install chromium chromium-driver. Nothing was run." >&2; exit 1; }
 	$(PYTEST) tests/pages/browser.py $(TEST_ARGS)
 

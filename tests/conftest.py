@@ -99,7 +99,8 @@ def in_this_turn(items: list[pytest.Item]) -> list[pytest.Item]:
     return [item for item in items if id(item) not in left]
 
 
-def pytest_collection_finish() -> None:
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop() -> None:
     """Leave the modules and tests that stay to the end out of what is looked through for garbage."""
     gc.freeze()
     gc.enable()
