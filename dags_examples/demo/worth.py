@@ -1,11 +1,11 @@
-"""What indexes save, measured: three questions to ten million flights, with indexes and by Spark's own read.
+"""What indexes save, measured: three queries of ten million flights, the same SQL without indexes and with them.
 
 ``python -m dags_examples.demo.worth FOLDER`` measures in a Spark of its own, with its usual settings.
 
-The table is Parquet that somebody else writes, a file a month over thirty years, registered and indexed in place. Its
-rows are the real flights, shifted by years. Each question is asked through the table's indexes, and of
-``spark.read.parquet`` of the same files, in one warm session and in turns; the answers must be the same, the medians
-are shown. Spark's own read passes over what the files' own statistics and dictionaries rule out, as ever.
+The table is Parquet that somebody else writes, a file a week over thirty years, registered and indexed in place. Its
+rows are the real flights, shifted by years. Two sessions of one warm Spark ask the same text in turns; in one of them
+indexes are enabled. The answers must be the same, the medians are shown. Spark's own read passes over what the files'
+own statistics and dictionaries rule out, as ever.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from rich.table import Table
 
 from dags_examples.demo import data
 from dags_examples.demo.report import Verdicts
-from spark_apps import IndexedTable
+from spark_apps import IndexedTable, enable, explain
 from spark_apps.jobs.environment import java_home
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 YEARS = range(1984, 2014)
-WARM_UP, ROUNDS = 1, 5
+WARM_UP, ROUNDS = 1, 3
 LEAST_TIMES = 3
 """How many times as fast each question has to be. Measured were 11, 36 and 25 times; a busy machine may spoil a median,
 but an index that saves little does not pass."""
@@ -56,55 +56,33 @@ SETTINGS = {
 _MIXED = np.uint64(0x9E3779B97F4A7C15)
 
 
-def rows_indexed(table: IndexedTable, where: str) -> pa.Table:
-    """Return the rows that satisfy a predicate, as the indexes find them."""
-    return table.read(where).toArrow()
-
-
-def rows_scanned(plain: DataFrame, where: str) -> pa.Table:
-    """Return the rows that satisfy a predicate, as Spark's own read finds them."""
-    return plain.where(where).toArrow()
-
-
-def files_indexed(table: IndexedTable, where: str) -> pa.Table:
-    """Return the names of the files that hold such rows; no Spark job is needed for that."""
-    return pa.table({"file": [Path(one.path).name for one in table.locate(where)]})
-
-
-def files_scanned(plain: DataFrame, where: str) -> pa.Table:
-    """Return the names of the files that hold such rows, as Spark tells them of the rows that it reads."""
-    name = "substring_index(input_file_name(), '/', -1) AS file"
-    return plain.where(where).selectExpr(name).distinct().toArrow()
-
-
 @dataclass(frozen=True)
 class Question:
-    """What is asked, how with indexes and how without, and the index made for it."""
+    """What is asked, and the index made for it."""
 
     name: str
-    where: str
-    indexed: Callable[[IndexedTable, str], pa.Table]
-    scanned: Callable[[DataFrame, str], pa.Table]
+    sql: str
     index: str
     kind: str
     columns: tuple[str, ...] = ()
+    included: tuple[str, ...] = ()
 
 
 QUESTIONS = (
-    Question("the record of a key", "flight_id = {id}", rows_indexed, rows_scanned, "by_id", "record"),
+    Question("the record of a key", "SELECT * FROM flights WHERE flight_id = {id}", "by_id", "record"),
     Question(
-        "the files that hold a plane",
-        f"tailnum = '{data.PLANE}'",
-        files_indexed, files_scanned, "by_plane", "secondary", ("tailnum",),
+        "a plane's life",
+        "SELECT count(*), min(time_hour), max(time_hour), sum(distance), avg(arr_delay) FROM flights "
+        f"WHERE tailnum = '{data.PLANE}'",
+        "by_plane", "covering", ("tailnum",), ("time_hour", "distance", "arr_delay"),
     ),
     Question(
-        "the files that hold a flight number",
-        "carrier = 'B6' AND flight = 1211",
-        files_indexed, files_scanned, "by_number", "compact", ("carrier", "flight"),
+        "a flight number's delays",
+        "SELECT count(*), avg(dep_delay), max(dep_delay) FROM flights WHERE carrier = 'B6' AND flight = 1211",
+        "by_number", "covering", ("carrier", "flight"), ("dep_delay",),
     ),
 )  # fmt: skip
-"""Which record somebody means; which files to rewrite, or to restore, where rows are to be erased or mended. ``{id}``
-stands for the id of some flight of 1999."""
+"""``{id}`` stands for the id of some flight of 1999."""
 
 
 def show(console: Console, spark: SparkSession, flights: pd.DataFrame, folder: Path) -> bool:
@@ -119,75 +97,85 @@ def show(console: Console, spark: SparkSession, flights: pd.DataFrame, folder: P
     table = IndexedTable.register(spark, folder, "parquet", record_key=["flight_id"])
     costs = {}
     for one in QUESTIONS:
-        seconds, _ = _clock(lambda one=one: table.create_index(one.index, one.kind, list(one.columns)))
+        seconds, _ = _clock(
+            lambda one=one: table.create_index(one.index, one.kind, list(one.columns), included=list(one.included))
+        )
         costs[one.index] = f"{seconds:.1f} s, {table.index_status(one.index).bytes / 1e6:,.1f} MB"
         console.print(f"  {one.index} ({one.kind}) built: {costs[one.index]}")
 
-    plain = spark.read.parquet(str(folder))
-    [[known]] = plain.where("time_hour = TIMESTAMP '1999-11-17T14:00:00Z'").selectExpr("min(flight_id)").collect()
+    with_indexes = spark.newSession()
+    for session in (spark, with_indexes):
+        session.read.parquet(str(folder)).createOrReplaceTempView("flights")
+    enable(with_indexes)
+    [[known]] = spark.sql(
+        "SELECT min(flight_id) FROM flights WHERE time_hour = TIMESTAMP '1999-11-17T14:00:00Z'"
+    ).collect()
     verdicts = Verdicts()
-    grid = Table("", "where", "found", "index", "its cost", "files read", "s with", "s without", "times", "")
+    grid = Table("", "SQL", "rows", "index", "its cost", "files read", "s without", "s with", "times", "")
     for one in QUESTIONS:
-        where = one.where.format(id=known)
-        plan = table.explain(where)
-        indexed, scanned, found = compare(
-            lambda one=one, where=where: one.indexed(table, where),
-            lambda one=one, where=where: one.scanned(plain, where),
-        )
-        good = found > 0 and plan.index_used == one.index and scanned >= LEAST_TIMES * indexed
-        read = plan.files_read if one.indexed is rows_indexed else 0
+        sql = one.sql.format(id=known)
+        scanned, indexed, answered = compare(sql, spark, with_indexes)
+        [scan] = explain(sql, with_indexes).scans
+        read = scan.explanation
+        used = None if read is None else read.index_used
+        good = answered > 0 and scan.replaced and used == one.index and scanned >= LEAST_TIMES * indexed
         grid.add_row(
-            one.name, where, f"{found:,}", f"{one.index} ({one.kind})", costs[one.index], f"{read} of {len(files)}",
-            f"{indexed:.3f}", f"{scanned:.3f}", f"{scanned / indexed:.0f}", verdicts.mark(good),
+            one.name, sql, f"{answered:,}", f"{used} ({one.kind})", costs[one.index],
+            f"{len(files)} → {'?' if read is None else read.files_read}", f"{scanned:.2f}", f"{indexed:.2f}",
+            f"{scanned / indexed:.0f}", verdicts.mark(good),
         )  # fmt: skip
     grid.caption = (
-        f"Medians of {ROUNDS} in one warm session, in turns. With: table.read(where), table.locate(where); without: "
-        "Spark's own read of the same files, spark.read.parquet(…).where(…). Both gave the same answers."
+        f"Medians of {ROUNDS} in one warm Spark, in turns: the same text in a session as it is, and in one after "
+        "spark_apps.enable(spark). Both gave the same answers."
     )
     console.print(grid)
     return bool(verdicts)
 
 
-def compare(indexed: Callable[[], pa.Table], scanned: Callable[[], pa.Table]) -> tuple[float, float, int]:
-    """Ask both in turns; return the median seconds of each, and how much was found. :raises SystemExit: they differ."""
-    times: tuple[list[float], list[float]] = ([], [])
+def compare(sql: str, *sessions: SparkSession) -> tuple[float, float, int]:
+    """Ask two sessions in turns; return the median seconds of each, and how many rows were answered.
+
+    :raises SystemExit: if the answers differ.
+    """
+    times: list[list[float]] = [[] for _ in sessions]
     answers: list[pa.Table] = []
     for _ in range(WARM_UP + ROUNDS):
-        for spent, ask in zip(times, (indexed, scanned), strict=True):
-            seconds, answer = _clock(ask)
+        for spent, session in zip(times, sessions, strict=True):
+            seconds, answer = _clock(lambda session=session: session.sql(sql).toArrow())
             spent.append(seconds)
-            answers.append(answer.sort_by(answer.column_names[0]))
+            answers.append(answer)
     if any(answer.to_pylist() != answers[0].to_pylist() for answer in answers):
-        raise SystemExit("What is found with an index is not what is found without.")
-    with_index, without = (statistics.median(spent[WARM_UP:]) for spent in times)
-    return with_index, without, answers[0].num_rows
+        raise SystemExit("The answer with indexes is not the answer without.")
+    without, with_indexes = (statistics.median(spent[WARM_UP:]) for spent in times)
+    return without, with_indexes, answers[0].num_rows
 
 
 def write(flights: pd.DataFrame, folder: Path) -> int:
-    """Write the flights of thirty years, a file a month in order of time; return how many rows they are.
+    """Write the flights of thirty years, a file a week in order of time; return how many rows they are.
 
     A year has the flights of 2013 on days of its own, each with an id. Ids are in no order of time, as where several
     systems hand them out.
     """
     folder.mkdir(parents=True)
     ordered = flights.sort_values(data.KEY)
-    months = [pa.Table.from_pandas(ordered[ordered["month"] == month], preserve_index=False) for month in range(1, 13)]
-    before = np.cumsum([0, *(len(month) for month in months)])
+    of_week = (ordered["time_hour"].dt.dayofyear - 1) // 7
+    weeks = [pa.Table.from_pandas(rows, preserve_index=False) for _, rows in ordered.groupby(of_week)]
+    before = np.cumsum([0, *(len(week) for week in weeks)])
 
-    def one(year: int, month: int) -> None:
-        rows = months[month - 1]
-        moved = np.datetime64(f"{year}-{month:02d}", "D") - np.datetime64(f"2013-{month:02d}", "D")
-        first = (year - YEARS.start) * int(before[-1]) + int(before[month - 1])
+    def one(year: int, week: int) -> None:
+        rows = weeks[week]
+        moved = np.datetime64(str(year), "D") - np.datetime64("2013", "D")
+        first = (year - YEARS.start) * int(before[-1]) + int(before[week])
         changed = {
             "time_hour": pc.add(rows["time_hour"], pa.scalar(moved.astype("timedelta64[us]"))),
             # An odd factor makes no number of two: ids are unique.
             "flight_id": (np.arange(first, first + len(rows), dtype=np.uint64) * _MIXED).view(np.int64),
         }
         columns = {name: rows[name] for name in rows.column_names} | changed
-        pq.write_table(pa.table(columns), folder / f"flights-{year}-{month:02d}.parquet")
+        pq.write_table(pa.table(columns), folder / f"flights-{year}-{week + 1:02d}.parquet")
 
     with ThreadPoolExecutor(2) as pool:
-        list(pool.map(lambda both: one(*both), [(year, month) for year in YEARS for month in range(1, 13)]))
+        list(pool.map(lambda both: one(*both), [(year, week) for year in YEARS for week in range(len(weeks))]))
     return len(YEARS) * int(before[-1])
 
 

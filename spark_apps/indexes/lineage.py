@@ -104,7 +104,7 @@ class Coverage:
     def __bool__(self) -> bool:
         return bool(self.parts)
 
-    @property
+    @cached_property
     def lineages(self) -> frozenset[int]:
         """The data files covered."""
         return frozenset(self._by_lineage)

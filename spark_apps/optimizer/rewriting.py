@@ -468,7 +468,7 @@ def _spares(plan: ReadPlan) -> bool:
     indexes = plan.snapshot.state.indexes
     pruned = any(use.name in indexes and not use.replaces for use in plan.used)
     files = sum(map(len, plan.files.values()))
-    fewer = files < sum(len(group) for group in plan.snapshot.groups().values())
+    fewer = files < len(plan.snapshot.state.files(DATA_TREE))
     return bool(plan.covering_scans or plan.block_choice or plan.keyed or plan.nothing_matches or (pruned and fewer))
 
 

@@ -360,7 +360,8 @@ class _Draft:
     def __init__(self, snapshot: Snapshot, predicate: Predicate | None) -> None:
         self.snapshot = snapshot
         self.predicate = predicate
-        self.groups: dict[GroupKey, Keys] = dict.fromkeys(snapshot.groups(), None)
+        self.all_groups = snapshot.groups()
+        self.groups: dict[GroupKey, Keys] = dict.fromkeys(self.all_groups, None)
         self.blocks: dict[int, frozenset[int]] = {}
         self.covering_scans: list[CoveringScan] = []
         self.nothing_matches = False
@@ -371,9 +372,10 @@ class _Draft:
 
     def files(self) -> dict[GroupKey, list[DataFile]]:
         """Return the files to read, by file group, without those whose rows an index holds."""
-        groups = self.snapshot.groups()
         replaced = frozenset[int]().union(*(scan.lineages for scan in self.covering_scans))
-        remaining = {key: [file for file in groups[key] if file.lineage not in replaced] for key in self.groups}
+        remaining = {
+            key: [file for file in self.all_groups[key] if file.lineage not in replaced] for key in self.groups
+        }
         return {key: files for key, files in remaining.items() if files}
 
     def refuse_all(self, why: NotUsed) -> None:
@@ -766,8 +768,7 @@ def _offer_of(draft: _Draft, entry: IndexEntry, needed: Sequence[str], candidate
 
 def _whole_groups(draft: _Draft) -> dict[GroupKey, list[DataFile]]:
     """Return the file groups that are still read with all their files."""
-    groups = draft.snapshot.groups()
-    return {key: files for key, files in draft.files().items() if len(files) == len(groups[key])}
+    return {key: files for key, files in draft.files().items() if len(files) == len(draft.all_groups[key])}
 
 
 def _cost(

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -53,7 +54,7 @@ class SourceFile:
     through: str | None = None
     why: str | None = None
 
-    @property
+    @cached_property
     def lineage(self) -> int:
         """A 63-bit id."""
         modified = "" if self.modified is None else f"{self.modified:.6f}"

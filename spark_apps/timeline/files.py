@@ -488,7 +488,9 @@ class FileSet:
         groups: dict[GroupKey, list[DataFile]] = {}
         for file in self.files(tree):
             groups.setdefault(file.group_key, []).append(file)
-        return {key: sorted(files, key=merge_order) for key, files in sorted(groups.items())}
+        for files in groups.values():
+            files.sort(key=merge_order)
+        return {key: groups[key] for key in sorted(groups)}
 
     def __iter__(self) -> Iterator[DataFile]:
         return (file for tree in self.trees() for file in self.files(tree))
