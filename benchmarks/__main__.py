@@ -19,6 +19,7 @@ QUESTIONS = {
     "lookup": "benchmarks.lookup",
     "upsert": "benchmarks.upsert",
     "covering": "benchmarks.covering",
+    "joins": "benchmarks.joins",
     "compaction": "benchmarks.compaction",
     "merging": "benchmarks.merging",
     "parse": "benchmarks.dag_parse",

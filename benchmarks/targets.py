@@ -1,4 +1,4 @@
-"""What the suite is to reach: thirteen targets, each with its figures, their limits and units.
+"""What the suite is to reach: targets, each with its figures, their limits and units.
 
 A target with one figure takes any name for a measured case; one with several is asked by the figure's key, alone or
 followed by a colon and the case: ``"many"``, ``"filter: Delta, z-ordered"``.
@@ -175,6 +175,20 @@ TARGETS = {
             13,
             "Growth with the number of rows",
             (Figure("growth", "measured exponent, from the expected one", 0.15, "exponents apart"),),
+        ),
+        Target(
+            17,
+            "Joins and sums by the columns of an index, nothing broadcast",
+            (
+                Figure("join", "with the rule / plain Spark over the same Parquet", 0.5),
+                Figure("sum", "with the rule / plain Spark over the same Parquet", 0.6),
+                Figure("sorted", "the same where the session lets Spark trust sorted files", None),
+            ),
+        ),
+        Target(
+            18,
+            "All rows read by a covering index",
+            (Figure("all", "ours / the same rows sorted, read by Spark", 1.2),),
         ),
     )
 }

@@ -14,33 +14,12 @@ import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from pyspark.sql import types as T
-
 from spark_apps.mergetree.blocks import BlockFile, access_options, open_blocks, read_footers
+from spark_apps.mergetree.schema import column_share
 from spark_apps.mergetree.spark_utils import cores
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.storage.errors import StorageError
 from spark_apps.timeline.files import DataFile, GroupKey
-
-_WIDTHS: dict[type[T.DataType], int] = {
-    T.BooleanType: 1, T.ByteType: 1, T.ShortType: 2, T.IntegerType: 4, T.LongType: 8, T.FloatType: 4,
-    T.DoubleType: 8, T.DateType: 4, T.TimestampType: 8, T.TimestampNTZType: 8, T.DecimalType: 8,
-    T.StringType: 20, T.BinaryType: 40,
-}  # fmt: skip
-_NESTED = 60
-
-
-def column_share(schema: T.StructType, columns: Collection[str]) -> float:
-    """Return the part of a columnar file's bytes that some of its columns take, from 0 to 1.
-
-    One column at least is read, be it to count rows.
-    """
-    widths = {field.name: _WIDTHS.get(type(field.dataType), _NESTED) for field in schema.fields}
-    if not widths:
-        return 1.0
-    selected = sum(width for name, width in widths.items() if name in columns) or min(widths.values())
-    return selected / sum(widths.values())
-
 
 # --- Estimates --------------------------------------------------------------------------------------------------------
 

@@ -262,6 +262,18 @@ class Candidates:
 
 
 @dataclass(frozen=True)
+class Buckets:
+    """Buckets as Spark's own: how many, by which columns rows are dealt, and the rows as Spark takes them.
+
+    :param rows: as :attr:`CoveringScan.rows`.
+    """
+
+    count: int
+    columns: tuple[str, ...]
+    rows: Callable[[Sequence[str]], DataFrame]
+
+
+@dataclass(frozen=True)
 class CoveringScan:
     """Rows that need not be read from the table's files, for the index holds them.
 
@@ -272,6 +284,7 @@ class CoveringScan:
     :param files: index files that it would read, and an estimate of the bytes that it would read of them.
     :param check: called once the plan takes it; raises a StorageError if what would be read is damaged, for a query
         that runs cannot turn to the table's files any more.
+    :param buckets: set where Spark may be told how the rows are dealt.
     """
 
     lineages: frozenset[int]
@@ -279,6 +292,7 @@ class CoveringScan:
     files: int
     bytes: int
     check: Callable[[], None] = lambda: None
+    buckets: Buckets | None = None
 
 
 class IndexHandler(ABC):

@@ -23,7 +23,11 @@ from spark_apps.storage.errors import InvalidInput, InvalidRule, InvalidSchema
 
 MAX_BUCKETS = 100_000
 DEFAULT_HASH = "xxhash64"
+SPARK_BUCKETS = "murmur3"
+"""The hash by which Spark itself deals rows when it shuffles them, and finds them in its buckets; of indexes only."""
+
 _SEED = 42
+_INT32 = 0xFFFFFFFF
 _MAX_LONG_DIGITS = 18
 # BigDecimal.toString turns to exponents from the seventh decimal place on, and then depends on the Spark
 # version.
@@ -106,6 +110,8 @@ def is_known(hash_function: str) -> bool:
 def _driver_function(name: str) -> BucketFunction | None:
     if name in _FUNCTIONS:
         return _FUNCTIONS[name]
+    if name == SPARK_BUCKETS:
+        return _murmur3_bucket
     if name.startswith(sql_hash.PREFIX):
         return None
     if name.startswith(range_buckets.PREFIX):
@@ -201,6 +207,36 @@ def _decimal_bytes(value: decimal.Decimal, column: ColumnType) -> bytes:
     # BigInteger.toByteArray: big-endian, two's complement, as short as its sign allows.
     length = (digits if digits >= 0 else ~digits).bit_length() // 8 + 1
     return digits.to_bytes(length, "big", signed=True)
+
+
+# --- murmur3 ------------------------------------------------------------------------------------------------
+
+
+def _murmur3_bucket(values: Sequence[Any], columns: Sequence[ColumnType], count: int) -> int:
+    """Return the bucket by Spark's ``pmod(hash(...), count)``. Each value seeds the next; a null leaves the seed."""
+    seed = _SEED
+    for value, column in zip(values, columns, strict=True):
+        if value is not None:
+            seed = _murmur3(_hashed_bytes(value, column), seed)
+    return (seed - (1 << 32) if seed >= 1 << 31 else seed) % count
+
+
+def _murmur3(data: bytes, seed: int) -> int:
+    """Return MurmurHash3 for 32 bits, unsigned, as Spark has it: bytes behind the last four count as a word each."""
+    whole = len(data) & ~3
+    hashed = seed & _INT32
+    for word in (
+        *struct.unpack(f"<{whole // 4}I", data[:whole]),
+        *struct.unpack(f"{len(data) - whole}b", data[whole:]),
+    ):
+        mixed = (word * 0xCC9E2D51) & _INT32
+        mixed = (((mixed << 15) | (mixed >> 17)) * 0x1B873593) & _INT32
+        hashed ^= mixed
+        hashed = ((((hashed << 13) | (hashed >> 19)) & _INT32) * 5 + 0xE6546B64) & _INT32
+    hashed ^= len(data)
+    hashed = ((hashed ^ (hashed >> 16)) * 0x85EBCA6B) & _INT32
+    hashed = ((hashed ^ (hashed >> 13)) * 0xC2B2AE35) & _INT32
+    return hashed ^ (hashed >> 16)
 
 
 # --- java ---------------------------------------------------------------------------------------------------

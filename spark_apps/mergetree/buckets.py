@@ -24,7 +24,14 @@ from pyspark.sql import types as T
 
 from spark_apps.layout import range_buckets, sql_hash
 from spark_apps.layout.hash_functions import FUNCTIONS
-from spark_apps.layout.hashing import DEFAULT_HASH, bucket_id, check_bucket_count, check_hash_types, on_driver
+from spark_apps.layout.hashing import (
+    DEFAULT_HASH,
+    SPARK_BUCKETS,
+    bucket_id,
+    check_bucket_count,
+    check_hash_types,
+    on_driver,
+)
 from spark_apps.layout.partitions import canonical_string
 from spark_apps.layout.types import ColumnType, parse_type
 from spark_apps.mergetree.schema import column, parse_stored_type, quote
@@ -329,6 +336,10 @@ def _xxhash64(fields: Sequence[Column], types: Sequence[str] | None, count: Colu
     return F.pmod(F.xxhash64(*fields), count)
 
 
+def _murmur3(fields: Sequence[Column], types: Sequence[str] | None, count: Column) -> Column:
+    return F.pmod(F.hash(*fields), count)
+
+
 def _java(fields: Sequence[Column], types: Sequence[str] | None, count: Column) -> Column:
     if types is None:
         raise InvalidInput(
@@ -375,4 +386,4 @@ def _java_hash(text: Column) -> Column:
     return F.aggregate(F.split(text, ""), F.lit(0).cast("bigint"), step)
 
 
-_EXPRESSIONS: dict[str, BucketExpression] = {"xxhash64": _xxhash64, "java": _java}
+_EXPRESSIONS: dict[str, BucketExpression] = {"xxhash64": _xxhash64, "java": _java, SPARK_BUCKETS: _murmur3}

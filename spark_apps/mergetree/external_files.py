@@ -11,6 +11,8 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
+from pathlib import PurePosixPath
+from typing import Any
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
@@ -19,14 +21,14 @@ from pyspark.sql import types as T
 
 from spark_apps.mergetree.file_metadata_columns import metadata_paths
 from spark_apps.mergetree.reader_settings import reader_options, whole_record_condition
-from spark_apps.mergetree.schema import column
+from spark_apps.mergetree.schema import column, column_share
 from spark_apps.mergetree.spark_utils import (
     READ_OPTIONS,
     escape_globs,
     from_arrow,
     inline,
     list_on_driver,
-    reader_of,
+    load_files,
     with_columns,
 )
 from spark_apps.mergetree.tree import GROUP_ID, Snapshot, Tree
@@ -56,6 +58,21 @@ def is_external(snapshot: Snapshot, tree: Tree) -> bool:
     """Tell whether the files of a tree are a source's."""
     table = snapshot.state.definition
     return tree.name == DATA_TREE and table is not None and table.source is not None
+
+
+def describe_scan(snapshot: Snapshot, tree: Tree, files: Sequence[DataFile], columns: Sequence[str]) -> dict[str, Any]:
+    """Return what Spark is told of a scan: whose files it reads, and how much of them.
+
+    :param columns: of the tree, which are read.
+    """
+    table = PurePosixPath(snapshot.store.uri.removesuffix("/_index")).name
+    index = next((one for one, entry in snapshot.state.indexes.items() if entry.definition.tree == tree.name), None)
+    rows = sum(file.rows for file in files) if all(file.rows >= 0 for file in files) else None
+    return {
+        "name": [table] if index is None else [table, index],
+        "share": round(column_share(tree.schema, columns), 4),
+        **({} if rows is None else {"rows": rows}),
+    }
 
 
 def read_external(snapshot: Snapshot, tree: Tree, files: Iterable[DataFile], columns: Sequence[str]) -> DataFrame:
@@ -134,7 +151,8 @@ def _load(
     form = _SPARK_FORMATS.get(source.format, source.format)
     try:
         with list_on_driver(snapshot.spark, paths):
-            rows = reader_of(snapshot.spark, form, schema, options).load(paths)
+            told = describe_scan(snapshot, snapshot.data, files, [name for name in columns if name in schema.names])
+            rows = load_files(snapshot.spark, form, schema, options, paths, told)
     except AnalysisException as error:
         if "PATH_NOT_FOUND" not in str(error):
             raise

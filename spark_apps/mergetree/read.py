@@ -8,7 +8,7 @@ merged by Spark itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import reduce
 from typing import Any
 
@@ -16,12 +16,12 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from spark_apps.mergetree.external_files import is_external, read_external
+from spark_apps.mergetree.external_files import describe_scan, is_external, read_external
 from spark_apps.mergetree.file_metadata_columns import add_file_columns
 from spark_apps.mergetree.integrity import check_intact
 from spark_apps.mergetree.positions import hides_everything, hides_nothing, split_by_positions, without_hidden_rows
 from spark_apps.mergetree.schema import column
-from spark_apps.mergetree.spark_utils import READ_OPTIONS, escape_globs, list_on_driver, reader_of
+from spark_apps.mergetree.spark_utils import READ_OPTIONS, escape_globs, list_on_driver, load_files
 from spark_apps.mergetree.tree import DELETED, GROUP_ID, LINEAGE, ROW, FileGroups, Snapshot, Tree
 from spark_apps.timeline.files import DataFile, is_merged, lowest_files
 
@@ -156,6 +156,7 @@ def read_files(
     sequence_number: bool = False,
     row: bool = False,
     only: Callable[[DataFrame], DataFrame] | None = None,
+    buckets: Mapping[str, Any] | None = None,
 ) -> DataFrame:
     """Return the rows of files as they lie there, unmerged.
 
@@ -163,6 +164,8 @@ def read_files(
     :param sequence_number: add :data:`SEQUENCE_NUMBER`.
     :param row: add :data:`~spark_apps.mergetree.tree.LINEAGE` and :data:`~spark_apps.mergetree.tree.ROW`.
     :param only: drops rows by their stored columns, before more columns are added.
+    :param buckets: what Spark is told of the files' layout, where it is to take them for buckets; see
+        :func:`~spark_apps.mergetree.spark_utils.load_files`.
     :raises ObjectNotFound: if a file is gone.
     :raises StorageError: if one has another size than the log says.
     """
@@ -173,7 +176,8 @@ def read_files(
     paths = escape_globs(snapshot.store.spark_path(file.path) for file in files)
     stored = [name for name in columns if name in tree.columns]
     with list_on_driver(snapshot.spark, paths):
-        rows = reader_of(snapshot.spark, "parquet", _schema(tree, stored, flag), READ_OPTIONS).load(paths)
+        told = {**describe_scan(snapshot, tree, files, stored), **(buckets or {})}
+        rows = load_files(snapshot.spark, "parquet", _schema(tree, stored, flag), READ_OPTIONS, paths, told)
     file_columns: dict[str, tuple[str, list[Any]]] = {}
     if len(stored) < len(columns):
         file_columns[GROUP_ID] = ("string", [file.group for file in files])

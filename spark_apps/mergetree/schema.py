@@ -7,7 +7,7 @@ table's, or if every one of its values is a value of the table's type.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -303,3 +303,26 @@ def _can_widen(source: T.DataType, target: T.DataType) -> bool:
 
 def _join_names(names: Sequence[str]) -> str:
     return ", ".join(repr(name) for name in names)
+
+
+# --- The width of columns ---------------------------------------------------------------------------------------------
+
+
+_WIDTHS: dict[type[T.DataType], int] = {
+    T.BooleanType: 1, T.ByteType: 1, T.ShortType: 2, T.IntegerType: 4, T.LongType: 8, T.FloatType: 4,
+    T.DoubleType: 8, T.DateType: 4, T.TimestampType: 8, T.TimestampNTZType: 8, T.DecimalType: 8,
+    T.StringType: 20, T.BinaryType: 40,
+}  # fmt: skip
+_NESTED = 60
+
+
+def column_share(schema: T.StructType, columns: Collection[str]) -> float:
+    """Return the part of a columnar file's bytes that some of its columns take, from 0 to 1.
+
+    One column at least is read, be it to count rows.
+    """
+    widths = {field.name: _WIDTHS.get(type(field.dataType), _NESTED) for field in schema.fields}
+    if not widths:
+        return 1.0
+    selected = sum(width for name, width in widths.items() if name in columns) or min(widths.values())
+    return selected / sum(widths.values())

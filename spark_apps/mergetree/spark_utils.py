@@ -73,19 +73,33 @@ _READERS: WeakKeyDictionary[SparkSession, dict[tuple[Any, ...], DataFrameReader]
 _MOST_READERS = 1_000
 
 
-def reader_of(spark: SparkSession, form: str, schema: T.StructType, options: Mapping[str, str]) -> DataFrameReader:
-    """Return a reader of files, which is only to be given paths; the same one for the same arguments.
+def load_files(
+    spark: SparkSession,
+    form: str,
+    schema: T.StructType,
+    options: Mapping[str, str],
+    paths: list[str],
+    described: Mapping[str, Any],
+) -> DataFrame:
+    """Return the rows of files as a frame.
 
-    To make one takes a call to the JVM for each option, and a query may need several.
+    Readers are kept for the same arguments: to make one takes a call to the JVM for each option, and a query may need
+    several.
+
+    :param described: what the rule in the optimizer tells Spark of this scan: its ``name``, ``share`` of the files'
+        bytes, ``rows`` where they are known, and, where Spark is to take the files for buckets, ``buckets``, and the
+        columns that they are dealt ``by`` and ``sorted`` by.
     """
     readers = _READERS.setdefault(spark, {})
     key = (form, schema.json(), tuple(sorted(options.items())))
-    reader = readers.get(key)
-    if reader is None:
+    # Taken out while it is used: another thread that finds none makes its own.
+    reader = readers.pop(key, None) or spark.read.schema(schema).options(**options).format(form)
+    try:
+        return reader.option(OWN_SCAN, json.dumps(described)).load(paths)
+    finally:
         if len(readers) >= _MOST_READERS:
             readers.clear()
-        reader = readers[key] = spark.read.schema(schema).options(**options).format(form)
-    return reader
+        readers[key] = reader
 
 
 def with_columns(rows: DataFrame, columns: Mapping[str, Column]) -> DataFrame:
@@ -112,7 +126,10 @@ def _ask_cores(spark: SparkSession) -> int:
 
 
 OWN_SCAN = "lakeindex.scan"
-"""Option by which a scan is known as one of this package, which no rule is to replace once more."""
+"""Option by which a scan is known as one of this package, which no rule is to replace once more.
+
+Its value may describe the scan; see :func:`load_files`.
+"""
 
 READ_OPTIONS = {
     OWN_SCAN: "true",

@@ -11,7 +11,7 @@ import hashlib
 import logging
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as ObservationTimeout
 from itertools import accumulate
@@ -89,7 +89,7 @@ _MISPLACED_ROW = "[row of another task's file group]"
 
 _UNREADABLE_FILE = re.compile(r"\[FAILED_READ_FILE[^\]]*\][^\n]*? file (\S[^\n]*?)\.(?:\s|$)")
 
-_ROWS_PER_TASK = 50_000
+ROWS_PER_TASK = 50_000
 """From so many rows a file group on, each group is a task of its own, which needs no telling of groups apart."""
 _MAX_TASKS = 1_000
 _FOOTER_THREADS = 8
@@ -180,7 +180,7 @@ def stage_rows(
     folders = [PART, GROUP] if slots is None else []
     stored = (observed.frame if slots is None else _check_slots(observed.frame)).select(*stored_columns, *folders)
     with translate_spark_errors(), proleptic_calendar(rows.sparkSession):
-        stored.write.options(**_options(tree)).partitionBy(*folders).parquet(
+        stored.write.options(**write_options(tree)).partitionBy(*folders).parquet(
             store.spark_path(directory), mode="overwrite"
         )
     staged = list_staged(store, tree, directory, targets, kind, sequence_numbers, slots)
@@ -188,7 +188,7 @@ def stage_rows(
     return staged
 
 
-def _options(tree: Tree) -> dict[str, str]:
+def write_options(tree: Tree) -> dict[str, str]:
     """Return how Parquet writes files of a tree."""
     plain = {f"parquet.enable.dictionary#{name}": "false" for name in map(tree.stored, _without_dictionary(tree))}
     size = {} if tree.row_group_bytes is None else {"parquet.block.size": str(tree.row_group_bytes)}
@@ -201,7 +201,7 @@ def _slots(targets: Sequence[Target], expected: int, parts: Mapping[GroupKey, in
     Each is (number of the target, group). ``None`` where the rows are too few to take a task for each.
     """
     groups = sum(target.buckets or 0 for target in targets)
-    if not 0 < groups <= min(_MAX_TASKS, expected // _ROWS_PER_TASK) or any(
+    if not 0 < groups <= min(_MAX_TASKS, expected // ROWS_PER_TASK) or any(
         target.buckets is None for target in targets
     ):
         return None
@@ -222,7 +222,7 @@ def _partitions_for_few_rows(spark: SparkSession, targets: Sequence[Target], exp
     if not expected or not groups:
         return []
     side_by_side = cores(spark)
-    return [min(groups, side_by_side)] if expected <= _ROWS_PER_TASK * side_by_side else []
+    return [min(groups, side_by_side)] if expected <= ROWS_PER_TASK * side_by_side else []
 
 
 def _shuffle_to_slots(
@@ -362,16 +362,20 @@ def list_staged(
     kind: Literal["base", "delta"],
     sequence_numbers: Mapping[GroupKey, int] | None,
     slots: Sequence[tuple[int, str]] | None = None,
+    bucket_of: Callable[[str], str] | None = None,
 ) -> list[AddFile]:
     """Return the files that a Spark job left in ``directory``, with rows and tombstones counted from their footers.
 
     :param slots: the file group of each task, where each had one, or a part of one; else folders tell it.
+    :param bucket_of: tells it from a file's name, where that holds the bucket in the only partition.
     """
     staged = []
     for info in store.list(directory):
         folders, _, name = info.key.removeprefix(directory).strip("/").rpartition("/")
         if not name.startswith(("_", ".")) and name.endswith(".parquet"):
-            if slots is None:
+            if bucket_of is not None:
+                number, group = 0, bucket_of(name)
+            elif slots is None:
                 part, group = (folder.split("=", 1)[1] for folder in folders.split("/"))
                 number = int(part)
             else:

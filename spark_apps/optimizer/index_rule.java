@@ -37,10 +37,15 @@ import org.apache.spark.sql.catalyst.expressions.In;
 import org.apache.spark.sql.catalyst.expressions.InSet;
 import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.expressions.PlanExpression;
+import org.apache.spark.sql.catalyst.planning.ExtractEquiJoinKeys$;
 import org.apache.spark.sql.catalyst.planning.PhysicalOperation$;
+import org.apache.spark.sql.catalyst.plans.logical.Aggregate;
 import org.apache.spark.sql.catalyst.plans.logical.Filter;
+import org.apache.spark.sql.catalyst.plans.logical.Join;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
+import org.apache.spark.sql.catalyst.plans.logical.Union;
+import org.apache.spark.sql.catalyst.plans.logical.Window;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.catalyst.rules.RuleExecutor;
 import org.apache.spark.sql.catalyst.trees.TreeNode;
@@ -65,6 +70,7 @@ import org.apache.spark.sql.execution.datasources.PartitioningAwareFileIndex;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2ScanRelation;
 import org.apache.spark.sql.sources.BaseRelation;
 import org.apache.spark.sql.sources.DataSourceRegister;
+import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.sources.TableScan;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DateType$;
@@ -84,6 +90,185 @@ class Scala {
 
     static Map toMap(Object map) {
         return new HashMap(scala.collection.JavaConverters.mapAsJavaMap((scala.collection.Map) map));
+    }
+}
+
+/** What Spark is told of our own scans, as their option says: which index it is, its size, its rows, its buckets. */
+class Described {
+    /** A plan whose scans of ours tell Spark what they are. */
+    static LogicalPlan in(LogicalPlan plan, String marker) {
+        if (plan instanceof LogicalRelation) return relation((LogicalRelation) plan, marker);
+        List children = Scala.toList(plan.children());
+        List changed = new ArrayList();
+        boolean same = true;
+        for (int n = 0; n < children.size(); n++) {
+            LogicalPlan child = in((LogicalPlan) children.get(n), marker);
+            same = same && child == children.get(n);
+            changed.add(child);
+        }
+        return same ? plan : (LogicalPlan) plan.withNewChildren(Scala.toSeq(changed));
+    }
+
+    private static LogicalPlan relation(LogicalRelation leaf, String marker) {
+        if (!(leaf.relation() instanceof HadoopFsRelation)) return leaf;
+        HadoopFsRelation files = (HadoopFsRelation) leaf.relation();
+        scala.Option said = files.options().get(marker);
+        if (said.isEmpty() || !said.get().toString().startsWith("{")) return leaf;
+        try {
+            Map told = (Map) new com.fasterxml.jackson.databind.ObjectMapper().readValue(said.get().toString(), Map.class);
+            Object[] parts = parts(leaf);
+            parts[0] = bucketed(files, told);
+            parts[2] = scala.Option.apply(table(files, told));
+            return (LogicalPlan) LogicalRelation.class.getConstructors()[0].newInstance(parts);
+        } catch (Exception error) {
+            throw new IllegalStateException(error);
+        }
+    }
+
+    private static HadoopFsRelation bucketed(HadoopFsRelation files, Map told) {
+        if (told.get("buckets") == null) return files;
+        int buckets = ((Number) told.get("buckets")).intValue();
+        Object spec = new org.apache.spark.sql.catalyst.catalog.BucketSpec(buckets, Scala.toSeq((List) told.get("by")), Scala.toSeq((List) told.get("sorted")));
+        return new HadoopFsRelation(files.location(), files.partitionSchema(), files.dataSchema(), scala.Option.apply(spec), files.fileFormat(), files.options(), files.sparkSession());
+    }
+
+    /** A table of no catalog, by which plans name the scan and know its size. */
+    private static Object table(HadoopFsRelation files, Map told) throws Exception {
+        List name = (List) told.get("name");
+        Object database = name.size() > 1 ? name.get(0) : null;
+        Object identifier = new org.apache.spark.sql.catalyst.TableIdentifier((String) name.get(name.size() - 1), scala.Option.apply(database));
+        long bytes = (long) (files.sizeInBytes() * ((Number) told.get("share")).doubleValue());
+        Object rows = told.get("rows") == null ? null : scala.math.BigInt.apply(((Number) told.get("rows")).longValue());
+        Object[] statistics = arguments(org.apache.spark.sql.catalyst.catalog.CatalogStatistics.class, 2);
+        statistics[0] = scala.math.BigInt.apply(bytes);
+        statistics[1] = scala.Option.apply(rows);
+        Object[] table = arguments(org.apache.spark.sql.catalyst.catalog.CatalogTable.class, 4);
+        table[0] = identifier;
+        table[1] = org.apache.spark.sql.catalyst.catalog.CatalogTableType.EXTERNAL();
+        table[2] = org.apache.spark.sql.catalyst.catalog.CatalogStorageFormat.empty();
+        table[3] = files.schema();
+        table[STATISTICS] = scala.Option.apply(org.apache.spark.sql.catalyst.catalog.CatalogStatistics.class.getConstructors()[0].newInstance(statistics));
+        return org.apache.spark.sql.catalyst.catalog.CatalogTable.class.getConstructors()[0].newInstance(table);
+    }
+
+    /** Which of a catalog table's arguments are its statistics; those behind it differ by version. */
+    private static final int STATISTICS = 12;
+
+    /** The arguments of a Scala class's constructor, those behind the first ones as they are by default. */
+    private static Object[] arguments(Class made, int first) throws Exception {
+        Object[] arguments = new Object[made.getConstructors()[0].getParameterTypes().length];
+        for (int n = first; n < arguments.length; n++) {
+            arguments[n] = made.getMethod("$lessinit$greater$default$" + (n + 1), new Class[0]).invoke(null, new Object[0]);
+        }
+        return arguments;
+    }
+
+    private static Object[] parts(scala.Product product) {
+        Object[] parts = new Object[product.productArity()];
+        for (int n = 0; n < parts.length; n++) parts[n] = product.productElement(n);
+        return parts;
+    }
+}
+
+/** How a query shuffles rows: the columns by which its joins and sums need them together. */
+class Shuffles {
+    private final Map aliases = new HashMap();
+    private final List keys = new ArrayList();
+    private final List joins = new ArrayList();
+
+    Shuffles(LogicalPlan plan) { walk(plan); }
+
+    private void walk(LogicalPlan node) {
+        if (node instanceof Project) alias(((Project) node).projectList());
+        if (node instanceof Window) add(((Window) node).partitionSpec(), null);
+        if (node instanceof Aggregate) {
+            alias(((Aggregate) node).aggregateExpressions());
+            add(((Aggregate) node).groupingExpressions(), null);
+        }
+        if (node instanceof Join) {
+            scala.Option found = ExtractEquiJoinKeys$.MODULE$.unapply((Join) node);
+            if (found.isDefined()) {
+                add(((scala.Product) found.get()).productElement(1), node);
+                add(((scala.Product) found.get()).productElement(2), node);
+            }
+        }
+        List children = Scala.toList(node.children());
+        for (int n = 0; n < children.size(); n++) walk((LogicalPlan) children.get(n));
+    }
+
+    private void alias(Object expressions) {
+        List named = Scala.toList(expressions);
+        for (int n = 0; n < named.size(); n++) {
+            if (!(named.get(n) instanceof Alias) || !(((Alias) named.get(n)).child() instanceof Attribute)) continue;
+            aliases.put(id((Attribute) ((Alias) named.get(n)).toAttribute()), id((Attribute) ((Alias) named.get(n)).child()));
+        }
+    }
+
+    private void add(Object expressions, LogicalPlan join) {
+        List ids = new ArrayList();
+        List each = Scala.toList(expressions);
+        for (int n = 0; n < each.size(); n++) {
+            if (each.get(n) instanceof Attribute) ids.add(id((Attribute) each.get(n)));
+            else if (join != null) return;
+        }
+        if (ids.isEmpty()) return;
+        keys.add(ids);
+        joins.add(join);
+    }
+
+    private static Long id(Attribute attribute) { return Long.valueOf(attribute.exprId().id()); }
+
+    /** The shuffles that columns of a leaf take part in, but for joins of which Spark would broadcast a side. */
+    List of(LogicalPlan leaf, IdentityHashMap replacements, boolean wholly) {
+        Map names = new HashMap();
+        List output = Scala.toList(leaf.output());
+        for (int n = 0; n < output.size(); n++) names.put(id((Attribute) output.get(n)), ((Attribute) output.get(n)).name());
+        List found = new ArrayList();
+        for (int n = 0; n < keys.size(); n++) {
+            List columns = new ArrayList();
+            List ids = (List) keys.get(n);
+            for (int m = 0; m < ids.size(); m++) {
+                Object at = within(ids.get(m), names);
+                if (names.containsKey(at)) columns.add(names.get(at));
+            }
+            Join join = (Join) joins.get(n);
+            if (columns.isEmpty() || (join != null && (columns.size() < ids.size() || broadcasts(join, replacements)))) continue;
+            Map said = new LinkedHashMap();
+            said.put("columns", columns);
+            said.put("whole", Boolean.valueOf(join != null && wholly));
+            found.add(said);
+        }
+        return found;
+    }
+
+    /** Whether columns of a leaf are among those that the query shuffles by. */
+    boolean concern(LogicalPlan leaf) {
+        Map ours = new HashMap();
+        List output = Scala.toList(leaf.output());
+        for (int n = 0; n < output.size(); n++) ours.put(id((Attribute) output.get(n)), null);
+        for (int n = 0; n < keys.size(); n++) {
+            List ids = (List) keys.get(n);
+            for (int m = 0; m < ids.size(); m++) if (ours.containsKey(within(ids.get(m), ours))) return true;
+        }
+        return false;
+    }
+
+    /** The attribute that one stands for, as far as names of a leaf. */
+    private Object within(Object at, Map names) {
+        while (!names.containsKey(at) && aliases.containsKey(at)) at = aliases.get(at);
+        return at;
+    }
+
+    private static boolean broadcasts(Join join, IdentityHashMap replacements) {
+        String type = join.joinType().toString();
+        boolean left = type.equals("Inner") || type.equals("Cross") || type.equals("RightOuter");
+        boolean right = !type.equals("RightOuter") && !type.equals("FullOuter");
+        return (left && isSmall(join.left(), replacements)) || (right && isSmall(join.right(), replacements));
+    }
+
+    private static boolean isSmall(LogicalPlan side, IdentityHashMap replacements) {
+        long most = SQLConf.get().autoBroadcastJoinThreshold();
+        return most > 0 && IndexRule.substitute(side, replacements).stats().sizeInBytes().bigInteger().compareTo(java.math.BigInteger.valueOf(most)) <= 0;
     }
 }
 
@@ -247,9 +432,12 @@ class ScanPart {
     final List plain = new ArrayList();
     final List others = new ArrayList();
     final List needed = new ArrayList();
+    final boolean united;
     LogicalPlan replacement;
 
-    ScanPart(LogicalPlan node, LogicalPlan leaf, List projects, List filters) {
+    /** united: whether a union takes its rows as they come, and so the buckets that it would forget (SPARK-59141). */
+    ScanPart(LogicalPlan node, LogicalPlan leaf, List projects, List filters, boolean united) {
+        this.united = united;
         this.node = node;
         this.leaf = leaf;
         this.projects = projects;
@@ -399,9 +587,13 @@ public class ScanRequest {
     private final List scans;
     private final RuleExecutor optimizer;
     private final long query;
+    private final String marker;
+    private final Shuffles shuffles;
     private String refusal;
 
-    ScanRequest(List scans, RuleExecutor optimizer, long query) {
+    ScanRequest(Shuffles shuffles, List scans, RuleExecutor optimizer, long query, String marker) {
+        this.shuffles = shuffles;
+        this.marker = marker;
         this.scans = scans;
         this.optimizer = optimizer;
         this.query = query;
@@ -415,6 +607,19 @@ public class ScanRequest {
         said.put("query", Long.valueOf(query));
         said.put("scans", each);
         return new com.fasterxml.jackson.databind.ObjectMapper().writeValueAsString(said);
+    }
+
+    /** How the query shuffles a scan's rows, by the sizes of the scans that were replaced so far; JSON. */
+    public String shuffled(int number) throws Exception {
+        ScanPart scan = (ScanPart) scans.get(number);
+        IdentityHashMap replacements = new IdentityHashMap();
+        for (int n = 0; n < scans.size(); n++) {
+            ScanPart one = (ScanPart) scans.get(n);
+            if (one.replacement != null) replacements.put(one.node, one.replacement);
+        }
+        boolean wholly = SQLConf.get().getConfString("spark.sql.requireAllClusterKeysForCoPartition", "true").equals("true");
+        List found = scan.united ? new ArrayList() : shuffles.of(scan.leaf, replacements, wholly);
+        return new com.fasterxml.jackson.databind.ObjectMapper().writeValueAsString(found);
     }
 
     /** The files that Spark would read, a line each: path, bytes, time of change in milliseconds, with tabs between. */
@@ -456,6 +661,7 @@ public class ScanRequest {
     /** Put rows in the place of a scan: an analyzed plan that has the needed columns by their names, among others. */
     public void replace(int number, LogicalPlan rows) {
         ScanPart scan = (ScanPart) scans.get(number);
+        rows = Described.in(rows, marker);
         Map byName = new HashMap();
         List output = Scala.toList(rows.output());
         for (int n = 0; n < output.size(); n++) byName.put(((Attribute) output.get(n)).name(), output.get(n));
@@ -584,10 +790,12 @@ public class IndexRule extends Rule {
         LogicalPlan plan = (LogicalPlan) tree;
         List scans = new ArrayList();
         ScanRequest request = null;
+        Shuffles shuffles = null;
         try {
-            if (decide != null) collect(plan, scans);
+            shuffles = new Shuffles(plan);
+            if (decide != null) collect(plan, shuffles, scans, false);
             if (!scans.isEmpty() && !Rules.asksForFiles(plan)) {
-                request = new ScanRequest(scans, optimizer, Rules.query());
+                request = new ScanRequest(shuffles, scans, optimizer, Rules.query(), marker);
                 decide.apply(request);
             }
         } catch (Throwable error) {
@@ -601,31 +809,38 @@ public class IndexRule extends Rule {
         IdentityHashMap replacements = new IdentityHashMap();
         for (int n = 0; n < scans.size(); n++) {
             ScanPart scan = (ScanPart) scans.get(n);
-            scan.leaf.setTagValue(Rules.SEEN, "seen");
+            // The plan of an EXISTS or IN is seen by itself before it becomes the side of a join.
+            scan.leaf.setTagValue(Rules.SEEN, shuffles.concern(scan.leaf) ? SEEN : SEEN_ALONE);
             if (scan.replacement != null) replacements.put(scan.node, scan.replacement);
         }
         return replacements.isEmpty() ? plan : substitute(plan, replacements);
     }
 
-    private void collect(LogicalPlan node, List scans) {
+    private static final String SEEN = "seen";
+    private static final String SEEN_ALONE = "seen alone";
+
+    private void collect(LogicalPlan node, Shuffles shuffles, List scans, boolean united) {
         if (node instanceof Project || node instanceof Filter || node instanceof LogicalRelation || node instanceof DataSourceV2ScanRelation) {
             scala.Option operation = PhysicalOperation$.MODULE$.unapply(node);
             if (operation.isDefined()) {
                 scala.Tuple3 parts = (scala.Tuple3) operation.get();
                 LogicalPlan leaf = (LogicalPlan) parts._3();
-                if (isCandidate(leaf)) {
-                    scans.add(new ScanPart(node, leaf, Scala.toList(parts._1()), Scala.toList(parts._2())));
+                if (isCandidate(leaf, shuffles)) {
+                    scans.add(new ScanPart(node, leaf, Scala.toList(parts._1()), Scala.toList(parts._2()), united));
                     return;
                 }
             }
         }
         List children = Scala.toList(node.children());
-        for (int n = 0; n < children.size(); n++) collect((LogicalPlan) children.get(n), scans);
+        boolean below = node instanceof Union || (united && (node instanceof Project || node instanceof Filter));
+        for (int n = 0; n < children.size(); n++) collect((LogicalPlan) children.get(n), shuffles, scans, below);
     }
 
-    private boolean isCandidate(LogicalPlan leaf) {
-        if (leaf instanceof DataSourceV2ScanRelation) return ((DataSourceV2ScanRelation) leaf).relation().table() instanceof LakeTable && leaf.getTagValue(Rules.SEEN).isEmpty();
-        if (!(leaf instanceof LogicalRelation) || leaf.isStreaming() || leaf.getTagValue(Rules.SEEN).isDefined()) return false;
+    private boolean isCandidate(LogicalPlan leaf, Shuffles shuffles) {
+        scala.Option seen = leaf.getTagValue(Rules.SEEN);
+        if (seen.isDefined() && (seen.get().equals(SEEN) || !shuffles.concern(leaf))) return false;
+        if (leaf instanceof DataSourceV2ScanRelation) return ((DataSourceV2ScanRelation) leaf).relation().table() instanceof LakeTable;
+        if (!(leaf instanceof LogicalRelation) || leaf.isStreaming()) return false;
         BaseRelation relation = ((LogicalRelation) leaf).relation();
         if (relation instanceof KeyedRelation) return true;
         if (!(relation instanceof HadoopFsRelation)) return false;
@@ -638,7 +853,7 @@ public class IndexRule extends Rule {
         return until == null || until.longValue() < System.currentTimeMillis();
     }
 
-    private static LogicalPlan substitute(LogicalPlan node, IdentityHashMap replacements) {
+    static LogicalPlan substitute(LogicalPlan node, IdentityHashMap replacements) {
         LogicalPlan replacement = (LogicalPlan) replacements.get(node);
         if (replacement != null) return replacement;
         List children = Scala.toList(node.children());

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from spark_apps.actions.register import open_log
 from spark_apps.actions.source_diff import folded_in
 from spark_apps.actions.template import TableHandle
+from spark_apps.indexes.covering.definition import has_buckets
 from spark_apps.mergetree.reader_settings import TEXTS, differing_setting
 from spark_apps.mergetree.schema import struct_type
 from spark_apps.mergetree.spark_utils import remembered_settings, setting
@@ -30,13 +31,14 @@ from spark_apps.mergetree.tree import Snapshot
 from spark_apps.query.explain import Explanation, explain_plan
 from spark_apps.query.planning import (
     ReadPlan,
+    Shuffle,
     matching_partitions,
     parse_for_session,
     plan_read,
     scan_is_cheaper_than_parsing,
 )
 from spark_apps.query.predicates import Predicate
-from spark_apps.query.reading import planned_rows
+from spark_apps.query.reading import keeps_buckets, planned_rows
 from spark_apps.storage.errors import (
     InvalidInput,
     InvalidName,
@@ -79,6 +81,8 @@ class ScanDecision:
     :param reason: why Spark's own scan was left, ``None`` if it was not.
     :param plan: what is, or would be, read; ``None`` where none was made. :param failed: whether something that
         should not fail did, which ``reason`` tells.
+    :param shuffle: how a join or sum of the query is spared a shuffle of these rows, or why it is not; ``None`` where
+        no index is laid for one.
     """
 
     address: str
@@ -86,6 +90,7 @@ class ScanDecision:
     reason: str | None = None
     plan: ReadPlan | None = field(default=None, repr=False)
     failed: bool = False
+    shuffle: str | None = None
 
     @cached_property
     def explanation(self) -> Explanation | None:
@@ -95,7 +100,8 @@ class ScanDecision:
     def to_dict(self) -> dict[str, Any]:
         """Return plain types, for JSON and XCom."""
         explanation = None if self.explanation is None else self.explanation.to_dict()
-        return {"address": self.address, "replaced": self.replaced, "reason": self.reason, "explanation": explanation}
+        return {"address": self.address, "replaced": self.replaced, "reason": self.reason,
+                "shuffle": self.shuffle, "explanation": explanation}  # fmt: skip
 
 
 @dataclass
@@ -158,6 +164,7 @@ class Rewriter:
         self.warehouse = Warehouse(warehouse, options or {})
         self.options = options
         self.rule: InstalledRule | None = None
+        self.has_set: list[str] = []
         self._tables: dict[str, TableHandle] = {}
         self._sources: dict[str, list[str]] = {}
         self._queries: OrderedDict[int, _Query] = OrderedDict()
@@ -262,7 +269,8 @@ class Rewriter:
             self._decide_each(request, said["scans"], self._query(said["query"]))
 
     def _decide_each(self, request: Any, scans: Iterable[Mapping[str, Any]], query: _Query) -> None:
-        for number, described in enumerate(scans):
+        # Those with filters first: what is left of them tells how large the sides of joins are.
+        for number, described in sorted(enumerate(scans), key=lambda each: not each[1]["filters"]):
             scan = _Scan.of(described)
             try:
                 decision = self._replace(request, number, scan, query)
@@ -290,19 +298,19 @@ class Rewriter:
         if scan.kind == "keyed":
             snapshot = self._keyed_snapshot(scan, query)
             where, columns, predicate = _filter_of(snapshot, scan)
-            plan = plan_read(snapshot, where, columns, predicate=predicate)
+            plan, shuffle = _plan(request, number, snapshot, where, columns, predicate)
             _put(request, number, plan)
-            return ScanDecision(scan.address, True, None, plan)
+            return ScanDecision(scan.address, True, None, plan, shuffle=shuffle)
         left: list[ScanDecision] = []
         for handle in self._sources_at(scan.address):
             try:
-                plan = self._plan_of_source(request, number, scan, self._source_snapshot(handle, query))
+                plan, shuffle = self._plan_of_source(request, number, scan, self._source_snapshot(handle, query))
             except _LeftToSpark as why:
                 left.append(ScanDecision(scan.address, False, str(why)))
                 continue
             if _spares(plan):
                 _put(request, number, plan)
-                return ScanDecision(scan.address, True, None, plan)
+                return ScanDecision(scan.address, True, None, plan, shuffle=shuffle)
             reasons = "; ".join(f"{name}: {why.reason}" for name, why in plan.not_used.items())
             left.append(ScanDecision(scan.address, False, reasons or "it has no index", plan))
         if not left:
@@ -312,8 +320,10 @@ class Rewriter:
         reason = "; ".join(dict.fromkeys(decision.reason or "" for decision in left))
         return replace(left[0], reason=reason)
 
-    def _plan_of_source(self, request: Any, number: int, scan: _Scan, snapshot: Snapshot) -> ReadPlan:
-        """Return what is read of a source's files in place of Spark's scan.
+    def _plan_of_source(
+        self, request: Any, number: int, scan: _Scan, snapshot: Snapshot
+    ) -> tuple[ReadPlan, str | None]:
+        """Return what is read of a source's files in place of Spark's scan, and what becomes of a shuffle.
 
         :raises _LeftToSpark: if Spark would read other rows than this package does.
         """
@@ -321,7 +331,7 @@ class Rewriter:
         where, columns, predicate = _filter_of(snapshot, scan)
         _check_same_partitions(snapshot, json.loads(request.partitions(number)))
         snapshot = _only_files_of_spark(snapshot, request.files(number), predicate)
-        return plan_read(snapshot, where, columns, predicate=predicate)
+        return _plan(request, number, snapshot, where, columns, predicate)
 
     def _without_indexes(
         self, request: Any, number: int, scan: _Scan, query: _Query, error: Exception
@@ -456,6 +466,40 @@ def _is_readable(snapshot: Snapshot, text: str) -> bool:
 def _columns(snapshot: Snapshot, scan: _Scan) -> Sequence[str]:
     """Return the columns that are read: Spark counts rows without any, which a merge needs one for."""
     return scan.columns or (snapshot.data.columns[0],)
+
+
+def _plan(
+    request: Any,
+    number: int,
+    snapshot: Snapshot,
+    where: str | None,
+    columns: Sequence[str],
+    predicate: Predicate | None,
+) -> tuple[ReadPlan, str | None]:
+    """Return what is read in place of a scan, and what becomes of a shuffle of its rows."""
+    shuffles = _shuffles(request, number, snapshot)
+    plan = plan_read(snapshot, where, columns, predicate=predicate, shuffled_by=shuffles)
+    if plan.bucketed is None:
+        return plan, None
+    if keeps_buckets(plan):
+        return plan, _kept_text(plan)
+    plan = plan_read(snapshot, where, columns, predicate=predicate)
+    return plan, "shuffled: files that the index does not hold are read too, and this Spark keeps no buckets then"
+
+
+def _shuffles(request: Any, number: int, snapshot: Snapshot) -> list[Shuffle]:
+    """Return how the query shuffles a scan's rows, where an index could spare it that."""
+    if not any(has_buckets(entry.definition) for entry in snapshot.state.indexes.values() if entry.active):
+        return []
+    return [Shuffle(frozenset(each["columns"]), each["whole"]) for each in json.loads(request.shuffled(number))]
+
+
+def _kept_text(plan: ReadPlan) -> str:
+    kept = None if plan.bucketed is None else plan.bucketed.buckets
+    assert kept is not None and plan.bucketed is not None
+    alone = len(plan.covering_scans) == 1 and not plan.files
+    others = "" if alone else "; rows of other files are shuffled to them"
+    return f"spared: {kept.count} buckets by {', '.join(kept.columns)}{others}"
 
 
 def _put(request: Any, number: int, plan: ReadPlan) -> None:

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_BUCKETS_IN_JOINS = "spark.sql.bucketing.coalesceBucketsInJoin.enabled"
+"""By which Spark joins buckets whose counts are multiples without a shuffle; turned on where nobody has set it."""
+
 _ENABLED: dict[str, tuple[Rewriter, InstalledRule]] = {}
 _LOCK = RLock()
 
@@ -68,6 +71,9 @@ def enable(
                     name,
                     name,
                 )
+        if spark.conf.get(_BUCKETS_IN_JOINS, None) is None:
+            spark.conf.set(_BUCKETS_IN_JOINS, "true")
+            rewriter.has_set.append(_BUCKETS_IN_JOINS)
         _ENABLED[_key(spark)] = (rewriter, rule)
 
 
@@ -77,6 +83,8 @@ def disable(spark: SparkSession) -> None:
         known = _ENABLED.pop(_key(spark), None)
         if known is not None:
             known[1].remove()
+            for name in known[0].has_set:
+                spark.conf.unset(name)
 
 
 def frame_of(handle: TableHandle, state: State) -> DataFrame:
@@ -136,6 +144,8 @@ class QueryExplanation:
             lines.append(f"{scan.address}: {'read as planned here' if scan.replaced else 'left to Spark'}")
             if scan.reason:
                 lines.append(f"  why         {scan.reason}")
+            if scan.shuffle:
+                lines.append(f"  shuffle     {scan.shuffle}")
             read = scan.explanation
             if read is not None:
                 lines.append(f"  index       {read.index_used or 'none'}")

@@ -17,8 +17,15 @@ from operator import and_, or_
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from spark_apps.indexes.estimating import column_share
-from spark_apps.indexes.handler import CannotPrune, CoveringScan, IndexContext, IndexHandler, Key, PredicateProbe
+from spark_apps.indexes.handler import (
+    Buckets,
+    CannotPrune,
+    CoveringScan,
+    IndexContext,
+    IndexHandler,
+    Key,
+    PredicateProbe,
+)
 from spark_apps.indexes.keyed.candidates import MAX_DRIVER_KEYS, MAX_RETURNED_KEYS
 from spark_apps.indexes.ranges import Range, range_of
 from spark_apps.indexes.registry import available
@@ -28,6 +35,7 @@ from spark_apps.layout.types import ColumnType, parse_type
 from spark_apps.mergetree.blocks import BlockFile, BlockRead, is_readable, read_footers
 from spark_apps.mergetree.buckets import compute_buckets, is_computable
 from spark_apps.mergetree.reader_settings import session_difference, unknown_time_zone
+from spark_apps.mergetree.schema import column_share
 from spark_apps.mergetree.spark_utils import cores, setting
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.query import predicates
@@ -288,6 +296,7 @@ class ReadPlan:
     :param covering_scans: rows that come from indexes in place of files; no two stand for one file.
     :param nothing_matches: the predicate is false or null for every row whatever.
     :param partitions: how many partitions are left, by their values alone.
+    :param bucketed: that of ``covering_scans`` whose buckets are kept, so that the query shuffles its rows no more.
     """
 
     snapshot: Snapshot
@@ -305,6 +314,23 @@ class ReadPlan:
     used: tuple[IndexUse, ...]
     not_used: Mapping[str, NotUsed]
     warnings: tuple[str, ...]
+    bucketed: CoveringScan | None = None
+
+
+@dataclass(frozen=True)
+class Shuffle:
+    """Columns by which a query shuffles rows, if they do not lie so.
+
+    :param whole: rows must lie by all of them, for those of a join's other side do; else by some is enough.
+    """
+
+    columns: frozenset[str]
+    whole: bool
+
+    def is_spared(self, buckets: Buckets) -> bool:
+        """Tell whether rows in these buckets need not be shuffled."""
+        laid = frozenset(buckets.columns)
+        return laid == self.columns if self.whole else laid <= self.columns
 
 
 def plan_read(
@@ -313,16 +339,20 @@ def plan_read(
     columns: Sequence[str] | None = None,
     *,
     predicate: Predicate | None = None,
+    shuffled_by: Sequence[Shuffle] = (),
 ) -> ReadPlan:
     """Return what a query reads for the rows that satisfy a predicate.
 
     :param columns: those wanted of the rows. ``None`` for what looks for files and reads them by itself: then no index
         stands in for files, and no blocks are chosen.
     :param predicate: ``where`` as it was parsed before, which needs no Spark session; ``where`` is its text then.
+    :param shuffled_by: how the query would shuffle these rows; an index in whose buckets they lie so is read in place
+        of files that take as many bytes, and its buckets are kept.
     :raises InvalidPredicate: if neither this package nor Spark can read the predicate.
     :raises UnknownColumn: if the predicate names a column that the table lacks.
     """
     draft = _Draft(snapshot, predicate)
+    draft.shuffled_by = tuple(shuffled_by)
     if where is None:
         draft.refuse_all(NotUsed("no_keys", "there is no predicate"))
     elif predicate is None and scan_is_cheaper_than_parsing(snapshot, where):
@@ -351,6 +381,7 @@ def plan_read(
         used=tuple(draft.used),
         not_used=MappingProxyType(draft.not_used),
         warnings=tuple(draft.warnings),
+        bucketed=_bucketed(draft),
     )
 
 
@@ -362,6 +393,7 @@ class _Draft:
         self.predicate = predicate
         self.all_groups = snapshot.groups()
         self.groups: dict[GroupKey, Keys] = dict.fromkeys(self.all_groups, None)
+        self.shuffled_by: tuple[Shuffle, ...] = ()
         self.blocks: dict[int, frozenset[int]] = {}
         self.covering_scans: list[CoveringScan] = []
         self.nothing_matches = False
@@ -682,6 +714,9 @@ class _Narrowing:
 _BLOCK_BYTES = 32 * 1024 * 1024
 """What a block of a file holds, about."""
 
+_SHUFFLE_BYTES = 4 * 1024 * 1024
+"""So many bytes are read in the time that a shuffle takes whatever its size."""
+
 _BY_LINE = ("json", "csv", "text", "xml", "avro")
 """Formats that are read whole, whatever columns are wanted."""
 
@@ -728,10 +763,23 @@ class _Offer:
     name: str
     scan: CoveringScan
     instead_of: int
+    spares_shuffle: bool = False
 
     @property
     def saves(self) -> int:
-        return self.instead_of - self.scan.bytes
+        # A shuffle writes and reads once more what is read, and takes a stage of its own.
+        shuffle = self.instead_of + _SHUFFLE_BYTES if self.spares_shuffle else 0
+        return self.instead_of + shuffle - self.scan.bytes
+
+
+def _spares_shuffle(draft: _Draft, scan: CoveringScan) -> bool:
+    return scan.buckets is not None and any(shuffle.is_spared(scan.buckets) for shuffle in draft.shuffled_by)
+
+
+def _bucketed(draft: _Draft) -> CoveringScan | None:
+    """Return the scan whose buckets are kept: the largest of those that spare a shuffle."""
+    scans = [scan for scan in draft.covering_scans if _spares_shuffle(draft, scan)]
+    return max(scans, key=lambda scan: scan.bytes, default=None)
 
 
 def _offer_of(draft: _Draft, entry: IndexEntry, needed: Sequence[str], candidates: list[IndexEntry]) -> _Offer | None:
@@ -751,7 +799,7 @@ def _offer_of(draft: _Draft, entry: IndexEntry, needed: Sequence[str], candidate
             scan = CannotPrune("")
             refused = _note_unreadable(draft, name, error)
         if isinstance(scan, CoveringScan):
-            offer = _Offer(name, scan, _cost(draft, whole_groups, needed, scan.lineages))
+            offer = _Offer(name, scan, _cost(draft, whole_groups, needed, scan.lineages), _spares_shuffle(draft, scan))
             if offer.saves > 0:
                 return offer
             text = f"it would read about {scan.bytes:,} bytes, the files that it stands for {offer.instead_of:,}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from math import sqrt
 from typing import Any
@@ -19,12 +19,13 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from spark_apps.indexes.handler import CoveringScan, Key
+from spark_apps.indexes.handler import Buckets, CoveringScan, Key
 from spark_apps.indexes.lineage import LINEAGE
 from spark_apps.layout.types import parse_type
 from spark_apps.mergetree.blocks import read_blocks
 from spark_apps.mergetree.read import empty, read_files, scan, with_keys
 from spark_apps.mergetree.schema import arrange_columns, column, quote, resolve, select_columns
+from spark_apps.mergetree.spark_utils import setting
 from spark_apps.mergetree.tree import GROUP_ID, Snapshot, Tree
 from spark_apps.query.planning import ReadPlan, plan_read
 from spark_apps.query.predicates import check_predicate
@@ -67,9 +68,37 @@ def read_rows(snapshot: Snapshot, where: str | None = None, columns: Sequence[st
 
 
 def planned_rows(plan: ReadPlan) -> DataFrame:
-    """Return the rows that a plan reads, with its columns, before its predicate is applied to them."""
+    """Return the rows that a plan reads, with its columns, before its predicate is applied to them.
+
+    Where the buckets of an index are kept, rows that lie elsewhere are shuffled alone.
+    """
+    kept = plan.bucketed
+    if kept is not None and kept.buckets is not None:
+        return _in_buckets(plan, kept, kept.buckets)
     parts = [*_scan_files(plan), *(_rows_of_index(plan, index_scan) for index_scan in plan.covering_scans)]
     return reduce(DataFrame.unionAll, parts) if parts else empty(plan.snapshot, plan.snapshot.data, plan.columns)
+
+
+def _in_buckets(plan: ReadPlan, kept: CoveringScan, buckets: Buckets) -> DataFrame:
+    others = [_rows_of_index(plan, index_scan) for index_scan in plan.covering_scans if index_scan is not kept]
+    parts = [*_scan_files(plan), *others]
+    rows = _rows_of_index(plan, replace(kept, rows=buckets.rows))
+    if not parts:
+        return rows
+    shuffled = reduce(DataFrame.unionAll, parts).repartition(buckets.count, *map(column, buckets.columns))
+    # In this order Spark finds both alike: the first gives the union its columns, and whether they can be null. And a
+    # union with a shuffle is by rows, for one of two scans by columns forgets the buckets it promised (SPARK-59141).
+    return shuffled.unionAll(rows)
+
+
+def keeps_buckets(plan: ReadPlan) -> bool:
+    """Tell whether this Spark keeps the buckets of an index through a union, if the plan needs one."""
+    alone = len(plan.covering_scans) == 1 and not plan.files
+    spark = plan.snapshot.spark
+    return alone or (
+        tuple(map(int, spark.version.split(".")[:2])) >= (4, 1)
+        and str(setting(spark, "spark.sql.unionOutputPartitioning", "true")).lower() == "true"
+    )
 
 
 def _scan_files(plan: ReadPlan) -> list[DataFrame]:

@@ -16,7 +16,7 @@ from pyspark.sql import types as T
 
 from spark_apps.indexes.included_columns import EXCLUDED, IncludedColumns, intersect_names, refuse_indexed
 from spark_apps.layout import range_buckets
-from spark_apps.layout.hashing import check_bucket_count, check_hash_types
+from spark_apps.layout.hashing import SPARK_BUCKETS, check_bucket_count, check_hash_types
 from spark_apps.layout.types import parse_type as parse_column_type
 from spark_apps.mergetree.schema import check_key_types, parse_stored_type, quote, resolve, struct_type, table_fields
 from spark_apps.storage.errors import InvalidInput, InvalidSchema, UnknownColumn
@@ -37,7 +37,10 @@ SCHEMA = "schema"
 """Property: the columns that any entry file holds, with their types (the document's ``schemaString``)."""
 
 LAYOUT = "layout"
-"""Property: how entries are dealt among the buckets, by ``hash`` or by ``ranges`` of the first indexed column."""
+"""Property: how entries are dealt among the buckets.
+
+By ``hash``, by ``ranges`` of the first indexed column, or as Spark's own ``buckets`` are.
+"""
 
 BOUNDS = "bounds"
 """Property: what ends one range and begins the next (see :mod:`spark_apps.layout.range_buckets`); found in the rows."""
@@ -84,7 +87,7 @@ def _properties(definition: IndexDefinition) -> dict[str, str]:
         _parse_ratio(properties, name)
     properties["lineage"] = properties["lineage"].lower()
     for name, allowed in (("lineage", ("true", "false")), ("optimize_schema", ("merge", "same")),
-                          (LAYOUT, ("hash", "ranges"))):  # fmt: skip
+                          (LAYOUT, ("hash", "ranges", "buckets"))):  # fmt: skip
         if properties.get(name, allowed[0]) not in allowed:
             raise InvalidInput(
                 f"The index property {name!r} is {properties[name]!r}.", hint=f"Use one of: {', '.join(allowed)}."
@@ -103,9 +106,16 @@ def _check_ranges(index: str, column: str, type_text: str, properties: Mapping[s
 
 def hash_of(definition: IndexDefinition) -> str:
     """Return the function that gives the bucket of an entry from its indexed columns."""
+    if has_buckets(definition):
+        return SPARK_BUCKETS
     if definition.properties.get(LAYOUT) != "ranges":
         return definition.hash_function
     return definition.properties.get(BOUNDS, f"{range_buckets.PREFIX}[]")
+
+
+def has_buckets(definition: IndexDefinition) -> bool:
+    """Tell whether Spark takes the entry files for the buckets of a table."""
+    return definition.properties.get(LAYOUT) == "buckets"
 
 
 def _parse_whole_number(properties: Mapping[str, str], name: str) -> int:

@@ -15,18 +15,18 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from spark_apps.indexes.covering.definition import has_lineage, hash_of, schema_of
-from spark_apps.indexes.estimating import column_share
+from spark_apps.indexes.covering.definition import has_buckets, has_lineage, hash_of, schema_of
 from spark_apps.indexes.handler import EXAMPLES, Difference, IndexContext, VerificationReport, unreadable
 from spark_apps.indexes.included_columns import intersect_names
 from spark_apps.indexes.keyed.candidates import SPARK_ERRORS
 from spark_apps.indexes.keyed.lookup import damaged_file_error
 from spark_apps.indexes.lineage import LINEAGE, Coverage, entry_files, indexable
+from spark_apps.mergetree.bucket_files import stage_bucket_files
 from spark_apps.mergetree.buckets import bucket_column, single_target
 from spark_apps.mergetree.integrity import check_intact
 from spark_apps.mergetree.parquet_pages import Pages, damaged_pages
 from spark_apps.mergetree.read import read_files
-from spark_apps.mergetree.schema import column, quote, select_columns, struct_type
+from spark_apps.mergetree.schema import column, column_share, quote, select_columns, struct_type
 from spark_apps.mergetree.spark_utils import cached, inline
 from spark_apps.mergetree.tree import GROUP_ID, Snapshot, Tree
 from spark_apps.mergetree.write import stage_rows
@@ -120,11 +120,14 @@ def stage_entries(
     definition, version = context.definition, context.snapshot.state.version
     tree = entry_tree(context, columns, _entry_types(context, columns))
     buckets = definition.shards
-    actions = stage_rows(
-        context.snapshot.store, tree, rows, f"{context.directory}/{folder}", single_target(buckets), kind="base",
-        one_per_key=False, expected=expected,
-        sequence_numbers={("", str(bucket)): version for bucket in range(buckets)},
-    )  # fmt: skip
+    store, directory = context.snapshot.store, f"{context.directory}/{folder}"
+    if has_buckets(definition):
+        actions = stage_bucket_files(store, tree, rows, directory, buckets, version, expected)
+    else:
+        actions = stage_rows(
+            store, tree, rows, directory, single_target(buckets), kind="base", one_per_key=False, expected=expected,
+            sequence_numbers={("", str(bucket)): version for bucket in range(buckets)},
+        )  # fmt: skip
     return [
         replace(
             action,
@@ -152,6 +155,7 @@ def read_entries(
     only: Collection[int] | None = None,
     without: Collection[int] | None = None,
     types: T.StructType | None = None,
+    together: bool = False,
 ) -> DataFrame:
     """Return the entries of some files.
 
@@ -160,18 +164,23 @@ def read_entries(
     :param only: only entries of these lineages.
     :param without: no entries of these.
     :param types: of the columns; those of the index by default.
+    :param together: read files of all columns at once, as the buckets of one table; of columns that a file lacks
+        Parquet's reader makes nulls.
     """
     types = types or _entry_types(context, [name for name in columns if name not in (LINEAGE, GROUP_ID)])
     by_columns: dict[tuple[str, ...], list[DataFile]] = {}
     for file in files:
         by_columns.setdefault(columns_of(file), []).append(file)
+    if together and len(by_columns) > 1:
+        by_columns = {tuple(dict.fromkeys(name for names in sorted(by_columns) for name in names)): list(files)}
+    buckets = _buckets(context) if together else None
     parts = []
     for file_columns, group_files in sorted(by_columns.items()):
         tree = entry_tree(context, file_columns, schema_of(context.definition))
         existing = [name for name in columns if name in file_columns or name in (LINEAGE, GROUP_ID)]
         filtered = has_lineage(context.definition) and (only is not None or without)
         read = list(dict.fromkeys([*existing, *([LINEAGE] if filtered else ())])) or [file_columns[0]]
-        rows = read_files(context.snapshot, tree, group_files, read)
+        rows = read_files(context.snapshot, tree, group_files, read, buckets=buckets)
         if filtered:
             rows = _filter_lineages(rows, only, without or ())
         if read != list(columns):
@@ -183,6 +192,12 @@ def read_entries(
             )
         parts.append(rows)
     return reduce(DataFrame.unionAll, parts)
+
+
+def _buckets(context: IndexContext) -> dict[str, Any]:
+    """Return what Spark is told of entry files that it takes for buckets."""
+    definition = context.definition
+    return {"buckets": definition.shards, "by": list(definition.columns), "sorted": list(definition.columns)}
 
 
 def _column_or_null(name: str, existing: Sequence[str], types: T.StructType) -> Column:
@@ -244,8 +259,8 @@ def check_pages(context: IndexContext, files: Sequence[DataFile], columns: Colle
 
 def _pages(context: IndexContext, file: DataFile, columns: Collection[str]) -> Pages:
     file_columns = columns_of(file)
-    lineage_columns = [LINEAGE] if has_lineage(context.definition) else []
-    read = {*lineage_columns, *(name for name in columns if name in file_columns)} or {file_columns[0]}
+    held = (*file_columns, LINEAGE) if has_lineage(context.definition) else file_columns
+    read = {name for name in columns if name in held} or {file_columns[0]}
     schema = entry_tree(context, file_columns, schema_of(context.definition)).schema
     return Pages(file, frozenset(read), round(file.bytes * column_share(schema, read)))
 

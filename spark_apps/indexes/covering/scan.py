@@ -10,12 +10,13 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
-from spark_apps.indexes.covering.definition import has_lineage, hash_of, schema_of, threshold
+from spark_apps.indexes.covering.definition import has_buckets, has_lineage, hash_of, schema_of, threshold
 from spark_apps.indexes.covering.index_files import (
     check_pages,
     check_readable,
@@ -24,8 +25,7 @@ from spark_apps.indexes.covering.index_files import (
     read_entries,
     stages_of,
 )
-from spark_apps.indexes.estimating import column_share
-from spark_apps.indexes.handler import CannotPrune, CoveringScan, IndexContext, PredicateProbe
+from spark_apps.indexes.handler import Buckets, CannotPrune, CoveringScan, IndexContext, PredicateProbe
 from spark_apps.indexes.included_columns import intersect_names
 from spark_apps.indexes.lineage import LINEAGE, Coverage, entry_files
 from spark_apps.indexes.ranges import Range, range_of
@@ -33,7 +33,7 @@ from spark_apps.layout.hashing import bucket_id
 from spark_apps.layout.types import ColumnType, parse_type
 from spark_apps.mergetree.blocks import BlockFile, read_footers
 from spark_apps.mergetree.integrity import Identity, identity_of
-from spark_apps.mergetree.schema import struct_type
+from spark_apps.mergetree.schema import column_share, struct_type
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.timeline.files import DataFile, GroupKey, lowest_plain_file
 from spark_apps.timeline.model import DATA_TREE
@@ -151,15 +151,35 @@ def substitute(
     files = [file for file in entry_files(index_files) if stages & stages_of(file)]
     files = _in_matching_buckets(context, probe, files)
     check_readable(context, files)
-    files, size = _in_matching_ranges(context, probe, files, needed)
     lineages = frozenset(usable)
+    void = _void_lineages(covered, files, lineages)
+    read = [*needed, LINEAGE] if void else needed
+    files, size = _in_matching_ranges(context, probe, files, read)
+    definition = context.definition
 
     def rows(names: Sequence[str]) -> DataFrame:
-        return _rows(context, files, names, lineages)
+        return _rows(context, files, names, lineages, void)
 
-    # Of a keyed table the key is read too where deltas lie over a file.
-    key = context.table.record_key if context.table.source is None else ()
-    return CoveringScan(lineages, rows, len(files), size, lambda: check_pages(context, files, {*needed, *key}))
+    def rows_in_buckets(names: Sequence[str]) -> DataFrame:
+        return _rows(context, files, names, lineages, void, together=True)
+
+    # Of a keyed table the key is read too where deltas lie over a file, and the file itself.
+    key = (*context.table.record_key, LINEAGE) if context.table.source is None else ()
+    buckets = Buckets(definition.shards, definition.columns, rows_in_buckets) if has_buckets(definition) else None
+    check = partial(check_pages, context, files, {*read, *key})
+    return CoveringScan(lineages, rows, len(files), size, check, buckets if files else None)
+
+
+def _void_lineages(coverage: Coverage, files: Sequence[DataFile], lineages: frozenset[int]) -> frozenset[int]:
+    """Return the data files whose entries may lie in some entry files, and are not to be read.
+
+    An entry file holds entries of the data files of its stages only, which are covered, or were and are gone: a refresh
+    takes entries out of all files of their stages before it forgets them or writes them again, a compaction out of all
+    that it merges, and what may lie elsewhere is remembered (:attr:`Part.dropped`).
+    """
+    stages = frozenset[str]().union(*(stages_of(file) for file in files))
+    parts = [part for part in coverage.parts if part.stage in stages]
+    return frozenset(lineage for part in parts for lineage in (*part.lineages, *part.dropped)) - lineages
 
 
 def _beyond_thresholds(context: IndexContext, coverage: Coverage) -> CannotPrune | None:
@@ -273,12 +293,18 @@ def _in_matching_ranges(
             kept.append(file)
             schema = entry_tree(context, columns_of(file), schema_of(context.definition)).schema
             # By types, as the table's files are counted that it is compared with.
-            size += part * file.bytes * column_share(schema, {*needed, LINEAGE})
+            size += part * file.bytes * column_share(schema, needed)
     return kept, round(size)
 
 
 def _rows(
-    context: IndexContext, files: Sequence[DataFile], names: Sequence[str], lineages: frozenset[int]
+    context: IndexContext,
+    files: Sequence[DataFile],
+    names: Sequence[str],
+    lineages: frozenset[int],
+    void: frozenset[int],
+    *,
+    together: bool = False,
 ) -> DataFrame:
     table = struct_type(context.table.fields)
     types = T.StructType([table[name] for name in names if name != LINEAGE and intersect_names([name], table.names)])
@@ -286,4 +312,6 @@ def _rows(
         fields = [T.StructField(LINEAGE, T.LongType()) if name == LINEAGE else types[name] for name in names]
         nullable = [T.StructField(field.name, field.dataType, True) for field in fields]
         return context.snapshot.spark.createDataFrame([], T.StructType(nullable))
-    return read_entries(context, files, names, only=lineages, types=types)
+    # Whichever list is the shorter; mostly there is nothing to filter at all.
+    only = lineages if len(lineages) < len(void) else None
+    return read_entries(context, files, names, only=only, without=void, types=types, together=together)

@@ -59,7 +59,7 @@ def table(request: pytest.FixtureRequest, prepared: Callable[..., IndexedTable],
 def written(asked: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """How rows are staged: by a task a core, or, where their keys are many too, by one a file group."""
     if asked != "few":
-        monkeypatch.setattr(write, "_ROWS_PER_TASK", 0.01)
+        monkeypatch.setattr(write, "ROWS_PER_TASK", 0.01)
 
 
 def held(table: IndexedTable) -> dict[int, tuple[str, str]]:

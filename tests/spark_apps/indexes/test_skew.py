@@ -26,7 +26,7 @@ def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(entries, "_MIN_ROWS_TO_SAMPLE", 0)
     monkeypatch.setattr(entries, "_ROWS_PER_SAMPLE_STEP", 100)
     monkeypatch.setattr(entries, "ROWS_PER_SHARD", 1)
-    monkeypatch.setattr(write, "_ROWS_PER_TASK", 0.01)
+    monkeypatch.setattr(write, "ROWS_PER_TASK", 0.01)
 
 
 def of_rows(spark: Any, folder: Path, tombstones: str) -> IndexedTable:

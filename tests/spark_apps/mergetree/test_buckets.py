@@ -15,7 +15,7 @@ from pyspark.sql import types as T
 
 from spark_apps.layout import hash_functions, range_buckets
 from spark_apps.layout.hash_functions import HashFunction
-from spark_apps.layout.hashing import bucket_id
+from spark_apps.layout.hashing import SPARK_BUCKETS, bucket_id
 from spark_apps.layout.types import parse_type
 from spark_apps.mergetree.buckets import bucket_column, check_user_function, compute_buckets
 from spark_apps.storage.errors import InvalidInput, InvalidRule, InvalidSchema
@@ -58,6 +58,8 @@ TYPES = {
     "wide": "decimal(38,20)",
     "b": "binary",
 }
+EXACT = [name for name in TYPES if name not in ("f32", "f64")]
+"""Columns of types that an index can be laid by."""
 
 
 def text(rng: random.Random) -> str:
@@ -144,6 +146,8 @@ def keys(spark):
         bucket_column(list(TYPES), F.col("n"), types=list(TYPES.values())).alias("xx_all"),
         bucket_column(JAVA, F.col("n"), "java", [TYPES[name] for name in JAVA]).alias("java_all"),
         F.expr("pmod(xxhash64(s, i32, wide), 64)").cast("int").alias("plain_sql"),
+        *(bucket_column([name], COUNT, SPARK_BUCKETS, [TYPES[name]]).alias(f"m_{name}") for name in EXACT),
+        F.expr("pmod(hash(s, i32, wide), 64)").cast("int").alias("shuffled"),
     ]
     found = {got["row"]: got.asDict() for got in frame.select(*columns).collect()}
     told = {"functions": functions}
@@ -154,6 +158,15 @@ def keys(spark):
 def test_given_any_value_of_a_type_then_driver_and_spark_agree_on_its_xxhash64_bucket(keys, name):
     for values, found in keys:
         assert bucket_id([values[name]], COUNT, types=[TYPES[name]]) == found[f"xx_{name}"], values[name]
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_given_any_value_of_a_type_then_driver_and_spark_agree_on_the_bucket_of_its_shuffles(keys, name):
+    for values, found in keys:
+        assert bucket_id([values[name]], COUNT, SPARK_BUCKETS, [TYPES[name]]) == found[f"m_{name}"], values[name]
+        several = [values["s"], values["i32"], values["wide"]]
+        types = [TYPES["s"], TYPES["i32"], TYPES["wide"]]
+        assert bucket_id(several, 64, SPARK_BUCKETS, types) == found["shuffled"]
 
 
 @pytest.mark.parametrize("name", JAVA)
@@ -308,7 +321,7 @@ def test_given_functions_that_hold_then_they_are_taken(spark):
 
 @pytest.mark.parametrize(
     "function",
-    ["xxhash64", "java", 'ranges:["2024-06-01 03:00:00", "2024-06-01 08:00:00"]'],
+    ["xxhash64", "java", SPARK_BUCKETS, 'ranges:["2024-06-01 03:00:00", "2024-06-01 08:00:00"]'],
 )
 def test_given_a_session_whose_timestamps_have_no_zone_then_those_of_a_table_are_placed_as_ever(
     spark: Any, function: str
