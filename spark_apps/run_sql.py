@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spark_apps.jobs.job import Job, Outcome
-from spark_apps.jobs.program import main
+from spark_apps.jobs.program import main, use_indexes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -13,8 +13,10 @@ if TYPE_CHECKING:
 
 def run_sql(spark: SparkSession, job: Job) -> Outcome:
     """Return the answers to all statements, each with its receipt where it can commit."""
-    from spark_apps.sql import run
+    from spark_apps.sql import parse, run
 
+    if any(statement.of_rows for statement in parse(job.arguments["sql"])):
+        use_indexes(spark, job, job.table or None)
     results = run(
         spark,
         job.arguments["sql"],

@@ -21,6 +21,7 @@ from spark_apps.actions.compact_table import CompactTable
 from spark_apps.actions.create import create, define
 from spark_apps.actions.evolve_schema import AddColumns, DropColumns, RenameColumn, WidenColumn
 from spark_apps.actions.rescale import Rescale, rescale
+from spark_apps.actions.stream import UpsertBatch
 from spark_apps.actions.template import Action, Stage, TableHandle, run
 from spark_apps.actions.write import Delete, DropPartitions, DropTableAction, Insert, InsertOverwrite, Upsert
 from spark_apps.layout.partitions import canonical
@@ -317,6 +318,19 @@ class IndexedTable:
         :raises InvalidSchema: for columns or types that do not fit.
         """
         return self._run(Delete(rows), txn_id, window)
+
+    def upsert_batch(self, name: str, *, deleted: str | None = None, query_id: str | None = None) -> UpsertBatch:
+        """Return the function for ``foreachBatch`` of a streaming query: each micro-batch is upserted exactly once.
+
+        The transaction of a batch is ``<name>.<query id>.<batch id>``, by the query id that the checkpoint keeps.
+
+        :param name: of the stream, for people. :param deleted: as of :meth:`upsert`.
+        :param query_id: what stands for the checkpoint, where Spark does not tell the query's id, as over Connect.
+        :raises InvalidName: if the name cannot begin the id of a transaction.
+        """
+        self._check_writable()
+        options = getattr(self._handle.timeline.store, "options", None)
+        return UpsertBatch(IndexedTable.load, self.uri, options, name, deleted, query_id)
 
     def delete_repeated_keys(self, *, txn_id: str | None = None, window: int | None = None) -> Receipt:
         """Keep one row of each record key that stands in several partitions, and build the ``record`` index anew.

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from spark_apps.jobs.job import Job
-from spark_apps.jobs.program import commit_options, load_table, log, main
+from spark_apps.jobs.program import commit_options, load_table, log, main, use_indexes
 from spark_apps.storage.errors import AlreadyCommitted, InvalidInput, TableExists, TableNotFound
 
 if TYPE_CHECKING:
@@ -26,12 +26,15 @@ def write_table(spark: SparkSession, job: Job) -> Any:
     if source is not None:
         source.createOrReplaceTempView(SOURCE_VIEW)
     batches = arguments["batches"]
+    if any(batch.get("sql") for batch in batches):
+        use_indexes(spark, job, arguments.get("warehouse"))
     if job.transaction is not None and arguments.get("several"):
         raise InvalidInput("A stage of a transaction is one write.", hint="Give each batch a stage of its own.")
     receipts = []
     for number, batch in enumerate(batches):
         txn_id = None if job.txn_id is None else _txn_id(job.txn_id, number, arguments)
-        receipt = _write(spark, table, source, batch, commit_options(job, txn_id))
+        rows = _query(spark, job, batch["sql"]) if batch.get("sql") else source
+        receipt = _write(table, rows, batch, commit_options(job, txn_id))
         receipts.append(receipt)
     return receipts if arguments.get("several") else receipts[0]
 
@@ -73,10 +76,15 @@ def _read(spark: SparkSession, source: Mapping[str, Any]) -> DataFrame:
     return reader.load(source["paths"])
 
 
+def _query(spark: SparkSession, job: Job, text: str) -> DataFrame:
+    from spark_apps.sql.queries import query_frame
+
+    return query_frame(spark, text, job.arguments.get("warehouse"), job.storage_options)
+
+
 def _write(
-    spark: SparkSession,
     table: IndexedTable,
-    source: DataFrame | None,
+    rows: DataFrame | None,
     batch: Mapping[str, Any],
     commit: Mapping[str, Any],
 ) -> Receipt:
@@ -86,7 +94,6 @@ def _write(
             return table.delete_repeated_keys(**commit)
         if operation == "delete" and batch.get("where") is not None:
             return table.delete(batch["where"], **commit)
-        rows = spark.sql(batch["sql"]) if batch.get("sql") else source
         if rows is None:
             raise InvalidInput("There is nothing to write.", hint="Give a source or a query.")
         if operation == "insert_overwrite" and batch.get("partitions") is not None:

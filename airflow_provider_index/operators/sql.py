@@ -82,7 +82,7 @@ class IndexSQLOperator(SparkTableOperator):
         from spark_apps.sql.parser import parse
 
         statements = list(parse(self.sql))
-        queries = sum(not one.commits and one.words == "SELECT" for one in statements)
+        queries = sum(one.of_rows and not one.commits for one in statements)
         if self.output_path is not None and queries != 1:
             raise InvalidInput(
                 f"An output_path is given, and the script holds {queries} queries.",

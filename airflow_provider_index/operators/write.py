@@ -24,6 +24,7 @@ from spark_apps.storage.errors import InvalidInput, TableNotFound
 from spark_apps.timeline.operations import DELETE, DELETE_REPEATED_KEYS, INSERT, INSERT_OVERWRITE, UPSERT
 
 if TYPE_CHECKING:
+    from spark_apps.jobs.job import Job
     from spark_apps.storage.store import Store
     from spark_apps.timeline.log import Timeline
 
@@ -68,7 +69,8 @@ class WriteTableOperator(SparkTableOperator):
     :param format: ``parquet``, ``csv``, ``json`` or ``orc``.
     :param options: options of Spark's reader.
     :param schema: the files' schema as DDL; inferred by default.
-    :param sql: a query over the view ``source``, and over whatever the Spark session knows.
+    :param sql: a query over the view ``source``, over tables below the connection's warehouse, which are read by their
+        indexes, and over whatever the Spark session knows.
     :param deleted: with ``upsert``, a boolean column of the rows beside the table's: where it is true, the
         row of that key is deleted, in the same commit.
     :param where: with ``delete``, a SQL predicate on the table.
@@ -167,6 +169,15 @@ class WriteTableOperator(SparkTableOperator):
             "batches": batches,
             "several": self.batches is not None,
         }
+
+    def job(self, context: Mapping[str, Any], txn_id: str | None) -> Job:
+        """Return what the app is told; beside the arguments, which warehouse the names in queries are below."""
+        from msgspec.structs import replace
+
+        job = super().job(context, txn_id)
+        if self.hook.warehouse is None or not any(batch["sql"] for batch in job.arguments["batches"]):
+            return job
+        return replace(job, arguments={**job.arguments, "warehouse": self.hook.warehouse})
 
     @property
     def paths(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""Index statements from a DAG: one more index, the others brought up to date, and a look at what there is.
+"""SQL from a DAG: one more index, the others brought up to date, and a query that finds its rows by one of them.
 
 All statements run in one app; a retry goes on behind the last one that landed.
 """
@@ -21,6 +21,7 @@ with DAG("flights_sql", schedule=None, tags=["flights"], doc_md=__doc__):
         REFRESH INDEX by_delay ON {TABLE};
         CALL partition_bucket_index_manager(table => '{TABLE}', show_config => true);
         SHOW FORMATTED INDEXES ON {TABLE};
+        SELECT dest, count(*) AS flights FROM {TABLE} WHERE dest IN ('SFO', 'BOS') GROUP BY dest ORDER BY dest;
         """,
     )
     verify = VerifyIndexOperator(task_id="verify", table=TABLE)

@@ -109,6 +109,19 @@ def load_table(spark: SparkSession, job: Job) -> IndexedTable:
     return table.in_stage(stage)
 
 
+def use_indexes(spark: SparkSession, job: Job, warehouse: str | None) -> None:
+    """Let the job's queries use indexes, in a classic session; what stands in the way of that is told, and no more."""
+    from spark_apps.mergetree.spark_utils import over_connect
+    from spark_apps.optimizer.session import enable
+
+    if over_connect(spark):
+        return
+    try:
+        enable(spark, warehouse, options=job.storage_options)
+    except Exception:
+        log.warning("Plain queries of this job are planned without indexes.", exc_info=True)
+
+
 def arguments_of(job: Job) -> dict[str, Any]:
     """Return the job's arguments that have a value; what is left out takes the action's default.
 

@@ -41,15 +41,15 @@ def query_frame(
 ) -> DataFrame:
     """Return the answer of a query over tables of a warehouse and whatever the session knows.
 
-    A text that only Spark itself can read is handed on to it as it is.
+    A text that only Spark itself can read is handed on to it as it is; what Spark then says is its own error.
 
     :param warehouse: and ``options``: as of :func:`spark_apps.sql.run`.
     """
     try:
         return Tables(Session(spark, Warehouse(warehouse, dict(options or {})))).query(text)
     except InvalidStatement as error:
-        if error.__cause__ is not None and isinstance(error.__cause__, PySparkException):
-            raise
+        if isinstance(error.__cause__, PySparkException):
+            raise error.__cause__ from None
         logger.warning("The query is left to Spark: %s", error.message)
         return spark.sql(text)
 

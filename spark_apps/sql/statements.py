@@ -38,6 +38,12 @@ class Statement:
         """True if the statement can change a table."""
         return not isinstance(self, ShowIndexes | DescribeIndex | Query)
 
+    @property
+    def of_rows(self) -> bool:
+        """True if the statement runs a query, or changes rows."""
+        made_from_query = isinstance(self, CreateTable) and self.query is not None
+        return made_from_query or isinstance(self, Query | InsertInto | Update | DeleteFrom | Merge)
+
 
 @dataclass(frozen=True)
 class CreateTable(Statement):
