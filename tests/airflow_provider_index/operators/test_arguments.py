@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -36,6 +37,17 @@ def test_batches_take_what_they_do_not_say_from_the_operator() -> None:
 def test_repeated_keys_are_deleted_without_a_source() -> None:
     told = write(operation="delete_repeated_keys").arguments()
     assert told["source"] is None and [batch["operation"] for batch in told["batches"]] == ["delete_repeated_keys"]
+
+
+def test_the_app_is_told_the_warehouse_of_names_in_queries_which_is_no_part_of_the_transaction(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_LAKE", '{"conn_type": "index_table_store", "extra": {"warehouse": "/wh"}}')
+    context = {"ti": SimpleNamespace(dag_id="d", task_id="t")}
+
+    assert write(sql="a", table_conn_id="lake").job(context, None).arguments["warehouse"] == "/wh"
+    assert "warehouse" not in write(sql="a", table_conn_id="lake").inputs()["arguments"]
+    assert "warehouse" not in write(source="/files", table_conn_id="lake").job(context, None).arguments
 
 
 def test_each_batch_is_a_transaction_of_its_own_and_a_single_write_has_the_tasks() -> None:
