@@ -810,14 +810,17 @@ public class IndexRule extends Rule {
         for (int n = 0; n < scans.size(); n++) {
             ScanPart scan = (ScanPart) scans.get(n);
             // The plan of an EXISTS or IN is seen by itself before it becomes the side of a join.
-            scan.leaf.setTagValue(Rules.SEEN, shuffles.concern(scan.leaf) ? SEEN : SEEN_ALONE);
+            scan.leaf.setTagValue(Rules.SEEN, now() + (shuffles.concern(scan.leaf) ? SEEN : SEEN_ALONE));
             if (scan.replacement != null) replacements.put(scan.node, scan.replacement);
         }
         return replacements.isEmpty() ? plan : substitute(plan, replacements);
     }
 
-    private static final String SEEN = "seen";
-    private static final String SEEN_ALONE = "seen alone";
+    private static final String SEEN = " seen";
+    private static final String SEEN_ALONE = " seen alone";
+
+    /** The query that is planned: a view's own nodes stand in the plans of subqueries, and are seen by the next query too. */
+    private static String now() { return QueryPlanningTracker.get().isEmpty() ? "" : Long.toString(Rules.query()); }
 
     private void collect(LogicalPlan node, Shuffles shuffles, List scans, boolean united) {
         if (node instanceof Project || node instanceof Filter || node instanceof LogicalRelation || node instanceof DataSourceV2ScanRelation) {
@@ -838,7 +841,7 @@ public class IndexRule extends Rule {
 
     private boolean isCandidate(LogicalPlan leaf, Shuffles shuffles) {
         scala.Option seen = leaf.getTagValue(Rules.SEEN);
-        if (seen.isDefined() && (seen.get().equals(SEEN) || !shuffles.concern(leaf))) return false;
+        if (seen.isDefined() && (seen.get().equals(now() + SEEN) || (seen.get().equals(now() + SEEN_ALONE) && !shuffles.concern(leaf)))) return false;
         if (leaf instanceof DataSourceV2ScanRelation) return ((DataSourceV2ScanRelation) leaf).relation().table() instanceof LakeTable;
         if (!(leaf instanceof LogicalRelation) || leaf.isStreaming()) return false;
         BaseRelation relation = ((LogicalRelation) leaf).relation();

@@ -265,3 +265,10 @@ def test_entries_of_other_columns_are_read_as_buckets_of_one_table(spark: SparkS
     assert table.verify("by_k").ok
     IndexedTable.load(spark, source).refresh_index("by_k", mode="full")
     assert shuffles(spark, "SELECT k, t, count(*) FROM s GROUP BY k, t") == 0
+
+
+@pytest.mark.by_turn(1)
+def test_a_view_that_was_asked_in_a_subquery_uses_its_indexes_in_the_next_query_too(spark: SparkSession) -> None:
+    for _ in range(2):
+        assert shuffles(spark, "SELECT a.v FROM a WHERE EXISTS (SELECT 1 FROM b WHERE a.k = b.k)") == 0
+        assert nodes(spark.sql("SELECT k, count(*) FROM b GROUP BY k")).count("Exchange") == 0
