@@ -56,7 +56,7 @@ format: venv  ## Bring the code into its format
 	$(BIN)/ruff format $(FOUND)
 	$(BIN)/ruff check --fix $(FOUND)
 
-bench: venv  ## Measure against other engines, in little, 10 minutes; writes benchmarks/RESULTS.md with pictures
+bench: venv  ## Measure against other engines, in little, 20 minutes; writes benchmarks/RESULTS.md with pictures
 	$(BIN)/python -m benchmarks --page benchmarks/RESULTS.md $(BENCH_ARGS)
 
 bench-full: venv  ## The same at the sizes of the targets: hours, and some 50 GB of disk

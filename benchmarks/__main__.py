@@ -23,6 +23,8 @@ QUESTIONS = {
     "compaction": "benchmarks.compaction",
     "merging": "benchmarks.merging",
     "parse": "benchmarks.dag_parse",
+    "planning": "benchmarks.planning_cost",
+    "tpch": "benchmarks.tpch_queries",
 }
 # Asked by name, and by a full run: what takes minutes, and questions of no target, whose figures the documents give.
 MORE = {

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.peers import WORK, PeerFailed, environment
+from benchmarks.tpch import TABLES
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,7 +36,15 @@ def tpch(scale: float) -> Path:
 
     :raises PeerFailed: the environment with the generator could not be made, or the generator failed.
     """
-    return _cached(f"tpch-{scale:g}", lambda folder: _tpch(scale, folder))
+    return _cached(f"tpch-{scale:g}", lambda folder: generate_tpch(scale, folder, ("orders", "lineitem")))
+
+
+def whole_tpch(scale: float) -> Path:
+    """A folder with all tables of TPC-H at that scale factor, each a Parquet file.
+
+    :raises PeerFailed: as :func:`tpch` does.
+    """
+    return _cached(f"tpch-all-{scale:g}", lambda folder: generate_tpch(scale, folder, TABLES))
 
 
 def flights() -> Path:
@@ -100,9 +110,15 @@ def _cached(name: str, make: Callable[[Path], None]) -> Path:
     return folder
 
 
-def _tpch(scale: float, folder: Path) -> None:
-    program = environment("tpchgen").parent / "tpchgen-cli"
-    command = [str(program), "parquet", "--scale-factor", f"{scale:g}", "--tables", "orders,lineitem", "--quiet"]
+def generate_tpch(scale: float, folder: Path, tables: Sequence[str]) -> None:
+    """Write tables of TPC-H into a folder.
+
+    :raises PeerFailed: the environment with the generator could not be made, or the generator failed.
+    """
+    program = Path(sys.executable).with_name("tpchgen-cli")
+    if not program.exists():  # an environment that was made without the extra "test"
+        program = environment("tpchgen").parent / "tpchgen-cli"
+    command = [str(program), "parquet", "--scale-factor", f"{scale:g}", "--tables", ",".join(tables), "--quiet"]
     command += ["--compression", "ZSTD(1)", "--row-group-bytes", "64MB", "--output-dir", str(folder)]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if done.returncode:

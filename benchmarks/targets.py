@@ -177,6 +177,27 @@ TARGETS = {
             (Figure("growth", "measured exponent, from the expected one", 0.15, "exponents apart"),),
         ),
         Target(
+            14,
+            "What the rule of plain queries adds to planning",
+            (
+                Figure("ours", "a query over a table with indexes, warm", 50, "ms"),
+                Figure("others", "a query over tables that are not ours", 2, "ms"),
+            ),
+        ),
+        Target(
+            15,
+            "A plain query that finds its index",
+            (Figure("rule", "by the rule / by read(where)", 1.1),),
+        ),
+        Target(
+            16,
+            "The 22 queries of TPC-H",
+            (
+                Figure("served", "median of those that an index serves / plain Spark", 0.5),
+                Figure("worst", "the slowest of all / plain Spark", 1.1),
+            ),
+        ),
+        Target(
             17,
             "Joins and sums by the columns of an index, nothing broadcast",
             (

@@ -810,8 +810,8 @@ public class IndexRule extends Rule {
         for (int n = 0; n < scans.size(); n++) {
             ScanPart scan = (ScanPart) scans.get(n);
             // The plan of an EXISTS or IN is seen by itself before it becomes the side of a join.
-            scan.leaf.setTagValue(Rules.SEEN, now() + (shuffles.concern(scan.leaf) ? SEEN : SEEN_ALONE));
             if (scan.replacement != null) replacements.put(scan.node, scan.replacement);
+            else scan.leaf.setTagValue(Rules.SEEN, now() + (shuffles.concern(scan.leaf) ? SEEN : SEEN_ALONE));
         }
         return replacements.isEmpty() ? plan : substitute(plan, replacements);
     }
