@@ -67,6 +67,12 @@ logger = logging.getLogger(__name__)
 _MOST_QUERIES = 32
 """So many of the last queries are remembered: the versions that they see, and what was decided on their scans."""
 
+_WORTH_SHARE = 0.75
+"""An index that holds rows stands in for a source's files if it reads less than this share of their bytes, by estimate.
+
+Of columnar files Spark reads the needed columns alone too: an index of all rows in another order took twice as long.
+"""
+
 _FORGIVING = ("spark.sql.files.ignoreMissingFiles", "spark.sql.files.ignoreCorruptFiles")
 
 _WITHOUT_MEANING = frozenset(("path", "paths", "serialization.format", "inferschema", "mergeschema"))
@@ -311,8 +317,7 @@ class Rewriter:
             if _spares(plan):
                 _put(request, number, plan)
                 return ScanDecision(scan.address, True, None, plan, shuffle=shuffle)
-            reasons = "; ".join(f"{name}: {why.reason}" for name, why in plan.not_used.items())
-            left.append(ScanDecision(scan.address, False, reasons or "it has no index", plan))
+            left.append(ScanDecision(scan.address, False, _why_not(plan), plan))
         if not left:
             assert self.rule is not None
             self.rule.forgo(scan.address)
@@ -513,7 +518,27 @@ def _spares(plan: ReadPlan) -> bool:
     pruned = any(use.name in indexes and not use.replaces for use in plan.used)
     files = sum(map(len, plan.files.values()))
     fewer = files < len(plan.snapshot.state.files(DATA_TREE))
-    return bool(plan.covering_scans or plan.block_choice or plan.keyed or plan.nothing_matches or (pruned and fewer))
+    replacing = [use for use in plan.used if use.replaces]
+    narrow = sum(use.bytes for use in replacing) < _WORTH_SHARE * sum(use.instead_of for use in replacing)
+    return bool(
+        narrow
+        or plan.bucketed is not None
+        or plan.block_choice
+        or plan.keyed
+        or plan.nothing_matches
+        or (pruned and fewer)
+    )
+
+
+def _why_not(plan: ReadPlan) -> str:
+    """Return why a plan is not worth more than Spark's own scan."""
+    reasons = [f"{name}: {why.reason}" for name, why in plan.not_used.items()]
+    reasons += [
+        f"{use.name}: it would read about {use.bytes:,} bytes, the files that it stands for {use.instead_of:,}"
+        for use in plan.used
+        if use.replaces
+    ]
+    return "; ".join(reasons) or "it has no index"
 
 
 def _path_of(address: str) -> str:

@@ -80,7 +80,7 @@ def test_given_data_that_land_when_a_watcher_sees_the_commit_then_the_index_is_r
     assert [commit.operation for commit in timeline.commits()][-1] == "refresh_index"
 
     told = lake.client.wait("tell_of_orders", first_run(lake, "tell_of_orders"), timeout=120)
-    (commit,) = lake.client.xcom("tell_of_orders", told.run_id, "tell")
+    (commit,) = lake.client.xcom("tell_of_orders", told.run_id, "log_commits")
     assert (commit["operation"], commit["index"], commit["version"]) == ("refresh_index", "by_city", 2)
 
     # The refresh was a commit too, and started nothing; what the watcher has seen is kept over its restart.
