@@ -12,7 +12,7 @@ FOUND  := $(wildcard $(PATHS))
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo unit test heavy turn check format bench bench-full model faults hostile races clusters differential postgresql mutants pages kills pairs clean
+.PHONY: help venv demo unit test heavy turn check format bench bench-full model faults hostile races clusters differential postgresql mutants pages kills pairs matrix clean
 
 help:  ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|' 2>/dev/null \
@@ -92,11 +92,14 @@ pairs: venv  ## Each action beside each other, at their commits (SHAPES, PAIRS, 
 mutants: venv  ## Faults planted one at a time, and which tests find each (ONLY, MINUTES); four hours at most, and goes on where it stopped
 	$(BIN)/python -m tests.mutants
 
+matrix: venv  ## The tests on each version of Spark, Airflow and Python (ONLY, SUITES, TURN=all): about an hour for each of Spark
+	$(BIN)/python -m tests.matrix
+
 pages: venv  ## The page in a real browser; needs Chromium and its driver: about a minute. SHOTS=folder keeps the pictures
 	@command -v chromedriver >/dev/null || { echo "Chromium's driver is not on the PATH. On Debian: apt-get install chromium chromium-driver. Nothing was run." >&2; exit 1; }
 	$(PYTEST) tests/pages/browser.py $(TEST_ARGS)
 
-clean:  ## Remove caches, builds and what runs leave (.bench: data sets and other engines); .venv stays
+clean:  ## Remove caches, builds and what runs leave (.bench: data sets and other engines; .matrix: environments); .venv stays
 	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis spark-warehouse \
-	  metastore_db derby.log .demo .differential .kills .pairs .bench
+	  metastore_db derby.log .demo .differential .kills .pairs .bench .matrix
 	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
