@@ -216,8 +216,12 @@ class _Shaped:
             text = f"`{by}` NOT IN ({inner})"
         else:
             kept = [row for row in self.p.rows if row[at] is not None and row[at] in there]
-            text = f"EXISTS (SELECT 1 FROM {self._rows(self.q, 'y')} WHERE y.`{by}` = x.`{by}`)"
-        return f"SELECT {_listed(columns)} FROM {self._rows(self.p, 'x')} WHERE {text}", self._of(columns, kept)
+            text = (
+                f"EXISTS (SELECT 1 FROM {self._rows(self.q, 'inner_rows')} WHERE inner_rows.`{by}` = outer_rows.`{by}`)"
+            )
+        return f"SELECT {_listed(columns)} FROM {self._rows(self.p, 'outer_rows')} WHERE {text}", self._of(
+            columns, kept
+        )
 
     def _join(self, shape: str, columns: list[str], by: str, at: int) -> tuple[str, list[Row]]:
         other = self.rng.choice(self.names)
@@ -244,7 +248,7 @@ class _Shaped:
             kept,
         )
 
-    def _rows(self, half: Half, alias: str = "x") -> str:
+    def _rows(self, half: Half, alias: str = "some_rows") -> str:
         return f"(SELECT * FROM {self.name} WHERE {half.predicate.spark}) {alias}"
 
     def _of(self, columns: Sequence[str], rows: Sequence[Row]) -> list[Row]:
