@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from spark_apps.storage.errors import InvalidInput, StorageError, StorageUnavailable, gone_file
-from spark_apps.storage.local_files import etag_of
-from spark_apps.storage.store import Store, same_etag
+from spark_apps.storage.store import Store, etag_of, same_etag
 from spark_apps.timeline.locations import Location
 
 

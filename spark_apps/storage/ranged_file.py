@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from spark_apps.storage.errors import StorageError
-from spark_apps.storage.local_files import same_file
-from spark_apps.storage.store import Store, same_etag
+from spark_apps.storage.store import Store, same_etag, same_file
 
 WHOLE_BYTES = 256 * 1024
 """A file up to this size is fetched in one request."""

@@ -1,8 +1,9 @@
 """A location of an object store, seen through the few calls that a table needs.
 
-Everything is ``obstore`` underneath, but for files written to a local disk (:mod:`spark_apps.storage.local_files`);
-this module adds create-if-absent as an operation of its own, errors of the package's tree, and the path under which
-Spark sees the same object. It knows nothing of tables or logs.
+Everything is ``obstore`` underneath, but for files written to a local disk: those outlive a loss of power, which
+``obstore`` syncs nothing against. This module adds create-if-absent as an operation of its own, writing exactly once
+against stores that answer wrongly about it, errors of the package's tree, and the path under which Spark sees the same
+object. It knows nothing of tables or logs.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ import builtins
 import logging
 import os
 import re
+import secrets
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -23,7 +26,6 @@ import obstore
 from obstore import exceptions as obstore_errors
 from obstore.store import LocalStore, from_url
 
-from spark_apps.storage import local_files
 from spark_apps.storage.errors import (
     InvalidInput,
     InvalidName,
@@ -31,6 +33,7 @@ from spark_apps.storage.errors import (
     ObjectExists,
     ObjectNotFound,
     ObjectTooLarge,
+    StorageError,
     StorageUnavailable,
 )
 
@@ -161,7 +164,7 @@ class Store:
         if path is None:
             self._call("put", key, lambda s: obstore.put(s, key, data))
         else:
-            self._call("put", key, lambda _: local_files.put(path, data))
+            self._call("put", key, lambda _: put_file(path, data))
 
     def create(self, key: str, data: bytes) -> None:
         """Write an object unless there is one: of several callers at once exactly one wins.
@@ -175,7 +178,7 @@ class Store:
         if path is None:
             self._call("create", key, lambda s: obstore.put(s, key, data, mode="create"))
         else:
-            self._call("create", key, lambda _: local_files.create(path, data))
+            self._call("create", key, lambda _: create_file(path, data))
 
     def sync(self, keys: Iterable[str]) -> None:
         """Make objects that are there outlive a loss of power, also those of other writers.
@@ -192,7 +195,7 @@ class Store:
                 self._check_links(folder)
             paths = [self._local / key for key in listed]
             if paths:
-                self._call("sync", f"{len(paths)} files", lambda _: local_files.sync(paths))
+                self._call("sync", f"{len(paths)} files", lambda _: sync_files(paths))
 
     def list(self, prefix: str, after: str | None = None) -> list[ObjectInfo]:
         """Return all objects below the folder ``prefix``, sorted by key; with ``after`` only the keys behind it.
@@ -404,3 +407,189 @@ def _info(meta: Any) -> ObjectInfo:
 
 def _first_line(error: BaseException) -> str:
     return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+
+
+# --- files of a local disk --------------------------------------------------------------------------------------------
+
+
+_SYNC_THREADS = 8
+
+_settled: dict[str, int] = {}
+"""Folders, with their inodes, whose own names are known to be synced."""
+_doubtful: set[str] = set()
+"""Folders that could not be synced once: the system reports that once, and answers "done" the next time."""
+
+
+def etag_of(status: os.stat_result) -> str:
+    """Return an identity of a file as long as no process replaces or writes it, as a store's etag is of an object."""
+    return f"{status.st_ino:x}-{status.st_mtime_ns:x}-{status.st_size:x}"
+
+
+def same_file(status: os.stat_result, etag: str) -> bool:
+    """Test whether a file is the one of an etag, as every machine that mounts its disk sees it.
+
+    Compared are the time of its last change and its size, and not its inode.
+    """
+    return etag_of(status).partition("-")[2] == etag.partition("-")[2]
+
+
+def create_file(path: Path, data: bytes) -> None:
+    """Write a file unless there is one: of several callers at once exactly one wins.
+
+    :raises FileExistsError: if there is one.
+    :raises OSError: if the file may be there or not; it may get lost with the power.
+    """
+    draft = _write_draft(path, data)
+    try:
+        os.link(draft, path)
+    finally:
+        os.unlink(draft)  # noqa: PTH108 - as the calls around it
+    _sync_folder(path.parent)
+
+
+def put_file(path: Path, data: bytes) -> None:
+    """Write a file, replacing one that is there.
+
+    :raises OSError: as :func:`create` does.
+    """
+    draft = _write_draft(path, data)
+    try:
+        os.replace(draft, path)  # noqa: PTH105
+    except OSError:
+        os.unlink(draft)  # noqa: PTH108
+        raise
+    _sync_folder(path.parent)
+
+
+def sync_files(paths: Iterable[Path]) -> None:
+    """Make files that others have written outlive a loss of power, with their folders.
+
+    :raises FileNotFoundError: if one is gone.
+    :raises OSError: if some may get lost.
+    """
+    files = list(paths)
+    if len(files) == 1:
+        _sync(files[0])
+    else:
+        with ThreadPoolExecutor(_SYNC_THREADS) as pool:
+            list(pool.map(_sync, files))
+    for folder in sorted({path.parent for path in files}):
+        _sync_folder(folder)
+
+
+def _write_draft(path: Path, data: bytes) -> Path:
+    """Return a synced file with the data beside ``path``, under a name that ``obstore`` passes over in listings."""
+    draft = path.with_name(f"{path.name}#{secrets.randbits(63)}")
+    _make_folder(path.parent)
+    handle = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
+    try:
+        unwritten = memoryview(data)
+        while unwritten:
+            unwritten = unwritten[os.write(handle, unwritten) :]
+        os.fsync(handle)
+    except BaseException:
+        os.unlink(draft)  # noqa: PTH108
+        raise
+    finally:
+        os.close(handle)
+    return draft
+
+
+def _make_folder(folder: Path) -> None:
+    if folder.is_dir():
+        return
+    _make_folder(folder.parent)
+    try:
+        os.mkdir(folder)  # noqa: PTH102
+    except FileExistsError:
+        if not folder.is_dir():
+            raise
+    _settled.pop(str(folder), None)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Sync the names in a folder, and the names of the folders above it that are not known to be synced."""
+    _sync(folder)
+    while folder != folder.parent:
+        inode = os.stat(folder).st_ino  # noqa: PTH116
+        if _settled.get(str(folder)) == inode:
+            return
+        try:
+            _sync(folder.parent)
+        except PermissionError:
+            return  # a folder of another owner, who made what is in it
+        _settled[str(folder)] = inode
+        folder = folder.parent
+
+
+def _sync(path: Path) -> None:
+    if str(path) in _doubtful:
+        raise OSError(f"{path} could not be synced to its disk before; what was written there may get lost")
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    except OSError:
+        _doubtful.add(str(path))
+        raise
+    finally:
+        os.close(handle)
+
+
+# --- writing an object exactly once -----------------------------------------------------------------------------------
+
+
+_TRIES = 5
+_BACKOFF_SECONDS = 0.05
+_MOST_BYTES = 256 << 20  # as much as a commit may have
+
+
+class OutcomeUnknown(StorageUnavailable):
+    """An object may be there, or appear later: no answer and no reading decided whether it was written."""
+
+
+def write_once(store: ObjectStore, key: str, body: bytes, sleep: Callable[[float], None]) -> bytes:
+    """Create an object and return the bytes that stand there now: ``body``, or what another writer wrote first.
+
+    :param sleep: waits so many seconds between two tries.
+    :raises OutcomeUnknown: if the store did not let us find out.
+    """
+    for tried in range(_TRIES):
+        try:
+            store.create(key, body)
+            return body
+        except StorageError as error:
+            logger.info("Creating %s: %s It is read back.", key, error.message)
+            stored = _read_back(store, key, error, sleep)
+            cause = error
+        if stored == body:
+            _keep(store, key)
+        if stored is not None:
+            return stored
+        sleep(_BACKOFF_SECONDS * 2**tried)
+    raise OutcomeUnknown(
+        f"{store.uri}/{key} could not be written in {_TRIES} tries: the store answers with errors ({cause.message}) "
+        "and shows no such object."
+    )
+
+
+def _keep(store: ObjectStore, key: str) -> None:
+    """Sync an object that is there: the error of its creation may have been that it is written and not kept."""
+    try:
+        store.sync([key])
+    except StorageError as error:
+        raise OutcomeUnknown(f"{store.uri}/{key} is there, and may get lost: {error.message}") from error
+
+
+def _read_back(store: ObjectStore, key: str, cause: StorageError, sleep: Callable[[float], None]) -> bytes | None:
+    error: StorageError = cause
+    for tried in range(_TRIES):
+        try:
+            return store.get(key, _MOST_BYTES)
+        except ObjectNotFound:
+            return None
+        except StorageError as unreadable:
+            error = unreadable
+            sleep(_BACKOFF_SECONDS * 2**tried)
+    raise OutcomeUnknown(
+        f"{store.uri}/{key} was sent ({cause.message}) and could not be read back ({error.message})."
+    ) from error

@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from spark_apps.storage.conditional_put import write_once
 from spark_apps.storage.errors import InvalidRule, LogDamaged, ObjectNotFound, StorageError
-from spark_apps.storage.store import ObjectStore
+from spark_apps.storage.store import ObjectStore, write_once
 from spark_apps.timeline.log import format_instant, seconds_of
 from spark_apps.timeline.model import (
     AnyAction,

@@ -18,7 +18,6 @@ from typing import TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from spark_apps.storage.conditional_put import OutcomeUnknown, write_once
 from spark_apps.storage.documents import decode
 from spark_apps.storage.errors import (
     CommitStateUnknown,
@@ -33,7 +32,7 @@ from spark_apps.storage.errors import (
     TableNotFound,
     VersionNotFound,
 )
-from spark_apps.storage.store import ObjectStore
+from spark_apps.storage.store import ObjectStore, OutcomeUnknown, write_once
 from spark_apps.timeline import checkpoints, sidecars
 from spark_apps.timeline.field_types import COMMIT_BYTES
 from spark_apps.timeline.model import FORMAT_VERSION, Commit, FormatOnly, Struct

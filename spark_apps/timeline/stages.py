@@ -14,11 +14,10 @@ from typing import Any
 import msgspec
 import xxhash
 
-from spark_apps.storage.conditional_put import write_once
 from spark_apps.storage.documents import fetch
 from spark_apps.storage.errors import ConcurrentWrite, LogDamaged, ObjectNotFound, StageMismatch
 from spark_apps.storage.names import check_name
-from spark_apps.storage.store import ObjectStore
+from spark_apps.storage.store import ObjectStore, write_once
 from spark_apps.timeline.conflicts import KeysConflict, commute, share_keys
 from spark_apps.timeline.field_types import HEARTBEAT_BYTES, MANIFEST_BYTES
 from spark_apps.timeline.files import GroupKey

@@ -14,13 +14,13 @@ from typing import Any
 
 import msgspec
 
-from spark_apps.storage.conditional_put import write_once
 from spark_apps.storage.errors import (
     AlreadyCommitted,
     StageMismatch,
     TransactionNotFound,
 )
 from spark_apps.storage.names import check_name, check_txn_id
+from spark_apps.storage.store import write_once
 from spark_apps.timeline import stages
 from spark_apps.timeline.attempts import (
     DATA,

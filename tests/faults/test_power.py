@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from spark_apps.storage import local_files
+from spark_apps.storage import store
 from spark_apps.storage.errors import AlreadyCommitted, CommitStateUnknown, StorageUnavailable, TableNotFound
 from spark_apps.storage.store import Store
 from spark_apps.timeline import checkpoints, sidecars
@@ -125,10 +125,10 @@ class Table:
 def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Disk:
     (tmp_path / "disk").mkdir()
     disk = Disk(tmp_path / "disk")
-    monkeypatch.setattr(local_files, "os", disk)
-    monkeypatch.setattr(local_files, "_settled", {})
-    monkeypatch.setattr(local_files, "_doubtful", set())
-    monkeypatch.setattr(local_files, "_THREADS", 1)
+    monkeypatch.setattr(store, "os", disk)
+    monkeypatch.setattr(store, "_settled", {})
+    monkeypatch.setattr(store, "_doubtful", set())
+    monkeypatch.setattr(store, "_SYNC_THREADS", 1)
     monkeypatch.setattr(sidecars, "INLINE_ACTIONS", 1)
     monkeypatch.setattr(checkpoints, "_EVERY_COMMITS", 3)
     return disk
@@ -167,10 +167,10 @@ class real_disk:
     """What is done inside is not noted: it is another machine."""
 
     def __enter__(self) -> None:
-        self.disk, local_files.os = local_files.os, os  # type: ignore[attr-defined]
+        self.disk, store.os = store.os, os  # type: ignore[attr-defined]
 
     def __exit__(self, *_: object) -> None:
-        local_files.os = self.disk  # type: ignore[attr-defined]
+        store.os = self.disk  # type: ignore[attr-defined]
 
 
 def test_whatever_call_the_power_goes_at_no_commit_that_was_told_of_is_lost(
@@ -232,23 +232,23 @@ def test_a_disk_that_cannot_sync_is_not_told_as_committed(disk: Disk, what: str)
 
 def _link_before_sync(path: Path, data: bytes) -> None:
     """As it was: the name first, then the sync of what it names."""
-    synced, local_files.os.fsync = local_files.os.fsync, lambda _handle: None  # type: ignore[attr-defined]
+    synced, store.os.fsync = store.os.fsync, lambda _handle: None  # type: ignore[attr-defined]
     try:
-        draft = local_files._write_draft(path, data)
+        draft = store._write_draft(path, data)
     finally:
-        local_files.os.fsync = synced  # type: ignore[attr-defined]
-    local_files.os.link(draft, path)
-    local_files.os.unlink(draft)
-    local_files._sync(path)
-    local_files._sync(path.parent)
+        store.os.fsync = synced  # type: ignore[attr-defined]
+    store.os.link(draft, path)
+    store.os.unlink(draft)
+    store._sync(path)
+    store._sync(path.parent)
 
 
 @pytest.mark.parametrize(
     ("target", "name", "planted"),
     [
         (Store, "sync", lambda *_: None),
-        (local_files, "_sync_folder", lambda _folder: None),
-        (local_files, "create", _link_before_sync),
+        (store, "_sync_folder", lambda _folder: None),
+        (store, "create_file", _link_before_sync),
     ],
     ids=["data files left to the system", "folders not synced", "the name before the bytes"],
 )

@@ -17,7 +17,7 @@ from typing import Any
 import obstore
 import pytest
 
-from spark_apps.storage import local_files
+from spark_apps.storage import store
 from spark_apps.storage.errors import CommitUndone, StorageError, TableNotFound
 from spark_apps.storage.store import Store
 from spark_apps.timeline import cleaning
@@ -271,8 +271,8 @@ def test_positions_that_are_put_beside_staged_files_are_kept_with_the_commit(del
     [
         (Store, "sync", lambda *_: None, "stages and tasks"),
         (Store, "sync", lambda *_: None, "compaction and refresh"),
-        (local_files, "_sync_folder", lambda _folder: None, "cleaning"),
-        (local_files, "_sync_folder", lambda _folder: None, "drop"),
+        (store, "_sync_folder", lambda _folder: None, "cleaning"),
+        (store, "_sync_folder", lambda _folder: None, "drop"),
     ],
     ids=[
         "staged files left to the system",

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from spark_apps.storage.conditional_put import OutcomeUnknown, write_once
 from spark_apps.storage.errors import InvalidInput, InvalidName, ObjectExists, ObjectNotFound, StorageUnavailable
-from spark_apps.storage.store import Store
+from spark_apps.storage.store import OutcomeUnknown, Store, write_once
 from tests.simulation.s3 import BUCKET, s3_server
 from tests.simulation.store import ERROR_AFTER, ERROR_BEFORE, EXISTS, LATE, OK, Objects, SimulatedStore
 
