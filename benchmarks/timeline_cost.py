@@ -18,7 +18,7 @@ from benchmarks.measure import Timing, timed
 from benchmarks.racing import lost, race
 from benchmarks.report import Report
 from spark_apps.storage.store import Store
-from spark_apps.timeline import checkpoints
+from spark_apps.timeline import log
 from spark_apps.timeline.creation import create_table
 from spark_apps.timeline.files import DataFile
 from spark_apps.timeline.log import Timeline
@@ -119,7 +119,7 @@ def by_files(store: Store, count: int, repeats: int) -> tuple[list[float], *tupl
         state.partitions[partition_name(partition)] = PartitionEntry(BUCKETS, (str(partition),))
     for file in files(count):
         state.file_set.add(file)
-    key = checkpoints.write(store, state)
+    key = log.write_checkpoint(store, state)
     size = Path(store.uri, key).stat().st_size
     load = [timed(lambda: Timeline.load(store)) for _ in range(repeats)]
     group = []
@@ -128,7 +128,7 @@ def by_files(store: Store, count: int, repeats: int) -> tuple[list[float], *tupl
         group.append(timed(lambda: timeline.head.files(DATA_TREE, partition_name(3), "3")))  # noqa: B023 - called at once
     commits = [timed(lambda n=n: commit(timeline, n)) for n in range(_COMMITS)]
     folds = [timed(lambda n=n: compact(timeline, n)) for n in range(_COMMITS)]
-    flat = [timed(lambda: checkpoints.write(store, timeline.head)) for _ in range(min(repeats, 3))]
+    flat = [timed(lambda: log.write_checkpoint(store, timeline.head)) for _ in range(min(repeats, 3))]
     return (
         load,
         milliseconds(group),
@@ -147,7 +147,7 @@ def by_versions(store: Store, length: int, repeats: int) -> list[str]:
         commit(timeline, number)
     load = [timed(lambda: Timeline.load(store)) for _ in range(repeats)]
     commits = [timed(lambda n=n: commit(timeline, length + n)) for n in range(_COMMITS)]
-    store.delete([info.key for info in store.list(checkpoints.CHECKPOINTS)])
+    store.delete([info.key for info in store.list(log.CHECKPOINTS)])
     bare = [timed(lambda: Timeline.load(store)) for _ in range(min(repeats, 3))]
     return [milliseconds(load), milliseconds(bare), milliseconds(commits)]
 

@@ -2,23 +2,31 @@
 
 Version N is ``_index/timeline/<N as 20 digits>.json``, made by create-if-absent. After any error of that call the key
 is read back, because a store may answer an error to a write that landed, and "already exists" to one's own.
+
+Commits with very many actions keep them in a Parquet file beside the log, a sidecar, named by the hash of its bytes.
+A checkpoint is the folded state of a version as one Parquet file, so that a reader need not fold the whole log. It is
+for speed only. Its name carries the hash of its bytes; one that is damaged, or newer than the version in question, is
+passed over, and the log is folded from an older one or from its beginning.
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
 import logging
 import re
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
+import xxhash
 from msgspec.structs import replace
 
-from spark_apps.storage.documents import decode
+from spark_apps.storage import documents
+from spark_apps.storage.documents import MOST_VALUES, decode, prepare, reason
 from spark_apps.storage.errors import (
     CommitStateUnknown,
     InvalidInput,
@@ -29,15 +37,51 @@ from spark_apps.storage.errors import (
     ObjectNotFound,
     ObjectTooLarge,
     SnapshotExpired,
+    StorageError,
     TableNotFound,
     VersionNotFound,
 )
+from spark_apps.storage.parquet_headers import open_parquet
 from spark_apps.storage.store import ObjectStore, OutcomeUnknown, write_once
-from spark_apps.timeline import checkpoints, sidecars
-from spark_apps.timeline.field_types import COMMIT_BYTES
-from spark_apps.timeline.model import FORMAT_VERSION, Commit, FormatOnly, Struct
-from spark_apps.timeline.state import State
-from spark_apps.timeline.validation import check_commit, check_paths
+from spark_apps.timeline import files
+from spark_apps.timeline.field_types import (
+    CHECKPOINT_BYTES,
+    CHECKPOINT_DECODED_BYTES,
+    COMMIT_BYTES,
+    MOST_ACTIONS,
+    MOST_FILES,
+    SIDECAR_BYTES,
+    SIDECAR_DECODED_BYTES,
+    ConfigInstant,
+    ConfigPath,
+    Count,
+    Group,
+    Instant,
+    MetaPath,
+    Name,
+    Partition,
+    TxnId,
+    Version,
+    VersionOrNone,
+    Words,
+)
+from spark_apps.timeline.files import FileSet
+from spark_apps.timeline.model import (
+    FORMAT_VERSION,
+    AnyAction,
+    Commit,
+    Expire,
+    FormatOnly,
+    HashingConfig,
+    OpenWindow,
+    PutPartition,
+    PutTable,
+    SetLag,
+    Struct,
+    TableDefinition,
+)
+from spark_apps.timeline.state import IndexEntry, PartitionEntry, State, Window
+from spark_apps.timeline.validation import check_commit, check_paths, check_together, data_prefix
 
 logger = logging.getLogger(__name__)
 
@@ -172,7 +216,7 @@ class Timeline:
             return self.head
         base = self._loaded if self._loaded is not None and self._loaded.version <= version else None
         if base is None:
-            base = checkpoints.newest(self.store, version)
+            base = newest_checkpoint(self.store, version)
         state = State() if base is None else base.copy()
         for commit in self.commits(after=state.version, until=version):
             self._fold(state, commit)
@@ -187,7 +231,7 @@ class Timeline:
         :raises CommitStateUnknown: if the store did not let us find out.
         """
         self._check_own(commit)
-        stored = sidecars.split(self.store, commit)
+        stored = write_sidecar(self.store, commit)
         body = msgspec.json.encode(stored)
         try:
             winner = write_once(self.store, commit_key(commit.version), body, self.sleep)
@@ -210,7 +254,7 @@ class Timeline:
 
     def checkpoint_if_due(self) -> None:
         """Write a checkpoint of the newest state once the log behind the last one has grown. Failing is no harm."""
-        checkpoints.write_if_due(self.store, self._state)
+        write_checkpoint_if_due(self.store, self._state)
 
     def check_not_vanished(self) -> None:
         """Check that the newest version known is still in the store.
@@ -247,7 +291,7 @@ class Timeline:
         commit = decode(body, Commit, where, hint=_RESTORE)
         if commit.version != version:
             raise LogDamaged(f"{where} says of itself that it is version {commit.version}.", hint=_RESTORE)
-        commit = sidecars.join(self.store, commit, where)
+        commit = read_sidecar(self.store, commit, where)
         check_commit(commit, where)
         return commit
 
@@ -267,7 +311,7 @@ class Timeline:
         :raises InvalidInput: if a field breaks one, naming it.
         """
         try:
-            head = commit if len(commit.actions) <= sidecars.INLINE_ACTIONS else replace(commit, actions=())
+            head = commit if len(commit.actions) <= INLINE_ACTIONS else replace(commit, actions=())
             decode(msgspec.json.encode(head), Commit, "It")
             check_commit(commit, "It")
             check_paths(commit.actions, self._state.definition)
@@ -279,7 +323,7 @@ class Timeline:
 
     def _load(self) -> None:
         """Read from the newest usable checkpoint to the end of the log."""
-        base = checkpoints.newest(self.store)
+        base = newest_checkpoint(self.store)
         if base is not None:
             self._state, self._loaded = base, base.copy()
         last = self._last_listed()
@@ -409,3 +453,284 @@ def seconds_of(instant: str) -> float:
     minute = datetime(int(instant[:4]), int(instant[4:6]), int(instant[6:8]), int(instant[8:10]), int(instant[10:12]),
                       tzinfo=UTC)  # fmt: skip
     return minute.timestamp() + int(instant[12:]) / 1000
+
+
+# --- sidecars: the actions of large commits ---------------------------------------------------------------------------
+
+
+INLINE_ACTIONS = 1000
+"""The most actions that a commit's own JSON holds."""
+
+_SIDECARS = "_index/sidecars"
+_AT_ONCE = 16_384
+_ANY_ACTIONS, _ANY_BYTES = 20_000, 64 << 20
+_RESTORE_SIDECAR = "Restore that file from a backup, or find out who wrote it."
+
+
+def write_sidecar(store: ObjectStore, commit: Commit) -> Commit:
+    """Return the commit as it goes into the log; the sidecar, if it needs one, is written first."""
+    if len(commit.actions) <= INLINE_ACTIONS:
+        return commit
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    table = pa.table({"action": [msgspec.json.encode(action) for action in commit.actions]})
+    sink = io.BytesIO()
+    pq.write_table(table, sink, compression="zstd", use_dictionary=False)  # no two actions are the same
+    body = sink.getvalue()
+    rows, size = sidecar_limits(len(body))
+    if len(body) > SIDECAR_BYTES or table.num_rows > rows or table.nbytes > size:
+        raise InvalidInput(
+            f"{commit.operation} (transaction {commit.txn_id}) has {table.num_rows:,} actions of {table.nbytes:,} "
+            f"bytes, more than one commit may have ({rows:,} of {size:,}).",
+            hint="Do it in several commits: some partitions each.",
+        )
+    key = f"{_SIDECARS}/{xxhash.xxh3_128_hexdigest(body)}.parquet"
+    store.put(key, body)
+    return msgspec.structs.replace(commit, actions=(), sidecar=key)
+
+
+def read_sidecar(store: ObjectStore, commit: Commit, where: str) -> Commit:
+    """Return the commit with its actions.
+
+    :param where: names the commit and its table, for errors.
+    :raises LogDamaged: if the sidecar is gone, is not what was written, or holds more than a commit may.
+    """
+    if commit.sidecar is None:
+        return commit
+    try:
+        body = store.get(commit.sidecar, SIDECAR_BYTES)
+    except ObjectNotFound as error:
+        raise LogDamaged(f"{where} lists {commit.sidecar}, which is gone.", hint=_RESTORE_SIDECAR) from error
+    except ObjectTooLarge as error:
+        raise LogDamaged(f"{where} lists {commit.sidecar}. {error.message}", hint=_RESTORE_SIDECAR) from error
+    if f"{_SIDECARS}/{xxhash.xxh3_128_hexdigest(body)}.parquet" != commit.sidecar:
+        raise LogDamaged(f"{commit.sidecar}, listed by {where}, is not what was written.", hint=_RESTORE_SIDECAR)
+    actions = tuple(_sidecar_actions(body, f"{commit.sidecar}, listed by {where},"))
+    return msgspec.structs.replace(commit, actions=actions, sidecar=None)
+
+
+def _sidecar_actions(body: bytes, what: str) -> Iterator[AnyAction]:
+    """Yield the actions of a sidecar, decoded piece by piece; one that is repeated as it stands is decoded once."""
+    import pyarrow as pa
+
+    rows, size = sidecar_limits(len(body))
+    opened = open_parquet(body, what, rows=rows, size=size)
+    if opened.schema_arrow.names != ["action"] or opened.schema_arrow.types[0] not in (
+        pa.binary(),
+        pa.dictionary(pa.int32(), pa.binary()),
+    ):
+        raise LogDamaged(f"{what} cannot be read: its columns are not those of a sidecar.", hint=_RESTORE_SIDECAR)
+    decoder, values = msgspec.json.Decoder(AnyAction), 0
+    try:
+        for chunk in opened.read().column("action").chunks:
+            coded = isinstance(chunk, pa.DictionaryArray)
+            actions: list[AnyAction] = []
+            for texts in _sidecar_pieces(chunk.dictionary if coded else chunk):
+                values += sum(text.count(b"{") + text.count(b"[") for text in texts)
+                if values > MOST_VALUES:
+                    raise LogDamaged(
+                        f"{what} cannot be read: it holds more than {MOST_VALUES:,} objects.", hint=_RESTORE_SIDECAR
+                    )
+                actions.extend(map(decoder.decode, texts))
+            yield from (actions[code] for code in chunk.indices.to_pylist()) if coded else actions
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise LogDamaged(f"{what} cannot be read: {reason(error)}.", hint=_RESTORE_SIDECAR) from error
+    except (pa.ArrowException, OSError, TypeError) as error:
+        raise LogDamaged(f"{what} cannot be read: {error}.", hint=_RESTORE_SIDECAR) from error
+
+
+def sidecar_limits(size: int) -> tuple[int, int]:
+    """Return how many actions, and how many bytes of JSON, a sidecar of ``size`` bytes may hold.
+
+    A file added takes 12 bytes there, one removed 4, and they shrink to a twentieth or a fortieth: a small sidecar that
+    holds far more repeats itself, and so is none.
+    """
+    return min(MOST_ACTIONS, _ANY_ACTIONS + 2 * size), min(SIDECAR_DECODED_BYTES, _ANY_BYTES + 500 * size)
+
+
+def _sidecar_pieces(texts: Any) -> Iterator[list[bytes]]:
+    return (texts.slice(first, _AT_ONCE).to_pylist() for first in range(0, len(texts), _AT_ONCE))
+
+
+# --- checkpoints ------------------------------------------------------------------------------------------------------
+
+
+CHECKPOINTS = "_index/timeline/checkpoints"
+CHECKPOINT_FORMAT = 1
+
+_CHECKPOINT_EVERY = 20
+_LARGE_CHECKPOINT_EVERY = 200
+_LARGE_STATE = 10_000
+_CHECKPOINTS_KEPT = 3
+_CHECKPOINT_HEADER = b"state"
+_CHECKPOINT_NAME = re.compile(r"([0-9]{20})\.([0-9a-f]{16})\.parquet")
+_ANY_CHECKPOINT_BYTES = 64 << 20
+
+
+class _IndexHeader(Struct, frozen=True):
+    """An index in the header. ``gone`` is ``None`` in checkpoints from before it was kept."""
+
+    entry: IndexEntry
+    lag: tuple[tuple[Partition, Group, VersionOrNone, VersionOrNone], ...] = ()
+    gone: tuple[tuple[Partition, Group, Version], ...] | None = None
+
+    @property
+    def rows_gone(self) -> dict[tuple[str, str], int]:
+        """:attr:`IndexEntry.gone`; where it was not kept, as late as it can have been."""
+        if self.gone is not None:
+            return {(p, g): at for p, g, at in self.gone}
+        return {(p, g): dirty for p, g, through, dirty in self.lag if through < 0}
+
+
+class _CheckpointHeader(Struct, frozen=True):
+    format: Version
+    version: Version
+    instant: Instant
+    definition: TableDefinition | None
+    partitions: dict[Partition, PartitionEntry]
+    indexes: dict[Name, _IndexHeader]
+    configs: list[HashingConfig]
+    config_paths: dict[ConfigInstant, ConfigPath]
+    meta_paths: list[MetaPath]
+    windows: dict[Version, Window]
+    ended_windows: dict[Version, Words]
+    committed: dict[TxnId, tuple[Version, Count]]
+    aborted: dict[TxnId, list[Count]]
+    restores: list[tuple[Version, Version]]
+    expired_below: Version
+    dropped: bool
+    last_drop: VersionOrNone | None = None
+
+
+_PLAIN = (
+    "version", "instant", "definition", "partitions", "configs", "config_paths", "meta_paths", "windows",
+    "ended_windows", "committed", "aborted", "restores", "expired_below", "dropped", "last_drop",
+)  # fmt: skip
+
+
+def write_checkpoint_if_due(store: ObjectStore, state: State) -> bool:
+    """Write a checkpoint every 20 versions; of a large table every 200, or when a tenth of its files changed.
+
+    A failure is logged and forgotten: the log itself has everything.
+    """
+    if state.version == 0 or state.version % _CHECKPOINT_EVERY:
+        return False
+    size, changes = state.file_set.size(), state.file_set.changes()
+    if size > _LARGE_STATE and changes < size / 10 and state.version % _LARGE_CHECKPOINT_EVERY:
+        return False
+    # From here on this process, too, stands on these columns instead of carrying all changes since its own start.
+    state.file_set = FileSet(state.file_set.flattened())
+    try:
+        write_checkpoint(store, state)
+    except StorageError as error:
+        logger.warning("No checkpoint of version %s was written: %s", state.version, error.message)
+        return False
+    return True
+
+
+def write_checkpoint(store: ObjectStore, state: State) -> str:
+    """Write a checkpoint of ``state``, remove all but the newest three, and return its key."""
+    body = encode_checkpoint(state)
+    key = f"{CHECKPOINTS}/{state.version:020d}.{xxhash.xxh3_64_hexdigest(body)}.parquet"
+    store.put(key, body)
+    older = [info.key for info in store.list(CHECKPOINTS)]
+    store.delete(older[:-_CHECKPOINTS_KEPT])
+    return key
+
+
+def newest_checkpoint(store: ObjectStore, until: int | None = None) -> State | None:
+    """Return the state of the newest checkpoint that can be used, not after ``until``; ``None`` without one."""
+    for info in reversed(store.list(CHECKPOINTS)):
+        name = _CHECKPOINT_NAME.fullmatch(info.key.removeprefix(f"{CHECKPOINTS}/"))
+        if name is None or (until is not None and int(name[1]) > until):
+            continue
+        try:
+            body = store.get(info.key, CHECKPOINT_BYTES)
+            if xxhash.xxh3_64_hexdigest(body) != name[2]:
+                raise LogDamaged("It is not what was written.")
+            state = decode_checkpoint(body, f"Checkpoint {info.key} of {store.uri}")
+            if state is not None and state.version != int(name[1]):
+                raise LogDamaged(f"It says of itself that it is of version {state.version}.")
+        except (StorageError, LogDamaged) as error:
+            logger.warning("Checkpoint %s of %s is passed over: %s", info.key, store.uri, error.message)
+            continue
+        if state is not None:
+            return state
+    return None
+
+
+def encode_checkpoint(state: State) -> bytes:
+    """Return a state as one Parquet file: the files as rows, everything else as JSON in the file's metadata."""
+    import pyarrow.parquet as pq
+
+    header = _CheckpointHeader(
+        CHECKPOINT_FORMAT,
+        indexes={
+            name: _IndexHeader(
+                msgspec.structs.replace(entry, lag={}, dirty={}, gone={}),
+                tuple((*group, through, entry.dirty.get(group, through)) for group, through in entry.lag.items()),
+                tuple((*group, at) for group, at in entry.gone.items()),
+            )
+            for name, entry in state.indexes.items()
+        },
+        **{name: getattr(state, name) for name in _PLAIN},
+    )
+    columns = state.file_set.flattened()
+    sink = io.BytesIO()
+    table = columns.table.replace_schema_metadata({_CHECKPOINT_HEADER: msgspec.json.encode(header)})
+    # Only what repeats gains from a dictionary; paths differ, and building theirs would cost most of the time.
+    pq.write_table(table, sink, compression="zstd", use_dictionary=list(files.REPEATED))
+    return sink.getvalue()
+
+
+def decode_checkpoint(body: bytes, what: str = "The checkpoint") -> State | None:
+    """Return the state in a checkpoint; ``None`` if it has a format that this code does not know.
+
+    :param what: names the checkpoint, for errors.
+    :raises LogDamaged: if it is none, or holds more than a table may have.
+    """
+    opened = open_parquet(
+        body, what, rows=MOST_FILES, size=_ANY_CHECKPOINT_BYTES + min(CHECKPOINT_DECODED_BYTES, 500 * len(body)),
+        repeated=files.REPEATED,
+    )  # fmt: skip
+    raw = (opened.schema_arrow.metadata or {}).get(_CHECKPOINT_HEADER)
+    if raw is None or documents.decode(raw, FormatOnly, what).format != CHECKPOINT_FORMAT:
+        return None
+    header = documents.decode(raw, _CheckpointHeader, what)
+    check_together(_as_actions(header), header.version, what)
+    source = None if header.definition is None else header.definition.source
+    table = files.read(opened, header.version, data_prefix(source), what)
+    state = State()
+    for name in _PLAIN:
+        setattr(state, name, getattr(header, name))
+    state.indexes = {
+        name: msgspec.structs.replace(
+            index.entry,
+            lag={(p, g): through for p, g, through, _ in index.lag},
+            dirty={(p, g): dirty for p, g, _, dirty in index.lag},
+            gone=index.rows_gone,
+        )
+        for name, index in header.indexes.items()
+    }
+    state.file_set = FileSet(files.Columns(table, what))
+    return state
+
+
+def _as_actions(header: _CheckpointHeader) -> dict[str, AnyAction]:
+    """Return a header as the actions that could have led to it: their fields' rules hold for its own."""
+    actions: dict[str, AnyAction] = {"expired_": Expire(header.expired_below)}
+    if header.definition is not None:
+        actions[""] = PutTable(header.definition)
+    for path, entry in header.partitions.items():
+        actions[f"partitions[{path!r}]."] = PutPartition(path, entry.buckets, entry.values)
+    for name, index in header.indexes.items():
+        lag = tuple((partition, group, through) for partition, group, through, _ in index.lag)
+        actions[f"indexes[{name!r}].lag."] = SetLag(index.entry.definition.tree, lag)
+    for epoch, window in header.windows.items():
+        opened = OpenWindow(window.holder, window.deadline, window.last_moment, window.partitions)
+        actions[f"windows[{epoch}]."] = opened
+    return actions
+
+
+prepare(_CheckpointHeader)

@@ -70,13 +70,13 @@ def test_every_action_of_a_commit_is_in_the_lake_and_in_a_sidecar_it_is_written_
 
 
 def test_a_checkpoint_of_the_lake_is_read_and_written_again_alike(lake: Path) -> None:
-    from spark_apps.timeline import checkpoints
+    from spark_apps.timeline import log
 
     for path in sorted(lake.glob("*/_index/timeline/checkpoints/*.parquet")):
         body = path.read_bytes()
-        before, state = pq.ParquetFile(io.BytesIO(body)), checkpoints.decode(body)
+        before, state = pq.ParquetFile(io.BytesIO(body)), log.decode_checkpoint(body)
         assert state is not None
-        again = pq.ParquetFile(io.BytesIO(checkpoints.encode(state)))
+        again = pq.ParquetFile(io.BytesIO(log.encode_checkpoint(state)))
         assert before.schema_arrow.names == again.schema_arrow.names == CHECKPOINT_COLUMNS
         assert json.loads(before.schema_arrow.metadata[b"state"]) == json.loads(again.schema_arrow.metadata[b"state"])
         assert before.read().to_pylist() == again.read().to_pylist()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from spark_apps.storage.errors import AlreadyCommitted, AttemptAborted, TableExists, WindowNotOpen
-from spark_apps.timeline import checkpoints
+from spark_apps.timeline import log
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.transactions import abort, resume
 from tests.simulation import staged, work
@@ -200,7 +200,7 @@ def checkpoint(job: work.Job) -> None:
             work.upsert(job, txn, B, {"1": 8})
         except AlreadyCommitted:
             continue
-    checkpoints.write(job.store, job.timeline.refresh())
+    log.write_checkpoint(job.store, job.timeline.refresh())
     Timeline.load(job.store, job.timeline.clock)
 
 

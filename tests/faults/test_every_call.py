@@ -22,7 +22,7 @@ from spark_apps.storage.errors import (
     StorageError,
     TableExists,
 )
-from spark_apps.timeline import checkpoints, cleaning, creation, log, publish, sidecars, state
+from spark_apps.timeline import cleaning, creation, log, publish, state
 from spark_apps.timeline.log import Timeline
 from tests.faults.scenarios import DOWN, SCENARIOS, Point, Process, Scenario
 from tests.simulation import work
@@ -139,11 +139,11 @@ def test_every_call_may_fail_in_every_way(
     scenario: Scenario, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if "sidecar" in scenario.name:
-        monkeypatch.setattr(sidecars, "INLINE_ACTIONS", 1)
+        monkeypatch.setattr(log, "INLINE_ACTIONS", 1)
     if "archive" in scenario.name:
         monkeypatch.setattr(state, "CONFIGS_KEPT", 1)
         monkeypatch.setattr(state, "METAS_KEPT", 1)
-    monkeypatch.setattr(checkpoints, "_EVERY_COMMITS", 5)
+    monkeypatch.setattr(log, "_CHECKPOINT_EVERY", 5)
     tried = 0
     points = list(points_of(scenario))
     drawn = [*of_this_turn(without_late(points), CUT), *of_this_turn(late(points), LATE_CUT)]

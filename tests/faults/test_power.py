@@ -20,7 +20,7 @@ import pytest
 from spark_apps.storage import store
 from spark_apps.storage.errors import AlreadyCommitted, CommitStateUnknown, StorageUnavailable, TableNotFound
 from spark_apps.storage.store import Store
-from spark_apps.timeline import checkpoints, sidecars
+from spark_apps.timeline import log
 from spark_apps.timeline.creation import create_table
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.model import (
@@ -129,8 +129,8 @@ def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Disk:
     monkeypatch.setattr(store, "_settled", {})
     monkeypatch.setattr(store, "_doubtful", set())
     monkeypatch.setattr(store, "_SYNC_THREADS", 1)
-    monkeypatch.setattr(sidecars, "INLINE_ACTIONS", 1)
-    monkeypatch.setattr(checkpoints, "_EVERY_COMMITS", 3)
+    monkeypatch.setattr(log, "INLINE_ACTIONS", 1)
+    monkeypatch.setattr(log, "_CHECKPOINT_EVERY", 3)
     return disk
 
 

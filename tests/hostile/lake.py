@@ -17,7 +17,7 @@ import xxhash
 from spark_apps.jobs import job_folder
 from spark_apps.mergetree.tree import DELETED
 from spark_apps.storage.store import Store
-from spark_apps.timeline import checkpoints, files, maintenance_records
+from spark_apps.timeline import files, log, maintenance_records
 from spark_apps.timeline.log import Timeline, commit_key
 from spark_apps.timeline.model import Commit, Heartbeat, Requested, StageClaim, StageManifest
 
@@ -173,7 +173,7 @@ def _checkpoint() -> tuple[Any, Any]:
     store = Store("memory:///hostile")
     for version, told in enumerate((FIRST, FULL)):
         store.put(commit_key(version), msgspec.json.encode(told))
-    body = checkpoints.encode(Timeline.load(store).head)
+    body = log.encode_checkpoint(Timeline.load(store).head)
     table = pq.ParquetFile(pa.BufferReader(body), read_dictionary=list(files.REPEATED)).read().unify_dictionaries()
     header = msgspec.json.decode(table.schema.metadata[b"state"])
     header["restores"], header["ended_windows"] = [[0, 0]], {"0": "ended"}
@@ -232,7 +232,7 @@ def documents() -> dict[str, Document]:
     for name in ("add", "partition", "index", "table", "cover"):
         found[f"sidecar with {name}"] = Document(None, ACTIONS[name], _sidecar)
     table, header = _checkpoint()
-    found["checkpoint"] = Document(checkpoints._Header, header, lambda value: _checkpoint_body(table, value))
+    found["checkpoint"] = Document(log._CheckpointHeader, header, lambda value: _checkpoint_body(table, value))
     row = {name: column[0] for name, column in table.to_pydict().items()}
     found["files of a checkpoint"] = Document(
         None, row, lambda value: _checkpoint_body(_with_row(table, value), header)

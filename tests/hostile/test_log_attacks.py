@@ -16,7 +16,7 @@ import xxhash
 
 from spark_apps.storage.errors import InvalidInput, LeadsOutside, LogDamaged
 from spark_apps.storage.store import Store
-from spark_apps.timeline import checkpoints
+from spark_apps.timeline import log
 from spark_apps.timeline.cleaning import clean
 from spark_apps.timeline.creation import create_table
 from spark_apps.timeline.log import Timeline, commit_key
@@ -129,7 +129,7 @@ def test_given_a_checkpoint_with_a_foreign_path_when_loaded_then_it_is_passed_ov
         [file] = other.files(DATA_TREE)
         other.file_set.remove(DATA_TREE, file.path)
         other.file_set.add(msgspec.structs.replace(file, path=path))
-        checkpoints.write(store, other)
+        log.write_checkpoint(store, other)
         try:
             assert [file.path for file in Timeline.load(store).head.files(DATA_TREE)] == [ADDED.path]
         except LogDamaged as error:
@@ -140,12 +140,12 @@ def test_given_a_checkpoint_with_a_foreign_path_when_loaded_then_it_is_passed_ov
 def test_given_a_checkpoint_without_its_columns_when_loaded_then_it_is_passed_over(
     store: Store, columns: list[str]
 ) -> None:
-    header = checkpoints.encode(Timeline.load(store).head)
+    header = log.encode_checkpoint(Timeline.load(store).head)
     told = pq.ParquetFile(pa.BufferReader(header)).schema_arrow.metadata
     sink = io.BytesIO()
     pq.write_table(pa.table({name: ["a"] for name in columns}).replace_schema_metadata(told), sink)
     name = f"{0:020d}.{xxhash.xxh3_64_hexdigest(sink.getvalue())}.parquet"
-    store.put(f"{checkpoints.CHECKPOINTS}/{name}", sink.getvalue())
+    store.put(f"{log.CHECKPOINTS}/{name}", sink.getvalue())
     plant(store)
     assert Timeline.load(store).head.version == 1
 
@@ -155,7 +155,7 @@ def test_given_a_checkpoint_whose_table_lacks_a_column_that_it_names_when_loaded
 ) -> None:
     state = Timeline.load(store).head.copy()
     state.definition = msgspec.structs.replace(TABLE, partition_by=("nowhere",))
-    checkpoints.write(store, state)
+    log.write_checkpoint(store, state)
     assert Timeline.load(store).head.table == TABLE
 
 

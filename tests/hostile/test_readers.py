@@ -25,10 +25,10 @@ from tests.hostile.test_log import DOCUMENTS
 from tests.hostile.watching import Watch
 
 ROOT = Path(__file__).parents[2]
-OPENS = {"load", "Timeline", "open_log", "fetch", "decode", "open_parquet"}
+OPENS = {"load", "Timeline", "open_log", "fetch", "decode", "decode_checkpoint", "open_parquet"}
 """Calls that open a log, or decode what stands in a table's folder."""
 SHARED = ("spark_apps.storage.documents", "spark_apps.storage.parquet_headers", "spark_apps.timeline.log",
-          "spark_apps.timeline.checkpoints", "spark_apps.actions.register")  # fmt: skip
+          "spark_apps.actions.register")  # fmt: skip
 ELSEWHERE = {
     ("spark_apps/actions/register.py", "_of_source"): "the log of a source: hostile/test_sources.py",
     ("spark_apps/actions/register.py", "standing"): "the log of a source: hostile/test_sources.py",
@@ -60,7 +60,7 @@ def _opening() -> dict[tuple[str, str], int]:
                 for node in ast.walk(tree)
                 if isinstance(node, ast.ImportFrom) and node.module in SHARED
                 for alias in node.names
-            } | ({"decode"} if file.name == "checkpoints.py" else set())
+            } | ({"decode_checkpoint"} if file.name == "log.py" else set())
             for function in ast.walk(tree):
                 if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef) and any(
                     isinstance(call, ast.Call) and _opens(call.func, known) for call in ast.walk(function)

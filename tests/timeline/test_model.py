@@ -33,7 +33,7 @@ from spark_apps.storage.errors import (
     TableNotFound,
     WindowError,
 )
-from spark_apps.timeline import checkpoints, cleaning, files, log, publish, state, windows
+from spark_apps.timeline import cleaning, files, log, publish, state, windows
 from spark_apps.timeline import restore as restoring
 from spark_apps.timeline.model import DropTable
 from tests.simulation import staged, work
@@ -195,7 +195,7 @@ class Histories(RuleBasedStateMachine):
     @rule(number=actors, calls=calls)
     def checkpoint(self, number: int, calls: Calls) -> None:
         self._start(
-            number, "checkpoint", lambda job: checkpoints.write(job.store, job.timeline.refresh()) and None, calls
+            number, "checkpoint", lambda job: log.write_checkpoint(job.store, job.timeline.refresh()) and None, calls
         )
 
     # --- windows ----------------------------------------------------------------------------------------------

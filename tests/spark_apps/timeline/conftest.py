@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_apps.timeline import checkpoints
+from spark_apps.timeline import log
 from spark_apps.timeline.log import Timeline
 from tests.simulation import work
 from tests.simulation.store import SimulatedStore
@@ -34,7 +34,7 @@ def write_checkpoint(job: work.Job, tells_of_drops: bool) -> None:
     state = job.timeline.refresh().copy()
     if not tells_of_drops:
         state.last_drop = None
-    checkpoints.write(job.store, state)
+    log.write_checkpoint(job.store, state)
 
 
 @pytest.fixture

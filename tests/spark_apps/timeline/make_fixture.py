@@ -7,7 +7,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from spark_apps.timeline import checkpoints, sidecars, windows
+from spark_apps.timeline import log, windows
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.transactions import abort
 from tests.simulation import work
@@ -32,8 +32,8 @@ def main(folder: Path) -> None:
     work.compact(job, "compact", A, "0")
     job.begin("upsert", "dead")
     abort(job.timeline, "dead", 1, "taken for dead")
-    checkpoints.write(store, job.timeline.refresh())
-    sidecars.INLINE_ACTIONS = 1
+    log.write_checkpoint(store, job.timeline.refresh())
+    log.INLINE_ACTIONS = 1
     world.effects["over-b"] = work.overwriting(B, {"5": 9})
     work.overwrite(job, "over-b", B, {"5": 9})
     work.restore(job.timeline, job.timeline.refresh().version - 1, txn_id="restore")

@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from spark_apps.storage.store import Store
-from spark_apps.timeline import checkpoints
+from spark_apps.timeline import log
 from spark_apps.timeline.creation import create_table
 from spark_apps.timeline.files import DataFile, FileSet, is_merged, lowest_files, merge_order
 from spark_apps.timeline.log import Timeline
@@ -75,7 +75,7 @@ def test_a_checkpoint_of_a_state_gives_it_back(job: work.Job) -> None:
     upsert(job, "one", A, k0=1)
     upsert(job, "two", A, maintain=False, k1=1)
     state = job.timeline.refresh()
-    back = checkpoints.decode(checkpoints.encode(state))
+    back = log.decode_checkpoint(log.encode_checkpoint(state))
     assert isinstance(back, State)
     assert sorted(back.file_set, key=repr) == sorted(state.file_set, key=repr)
     left, right = dict(vars(back)), dict(vars(state))
@@ -84,7 +84,7 @@ def test_a_checkpoint_of_a_state_gives_it_back(job: work.Job) -> None:
 
 
 def test_a_checkpoint_of_an_empty_table_gives_it_back(job: work.Job) -> None:
-    back = checkpoints.decode(checkpoints.encode(job.timeline.refresh()))
+    back = log.decode_checkpoint(log.encode_checkpoint(job.timeline.refresh()))
     assert back is not None
     assert list(back.file_set) == []
     assert back.groups("data") == {}
@@ -94,9 +94,9 @@ def test_a_checkpoint_of_an_empty_table_gives_it_back(job: work.Job) -> None:
 @pytest.mark.parametrize("damage", ["truncated", "changed", "gone", "of another format", "not ours", "no Parquet"])
 def test_a_checkpoint_that_cannot_be_used_is_passed_over(job: work.Job, world: work.World, damage: str) -> None:
     upsert(job, "one", A, k0=1)
-    first = checkpoints.write(job.store, job.timeline.refresh())
+    first = log.write_checkpoint(job.store, job.timeline.refresh())
     upsert(job, "two", A, k0=2)
-    key = checkpoints.write(job.store, job.timeline.refresh())
+    key = log.write_checkpoint(job.store, job.timeline.refresh())
     body = world.objects.bodies[key][0]
     if damage == "truncated":
         world.objects.bodies[key] = (body[:-9], 0.0)
@@ -113,7 +113,7 @@ def test_a_checkpoint_that_cannot_be_used_is_passed_over(job: work.Job, world: w
     elif damage == "no Parquet":
         put_as(world, b"not Parquet at all")
     else:
-        world.objects.bodies[f"{checkpoints.CHECKPOINTS}/readme.txt"] = (b"", 0.0)
+        world.objects.bodies[f"{log.CHECKPOINTS}/readme.txt"] = (b"", 0.0)
     assert Timeline.load(job.store).head.version == 2
     check_all(world.checker)
 
@@ -121,7 +121,7 @@ def test_a_checkpoint_that_cannot_be_used_is_passed_over(job: work.Job, world: w
 def put_as(world: work.World, body: bytes) -> None:
     import xxhash
 
-    name = f"{checkpoints.CHECKPOINTS}/{2:020d}.{xxhash.xxh3_64_hexdigest(body)}.parquet"
+    name = f"{log.CHECKPOINTS}/{2:020d}.{xxhash.xxh3_64_hexdigest(body)}.parquet"
     world.objects.bodies[name] = (body, 0.0)
 
 
@@ -136,11 +136,11 @@ def test_a_checkpoint_that_cannot_be_written_does_no_harm(job: work.Job, world: 
 def test_three_checkpoints_are_kept_and_the_newest_is_used(job: work.Job, world: work.World) -> None:
     for number in range(5):
         upsert(job, f"w{number}", A, k0=number)
-        checkpoints.write(job.store, job.timeline.refresh())
+        log.write_checkpoint(job.store, job.timeline.refresh())
     names = [key.rpartition("/")[2][:20] for key in world.objects.bodies if "checkpoints" in key]
     assert [int(name) for name in names] == [3, 4, 5]
-    found = checkpoints.newest(job.store)
-    older = checkpoints.newest(job.store, until=4)
+    found = log.newest_checkpoint(job.store)
+    older = log.newest_checkpoint(job.store, until=4)
     assert found is not None
     assert older is not None
     assert (found.version, older.version) == (5, 4)
@@ -152,7 +152,7 @@ def test_reading_a_checkpoint_brings_in_neither_pandas_nor_datasets(tmp_path: Pa
     state = timeline.head.copy()
     for number in range(200):
         state.file_set.add(replace(file(number), sequence_number=0))
-    checkpoints.write(timeline.store, state)
+    log.write_checkpoint(timeline.store, state)
     code = f"""
 import sys
 from spark_apps.storage.store import Store

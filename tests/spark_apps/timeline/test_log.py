@@ -18,7 +18,7 @@ from spark_apps.storage.errors import (
     VersionNotFound,
 )
 from spark_apps.storage.store import Store
-from spark_apps.timeline import checkpoints
+from spark_apps.timeline import log
 from spark_apps.timeline.creation import create_table
 from spark_apps.timeline.log import Timeline, commit_key, format_instant, parse_instant
 from spark_apps.timeline.model import DropTable, Field, TableDefinition, Write, table_scope
@@ -108,7 +108,7 @@ def test_a_log_that_vanished_is_an_error_and_never_a_new_table(job: work.Job, wo
 
 def test_a_log_of_which_only_a_checkpoint_is_left_has_vanished(job: work.Job, world: work.World) -> None:
     upsert(job, "one", k0=1)
-    checkpoints.write(job.store, job.timeline.refresh())
+    log.write_checkpoint(job.store, job.timeline.refresh())
     for version in range(2):
         del world.objects.bodies[commit_key(version)]
     with pytest.raises(LogVanished):
@@ -146,7 +146,7 @@ def test_a_dropped_table_can_be_made_again_in_the_same_log(job: work.Job) -> Non
 def test_a_commit_with_many_actions_keeps_them_beside_the_log(
     job: work.Job, world: work.World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("spark_apps.timeline.sidecars.INLINE_ACTIONS", 1)
+    monkeypatch.setattr("spark_apps.timeline.log.INLINE_ACTIONS", 1)
     upsert(job, "one", k0=1, k1=2)
     [sidecar] = [key for key in world.objects.bodies if key.startswith("_index/sidecars/")]
     assert table_of(job.store, Timeline.load(job.store).head) == {(A, "0"): 1, (A, "1"): 2}
@@ -161,7 +161,7 @@ def test_a_commit_with_many_actions_keeps_them_beside_the_log(
 def test_a_long_log_is_read_whole(job: work.Job) -> None:
     for number in range(45):
         upsert(job, f"w{number}", maintain=False, k0=number)
-    for info in job.store.list(checkpoints.CHECKPOINTS):
+    for info in job.store.list(log.CHECKPOINTS):
         job.store.delete([info.key])
     assert table_of(job.store, Timeline.load(new_job(job.world).store).head) == {(A, "0"): 44}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from spark_apps.timeline import checkpoints
+from spark_apps.timeline import log
 from spark_apps.timeline.model import DropPartition, MarkCovered, PutIndex, Write, definition_scope, partition_scope
 from spark_apps.timeline.restore import restore
 from spark_apps.timeline.transactions import Transaction
@@ -64,7 +64,7 @@ def covered(job: work.Job, transaction: Transaction) -> dict[tuple[str, str], in
     """What lags once a refresh has committed that wrote no entry."""
     transaction.commit((MarkCovered(INDEX_TREE, transaction.base.version),), writes=())
     state = job.timeline.refresh()
-    decoded = checkpoints.decode(checkpoints.encode(state))
+    decoded = log.decode_checkpoint(log.encode_checkpoint(state))
     assert decoded is not None and decoded.indexes == state.indexes
     return lag(job)
 
@@ -104,7 +104,7 @@ def test_a_checkpoint_from_before_takes_what_went_for_as_late_as_it_can_be(job: 
     dropped(job, "drop")
     upsert(job, "again", A, maintain=False, k0=2)
     entry = job.timeline.refresh().index("by_key")
-    old = checkpoints._IndexHeader(entry, ((A, "0", -1, 3),))
+    old = log._IndexHeader(entry, ((A, "0", -1, 3),))
     assert old.rows_gone == {(A, "0"): 3}
 
 
