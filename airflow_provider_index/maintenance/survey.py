@@ -17,7 +17,6 @@ from typing import Any
 from airflow_provider_index.maintenance.policies import CompactPolicy, TableEntry, matches
 from spark_apps.storage.errors import LakeIndexError, NotFound, TableNotFound
 from spark_apps.timeline import maintenance_records
-from spark_apps.timeline.attempts import is_presumed_dead, live_requests
 from spark_apps.timeline.locations import Warehouse
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.maintenance_records import DoneWork, LastPlans, SkippedWork
@@ -30,6 +29,7 @@ from spark_apps.timeline.statistics import (
     table_statistics,
     tree_statistics,
 )
+from spark_apps.timeline.transactions import is_presumed_dead, live_requests
 
 logger = logging.getLogger(__name__)
 

@@ -386,8 +386,7 @@ class SparkTableOperator(InTransaction, TableOperator):
 
     def abort_in(self, timeline: Timeline, txn_ids: list[str], reason: str) -> None:
         """End unfinished attempts of these transactions in one table."""
-        from spark_apps.timeline.attempts import live_attempts_of
-        from spark_apps.timeline.transactions import abort
+        from spark_apps.timeline.transactions import abort, live_attempts_of
 
         for txn_id in txn_ids:
             for attempt in live_attempts_of(timeline, txn_id):
@@ -411,9 +410,8 @@ class SparkTableOperator(InTransaction, TableOperator):
 
     def check_windows_in(self, timeline: Timeline, txn_id: str) -> None:
         """Check the windows of one table, whose log was read."""
-        from spark_apps.timeline.conflicts import Intent
         from spark_apps.timeline.model import Write, table_scope
-        from spark_apps.timeline.publish import check_windows
+        from spark_apps.timeline.publish import Intent, check_windows
 
         whole = {epoch: window for epoch, window in timeline.head.windows.items() if window.partitions is None}
         if self.window is None and not whole:

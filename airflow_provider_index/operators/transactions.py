@@ -73,8 +73,7 @@ class BeginTransactionOperator(TableOperator):
         }
 
     def work(self, context: Mapping[str, Any]) -> dict[str, Any]:
-        from spark_apps.timeline.attempts import live_attempts_of, read_requested
-        from spark_apps.timeline.transactions import abort, begin
+        from spark_apps.timeline.transactions import abort, begin, live_attempts_of, read_requested
 
         if not self.stages:
             raise InvalidInput("A transaction without a stage has nothing to commit.", hint="Name its stages.")
@@ -129,9 +128,8 @@ class BeginTransactionOperator(TableOperator):
         :raises FencedOff: if the window named has ended.
         :raises StopWriteWindowOpen: if another writer holds one over what the stages write.
         """
-        from spark_apps.timeline.conflicts import Intent
         from spark_apps.timeline.model import Write, table_scope
-        from spark_apps.timeline.publish import check_windows
+        from spark_apps.timeline.publish import Intent, check_windows
 
         writes = tuple(Write(scope) for scope in self._scopes(timeline) or [table_scope()])
         whole = any(window.partitions is None for window in timeline.head.windows.values())

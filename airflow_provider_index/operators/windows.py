@@ -347,8 +347,7 @@ class EndExpiredWindowsOperator(ReadsArguments, BaseOperator):
         return ended
 
     def _end_attempts(self, name: str, timeline: Timeline, silent_seconds: float) -> list[dict[str, Any]]:
-        from spark_apps.timeline.attempts import is_presumed_dead, live_requests
-        from spark_apps.timeline.transactions import abort
+        from spark_apps.timeline.transactions import abort, is_presumed_dead, live_requests
 
         ended = []
         for request in live_requests(timeline):

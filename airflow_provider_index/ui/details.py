@@ -18,7 +18,6 @@ from airflow_provider_index.ui.overview import whole
 from airflow_provider_index.ui.tables import Lake, Readers, TableName
 from spark_apps.storage.errors import LakeIndexError
 from spark_apps.storage.store import Store
-from spark_apps.timeline.attempts import live_requests, read_heartbeat
 from spark_apps.timeline.limits import SILENT_WRITER_SECONDS
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.maintenance_records import TablePlan, read_last
@@ -31,6 +30,7 @@ from spark_apps.timeline.statistics import (
     partition_statistics,
     table_statistics,
 )
+from spark_apps.timeline.transactions import live_requests, read_heartbeat
 
 logger = logging.getLogger(__name__)
 

@@ -41,9 +41,9 @@ from spark_apps.mergetree.read import names_within, read_files, scan_keys, with_
 from spark_apps.mergetree.spark_utils import cached, from_arrow
 from spark_apps.mergetree.tree import DELETED, GROUP_ID, LINEAGE, ROW, FileGroups, Snapshot, Tree
 from spark_apps.storage.errors import StorageError
-from spark_apps.timeline.conflicts import ByKeys, KeysConflict
 from spark_apps.timeline.files import DataFile, GroupKey, Positions, positions_path
 from spark_apps.timeline.model import NEW_KEYS, AddFile, Commit, Scope, group_scope
+from spark_apps.timeline.publish import ByKeys, KeysConflict
 from spark_apps.timeline.state import IndexEntry
 
 if TYPE_CHECKING:

@@ -32,7 +32,6 @@ from spark_apps.storage.errors import (
     StopWriteWindowOpen,
 )
 from spark_apps.timeline import windows
-from spark_apps.timeline.conflicts import ByKeys, KeysConflict
 from spark_apps.timeline.files import GroupKey
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.model import (
@@ -50,11 +49,10 @@ from spark_apps.timeline.model import (
     group_scope,
 )
 from spark_apps.timeline.operations import Operation
-from spark_apps.timeline.progress import CURRENT
-from spark_apps.timeline.publish import Guard
+from spark_apps.timeline.publish import ByKeys, Guard, KeysConflict
 from spark_apps.timeline.stages import changed_groups, check_made_from, state_with_actions
 from spark_apps.timeline.state import IndexEntry, State
-from spark_apps.timeline.transactions import Transaction, begin, find_receipt, resume
+from spark_apps.timeline.transactions import CURRENT, Transaction, begin, find_receipt, resume
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -17,9 +17,9 @@ from msgspec.structs import replace
 
 from spark_apps.mergetree.tree import Snapshot, Tree
 from spark_apps.storage.errors import InvalidInput
-from spark_apps.timeline.conflicts import KeysConflict
 from spark_apps.timeline.files import DataFile, GroupKey
 from spark_apps.timeline.model import AnyAction, IndexDefinition, Scope, TableDefinition, Write
+from spark_apps.timeline.publish import KeysConflict
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -30,8 +30,7 @@ from spark_apps.storage.errors import AttemptAborted, LakeIndexError, StorageErr
 from spark_apps.storage.store import Store
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.model import Abort
-from spark_apps.timeline.progress import CURRENT, AttemptInProgress
-from spark_apps.timeline.transactions import Transaction
+from spark_apps.timeline.transactions import CURRENT, AttemptInProgress, Transaction
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -26,8 +26,7 @@ from spark_apps.storage.units import format_seconds
 from spark_apps.timeline.field_types import HEARTBEAT_BYTES, NOTE_BYTES, Moment
 from spark_apps.timeline.locations import locate
 from spark_apps.timeline.log import ROOT, TIMELINE, Timeline
-from spark_apps.timeline.progress import BegunAttempt
-from spark_apps.timeline.transactions import abort
+from spark_apps.timeline.transactions import BegunAttempt, abort
 
 logger = logging.getLogger(__name__)
 

@@ -13,16 +13,6 @@ from dataclasses import dataclass
 from spark_apps.storage.errors import AlreadyCommitted
 from spark_apps.storage.store import ObjectInfo
 from spark_apps.timeline import hashing_config
-from spark_apps.timeline.attempts import (
-    DATA,
-    INDEXES,
-    TRANSACTIONS,
-    WITHDRAWN,
-    is_live,
-    is_presumed_dead,
-    live_requests,
-    withdrawn_attempts,
-)
 from spark_apps.timeline.files import delta_of
 from spark_apps.timeline.limits import RETAIN_SECONDS, RETAIN_VERSIONS
 from spark_apps.timeline.log import Timeline, format_instant
@@ -30,7 +20,17 @@ from spark_apps.timeline.model import AddFile, Expire, Receipt
 from spark_apps.timeline.operations import CLEAN, EXPIRE
 from spark_apps.timeline.publish import housekeeping, new_txn_id, publish
 from spark_apps.timeline.state import State
-from spark_apps.timeline.transactions import abort
+from spark_apps.timeline.transactions import (
+    DATA,
+    INDEXES,
+    TRANSACTIONS,
+    WITHDRAWN,
+    abort,
+    is_live,
+    is_presumed_dead,
+    live_requests,
+    withdrawn_attempts,
+)
 
 logger = logging.getLogger(__name__)
 

@@ -10,8 +10,6 @@ from spark_apps.storage.errors import AlreadyCommitted, InvalidName, LogVanished
 from spark_apps.storage.names import check_txn_id
 from spark_apps.storage.store import ObjectStore, Store
 from spark_apps.timeline import hashing_config
-from spark_apps.timeline.attempts import DATA
-from spark_apps.timeline.conflicts import Intent
 from spark_apps.timeline.log import ROOT, Timeline, commit_key, left_by_a_table
 from spark_apps.timeline.model import (
     FORMAT_VERSION,
@@ -24,8 +22,9 @@ from spark_apps.timeline.model import (
     table_scope,
 )
 from spark_apps.timeline.operations import CREATE
-from spark_apps.timeline.publish import check_not_committed, new_txn_id, publish
+from spark_apps.timeline.publish import Intent, check_not_committed, new_txn_id, publish
 from spark_apps.timeline.state import State
+from spark_apps.timeline.transactions import DATA
 
 logger = logging.getLogger(__name__)
 

@@ -17,15 +17,13 @@ from spark_apps.storage.errors import (
     StopWriteWindowOpen,
     WindowNotOpen,
 )
-from spark_apps.timeline.attempts import is_presumed_dead, live_requests
-from spark_apps.timeline.conflicts import Intent
 from spark_apps.timeline.limits import SILENT_WRITER_SECONDS, WINDOW_SECONDS
 from spark_apps.timeline.log import Timeline, format_instant, seconds_of
 from spark_apps.timeline.model import CloseWindow, OpenWindow, Receipt, RenewWindow, Requested, Scope
 from spark_apps.timeline.operations import CLOSE_WINDOW, OPEN_WINDOW, RENEW_WINDOW
-from spark_apps.timeline.publish import check_not_dropped, end_window, housekeeping, publish
+from spark_apps.timeline.publish import Intent, check_not_dropped, end_window, housekeeping, publish
 from spark_apps.timeline.state import State, Window
-from spark_apps.timeline.transactions import abort
+from spark_apps.timeline.transactions import abort, is_presumed_dead, live_requests
 
 logger = logging.getLogger(__name__)
 

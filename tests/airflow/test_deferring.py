@@ -11,8 +11,8 @@ import pytest
 
 from spark_apps.jobs.job_folder import list_jobs
 from spark_apps.storage.store import Store
-from spark_apps.timeline.attempts import live_requests
 from spark_apps.timeline.model import Requested
+from spark_apps.timeline.transactions import live_requests
 from tests.airflow.lake import Lake
 from tests.airflow.test_killing import wait_until
 

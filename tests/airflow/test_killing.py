@@ -11,7 +11,7 @@ from contextlib import suppress
 
 import psutil
 
-from spark_apps.timeline.attempts import live_attempts_of, live_requests
+from spark_apps.timeline.transactions import live_attempts_of, live_requests
 from tests.airflow.lake import Lake
 
 GONE_WITHIN = 30.0

@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from spark_apps.storage.store import Store
-from spark_apps.timeline.attempts import live_requests
 from spark_apps.timeline.log import Timeline
-from spark_apps.timeline.transactions import abort
+from spark_apps.timeline.transactions import abort, live_requests
 from tests.simulation.store import Crash
 
 CALLS = ("get", "get_range", "head", "put", "create", "list", "delete")

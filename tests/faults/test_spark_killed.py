@@ -26,10 +26,9 @@ import pytest
 from spark_apps import IndexedTable
 from spark_apps.storage.store import Store
 from spark_apps.timeline import cleaning
-from spark_apps.timeline.attempts import live_attempts_of
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.model import DATA_TREE
-from spark_apps.timeline.transactions import abort, find_receipt
+from spark_apps.timeline.transactions import abort, find_receipt, live_attempts_of
 from tests.simulation.driver import CALLS, WORK, Calls, prepare
 
 pytestmark = [pytest.mark.spark, pytest.mark.heavy, pytest.mark.timeout(1200)]

@@ -28,12 +28,11 @@ from spark_apps.jobs.job_folder import JobFolder, end_attempts
 from spark_apps.storage.errors import LakeIndexError
 from spark_apps.storage.store import Store
 from spark_apps.timeline import cleaning, restore, statistics, windows
-from spark_apps.timeline.attempts import is_presumed_dead, live_requests
 from spark_apps.timeline.files import Positions
 from spark_apps.timeline.locations import Warehouse
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.maintenance_records import read_done, read_last
-from spark_apps.timeline.transactions import Transaction, begin, find_receipt, resume
+from spark_apps.timeline.transactions import Transaction, begin, find_receipt, is_presumed_dead, live_requests, resume
 
 CONNECTION = "hostile"
 _HELPERS = Readers(2)

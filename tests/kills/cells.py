@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from spark_apps.timeline.attempts import live_requests
+from spark_apps.timeline.transactions import live_requests
 from tests.kills.ground import Ground, NotSo, wait_for
 
 if TYPE_CHECKING:

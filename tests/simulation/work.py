@@ -12,7 +12,6 @@ from typing import Any
 
 from spark_apps.storage.errors import AlreadyCommitted
 from spark_apps.timeline import cleaning, windows
-from spark_apps.timeline.attempts import live_requests
 from spark_apps.timeline.creation import create_table
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.model import (
@@ -40,7 +39,7 @@ from spark_apps.timeline.model import (
 )
 from spark_apps.timeline.restore import restore
 from spark_apps.timeline.state import State
-from spark_apps.timeline.transactions import Transaction, abort, begin, resume
+from spark_apps.timeline.transactions import Transaction, abort, begin, live_requests, resume
 from tests.simulation.checker import INDEX_TREE, Checker, Rows
 from tests.simulation.reading import rows_of
 from tests.simulation.store import Objects, SimulatedStore

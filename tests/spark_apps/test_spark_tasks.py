@@ -8,7 +8,7 @@ from typing import Any
 
 from spark_apps.jobs.heartbeat import Reporting, SparkTasks
 from spark_apps.jobs.job import Job
-from spark_apps.timeline.progress import CURRENT
+from spark_apps.timeline.transactions import CURRENT
 
 
 def test_the_tasks_of_running_stages_are_counted_with_rate_and_time_left(spark: Any) -> None:

@@ -27,9 +27,9 @@ from spark_apps.mergetree.schema import column, resolve, struct_type
 from spark_apps.mergetree.tree import Snapshot, Tree
 from spark_apps.storage.errors import InvalidInput, InvalidSchema, StorageError, VerificationFailed
 from spark_apps.storage.store import ObjectStore
-from spark_apps.timeline.conflicts import ByKeys, KeysConflict
 from spark_apps.timeline.files import DataFile
 from spark_apps.timeline.model import AddFile, Commit, IndexDefinition, Scope, TableDefinition
+from spark_apps.timeline.publish import ByKeys, KeysConflict
 
 _EXAMPLES = 3
 _MAX_SEARCHED = 25_000_000

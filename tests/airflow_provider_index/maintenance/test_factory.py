@@ -17,9 +17,8 @@ from airflow_provider_index.maintenance.policies import read_config
 from airflow_provider_index.operators import MaintainTableOperator, PlanMaintenanceOperator, PreviewRescaleOperator
 from spark_apps.storage.errors import InvalidInput
 from spark_apps.timeline import maintenance_records, windows
-from spark_apps.timeline.attempts import live_attempts_of
 from spark_apps.timeline.statistics import partition_statistics
-from spark_apps.timeline.transactions import begin
+from spark_apps.timeline.transactions import begin, live_attempts_of
 from tests.airflow_provider_index.maintenance.lake import CONN, Table, load
 from tests.airflow_provider_index.operators.plain_table import Memory, context
 

@@ -17,12 +17,11 @@ from spark_apps.storage.errors import (
     StorageUnavailable,
 )
 from spark_apps.storage.store import Store
-from spark_apps.timeline.attempts import live_requests, read_heartbeat
 from spark_apps.timeline.creation import create_table
 from spark_apps.timeline.log import TIMELINE, Timeline
 from spark_apps.timeline.model import Field, HashingConfig, PutHashingConfig, TableDefinition, Write, group_scope
 from spark_apps.timeline.operations import Operation
-from spark_apps.timeline.transactions import begin
+from spark_apps.timeline.transactions import begin, live_requests, read_heartbeat
 
 
 class Noting(Action):

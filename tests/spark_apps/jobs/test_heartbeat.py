@@ -19,11 +19,10 @@ from spark_apps.jobs import heartbeat
 from spark_apps.jobs.job import ErrorDocument, Job, Outcome, redact_outcome, secrets_of
 from spark_apps.jobs.job_folder import JobFolder, end_job
 from spark_apps.storage.store import Store
-from spark_apps.timeline.attempts import live_attempts_of
 from spark_apps.timeline.creation import create_table
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.model import Field, TableDefinition
-from spark_apps.timeline.transactions import abort
+from spark_apps.timeline.transactions import abort, live_attempts_of
 
 DEFINITION = TableDefinition("t", (Field("id", "bigint"),), ("id",), ())
 SECRET = "planted-0d51fe"
@@ -36,7 +35,7 @@ from spark_apps.jobs import heartbeat, program
 from spark_apps.jobs.job import Job, Outcome
 from spark_apps.storage.store import Store
 from spark_apps.timeline.log import Timeline
-from spark_apps.timeline.progress import CURRENT
+from spark_apps.timeline.transactions import CURRENT
 from spark_apps.timeline.transactions import begin
 
 logging.basicConfig(stream=sys.stdout, level=logging.INFO, format="%(message)s")

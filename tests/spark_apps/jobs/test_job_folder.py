@@ -22,8 +22,7 @@ from spark_apps.storage.store import Store
 from spark_apps.timeline.creation import create_table
 from spark_apps.timeline.log import Timeline, left_by_a_table
 from spark_apps.timeline.model import Field, TableDefinition
-from spark_apps.timeline.progress import Progress
-from spark_apps.timeline.transactions import Transaction, begin
+from spark_apps.timeline.transactions import Progress, Transaction, begin
 
 DEFINITION = TableDefinition("t", (Field("id", "bigint"),), ("id",), ())
 

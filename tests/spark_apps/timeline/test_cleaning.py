@@ -6,9 +6,8 @@ import pytest
 
 from spark_apps.storage.errors import AttemptAborted, DrainTimeout, LogDamaged
 from spark_apps.timeline import cleaning, windows
-from spark_apps.timeline.attempts import attempts
 from spark_apps.timeline.restore import restore
-from spark_apps.timeline.transactions import abort, resume
+from spark_apps.timeline.transactions import abort, attempts, resume
 from tests.simulation import work
 from tests.simulation.actors import Actor
 from tests.simulation.reading import check_all, table_of

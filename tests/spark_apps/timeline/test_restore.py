@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from spark_apps.storage.errors import ConcurrentWrite, InvalidInput, SnapshotExpired, TableNotFound, VersionNotFound
-from spark_apps.timeline.attempts import live_requests
 from spark_apps.timeline.model import DropIndex, IndexDefinition, PutIndex, Write, definition_scope
 from spark_apps.timeline.restore import restore
+from spark_apps.timeline.transactions import live_requests
 from tests.simulation import work
 from tests.simulation.checker import INDEX_TREE
 from tests.simulation.reading import check_all, table_of

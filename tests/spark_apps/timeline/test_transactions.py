@@ -18,7 +18,7 @@ from spark_apps.storage.errors import (
     StageMismatch,
     TransactionNotFound,
 )
-from spark_apps.timeline import attempts, windows
+from spark_apps.timeline import transactions, windows
 from spark_apps.timeline.log import Timeline, commit_key
 from spark_apps.timeline.model import (
     CONFIG_SCOPE,
@@ -134,13 +134,13 @@ def test_an_aborted_attempt_cannot_commit_and_a_new_one_can(job: work.Job) -> No
 def test_the_number_of_an_aborted_attempt_is_not_used_again_after_tidying(job: work.Job, world: work.World) -> None:
     job.begin("upsert", "w").abort()
     work.clean(job, "clean", 5, 0.0, 1000.0)
-    assert attempts.attempts(job.timeline, "w") == []
+    assert transactions.attempts(job.timeline, "w") == []
     assert job.begin("upsert", "w").attempt == 2
 
 
 def test_the_number_of_a_withdrawn_attempt_is_not_used_again(job: work.Job) -> None:
     work.withdraw(job, job.begin("compact", "c"))
-    assert attempts.live_requests(job.timeline) == []
+    assert transactions.live_requests(job.timeline) == []
     assert job.begin("compact", "c").attempt == 2
 
 
@@ -381,7 +381,7 @@ def test_a_base_that_a_cleaner_expired_before_it_saw_the_request_is_not_relied_o
     transaction = late.begin("upsert", "late")
     assert seen
     assert transaction.base.version >= world.checker.head.expired_below
-    assert [request.attempt for request in attempts.live_requests(late.timeline)] == [transaction.attempt] == [2]
+    assert [request.attempt for request in transactions.live_requests(late.timeline)] == [transaction.attempt] == [2]
 
 
 def test_a_version_to_be_restored_that_a_cleaner_expired_first_is_refused(job: work.Job, world: work.World) -> None:
@@ -400,7 +400,7 @@ def test_a_version_to_be_restored_that_a_cleaner_expired_first_is_refused(job: w
     late.store.gate = gate
     with pytest.raises(SnapshotExpired):
         restore(late.timeline, 1, txn_id="back")
-    assert attempts.live_requests(late.timeline) == []
+    assert transactions.live_requests(late.timeline) == []
 
 
 def test_a_try_that_claims_late_does_not_displace_its_successor(job: work.Job) -> None:
