@@ -112,7 +112,7 @@ class IndexedTable:
         :param bucket_rule: the engine that reads the rules: "regex" (unanchored, against partition paths),
             "range" (``2024-11-01 <= dt < 2024-12-01``), or a user's.
         :param positions: writes find out which rows they replace, so that readers need not look at keys
-            (:mod:`spark_apps.mergetree.positions`).
+            (:mod:`spark_apps.mergetree.read`).
         :param bucket_expressions: ``expression,count;…``, or pairs of expression and count; the first match wins.
         :param options: options of the store; see :class:`~spark_apps.storage.store.Store`.
         :raises InvalidInput: for arguments that cannot be used.

@@ -9,9 +9,9 @@ from spark_apps.actions.partition_targets import existing_targets
 from spark_apps.actions.replaced_rows import positions_over
 from spark_apps.actions.template import Action, Attempt, StagedChanges
 from spark_apps.actions.upsert_plan import plan_upsert
-from spark_apps.mergetree.compaction import CompactMode, FoldPlan, fold, folding_metrics, plan_fold
-from spark_apps.mergetree.positions import positions_target
+from spark_apps.mergetree.read import positions_target
 from spark_apps.mergetree.tree import Snapshot
+from spark_apps.mergetree.write import CompactMode, FoldPlan, fold, folding_metrics, plan_fold
 from spark_apps.storage.errors import InvalidInput
 from spark_apps.timeline.files import DataFile, GroupKey
 from spark_apps.timeline.model import DATA_TREE, AddFile, RemoveFile, Write, group_scope

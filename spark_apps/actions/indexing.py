@@ -27,9 +27,9 @@ from spark_apps.indexes.handler import IndexContext, IndexHandler, IndexPlan, In
 from spark_apps.indexes.included_columns import EXCLUDED, IncludedColumns, intersect_names
 from spark_apps.indexes.keyed.entries import default_shards
 from spark_apps.indexes.registry import available, find
-from spark_apps.mergetree.compaction import CompactMode
 from spark_apps.mergetree.reader_settings import check_session
 from spark_apps.mergetree.tree import Snapshot
+from spark_apps.mergetree.write import CompactMode
 from spark_apps.storage.errors import ConcurrentWrite, IndexExists, InvalidInput, StorageError
 from spark_apps.storage.names import check_name
 from spark_apps.storage.secrets import UNWRITTEN_HINT, check_unwritten

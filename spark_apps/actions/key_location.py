@@ -24,9 +24,8 @@ from spark_apps.indexes.handler import PARTITION, Changes, IndexContext
 from spark_apps.indexes.keyed.matching import kinds_of, normalize_column
 from spark_apps.indexes.registry import find
 from spark_apps.layout.partitions import path_of_texts
-from spark_apps.mergetree.arrow_merge import number_rows
 from spark_apps.mergetree.buckets import value_texts
-from spark_apps.mergetree.read import read_files, same_key, scan, scan_keys, with_keys
+from spark_apps.mergetree.read import number_rows, read_files, same_key, scan, scan_keys, with_keys
 from spark_apps.mergetree.schema import column
 from spark_apps.mergetree.spark_utils import from_arrow, inline
 from spark_apps.mergetree.tree import DELETED, Snapshot, Tree

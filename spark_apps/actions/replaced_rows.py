@@ -34,10 +34,17 @@ from spark_apps.indexes.keyed.matching import (
     normalize_column,
 )
 from spark_apps.indexes.registry import available, find
-from spark_apps.mergetree.arrow_merge import live_rows, newest_rows
 from spark_apps.mergetree.integrity import check_intact
-from spark_apps.mergetree.positions import encode_positions, positions_target
-from spark_apps.mergetree.read import names_within, read_files, scan_keys, with_keys
+from spark_apps.mergetree.read import (
+    encode_positions,
+    live_rows,
+    names_within,
+    newest_rows,
+    positions_target,
+    read_files,
+    scan_keys,
+    with_keys,
+)
 from spark_apps.mergetree.spark_utils import cached, from_arrow
 from spark_apps.mergetree.tree import DELETED, GROUP_ID, LINEAGE, ROW, FileGroups, Snapshot, Tree
 from spark_apps.storage.errors import StorageError

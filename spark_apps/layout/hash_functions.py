@@ -2,7 +2,7 @@
 
 A class is offered under the entry point group :data:`GROUP` or allowed by its dotted path (:func:`allow`, or the
 environment variable :data:`ALLOWED`); a table that names one never makes its code load by itself. The built-in ones
-stand in :mod:`spark_apps.layout.hashing`, SQL expressions in :mod:`spark_apps.layout.sql_hash`.
+stand in :mod:`spark_apps.layout.hashing`, SQL expressions in :mod:`spark_apps.layout.hashing`.
 """
 
 from __future__ import annotations

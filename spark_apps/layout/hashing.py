@@ -2,24 +2,197 @@
 
 A hash function reduces the values of the hash fields to a bucket below a count. Its twin for Spark stands in
 ``spark_apps.mergetree.buckets``; the two must agree for every value, for a row in the wrong bucket is a lost row.
-``xxhash64`` and ``java`` are built in; a user's is a SQL expression (``sql:…``), which only Spark computes, or a class.
+``xxhash64`` and ``java`` are built in; a user's is a SQL expression, which only Spark computes, or a class.
 
 Many keys at once, given as Arrow columns, are hashed by ``xxhash64`` on whole numpy arrays; other functions, and types
 that are not hashed from bytes of few lengths, are left to :func:`bucket_id`.
+
+``sql:crc32(cast(id as binary))`` is persisted in the table's definition and must mean the same in every session for as
+long as the table lives, so only what depends on nothing but its arguments is allowed: no random numbers, no clocks, no
+session time zone, no user-defined functions, no queries.
+
+``ranges:["10", "20"]`` puts values below 10 into bucket 0, from 10 to below 20 into 1, all else into 2, and a null into
+0. The bounds are written as partition values are, so that they mean the same in every session.
 """
 
 from __future__ import annotations
 
 import decimal
+import json
+import re
 import struct
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import lru_cache, partial
+from itertools import pairwise
 from typing import Any
 
-from spark_apps.layout import range_buckets, sql_hash
 from spark_apps.layout.hash_functions import FUNCTIONS, HashFunction
-from spark_apps.layout.types import ColumnType, column_types, days, micros, normalize, unscaled
+from spark_apps.layout.partitions import canonical_string, value_of
+from spark_apps.layout.types import ColumnType, column_types, days, micros, normalize, parse_type, unscaled
 from spark_apps.storage.errors import InvalidInput, InvalidRule, InvalidSchema
+
+# --- buckets by ranges of the first field -----------------------------------------------------------------------------
+
+
+RANGES = "ranges:"
+
+_RANGE_KINDS = ("string", "date", "timestamp", "timestamp_ntz", "decimal")
+_MOST_BOUNDS = 1_000
+"""So many ranges at most: each is a comparison in the code that Spark makes."""
+
+_LONGEST_BOUNDS = 64
+"""A bound need not be a value: so many characters of a long one tell ranges apart as well."""
+
+
+def can_bound(column: ColumnType) -> bool:
+    """Test whether values of a type can be told apart by ranges."""
+    return column.is_integer or column.kind in _RANGE_KINDS
+
+
+def range_bounds(function: str, kind: str) -> tuple[Any, ...]:
+    """Return the bounds that a function's text names, lowest first.
+
+    :raises InvalidRule: if it names none such.
+    """
+    return _bounds(function, parse_type(kind))
+
+
+@lru_cache(maxsize=256)
+def _bounds(function: str, column: ColumnType) -> tuple[Any, ...]:
+    try:
+        if not function.startswith(RANGES):
+            raise ValueError(function)
+        bounds = tuple(value_of(text, column) for text in json.loads(function.removeprefix(RANGES)))
+        fits = len(bounds) < _MOST_BOUNDS and None not in bounds and all(one < other for one, other in pairwise(bounds))
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise _unreadable_bounds(function, column) from error
+    if not fits:
+        raise _unreadable_bounds(function, column)
+    return bounds
+
+
+def _unreadable_bounds(function: str, column: ColumnType) -> InvalidRule:
+    return InvalidRule(
+        f"{function!r} is not a list of values of type {column.text!r} that rise.",
+        hint="Leave the bounds out: they are found in the rows when an index is built.",
+    )
+
+
+def between_bounds(values: Collection[Any], column: ColumnType, count: int) -> str:
+    """Return the function that deals values among buckets in like numbers.
+
+    :param values: a random sample of them; nulls do not count.
+    :param count: buckets. Fewer are used where values repeat a great deal, and never more than 1,000.
+    """
+    count = min(count, _MOST_BOUNDS)
+    known = sorted(value for value in (normalize(each, column) for each in values) if value is not None)
+    cuts = [known[number * len(known) // count] for number in range(1, count)] if known else []
+    bounds = sorted({cut[:_LONGEST_BOUNDS] if isinstance(cut, str) else cut for cut in cuts})
+    return RANGES + json.dumps([canonical_string(bound, column) for bound in bounds])
+
+
+def range_bucket(function: str, values: Sequence[Any], columns: Sequence[ColumnType], count: int) -> int:
+    """Return the bucket of normalized values.
+
+    :raises InvalidRule: as :func:`range_bounds` does.
+    """
+    if values[0] is None:
+        return 0
+    return min(bisect_right(_bounds(function, columns[0]), values[0]), count - 1)
+
+
+# --- hash functions that are SQL expressions --------------------------------------------------------------------------
+
+
+SQL = "sql:"
+
+_MAX_SQL_LENGTH = 2_000
+_SQL_TOKEN = re.compile(
+    r"(?P<blank>\s+)"
+    r"|(?P<text>'[^'\\]*'(?!'))"  # what a backslash or a doubled quote means depends on the session
+    r"|(?P<quoted>`(?:[^`]|``)+`)"
+    r"|(?P<number>\d+(?:\.\d+)?[LSY]?(?!\w))"
+    r"|(?P<word>[^\W\d]\w*)"
+    r"|(?P<sign><=>|<=|>=|<>|!=|\|\||>>>|<<|>>|[-+*%&|^~=<>(),])",
+    re.IGNORECASE | re.DOTALL,
+)
+# upper, lower and their kin are missing on purpose: their tables change from one Java to the next.
+_SQL_FUNCTIONS = frozenset(
+    """abs ascii bit_count bit_length char_length character_length coalesce concat conv crc32 datediff day dayofmonth
+    dayofyear greatest hash hex if ifnull instr least left length locate lpad md5 mod month nullif nvl octet_length
+    pmod position quarter replace reverse right rpad sha sha1 sha2 shiftleft shiftright sign split_part substr
+    substring translate unhex unix_date weekofyear xxhash64 year cast try_cast""".split()  # noqa: SIM905
+)
+_SQL_KEYWORDS = frozenset(
+    """and as between case div else end false in is not null or then true when
+    bigint binary boolean date int integer long short smallint string tinyint""".split()  # noqa: SIM905
+)
+_STABLE_TYPES = ("string", "binary", "boolean", "tinyint", "smallint", "int", "bigint", "date")
+
+
+def check_sql_hash(function: str, fields: Mapping[str, str]) -> None:
+    """Check an expression against the hash fields (name -> Spark type) of a table.
+
+    :raises InvalidRule: for the first word that is not allowed, or the type that has no stable meaning.
+    """
+    for name, text in fields.items():
+        if parse_type(text).kind not in _STABLE_TYPES:
+            raise InvalidRule(
+                f"The hash field {name!r} of type {text!r} cannot be used in a SQL hash function: what such a value "
+                "looks like depends on the session.",
+                hint="Hash string, integer, boolean, date or binary columns, or use xxhash64.",
+            )
+    columns = [name for kind, name in _sql_tokens(function) if kind == "column"]
+    known = {name.lower() for name in fields}
+    unknown = [name for name in columns if name.lower() not in known]
+    if unknown:
+        raise _refused_sql(function, f"{unknown[0]!r} is not a hash field ({', '.join(fields)}), nor known here")
+    if not columns:
+        raise _refused_sql(function, "it names no hash field (a name that is a word of SQL too needs backquotes)")
+
+
+def rendered_sql_hash(function: str, columns: Mapping[str, str]) -> str:
+    """Return the expression for Spark, with each hash field replaced by its value in ``columns``."""
+    by_name = {name.lower(): text for name, text in columns.items()}
+    return "".join(
+        f"({by_name[token.lower()]})" if kind == "column" else token for kind, token in _sql_tokens(function)
+    )
+
+
+def _sql_tokens(function: str) -> Sequence[tuple[str, str]]:
+    """Return (kind, text) of each token; names of columns without their backquotes."""
+    text = function.removeprefix(SQL)
+    if len(text) > _MAX_SQL_LENGTH:
+        raise _refused_sql(function[:40] + "…", f"it is longer than {_MAX_SQL_LENGTH} characters")
+    tokens: list[tuple[str, str]] = []
+    position = 0
+    while position < len(text):
+        token = _SQL_TOKEN.match(text, position)
+        if token is None or (text.startswith("--", position)):
+            raise _refused_sql(function, f"{text[position : position + 10]!r} is not allowed")
+        kind, word = str(token.lastgroup), token[0]
+        position = token.end()
+        if kind == "quoted":
+            kind, word = "column", word[1:-1].replace("``", "`")
+        elif kind == "word":
+            called = text[position:].lstrip().startswith("(")
+            if called and word.lower() not in _SQL_FUNCTIONS | _SQL_KEYWORDS:
+                raise _refused_sql(function, f"the function {word!r} is not among those that always give the same")
+            kind = "word" if called or word.lower() in _SQL_KEYWORDS else "column"
+        tokens.append((kind, word))
+    return tokens
+
+
+def _refused_sql(function: str, reason: str) -> InvalidRule:
+    return InvalidRule(
+        f"The hash function {function!r} cannot be used: {reason}.",
+        hint=f"Use operators, CASE, CAST and: {', '.join(sorted(_FUNCTIONS))}.",
+    )
+
+
+# --- hashing on the driver --------------------------------------------------------------------------------------------
+
 
 MAX_BUCKETS = 100_000
 DEFAULT_HASH = "xxhash64"
@@ -112,10 +285,10 @@ def _driver_function(name: str) -> BucketFunction | None:
         return _FUNCTIONS[name]
     if name == SPARK_BUCKETS:
         return _murmur3_bucket
-    if name.startswith(sql_hash.PREFIX):
+    if name.startswith(SQL):
         return None
-    if name.startswith(range_buckets.PREFIX):
-        return partial(range_buckets.bucket, name)
+    if name.startswith(RANGES):
+        return partial(range_bucket, name)
     function = FUNCTIONS.find(name)
     return _checked(name, function) if function.on_driver else None
 
@@ -136,8 +309,8 @@ def check_hash(fields: Mapping[str, str], hash_function: str) -> None:
     :raises InvalidRule: if there is no such function, or its text is none.
     :raises InvalidSchema: if a field is of a type that it cannot place.
     """
-    if hash_function.startswith(sql_hash.PREFIX):
-        sql_hash.check(hash_function, fields)
+    if hash_function.startswith(SQL):
+        check_sql_hash(hash_function, fields)
     elif hash_function not in _FUNCTIONS:
         FUNCTIONS.find(hash_function)
     check_hash_types(list(fields.values()), hash_function)

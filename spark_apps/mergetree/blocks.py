@@ -18,8 +18,14 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from spark_apps.layout.types import INTEGER_BITS, ColumnType, arrow_type, parse_type
-from spark_apps.mergetree.external_files import THROUGH, attached_values, cast_text, is_external
-from spark_apps.mergetree.file_metadata_columns import add_file_columns, quoted_uri
+from spark_apps.mergetree.external_files import (
+    THROUGH,
+    add_file_columns,
+    attached_values,
+    cast_text,
+    is_external,
+    quoted_uri,
+)
 from spark_apps.mergetree.integrity import check_intact
 from spark_apps.mergetree.read import read_files
 from spark_apps.mergetree.reader_settings import case_sensitive

@@ -22,7 +22,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from spark_apps.layout import range_buckets, sql_hash
+from spark_apps.layout import hashing
 from spark_apps.layout.hash_functions import FUNCTIONS
 from spark_apps.layout.hashing import (
     DEFAULT_HASH,
@@ -183,9 +183,9 @@ def bucket_column(
     number = (count if isinstance(count, Column) else F.lit(check_bucket_count(count))).cast("bigint")
     if hash_function in _EXPRESSIONS:
         return _EXPRESSIONS[hash_function](fields, types, number).cast("int")
-    if hash_function.startswith(sql_hash.PREFIX):
+    if hash_function.startswith(hashing.SQL):
         return _sql_bucket(hash_fields, types, hash_function, number).cast("int")
-    if hash_function.startswith(range_buckets.PREFIX):
+    if hash_function.startswith(hashing.RANGES):
         return _by_ranges(fields, types, hash_function, number).cast("int")
     user_bucket = F.coalesce(
         FUNCTIONS.find(hash_function).column(fields, list(types or []), number).cast("int"), F.lit(0)
@@ -204,7 +204,7 @@ def _sql_bucket(fields: Sequence[str | Column], types: Sequence[str] | None, fun
     if types is None or len(names) < len(fields):
         raise InvalidInput("A SQL hash function needs its fields by name, and their types.", hint="Give both.")
     columns = {name: f"cast({quote(name)} as {kind})" for name, kind in zip(names, types, strict=True)}
-    hashed = F.expr(sql_hash.rendered(function, columns)).cast("bigint")
+    hashed = F.expr(hashing.rendered_sql_hash(function, columns)).cast("bigint")
     return F.pmod(F.coalesce(hashed, F.lit(0).cast("bigint")), count)
 
 
@@ -213,7 +213,7 @@ def _by_ranges(fields: Sequence[Column], types: Sequence[str] | None, function: 
     if types is None:
         raise InvalidInput("Ranges need the types of their fields.", hint="Give types=[…].")
     kind = parse_type(types[0])
-    bounds = [_bound_column(bound, kind) for bound in range_buckets.bounds_of(function, types[0])]
+    bounds = [_bound_column(bound, kind) for bound in hashing.range_bounds(function, types[0])]
 
     def search(low: int, high: int) -> Column:
         if low == high:
@@ -319,11 +319,11 @@ def check_user_function(spark: SparkSession, fields: Mapping[str, str], hash_fun
 
 
 def _check_integer(spark: SparkSession, fields: Mapping[str, str], hash_function: str) -> None:
-    if not hash_function.startswith(sql_hash.PREFIX):
+    if not hash_function.startswith(hashing.SQL):
         return
     schema = T.StructType([T.StructField(name, parse_stored_type(kind)) for name, kind in fields.items()])
     columns = {name: quote(name) for name in fields}
-    hashed = spark.createDataFrame([], schema).select(F.expr(sql_hash.rendered(hash_function, columns)))
+    hashed = spark.createDataFrame([], schema).select(F.expr(hashing.rendered_sql_hash(hash_function, columns)))
     kind = hashed.schema[0].dataType
     if not isinstance(kind, T.IntegralType):
         raise InvalidRule(

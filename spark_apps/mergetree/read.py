@@ -4,26 +4,43 @@ Groups that need no merging are scanned as they are. Where deltas lie over a fil
 keys by an anti-join, or the rows that the deltas tell by their positions; a window runs over these deltas only, and
 only where a group has several. Files are named one by one, with the schema given, so nothing is inferred, listed or
 merged by Spark itself.
+
+Positions say which rows of the file under a file group's deltas are replaced or deleted by them, one bit per row: a
+reader that knows them leaves the old rows out of a scan without reading, hashing or looking up a single key. They lie
+beside each delta, and its entry in the log names the file that they refer to (:mod:`spark_apps.timeline.files`). They
+say nothing that keys would not say. Where a delta lacks them, where they speak of a file that was replaced meanwhile,
+and where they are gone or damaged, rows are merged by key as if there were none.
+
+Arrow tables are merged as Spark merges: rows are entries of base files and delta files; a tombstone is an entry whose
+column :data:`~spark_apps.mergetree.tree.DELETED` is true. Null keys equal each other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import io
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
+from msgspec.structs import replace
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from spark_apps.mergetree.external_files import describe_scan, is_external, read_external
-from spark_apps.mergetree.file_metadata_columns import add_file_columns
+from spark_apps.mergetree.external_files import add_file_columns, describe_scan, is_external, read_external
 from spark_apps.mergetree.integrity import check_intact
-from spark_apps.mergetree.positions import hides_everything, hides_nothing, split_by_positions, without_hidden_rows
 from spark_apps.mergetree.schema import column
 from spark_apps.mergetree.spark_utils import READ_OPTIONS, escape_globs, list_on_driver, load_files
 from spark_apps.mergetree.tree import DELETED, GROUP_ID, LINEAGE, ROW, FileGroups, Snapshot, Tree
-from spark_apps.timeline.files import DataFile, is_merged, lowest_files
+from spark_apps.storage.errors import StorageError
+from spark_apps.timeline.files import DataFile, Positions, is_merged, lowest_files, positions_path
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+logger = logging.getLogger(__name__)
 
 SEQUENCE_NUMBER = "__index_sequence_number"
 """Column with the sequence number of a row's file, by which rows of one key are merged; files do not hold it."""
@@ -371,3 +388,263 @@ def _schema(tree: Tree, columns: Sequence[str], flag: bool) -> T.StructType:
         for name in columns
     ]
     return T.StructType([*fields, T.StructField(DELETED, T.BooleanType(), True)] if flag else fields)
+
+
+# --- positions of replaced rows ---------------------------------------------------------------------------------------
+
+
+_OVER = "over"
+_WORDS = "words"
+_WORD_BITS = 64
+_MAX_BROADCAST_BYTES = 128 << 20
+"""So many bytes of positions (one bit per row of the files) are broadcast at most."""
+
+
+def encode_positions(over: int, rows: int, hidden: npt.NDArray[np.int64]) -> bytes:
+    """Return the bytes of a file of positions.
+
+    :param rows: of the file that they speak of.
+    :param hidden: numbers of its rows, from 0.
+    """
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    words = np.zeros(-(-rows // _WORD_BITS), np.int64)
+    np.bitwise_or.at(words, hidden // _WORD_BITS, np.int64(1) << hidden % _WORD_BITS)
+    table = pa.table({_OVER: pa.array([over], pa.int64()), _WORDS: pa.array([words], pa.list_(pa.int64()))})
+    sink = io.BytesIO()
+    pq.write_table(table, sink, compression="zstd", use_dictionary=False, write_page_checksum=True)
+    return sink.getvalue()
+
+
+def positions_target(files: Sequence[DataFile]) -> DataFile | None:
+    """Return the file of a group that positions of one more delta would refer to.
+
+    ``None`` if a reader had no use for them. ``files`` are in merge order.
+    """
+    bottom = lowest_files(files)
+    # An insert of a key that the file holds a tombstone of does not hide that.
+    if len(bottom) != 1 or not bottom[0].lineage or bottom[0].tombstones:
+        return None
+    positions = [Positions.of(file) for file in files[1:] if file.kind == "delta"]
+    if len(positions) < len(files) - 1 or any(p is None or p.over != bottom[0].lineage for p in positions):
+        return None
+    return bottom[0]
+
+
+def split_by_positions(
+    snapshot: Snapshot, tree: Tree, groups: Sequence[Sequence[DataFile]]
+) -> tuple[list[Sequence[DataFile]], list[Sequence[DataFile]]]:
+    """Split file groups into those that are read by positions, and the others."""
+    candidates = [files for files in groups if len(files) > 1 and positions_target(files) is not None]
+    if not candidates or sum(files[0].rows for files in candidates) > 8 * _MAX_BROADCAST_BYTES:
+        return [], list(groups)
+    try:
+        check_intact(
+            snapshot, tree, [_positions_file(file) for files in candidates for file in files[1:] if _bytes(file)]
+        )
+    except StorageError as error:
+        logger.warning("Rows are merged by key, for positions cannot be read: %s", error.message)
+        return [], list(groups)
+    paths = {files[0].path for files in candidates}
+    return candidates, [files for files in groups if files[0].path not in paths]
+
+
+def hides_everything(files: Sequence[DataFile]) -> bool:
+    """Tell whether no row of the lowest file of a group, which has positions, is to be read."""
+    return any(
+        positions is not None and positions.hidden == files[0].rows for positions in map(Positions.of, files[1:])
+    )
+
+
+def hides_nothing(files: Sequence[DataFile]) -> bool:
+    """Tell whether every row of the lowest file of a group, which has positions, is to be read."""
+    return not any(map(_bytes, files[1:]))
+
+
+def without_hidden_rows(snapshot: Snapshot, rows: DataFrame, groups: Sequence[Sequence[DataFile]]) -> DataFrame:
+    """Return the rows of the lowest files of groups without those that the deltas' positions hide.
+
+    :param rows: with :data:`LINEAGE` and :data:`ROW`.
+    :param groups: each with one hidden row at least.
+    """
+    several = any(sum(map(bool, map(_bytes, files[1:]))) > 1 for files in groups)
+    paths = escape_globs(
+        snapshot.store.spark_path(positions_path(file.path)) for files in groups for file in files[1:] if _bytes(file)
+    )
+    with list_on_driver(snapshot.spark, paths):
+        reader = snapshot.spark.read.schema(f"{_OVER} bigint, {_WORDS} array<bigint>").options(**READ_OPTIONS)
+        positions = reader.parquet(*paths)
+    if several:
+        both = F.aggregate(
+            F.slice(F.col(_WORDS), 2, 1 << 30),
+            F.get(F.col(_WORDS), F.lit(0)),
+            lambda one, other: F.zip_with(one, other, lambda a, b: a.bitwiseOR(b)),
+        )
+        positions = positions.groupBy(_OVER).agg(F.collect_list(_WORDS).alias(_WORDS)).select(_OVER, both.alias(_WORDS))
+    joined = rows.join(F.broadcast(positions), F.col(LINEAGE) == F.col(_OVER), "left")
+    word = F.get(F.col(_WORDS), F.shiftright(F.col(ROW), 6).cast("int"))
+    bit = F.getbit(word, F.col(ROW).bitwiseAND(F.lit(_WORD_BITS - 1)).cast("int"))
+    # A row that no bit speaks of would else be left out in silence.
+    stray = F.raise_error(F.lit("positions do not speak of all rows of their file")).cast("boolean")
+    return joined.where(F.coalesce(bit == 0, stray)).select(*rows.columns)
+
+
+def _bytes(file: DataFile) -> int:
+    positions = Positions.of(file)
+    return 0 if positions is None else positions.bytes
+
+
+def _positions_file(delta: DataFile) -> DataFile:
+    """Return the positions of a delta as a file whose size can be compared with the log."""
+    return replace(delta, path=positions_path(delta.path), bytes=_bytes(delta))
+
+
+# --- merging on the driver and in Python workers ----------------------------------------------------------------------
+
+
+_ROW = "__index_row"
+_DELETED_AT = "__index_deleted_at"
+_NAN = "__index_nan"
+
+
+class MergedFile(Protocol):
+    """A file of a group."""
+
+    @property
+    def file(self) -> DataFile: ...
+    @property
+    def delta(self) -> bool: ...
+
+
+# From a file, the columns to read, and whether row groups without matching rows may be left out, to its rows.
+Opener = Callable[[Any, Sequence[str], bool], Iterator[Any]]
+
+
+def merge_files(
+    files: Sequence[MergedFile], key: Sequence[str], ordering: str | None, tables: Opener, columns: Sequence[str]
+) -> Iterator[Any]:
+    """Return the merged rows of a file group, as tables. Deltas are held in memory; the base passes through.
+
+    :param files: in merge order.
+    :param key: columns that tell rows apart within the group, among ``columns``.
+    :param ordering: the column by which rows win across commits; without one the newest file's row does.
+    """
+    import pyarrow as pa
+
+    base = None if files[0].delta else files[0]
+    deltas = files if base is None else files[1:]
+    # A key that hides rows of older files must be known, also where its own row does not match.
+    entries = [_as_entries(table, file) for file in deltas for table in tables(file, columns, False)]
+    keys = _distinct_keys(pa.concat_tables([table.select(list(key)) for table in entries]), key) if entries else None
+    # By ordering a row of the base can win, so those with a key of the deltas are entries too.
+    for table in () if base is None else tables(base, columns, ordering is None):
+        if keys is None:
+            yield table.select(list(columns))
+            continue
+        yield _join_on_keys(table, keys, key, "left anti").select(list(columns))
+        if ordering is not None:
+            entries.append(_as_entries(_join_on_keys(table, keys, key, "left semi"), base))
+    if entries:
+        yield live_rows(newest_rows(pa.concat_tables(entries), key, ordering)).select(list(columns))
+
+
+def newest_rows(rows: Any, key: Sequence[str], ordering: str | None = None) -> Any:
+    """Return the newest row of each key; where none decides by an ordering, its tombstone if that is newest.
+
+    :param rows: a table in merge order.
+    :param ordering: the column that decides before the merge order does, among the rows behind a key's last tombstone.
+    """
+    if ordering is not None:
+        return _newest_rows_by_ordering(rows, key, ordering)
+    import numpy as np
+
+    numbers = number_rows([rows.column(name).combine_chunks() for name in key])
+    last = np.unique(numbers[::-1], return_index=True)[1]
+    return rows.take(np.sort(len(numbers) - 1 - last))
+
+
+def live_rows(rows: Any) -> Any:
+    """Return the rows of a table that are no tombstones."""
+    import pyarrow.compute as pc
+
+    if DELETED not in rows.column_names:
+        return rows
+    return rows.filter(pc.invert(pc.fill_null(rows.column(DELETED), False)))
+
+
+def number_rows(columns: Sequence[Any]) -> Any:
+    """Return a number for each row: the same for rows that are equal in all of these arrays, nulls included."""
+    import numpy as np
+
+    numbers: Any = None
+    for values in columns:
+        encoded = values.dictionary_encode(null_encoding="encode")
+        indices = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+        if numbers is None:
+            numbers = indices
+        else:
+            numbers = np.unique(numbers * len(encoded.dictionary) + indices, return_inverse=True)[1]
+    return numbers
+
+
+def _newest_rows_by_ordering(entries: Any, key: Sequence[str], ordering: str) -> Any:
+    """Return of the rows behind a key's last tombstone the one with the highest (ordering, sequence number)."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    tombstones = entries.filter(pc.fill_null(entries.column(DELETED), False))
+    rows = live_rows(entries)
+    if tombstones.num_rows:
+        ranked = tombstones.select([*key, SEQUENCE_NUMBER]).group_by(list(key), use_threads=False)
+        last = ranked.aggregate([(SEQUENCE_NUMBER, "max")])
+        highest = f"{SEQUENCE_NUMBER}_max"
+        last = last.rename_columns([_DELETED_AT if name == highest else name for name in last.column_names])
+        positions = _with_row_positions(rows.select([*key, SEQUENCE_NUMBER]))
+        joined = positions.join(last, keys=list(key), join_type="left outer", use_threads=False)
+        deleted_at = joined.column(_DELETED_AT)
+        later = pc.greater_equal(joined.column(SEQUENCE_NUMBER), pc.fill_null(deleted_at, 0))
+        rows = _take_in_order(rows, joined.filter(pc.or_(pc.is_null(deleted_at), later)).column(_ROW))
+    order = rows.column(ordering)
+    ranks = {ordering: order, SEQUENCE_NUMBER: rows.column(SEQUENCE_NUMBER)}
+    by = [ordering, SEQUENCE_NUMBER]
+    if pa.types.is_floating(order.type):
+        # NaN is the highest number for Spark, and no number at all for a sort by Arrow.
+        ranks[_NAN] = pc.cast(pc.fill_null(pc.is_nan(order), False), pa.int8())
+        by.insert(0, _NAN)
+    rows = rows.take(pc.sort_indices(pa.table(ranks), sort_keys=[(name, "descending") for name in by]))
+    grouped = _with_row_positions(rows.select(list(key))).group_by(list(key), use_threads=False)
+    return _take_in_order(rows, grouped.aggregate([(_ROW, "min")]).column(f"{_ROW}_min"))
+
+
+def _as_entries(rows: Any, file: Any) -> Any:
+    """Return the rows of a file with its sequence number, and with the column that tells tombstones."""
+    import pyarrow as pa
+
+    if DELETED not in rows.column_names:
+        rows = rows.append_column(DELETED, pa.nulls(rows.num_rows, pa.bool_()))
+    number = pa.scalar(file.file.sequence_number, pa.int64())
+    return rows.append_column(SEQUENCE_NUMBER, pa.repeat(number, rows.num_rows))
+
+
+def _distinct_keys(rows: Any, key: Sequence[str]) -> Any:
+    return rows.group_by(list(key), use_threads=False).aggregate([]).select(list(key))
+
+
+def _with_row_positions(rows: Any) -> Any:
+    import pyarrow as pa
+
+    return rows.append_column(_ROW, pa.array(range(rows.num_rows), pa.int64()))
+
+
+def _join_on_keys(rows: Any, keys: Any, key: Sequence[str], how: str) -> Any:
+    """Return the rows that a join with keys keeps. Only keys are joined: a join cannot carry every type along."""
+    joined = _with_row_positions(rows.select(list(key))).join(keys, keys=list(key), join_type=how, use_threads=False)
+    return _take_in_order(rows, joined.column(_ROW))
+
+
+def _take_in_order(rows: Any, positions: Any) -> Any:
+    import pyarrow.compute as pc
+
+    return rows.take(positions.take(pc.sort_indices(positions)))

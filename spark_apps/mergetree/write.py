@@ -3,6 +3,10 @@
 One shuffle and one sort serve the reduction to one row per key, the layout and the order inside the files.
 Partitions are written under numbers that the driver gave them, so no value ever becomes a path; nothing
 written here is visible until a commit lists it.
+
+A compaction folds the files of a file group into fewer: all into a base, or the deltas alone into one delta. A folded
+file takes the highest sequence number of the files it replaces, so deltas that land meanwhile stay on top of it. Deltas
+folded without the base under them keep their tombstones; a base never holds one.
 """
 
 from __future__ import annotations
@@ -14,30 +18,35 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as ObservationTimeout
+from dataclasses import dataclass
 from itertools import accumulate
-from typing import Literal
+from typing import Any, Literal
 
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Observation, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from spark_apps.layout.hashing import SPARK_BUCKETS
 from spark_apps.mergetree.buckets import (
     GROUP,
     PART,
     UNKNOWN_PARTITION,
     Target,
     assign_file_groups,
+    bucket_column,
+    single_target,
     value_texts,
 )
 from spark_apps.mergetree.integrity import fetch_footer, fetch_tail, footer_of, seal
+from spark_apps.mergetree.read import scan
 from spark_apps.mergetree.schema import NULL_MARK, column
-from spark_apps.mergetree.spark_utils import cores, proleptic_calendar
-from spark_apps.mergetree.tree import DELETED, Tree
-from spark_apps.storage.errors import InvalidInput, InvalidSchema, StorageError
+from spark_apps.mergetree.spark_utils import cores, over_connect, proleptic_calendar
+from spark_apps.mergetree.tree import DELETED, FileGroups, Snapshot, Tree
+from spark_apps.storage.errors import EnvironmentMismatch, InvalidInput, InvalidSchema, StorageError
 from spark_apps.storage.store import ObjectStore
-from spark_apps.timeline.files import GroupKey
-from spark_apps.timeline.model import DATA_TREE, AddFile
+from spark_apps.timeline.files import DataFile, GroupKey, is_merged, lowest_files
+from spark_apps.timeline.model import DATA_TREE, AddFile, AnyAction, RemoveFile
 
 logger = logging.getLogger(__name__)
 
@@ -451,3 +460,196 @@ def _count_footer(key: str, footer: bytes, kind: str) -> tuple[int, int]:
             hint="Try again; if it happens again, the storage damages files.",
         ) from error
     return metadata.num_rows, metadata.num_rows - live_rows
+
+
+# --- files that Spark takes for the buckets of a table ----------------------------------------------------------------
+
+
+_BUCKET = re.compile(r".*_(\d+)(?:\..*)?$")
+"""How Spark finds the bucket in a file's name."""
+
+
+def stage_bucket_files(
+    store: ObjectStore,
+    tree: Tree,
+    rows: DataFrame,
+    directory: str,
+    buckets: int,
+    sequence_number: int,
+    expected: int = 0,
+) -> list[AddFile]:
+    """Write rows as one file per bucket, sorted by the tree's key, and return the actions that make them visible.
+
+    :param directory: key of a directory that does not exist yet.
+    :param expected: how many rows these are, about, if known: few are written by a task per core.
+    :raises EnvironmentMismatch: over Spark Connect, whose clients cannot reach that writer.
+    :raises StorageError: if the files do not hold as many rows as Spark wrote.
+    """
+    spark = rows.sparkSession
+    if over_connect(spark):
+        raise EnvironmentMismatch(
+            f"Over Spark Connect no files can be written for the layout 'buckets' of {tree.name}.",
+            outcome="Nothing was changed.",
+            hint="Maintain this index from a classic session (a job by spark-submit), or lay it by 'hash'.",
+        )
+    rows = rows.select(*map(column, tree.columns))
+    if 0 < expected <= ROWS_PER_TASK * cores(spark):
+        tasks = min(buckets, cores(spark))
+        dealt = rows.repartition(tasks, bucket_column(tree.hash_fields, buckets, SPARK_BUCKETS))
+    else:
+        dealt = rows.repartition(buckets, *map(column, tree.hash_fields))
+    observed = CountedRows(dealt)
+    with translate_spark_errors(), proleptic_calendar(spark):
+        _write(spark, observed.frame, store.spark_path(directory), buckets, tree, write_options(tree))
+    staged = list_staged(
+        store, tree, directory, single_target(buckets), "base",
+        {("", str(bucket)): sequence_number for bucket in range(buckets)}, bucket_of=bucket_of,
+    )  # fmt: skip
+    observed.check(sum(action.rows for action in staged), directory)
+    return staged
+
+
+def bucket_of(name: str) -> str:
+    """Return the bucket that Spark reads in a file's name.
+
+    :raises ValueError: if there is none.
+    """
+    found = _BUCKET.match(name)
+    if found is None:
+        raise ValueError(f"{name} names no bucket")
+    return str(int(found[1]))
+
+
+def _write(
+    spark: SparkSession, rows: DataFrame, path: str, buckets: int, tree: Tree, options: Mapping[str, str]
+) -> None:
+    """Write rows as a bucketed table's, which Spark's public writers do only for tables of a catalog."""
+    context: Any = spark.sparkContext
+    session: Any = spark
+    frame: Any = rows
+    jvm, java_session = context._jvm, session._jsparkSession
+    settings = jvm.java.util.HashMap()
+    for name, text in {**options, "path": path}.items():
+        settings.put(name, text)
+    sequence, none = _sequence_of(jvm), jvm.scala.Option.empty()
+    spec = jvm.org.apache.spark.sql.catalyst.catalog.BucketSpec(buckets, sequence(tree.hash_fields), sequence(tree.key))
+    source = _with_defaults(
+        jvm,
+        "org.apache.spark.sql.execution.datasources.DataSource",
+        java_session, "parquet", sequence(()), none, sequence(()), jvm.scala.Option.apply(spec),
+        jvm.org.apache.spark.api.python.PythonUtils.toScalaMap(settings),
+    )  # fmt: skip
+    command = source.planForWriting(jvm.org.apache.spark.sql.SaveMode.Overwrite, frame._jdf.queryExecution().analyzed())
+    mode = jvm.org.apache.spark.sql.execution.CommandExecutionMode.ALL()
+    java_session.sessionState().executePlan(command, mode).commandExecuted()
+
+
+def _sequence_of(jvm: Any) -> Any:
+    def sequence(values: Sequence[str]) -> Any:
+        kept = jvm.java.util.ArrayList()
+        for value in values:
+            kept.add(value)
+        return jvm.scala.collection.JavaConverters.asScalaBuffer(kept).toSeq()
+
+    return sequence
+
+
+def _with_defaults(jvm: Any, name: str, *arguments: Any) -> Any:
+    """Make an object of a Scala class whose last arguments, which differ by Spark's version, have defaults."""
+    loaded = jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(name)
+    (constructor,) = loaded.getConstructors()
+    values = jvm.java.util.ArrayList()
+    for argument in arguments:
+        values.add(argument)
+    for number in range(len(arguments) + 1, len(constructor.getParameterTypes()) + 1):
+        values.add(loaded.getMethod(f"$lessinit$greater$default${number}", None).invoke(None, None))
+    return constructor.newInstance(values.toArray())
+
+
+# --- compaction -------------------------------------------------------------------------------------------------------
+
+
+CompactMode = Literal["quick", "full"]
+"""``full``: every group into one base. ``quick``: only deltas with deltas, so that no base is written
+again."""
+
+
+@dataclass(frozen=True)
+class FoldPlan:
+    """The files that are folded: ``whole`` groups into a base, ``deltas`` of groups into a delta."""
+
+    whole: dict[GroupKey, list[DataFile]]
+    deltas: dict[GroupKey, list[DataFile]]
+
+    @property
+    def groups(self) -> dict[GroupKey, list[DataFile]]:
+        return {**self.whole, **self.deltas}
+
+    @property
+    def inputs(self) -> list[DataFile]:
+        return [file for files in self.groups.values() for file in files]
+
+
+def plan_fold(groups: FileGroups, mode: CompactMode = "full") -> FoldPlan:
+    """Return what a compaction of these groups would fold.
+
+    A group that is a base alone is left alone.
+    """
+    whole: dict[GroupKey, list[DataFile]] = {}
+    deltas: dict[GroupKey, list[DataFile]] = {}
+    for key, files in groups.items():
+        if is_merged(files):
+            continue
+        above = [file for file in files if file.kind == "delta"]
+        if mode == "full" or len(above) == len(files):
+            whole[key] = list(files)
+        elif len(above) > 1 and files[0].kind == "base" and len(above) == len(files) - len(lowest_files(files)):
+            deltas[key] = above
+    return FoldPlan(whole, deltas)
+
+
+def fold(
+    snapshot: Snapshot,
+    tree: Tree,
+    plan: FoldPlan,
+    directory: str,
+    targets: Sequence[Target],
+    parts: Mapping[GroupKey, int] | None = None,
+) -> tuple[list[AnyAction], dict[str, Any]]:
+    """Stage the folded files below ``directory``; return the actions that swap them for their inputs, and metrics.
+
+    :param targets: the partitions of the groups, with their bucket counts.
+    :param parts: of groups too large for one task, into how many files their base is split.
+    """
+    added: list[AddFile] = []
+    for name, kind, groups in (("whole", "base", plan.whole), ("deltas", "delta", plan.deltas)):
+        if groups:
+            rows = scan(snapshot, tree, groups, tree.given, tombstones=kind == "delta")
+            sequence_numbers = {key: max(file.sequence_number for file in files) for key, files in groups.items()}
+            paths = {key[0] for key in groups}
+            added += stage_rows(
+                snapshot.store,
+                tree,
+                rows,
+                f"{directory}/{name}",
+                [target for target in targets if target.path in paths],
+                kind=kind,  # type: ignore[arg-type]
+                one_per_key=False,
+                sequence_numbers=sequence_numbers,
+                expected=sum(file.rows for files in groups.values() for file in files),
+                parts=parts if kind == "base" else None,
+            )
+    removed = [RemoveFile(tree.name, file.path) for file in plan.inputs]
+    return [*removed, *added], folding_metrics(plan.inputs, added, len(plan.groups))
+
+
+def folding_metrics(inputs: Sequence[DataFile], added: Sequence[AddFile], groups: int) -> dict[str, Any]:
+    """Return what the receipt of a compaction holds: groups, files, bytes and rows."""
+    return {
+        "groups": groups,
+        "files_before": len(inputs),
+        "files_after": len(added),
+        "bytes_before": sum(file.bytes for file in inputs),
+        "bytes_after": sum(file.bytes for file in added),
+        "rows": sum(file.rows - file.tombstones for file in added),
+    }

@@ -15,8 +15,8 @@ from spark_apps.indexes.ranges import Range, python_values, range_of
 from spark_apps.indexes.ranges import value_of as value_of_arrow
 from spark_apps.layout.partitions import value_of
 from spark_apps.layout.types import arrow_type, parse_type
-from spark_apps.mergetree.arrow_merge import merge_files
 from spark_apps.mergetree.blocks import BlockFile, etag_of, match_column_name, open_blocks
+from spark_apps.mergetree.read import merge_files
 from spark_apps.mergetree.tree import DELETED
 from spark_apps.query.predicates import KeySet, Predicate, columns_of, keys_for, may_match, outcomes
 from spark_apps.storage.errors import StorageError, UnsupportedSource

@@ -174,7 +174,7 @@ class TableDefinition(Struct, frozen=True):
 
     ``retired`` are names in files of columns that were dropped: no later column may be stored under them.
     ``positions``: whether deltas mark which rows of the file under them they replace
-    (:mod:`spark_apps.mergetree.positions`).
+    (:mod:`spark_apps.mergetree.read`).
     """
 
     table_id: Label

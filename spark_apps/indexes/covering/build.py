@@ -44,11 +44,10 @@ from spark_apps.indexes.lineage import (
     indexable,
     stage_id,
 )
-from spark_apps.layout import range_buckets
+from spark_apps.layout import hashing
 from spark_apps.layout.types import parse_type
-from spark_apps.mergetree.compaction import CompactMode
 from spark_apps.mergetree.schema import column, struct_type
-from spark_apps.mergetree.write import translate_spark_errors
+from spark_apps.mergetree.write import CompactMode, translate_spark_errors
 from spark_apps.storage.errors import InvalidInput, VerificationFailed
 from spark_apps.timeline.files import DataFile
 from spark_apps.timeline.model import (
@@ -134,7 +133,7 @@ def _with_bounds(context: IndexContext, files: Sequence[DataFile]) -> IndexConte
             sample = sample.where(F.year(column(name)).between(2, 9998))
         with translate_spark_errors():
             values = [row[0] for row in sample.collect()]
-    bounds = range_buckets.between(values, column_type, definition.shards)
+    bounds = hashing.between_bounds(values, column_type, definition.shards)
     with_bounds = replace(definition, properties={**definition.properties, BOUNDS: bounds})
     return IndexContext(context.snapshot, with_bounds, context.directory)
 

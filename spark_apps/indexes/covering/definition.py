@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from pyspark.sql import types as T
 
 from spark_apps.indexes.included_columns import EXCLUDED, IncludedColumns, intersect_names, refuse_indexed
-from spark_apps.layout import range_buckets
+from spark_apps.layout import hashing
 from spark_apps.layout.hashing import SPARK_BUCKETS, check_bucket_count, check_hash_types
 from spark_apps.layout.types import parse_type as parse_column_type
 from spark_apps.mergetree.schema import check_key_types, parse_stored_type, quote, resolve, struct_type, table_fields
@@ -43,7 +43,7 @@ By ``hash``, by ``ranges`` of the first indexed column, or as Spark's own ``buck
 """
 
 BOUNDS = "bounds"
-"""Property: what ends one range and begins the next (see :mod:`spark_apps.layout.range_buckets`); found in the rows."""
+"""Property: what ends one range and begins the next (see :mod:`spark_apps.layout.hashing`); found in the rows."""
 
 _KNOWN_PROPERTIES = frozenset({*DEFAULTS, "buckets", EXCLUDED, SCHEMA, LAYOUT, BOUNDS})
 
@@ -96,12 +96,12 @@ def _properties(definition: IndexDefinition) -> dict[str, str]:
 
 
 def _check_ranges(index: str, column: str, type_text: str, properties: Mapping[str, str]) -> None:
-    if not range_buckets.can_bound(parse_column_type(type_text)):
+    if not hashing.can_bound(parse_column_type(type_text)):
         raise InvalidInput(
             f"The index {index!r} cannot be laid by ranges of {column!r}, which is {type_text}.",
             hint="Leave the property 'layout' out; ranges are of strings, integers, decimals, dates or timestamps.",
         )
-    range_buckets.bounds_of(properties.get(BOUNDS, f"{range_buckets.PREFIX}[]"), type_text)
+    hashing.range_bounds(properties.get(BOUNDS, f"{hashing.RANGES}[]"), type_text)
 
 
 def hash_of(definition: IndexDefinition) -> str:
@@ -110,7 +110,7 @@ def hash_of(definition: IndexDefinition) -> str:
         return SPARK_BUCKETS
     if definition.properties.get(LAYOUT) != "ranges":
         return definition.hash_function
-    return definition.properties.get(BOUNDS, f"{range_buckets.PREFIX}[]")
+    return definition.properties.get(BOUNDS, f"{hashing.RANGES}[]")
 
 
 def has_buckets(definition: IndexDefinition) -> bool:

@@ -21,7 +21,6 @@ from spark_apps.indexes.included_columns import intersect_names
 from spark_apps.indexes.keyed.candidates import SPARK_ERRORS
 from spark_apps.indexes.keyed.lookup import damaged_file_error
 from spark_apps.indexes.lineage import LINEAGE, Coverage, entry_files, indexable
-from spark_apps.mergetree.bucket_files import stage_bucket_files
 from spark_apps.mergetree.buckets import bucket_column, single_target
 from spark_apps.mergetree.integrity import check_intact
 from spark_apps.mergetree.parquet_pages import Pages, damaged_pages
@@ -29,7 +28,7 @@ from spark_apps.mergetree.read import read_files
 from spark_apps.mergetree.schema import column, column_share, quote, select_columns, struct_type
 from spark_apps.mergetree.spark_utils import cached, inline
 from spark_apps.mergetree.tree import GROUP_ID, Snapshot, Tree
-from spark_apps.mergetree.write import stage_rows
+from spark_apps.mergetree.write import stage_bucket_files, stage_rows
 from spark_apps.storage.errors import LogDamaged, StorageError
 from spark_apps.timeline.files import DataFile
 from spark_apps.timeline.model import AddFile

@@ -45,13 +45,12 @@ from spark_apps.indexes.keyed.candidates import (
 )
 from spark_apps.layout.hashing import check_bucket_count, check_hash_types
 from spark_apps.mergetree.buckets import GROUP, assign_file_groups, bucket_column, single_target
-from spark_apps.mergetree.compaction import fold, plan_fold
 from spark_apps.mergetree.integrity import count_duplicates
 from spark_apps.mergetree.read import read_files, scan, with_keys
 from spark_apps.mergetree.schema import check_key_types, column, resolve, struct_type
 from spark_apps.mergetree.spark_utils import cached
 from spark_apps.mergetree.tree import DELETED, GROUP_ID, FileGroups, Snapshot, Tree, stored_names
-from spark_apps.mergetree.write import stage_rows
+from spark_apps.mergetree.write import fold, plan_fold, stage_rows
 from spark_apps.storage.errors import InvalidInput, StorageError, VerificationFailed
 from spark_apps.timeline.files import DataFile, GroupKey, is_merged
 from spark_apps.timeline.model import (

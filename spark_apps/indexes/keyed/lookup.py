@@ -29,9 +29,9 @@ from spark_apps.indexes.keyed.matching import (
 )
 from spark_apps.indexes.ranges import Range, range_of
 from spark_apps.layout.hashing import DEFAULT_HASH, bucket_id, buckets_of_columns
-from spark_apps.mergetree.arrow_merge import live_rows, newest_rows
 from spark_apps.mergetree.integrity import check_footer
 from spark_apps.mergetree.parquet_pages import Chunk, NotPlain, Page
+from spark_apps.mergetree.read import live_rows, newest_rows
 from spark_apps.mergetree.tree import DELETED, GROUP_ID, Snapshot, Tree
 from spark_apps.storage.errors import LakeIndexError, StorageError
 from spark_apps.storage.ranged_file import RangedFile

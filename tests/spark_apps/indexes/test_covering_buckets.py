@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from spark_apps import IncludedColumns, IndexedTable
 from spark_apps.indexes.covering.definition import hash_of
 from spark_apps.layout.hashing import SPARK_BUCKETS
-from spark_apps.mergetree.bucket_files import bucket_of
+from spark_apps.mergetree.write import bucket_of
 from spark_apps.storage.errors import InvalidInput
 from tests.spark_apps.frames import frame
 from tests.spark_apps.indexes.support import index_files, scanned

@@ -11,7 +11,7 @@ import pytest
 
 from spark_apps import IncludedColumns, IndexedTable
 from spark_apps.indexes.covering.definition import hash_of
-from spark_apps.layout import range_buckets
+from spark_apps.layout import hashing
 from spark_apps.storage.errors import InvalidInput, StorageError
 from tests.spark_apps.frames import frame
 from tests.spark_apps.indexes.support import index_files
@@ -37,7 +37,7 @@ def _made(spark: Any, path: Path, ids: range = range(2000), column: str = "n", *
 
 
 def _bounds(table: IndexedTable) -> tuple[Any, ...]:
-    return range_buckets.bounds_of(hash_of(table.indexes["cov"].definition), "int")
+    return hashing.range_bounds(hash_of(table.indexes["cov"].definition), "int")
 
 
 def _check(table: IndexedTable, where: str, among: list[tuple[Any, ...]], most: int) -> None:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_apps.layout import hash_functions, sql_hash
+from spark_apps.layout import hash_functions, hashing
 from spark_apps.layout.hash_functions import HashFunction
 from spark_apps.layout.hashing import MAX_BUCKETS, bucket_id, check_hash, on_driver, spark_xxhash64
 from spark_apps.layout.types import parse_type
@@ -209,7 +209,7 @@ def test_given_an_expression_of_its_arguments_alone_then_it_is_taken(expression)
 
 
 def test_given_an_expression_then_fields_are_replaced_and_nothing_else():
-    rendered = sql_hash.rendered("sql:concat(id, 'id', `ID`) || ID", {"id": "cast(`id` as string)"})
+    rendered = hashing.rendered_sql_hash("sql:concat(id, 'id', `ID`) || ID", {"id": "cast(`id` as string)"})
     field = "(cast(`id` as string))"
     assert rendered == f"concat({field}, 'id', {field}) || {field}"
 

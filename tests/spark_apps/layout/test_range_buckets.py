@@ -6,7 +6,7 @@ import datetime as dt
 
 import pytest
 
-from spark_apps.layout import range_buckets
+from spark_apps.layout import hashing
 from spark_apps.layout.hashing import bucket_id, check_hash
 from spark_apps.layout.types import parse_type
 from spark_apps.storage.errors import InvalidInput, InvalidRule
@@ -16,15 +16,15 @@ LONG = parse_type("bigint")
 
 def test_given_values_at_random_then_each_range_holds_like_numbers_of_them() -> None:
     values = [(7919 * n) % 10_007 for n in range(10_007)]
-    function = range_buckets.between(values, LONG, 16)
+    function = hashing.between_bounds(values, LONG, 16)
     placed = [bucket_id([value], 16, function, ["bigint"]) for value in values]
     assert {placed.count(number) for number in range(16)} <= {625, 626}
     assert [bucket for _, bucket in sorted(zip(values, placed, strict=True))] == sorted(placed)
 
 
 def test_given_values_that_repeat_then_no_range_is_empty_by_definition_and_nulls_do_not_count() -> None:
-    assert range_buckets.between([5] * 90 + [None] * 90 + [9] * 10, LONG, 4) == 'ranges:["5"]'
-    assert range_buckets.between([None, None], LONG, 4) == range_buckets.between([], LONG, 4) == "ranges:[]"
+    assert hashing.between_bounds([5] * 90 + [None] * 90 + [9] * 10, LONG, 4) == 'ranges:["5"]'
+    assert hashing.between_bounds([None, None], LONG, 4) == hashing.between_bounds([], LONG, 4) == "ranges:[]"
     assert bucket_id([17], 4, "ranges:[]", ["bigint"]) == 0
 
 
@@ -37,26 +37,26 @@ def test_given_a_bound_then_it_begins_the_next_range_and_null_is_in_the_first() 
 
 def test_given_long_texts_then_bounds_are_short() -> None:
     texts = [f"{number:05}" + "x" * 10_000 for number in range(100)]
-    assert len(range_buckets.between(texts, parse_type("string"), 4)) < 300
+    assert len(hashing.between_bounds(texts, parse_type("string"), 4)) < 300
 
 
 def test_given_very_many_buckets_then_ranges_stay_few_enough_to_be_compared_with() -> None:
-    function = range_buckets.between(range(50_000), LONG, 100_000)
-    assert len(range_buckets.bounds_of(function, "bigint")) == 999
+    function = hashing.between_bounds(range(50_000), LONG, 100_000)
+    assert len(hashing.range_bounds(function, "bigint")) == 999
     with pytest.raises(InvalidRule):
-        range_buckets.bounds_of(f"ranges:{list(map(str, range(1000)))}".replace("'", '"'), "bigint")
+        hashing.range_bounds(f"ranges:{list(map(str, range(1000)))}".replace("'", '"'), "bigint")
 
 
 def test_given_moments_then_bounds_are_in_utc() -> None:
     berlin = dt.timezone(dt.timedelta(hours=1))
     moments = [dt.datetime(2024, 1, 1, hour, tzinfo=berlin) for hour in range(2)]
-    assert range_buckets.between(moments, parse_type("timestamp"), 2) == 'ranges:["2024-01-01 00:00:00"]'
+    assert hashing.between_bounds(moments, parse_type("timestamp"), 2) == 'ranges:["2024-01-01 00:00:00"]'
 
 
 @pytest.mark.parametrize("text", ["", "3", '["b"', '["b", "a"]', '["a", "a"]', "[1, null]", '{"a": 1}x'])
 def test_given_no_list_of_rising_values_then_it_is_refused(text: str) -> None:
     with pytest.raises(InvalidInput):
-        range_buckets.bounds_of(f"ranges:{text}", "string")
+        hashing.range_bounds(f"ranges:{text}", "string")
     with pytest.raises(InvalidInput):
         bucket_id(["a"], 3, f"ranges:{text}", ["string"])
 
@@ -64,7 +64,7 @@ def test_given_no_list_of_rising_values_then_it_is_refused(text: str) -> None:
 def test_given_a_list_without_its_prefix_or_deep_as_a_well_then_it_is_refused() -> None:
     for function in ('["a"]', "ranges:" + "[" * 100_000):
         with pytest.raises(InvalidInput):
-            range_buckets.bounds_of(function, "string")
+            hashing.range_bounds(function, "string")
 
 
 def test_given_ranges_then_a_table_does_not_take_them_as_its_hash() -> None:

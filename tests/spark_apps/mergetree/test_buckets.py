@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from spark_apps.layout import hash_functions, range_buckets
+from spark_apps.layout import hash_functions, hashing
 from spark_apps.layout.hash_functions import HashFunction
 from spark_apps.layout.hashing import SPARK_BUCKETS, bucket_id
 from spark_apps.layout.types import parse_type
@@ -125,7 +125,7 @@ def row(rng: random.Random) -> list[object]:
 def ranges_of(name: str, rows: list[list[object]]) -> str:
     """Ranges of some of the values, of which there is one a row, so that many rows are a bound themselves."""
     place = 2 + list(TYPES).index(name)
-    return range_buckets.between([values[place] for values in rows[::3]], parse_type(TYPES[name]), RANGED)
+    return hashing.between_bounds([values[place] for values in rows[::3]], parse_type(TYPES[name]), RANGED)
 
 
 @pytest.fixture(scope="module")
@@ -140,7 +140,7 @@ def keys(spark):
         columns += [bucket_column([name], COUNT, types=[kind]).alias(f"xx_{name}")]
     for name in JAVA:
         columns += [bucket_column([name], COUNT, "java", [TYPES[name]]).alias(f"java_{name}")]
-    functions = {name: ranges_of(name, rows) for name in TYPES if range_buckets.can_bound(parse_type(TYPES[name]))}
+    functions = {name: ranges_of(name, rows) for name in TYPES if hashing.can_bound(parse_type(TYPES[name]))}
     columns += [bucket_column([n], RANGED, f, [TYPES[n]]).alias(f"ranged_{n}") for n, f in functions.items()]
     columns += [
         bucket_column(list(TYPES), F.col("n"), types=list(TYPES.values())).alias("xx_all"),
@@ -214,7 +214,7 @@ def test_given_another_session_time_zone_then_java_buckets_of_timestamps_stay(sp
 
 def test_given_another_session_time_zone_then_ranges_of_timestamps_stay(spark):
     moments = [dt.datetime(2024, 3, 10, hour, 30, tzinfo=dt.UTC) for hour in range(24)]
-    function = range_buckets.between(moments, parse_type("timestamp"), 4)
+    function = hashing.between_bounds(moments, parse_type("timestamp"), 4)
     before = spark.conf.get("spark.sql.session.timeZone")
     spark.conf.set("spark.sql.session.timeZone", "America/New_York")
     try:

@@ -11,11 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from spark_apps.mergetree.buckets import single_target
-from spark_apps.mergetree.compaction import fold, plan_fold
 from spark_apps.mergetree.read import scan
 from spark_apps.mergetree.schema import parse_ddl
 from spark_apps.mergetree.tree import DELETED, Snapshot, Tree
-from spark_apps.mergetree.write import count_rows, lineage, list_staged, stage_rows
+from spark_apps.mergetree.write import count_rows, fold, lineage, list_staged, plan_fold, stage_rows
 from spark_apps.storage.errors import StorageError
 from spark_apps.storage.store import Store
 from spark_apps.timeline.files import DataFile, merge_order

@@ -84,7 +84,7 @@ def test_a_row_of_no_target_is_refused_though_there_is_one_target_only(
 def test_each_row_is_told_the_group_of_its_file(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, alike: bool, most: int
 ) -> None:
-    monkeypatch.setattr("spark_apps.mergetree.file_metadata_columns._CASE_LIMIT", most)
+    monkeypatch.setattr("spark_apps.mergetree.external_files._CASE_LIMIT", most)
     files = []
     for number in range(3):
         names = [f"{'n' * (1 if alike else 9**number)}{number}"]

@@ -18,7 +18,7 @@ from spark_apps import IndexedTable
 from spark_apps.actions.template import Attempt, StagedChanges, run
 from spark_apps.actions.write import Upsert
 from spark_apps.mergetree import read
-from spark_apps.mergetree.positions import encode_positions
+from spark_apps.mergetree.read import encode_positions
 from spark_apps.storage.errors import InvalidInput
 from spark_apps.timeline.files import DataFile, Positions, positions_path
 from spark_apps.timeline.model import DATA_TREE

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from spark_apps import IncludedColumns, IndexedTable
-from spark_apps.mergetree.file_metadata_columns import metadata_paths
+from spark_apps.mergetree.external_files import metadata_paths
 from tests.spark_apps.sources.lake import people, rows_of, write
 
 pytestmark = [pytest.mark.spark, pytest.mark.by_turn(4)]
