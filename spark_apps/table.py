@@ -21,9 +21,16 @@ from spark_apps.actions.compact_table import CompactTable
 from spark_apps.actions.create import create, define
 from spark_apps.actions.evolve_schema import AddColumns, DropColumns, RenameColumn, WidenColumn
 from spark_apps.actions.rescale import Rescale, rescale
-from spark_apps.actions.stream import UpsertBatch
 from spark_apps.actions.template import Action, Stage, TableHandle, run
-from spark_apps.actions.write import Delete, DropPartitions, DropTableAction, Insert, InsertOverwrite, Upsert
+from spark_apps.actions.write import (
+    Delete,
+    DropPartitions,
+    DropTableAction,
+    Insert,
+    InsertOverwrite,
+    Upsert,
+    UpsertBatch,
+)
 from spark_apps.layout.partitions import canonical
 from spark_apps.layout.rules import BucketRules, Expressions
 from spark_apps.mergetree.tree import ExternalFiles, Snapshot
@@ -485,8 +492,7 @@ class IndexedTable:
         :raises InvalidInput: for arguments that cannot be used.
         :raises UnknownColumn: for a column that the table does not have.
         """
-        from spark_apps.actions.alter_index import IndexStorage
-        from spark_apps.actions.indexing import CreateIndex
+        from spark_apps.actions.indexing import CreateIndex, IndexStorage
 
         storage = IndexStorage(partition_by, index_table, location)
         action = CreateIndex(
@@ -537,7 +543,7 @@ class IndexedTable:
         :raises IndexNotFound: if there is none of that name.
         :raises InvalidInput: if one is unknown, or is fixed while the index stands.
         """
-        from spark_apps.actions.alter_index import AlterIndex
+        from spark_apps.actions.indexing import AlterIndex
 
         return self._run(AlterIndex(name, properties), txn_id, window)
 

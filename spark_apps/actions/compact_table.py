@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import ClassVar, get_args
 
-from spark_apps.actions.partition_targets import existing_targets
-from spark_apps.actions.replaced_rows import positions_over
+from spark_apps.actions.key_location import positions_over
 from spark_apps.actions.template import Action, Attempt, StagedChanges
-from spark_apps.actions.upsert_plan import plan_upsert
+from spark_apps.actions.upsert_plan import existing_targets, plan_upsert
 from spark_apps.mergetree.read import positions_target
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.mergetree.write import CompactMode, FoldPlan, fold, folding_metrics, plan_fold

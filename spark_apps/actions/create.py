@@ -9,8 +9,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
 from spark_apps.actions.bucket_rules import partition_types
-from spark_apps.actions.partition_targets import group_rows
 from spark_apps.actions.template import TableHandle
+from spark_apps.actions.upsert_plan import group_rows
 from spark_apps.indexes.registry import find
 from spark_apps.layout.hashing import check_hash
 from spark_apps.layout.rules import BucketRules

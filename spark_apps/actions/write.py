@@ -6,6 +6,10 @@ same commit. The plan decides how the replaced rows are found (:mod:`spark_apps.
 
 An overwritten partition's rows are replaced as a whole, in one commit, with its bucket count kept; so such a commit
 waits for nothing and conflicts with every other write to the partition.
+
+The transaction of a streaming query's micro-batch is named after the id that the checkpoint keeps for its query, and
+the batch's number. Spark runs a batch again whose end it has not noted, with the same rows; so the commit of an earlier
+try is found in the table's log, and nothing is written twice.
 """
 
 from __future__ import annotations
@@ -14,10 +18,10 @@ import logging
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from dataclasses import replace as replaced
 from functools import reduce
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from msgspec.structs import replace
 from pyspark.sql import DataFrame, Window
@@ -26,27 +30,35 @@ from pyspark.sql import types as T
 
 from spark_apps.actions.key_location import (
     RelocatedRows,
+    as_files,
     changes_by,
+    changes_of,
+    drop_from_indexes,
     existing_rows,
     keep_unique,
     locate_keys,
     locate_staged,
-    relocated_rows,
-    tombstones,
-)
-from spark_apps.actions.partition_targets import PartitionTargets, existing_targets, targets_for, with_groups
-from spark_apps.actions.replaced_rows import (
-    as_files,
-    changes_of,
-    drop_from_indexes,
     maintain,
+    relocated_rows,
     rows_of_staged,
+    tombstones,
     touched_groups,
     with_positions,
     with_staged,
 )
 from spark_apps.actions.template import Action, Attempt, StagedChanges, TableHandle
-from spark_apps.actions.upsert_plan import Given, UpsertPlan, keys_are_located, log_plan, plan_upsert, unique_index
+from spark_apps.actions.upsert_plan import (
+    Given,
+    PartitionTargets,
+    UpsertPlan,
+    existing_targets,
+    keys_are_located,
+    log_plan,
+    plan_upsert,
+    targets_for,
+    unique_index,
+    with_groups,
+)
 from spark_apps.indexes.handler import Changes, IndexContext
 from spark_apps.indexes.registry import find
 from spark_apps.layout.partitions import path_of_texts
@@ -58,7 +70,15 @@ from spark_apps.mergetree.tree import DELETED, Snapshot, Tree
 from spark_apps.mergetree.write import one_per_key, partition_counts, stage_rows, translate_spark_errors
 from spark_apps.query.planning import parse_for_session
 from spark_apps.query.predicates import check_predicate, of_whole_rows
-from spark_apps.storage.errors import InvalidInput, InvalidSchema, KeysExist, UnknownColumn
+from spark_apps.storage.errors import (
+    ConcurrentWrite,
+    EnvironmentMismatch,
+    InvalidInput,
+    InvalidSchema,
+    KeysExist,
+    UnknownColumn,
+)
+from spark_apps.storage.names import check_txn_id
 from spark_apps.timeline.files import DataFile, merge_order
 from spark_apps.timeline.model import (
     NEW_KEYS,
@@ -86,12 +106,16 @@ from spark_apps.timeline.operations import (
 from spark_apps.timeline.stages import state_with_actions
 from spark_apps.timeline.state import State
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+logger = logging.getLogger(__name__)
+
 Counts = Mapping[tuple[str | None, ...], int]
 """Values of the partition columns, as text, and how many rows have them."""
 
 _EXAMPLES = 3
 
-logger = logging.getLogger(__name__)
 
 _RANK = "__index_rank"
 
@@ -717,3 +741,71 @@ class DropTableAction(Action):
         # An index never stops its table from being dropped; all of it that lies with the table goes anyway.
         for error in left_behind(handle, receipt):
             logger.warning("What an index keeps outside of the table was not removed: %s", error)
+
+
+# --- micro-batches ----------------------------------------------------------------------------------------------------
+
+
+_QUERY_ID = "sql.streaming.queryId"
+"""Spark's own name of the property that the thread of a streaming query has; the checkpoint keeps its value."""
+_LONGEST = "00000000-0000-0000-0000-000000000000.9223372036854775807"
+_TRIES = 5
+
+
+@dataclass(frozen=True)
+class UpsertBatch:
+    """The function for ``foreachBatch``.
+
+    It names the table instead of holding it, since Spark Connect runs it in another process.
+
+    :param load: loads a table, given a session, its address and the options of its store.
+    :param name: begins the transactions' ids. :param query_id: the query's id, where Spark does not tell it.
+    :param deleted: as of ``IndexedTable.upsert``.
+    :raises InvalidName: if the name cannot begin an id.
+    """
+
+    load: Callable[..., Any]
+    uri: str
+    options: Mapping[str, Any] | None = field(repr=False)
+    name: str
+    deleted: str | None = None
+    query_id: str | None = None
+
+    def __post_init__(self) -> None:
+        check_txn_id(f"{self.name}.{self.query_id or _LONGEST}.0")
+
+    def __call__(self, rows: DataFrame, batch_id: int) -> Receipt:
+        """Write one batch, or find that it is written.
+
+        :raises EnvironmentMismatch: if the query's id cannot be told.
+        :raises CommitRefused: if the commit is refused; the next start of the query runs the batch again.
+        """
+        txn_id = f"{self.name}.{self.query_id or _query_id(rows)}.{batch_id}"
+        table = self.load(rows.sparkSession, self.uri, options=self.options)
+        before = table.version
+        for tried in range(1, _TRIES + 1):
+            try:
+                receipt: Receipt = table.upsert(rows, deleted=self.deleted, txn_id=txn_id)
+                break
+            except ConcurrentWrite as error:
+                if tried == _TRIES:
+                    raise
+                logger.info("batch %s of %s is tried again: %s", batch_id, self.name, error.message)
+        if receipt.version is None:
+            logger.info("batch %s of %s: nothing to do", batch_id, self.name)
+        else:
+            known = "was committed before, " if receipt.version <= before else ""
+            logger.info("batch %s of %s: %sversion %s", batch_id, self.name, known, receipt.version)
+        return receipt
+
+
+def _query_id(rows: DataFrame) -> str:
+    context: Any = getattr(rows.sparkSession, "_sc", None)
+    found = None if context is None else context.getLocalProperty(_QUERY_ID)
+    if not found:
+        raise EnvironmentMismatch(
+            "Which streaming query this batch is of cannot be told, so it could not be known again after a restart.",
+            hint="Outside of foreachBatch, over Spark Connect, and where PYSPARK_PIN_THREAD is false, Spark does not "
+            "tell: give upsert_batch a query_id that stands for the checkpoint, and another one for another.",
+        )
+    return str(found)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 import msgspec
 
-from spark_apps.actions.alter_index import home_of
+from spark_apps.actions.indexing import home_of
 from spark_apps.indexes.registry import available
 from spark_apps.optimizer.session import usable
 from spark_apps.sql.statements import Statement

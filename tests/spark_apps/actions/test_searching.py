@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 from spark_apps import IndexedTable
-from spark_apps.actions.replaced_rows import rows_of_staged, touched_groups
+from spark_apps.actions.key_location import rows_of_staged, touched_groups
 from spark_apps.actions.template import Attempt, StagedChanges, run
 from spark_apps.actions.upsert_plan import UpsertLimits, plan_upsert
 from spark_apps.actions.write import Upsert
