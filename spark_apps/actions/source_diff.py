@@ -57,7 +57,7 @@ class Observation:
         """The figures of a receipt."""
         added = sum(isinstance(action, AddFile) for action in self.actions)
         removed = sum(isinstance(action, RemoveFile) for action in self.actions)
-        return {"source.files_added": added, "source.files_removed": removed} if self.actions else {}
+        return {"source.files_added": added, "source.files_removed": removed}
 
     def beside(self, actions: Sequence[AnyAction]) -> list[AnyAction]:
         """Return the difference together with the actions of an index's own work.
@@ -69,7 +69,7 @@ class Observation:
 
     def covered_trees(self, actions: Iterable[AnyAction]) -> list[str]:
         """Return the trees of the indexes that an action's work has made cover the files of the source."""
-        return [action.tree for action in actions if isinstance(action, MarkCovered)] if self.actions else []
+        return [action.tree for action in actions if isinstance(action, MarkCovered)]
 
 
 def observe(

@@ -280,15 +280,16 @@ def _run(
 def _commit(transaction: Transaction, action: Action, observation: Observation, work: StagedChanges) -> Receipt:
     """Publish the work, or the part of it that still can be published."""
     while True:
+        changes = _with_observed(work, observation)
         try:
             return transaction.commit(
-                observation.beside(work.actions),
-                reads=dict.fromkeys(work.reads),
-                writes=dict.fromkeys([*work.writes, *observation.writes]),
-                maintained=dict.fromkeys([*work.maintained, *observation.covered_trees(work.actions)]),
-                metrics={**work.metrics, **observation.metrics},
-                keys_conflict=work.keys_conflict,
-                guard=work.guard,
+                changes.actions,
+                reads=dict.fromkeys(changes.reads),
+                writes=dict.fromkeys(changes.writes),
+                maintained=dict.fromkeys(changes.maintained),
+                metrics=changes.metrics,
+                keys_conflict=changes.keys_conflict,
+                guard=changes.guard,
             )
         except (ConcurrentWrite, StopWriteWindowOpen) as refused:
             rest = action.still_possible(work, transaction.timeline.refresh())
@@ -296,6 +297,19 @@ def _commit(transaction: Transaction, action: Action, observation: Observation, 
                 raise
             logger.info("%s: a part of the work is left out: %s", action.operation, refused.message)
             work = rest
+
+
+def _with_observed(work: StagedChanges, observation: Observation) -> StagedChanges:
+    """Return the work together with what has changed in the source, if anything has."""
+    if not observation.actions:
+        return work
+    return replace(
+        work,
+        actions=observation.beside(work.actions),
+        writes=[*work.writes, *observation.writes],
+        maintained=[*work.maintained, *observation.covered_trees(work.actions)],
+        metrics={**work.metrics, **observation.metrics},
+    )
 
 
 def observe_table(handle: TableHandle, action: Action, state: State) -> Observation:
@@ -473,14 +487,9 @@ def run_stage(handle: TableHandle, action: Action, stage: Stage) -> Receipt:
         action.validate(observation.snapshot)
         confined = _confined_to(action, overlay, observation.snapshot.table)
         work = action.work(Attempt(observation.snapshot, transaction, heartbeats, prefix, handle.limits, confined))
-        has_changes = work is not None or (bool(observation.actions) and action.commits_observation)
+        if work is not None or action.commits_observation:
+            work = _with_observed(work or StagedChanges(), observation)
         work = work or StagedChanges()
-        if has_changes:
-            work = replace(
-                work, actions=observation.beside(work.actions), writes=[*work.writes, *observation.writes],
-                maintained=[*work.maintained, *observation.covered_trees(work.actions)],
-                metrics={**work.metrics, **observation.metrics},
-            )  # fmt: skip
         if overlay.made_from and work.actions:
             work = in_step(work, overlay, observation.snapshot.state)
         transaction.check_alive()
