@@ -34,17 +34,18 @@ from spark_apps.actions.write import (
 from spark_apps.layout.partitions import canonical
 from spark_apps.layout.rules import BucketRules, Expressions
 from spark_apps.mergetree.tree import ExternalFiles, Snapshot
-from spark_apps.query.describe import (
+from spark_apps.query.explain import (
     HistoryEntry,
     IndexInfo,
     IndexStatus,
+    LocatedFile,
     PartitionInfo,
     history_of,
     indexes_of,
+    locate_files,
     partitions_of,
     status_of,
 )
-from spark_apps.query.explain import LocatedFile, locate_files
 from spark_apps.query.predicates import translate_predicate_errors
 from spark_apps.query.reading import read_rows
 from spark_apps.storage.errors import EnvironmentMismatch, InvalidInput

@@ -2,22 +2,31 @@
 
 A program is a function from a session and a job to a receipt, a plan or a report; :func:`main` does the rest. What
 counts as success is the commit in the table's timeline; the answer carries what is not in there, above all the error.
+
+The session is the one that ``spark-submit`` prepared, or one of a Spark Connect server: the job names which, and the
+programs do not know. Versions are compared before any work is done.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import re
 import shutil
+import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from ipaddress import ip_address
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, quote, urlsplit
 
 import msgspec
 
-from spark_apps.jobs.heartbeat import Reporting, end_process_group
+from spark_apps.jobs.environment import DISTRIBUTION, check_app_environment
+from spark_apps.jobs.heartbeat import BEFORE_END, Reporting, end_process_group
 from spark_apps.jobs.job import (
     PREFIX,
     Job,
@@ -28,8 +37,17 @@ from spark_apps.jobs.job import (
     read_job_argument,
     receive_job,
 )
-from spark_apps.jobs.session import start_session
-from spark_apps.storage.errors import AlreadyCommitted, EnvironmentMismatch, LakeIndexError
+from spark_apps.storage.credentials import hadoop_settings
+from spark_apps.storage.errors import AlreadyCommitted, EnvironmentMismatch, InvalidInput, JobFailed, LakeIndexError
+from spark_apps.storage.secrets import (
+    SPARKS_REDACTION,
+    hide,
+    holds_secret,
+    not_hidden,
+    paths_of_secrets,
+    redaction_regex,
+    secrets_in,
+)
 from spark_apps.timeline.model import Receipt
 
 if TYPE_CHECKING:
@@ -37,7 +55,276 @@ if TYPE_CHECKING:
 
     from spark_apps.table import IndexedTable
 
+# --- the session ------------------------------------------------------------------------------------------------------
+
+
 log = logging.getLogger("spark_apps")
+
+REMOTE = "spark.remote"
+"""In :attr:`Job.spark_conf`: the address of a Spark Connect server."""
+
+TOKEN = "spark.connect.authenticate.token"
+"""In :attr:`Job.spark_conf`: what that server asks for, apart from its address since it is a secret."""
+
+WITHOUT_TLS = "spark.lakeindex.connect.secretsWithoutTls"
+"""In :attr:`Job.spark_conf`: ``true`` lets secrets go to a Spark Connect server of another host in clear."""
+
+ON_ITS_PAGE = "spark.lakeindex.connect.secretsOnPage"
+"""In :attr:`Job.spark_conf`: ``true`` lets them go to a server that shows them on its page and in its event log."""
+
+REDACTED = "spark.redaction.regex"
+"""Spark's setting: whose names and values it hides on its page and in its event log."""
+
+EVENT_LOG = "spark.eventLog.enabled"
+
+_KEYS = {f"spark.hadoop.fs.s3a.{name}" for name in ("access.key", "secret.key", "session.token")}
+_PROVIDER = "spark.hadoop.fs.s3a.aws.credentials.provider"
+_INTERRUPT_SECONDS = 0.7
+
+
+def start_session(job: Job) -> SparkSession:
+    """Return the Spark session of a job.
+
+    :raises EnvironmentMismatch: if Spark, libraries or versions do not fit.
+    :raises JobFailed: if the Spark Connect server does not answer.
+    """
+    check_app_environment(job.version)
+    silence_statements()
+    if REMOTE in job.spark_conf:
+        return _connect(job)
+    from pyspark import SparkConf
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName(job.app_name or job.program)
+    configured = SparkConf()
+    conf = {**_of_storage(job, configured.contains), **job.spark_conf}
+    # Of the settings of spark-submit, and of those that come with the job.
+    conf[REDACTED] = redaction_regex(
+        {**dict(configured.getAll()), **conf}, conf.get(REDACTED) or configured.get(REDACTED)
+    )
+    for key, value in conf.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    check_session(spark.version)
+    log.info("%s: Spark %s, application %s", job.program, spark.version, spark.sparkContext.applicationId)
+    return spark
+
+
+def silence_statements() -> None:
+    """Silence the logger by which pyspark writes failed statements, secrets included, past all filters.
+
+    The error that it raises holds the same.
+    """
+    from pyspark.logger import PySparkLogger
+
+    PySparkLogger.getLogger("SQLQueryContextLogger").disabled = True
+
+
+def _of_storage(job: Job, is_set: Callable[[str], Any]) -> dict[str, str]:
+    """Return the job's storage options as Hadoop's settings, but for those that are set by their own names."""
+    settings = hadoop_settings(job.table, job.storage_options)
+    if settings.unsupported_options:
+        log.warning(
+            "Spark has no setting for the storage options %s; the log alone uses them.",
+            ", ".join(settings.unsupported_options),
+        )
+    conf = dict(settings.conf)
+    keys = {name: value for name, value in conf.items() if name not in job.spark_conf and not is_set(name)}
+    if _PROVIDER in keys and len(_KEYS & keys.keys()) < len(_KEYS & conf.keys()):
+        # Keys of their own choice come with their own way of signing in.
+        keys = {name: value for name, value in keys.items() if name != _PROVIDER and name not in _KEYS}
+    return keys
+
+
+def check_session(running: str, remote: bool = False) -> None:
+    """Compare the Spark that runs with the Python code that drives it.
+
+    :param running: the version that Spark itself reports.
+    :param remote: over Spark Connect a server may be newer than its client; it only may not be older.
+    :raises EnvironmentMismatch: if they do not fit; names both versions.
+    """
+    import pyspark
+
+    installed, served = (tuple(map(int, re.findall(r"\d+", version)[:3])) for version in (pyspark.__version__, running))
+    if installed == served or (remote and installed[:2] <= served[:2]):
+        return
+    what = "The Spark Connect server runs" if remote else "The jars that run are of"
+    raise EnvironmentMismatch(
+        f"{what} Spark {running}, and the Python code of Spark beside {DISTRIBUTION} is {pyspark.__version__}.",
+        hint="Install the same release on both sides: pip install "
+        + (f"pyspark-client=={running}" if remote else f"pyspark=={running} pyspark-client=={running}")
+        + " where the app's Python is.",
+    )
+
+
+def interrupt(spark: Any) -> None:
+    """Ask a Spark Connect server to end what runs for this session, which would go on for minutes else.
+
+    Never raises and never waits for more than a second.
+    """
+    # The server may be what hangs, and this process may have to end soon.
+    thread = threading.Thread(target=_interrupt_all, args=(spark,), daemon=True)
+    thread.start()
+    thread.join(_INTERRUPT_SECONDS)
+
+
+def _interrupt_all(spark: Any) -> None:
+    try:
+        spark.interruptAll()
+    except Exception as error:  # noqa: BLE001 - this process is about to end, whatever the answer
+        log.warning("The Spark Connect server was not told that the app ends: %s", type(error).__name__)
+
+
+def _end_politely(spark: Any) -> None:
+    """Register the interruption of the server for when this process ends before its work does."""
+    BEFORE_END.append(lambda: interrupt(spark))
+    if threading.current_thread() is not threading.main_thread():
+        return
+
+    def terminated(_number: int, _frame: Any) -> None:
+        interrupt(spark)
+        os._exit(128 + signal.SIGTERM)
+
+    signal.signal(signal.SIGTERM, terminated)
+
+
+def _connect(job: Job) -> SparkSession:
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    conf = dict(job.spark_conf)
+    remote, token = conf.pop(REMOTE), conf.pop(TOKEN, None)
+    without_tls, on_its_page = (conf.pop(name, "") == "true" for name in (WITHOUT_TLS, ON_ITS_PAGE))
+    if not without_tls:
+        check_tls(remote, token, {**hadoop_settings(job.table, job.storage_options).conf, **conf}, job.arguments)
+    if not on_its_page:
+        check_statements(job.arguments)
+    if token is not None:
+        remote += f"{';' if ';' in remote else '/;'}token={quote(token, safe='')}"
+    shown = hide(remote)
+    try:
+        spark = SparkSession.builder.remote(remote).create()
+        running = spark.version
+    except Exception as error:  # noqa: BLE001
+        # pyspark words this in as many ways as there are reasons: gRPC's, Python's and its own.
+        raise JobFailed(
+            f"The Spark Connect server at {shown} does not answer: {_reason(error, remote)}",
+            hint="See whether it runs, whether its address and token in the Spark connection are right, and whether "
+            "this machine reaches it.",
+        ) from None
+    _end_politely(spark)
+    check_session(running, remote=True)
+    conf = {**_of_storage(job, lambda name: spark.conf.get(name, "") != ""), **conf}
+    conf.pop(REDACTED, None)  # the server's own
+    if not on_its_page:
+        event_log = (spark.conf.get(EVENT_LOG, "") or "").strip().lower() == "true"
+        check_redaction(spark.conf.get(REDACTED, SPARKS_REDACTION) or SPARKS_REDACTION, event_log, conf)
+    left_out = []
+    for key, value in sorted(conf.items()):
+        try:
+            spark.conf.set(key, value)
+        except PySparkException:
+            left_out.append(key)
+    if left_out:
+        log.warning(
+            "These settings are the server's own and were left out: %s. They are set where the server is started.",
+            ", ".join(left_out),
+        )
+    # Python code runs in the server's workers as well, which take the apps from here.
+    spark.addArtifacts(str(_archive()), pyfile=True)
+    log.info("%s: Spark %s at %s, session %s", job.program, running, shown, spark.session_id)
+    return spark
+
+
+def check_tls(remote: str, token: str | None, conf: Mapping[str, str], arguments: Mapping[str, Any]) -> None:
+    """Refuse to send secrets to another host in clear.
+
+    :param remote: address of a Spark Connect server.
+    :param token: with one, pyspark's client speaks TLS.
+    :param conf: the settings for the session.
+    :param arguments: of the job.
+    :raises InvalidInput: for such secrets; names the settings, and how to allow it.
+    """
+    address = urlsplit(remote)
+    parameters = dict(parse_qsl(address.path.lstrip("/").lstrip(";").replace(";", "&")))
+    secure = token is not None or "token" in parameters or parameters.get("use_ssl", "").lower() == "true"
+    secret_names = sorted(name for name, value in conf.items() if holds_secret(name, value))
+    secret_names += ["the job's arguments"] if secrets_in(dict(arguments)) else []
+    if secure or not secret_names or _is_loopback(address.hostname or ""):
+        return
+    raise InvalidInput(
+        f"Secrets would go to the Spark Connect server at {hide(remote)} in clear: {', '.join(secret_names)}.",
+        hint="Set use_ssl in the Spark connection (a proxy before the server speaks TLS), or give the server a role "
+        f'of its own. Where the network is safe, allow it in the connection\'s conf: {{"{WITHOUT_TLS}": "true"}}.',
+    )
+
+
+def check_redaction(pattern: str, event_log: bool, conf: Mapping[str, str]) -> None:
+    """Refuse to give secrets to a Spark Connect server whose page or event log would show them.
+
+    :param pattern: the server's ``spark.redaction.regex``, which no session can change.
+    :param event_log: whether the server writes one. Spark hides in it what the server was started with, and writes the
+        settings of a session beside each job and stage as they are, whatever the pattern is.
+    :raises InvalidInput: for such secrets; names the settings, and how to have them hidden.
+    """
+    shown = not_hidden(pattern, conf)
+    written = sorted(name for name, value in conf.items() if holds_secret(name, value)) if event_log else []
+    if not shown and not written:
+        return
+    wider = f"{REDACTED}={redaction_regex({name: conf[name] for name in shown}, pattern)}" if shown else ""
+    raise InvalidInput(
+        "The Spark Connect server would show these on its page or in its event log, where a session's settings stand "
+        f"as they are: {', '.join(written or shown)}.",
+        hint=f"Start the server with {' and '.join(filter(None, (f'{EVENT_LOG}=false' if written else '', wider)))} or "
+        "give it a role of its own. Where nobody else sees both, allow it in the connection's conf: "
+        f'{{"{ON_ITS_PAGE}": "true"}}.',
+    )
+
+
+def check_statements(arguments: Mapping[str, Any]) -> None:
+    """Refuse secrets in what a Spark Connect server shows as it is: statements, readers' options and paths.
+
+    :param arguments: of the job.
+    :raises InvalidInput: for such secrets, naming where they stand.
+    """
+    secret_names = paths_of_secrets(dict(arguments))
+    if secret_names:
+        raise InvalidInput(
+            "The Spark Connect server would show secrets on its page and in its event log, where statements and "
+            f"readers' options stand as they are: {', '.join(secret_names)}.",
+            hint="Keep them where the server reads them (a catalog's settings, Hadoop's credential store), or take a "
+            "Spark connection for spark-submit. Where nobody else sees both, allow it in the connection's conf: "
+            f'{{"{ON_ITS_PAGE}": "true"}}.',
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _archive() -> Path:
+    import spark_apps
+
+    beside = Path(spark_apps.__file__).parent.parent
+    if beside.is_file():
+        return beside
+    from spark_apps.jobs.bundle import make_bundle
+
+    return make_bundle().archive
+
+
+def _reason(error: BaseException, remote: str) -> str:
+    text = str(error).replace(remote, "").strip()
+    details = re.search(r'details = "([^"]*)"', text)
+    line = details[1] if details else (text.splitlines() or [""])[0]
+    return hide(line)[:300] or type(error).__name__
+
+
+# --- the main of a program --------------------------------------------------------------------------------------------
+
 
 _STOP_SECONDS = 60.0
 

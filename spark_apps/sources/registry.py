@@ -1,30 +1,310 @@
-"""Opens the source of a registered table; looks one up that is to be registered, by address or in Spark's catalog."""
+"""Opens the source of a registered table; looks one up that is to be registered, by address or in Spark's catalog.
+
+Plain files are a folder of Parquet, ORC, JSON or CSV, Hive-style partitions below it, or a glob. Which files there are,
+and which rows they give, is what Spark's own reading of the location would find, with one difference: partition columns
+are all ``name=value`` folders below the part of the location without a pattern.
+"""
 
 from __future__ import annotations
 
+import datetime as dt
 import json
+import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from pyspark.sql import types as T
 from pyspark.sql.types import StructType
 
-from spark_apps.layout.partitions import parse_partition_path
+from spark_apps.layout.partitions import (
+    NULL_PARTITION,
+    canonical_string,
+    parse_partition_path,
+    partition_path,
+    unescape,
+    value_of,
+)
+from spark_apps.layout.types import parse_type
 from spark_apps.mergetree.reader_settings import session_settings
+from spark_apps.mergetree.schema import check_partition_types, parse_ddl, table_fields
+from spark_apps.mergetree.spark_utils import escape_globs, list_on_driver
 from spark_apps.mergetree.tree import ExternalFiles
 from spark_apps.sources import iceberg
 from spark_apps.sources.delta import DeltaTable
 from spark_apps.sources.iceberg import IcebergTable
-from spark_apps.sources.plain import PlainFiles, columns_of_files
-from spark_apps.sources.source_files import Listing
-from spark_apps.storage.errors import InvalidInput, UnsupportedSource
-from spark_apps.timeline.allowed_sources import CATALOG, PLAIN_FORMATS, check_allowed, given_options
+from spark_apps.sources.listing import ListedFile, check_unchanged, list_files
+from spark_apps.sources.source_files import Listing, SourceFile, check_distinct
+from spark_apps.storage.errors import InvalidInput, InvalidSchema, UnsupportedSource
+from spark_apps.storage.store import Store
+from spark_apps.timeline.allowed_sources import (
+    CATALOG,
+    MERGE_SCHEMA,
+    PLAIN_FORMATS,
+    RECURSIVE,
+    check_allowed,
+    given_options,
+    is_set,
+)
+from spark_apps.timeline.files import DataFile
 from spark_apps.timeline.locations import Location, locate
 from spark_apps.timeline.model import Field, SourceDefinition, TableDefinition
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+logger = logging.getLogger(__name__)
+
+# --- plain files ------------------------------------------------------------------------------------------------------
+
+
+def columns_of_files(
+    spark: SparkSession,
+    location: Location,
+    form: str,
+    schema: T.StructType | str | None,
+    options: Mapping[str, str],
+    storage_options: Mapping[str, Any] | None,
+) -> tuple[tuple[Field, ...], tuple[str, ...]]:
+    """Return the fields and the partition columns of files.
+
+    Partition columns that a given schema does not name come last, of type int, bigint, date or string, whichever holds
+    all their values.
+
+    :raises InvalidSchema: if Spark cannot tell the columns, or there is none but partition columns.
+    :raises InvalidInput: if there is nothing to infer them from, or folders contradict.
+    """
+    recursive = is_set(options, RECURSIVE)
+    files = with_partition_texts(location, list_files(location, storage_options), recursive, None)
+    if not files and schema is None:
+        raise InvalidInput(
+            f"There are no files at {location.uri}.", hint="Check the location, or give schema=… for files to come."
+        )
+    names = tuple(name for name, _ in files[0][1]) if files else ()
+    given = None if schema is None else parse_ddl(schema) if isinstance(schema, str) else schema
+    if given is None:
+        inferred = _inferred(spark, form, options, [file for file, _ in files], storage_options)
+        given = T.StructType(
+            [field for field in inferred.fields if field.name.lower() not in {n.lower() for n in names}]
+        )
+        _check_not_both(form, inferred, names)
+    spelled = {field.name.lower(): field.name for field in given.fields}
+    partition_by = tuple(spelled.get(name.lower(), name) for name in names)
+    added = [
+        T.StructField(name, parse_ddl(inferred_type(_texts_of(files, name))))
+        for name in partition_by
+        if name.lower() not in spelled
+    ]
+    struct = T.StructType([*given.fields, *added])
+    fields = table_fields(struct, ())
+    check_partition_types(struct, partition_by)
+    if len(partition_by) == len(struct.fields):
+        raise InvalidSchema(f"The files of {location.uri} hold no column.", hint="Give a schema.")
+    return fields, partition_by
+
+
+def _inferred(
+    spark: SparkSession,
+    form: str,
+    options: Mapping[str, str],
+    files: Sequence[ListedFile],
+    storage_options: Mapping[str, Any] | None,
+) -> T.StructType:
+    merged = form in ("csv", "json") or is_set(options, MERGE_SCHEMA)
+    # Of files that state their schema the newest, which has what was added since.
+    chosen = files if merged else [max(files, key=lambda file: (file.modified, file.path))]
+    paths = escape_globs(Store("/").spark_path(file.path) for file in chosen)
+    try:
+        with list_on_driver(spark, paths):
+            return spark.read.format(form).options(**{**options, RECURSIVE: "true"}).load(paths).schema
+    except PySparkException as error:
+        raise InvalidSchema(
+            f"Spark cannot tell the columns of {chosen[0].path} as {form}: {str(error).splitlines()[0]}",
+            hint="Check the format and its options, or give schema=….",
+        ) from error
+
+
+def _check_not_both(form: str, inferred: T.StructType, names: Sequence[str]) -> None:
+    """Refuse CSV files that hold a column of their folders' names.
+
+    Where columns are known by their position, one that is left out would shift the others.
+    """
+    folder_names = {name.lower() for name in names}
+    both = [field.name for field in inferred.fields if field.name.lower() in folder_names]
+    if both and form == "csv":
+        raise InvalidSchema(
+            f"The column {both[0]!r} is in the CSV files and in the names of their folders.",
+            hint="Register the folder with recursiveFileLookup=true, which takes the column from the files.",
+        )
+
+
+def _texts_of(files: Sequence[tuple[ListedFile, Texts]], name: str) -> list[str | None]:
+    return [text for _, texts in files for other, text in texts if other.lower() == name.lower()]
+
+
+# --- Plain files as a source ----------------------------------------------------------------------------------------
+
+
+Texts = tuple[tuple[str, str | None], ...]
+"""(column, value as text) of each folder of a path that is one."""
+
+_INTEGER = re.compile(r"-?\d{1,19}\Z")
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}\Z")
+
+
+class PlainFiles:
+    """A folder, file or glob.
+
+    :param fields: columns, with the types of the partition columns among them.
+    :param storage_options: of the store; never written down.
+    """
+
+    def __init__(
+        self,
+        location: str,
+        options: Mapping[str, str],
+        fields: Sequence[Field],
+        partition_by: Sequence[str],
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._location = locate(location)
+        self._options = options
+        self._types = {field.name: field.type for field in fields}
+        self._partition_by = tuple(partition_by)
+        self._storage_options = storage_options
+
+    @classmethod
+    def of(cls, table: TableDefinition, storage_options: Mapping[str, Any] | None) -> PlainFiles:
+        """Return the source of a registered table."""
+        assert table.source is not None
+        source = table.source
+        return cls(source.location, source.options, table.fields, table.partition_by, storage_options)
+
+    def listing(self, version: str | int | None = None) -> Listing:
+        """Return the files of now.
+
+        :raises InvalidInput: if a version is asked for; there are none.
+        """
+        if version is not None:
+            raise InvalidInput(
+                f"{self._location.uri} is a folder of plain files, which has no versions.",
+                hint="Load the table with version= or as_of= for the files that the log listed then.",
+            )
+        recursive, names = is_set(self._options, RECURSIVE), self._partition_by
+        files = [
+            self._file(file, texts)
+            for file, texts in with_partition_texts(self._location, self._listed(), recursive, names)
+        ]
+        check_distinct(self._location.uri, files)
+        return Listing(tuple(files))
+
+    def check(self, files: Sequence[DataFile]) -> None:
+        """Check that files are still as they were listed.
+
+        :raises ObjectNotFound: if a file is gone.
+        :raises StorageError: if a file is gone or was rewritten since it was listed.
+        """
+        known = [
+            (file.path, file.bytes, (file.extra or {}).get("modified"), (file.extra or {}).get("etag"))
+            for file in files
+        ]
+        check_unchanged(self._location, known, self._storage_options)
+
+    def rows(self, file: DataFile, schema: StructType) -> Any:
+        """Refuse: Spark reads plain files itself."""
+        raise InvalidInput(f"{file.path} is read by Spark.")
+
+    def _listed(self) -> list[ListedFile]:
+        return list_files(self._location, self._storage_options)
+
+    def _file(self, listed: ListedFile, texts: Texts) -> SourceFile:
+        values: tuple[str | None, ...] = ()
+        partition = ""
+        if self._partition_by:
+            by_name = {name.lower(): text for name, text in texts}
+            typed = [self._value(name, by_name[name.lower()]) for name in self._partition_by]
+            types = [self._types[name] for name in self._partition_by]
+            partition = partition_path(self._partition_by, typed, types)
+            values = tuple(canonical_string(v, parse_type(t)) for v, t in zip(typed, types, strict=True))
+        return SourceFile(
+            listed.path, listed.bytes, listed.modified, listed.etag, partition=partition, partition_values=values
+        )
+
+    def _value(self, name: str, text: str | None) -> Any:
+        return None if text is None else value_of(text, parse_type(self._types[name]), name)
+
+
+def with_partition_texts(
+    location: Location, files: Sequence[ListedFile], recursive: bool, names: Sequence[str] | None
+) -> list[tuple[ListedFile, Texts]]:
+    """Return files with the partition values in their paths, without those that Spark passes over too.
+
+    Passed over are files beside the partitions, and files in folders below where there are no partitions.
+
+    :param names: the partition columns; ``None`` to find out.
+    :raises InvalidInput: if folders are of other partition columns.
+    """
+    with_texts = [(file, () if recursive else _texts(file)) for file in files]
+    if names is None:
+        names = next((tuple(name for name, _ in texts) for _, texts in with_texts if texts), ())
+    expected = tuple(name.lower() for name in names)
+    kept = []
+    for file, texts in with_texts:
+        folder_names = tuple(name.lower() for name, _ in texts)
+        if texts and folder_names != expected and not (expected and set(folder_names) == set(expected)):
+            raise InvalidInput(
+                f"{file.path} is of the partition columns ({', '.join(name for name, _ in texts)}), other files of "
+                f"{location.uri} are of ({', '.join(names)}).",
+                hint="Register the part of the location in which all folders are alike.",
+            )
+        if expected and not texts:
+            logger.warning("%s lies outside of the partitions of %s and is not read.", file.path, location.uri)
+        elif not expected and location.pattern is None and not recursive and "/" in file.relative:
+            logger.warning("%s lies in a folder of %s that is no partition and is not read.", file.path, location.uri)
+        else:
+            kept.append((file, texts))
+    return kept
+
+
+def _texts(file: ListedFile) -> Texts:
+    texts: list[tuple[str, str | None]] = []
+    for folder in file.relative.split("/")[:-1]:
+        name, sign, text = folder.partition("=")
+        if not sign or not name:
+            continue
+        if not text:
+            raise InvalidInput(
+                f"The folder {folder!r} of {file.path} has no partition value.", hint="Rename or remove it."
+            )
+        texts.append((unescape(name), None if text == NULL_PARTITION else unescape(text)))
+    return tuple(texts)
+
+
+def inferred_type(texts: Sequence[str | None]) -> str:
+    """Return the type of a partition column from its values: int, bigint, date, else string."""
+    known = [text for text in texts if text is not None]
+    if known and all(_INTEGER.match(text) for text in known):
+        numbers = [int(text) for text in known]
+        if all(-(2**31) <= number < 2**31 for number in numbers):
+            return "int"
+        return "bigint" if all(-(2**63) <= number < 2**63 for number in numbers) else "string"
+    if known and all(_is_date(text) for text in known):
+        return "date"
+    return "string"
+
+
+def _is_date(text: str) -> bool:
+    try:
+        return bool(_DATE.match(text)) and bool(dt.date.fromisoformat(text))
+    except ValueError:
+        return False
+
+
+# --- opening a source -------------------------------------------------------------------------------------------------
 
 
 class Source(ExternalFiles, Protocol):

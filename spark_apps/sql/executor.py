@@ -16,12 +16,22 @@ from spark_apps.indexes.included_columns import IncludedColumns
 from spark_apps.mergetree.schema import parse_ddl
 from spark_apps.optimizer.session import indexes_in_use
 from spark_apps.sources.registry import find_in_catalog
+from spark_apps.sql import queries
 from spark_apps.sql import statements as s
-from spark_apps.sql import writing
 from spark_apps.sql.parser import parse
 from spark_apps.sql.queries import Tables, check_output, select
-from spark_apps.sql.results import Result, Results, describe_index, show_indexes
-from spark_apps.sql.session import MAX_ROWS, Session, change_result, partition_texts, paths_with, unchanged_result
+from spark_apps.sql.results import (
+    MAX_ROWS,
+    Result,
+    Results,
+    Session,
+    change_result,
+    describe_index,
+    partition_texts,
+    paths_with,
+    show_indexes,
+    unchanged_result,
+)
 from spark_apps.sql.statements import NEWEST, ManageBuckets, PartitionSpec, Statement, transaction_of
 from spark_apps.storage.errors import (
     CommitStateUnknown,
@@ -601,11 +611,11 @@ _EXECUTORS: dict[type[s.Statement], Callable[[Session, Any, str | None], Result]
     s.DescribeIndex: describe,
     s.ManageBuckets: call,
     s.Query: select,
-    s.InsertInto: writing.insert,
-    s.InsertOverwrite: writing.insert,
-    s.Update: writing.update,
-    s.DeleteFrom: writing.delete,
-    s.Merge: writing.merge,
+    s.InsertInto: queries.insert,
+    s.InsertOverwrite: queries.insert,
+    s.Update: queries.update,
+    s.DeleteFrom: queries.delete,
+    s.Merge: queries.merge,
 }
 
 

@@ -1,36 +1,60 @@
-"""The running of queries: the tables that they name are read by their indexes, all else is Spark's.
+"""The running of queries, and of the statements that change rows by a query, each in one commit.
 
-Names of keyed tables and sources give way, in the text, to frames. In a classic session these are planned by the rule
-in Spark's optimizer, with all filters that Spark finds; over Spark Connect, where no rule can run, each is read with
-the filters and columns that the text tells of it.
+Names of keyed tables and sources give way, in the text of a query, to frames; all else is Spark's. In a classic session
+these are planned by the rule in Spark's optimizer, with all filters that Spark finds; over Spark Connect, where no rule
+can run, each is read with the filters and columns that the text tells of it.
+
+INSERT, UPDATE, DELETE and MERGE become a query of the table at the version that their attempt works on, whose
+expressions are those that were written, and an action that stages what the query gives.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
-from spark_apps.mergetree.spark_utils import over_connect
+from spark_apps.actions.change_rows import (
+    ACTION,
+    OLD,
+    DeleteRows,
+    InsertQuery,
+    MergeRows,
+    OverwriteQuery,
+    RowChanges,
+    UpdateRows,
+    compared,
+)
+from spark_apps.actions.template import Action
+from spark_apps.mergetree.schema import quote
+from spark_apps.mergetree.spark_utils import over_connect, setting
+from spark_apps.mergetree.tree import Snapshot
 from spark_apps.optimizer.session import indexes_in_use
 from spark_apps.sources.registry import find_in_catalog
 from spark_apps.sql import statements as s
-from spark_apps.sql.references import Reference, columns_named, pushed_down, references, replaced
-from spark_apps.sql.results import Result
-from spark_apps.sql.session import Session
+from spark_apps.sql.results import Result, Session, change_result, partition_texts, paths_with
+from spark_apps.sql.row_parser import Reference, columns_named, equal_to, is_plain, pushed_down, references, replaced
 from spark_apps.storage.errors import InvalidInput, InvalidName, InvalidStatement, TableNotFound, UnsupportedSource
 from spark_apps.storage.store import Store
 from spark_apps.table import IndexedTable
 from spark_apps.timeline.locations import Warehouse
+from spark_apps.timeline.model import Receipt
+from spark_apps.timeline.state import State
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 logger = logging.getLogger(__name__)
+
+# --- queries ----------------------------------------------------------------------------------------------------------
+
 
 Given = Mapping[str, DataFrame | IndexedTable]
 """Names of one part that a statement's own text uses, and what they stand for."""
@@ -222,3 +246,347 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     return bytes(value) if isinstance(value, bytearray) else value
+
+
+# --- INSERT, UPDATE, DELETE, MERGE ------------------------------------------------------------------------------------
+
+
+_TARGET = "lakeindex_target"
+_SOURCE = "lakeindex_source"
+_VALUE = "__lakeindex_value_"
+_CLAUSE = "__lakeindex_clause"
+_TIMES = (T.DateType, T.TimestampType, T.TimestampNTZType)
+
+
+def _target(session: Session, statement: Any) -> IndexedTable:
+    """Return the keyed table that a statement writes to.
+
+    :raises InvalidInput: if it is a source, or a table of Spark's own.
+    """
+    try:
+        table = session.load(statement.table)
+    except TableNotFound as error:
+        try:
+            plain = find_in_catalog(session.spark, statement.table) is not None
+        except UnsupportedSource:
+            plain = True
+        if not plain:
+            raise
+        raise InvalidInput(
+            f"{statement.table} is a table of Spark's catalog and no keyed table, so {statement.words} cannot be done.",
+            hint="Write to it with spark.sql; here, CREATE TABLE … USING indexed makes tables that are written to.",
+        ) from error
+    source = table.definition.source
+    if source is not None:
+        raise InvalidInput(
+            f"{statement.words} cannot be done: {statement.table} is a registered source, whose rows another writer "
+            f"owns, in the {source.format} files of {source.location}.",
+            hint="Write to the source with what owns it; a refresh of an index then finds what changed.",
+        )
+    return table
+
+
+def _enabled(session: Session) -> Callable[[], AbstractContextManager[Any]]:
+    return lambda: indexes_in_use(session.spark, session.warehouse.options)
+
+
+def _done(session: Session, statement: Any, table: IndexedTable, action: Any, txn_id: str | None) -> Result:
+    receipt: Receipt = table.run_action(action, **session.commit_arguments(txn_id))
+    return change_result(statement, receipt, table.uri)
+
+
+# --- INSERT -----------------------------------------------------------------------------------------------------------
+
+
+def insert(session: Session, statement: s.InsertInto, txn_id: str | None) -> Result:
+    table = _target(session, statement)
+    compute, enabled = partial(_inserted, session, statement, table), _enabled(session)
+    if isinstance(statement, s.InsertOverwrite):
+        action: Action = OverwriteQuery(compute, enabled, _also(session, statement, table))
+    else:
+        action = InsertQuery(compute, enabled)
+    return _done(session, statement, table, action, txn_id)
+
+
+def _inserted(session: Session, statement: s.InsertInto, table: IndexedTable, snapshot: Snapshot) -> DataFrame:
+    return insert_rows(session, statement, table.showing(snapshot))
+
+
+def _also(session: Session, statement: s.InsertInto, table: IndexedTable) -> Callable[[State], list[str]] | None:
+    """Return which partitions are replaced beside those of the rows: as Spark does, unless it is told "dynamic"."""
+    partitions = table.definition.partition_by
+    dynamic = str(setting(session.spark, "spark.sql.sources.partitionOverwriteMode", "static")).lower() == "dynamic"
+    if dynamic and partitions and len(statement.values) < len(partitions):
+        return None
+    texts = partition_texts(table, statement.values)
+
+    return lambda state: paths_with(state.partitions, texts)
+
+
+def insert_rows(session: Session, statement: s.InsertInto, table: IndexedTable) -> DataFrame:
+    """Return the rows of an INSERT with the table's columns, in its types.
+
+    :raises InvalidInput: if there are more or fewer columns than are named, or values that the types cannot hold.
+    """
+    fields = {field.name: field for field in table.schema.fields}
+    static = {_column(table, name): value for name, value in statement.values}
+    partitions = set(table.definition.partition_by)
+    for name in (*static, *(dynamic := [_column(table, name) for name in statement.dynamic])):
+        if name not in partitions:
+            known = ", ".join(table.definition.partition_by) or "no column"
+            raise InvalidInput(f"The table is not partitioned by {name!r}.", hint=f"It is partitioned by {known}.")
+    given = Tables(session, [table]).query(statement.query)
+    names = [_column(table, name) for name in statement.columns or ()]
+    if statement.by_name:
+        names = [_column(table, name) for name in given.columns]
+    elif statement.columns is None:
+        names = [*(name for name in fields if name not in static and name not in dynamic), *dynamic]
+    twice = next((name for name in names if names.count(name) > 1 or name in static), None)
+    if twice is not None:
+        raise InvalidInput(f"The column {twice!r} is given twice.", hint="Give it once.")
+    if len(given.columns) != len(names):
+        raise InvalidInput(
+            f"{statement.words} takes {len(names)} columns ({', '.join(names)}), and the query gives "
+            f"{len(given.columns)}.",
+            hint="Name the columns that it gives, or give as many.",
+        )
+    types = [field.dataType for field in given.schema.fields]
+    numbered = given.toDF(*[f"{_VALUE}{number}" for number in range(len(names))])
+    values = {
+        name: stored(F.col(f"{_VALUE}{number}"), kind, fields[name])
+        for number, (name, kind) in enumerate(zip(names, types, strict=True))
+    }
+    for name, value in static.items():
+        values[name] = F.lit(value).cast(fields[name].dataType)
+    return numbered.select(
+        *(values.get(name, F.lit(None).cast(field.dataType)).alias(name) for name, field in fields.items())
+    )
+
+
+def _column(table: IndexedTable, name: str) -> str:
+    """Return a column of the table by its name in any case. :raises InvalidInput: if there is none."""
+    names = [field.name for field in table.definition.fields]
+    if name in names:
+        return name
+    found = [one for one in names if one.lower() == name.lower()]
+    if len(found) != 1:
+        raise InvalidInput(f"The table has no column {name!r}.", hint=f"It has {', '.join(names)}.")
+    return found[0]
+
+
+def stored(value: Column, kind: T.DataType, field: T.StructField) -> Column:
+    """Return a value as a column takes it, by the rules of Spark's INSERT: what would lose its meaning is refused.
+
+    :raises InvalidInput: if no value of the type can be stored.
+    """
+    if kind.simpleString() == field.dataType.simpleString():
+        return value
+    if not _can_store(kind, field.dataType):
+        raise InvalidInput(
+            f"The column {field.name!r} is {field.dataType.simpleString()}, and cannot take {kind.simpleString()}.",
+            hint="Cast the value.",
+        )
+    cast = value.cast(field.dataType)
+    if not isinstance(kind, T.NumericType):
+        return cast
+    # A number that does not fit would be another number, or null, in a session that is not strict.
+    tried = value.try_cast(field.dataType) if hasattr(value, "try_cast") else cast
+    told = F.raise_error(
+        F.lit(f"A value does not fit into the column {field.name}, which is {field.dataType.simpleString()}")
+    )
+    return F.coalesce(tried, F.when(value.isNotNull(), told.cast(field.dataType)))
+
+
+def _can_store(kind: T.DataType, target: T.DataType) -> bool:
+    if isinstance(kind, T.NullType) or kind.simpleString() == target.simpleString():
+        return True
+    if isinstance(kind, T.NumericType) and isinstance(target, T.NumericType):
+        return True
+    if isinstance(kind, _TIMES) and isinstance(target, _TIMES):
+        return True
+    if isinstance(kind, T.ArrayType) and isinstance(target, T.ArrayType):
+        return _can_store(kind.elementType, target.elementType)
+    if isinstance(kind, T.MapType) and isinstance(target, T.MapType):
+        return _can_store(kind.keyType, target.keyType) and _can_store(kind.valueType, target.valueType)
+    if isinstance(kind, T.StructType) and isinstance(target, T.StructType):
+        pairs = zip(kind.fields, target.fields, strict=False)
+        return len(kind) == len(target) and all(_can_store(one.dataType, other.dataType) for one, other in pairs)
+    nested = (T.ArrayType, T.MapType, T.StructType, T.BinaryType)
+    return isinstance(target, T.StringType) and not isinstance(kind, nested)
+
+
+# --- DELETE and UPDATE ------------------------------------------------------------------------------------------------
+
+
+def _called(statement: Any) -> str:
+    """Return the name by which a statement's expressions call its table."""
+    return quote(statement.alias or statement.table.rstrip("/").rpartition("/")[2].rpartition(".")[2])
+
+
+def delete(session: Session, statement: s.DeleteFrom, txn_id: str | None) -> Result:
+    table = _target(session, statement)
+    where = statement.where or "true"
+    if is_plain(where):
+        receipt = table.delete(where, **session.commit_arguments(txn_id))
+        return change_result(statement, receipt, table.uri)
+
+    def rows(snapshot: Snapshot) -> DataFrame:
+        shown, called = table.showing(snapshot), _called(statement)
+        names = ", ".join(f"{called}.{quote(name)}" for name in snapshot.data.identity)
+        text = f"SELECT {names} FROM {_TARGET} AS {called} WHERE ({where}\n)"
+        return Tables(session, [shown]).query(text, {_TARGET: shown})
+
+    return _done(session, statement, table, DeleteRows(rows, _enabled(session)), txn_id)
+
+
+def update(session: Session, statement: s.Update, txn_id: str | None) -> Result:
+    table = _target(session, statement)
+    action = UpdateRows(partial(_updated, session, statement, table), _enabled(session))
+    return _done(session, statement, table, action, txn_id)
+
+
+def _updated(session: Session, statement: s.Update, table: IndexedTable, snapshot: Snapshot, _hold: Any) -> RowChanges:
+    shown, called = table.showing(snapshot), _called(statement)
+    clause = s.MergeClause("matched", None, "update", statement.assignments)
+    text = f"SELECT {', '.join([*_old(shown, called), *_values(shown, [clause])])} FROM {_TARGET} AS {called}"
+    if statement.where is not None:
+        text += f" WHERE ({statement.where}\n)"
+    rows = Tables(session, [shown]).query(text, {_TARGET: shown})
+    return RowChanges(_changed(shown, rows, [clause]))
+
+
+# --- MERGE ------------------------------------------------------------------------------------------------------------
+
+
+def merge(session: Session, statement: s.Merge, txn_id: str | None) -> Result:
+    table = _target(session, statement)
+    action = MergeRows(partial(_merged, session, statement, table), _enabled(session))
+    return _done(session, statement, table, action, txn_id)
+
+
+def _merged(
+    session: Session,
+    statement: s.Merge,
+    table: IndexedTable,
+    snapshot: Snapshot,
+    hold: Callable[[DataFrame], DataFrame],
+) -> RowChanges:
+    shown, called = table.showing(snapshot), _called(statement)
+    tables = Tables(session, [shown])
+    # Once: what a source draws at random must be the same for all clauses.
+    source = hold(tables.query(f"SELECT * FROM {statement.using}"))
+    from_source = quote(statement.source_alias or _SOURCE)
+    given = {_TARGET: shown, _SOURCE: source}
+    target_text, source_text = f"{_TARGET} AS {called}", f"{_SOURCE} AS {from_source}"
+    clauses = {
+        of: [_with_star(shown, clause, source, from_source) for clause in statement.clauses if clause.of == of]
+        for of in ("matched", "not matched", "not matched by source")
+    }
+    sides = {
+        "matched": f"{source_text} JOIN {target_text}",
+        "not matched": f"{source_text} LEFT ANTI JOIN {target_text}",
+        "not matched by source": f"{target_text} LEFT ANTI JOIN {source_text}",
+    }
+    parts = []
+    for of, some in clauses.items():
+        if not some:
+            continue
+        old = _old(shown, called) if of != "not matched" else []
+        columns = [*old, _clause_number(some), *_values(shown, some)]
+        text = f"SELECT {', '.join(columns)} FROM {sides[of]} ON ({statement.on}\n)"
+        parts.append(_changed(shown, tables.query(text, given), some))
+    matched = clauses["matched"]
+    only_deletes = len(matched) == 1 and matched[0].action == "delete" and matched[0].condition is None
+    inserts = clauses["not matched"]
+    by_key = bool(inserts) and all(_by_key(snapshot, clause, statement, called, from_source) for clause in inserts)
+    return RowChanges(
+        reduce(DataFrame.unionByName, parts),
+        matched_once=bool(matched) and not only_deletes,
+        new_keys=not inserts or by_key,
+        reads_all=bool(inserts) and not by_key,
+    )
+
+
+def _with_star(table: IndexedTable, clause: s.MergeClause, source: DataFrame, called: str) -> s.MergeClause:
+    """Return a clause whose ``*`` is written out. :raises InvalidInput: if the source lacks columns of the table."""
+    if clause.assignments is not None or clause.action == "delete":
+        return clause
+    known = {name.lower(): name for name in source.columns}
+    names = [field.name for field in table.definition.fields]
+    missing = [name for name in names if name.lower() not in known]
+    if missing:
+        raise InvalidInput(
+            f"{clause.action.upper()} * takes all columns of the table, and the source lacks {', '.join(missing)}.",
+            hint="Name the columns and their values.",
+        )
+    values = tuple((name, f"{called}.{quote(known[name.lower()])}") for name in names)
+    return s.MergeClause(clause.of, clause.condition, clause.action, values)
+
+
+def _by_key(snapshot: Snapshot, clause: s.MergeClause, statement: s.Merge, called: str, source: str) -> bool:
+    """Tell whether a row that is not matched has a key that the table lacks: the key is what is matched."""
+    values = {name.lower(): text for name, text in clause.assignments or ()}
+    return all(
+        (text := values.get(name.lower())) is not None and equal_to(statement.on, name, called, text, source)
+        for name in snapshot.data.identity
+    )
+
+
+# --- Clauses as columns of a query ------------------------------------------------------------------------------------
+
+
+def _old(table: IndexedTable, called: str) -> list[str]:
+    """Return the table's columns, numbered."""
+    return [f"{called}.{quote(field.name)} AS {OLD}c{number}" for number, field in enumerate(table.definition.fields)]
+
+
+def _when(clauses: Sequence[s.MergeClause], number: int, value: str) -> str:
+    """Return a value where a clause is the first whose condition holds, and null elsewhere."""
+    before = "".join(f"WHEN ({clause.condition}\n) THEN NULL " for clause in clauses[:number])
+    condition = clauses[number].condition
+    return f"CASE {before}WHEN ({'true' if condition is None else condition}\n) THEN ({value}\n) END"
+
+
+def _clause_number(clauses: Sequence[s.MergeClause]) -> str:
+    branches = "".join(f"WHEN ({clause.condition or 'true'}\n) THEN {n} " for n, clause in enumerate(clauses))
+    return f"CASE {branches}END AS {_CLAUSE}"
+
+
+def _values(table: IndexedTable, clauses: Sequence[s.MergeClause]) -> list[str]:
+    columns = []
+    for number, clause in enumerate(clauses):
+        names = [_column(table, name) for name, _value in clause.assignments or ()]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise InvalidInput(f"The column {twice!r} is set twice.", hint="Set it once.")
+        for position, (_name, value) in enumerate(clause.assignments or ()):
+            text = "NULL" if value.strip().upper() == "DEFAULT" else value
+            columns.append(f"{_when(clauses, number, text)} AS {_VALUE}{number}_{position}")
+    return columns
+
+
+def _changed(table: IndexedTable, rows: DataFrame, clauses: Sequence[s.MergeClause]) -> DataFrame:
+    """Return the rows as they are to be, with what becomes of them, and the old values that are compared."""
+    types = {field.name: field.dataType for field in rows.schema.fields}
+    numbers = {field.name: number for number, field in enumerate(table.schema.fields)}
+    of_target = f"{OLD}c0" in types
+    clause = F.col(_CLAUSE) if _CLAUSE in types else F.lit(0)
+    action = F.lit(None).cast("string")
+    for number, one in enumerate(clauses):
+        action = F.when(clause == number, F.lit(one.action)).otherwise(action)
+    columns = []
+    for field in table.schema.fields:
+        value = F.col(f"{OLD}c{numbers[field.name]}") if of_target else F.lit(None).cast(field.dataType)
+        for number, one in enumerate(clauses):
+            names = [_column(table, name) for name, _text in one.assignments or ()]
+            if field.name in names:
+                name = f"{_VALUE}{number}_{names.index(field.name)}"
+                value = F.when(clause == number, stored(F.col(name), types[name], field)).otherwise(value)
+        columns.append(value.alias(field.name))
+    old = [
+        (F.col(f"{OLD}c{numbers[name]}") if of_target else F.lit(None).cast(table.schema[name].dataType)).alias(
+            OLD + name
+        )
+        for name in compared(table.snapshot.data)
+    ]
+    return rows.select(*columns, action.alias(ACTION), *old)

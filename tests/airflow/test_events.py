@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from spark_apps.indexes.registry import find
-from spark_apps.sources.plain import PlainFiles
+from spark_apps.sources.registry import PlainFiles
 from spark_apps.storage.store import Store
 from spark_apps.timeline.creation import create_table
 from spark_apps.timeline.model import (

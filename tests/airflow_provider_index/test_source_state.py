@@ -13,7 +13,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from airflow_provider_index.source_state import source_state
-from spark_apps.sources.plain import PlainFiles
+from spark_apps.sources.registry import PlainFiles
 from spark_apps.storage.errors import InvalidInput
 from spark_apps.storage.store import Store
 from spark_apps.timeline.creation import create_table

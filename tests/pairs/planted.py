@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from spark_apps.actions import evolve_schema, indexing, write
 from spark_apps.actions.indexing import CreateIndex, RefreshIndex
 from spark_apps.indexes.block import compact
-from spark_apps.indexes.block.block_map import entries_of_files
+from spark_apps.indexes.block.compact import entries_of_files
 from spark_apps.timeline import publish, restore
 from spark_apps.timeline.model import DATA_TREE, SCHEMA_SCOPE, MarkCovered
 from spark_apps.timeline.state import State

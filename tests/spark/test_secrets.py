@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_index.runners.settings import SparkSettings
-from spark_apps.jobs.session import ON_ITS_PAGE
+from spark_apps.jobs.program import ON_ITS_PAGE
 from spark_apps.storage.errors import InvalidInput, JobFailed
 from tests.spark import jobs
 from tests.spark.clusters import ConnectServer, Standalone, connect_server, free_port, looked_at

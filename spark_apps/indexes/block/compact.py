@@ -3,48 +3,58 @@
 Made for values that repeat close together: it says in which row groups (stripes) a value stands, not in which row, and
 so stays small; a query reads those blocks only and filters their rows. It addresses files, so it lags behind writes
 until it is refreshed. Follows Hive's Index Design (its reference implementation).
+
+One entry is (values…, lineage of a file, number of a block in it, blocks that the file has, rows of it with these
+values), written sorted by value. The document keeps an array of offsets a value and file; flat rows say the same, and
+their statistics lead a lookup to the few row groups that it needs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from msgspec.structs import replace
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
 from pyspark.sql.types import StructType
 
-from spark_apps.indexes.block.block_map import (
-    StagedEntries,
-    compare_blocks,
-    entries_of_files,
-    entry_tree,
-    find_blocks,
-    index_partition,
-    index_partitions_of,
-    stage_entries,
-    stage_files,
-)
 from spark_apps.indexes.handler import (
+    EXAMPLES,
     Candidates,
     CannotPrune,
     Changes,
+    Difference,
     IndexContext,
     IndexHandler,
     IndexPlan,
     IndexWork,
     PredicateProbe,
     VerificationReport,
+    unreadable,
 )
+from spark_apps.indexes.keyed.candidates import SPARK_ERRORS
+from spark_apps.indexes.keyed.lookup import damaged_file_error, open_ranged
 from spark_apps.indexes.lineage import Coverage, carrier, carriers, entry_files, indexable, stage_id
-from spark_apps.indexes.ranges import NOTHING
-from spark_apps.layout.partitions import parse_partition_path
-from spark_apps.layout.types import parse_type
-from spark_apps.mergetree.read import read_files
-from spark_apps.mergetree.schema import check_partition_types, resolve, struct_type
-from spark_apps.storage.errors import InvalidInput, InvalidSchema
+from spark_apps.indexes.ranges import NOTHING, OutOfRange, Range, python_values, range_of, value_of
+from spark_apps.layout.partitions import parse_partition_path, partition_path
+from spark_apps.layout.types import ColumnType, parse_type
+from spark_apps.mergetree.blocks import BLOCK, BlockFile, located, read_footers
+from spark_apps.mergetree.buckets import Target
+from spark_apps.mergetree.integrity import check_footer
+from spark_apps.mergetree.read import empty, read_files
+from spark_apps.mergetree.schema import check_partition_types, column, resolve, struct_type
+from spark_apps.mergetree.spark_utils import cached, inline
+from spark_apps.mergetree.tree import GROUP_ID, LINEAGE, Snapshot, Tree
+from spark_apps.mergetree.write import stage_rows
+from spark_apps.storage.errors import InvalidInput, InvalidSchema, LakeIndexError, StorageError, VerificationFailed
 from spark_apps.timeline.files import DataFile, GroupKey
 from spark_apps.timeline.model import (
     DATA_TREE,
+    UNKNOWN_ROWS,
     AddFile,
     AnyAction,
     IndexDefinition,
@@ -55,6 +65,442 @@ from spark_apps.timeline.model import (
     WriteMode,
     shard_scope,
 )
+
+# --- entries: which blocks hold a value -------------------------------------------------------------------------------
+
+
+BLOCKS = "__index_blocks"
+"""Column with the number of blocks that the file has."""
+
+ROWS = "__index_rows"
+"""Column with the number of rows in the block that have the values."""
+
+_ROW_GROUP_BYTES = 1024 * 1024
+_ROWS_PER_FILE = 50_000_000
+_THREADS = 16
+_MAX_LISTED = 1000
+_MAX_ROWS = 4_000_000
+"""So many entries, in row groups that can match, are read on the driver at most."""
+
+
+def entry_tree(table: TableDefinition, definition: IndexDefinition) -> Tree:
+    """Return the entries as a tree that readers and writers know; its files are never merged."""
+    schema = struct_type(table.fields)
+    partition_by = definition.partition_by or ()
+    names = dict.fromkeys([*definition.columns, *partition_by])
+    fields = [T.StructField(name, schema[name].dataType, True) for name in names]
+    fields += [T.StructField(LINEAGE, T.LongType()), T.StructField(BLOCK, T.IntegerType())]
+    fields += [T.StructField(BLOCKS, T.IntegerType()), T.StructField(ROWS, T.LongType())]
+    return Tree(
+        name=definition.tree,
+        schema=T.StructType(fields),
+        key=(*definition.columns, LINEAGE, BLOCK),
+        hash_fields=(),
+        partition_by=partition_by,
+        row_group_bytes=_ROW_GROUP_BYTES,
+    )
+
+
+def index_partition(snapshot: Snapshot, definition: IndexDefinition, partition: str) -> Target:
+    """Return the index partition that holds the entries of a partition of the table."""
+    table, partition_by = snapshot.table, definition.partition_by or ()
+    if not partition_by:
+        return Target("", (), None)
+    texts = dict(zip(table.partition_by, snapshot.state.partitions[partition].values, strict=True))
+    values = tuple(texts[name] for name in partition_by)
+    return Target(partition_path(partition_by, values, ["string"] * len(values)), values, None)
+
+
+def index_partitions_of(files: Iterable[DataFile]) -> set[Target]:
+    """Return the index partitions that entry files lie in, whether or not the table has such a partition still."""
+    return {Target(path, tuple(parse_partition_path(path).values()), None) for path in {f.partition for f in files}}
+
+
+# --- Writing ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class StagedEntries:
+    """Entry files that were written, the entries in them, and the blocks of the data files that they cover."""
+
+    files: list[AddFile]
+    entries: int
+    blocks: int
+
+
+def expected_entries(
+    snapshot: Snapshot, tree: Tree, files: Sequence[DataFile], footers: Sequence[BlockFile]
+) -> DataFrame:
+    """Return the entries that data files should have."""
+    names = [name for name in tree.columns if name not in (LINEAGE, BLOCK, BLOCKS, ROWS)]
+    rows = located(snapshot, snapshot.data, files, footers, names)
+    counted = rows.groupBy(*map(column, [*names, LINEAGE, BLOCK])).agg(F.count(F.lit(1)).alias(ROWS))
+    multi_block_files = [(footer.file.lineage, footer.blocks) for footer in footers if footer.blocks > 1]
+    block_counts = inline(snapshot.spark, multi_block_files, f"__index_l bigint, {BLOCKS} int")
+    joined = counted.join(F.broadcast(block_counts), F.col(LINEAGE) == F.col("__index_l"), "left")
+    return joined.withColumn(BLOCKS, F.coalesce(F.col(BLOCKS), F.lit(1))).select(*map(column, tree.columns))
+
+
+def stage_files(context: IndexContext, files: Sequence[DataFile], kept: DataFrame | None = None) -> StagedEntries:
+    """Write the entries of data files, beside ``kept`` ones of others in the same index partitions.
+
+    :raises VerificationFailed: if they are of another number of rows than the files have.
+    """
+    snapshot = context.snapshot
+    tree = entry_tree(context.table, context.definition)
+    footers = read_footers(snapshot, files)
+    entries = expected_entries(snapshot, tree, files, footers)
+    if kept is not None:
+        entries = entries.unionByName(kept)
+    targets = {
+        index_partition(snapshot, context.definition, partition) for partition in {file.partition for file in files}
+    }
+    staged = stage_entries(context, tree, entries, targets, sum(f.rows for f in files))
+    if kept is None:
+        _check_rows(context, tree, staged, files, footers)
+    by_lineage = {footer.file.lineage: footer.blocks for footer in footers}
+    blocks = sum(by_lineage.get(file.lineage, 1) for file in files)
+    return StagedEntries(staged, sum(action.rows for action in staged), blocks)
+
+
+def stage_entries(
+    context: IndexContext, tree: Tree, entries: DataFrame, targets: Collection[Target], rows: int
+) -> list[AddFile]:
+    """Write entries into index partitions.
+
+    :param rows: of the table, about; decides on the number of files.
+    """
+    snapshot = context.snapshot
+    pieces = max(1, -(-rows // _ROWS_PER_FILE))
+    group = F.pmod(F.xxhash64(LINEAGE), F.lit(pieces)).cast("string")
+    added = stage_rows(
+        snapshot.store,
+        tree,
+        entries.withColumn(GROUP_ID, group),
+        f"{context.directory}/entries",
+        sorted(targets, key=lambda target: target.path),
+        kind="base",
+        one_per_key=False,
+    )
+    return [replace(action, sequence_number=snapshot.state.version) for action in added]
+
+
+def _check_rows(
+    context: IndexContext,
+    tree: Tree,
+    staged: Sequence[AddFile],
+    files: Sequence[DataFile],
+    footers: Sequence[BlockFile],
+) -> None:
+    """Count what was written again from the files, and compare it with the log or the footers."""
+    footer_rows = {footer.file.lineage: sum(footer.rows) for footer in footers if footer.rows}
+    row_counts = [footer_rows.get(file.lineage, file.rows) for file in files]
+    if UNKNOWN_ROWS in row_counts:
+        return
+    with ThreadPoolExecutor(_THREADS) as pool:
+        entry_rows = sum(pool.map(lambda action: _sum_column(context, DataFile.of(action, 0), ROWS), staged))
+    if entry_rows != sum(row_counts):
+        raise VerificationFailed(
+            f"The index {context.definition.name!r} would tell of {entry_rows:,} rows in files that have "
+            f"{sum(row_counts):,}; it is not committed.",
+            outcome="Nothing was changed.",
+            hint="Build it again; if the figures differ again, verify the table's files.",
+        )
+
+
+def _sum_column(context: IndexContext, file: DataFile, name: str) -> int:
+    import pyarrow.compute as pc
+
+    reader = BlockEntryFile(context.snapshot, file)
+    total = reader.read(range(reader.row_groups), [name]).column(name)
+    return pc.sum(total).as_py() or 0
+
+
+def entries_of_files(snapshot: Snapshot, entries: DataFrame, lineages: Collection[int]) -> DataFrame:
+    """Return the entries of some data files."""
+    if len(lineages) <= _MAX_LISTED:
+        return entries.where(F.col(LINEAGE).isin(*sorted(lineages)))
+    lineage_rows = inline(snapshot.spark, [(lineage,) for lineage in sorted(lineages)], "__index_l bigint")
+    return entries.join(F.broadcast(lineage_rows), F.col(LINEAGE) == F.col("__index_l"), "left_semi")
+
+
+# --- Lookup -----------------------------------------------------------------------------------------------------------
+
+
+class BlockEntryFile:
+    """An entry file, read on the driver.
+
+    :raises StorageError: if it is not what the log says.
+    """
+
+    def __init__(self, snapshot: Snapshot, file: DataFile) -> None:
+        self._file = file
+        self._raw, self._parquet = self._name_damage(lambda: self._open(snapshot))
+
+    def _open(self, snapshot: Snapshot) -> Any:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        raw = open_ranged(snapshot.store, self._file)
+        check_footer(raw, self._file.extra)
+        parquet = pq.ParquetFile(
+            pa.PythonFile(raw, mode="r"),
+            pre_buffer=False,
+            page_checksum_verification=True,
+            coerce_int96_timestamp_unit="us",
+        )
+        if parquet.metadata.num_rows != self._file.rows:
+            raise pa.ArrowInvalid(f"it has {parquet.metadata.num_rows} rows, the log says {self._file.rows}")
+        return raw, parquet
+
+    @property
+    def row_groups(self) -> int:
+        return int(self._parquet.num_row_groups)
+
+    @property
+    def fetched(self) -> int:
+        """Bytes read of it."""
+        return self._raw.fetched
+
+    def ranges(self, number: int, types: Mapping[str, ColumnType]) -> dict[str, Range]:
+        """Return the ranges of the columns in a row group, as far as its statistics give them."""
+        group = self._parquet.metadata.row_group(number)
+        indexes = {name: self._parquet.schema_arrow.get_field_index(name) for name in types}
+        ranges = {name: range_of(group.column(indexes[name]).statistics, kind) for name, kind in types.items()}
+        return {name: column_range for name, column_range in ranges.items() if column_range is not None}
+
+    def rows_of(self, numbers: Iterable[int]) -> int:
+        return sum(self._parquet.metadata.row_group(number).num_rows for number in numbers)
+
+    def read(self, numbers: Iterable[int], columns: Sequence[str]) -> Any:
+        """Return row groups as an Arrow table."""
+        return self._name_damage(
+            lambda: self._parquet.read_row_groups(list(numbers), columns=list(columns), use_threads=False)
+        )
+
+    def _name_damage(self, call: Callable[[], Any]) -> Any:
+        import pyarrow as pa
+
+        try:
+            return call()
+        except (pa.ArrowException, OSError, LakeIndexError) as error:
+            raise damaged_file_error(self._file.path, error) from error
+
+
+@dataclass
+class MatchingBlocks:
+    """The blocks that can hold matching rows, by lineage, and how many blocks each of these files has."""
+
+    blocks: dict[int, set[int]] = field(default_factory=dict)
+    of: dict[int, int] = field(default_factory=dict)
+    files: int = 0
+    bytes: int = 0
+
+    def add(self, table: Any) -> None:
+        columns = (table.column(name).to_pylist() for name in (LINEAGE, BLOCK, BLOCKS))
+        for lineage, block, of in zip(*columns, strict=True):
+            self.blocks.setdefault(lineage, set()).add(block)
+            self.of[lineage] = of
+
+
+def find_blocks(
+    context: IndexContext, files: Sequence[DataFile], probe: PredicateProbe, max_values: int
+) -> MatchingBlocks | CannotPrune:
+    """Return the blocks with values that can satisfy a predicate, from the entry files.
+
+    :param max_values: so many distinct values are compared with the predicate at most.
+    :raises StorageError: if a file is missing or damaged.
+    """
+    lookup = _Lookup(context, probe, max_values)
+    with ThreadPoolExecutor(_THREADS) as pool:
+        readers = list(pool.map(lambda file: BlockEntryFile(context.snapshot, file), files))
+    selected = [(reader, lookup.row_groups(reader)) for reader in readers]
+    rows = sum(reader.rows_of(numbers) for reader, numbers in selected)
+    if rows > _MAX_ROWS:
+        return CannotPrune(f"{rows:,} entries would have to be looked at", "too_many_values")
+    blocks = MatchingBlocks(files=len(files))
+    for reader, numbers in selected:
+        if numbers:
+            matches = lookup.matching(reader.read(numbers, [*lookup.types, LINEAGE, BLOCK, BLOCKS]))
+            if matches is None:
+                return CannotPrune(f"more than {max_values:,} values would have to be looked at", "too_many_values")
+            blocks.add(matches)
+    blocks.bytes = sum(reader.fetched for reader in readers)
+    return blocks
+
+
+class _Lookup:
+    """A predicate, compared with row groups by their statistics and with entries by their values."""
+
+    def __init__(self, context: IndexContext, probe: PredicateProbe, max_values: int) -> None:
+        schema = struct_type(context.table.fields)
+        self.types = {name: parse_type(schema[name].dataType.simpleString()) for name in context.definition.columns}
+        self._probe = probe
+        self._max_values = max_values
+        self._values_by_column = {
+            name: points for name in self.types if (points := self._possible_values(name)) is not None
+        }
+
+    def _possible_values(self, name: str) -> list[Any] | None:
+        """Return the few values that a column can have, if the predicate bounds them."""
+        keys = self._probe.keys([name], _MAX_LISTED)
+        return None if isinstance(keys, CannotPrune) else [key[0] for key in keys]
+
+    def row_groups(self, reader: BlockEntryFile) -> list[int]:
+        """Return the row groups that can hold matching entries."""
+        return [n for n in range(reader.row_groups) if self._probe.may_match(reader.ranges(n, self.types))]
+
+    def matching(self, table: Any) -> Any:
+        """Return the entries whose values can match; ``None`` if there are too many values to compare."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        for name, possible in self._values_by_column.items():
+            values_of_column = table.column(name)
+            table = table.filter(pc.is_in(values_of_column, value_set=pa.array(possible, type=values_of_column.type)))
+        codes, values = _distinct(table, list(self.types))
+        if len(values) > self._max_values:
+            return None
+        kinds = list(self.types.items())
+        # An INT96 has no zone for Arrow, which takes its days before the year -4712 for days that are far ahead.
+        without_zone = {name for name, kind in kinds if kind.kind == "timestamp" and table.column(name).type.tz is None}
+
+        def matches(row: Sequence[Any]) -> bool:
+            row_values = {
+                name: value_of(value, kind)
+                for (name, kind), value in zip(kinds, row, strict=True)
+                if not (name in without_zone and isinstance(value, OutOfRange))
+            }
+            return self._probe.may_match(row_values)
+
+        hits = [code for code, row in enumerate(values) if matches(row)]
+        return table.filter(pc.is_in(codes, value_set=pa.array(hits, pa.int64())))
+
+
+def _distinct(table: Any, names: Sequence[str]) -> tuple[Any, list[tuple[Any, ...]]]:
+    """Return a number per row for its values in some columns, and the values that each number stands for."""
+    import pyarrow as pa
+
+    codes, rows = pa.array([0] * table.num_rows, pa.int64()), [()]
+    for name in names:
+        column_codes, values = _encode(table.column(name))
+        count = max(1, len(values))
+        # Numbered anew after each column, so that the product never overflows.
+        codes, pairs = _encode(_pair(codes, count, column_codes))
+        rows = [(*rows[pair // count], values[pair % count]) for pair in pairs]
+    return codes, rows
+
+
+def _pair(codes: Any, count: int, column_codes: Any) -> Any:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    return pc.add(pc.multiply(codes, pa.scalar(count, pa.int64())), column_codes)
+
+
+def _encode(values: Any) -> tuple[Any, list[Any]]:
+    """Return which of the distinct values each value is, and these."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    whole = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+    whole = pa.concat_arrays(whole.chunks) if isinstance(whole, pa.ChunkedArray) else whole
+    encoded = pc.dictionary_encode(whole, null_encoding="encode")
+    return encoded.indices.cast(pa.int64()), python_values(encoded.dictionary)
+
+
+# --- Verification -----------------------------------------------------------------------------------------------------
+
+
+_SIDE = "__index_entry"
+_FAULT = "__index_fault"
+
+
+def compare_blocks(context: IndexContext) -> VerificationReport:
+    """Return what differs between the entries and the rows of the files covered."""
+    try:
+        return _compare(context, entry_tree(context.table, context.definition))
+    except (*SPARK_ERRORS, StorageError) as error:
+        return unreadable(context, context.snapshot.state.files(context.definition.tree), error)
+
+
+def _compare(context: IndexContext, tree: Tree) -> VerificationReport:
+    snapshot, index_files = context.snapshot, context.snapshot.state.files(tree.name)
+    coverage = Coverage.of(index_files)
+    files = [file for file in snapshot.state.files(DATA_TREE) if file.lineage in coverage.lineages]
+    files_with_entries = entry_files(index_files)
+    stored = (
+        read_files(snapshot, tree, files_with_entries, tree.columns)
+        if files_with_entries
+        else empty(snapshot, tree, tree.columns)
+    )
+    expected = (
+        expected_entries(snapshot, tree, files, read_footers(snapshot, files))
+        if files
+        else empty(snapshot, tree, tree.columns)
+    )
+    entries = entries_of_files(snapshot, stored, {file.lineage for file in files})
+    with cached(_pair_by_value(tree, expected, entries)) as paired:
+        counts = {row[0]: row for row in paired.groupBy(_FAULT).agg(
+            F.count("*").alias("n"), F.sum(ROWS).alias("rows"), F.sum(_SIDE).alias("entries")).collect()}  # fmt: skip
+        examples = paired.where(F.col(_FAULT) != "agree").limit(EXAMPLES).collect()
+    fault_counts = {fault: row["n"] for fault, row in counts.items()}
+    live = sum(row["entries"] or 0 for row in counts.values())
+    total = sum(file.rows for file in files_with_entries)
+    return VerificationReport(
+        index=context.definition.name,
+        version=snapshot.state.version,
+        rows=sum(row["rows"] or 0 for row in counts.values()),
+        entries=live,
+        missing=fault_counts.get("missing", 0),
+        too_many=fault_counts.get("too many", 0),
+        wrong_partition=0,
+        wrong_values=fault_counts.get("wrong values", 0),
+        stale=total - live,
+        uncovered=sum(not any(file.lineage in coverage.lineages for file in group)
+                      for group in snapshot.groups().values()),
+        differences=tuple(_difference(tree, row) for row in examples),
+    )  # fmt: skip
+
+
+def _pair_by_value(tree: Tree, expected: DataFrame, entries: DataFrame) -> DataFrame:
+    """Return one row per value and block: its rows, its entries, and what is wrong."""
+    names = [*tree.key, BLOCKS, ROWS]
+    rows_and_entries = expected.select(*map(column, names), F.lit(0).alias(_SIDE)).unionByName(
+        entries.select(*map(column, names), F.lit(1).alias(_SIDE))
+    )
+    counted = F.struct(BLOCKS, ROWS)
+    paired = rows_and_entries.groupBy(*map(column, tree.key)).agg(
+        F.max(F.when(F.col(_SIDE) == 0, counted)).alias("__index_there"),
+        F.max(F.when(F.col(_SIDE) == 1, counted)).alias("__index_said"),
+        F.sum(_SIDE).cast("bigint").alias(_SIDE),
+    )
+    expected_counts, entry_counts = F.col("__index_there"), F.col("__index_said")
+    fault = (
+        F.when(entry_counts.isNull(), "missing")
+        .when(expected_counts.isNull(), "too many")
+        .when((expected_counts != entry_counts) | (F.col(_SIDE) > 1), "wrong values")
+        .otherwise("agree")
+    )
+    return paired.withColumns({_FAULT: fault, ROWS: expected_counts[ROWS]})
+
+
+def _difference(tree: Tree, row: Any) -> Difference:
+    key = {name: row[name] for name in tree.key if name not in (LINEAGE, BLOCK)}
+    entry_counts, expected_counts = row["__index_said"], row["__index_there"]
+    actual = (
+        None if entry_counts is None else f"block {row[BLOCK]} of {entry_counts[BLOCKS]}, {entry_counts[ROWS]} rows"
+    )
+    correct = (
+        None
+        if expected_counts is None
+        else f"block {row[BLOCK]} of {expected_counts[BLOCKS]}, {expected_counts[ROWS]} rows"
+    )
+    return Difference(row[_FAULT], {**key, "lineage": row[LINEAGE]}, actual, correct)
+
+
+# --- the handler ------------------------------------------------------------------------------------------------------
+
 
 MAX_VALUES = "most_values"
 """Property: so many distinct values are put to a predicate at most; above it the index is not used."""

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from spark_apps import IncludedColumns, IndexedTable
-from spark_apps.indexes.block import block_map
+from spark_apps.indexes.block import compact
 from spark_apps.indexes.covering import index_files
 from spark_apps.indexes.handler import PARTITION, IndexContext
 from spark_apps.indexes.lineage import entry_files
@@ -69,9 +69,9 @@ def spoil(table: IndexedTable, name: str, change: Callable[[DataFrame], DataFram
     old = entry_files(snapshot.state.files(definition.tree))
     added: list[AddFile]
     if definition.kind == "compact":
-        tree = block_map.entry_tree(snapshot.table, definition)
+        tree = compact.entry_tree(snapshot.table, definition)
         entries = change(read_files(snapshot, tree, old, tree.columns))
-        added = block_map.stage_entries(context, tree, entries, block_map.index_partitions_of(old), 40)
+        added = compact.stage_entries(context, tree, entries, compact.index_partitions_of(old), 40)
     elif definition.kind == "covering":
         columns, stages = index_files.columns_of(old[0]), {}
         for group in map(str, range(definition.shards)):
@@ -160,7 +160,7 @@ def test_given_lazy_tombstones_then_entries_of_old_values_are_counted_and_only_m
 def test_given_a_compact_index_with_a_value_too_few_too_many_misplaced_and_miscounted_then_each_is_found(
     made: IndexedTable,
 ) -> None:
-    rows, block = block_map.ROWS, block_map.BLOCK
+    rows, block = compact.ROWS, compact.BLOCK
 
     def change(entries: DataFrame) -> DataFrame:
         more = _more(entries.where("NOT (city = 'c0')"), "city = 'c1'", city="'elsewhere'")

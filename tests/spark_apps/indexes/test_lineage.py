@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from spark_apps.indexes.covering.build import remaining_coverage
+from spark_apps.indexes.covering.covering import remaining_coverage
 from spark_apps.indexes.lineage import Coverage, carrier, carriers
 from spark_apps.storage.store import Store
 from spark_apps.timeline.files import DataFile

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from spark_apps.jobs.job import Job
-from spark_apps.jobs.session import (
+from spark_apps.jobs.program import (
     EVENT_LOG,
     ON_ITS_PAGE,
     REDACTED,

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_apps.sources.listing import check_apart, check_unchanged, glob_regex, is_hidden, list_files
-from spark_apps.sources.plain import PlainFiles, inferred_type
+from spark_apps.sources.registry import PlainFiles, inferred_type
 from spark_apps.sources.source_files import SourceFile, check_distinct
 from spark_apps.storage import errors
 from spark_apps.timeline.allowed_sources import given_options

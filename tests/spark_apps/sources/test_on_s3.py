@@ -12,7 +12,7 @@ from pyiceberg.catalog import load_catalog
 
 from spark_apps.sources.delta import DeltaTable
 from spark_apps.sources.iceberg import IcebergTable
-from spark_apps.sources.plain import PlainFiles
+from spark_apps.sources.registry import PlainFiles
 from spark_apps.storage import errors
 from spark_apps.storage.ranged_file import Rewritten, open_by_address
 from spark_apps.storage.store import Store

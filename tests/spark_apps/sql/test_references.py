@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_apps.sql.references import columns_named, equal_to, is_plain, pushed_down, references, replaced
+from spark_apps.sql.row_parser import columns_named, equal_to, is_plain, pushed_down, references, replaced
 
 COLUMNS = ("id", "x", "n", "d")
 
