@@ -498,14 +498,14 @@ def stage_bucket_files(
         dealt = rows.repartition(tasks, bucket_column(tree.hash_fields, buckets, SPARK_BUCKETS))
     else:
         dealt = rows.repartition(buckets, *map(column, tree.hash_fields))
-    observed = CountedRows(dealt)
+    counted = CountedRows(dealt)
     with translate_spark_errors(), proleptic_calendar(spark):
-        _write(spark, observed.frame, store.spark_path(directory), buckets, tree, write_options(tree))
+        _write(spark, counted.frame, store.spark_path(directory), buckets, tree, write_options(tree))
     staged = list_staged(
         store, tree, directory, single_target(buckets), "base",
         {("", str(bucket)): sequence_number for bucket in range(buckets)}, bucket_of=bucket_of,
     )  # fmt: skip
-    observed.check(sum(action.rows for action in staged), directory)
+    counted.check(sum(action.rows for action in staged), directory)
     return staged
 
 

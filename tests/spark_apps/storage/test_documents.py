@@ -8,13 +8,13 @@ import sys
 AT_ONCE = """
 import sys, threading
 import msgspec
-from spark_apps.timeline import checkpoints, maintenance_records, model
+from spark_apps.timeline import log, maintenance_records, model
 
 sys.setswitchinterval(1e-6)
 COMMIT = {"version": 1, "instant": "20261121000000000", "operation": "upsert", "txn_id": "t", "attempt": 1}
 FILE = {"action": "add", "tree": "data", "partition": "", "group": "0", "path": "p", "kind": "base"}
 BODY = msgspec.json.encode({**COMMIT, "actions": [{**FILE, "rows": 1, "bytes": 1}]})
-KINDS = (model.Commit, model.Requested, model.StageManifest, checkpoints._Header, maintenance_records.LastPlans)
+KINDS = (model.Commit, model.Requested, model.StageManifest, log._CheckpointHeader, maintenance_records.LastPlans)
 ready = threading.Barrier(24)
 
 def read(kind):
