@@ -11,7 +11,7 @@ from airflow_provider_index.__main__ import main
 from airflow_provider_index.hooks.connection_check import check_spark, check_store
 from airflow_provider_index.hooks.table_store import TableStoreHook
 from spark_apps.jobs.environment import hadoop_version
-from spark_apps.jobs.session import ON_ITS_PAGE
+from spark_apps.jobs.program import ON_ITS_PAGE
 from tests.simulation.s3 import BUCKET, s3_server
 from tests.spark.clusters import ConnectServer
 
