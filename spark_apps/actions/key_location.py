@@ -1,4 +1,4 @@
-"""What a write replaces: the partitions that its keys live in, and the rows as they were and as they will be.
+"""The partitions that the keys of a write live in, and the rows that it replaces: as they were and as they will be.
 
 With a ``record`` index a key is unique in the whole table, so a row whose partition value changes moves: its old
 partition gets a tombstone in the same commit. Without one a key is unique in its partition, and nothing moves. The
