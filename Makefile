@@ -12,7 +12,7 @@ FOUND  := $(wildcard $(PATHS))
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo unit test heavy turn check format bench bench-full model faults hostile races clusters differential postgresql mutants pages kills pairs matrix clean
+.PHONY: help venv quickstart demo unit test heavy turn check format bench bench-full model faults hostile races clusters differential postgresql mutants pages kills pairs matrix clean
 
 help:  ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|' 2>/dev/null \
@@ -29,6 +29,9 @@ $(STAMP): setup.cfg pyproject.toml constraints.txt
 	@$(BIN)/python -m tests.spark.archive >$(VENV)/archive.log 2>&1 || \
 	  echo "Spark will start more slowly, without an archive of its classes: see $(VENV)/archive.log"
 	@touch $(STAMP)
+
+quickstart: venv  ## Five million rows, an index, one query before and after; no Airflow: under a minute
+	$(BIN)/python -m spark_apps quickstart $(QUICKSTART_ARGS)
 
 demo: venv  ## The whole main job on real flights, on a real Airflow
 	$(BIN)/python -m dags_examples.demo $(DEMO_ARGS)

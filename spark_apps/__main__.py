@@ -1,6 +1,7 @@
 """``python -m spark_apps``: what one does with the apps from a shell.
 
-``bundle`` puts the apps where drivers on other machines can read them: a folder here or on an object store.
+``quickstart`` shows on this machine what an index does. ``bundle`` puts the apps where drivers on other machines can
+read them: a folder here or on an object store.
 """
 
 from __future__ import annotations
@@ -28,8 +29,12 @@ _PYTHON_PATHS = (
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; return the exit status."""
+    given = sys.argv[1:] if arguments is None else list(arguments)
     parser = argparse.ArgumentParser(prog="python -m spark_apps")
     commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser(
+        "quickstart", add_help=False, help="a table of five million rows, an index, a query with and without"
+    )
     bundle = commands.add_parser(
         "bundle", help="put the apps, and on request what they need beside Spark, into a folder or an object store"
     )
@@ -40,7 +45,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     bundle.add_argument(
         "--options", type=Path, metavar="FILE", help="storage options as JSON; a file, since they may hold keys"
     )
-    chosen = parser.parse_args(arguments)
+    if given[:1] == ["quickstart"]:
+        return _quickstart(given[1:])
+    chosen = parser.parse_args(given)
     try:
         at, files, packed_names = publish(
             chosen.to, _options(chosen.options), chosen.environment, chosen.platform, chosen.python
@@ -50,6 +57,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     sys.stdout.write(_usage(at, files, packed_names))
     return 0
+
+
+def _quickstart(arguments: Sequence[str]) -> int:
+    try:
+        from dags_examples import quickstart
+    except ModuleNotFoundError:
+        sys.stderr.write("The examples (package dags_examples) are not installed beside spark_apps.\n")
+        return 1
+    return quickstart.main(arguments)
 
 
 def publish(
