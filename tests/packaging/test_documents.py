@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_index import operators, sensors, task_groups
+from dags_examples import quickstart
 from spark_apps.storage import errors
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
+README = PAGES[0].read_text(encoding="utf-8")
 ERRORS = {
     name: kind
     for name, kind in inspect.getmembers(errors, inspect.isclass)
@@ -35,10 +37,23 @@ def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
     assert missing == []
 
 
-def test_every_page_is_reached_from_the_readme() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    unreached = [p.name for p in (ROOT / "docs").glob("*.md") if f"](docs/{p.name})" not in readme]
+def test_every_page_is_listed_on_the_first_one() -> None:
+    first = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    unreached = [p.name for p in (ROOT / "docs").glob("*.md") if p.name != "index.md" and f"]({p.name})" not in first]
     assert unreached == []
+    assert "](docs/index.md)" in README
+
+
+def test_the_readme_is_read_in_a_minute() -> None:
+    assert len(README.splitlines()) <= 120
+
+
+def test_the_readme_shows_what_the_quickstart_prints() -> None:
+    [shown] = re.findall(r"```console\n\$ make quickstart\n(.*?)```", README, flags=re.DOTALL)
+    labels = [line[:10].strip() for line in shown.splitlines()]
+    assert labels == ["A table", "The query", "Before", "An index", "After", "Verify", "", ""]
+    assert f"The query  {quickstart.QUERY}\n" in shown
+    assert f"{quickstart.ROWS:,} trips" in shown
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
