@@ -12,7 +12,7 @@ FOUND  := $(wildcard $(PATHS))
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help venv quickstart demo unit test heavy turn check format bench bench-full model faults hostile races clusters differential postgresql mutants pages kills pairs matrix clean
+.PHONY: help venv quickstart demo unit test heavy turn check format docs bench bench-full model faults hostile races clusters differential postgresql mutants pages kills pairs matrix clean
 
 help:  ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|' 2>/dev/null \
@@ -48,16 +48,22 @@ heavy: venv  ## The tests that take minutes: all example DAGs by a real schedule
 turn: venv  ## An eighth of the heavy tests, another one by each commit (TURN=0 to 7): about 6 minutes; CI gives it what it has left
 	$(PYTEST) -m heavy --in-turns $(TEST_ARGS)
 
-check: venv  ## Formatter, linter, docstrings, types, import contracts
+check: venv  ## Formatter, linter, docstrings, documents, types, import contracts
 	$(BIN)/ruff format --check $(FOUND)
 	$(BIN)/ruff check $(FOUND)
 	$(BIN)/python -m tests.docstrings
+	$(BIN)/python -m tests.documents
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
 format: venv  ## Bring the code into its format
 	$(BIN)/ruff format $(FOUND)
 	$(BIN)/ruff check --fix $(FOUND)
+
+# Without the theme's word on its own future.
+docs: venv  ## The documents as a site below build/site, with a search and a reference that need no network: 10 s
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict --config-file docs/mkdocs/mkdocs.yml
+	@echo "Open build/site/index.html"
 
 bench: venv  ## Measure against other engines, in little, 20 minutes; writes benchmarks/RESULTS.md with pictures
 	$(BIN)/python -m benchmarks --page benchmarks/RESULTS.md $(BENCH_ARGS)

@@ -112,20 +112,28 @@ def table_asset(table: str, *, table_conn_id: str | None = None, name: str | Non
 def index_asset(
     table: str, index: str, *, table_conn_id: str | None = None, name: str | None = None, **fields: Any
 ) -> Asset:
-    """Return the asset of one index of a table; see :func:`table_asset`."""
+    """Return the asset of one index of a table; see :func:`table_asset`.
+
+    :param table_conn_id: and ``name``, ``fields``: as of :func:`table_asset`.
+    """
     return _asset(address_of(table, index, table_conn_id), name, fields)
 
 
 def create_asset(
     *, table: str, index: str | None = None, table_conn_id: str | None = None, extra: dict[str, Any] | None = None
 ) -> Asset:
-    """Make an asset for Airflow's hook-level lineage (``asset-uris`` of the provider info)."""
+    """Make an asset for Airflow's hook-level lineage (``asset-uris`` of the provider info).
+
+    :param table: and ``index``, ``table_conn_id``: as of :func:`table_asset` and :func:`index_asset`.
+    :param extra: handed on to Airflow.
+    """
     return _asset(address_of(table, index, table_conn_id), None, {"extra": extra})
 
 
 def sanitize_uri(parts: SplitResult) -> SplitResult:
     """Return the one form of a URI, for Airflow, which asks for it whenever an asset is made.
 
+    :param parts: of the URI.
     :raises ValueError: if the URI names no table.
     """
     try:
@@ -148,6 +156,10 @@ def commit_event(receipt: Mapping[str, Any], location: str, index: str | None = 
     metrics the numbers and short texts.
 
     ``commit`` is the same however often an event of that commit is sent. Of a receipt without a commit it is ``None``.
+
+    :param receipt: of a commit.
+    :param location: of the table.
+    :param index: that was worked on.
     """
     version = receipt.get("version")
     metrics = {
@@ -190,6 +202,7 @@ def new_commits(context: Mapping[str, Any], asset: Asset | None = None) -> list[
 
     :param asset: leave out what :func:`remember_commits` noted of this asset by earlier runs of this task. It must
         be among the task's inlets or outlets, and needs Airflow 3.3.
+    :param context: of the running task, as ``get_current_context()`` gives it.
     """
     done = _remembered(context, asset)
     commits: dict[tuple[str, str], dict[str, Any]] = {}
@@ -206,6 +219,8 @@ def new_commits(context: Mapping[str, Any], asset: Asset | None = None) -> list[
 def remember_commits(context: Mapping[str, Any], asset: Asset, commits: Iterable[Mapping[str, Any]]) -> None:
     """Note that this task has worked on these commits, for :func:`new_commits` of later runs. The newest 200 stay.
 
+    :param context: of the running task.
+    :param commits: as :func:`new_commits` gave them.
     :raises InvalidInput: this Airflow has no asset state store (before 3.3), or the asset is no inlet of the task.
     """
     kept = [*_remembered(context, asset), *(_id(commit) for commit in commits)]

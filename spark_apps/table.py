@@ -123,6 +123,13 @@ class IndexedTable:
             (:mod:`spark_apps.mergetree.read`).
         :param bucket_expressions: ``expression,count;…``, or pairs of expression and count; the first match wins.
         :param options: options of the store; see :class:`~spark_apps.storage.store.Store`.
+        :param uri: where the table lies: a local path or a URI.
+        :param partition_by: columns whose values name folders; each partition has a bucket count of its own.
+        :param hash_fields: the part of the record key that places a row in a bucket; all of it by default.
+        :param hash_function: "xxhash64", "java", ``sql:…``, or a user's.
+        :param write_mode: "merge_on_read" writes delta files, which readers merge; "copy_on_write" merges at once.
+        :param properties: of the table, as text.
+        :param spark: the session.
         :raises InvalidInput: for arguments that cannot be used.
         :raises TableExists: if there is a table.
         """
@@ -170,6 +177,8 @@ class IndexedTable:
         :param name: of the log's folder; by default that of the source's own.
         :param storage_options: of the store that holds the source, ``log_options`` of the one that holds the log where
             they differ. Never written down.
+        :param properties: of the table, as text.
+        :returns: the source as a table that is read and indexed.
         :raises InvalidInput: for arguments that cannot be used.
         :raises UnsupportedSource: naming what cannot be honoured.
         :raises TableExists: if there is a table.
@@ -212,6 +221,10 @@ class IndexedTable:
             index state whose files fit it best is used.
         :param storage_options: of the store that holds the source, if not ``options``.
         :param index_root: and ``name``: as given when the source was registered.
+        :param uri: of the table: a local path or a URI.
+        :param as_of: an instant, ISO 8601 or a ``datetime``.
+        :param spark: the session.
+        :raises InvalidInput: if ``source_version`` is given together with one of the others.
         :raises TableNotFound: if there is no table.
         :raises LogVanished: if there are files of a table and no log.
         :raises NewerFormat: if a later version of this package wrote the log.
@@ -412,6 +425,7 @@ class IndexedTable:
 
         :param count: of a registered source, read these files, count the matching rows of each, and leave out those
             without.
+        :param where: a SQL predicate.
         :raises InvalidPredicate: if the predicate cannot be used on this table.
         :raises UnknownColumn: for a column that the table does not have.
         """
@@ -438,6 +452,7 @@ class IndexedTable:
     def widen_column(self, name: str, type: str, *, txn_id: str | None = None, window: int | None = None) -> Receipt:
         """Give a column a type that holds all its values: a longer integer, double for float, a longer decimal.
 
+        :param name: of the column. :param type: the new one, as ``"bigint"``.
         :raises UnknownColumn: for a column that the table does not have.
         :raises InvalidSchema: for columns or types that do not fit.
         :raises InvalidInput: for one of the record key or of an index.
@@ -447,6 +462,7 @@ class IndexedTable:
     def rename_column(self, name: str, to: str, *, txn_id: str | None = None, window: int | None = None) -> Receipt:
         """Give a column another name, also in the indexes over it.
 
+        :param name: of the column. :param to: its new name.
         :raises UnknownColumn: for a column that the table does not have.
         :raises InvalidSchema: for columns or types that do not fit.
         :raises InvalidInput: for a partition column, or one that an index holds whose kind does not follow renames.
@@ -489,6 +505,9 @@ class IndexedTable:
         :param partition_by: partition columns that its entries are kept apart by, for kinds that can; ``()``: by none.
         :param index_table: a name for what stores it. :param location: where, for kinds stored outside of the table.
         :param plan_only: return the plan of the build and do nothing.
+        :param properties: of the kind, as text; one that it does not know is refused.
+        :param if_not_exists: leave an index of that name as it is.
+        :param comment: for people; kept and shown.
         :raises IndexExists: if the name is taken.
         :raises InvalidInput: for arguments that cannot be used.
         :raises UnknownColumn: for a column that the table does not have.
@@ -517,6 +536,9 @@ class IndexedTable:
 
         :param included: columns to include from now on, which a list names, and columns to leave out.
         :param schema: types of added columns where the files lack them.
+        :param mode: "incremental" reads what is not covered, "full" all rows; "quick" only notes what there is.
+        :param partitions: only these, as paths (``dt=2024-11-11``).
+        :param plan_only: return the plan of the refresh and do nothing.
         :raises IndexNotFound: if there is none of that name.
         :raises InvalidInput: for arguments that cannot be used.
         """
@@ -530,6 +552,7 @@ class IndexedTable:
     ) -> Receipt:
         """Drop an index; its files go when the table is cleaned.
 
+        :param if_exists: an index that is not there is no error.
         :raises IndexNotFound: if there is none of that name.
         """
         from spark_apps.actions.indexing import DropIndexAction
@@ -556,6 +579,7 @@ class IndexedTable:
         :param repair: rebuild the index in one commit if it is wrong (``report.repaired``).
         :raises IndexNotFound: if there is none of that name.
         :raises InvalidInput: if its kind cannot be compared.
+        :returns: what agrees and what differs.
         """
         from spark_apps.actions.indexing import verify
 
@@ -577,7 +601,10 @@ class IndexedTable:
         return mended, self._moved_to(receipt)
 
     def explain(self, where: str | None = None, columns: Sequence[str] | None = None) -> Any:
-        """Return how :meth:`read` would answer: index used, files and bytes read and skipped, why not the others."""
+        """Return how :meth:`read` would answer: index used, files and bytes read and skipped, why not the others.
+
+        :param where: a SQL predicate. :param columns: the names that are asked for; all by default.
+        """
         from spark_apps.query.explain import explain
 
         return explain(self.snapshot, where, columns)
@@ -632,6 +659,7 @@ class IndexedTable:
         :param window: epoch of the caller's stop-write window; without it one is opened over the partitions
             and closed again.
         :param plan_only: return the :class:`~spark_apps.actions.rescale.RescalePlan` and do nothing.
+        :param drain_seconds: how long to wait for writers that began before the window.
         :returns: the receipt, or the plan.
         :raises InvalidRule: if a rule cannot be used.
         :raises WindowNotOpen: if the window has ended.
@@ -655,6 +683,7 @@ class IndexedTable:
         Rows written since stay. Partitions made since get the counts that the remaining rules say.
 
         :param instant: of the change, as :meth:`bucket_rules` shows it; the newest if not given.
+        :param drain_seconds: as of :meth:`rescale`.
         :returns: the receipt; with ``plan_only`` the plan. The other arguments are those of :meth:`rescale`.
         :raises InvalidRule: if there is no such change, or it is what the table was made with.
         """
@@ -725,6 +754,7 @@ class IndexedTable:
     ) -> Window:
         """Open a stop-write window over the table or some partitions; the holder's own calls are given its ``epoch``.
 
+        :param seconds: until its deadline. :param at_most: until its last moment, which no renewal passes.
         :raises StopWriteWindowOpen: if one overlaps.
         """
         paths = None if partitions is None else [canonical(self.definition, path) for path in partitions]
@@ -733,6 +763,7 @@ class IndexedTable:
     def close_window(self, epoch: int) -> Receipt:
         """Close a window by its holder.
 
+        :param epoch: of the window.
         :raises WindowNotOpen: if it has ended.
         """
         return windows.close(self._handle.timeline, epoch)
@@ -746,6 +777,7 @@ class IndexedTable:
         reads only the columns that it needs.
 
         :param where: a SQL predicate, as in ``read``. :param columns: which columns, in their order.
+        :param name: of the view.
         :raises InvalidPredicate: if the predicate cannot be used on this table.
         :raises UnknownColumn: for a column that the table does not have.
         """
@@ -771,7 +803,10 @@ class IndexedTable:
     # --- how an action is run -----------------------------------------------------------------------------------------
 
     def showing(self, snapshot: Snapshot) -> Self:
-        """Return the table at another version, for the layers above."""
+        """Return the table at another version, for the layers above.
+
+        :param snapshot: the version.
+        """
         other = copy.copy(self)
         other._state, other._external = snapshot.state, snapshot.external
         return other

@@ -150,7 +150,10 @@ class TableStoreHook(BaseHook):
         return log or Store(location, self.storage_options)
 
     def get_conn(self) -> Any:
-        """Return the store of the warehouse."""
+        """Return the store of the warehouse.
+
+        :raises InvalidInput: if the connection names no warehouse.
+        """
         from spark_apps.storage.store import Store
 
         if self.warehouse is None:

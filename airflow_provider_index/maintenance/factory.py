@@ -67,6 +67,10 @@ def index_maintenance(
     :param off_variable: the Airflow Variable that lists tables which are switched off.
     :param task_args: more arguments of the tasks that work on tables, such as ``deferrable`` or ``execution_timeout``.
     :param dag_args: more arguments of the DAG.
+    :param dag_id: of the DAG.
+    :param table_conn_id: where tables are.
+    :param spark_conn_id: and ``conf``: which Spark, and settings over those of its connection.
+    :param retries: of the task that maintains a table.
     :raises InvalidInput: for a description that cannot be understood, naming the entry.
     """
     described = _described(tables, defaults, budget, config, folder=_folder_of_caller())

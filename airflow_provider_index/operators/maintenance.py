@@ -60,6 +60,7 @@ class PlanMaintenanceOperator(ReadsArguments, BaseOperator):
     :param spark_conn_id: handed on for tables whose entry names none.
     :param tables_at_once: how many tables are worked on side by side.
     :param off_variable: an Airflow Variable with tables that are switched off.
+    :param table_conn_id: where tables are that name no other connection.
     """
 
     readers: ClassVar[Mapping[str, Reader]] = {

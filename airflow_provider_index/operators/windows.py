@@ -78,6 +78,7 @@ class OpenStopWriteWindowOperator(TableOperator):
     A retry gets the window that its first try opened, while that is open, else another one. After a clear the window is
     opened anew, and the earlier one, if nobody has closed it, is closed: the work in it was ended by the clear, and
     cannot commit any more.
+    :param poll_interval: seconds between two looks while it waits.
     """
 
     readers: ClassVar[Mapping[str, Reader]] = {
@@ -267,6 +268,7 @@ class EndExpiredWindowsOperator(ReadsArguments, BaseOperator):
 
     Returns ``{"windows": […], "attempts": […]}``, what was ended, by table. A table that cannot be read does not keep
     the others from being looked at; the task fails in the end.
+    :param table_conn_id: the connection whose warehouse is looked through.
     """
 
     readers: ClassVar[Mapping[str, Reader]] = {

@@ -35,6 +35,8 @@ class Runner(Protocol):
 
     One runner serves one app at a time. A handle is plain text without secrets; of a detached runner it is good
     in another process, and for ``cancel`` and ``status`` a new runner made from the same connection is enough.
+
+    :param job: what the app is told. :param handle: what ``submit`` returned.
     """
 
     detached: bool
@@ -55,7 +57,10 @@ class Runner(Protocol):
         ...
 
     def status(self, handle: str) -> JobStatus:
-        """Ask how the app stands; does not wait. What cannot be known from here counts as running."""
+        """Ask how the app stands; does not wait. What cannot be known from here counts as running.
+
+        :returns: whether it runs, and how it ended.
+        """
         ...
 
     def cancel(self, handle: str) -> None:

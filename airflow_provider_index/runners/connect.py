@@ -56,7 +56,10 @@ class ConnectRunner(_OverConnect):
     start_seconds = 30.0
 
     def status(self, handle: str) -> JobStatus:
-        """Return the status as the base class does; the process that ended is the app's own."""
+        """Return the status as the base class does; the process that ended is the app's own.
+
+        :param handle: what ``submit`` returned.
+        """
         return _as_status_of_app(super().status(handle))
 
 

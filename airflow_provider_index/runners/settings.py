@@ -71,6 +71,7 @@ class SparkSettings:
         the user's id and the password the token.
 
         :raises InvalidInput: for a deploy mode that the master does not offer, or a secret in ``environment``.
+        :returns: what runners are made from.
         """
         extra = connection.extra_dejson
         master, parameters = _master(connection)

@@ -168,6 +168,7 @@ class SparkSubmitRunner:
     def submit(self, job: Job) -> str:
         """Start ``spark-submit`` and return the id of its process group.
 
+        :param job: what the app is told.
         :raises SparkMissing: there is no ``spark-submit`` or no Java.
         """
         process = self._launch(job, None, subprocess.PIPE)
@@ -177,6 +178,8 @@ class SparkSubmitRunner:
     def status(self, handle: str) -> JobStatus:
         """Ask whether ``spark-submit`` has ended. A task whose supervisor died ends its app here.
 
+        :param handle: what ``submit`` returned.
+        :returns: whether it runs, and how it ended.
         :raises ProcessLookupError: if this task has been orphaned: nobody would learn what it goes on to
             do.
         """
@@ -196,7 +199,10 @@ class SparkSubmitRunner:
         )
 
     def cancel(self, handle: str) -> None:
-        """End the whole process group: politely for a second, then by force."""
+        """End the whole process group: politely for a second, then by force.
+
+        :param handle: what ``submit`` returned.
+        """
         process = self._process
         if process is None or (process.poll() is not None and not group_lives(process.pid)):
             return

@@ -30,6 +30,7 @@ class WrappingRunner:
 
     :param settings: with ``bundle``, the URI of the folder that ``python -m spark_apps bundle`` made.
     :param make_operator: makes the operator, for each submission anew.
+    :param log: of the task. :param start_seconds: how long the app may leave no sign of life after it was submitted.
     """
 
     detached = True
@@ -70,13 +71,18 @@ class WrappingRunner:
         return "" if returned is None else str(returned)
 
     def status(self, handle: str) -> JobStatus:
-        """Return that the app runs: its signs of life say how it stands, the other system is not asked."""
+        """Return that the app runs: its signs of life say how it stands, the other system is not asked.
+
+        :param handle: what ``submit`` returned.
+        """
         return JobStatus(True, handle)
 
     def cancel(self, handle: str) -> None:
         """Call the operator's ``on_kill``, in the process that submitted.
 
         The app itself looks every few seconds whether its job was cancelled, and ends.
+
+        :param handle: what ``submit`` returned.
         """
         if self._operator is not None:
             self._operator.on_kill()

@@ -43,6 +43,8 @@ class TimelineSensor(MaskedFields, ReadsArguments, BaseSensorOperator):
     :param table: URI, absolute path, or name below the connection's warehouse.
     :param deferrable: wait in the triggerer instead of in a worker; Airflow's ``default_deferrable`` by
         default.
+    :param table_conn_id: where tables are.
+    :param poke_interval: seconds between two looks.
     """
 
     readers: ClassVar[Mapping[str, Reader]] = {

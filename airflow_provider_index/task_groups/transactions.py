@@ -67,6 +67,9 @@ def index_transaction(
     :param window: epoch of the stop-write window that the work is done in.
     :param patience: seconds without a sign of life after which others may take the transaction for dead.
     :param commit: more arguments of the task that commits, such as ``outlets`` and ``retries``.
+    :param group_id: of the group of tasks.
+    :param table_conn_id: where the table is.
+    :returns: the transaction, in a ``with`` statement.
     :raises InvalidInput: for an operator inside that cannot be a stage, two stages of one name, or a mapped one.
     """
     where: dict[str, Any] = {"table": table, "table_conn_id": table_conn_id}

@@ -68,6 +68,10 @@ def stop_write_window(
     :param wait_seconds: how long to wait for other windows in the scope to end, before this one opens.
     :param sensor: more arguments of the sensor that waits for them, such as ``deferrable`` and
         ``poke_interval``.
+    :param group_id: of the group of tasks.
+    :param table_conn_id: where the table is.
+    :param holder: who holds it, for people.
+    :returns: the window, in a ``with`` statement; its ``epoch`` is what the tasks inside are given.
     """
     if patience == "auto":
         patience = min(_PATIENCE, at_most / 2) if isinstance(at_most, (int, float)) else _PATIENCE

@@ -38,6 +38,9 @@ class DagRunReport:
 class AirflowClient:
     """Speaks to one Airflow.
 
+    Its methods name a run by ``dag_id`` and ``run_id``, a task in it by ``task_id``, and, where it is mapped,
+    ``map_index``; times are in seconds.
+
     :param url: address of the API server, without a path.
     :param username: a user of the simple auth manager.
     :param password: that user's password.
@@ -78,11 +81,17 @@ class AirflowClient:
         return self._request("GET", path, params=params or None)
 
     def post(self, path: str, body: Any) -> Any:
-        """Return ``POST /api/v2/<path>``, decoded."""
+        """Return ``POST /api/v2/<path>``, decoded.
+
+        :param body: sent as JSON.
+        """
         return self._request("POST", path, json=body)
 
     def patch(self, path: str, body: Any, **params: Any) -> Any:
-        """Return ``PATCH /api/v2/<path>``, decoded."""
+        """Return ``PATCH /api/v2/<path>``, decoded.
+
+        :param body: sent as JSON.
+        """
         return self._request("PATCH", path, json=body, params=params or None)
 
     # --- DAGs -----------------------------------------------------------------------------------------------
@@ -96,6 +105,7 @@ class AirflowClient:
         """Wait until every DAG of that name is known and can run.
 
         :raises TimeoutError: after ``timeout`` seconds.
+        :raises DagRunFailed: if one is not there in time, or a file cannot be imported.
         """
         deadline = time.monotonic() + timeout
         missing = set(dag_ids)
@@ -134,7 +144,11 @@ class AirflowClient:
         return {_label(row): row["state"] for row in self.task_instances(dag_id, run_id)}
 
     def wait(self, dag_id: str, run_id: str, *, timeout: float = 300, poll: float = 0.5) -> DagRunReport:
-        """Wait until the run has ended, however it did. :raises TimeoutError: after ``timeout`` seconds."""
+        """Wait until the run has ended, however it did. :raises TimeoutError: after ``timeout`` seconds.
+
+        :param poll: between two looks.
+        :returns: how the run ended.
+        """
         deadline = time.monotonic() + timeout
         while (state := self.run_state(dag_id, run_id)) not in FINISHED:
             if time.monotonic() > deadline:
@@ -146,7 +160,11 @@ class AirflowClient:
     def wait_for_task(
         self, dag_id: str, run_id: str, task: str, states: frozenset[str] = _RESTING, *, timeout: float = 120
     ) -> str:
-        """Wait until one task is in one of ``states`` and return which. ``task`` may be ``id[3]``."""
+        """Wait until one task is in one of ``states`` and return which. ``task`` may be ``id[3]``.
+
+        :param timeout: after which it gives up.
+        :raises TimeoutError: then.
+        """
         deadline = time.monotonic() + timeout
         while True:
             state = self.task_states(dag_id, run_id).get(task)
@@ -166,6 +184,10 @@ class AirflowClient:
     ) -> DagRunReport:
         """Start a run, wait for its end, and insist on the end that was expected.
 
+        :param conf: of the run.
+        :param timeout: after which it gives up.
+        :param expect: the state that the run has to end in.
+        :returns: how the run ended.
         :raises DagRunFailed: if the run ended otherwise; with the logs of the tasks that failed.
         """
         report = self.wait(dag_id, self.trigger(dag_id, conf), timeout=timeout)
@@ -174,7 +196,10 @@ class AirflowClient:
         return report
 
     def describe(self, report: DagRunReport) -> str:
-        """Return a run's tasks and the last log lines of those that failed."""
+        """Return a run's tasks and the last log lines of those that failed.
+
+        :param report: of the run.
+        """
         lines = [f"{report.dag_id} {report.run_id} ended as {report.state}: {report.tasks}"]
         for row in self.task_instances(report.dag_id, report.run_id):
             if row["state"] in ("failed", "up_for_retry"):
@@ -183,18 +208,27 @@ class AirflowClient:
         return "\n".join(lines)
 
     def xcom(self, dag_id: str, run_id: str, task_id: str, key: str = "return_value", map_index: int = -1) -> Any:
-        """Return a value that a task handed on. :raises httpx.HTTPStatusError: 404 if there is none."""
+        """Return a value that a task handed on. :raises httpx.HTTPStatusError: 404 if there is none.
+
+        :param key: of the value; what the task returned by default.
+        """
         path = f"dags/{dag_id}/dagRuns/{_part(run_id)}/taskInstances/{task_id}/xcomEntries/{key}"
         return self.get(path, map_index=map_index, deserialize=True)["value"]
 
     def log(self, dag_id: str, run_id: str, task_id: str, try_number: int = 1, map_index: int = -1) -> str:
-        """Return the log of one try as text."""
+        """Return the log of one try as text.
+
+        :param try_number: the first is 1.
+        """
         path = f"dags/{dag_id}/dagRuns/{_part(run_id)}/taskInstances/{task_id}/logs/{try_number}"
         content = self.get(path, map_index=map_index, full_content=True)["content"]
         return "\n".join(_log_line(entry) for entry in content)
 
     def clear(self, dag_id: str, run_id: str, *task_ids: str, only_failed: bool = False, **options: Any) -> None:
-        """Clear tasks of a run, so that the scheduler runs them again."""
+        """Clear tasks of a run, so that the scheduler runs them again.
+
+        :param only_failed: leave the tasks that succeeded as they are.
+        """
         body = {
             "dry_run": False,
             "dag_run_id": run_id,
@@ -206,7 +240,10 @@ class AirflowClient:
         self.post(f"dags/{dag_id}/clearTaskInstances", body)
 
     def mark(self, dag_id: str, run_id: str, task_id: str, state: str) -> None:
-        """Mark a task by hand as ``success`` or ``failed``."""
+        """Mark a task by hand as ``success`` or ``failed``.
+
+        :param state: to give it: ``success``, ``failed`` or ``skipped``.
+        """
         self.patch(f"dags/{dag_id}/dagRuns/{_part(run_id)}/taskInstances/{task_id}", {"new_state": state})
 
     def asked(self, dag_id: str, run_id: str, task_id: str, map_index: int = -1) -> dict[str, Any]:
@@ -216,7 +253,10 @@ class AirflowClient:
         return answer
 
     def answer(self, dag_id: str, run_id: str, task_id: str, option: str, map_index: int = -1) -> None:
-        """Answer a task that waits for a person, as the button of that name does."""
+        """Answer a task that waits for a person, as the button of that name does.
+
+        :param option: one of those that the task offers.
+        """
         path = f"dags/{dag_id}/dagRuns/{_part(run_id)}/taskInstances/{task_id}/{map_index}/hitlDetails"
         self.patch(path, {"chosen_options": [option], "params_input": {}})
 

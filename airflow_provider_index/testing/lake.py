@@ -82,6 +82,8 @@ class TemporaryLake:
         :param skip: a pattern of task ids which are marked a success instead of run, such as a sensor for something
             outside.
         :param timeout: seconds.
+        :param dag_id: of a DAG in the lake's folder.
+        :returns: how it ended: state, tasks, what they returned, the log.
         :raises DagRunFailed: the run ended otherwise, or there is no such DAG; with what was logged last.
         """
         order = {"dags": str(self.dags), "dag_id": dag_id, "conf": dict(conf or {}), "skip": skip}

@@ -114,7 +114,10 @@ class LocalAirflow(LocalServer):
         return self
 
     def client_of(self, username: str) -> AirflowClient:
-        """Return a client that one of the users looks with; to be closed by the caller."""
+        """Return a client that one of the users looks with; to be closed by the caller.
+
+        :param username: of the simple auth manager.
+        """
         return AirflowClient(self.url, username, self.passwords[username])
 
     def stop(self) -> None:
@@ -137,6 +140,7 @@ class LocalAirflow(LocalServer):
     def start_part(self, name: str) -> int:
         """Start one part more, in the place of one that was killed: ``triggerer``, ``scheduler``, ``dag-processor``.
 
+        :param name: of the part, as its log is called.
         :returns: its process id, which is that of its group too. It is stopped with the rest.
         """
         process = self._launch(name, "ab")
@@ -157,7 +161,10 @@ class LocalAirflow(LocalServer):
             )
 
     def airflow(self, *arguments: str, timeout: float = 120) -> str:
-        """Run an ``airflow`` command with this Airflow's settings and return what it printed."""
+        """Run an ``airflow`` command with this Airflow's settings and return what it printed.
+
+        :param timeout: seconds after which it is ended.
+        """
         done = subprocess.run(
             [str(Path(sys.executable).parent / "airflow"), *arguments],
             env=self.env,

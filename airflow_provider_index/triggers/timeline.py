@@ -31,6 +31,8 @@ class TimelineTrigger(BaseTrigger):
 
     :param table: what the task calls the table.
     :param deadline: seconds since 1970 at which to give up.
+    :param table_conn_id: where tables are.
+    :param poll_interval: seconds between two looks.
     """
 
     def __init__(self, *, table: str, table_conn_id: str, poll_interval: float, deadline: float) -> None:
@@ -110,6 +112,7 @@ class TableCommitTrigger(TimelineTrigger):
 
     :param log: identity of the log that ``after`` is a version of, where it is known: in one that was begun anew since,
         the first commit counts.
+    :param operations: and ``partition``: as of the sensor.
     """
 
     def __init__(
@@ -152,6 +155,8 @@ class WritersDrainedTrigger(TimelineTrigger):
     See :func:`airflow_provider_index.conditions.writers_drained`.
 
     :param abort_at: seconds since 1970 from which on writers that are left are ended by a commit.
+    :param epoch: of the window.
+    :param silent_seconds: as of the sensor.
     """
 
     def __init__(self, *, epoch: int, silent_seconds: float, abort_at: float | None = None, **shared: Any) -> None:
@@ -169,7 +174,10 @@ class WritersDrainedTrigger(TimelineTrigger):
 
 
 class IndexFreshnessTrigger(TimelineTrigger):
-    """Fires once an index covers its table; see :func:`airflow_provider_index.conditions.index_fresh`."""
+    """Fires once an index covers its table; see :func:`airflow_provider_index.conditions.index_fresh`.
+
+    :param partitions: and ``within_commits``: as of the sensor.
+    """
 
     def __init__(
         self, *, index: str, partitions: list[str] | None = None, within_commits: int = 0, **shared: Any

@@ -90,6 +90,7 @@ class VerificationReport:
 def unreadable(context: IndexContext, files: Sequence[DataFile], error: Exception) -> VerificationReport:
     """Return the report on an index with a file that cannot be read.
 
+    :param context: of the call. :param files: of the index.
     :raises: the error again if it is not the index's.
     """
     snapshot = context.snapshot
@@ -131,7 +132,10 @@ class PredicateProbe(Protocol):
     """The table's columns that it names."""
 
     def keys(self, columns: Sequence[str], limit: int = ...) -> Collection[Key] | CannotPrune:
-        """Return all values that these columns can have in a row that satisfies it; empty if there is no such row."""
+        """Return all values that these columns can have in a row that satisfies it; empty if there is no such row.
+
+        :param limit: how many there may be.
+        """
 
     def may_match(self, values: Mapping[str, Any]) -> bool:
         """Tell whether a row with these values can satisfy it; columns not given may hold anything.
@@ -299,6 +303,11 @@ class IndexHandler(ABC):
     """The code of one kind of index.
 
     Stateless: one object serves all tables.
+
+    Its methods are told the ``table`` and the ``definition`` of the index, or a ``context`` that has both, the version
+    that is worked on and the folder to stage files in. ``partitions`` are paths, all where ``None``; ``mode`` is that
+    of the user's call; a ``probe`` answers what a predicate allows. What changes an index returns its work: the actions
+    to commit.
     """
 
     kind: ClassVar[str]
@@ -424,11 +433,17 @@ class IndexHandler(ABC):
 
     @abstractmethod
     def build(self, context: IndexContext) -> IndexWork:
-        """Stage entries of all rows of the snapshot."""
+        """Stage entries of all rows of the snapshot.
+
+        :returns: the files that were staged, as actions.
+        """
 
     @abstractmethod
     def maintain(self, context: IndexContext, changes: Changes) -> IndexWork:
-        """Stage what a data commit changes in the index; it is published in the same commit."""
+        """Stage what a data commit changes in the index; it is published in the same commit.
+
+        :returns: the files that were staged, as actions.
+        """
 
     @abstractmethod
     def refresh(
@@ -437,10 +452,16 @@ class IndexHandler(ABC):
         mode: Literal["incremental", "full", "quick"] = "incremental",
         partitions: Sequence[str] | None = None,
     ) -> IndexWork:
-        """Stage what makes the index cover the snapshot again."""
+        """Stage what makes the index cover the snapshot again.
+
+        :returns: the files that were staged, as actions.
+        """
 
     def compact(self, context: IndexContext, mode: Literal["quick", "full"] = "quick") -> IndexWork:
-        """Stage fewer, larger files with the same entries."""
+        """Stage fewer, larger files with the same entries.
+
+        :returns: the files that were staged, as actions.
+        """
         return IndexWork()
 
     @abstractmethod
@@ -513,6 +534,7 @@ class IndexHandler(ABC):
         """Compare what the index holds with a full scan of what it covers.
 
         :raises InvalidInput: if the kind does not tell how.
+        :returns: what agrees and what differs.
         """
         raise InvalidInput(
             f"An index of kind {self.kind!r} cannot be compared with the rows.",

@@ -42,6 +42,7 @@ class IncludedColumns:
     def given(cls, told: IncludedColumns | Iterable[str] | None) -> IncludedColumns | None:
         """Return what a caller gave as an instance: a list of names is what to include.
 
+        :param told: what the caller gave.
         :raises InvalidInput: if it is a string.
         """
         if told is None or isinstance(told, IncludedColumns):

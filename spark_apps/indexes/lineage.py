@@ -76,7 +76,11 @@ class Part:
 
 
 class Coverage:
-    """The data files that an index covers."""
+    """The data files that an index covers.
+
+    :param parts: what each file of the index tells of. Data files are named by their ``lineage``, the id of their
+        contents.
+    """
 
     def __init__(self, parts: Iterable[Part] = ()) -> None:
         self.parts = tuple(part for part in parts if part.lineages or part.dropped)
@@ -94,6 +98,8 @@ class Coverage:
         """Return the coverage of data files whose entries one stage wrote with the same columns.
 
         They lack the same others.
+
+        :param lacks: the columns that no file has; ``None`` where that is not known.
         """
         sizes = {file.lineage: file.bytes for file in files}
         return cls([Part(stage, tuple(columns), tuple(lacks or ()), sizes)])
@@ -139,7 +145,10 @@ class Coverage:
         return part is not None and column.lower() in part.known
 
     def without(self, lineages: Collection[int]) -> Coverage:
-        """Return the coverage of the other files; nothing remains known of these."""
+        """Return the coverage of the other files; nothing remains known of these.
+
+        :param lineages: of the files.
+        """
         gone = frozenset(lineages)
         return Coverage(
             replace(
@@ -151,7 +160,10 @@ class Coverage:
         )
 
     def voiding(self, lineages: Collection[int]) -> Coverage:
-        """Return the coverage of the other files, which remembers that entries of these may still lie somewhere."""
+        """Return the coverage of the other files, which remembers that entries of these may still lie somewhere.
+
+        :param lineages: of the files.
+        """
         gone = frozenset(lineages)
         return Coverage(
             replace(
@@ -171,6 +183,8 @@ def indexable(snapshot: Snapshot) -> dict[GroupKey, DataFile]:
     """Return of each file group the file that an index which addresses files can cover.
 
     That is the lowest, if it is plain; of a registered source every file.
+
+    :param snapshot: the version that is worked on.
     """
     lowest = {group: lowest_plain_file(files) for group, files in snapshot.groups().items()}
     return {group: file for group, file in lowest.items() if file is not None}
@@ -206,5 +220,8 @@ def carrier(store: ObjectStore, tree: str, directory: str, coverage: Coverage, s
 
 
 def stage_id(directory: str) -> str:
-    """Return a short name for what is written into a folder, for :attr:`Part.stage`."""
+    """Return a short name for what is written into a folder, for :attr:`Part.stage`.
+
+    :param directory: that an attempt stages its files in.
+    """
     return f"{id_of(directory):016x}"[:12]

@@ -39,6 +39,7 @@ class HashFunction(ABC):
         """Return the bucket of one key on the driver, if there is such a twin; without it Spark computes it.
 
         :param values: normalized by type: see :func:`spark_apps.layout.types.normalize`.
+        :param count: of buckets.
         """
         raise NotImplementedError
 

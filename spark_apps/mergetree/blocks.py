@@ -153,6 +153,7 @@ def read_footers(snapshot: Snapshot, files: Sequence[DataFile], *, own: bool = F
     """Return the footers of those files that have blocks, in their order.
 
     :param own: they are files of an index, and so Parquet, whatever the table's are.
+    :param snapshot: the version that the files are of.
     :raises StorageError: naming a file whose footer cannot be read.
     """
     options = access_options(snapshot)
@@ -301,6 +302,7 @@ def located(
 
     :param files: of the table's own tree, each to be read alone (no deltas over it).
     :param footers: of those files that have blocks.
+    :param snapshot: the version that the files are of. :param columns: to read.
     """
     parquet = [footer for footer in footers if footer.format == "parquet"]
     stripes = [footer for footer in footers if footer.format == "orc" and is_readable(snapshot, tree, footer, columns)]

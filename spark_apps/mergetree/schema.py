@@ -194,6 +194,7 @@ def table_fields(schema: T.StructType | str, required: Sequence[str]) -> tuple[F
 def resolve(names: Iterable[str], known: Iterable[str], what: str) -> tuple[str, ...]:
     """Return the table's own spelling of column names.
 
+    :param known: the names that there are. :param what: who asks, for the message.
     :raises UnknownColumn: naming the column and those there are.
     :raises InvalidInput: if one is named twice.
     """

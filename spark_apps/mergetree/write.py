@@ -429,6 +429,8 @@ def lineage(path: str) -> int:
     """Return a 63-bit id of a file.
 
     Paths hold the attempt's id, so parallel attempts never share one.
+
+    :param path: of the file, below the table.
     """
     return int.from_bytes(hashlib.blake2b(path.encode(), digest_size=8).digest(), "big") >> 1
 

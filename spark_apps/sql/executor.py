@@ -646,6 +646,7 @@ def run(
     :param window: epoch of the stop-write window that the caller holds.
     :param max_rows: so many rows a query may answer with. With 0 none are collected: ``to_df()`` gives them.
     :param output_path: folder that the answer of the script's only query is written into, as Parquet, instead.
+    :param spark: the session.
     :returns: an answer a statement; ``.rows``, ``.columns`` and ``.to_df()`` are those of the last.
     :raises InvalidStatement: if the text cannot be read; nothing was run.
     :raises LakeIndexError: of a statement that failed; it says which, and what stands.

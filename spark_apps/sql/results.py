@@ -188,7 +188,10 @@ class Result:
         return getattr(self.statement, "table", None)
 
     def to_df(self, spark: SparkSession) -> DataFrame:
-        """Return the rows as a DataFrame; those of a query with their types, and however many they are."""
+        """Return the rows as a DataFrame; those of a query with their types, and however many they are.
+
+        :param spark: the session.
+        """
         if self.frame is not None:
             return usable(self.frame)
         return spark.createDataFrame([tuple(row) for row in self.rows], self._schema())
@@ -209,7 +212,10 @@ class Result:
 
 
 class Results(Sequence[Result]):
-    """The answers to the statements of a script, in order. What stands beside them is that of the last."""
+    """The answers to the statements of a script, in order. What stands beside them is that of the last.
+
+    :param results: one a statement. :param spark: the session that they came from.
+    """
 
     def __init__(self, results: Sequence[Result], spark: SparkSession) -> None:
         self._results = tuple(results)

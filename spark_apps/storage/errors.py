@@ -240,6 +240,7 @@ class CommitUndone(_CarriesReceipt):
     A later restore took it back, or the table, or the index that it created, was dropped. A rerun must be asked for.
 
     :param by: the transaction that dropped the table, or the index.
+    :param receipt: of the commit that it had.
     """
 
     def __init__(
@@ -317,7 +318,10 @@ class JobFailed(LakeIndexError):
 
 
 def gone_file(path: str, location: str) -> ObjectNotFound:
-    """Return the error for a file that was listed and is not there any more."""
+    """Return the error for a file that was listed and is not there any more.
+
+    :param path: of the file. :param location: of the table.
+    """
     return ObjectNotFound(
         f"{path} of the source {location} is gone: it was there when the source was listed.",
         outcome="Nothing was changed.",

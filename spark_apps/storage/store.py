@@ -81,6 +81,8 @@ class ObjectStore(Protocol):
 class Store:
     """A folder on local disk, S3, GCS or Azure.
 
+    Objects are named by ``key``, a path below the folder; their contents are ``data``.
+
     :param uri: a local path, ``file:///…``, ``s3://bucket/…``, ``gs://…``, ``abfss://…`` or ``memory:///``.
     :param options: ``obstore``'s configuration for that store (region, endpoint, keys …) and its HTTP
         client (``allow_http``, ``timeout`` …). Never logged.
@@ -185,6 +187,7 @@ class Store:
 
         On a local disk files and folders are synced; an object store has done so before it answered.
 
+        :param keys: of the objects.
         :raises ObjectNotFound: if one is gone.
         :raises LeadsOutside: as :meth:`get` does.
         :raises StorageUnavailable: if some may get lost.
@@ -215,6 +218,7 @@ class Store:
     def delete(self, keys: Iterable[str]) -> None:
         """Delete objects; one that is gone already is no error.
 
+        :param keys: of the objects.
         :raises LeadsOutside: as :meth:`get` does.
         """
         for key in keys:

@@ -158,7 +158,10 @@ class Timeline:
         return self._identity
 
     def is_replaced(self) -> bool:
-        """Test whether the log was deleted since it was read here, or deleted and begun anew, by one small request."""
+        """Test whether the log was deleted since it was read here, or deleted and begun anew, by one small request.
+
+        :returns: whether it was.
+        """
         return self._first_commit_hash() != self.identity
 
     def refresh(self) -> State:
@@ -167,7 +170,11 @@ class Timeline:
         return self.head
 
     def read(self, version: int) -> Commit | None:
-        """Return one commit, or ``None`` if the log does not reach that far."""
+        """Return one commit, or ``None`` if the log does not reach that far.
+
+        :param version: of the commit.
+        :raises LogDamaged: if it cannot be read.
+        """
         if version in self._recent:
             return self._recent[version]
         try:
@@ -190,6 +197,7 @@ class Timeline:
     def at(self, version: int | None = None, as_of: str | datetime | None = None) -> State:
         """Return the state as of a version, or as of an instant (ISO 8601, a ``datetime``, or the log's own form).
 
+        :param version: or ``as_of``, an instant; the newest version without either.
         :raises VersionNotFound: if the log holds no such version or nothing so early.
         :raises SnapshotExpired: if the version was expired.
         """
@@ -278,6 +286,8 @@ class Timeline:
     def decode(self, body: bytes, version: int) -> Commit:
         """Decode a commit.
 
+        :param body: of the file that stands for a version.
+        :returns: the commit.
         :raises NewerFormat: if a newer version of this package wrote it.
         :raises LogDamaged: if it cannot be read.
         """

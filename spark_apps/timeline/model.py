@@ -102,6 +102,8 @@ UNKNOWN_ROWS = -1
 
 
 class Write(Struct, frozen=True):
+    """A scope that a commit wrote, and how it did: this decides which other commits go together with it."""
+
     scope: Scope
     mode: WriteMode = "append"
 
@@ -119,6 +121,7 @@ def group_scope(partition: str, group: str) -> Scope:
 
 
 def shard_scope(tree: str, group: str) -> Scope:
+    """Return the scope of one file group of a tree: of an index its shard."""
     return Scope("shard", name=tree, group=group)
 
 
@@ -300,6 +303,8 @@ class AddFile(Action, frozen=True, tag="add"):
 
 
 class RemoveFile(Action, frozen=True, tag="remove"):
+    """Removal of a file from a tree."""
+
     tree: Short
     path: Short
 

@@ -462,6 +462,10 @@ def begin(
     :param protect: a version older than the newest whose files it needs.
     :param fence: end the earlier attempts of the transaction first, by commits.
     :param patience: seconds without a sign of life that are nothing unusual, for instance between two stages.
+    :param timeline: the table's log.
+    :param operation: what the commit will be called.
+    :param inputs: what the work is made from, kept with the request.
+    :returns: the attempt, to stage work in and to commit.
     :raises AlreadyCommitted: if the transaction has its commit.
     :raises CommitUndone: if it has one whose effect was taken back.
     """
@@ -510,6 +514,8 @@ def end_earlier(timeline: Timeline, txn_id: str) -> None:
 def resume(timeline: Timeline, txn_id: str, attempt: int) -> Transaction:
     """Return the attempt that :func:`begin` claimed, in another process; its base is the version it was requested at.
 
+    :param timeline: the table's log.
+    :param txn_id: and ``attempt``: as :func:`begin` gave them.
     :raises TransactionNotFound: if there is no such attempt.
     :raises AttemptAborted: if a commit has ended it.
     :raises AlreadyCommitted: if the transaction has its commit.

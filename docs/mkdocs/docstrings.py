@@ -1,0 +1,24 @@
+"""Turns what docstrings have for other tools into Markdown, for the reference of the site."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from griffe import Extension, Object
+
+_ROLE = re.compile(r":(?:class|meth|func|mod|data|attr|exc):`~?([\w.]+)`")
+
+
+class PlainDocstrings(Extension):
+    """Gives each docstring in Markdown."""
+
+    def on_instance(self, *, node: Any, obj: Object, **_: Any) -> None:
+        """Rewrite the docstring of one module, class, function or attribute."""
+        if obj.docstring is None:
+            return
+        text = _ROLE.sub(lambda match: f"`{match[1].rpartition('.')[2]}`", obj.docstring.value)
+        text = re.sub(r"``([^`]+)``", r"`\1`", text)
+        # Some tell of two parameters on one line.
+        text = re.sub(r"(?<=\S) (:(?:param|raises) [\w]+:)", r"\n\1", text)
+        obj.docstring.value = text
