@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.ready
 # One run of everything must not hang: each test has a limit of its own (pyproject.toml), this is for the whole.
 PYTEST := $(BIN)/python -m pytest
-PATHS  := airflow_provider_index spark_apps dags_examples tests benchmarks
+PATHS  := airflow_provider_index spark_apps dags_examples tests benchmarks docs
 FOUND  := $(wildcard $(PATHS))
 # Each worker has a Spark of its own, which leaves a core idle half of the time.
 WORKERS ?= 2

@@ -27,6 +27,19 @@ MOVED = {"CHANGELOG.md": "CHANGELOG.md", "CONTRIBUTING.md": "CONTRIBUTING.md", "
 
 EXAMPLES = ROOT / "dags_examples"
 WITH_EXAMPLES = ("operators", "sensors", "task_groups")
+MADE_BY = {
+    "BeginTransactionOperator": "index_transaction",
+    "CommitTransactionOperator": "index_transaction",
+    "IndexTransaction": "index_transaction",
+    "RollBackTransactionOperator": "index_transaction",
+    "OpenStopWriteWindowOperator": "stop_write_window",
+    "CloseStopWriteWindowOperator": "stop_write_window",
+    "StopWriteWindow": "stop_write_window",
+    "WritersDrainedSensor": "stop_write_window",
+    "MaintainTableOperator": "index_maintenance",
+    "PlanMaintenanceOperator": "index_maintenance",
+}
+"""What a DAG gets by a task group or a function that makes it."""
 
 
 WORKER = re.compile(r"https://[^\"' >]*iframe-worker[^\"' >]*")
@@ -144,6 +157,9 @@ def _dags() -> list[Path]:
 
 def _uses(name: str) -> Iterator[str]:
     """Yield how the example DAGs use an operator: the statement, and the file that it stands in."""
+    if name in MADE_BY:
+        yield f"Tasks of it are made by `{MADE_BY[name]}`:"
+        name = MADE_BY[name]
     for path in _dags():
         text = path.read_text(encoding="utf-8")
         for node in ast.walk(ast.parse(text)):
