@@ -279,6 +279,8 @@ def with_positions(attempt: Attempt, tree: Tree, plan: UpsertPlan, staged: Seque
 
     The keys of the files under the deltas are read. Deltas of more keys than are broadcast get no positions.
     """
+    if plan.position_rows is None:
+        return list(staged)
     touched = touched_groups(attempt.snapshot, staged)
     return positions_over(attempt, tree, plan, staged, {key: positions_target(files) for key, files in touched.items()})
 

@@ -231,11 +231,11 @@ def _run(
     renew_seconds: float | None,
 ) -> Receipt:
     started = time.monotonic()
-    handle.timeline.refresh()
+    head = handle.timeline.refresh()
     earlier = None if txn_id is None else find_receipt(handle.timeline, txn_id)
     if earlier is not None:  # before the arguments are checked: what the first try made would be in a retry's way
         return earlier
-    observation = observe_table(handle, action, handle.timeline.head)
+    observation = observe_table(handle, action, head)
     action.validate(observation.snapshot)
     if window is not None and renew_seconds is None:
         renew_seconds = windows.length(handle.timeline, window)

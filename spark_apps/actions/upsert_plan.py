@@ -75,17 +75,13 @@ def targets_for(snapshot: Snapshot, values: Iterable[tuple[str | None, ...]]) ->
     """Return the partitions with these values of the partition columns (as text)."""
     table, known = snapshot.table, snapshot.state.partitions
     types = types_of(table)
-    config = HashingConfig.of(snapshot.state.configs) if table.bucketed else None
-    targets, new = [], set()
-    for texts in values:
-        path = path_of_texts(table, texts, types)
-        entry = known.get(path)
-        if entry is None:
-            new.add(path)
-            targets.append(Target(path, texts, None if config is None else config.count_for(path)))
-        else:
-            targets.append(Target(path, texts, entry.buckets))
-    return PartitionTargets(tuple(targets), frozenset(new))
+    paths = [(path_of_texts(table, texts, types), texts) for texts in values]
+    new = frozenset(path for path, _ in paths if path not in known)
+    # Only a new partition is given a number of buckets by the rules.
+    config = HashingConfig.of(snapshot.state.configs) if new and table.bucketed else None
+    buckets = {path: None if config is None else config.count_for(path) for path in new}
+    targets = (Target(path, texts, buckets[path] if path in new else known[path].buckets) for path, texts in paths)
+    return PartitionTargets(tuple(targets), new)
 
 
 def existing_targets(snapshot: Snapshot, paths: Iterable[str] | None = None) -> PartitionTargets:
@@ -303,9 +299,9 @@ def plan_upsert(
     :param stage_first: whether the operation may stage rows before it knows where their keys live.
     """
     tree, table, state = snapshot.data, snapshot.table, snapshot.state
-    unique, reads_old_rows = unique_index(state), needs_rows(state)
-    broadcast = limits.broadcast_keys if limits.broadcast_keys is not None else broadcast_rows(snapshot.spark)
+    unique, reads_old_rows, columns = unique_index(state), needs_rows(state), tuple(wanted_columns(snapshot))
     order = _order(snapshot, rows, limits, given, stage_first)
+    broadcast = limits.broadcast_keys if limits.broadcast_keys is not None else broadcast_rows(snapshot.spark)
     local = limits.local_files and is_countable(snapshot.store, tree)
     lookup = limits.lookup_keys
     if order == "stage, locate" and given == "rows":
@@ -318,7 +314,7 @@ def plan_upsert(
         order=order,
         unique_index=None if unique is None else unique.definition.name,
         indexes=tuple(entry.definition.name for entry in kept(state)),
-        columns=tuple(wanted_columns(snapshot)),
+        columns=columns,
         reads_old_rows=reads_old_rows,
         rewrites=table.write_mode == "copy_on_write",
         lookup_keys=lookup,

@@ -171,8 +171,9 @@ class WriteRows(Action):
         staged, targets, plan = result.files, result.targets, result.plan
         if not staged:
             return None
-        work = StagedChanges(reads=targets.reads, metrics=written(staged))
+        work = StagedChanges(metrics=written(staged))
         self.check(attempt, tree, result, work)
+        work.reads.extend(targets.reads)
         targets = targets.only(action.partition for action in staged)
         work.metrics["new_partitions"] = len(targets.new)
         work.actions.extend(targets.puts)
@@ -234,7 +235,8 @@ class Upsert(WriteRows):
             if keys_are_located(attempt.snapshot):
                 # Keys are unique in the table, so the batch is reduced over all partitions.
                 rows = cached_in(batch, one_per_key(rows, tree, tree.key))
-            counts = _counts(attempt, tree, rows)
+            attempt.phase("find the partitions")
+            counts = partition_counts(rows, tree)
             plan = self.plan(attempt, sum(counts.values()) if tree.partition_by else None, "rows")
             if plan.order == "stage":
                 return Staged(*self._stage(attempt, tree, rows, counts), plan)
@@ -286,11 +288,6 @@ class Upsert(WriteRows):
         attempt.phase("write the rows")
         store, folder, count = attempt.snapshot.store, attempt.folder("rows"), sum(counts.values())
         return stage_rows(store, tree, rows, folder, targets.targets, one_per_key=not reduced, expected=count), targets
-
-
-def _counts(attempt: Attempt, tree: Tree, rows: DataFrame) -> Counts:
-    attempt.phase("find the partitions")
-    return partition_counts(rows, tree)
 
 
 def cached_in(frames: ExitStack, frame: DataFrame) -> DataFrame:

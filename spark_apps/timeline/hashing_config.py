@@ -25,11 +25,9 @@ from spark_apps.timeline.model import (
     AnyAction,
     Commit,
     DropHashingConfig,
-    DropPartition,
     HashingConfig,
     HashingMeta,
     PutHashingConfig,
-    PutPartition,
 )
 from spark_apps.timeline.state import PartitionEntry, State
 
@@ -156,8 +154,6 @@ def with_files(timeline: Timeline, head: State, commit: Commit) -> Commit:
     :raises StorageUnavailable: if a file could not be written; then nothing is committed.
     """
     rules = any(isinstance(action, PutHashingConfig | DropHashingConfig) for action in commit.actions)
-    if not rules and not _may_change_counts(head, commit.actions):
-        return commit
     instant = FIRST_INSTANT if commit.version == 0 else commit.instant
     while True:
         named, bodies = _named(head, commit, instant, rules)
@@ -165,17 +161,6 @@ def with_files(timeline: Timeline, head: State, commit: Commit) -> Commit:
         if all(written):
             return named
         instant = f"{int(instant) + 1:017d}" if commit.version == 0 else format_instant(seconds_of(instant) + 0.001)
-
-
-def _may_change_counts(head: State, actions: Iterable[AnyAction]) -> bool:
-    for action in actions:
-        if isinstance(action, PutPartition):
-            there = head.partitions.get(action.path)
-            if action.buckets != (None if there is None else there.buckets):
-                return True
-        elif isinstance(action, DropPartition) and action.path in head.partitions:
-            return True
-    return False
 
 
 def _named(head: State, commit: Commit, instant: str, rules: bool) -> tuple[Commit, dict[str, bytes]]:

@@ -40,10 +40,12 @@ from spark_apps.timeline.model import (
     AddFile,
     AnyAction,
     Commit,
+    DropHashingConfig,
     DropIndex,
     DropPartition,
     DropTable,
     EndWindow,
+    PutHashingConfig,
     PutIndex,
     PutPartition,
     PutTable,
@@ -245,9 +247,10 @@ def publish(timeline: Timeline, intent: Intent, guard: Guard | None = None) -> R
             if expired is not None:
                 end_window(timeline, expired, ended_by=intent.txn_id)
                 continue
-        timeline.check_not_vanished()
+        changes_hashing = _changes_hashing(head, intent.actions)
         bare = _commit(timeline, intent, head)
-        candidate = hashing_config.with_files(timeline, head, bare)
+        timeline.check_not_vanished()
+        candidate = hashing_config.with_files(timeline, head, bare) if changes_hashing else bare
         landed = timeline.create(candidate)
         if landed is candidate:
             timeline.advance(candidate)
@@ -495,6 +498,20 @@ def end_window(timeline: Timeline, window: Window, ended_by: str) -> None:
 
 class _NothingToEnd(ConcurrentWrite):
     pass
+
+
+def _changes_hashing(head: State, actions: Iterable[AnyAction]) -> bool:
+    """Test whether a commit may change the rules, or the count of a partition, so that it must name hashing files."""
+    for action in actions:
+        if isinstance(action, PutHashingConfig | DropHashingConfig):
+            return True
+        if isinstance(action, PutPartition):
+            there = head.partitions.get(action.path)
+            if action.buckets != (None if there is None else there.buckets):
+                return True
+        elif isinstance(action, DropPartition) and action.path in head.partitions:
+            return True
+    return False
 
 
 def _commit(timeline: Timeline, intent: Intent, head: State) -> Commit:

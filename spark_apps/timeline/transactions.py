@@ -229,17 +229,11 @@ class Transaction:
         self.timeline = timeline
         self.requested = requested
         self.base = base
+        self.txn_id = requested.txn_id
+        self.attempt = requested.attempt
 
     def __repr__(self) -> str:
         return f"Transaction({self.txn_id!r}, attempt={self.attempt}, base={self.base.version})"
-
-    @property
-    def txn_id(self) -> str:
-        return self.requested.txn_id
-
-    @property
-    def attempt(self) -> int:
-        return self.requested.attempt
 
     @property
     def folder(self) -> str:
@@ -361,12 +355,14 @@ class Transaction:
         if actions is None:
             unstaged = StageManifest("", (), tuple(reads), tuple(writes), tuple(maintained), {}, all_metrics)
             manifest = self._joined_stages(unstaged)
+            keys_conflict = keys_conflict or stages.keys_conflict(self.timeline.store, manifest)
+            guard = guard or stages.guard(self.base, manifest)
         else:
             manifest = StageManifest(
                 "", tuple(actions), tuple(reads), tuple(writes), tuple(maintained), {}, all_metrics
             )
-        check_declared(self.requested.operation, manifest.actions, manifest.writes)
         self._check_files(manifest.actions)
+        check_declared(self.requested.operation, manifest.actions, manifest.writes)
         intent = Intent(
             operation=self.requested.operation,
             txn_id=self.txn_id,
@@ -378,9 +374,9 @@ class Transaction:
             epoch=self.requested.epoch,
             maintained=manifest.maintained,
             metrics=manifest.metrics,
-            keys_conflict=keys_conflict or stages.keys_conflict(self.timeline.store, manifest),
+            keys_conflict=keys_conflict,
         )
-        return publish(self.timeline, intent, guard or stages.guard(self.base, manifest))
+        return publish(self.timeline, intent, guard)
 
     def abort(self, reason: str = "") -> Receipt | None:
         """End this attempt by a commit; see :func:`abort`."""
@@ -469,7 +465,7 @@ def begin(
     :raises AlreadyCommitted: if the transaction has its commit.
     :raises CommitUndone: if it has one whose effect was taken back.
     """
-    txn_id = check_txn_id(txn_id) if txn_id is not None else new_txn_id(operation)
+    given, txn_id = txn_id, new_txn_id(operation) if txn_id is None else check_txn_id(txn_id)
     request = Requested(
         txn_id=txn_id,
         attempt=0,
@@ -484,14 +480,16 @@ def begin(
         inputs=dict(inputs or {}),
         patience=patience,
     )
-    check_not_committed(timeline.refresh(), txn_id, timeline)
-    if fence:
-        end_earlier(timeline, txn_id)
+    if given is not None:
+        check_not_committed(timeline.refresh(), txn_id, timeline)
+        if fence:
+            end_earlier(timeline, txn_id)
     while True:
         base = timeline.refresh()
         requested = _claim(timeline, msgspec.structs.replace(request, base=base.version))
         after = timeline.refresh()
-        check_not_committed(after, txn_id, timeline)
+        if given is not None:
+            check_not_committed(after, txn_id, timeline)
         transaction = Transaction(timeline, requested, base)
         oldest = base.version if protect is None else min(base.version, protect)
         # The number of an attempt that ended while we claimed it, or a cleaner that did not see the request.
