@@ -1,0 +1,1 @@
+"""DAGs that wait for what others do to a table."""

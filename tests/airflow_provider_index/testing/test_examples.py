@@ -1,0 +1,76 @@
+"""Example DAGs that need no scheduler, and the DAG of the page "A first index", run by ``dag.test()`` on few rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dags_examples
+from airflow_provider_index.testing import TemporaryLake, temporary_lake
+from spark_apps import IndexedTable
+from tests.documents import DOCS, blocks
+from tests.spark.local import JVM
+
+pytestmark = [pytest.mark.airflow, pytest.mark.heavy, pytest.mark.timeout(900)]
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TemporaryLake]:
+    folder: Path = tmp_path_factory.mktemp("dags")
+    for name in ("waiting/report_of_orders.py", "maintenance/go_back.py"):
+        source = dags_examples.folder() / name
+        (folder / source.name).write_text(source.read_text())
+    [first] = [block for block in blocks(DOCS / "first-index.md") if "with DAG(" in block.text]
+    (folder / "first_index.py").write_text(first.text)
+    with temporary_lake(folder, spark_conf={"spark.driver.extraJavaOptions": JVM}) as lake:
+        yield lake
+
+
+@pytest.fixture
+def orders(lake: TemporaryLake) -> IndexedTable:
+    """Orders of two cities, indexed; the second commit is one that should not have been."""
+    location = lake.location("shop.orders")
+    if Path(location).exists():
+        return IndexedTable.load(lake.spark, location)
+    table = IndexedTable.create(lake.spark, location, "id bigint, city string", ["id"], buckets=1)
+    table.create_index("by_city", "secondary", ["city"])
+    table.upsert(lake.spark.sql("SELECT id, if(id % 2 = 0, 'rome', 'oslo') AS city FROM range(10)"))
+    return table
+
+
+def test_the_dag_of_a_first_index_builds_folds_and_verifies_it(lake: TemporaryLake) -> None:
+    location = lake.location("lake.trips")
+    table = IndexedTable.create(lake.spark, location, "id bigint, city string", ["id"], buckets=1)
+    table.upsert(lake.spark.sql("SELECT id, if(id % 2 = 0, 'rome', 'oslo') AS city FROM range(10)"))
+
+    report = lake.run("first_index")
+
+    assert set(report.tasks.values()) == {"success"}, report.log
+    assert IndexedTable.load(lake.spark, location).verify("by_city").ok
+
+
+def test_given_orders_that_have_landed_then_the_report_is_of_all_of_them(lake: Any, orders: IndexedTable) -> None:
+    report = lake.run("report_of_orders", {"city": "rome", "after": 1})
+
+    assert set(report.tasks.values()) == {"success"}, report.log
+    assert report.xcoms["landed"]["operation"] == "upsert"
+    assert report.xcoms["report"][0]["rows"] == [[5]]
+
+
+def test_given_a_load_that_should_not_have_been_then_rows_and_indexes_are_those_of_before(
+    lake: Any, orders: IndexedTable
+) -> None:
+    before = orders.version
+    rows = sorted(map(tuple, orders.read().collect()))
+    orders.upsert(lake.spark.sql("SELECT id, 'lima' AS city FROM range(5, 20)"))
+    orders.create_index("wrong", "secondary", ["city"])
+
+    report = lake.run("go_back", {"table": "shop.orders", "version": before, "drop": "wrong"})
+
+    assert set(report.tasks.values()) == {"success"}, report.log
+    now = IndexedTable.load(lake.spark, orders.uri)
+    assert sorted(map(tuple, now.read().collect())) == rows
+    assert list(now.indexes) == ["by_city"] and now.verify("by_city").ok
