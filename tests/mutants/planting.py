@@ -108,7 +108,16 @@ def search(fault: Fault, folder: Path) -> list[str]:
     try:
         for name in COPIED:  # with what is compiled, which counts for files as old as they were
             shutil.copytree(ROOT / name, copy / name)
-        for name in ("pyproject.toml", "setup.cfg", "README.md", "CHANGELOG.md", "Makefile", "constraints.txt"):
+        for name in (
+            "README.md",
+            "CHANGELOG.md",
+            "CONTRIBUTING.md",
+            "LICENSE",
+            "Makefile",
+            "pyproject.toml",
+            "setup.cfg",
+            "constraints.txt",
+        ):
             shutil.copy(ROOT / name, copy / name)
         (copy / fault.file).write_text(fault.planted(ROOT), encoding="utf-8")
         command = [sys.executable, "-m", "pytest", "-q", "-m", "not heavy", "-p", "no:cacheprovider", *fault.tests]

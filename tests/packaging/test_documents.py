@@ -131,6 +131,7 @@ def test_a_command_that_is_not_there_is_told(command: str, known: bool) -> None:
         ('def f() -> None:\n    """Do it.\n\n    :raises InvalidInput: so.\n    """\n    raise InvalidInput("x")', []),
         ("def f() -> None:\n    pass", ["has no docstring"]),
     ],
+    ids=["all", "a-parameter", "a-verb", "a-result", "an-error", "its-error", "nothing"],
 )
 def test_what_a_docstring_does_not_tell_is_told(code: str, told: list[str]) -> None:
     [function] = documents.ast.parse(code).body
