@@ -20,14 +20,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark.sql import types as T
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from spark_apps.actions import register
 from spark_apps.actions.template import TableHandle
 from spark_apps.layout.types import ColumnType, normalize, parse_type
 from spark_apps.mergetree.blocks import access_options, block_format
 from spark_apps.mergetree.external_files import THROUGH, attached_values
-from spark_apps.mergetree.schema import arrow_schema, parse_simple_string, resolve
+from spark_apps.mergetree.schema import parse_simple_string, resolve
+from spark_apps.mergetree.spark_versions import DataSource, DataSourceReader, InputPartition, arrow_schema
 from spark_apps.mergetree.tree import NO_SPARK, Snapshot
 from spark_apps.query.arrow_rows import ArrowFile, ArrowRows, ArrowShape
 from spark_apps.query.planning import ReadPlan, plan_read

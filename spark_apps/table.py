@@ -860,13 +860,14 @@ def register_data_source(spark: SparkSession, enable_pushdown: bool = False) -> 
         Python data sources; without it, and in Spark 4.1 and 4.2 with it too, only the option ``where`` prunes.
     :raises EnvironmentMismatch: if this Spark has no Python data sources (4.0 brought them).
     """
-    try:
-        from spark_apps.datasource import KEPT_WITH_SCAN, PUSHDOWN, IndexedDataSource
-    except ImportError as error:
+    from spark_apps.datasource import KEPT_WITH_SCAN, PUSHDOWN, IndexedDataSource
+    from spark_apps.mergetree.spark_versions import HAS_DATA_SOURCES
+
+    if not HAS_DATA_SOURCES:
         raise EnvironmentMismatch(
-            "This Spark has no Python data sources, which came with version 4.0.",
+            f"Spark {spark.version} has no Python data sources, which came with version 4.0.",
             hint="Use IndexedTable.read, or a view made with create_view.",
-        ) from error
+        )
     spark.dataSource.register(IndexedDataSource)
     if enable_pushdown:
         spark.conf.set(PUSHDOWN, "true")

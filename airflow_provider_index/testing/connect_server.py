@@ -96,6 +96,11 @@ class LocalConnectServer(LocalServer):
         :param timeout: seconds; on two cores about 6 are needed.
         :raises ConnectServerDidNotStart: with the last lines of the log.
         """
+        jars = environment.spark_home() / "jars"
+        if not any(jars.glob("spark-connect_*.jar")):
+            raise ConnectServerDidNotStart(
+                f"There is no Spark Connect server in {jars}: Spark has brought it along since 4.0. Nothing was started."
+            )
         self.home.mkdir(parents=True, exist_ok=True)
         properties = self.home / "server.conf"
         properties.touch(mode=0o600)

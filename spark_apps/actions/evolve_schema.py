@@ -18,8 +18,9 @@ from pyspark.sql import types as T
 from spark_apps.actions.template import Action, Attempt, StagedChanges
 from spark_apps.indexes.registry import available, held_by
 from spark_apps.mergetree.schema import parse_ddl, resolve, struct_type, table_fields
+from spark_apps.mergetree.spark_versions import reads_as
 from spark_apps.mergetree.tree import Snapshot
-from spark_apps.storage.errors import InvalidInput, InvalidSchema
+from spark_apps.storage.errors import EnvironmentMismatch, InvalidInput, InvalidSchema
 from spark_apps.storage.names import check_column_name
 from spark_apps.storage.secrets import UNWRITTEN_HINT, check_unwritten
 from spark_apps.timeline.model import (
@@ -139,6 +140,12 @@ class WidenColumn(ChangeColumns):
                 f"The column {name!r} is {now.simpleString()}; not each of its values is a value of "
                 f"{wanted.simpleString()}.",
                 hint="Integers become longer ones, float becomes double, a decimal gets more digits before its point.",
+            )
+        if not reads_as(snapshot.spark, now, wanted):
+            raise EnvironmentMismatch(
+                f"Spark {snapshot.spark.version} cannot read files in which {name!r} is {now.simpleString()} as "
+                f"{wanted.simpleString()}; 4.0 brought that.",
+                hint="Widen the column, and compact the table, by a Spark 4; or add a column and fill it.",
             )
         return _with_field(table, name, lambda field: replace(field, type=wanted.simpleString())), []
 

@@ -56,7 +56,8 @@ from spark_apps.mergetree.read import (
     with_keys,
 )
 from spark_apps.mergetree.schema import column
-from spark_apps.mergetree.spark_utils import cached, from_arrow, inline
+from spark_apps.mergetree.spark_utils import cached, inline
+from spark_apps.mergetree.spark_versions import from_arrow, to_arrow
 from spark_apps.mergetree.tree import DELETED, GROUP_ID, LINEAGE, ROW, FileGroups, Snapshot, Tree
 from spark_apps.storage.errors import ConcurrentWrite, StorageError
 from spark_apps.timeline.files import DataFile, GroupKey, Positions, positions_path
@@ -344,7 +345,7 @@ def _hidden_by_spark(
     names = names_within(tree, [[file] for file in files])
     keys = read_files(snapshot, tree, deltas, names)
     rows = read_files(snapshot, tree, files, names, row=True)
-    hidden = with_keys(rows, keys, tree, names, sum(file.rows for file in deltas)).select(LINEAGE, ROW).toArrow()
+    hidden = to_arrow(with_keys(rows, keys, tree, names, sum(file.rows for file in deltas)).select(LINEAGE, ROW))
     lineages, numbers = hidden.column(LINEAGE).to_numpy(), hidden.column(ROW).to_numpy()
     order = np.argsort(lineages, kind="stable")
     distinct, counts = np.unique(lineages, return_counts=True)
@@ -528,7 +529,7 @@ def _all_stay(attempt: Attempt, tree: Tree, rows: DataFrame) -> bool:
     """Return whether the index, asked by the driver, knows that no key of a batch lives in another partition."""
     import pyarrow.compute as pc
 
-    entries = _entries_of(attempt, tree, _with_texts(tree, rows).toArrow())
+    entries = _entries_of(attempt, tree, to_arrow(_with_texts(tree, rows)))
     return entries is not None and not pc.any(_elsewhere(entries)).as_py()
 
 
@@ -796,7 +797,7 @@ def locate_staged(
 def _look_up(attempt: Attempt, tree: Tree, rows: DataFrame) -> _IndexedKeys | None:
     """Return where the index, read by the driver, locates the keys of rows; ``None`` if it declines."""
     snapshot = attempt.snapshot
-    entries = _entries_of(attempt, tree, _with_texts(tree, rows).toArrow())
+    entries = _entries_of(attempt, tree, to_arrow(_with_texts(tree, rows)))
     if entries is None:
         return None
     elsewhere = entries.filter(_elsewhere(entries))

@@ -18,10 +18,12 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from spark_apps.storage.errors import EnvironmentMismatch, SparkMissing
+from spark_apps.storage.supported import SPARK_RANGE, check_spark_release, spark_release
 
 DISTRIBUTION = "airflow-provider-index"
-PINNED_SPARK = "4.2.0"
 OLDEST_JAVA = 17
+FIRST_CLIENT = (4,)
+"""The first Spark that has a ``pyspark-client``, and that brings a Spark Connect server along."""
 
 # What the apps import beside pyspark: distribution -> the module it must provide.
 LIBRARIES = {
@@ -173,7 +175,8 @@ def spark_home() -> Path:
     raise SparkMissing(
         "There is no spark-submit: SPARK_HOME is not set and the Python package pyspark is not installed"
         " (pyspark-client alone has none).",
-        hint=f"Install one: pip install pyspark=={PINNED_SPARK} pyspark-client=={PINNED_SPARK}.",
+        hint=f"Install Spark {SPARK_RANGE}: pip install '{DISTRIBUTION}[spark]', or pyspark and pyspark-client of one "
+        "release where Airflow's provider of Spark is installed too.",
     )
 
 
@@ -194,7 +197,7 @@ class SparkVersions:
 
     def agree(self) -> bool:
         """Test whether all parts that are there have one release number."""
-        return len({_number(v) for v in (self.code, self.jars, self.pyspark, self.pyspark_client) if v}) <= 1
+        return len({spark_release(v) for v in (self.code, self.jars, self.pyspark, self.pyspark_client) if v}) <= 1
 
 
 def spark_versions() -> SparkVersions:
@@ -205,10 +208,6 @@ def spark_versions() -> SparkVersions:
         pyspark=_distribution_version("pyspark"),
         pyspark_client=_distribution_version("pyspark-client"),
     )
-
-
-def _number(version: str) -> tuple[str, ...]:
-    return tuple(re.findall(r"\d+", version)[:3])
 
 
 def _code_version() -> str | None:
@@ -253,14 +252,15 @@ def _distribution_version(name: str) -> str | None:
 
 
 def check_spark(versions: SparkVersions | None = None) -> SparkVersions:
-    """Refuse an environment in which parts of Spark come from different releases.
+    """Refuse a Spark that the package does not run on, and parts of Spark from different releases.
 
     ``pyspark`` and ``pyspark-client`` install into the same folder, so the one that came last has overwritten files of
     the other; with two releases Python functions fail at odd places, far from the cause.
 
-    :raises EnvironmentMismatch: if they do; names the versions and what to install.
+    :raises EnvironmentMismatch: for either; names the versions and what to install.
     """
     installed = versions if versions is not None else spark_versions()
+    check_spark_release(installed.jars or installed.code or installed.pyspark or installed.pyspark_client or "")
     if installed.agree():
         return installed
     parts = {
@@ -269,14 +269,30 @@ def check_spark(versions: SparkVersions | None = None) -> SparkVersions:
         "pyspark": installed.pyspark,
         "pyspark-client": installed.pyspark_client,
     }
-    release = ".".join(_number(installed.jars)) if installed.jars else PINNED_SPARK
     raise EnvironmentMismatch(
         "The parts of Spark in this environment are of different releases: "
         + ", ".join(f"{name} {version}" for name, version in parts.items() if version)
         + ".",
-        hint="Install both Python packages at one release, in one go: pip install --force-reinstall --no-deps"
-        f" pyspark=={release} pyspark-client=={release}.",
+        hint=_how_to_agree(installed),
     )
+
+
+def _how_to_agree(installed: SparkVersions) -> str:
+    """Return what to install for parts of Spark that are of one release."""
+    there = sorted(
+        spark_release(part) for part in (installed.jars, installed.pyspark, installed.pyspark_client) if part
+    )
+    # Of a Spark of one's own the jars stay; else the lower release, for a pyspark-client comes later than its pyspark.
+    jars = installed.jars if os.environ.get("SPARK_HOME") else None
+    wanted = spark_release(jars) if jars else there[0]
+    release = ".".join(map(str, wanted))
+    again = f"pip install --force-reinstall --no-deps pyspark=={release}"
+    if wanted < FIRST_CLIENT:
+        return (
+            f"Spark {release} has no pyspark-client, and Airflow's provider of Spark, which requires one, needs an "
+            f"environment of its own: pip uninstall pyspark-client, then {again}."
+        )
+    return f"Install both Python packages at one release, in one go: {again} pyspark-client=={release}."
 
 
 # --- our package ---

@@ -25,7 +25,7 @@ from urllib.parse import parse_qsl, quote, urlsplit
 
 import msgspec
 
-from spark_apps.jobs.environment import DISTRIBUTION, check_app_environment
+from spark_apps.jobs.environment import DISTRIBUTION, FIRST_CLIENT, check_app_environment, spark_versions
 from spark_apps.jobs.heartbeat import BEFORE_END, Reporting, end_process_group
 from spark_apps.jobs.job import (
     PREFIX,
@@ -115,8 +115,10 @@ def silence_statements() -> None:
 
     The error that it raises holds the same.
     """
-    from pyspark.logger import PySparkLogger
-
+    try:
+        from pyspark.logger import PySparkLogger
+    except ImportError:  # Spark 3.5 writes none
+        return
     PySparkLogger.getLogger("SQLQueryContextLogger").disabled = True
 
 
@@ -146,13 +148,20 @@ def check_session(running: str, remote: bool = False) -> None:
     import pyspark
 
     installed, served = (tuple(map(int, re.findall(r"\d+", version)[:3])) for version in (pyspark.__version__, running))
+    if remote and installed < FIRST_CLIENT:
+        raise EnvironmentMismatch(
+            f"The Python code of Spark beside {DISTRIBUTION} is {pyspark.__version__}; over Spark Connect the apps "
+            f"need that of 4.0 or newer, which takes Arrow tables. The server runs Spark {running}.",
+            hint="Install the pyspark-client of a Spark 4 there, and no pyspark beside it.",
+        )
     if installed == served or (remote and installed[:2] <= served[:2]):
         return
     what = "The Spark Connect server runs" if remote else "The jars that run are of"
     raise EnvironmentMismatch(
         f"{what} Spark {running}, and the Python code of Spark beside {DISTRIBUTION} is {pyspark.__version__}.",
         hint="Install the same release on both sides: pip install "
-        + (f"pyspark-client=={running}" if remote else f"pyspark=={running} pyspark-client=={running}")
+        + (f"pyspark-client=={running}" if remote else f"pyspark=={running}")
+        + (f" pyspark-client=={running}" if not remote and spark_versions().pyspark_client else "")
         + " where the app's Python is.",
     )
 

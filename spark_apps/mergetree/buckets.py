@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any, Literal
 
-from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -36,6 +35,7 @@ from spark_apps.layout.partitions import canonical_string
 from spark_apps.layout.types import ColumnType, parse_type
 from spark_apps.mergetree.schema import column, parse_stored_type, quote
 from spark_apps.mergetree.spark_utils import inline
+from spark_apps.mergetree.spark_versions import SPARK_ERRORS, message_of
 from spark_apps.mergetree.tree import GROUP_ID, Tree
 from spark_apps.storage.errors import InvalidInput, InvalidRule
 
@@ -299,9 +299,9 @@ def check_user_function(spark: SparkSession, fields: Mapping[str, str], hash_fun
         first_buckets, second_buckets = (
             _by_spark(spark, fields, keys, _SAMPLE_BUCKETS, hash_function) for _ in range(2)
         )
-    except PySparkException as error:
+    except SPARK_ERRORS as error:
         raise InvalidRule(
-            f"The hash function {hash_function!r} cannot be computed: {str(error).splitlines()[0]}",
+            f"The hash function {hash_function!r} cannot be computed: {message_of(error)}",
             hint="It is tried on values such as '', 'a', 0 and -1: use try_cast where a value may not fit.",
         ) from error
     driver_buckets = (

@@ -26,12 +26,12 @@ from spark_apps.mergetree.schema import column, column_share
 from spark_apps.mergetree.spark_utils import (
     READ_OPTIONS,
     escape_globs,
-    from_arrow,
     inline,
     list_on_driver,
     load_files,
     with_columns,
 )
+from spark_apps.mergetree.spark_versions import from_arrow
 from spark_apps.mergetree.tree import GROUP_ID, Snapshot, Tree
 from spark_apps.storage.errors import gone_file
 from spark_apps.timeline.files import DataFile

@@ -12,14 +12,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from spark_apps.mergetree.schema import quote
 from spark_apps.mergetree.spark_utils import setting as setting_of
+from spark_apps.mergetree.spark_versions import SPARK_ERRORS
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.storage.errors import InvalidInput
 from spark_apps.timeline.model import SourceDefinition, TableDefinition
@@ -177,7 +176,7 @@ def _value(spark: SparkSession, setting: Setting) -> str | None:
     try:
         # Without a default given here, which Spark would return for what is not set.
         value = setting_of(spark, setting.name)
-    except (PySparkException, Py4JError):
+    except SPARK_ERRORS:
         return setting.default  # this Spark does not know it
     if value is None or value == "<undefined>":
         return setting.default

@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from spark_apps.layout.types import parse_type
+from spark_apps.mergetree.spark_versions import type_of_ddl
 from spark_apps.storage.errors import InvalidInput, InvalidSchema, UnknownColumn
 from spark_apps.storage.names import check_column_name
 from spark_apps.timeline.model import Field
@@ -101,9 +102,7 @@ def parse_ddl(text: str) -> T.DataType:
     from pyspark.errors import PySparkException
 
     try:
-        if hasattr(T.DataType, "fromDDL"):
-            return T.DataType.fromDDL(text)
-        return T._parse_datatype_string(text)  # the only way before Spark 4
+        return type_of_ddl(text)
     except PySparkException as error:
         raise InvalidSchema(
             f"{text!r} is not a schema that Spark can read.", hint="Write it as in 'id bigint, name string'."
@@ -119,21 +118,6 @@ def parse_stored_type(text: str) -> T.DataType:
     """
     zoned = _TIMESTAMP.sub(lambda match: match[0] if match[0].startswith("`") else "timestamp_ltz", text)
     return parse_simple_string(text) or parse_ddl(zoned)
-
-
-def arrow_schema(schema: T.StructType) -> Any:
-    """Return the Arrow schema in which Spark exchanges rows; timestamps with a zone are in UTC."""
-    import pyarrow as pa
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    try:
-        return to_arrow_schema(schema, timezone="UTC")
-    except TypeError:  # before Spark 4.1 the zone could not be given
-        utc = pa.timestamp("us", "UTC")
-        fields = [
-            field.with_type(utc) if getattr(field.type, "tz", None) else field for field in to_arrow_schema(schema)
-        ]
-        return pa.schema(fields)
 
 
 @lru_cache(maxsize=256)

@@ -189,7 +189,8 @@ def proleptic_calendar(spark: SparkSession) -> Iterator[None]:
     What other threads of the session write meanwhile is written so, too.
     """
     conf = spark.conf
-    before = {name: conf.get(name) for name in _CALENDARS if conf.get(name, "CORRECTED") != "CORRECTED"}
+    # Without a default of ours: Spark's own was an error before 4.0.
+    before = {name: mode for name in _CALENDARS if (mode := conf.get(name)) != "CORRECTED"}
     for name in before:
         conf.set(name, "CORRECTED")
     try:
@@ -210,14 +211,6 @@ def inline(spark: SparkSession, rows: Iterable[Sequence[Any]], ddl: str) -> Data
     names = [part.split()[0] for part in ddl.split(",")]
     text = json.dumps([dict(zip(names, row, strict=True)) for row in rows])
     return spark.range(0, 1, 1, 1).select(F.inline(F.from_json(F.lit(text), f"array<struct<{_struct(ddl)}>>")))
-
-
-def from_arrow(spark: SparkSession, table: Any, schema: T.StructType | None = None) -> DataFrame:
-    """Return an Arrow table as a DataFrame.
-
-    In one piece, for Spark takes an empty piece for the end of all of them.
-    """
-    return spark.createDataFrame(table.combine_chunks(), schema)
 
 
 def _struct(ddl: str) -> str:

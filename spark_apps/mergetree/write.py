@@ -42,6 +42,7 @@ from spark_apps.mergetree.integrity import fetch_footer, fetch_tail, footer_of, 
 from spark_apps.mergetree.read import scan
 from spark_apps.mergetree.schema import NULL_MARK, column
 from spark_apps.mergetree.spark_utils import cores, over_connect, proleptic_calendar
+from spark_apps.mergetree.spark_versions import repartition_by_id
 from spark_apps.mergetree.tree import DELETED, FileGroups, Snapshot, Tree
 from spark_apps.storage.errors import EnvironmentMismatch, InvalidInput, InvalidSchema, StorageError
 from spark_apps.storage.store import ObjectStore
@@ -252,7 +253,7 @@ def _shuffle_to_slots(
             F.xxhash64(*[_hashable(assigned, name) for name in tree.key]), F.get(F.array(*map(F.lit, parts)), slot)
         )
         slot = starts + part_of_group.cast("int")
-    return assigned.withColumn(_SLOT, slot).drop(PART, GROUP).repartitionById(len(slots), F.col(_SLOT))
+    return repartition_by_id(assigned.withColumn(_SLOT, slot).drop(PART, GROUP), len(slots), _SLOT)
 
 
 def _check_slots(rows: DataFrame) -> DataFrame:

@@ -17,11 +17,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import types as T
 
 from spark_apps.indexes.ranges import Range
+from spark_apps.mergetree.spark_versions import SPARK_ERRORS, message_of
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.storage.errors import InvalidInput, InvalidPredicate, UnknownColumn
 
@@ -449,9 +448,8 @@ def translate_predicate_errors(snapshot: Snapshot, predicate: str) -> Iterator[N
     """
     try:
         yield
-    except (PySparkException, Py4JError) as error:
-        message = (error.getMessage() if isinstance(error, PySparkException) else "") or str(error)
-        first = message.strip().splitlines()[0]
+    except SPARK_ERRORS as error:
+        first = message_of(error)
         kind: type[InvalidInput] = UnknownColumn if "UNRESOLVED_COLUMN" in str(error) else InvalidPredicate
         raise kind(
             f"The predicate {predicate!r} cannot be used: {first}",

@@ -26,6 +26,7 @@ from spark_apps.mergetree.blocks import read_blocks
 from spark_apps.mergetree.read import empty, read_files, scan, with_keys
 from spark_apps.mergetree.schema import arrange_columns, column, quote, resolve, select_columns
 from spark_apps.mergetree.spark_utils import setting
+from spark_apps.mergetree.spark_versions import UNION_PARTITIONING, union_keeps_buckets
 from spark_apps.mergetree.tree import GROUP_ID, Snapshot, Tree
 from spark_apps.query.planning import ReadPlan, plan_read
 from spark_apps.query.predicates import check_predicate
@@ -95,10 +96,7 @@ def keeps_buckets(plan: ReadPlan) -> bool:
     """Tell whether this Spark keeps the buckets of an index through a union, if the plan needs one."""
     alone = len(plan.covering_scans) == 1 and not plan.files
     spark = plan.snapshot.spark
-    return alone or (
-        tuple(map(int, spark.version.split(".")[:2])) >= (4, 1)
-        and str(setting(spark, "spark.sql.unionOutputPartitioning", "true")).lower() == "true"
-    )
+    return alone or (union_keeps_buckets(spark) and str(setting(spark, UNION_PARTITIONING, "true")).lower() == "true")
 
 
 def _scan_files(plan: ReadPlan) -> list[DataFrame]:

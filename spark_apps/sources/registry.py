@@ -33,6 +33,7 @@ from spark_apps.layout.types import parse_type
 from spark_apps.mergetree.reader_settings import session_settings
 from spark_apps.mergetree.schema import check_partition_types, parse_ddl, table_fields
 from spark_apps.mergetree.spark_utils import escape_globs, list_on_driver
+from spark_apps.mergetree.spark_versions import SPARK_ERRORS, message_of
 from spark_apps.mergetree.tree import ExternalFiles
 from spark_apps.sources import iceberg
 from spark_apps.sources.delta import DeltaTable
@@ -121,9 +122,9 @@ def _inferred(
     try:
         with list_on_driver(spark, paths):
             return spark.read.format(form).options(**{**options, RECURSIVE: "true"}).load(paths).schema
-    except PySparkException as error:
+    except SPARK_ERRORS as error:
         raise InvalidSchema(
-            f"Spark cannot tell the columns of {chosen[0].path} as {form}: {str(error).splitlines()[0]}",
+            f"Spark cannot tell the columns of {chosen[0].path} as {form}: {message_of(error)}",
             hint="Check the format and its options, or give schema=….",
         ) from error
 

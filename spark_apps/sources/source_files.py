@@ -174,7 +174,7 @@ def cast_to_schema(rows: Any, schema: StructType) -> Any:
     """
     import pyarrow as pa
 
-    from spark_apps.mergetree.schema import arrow_schema
+    from spark_apps.mergetree.spark_versions import arrow_schema
 
     target = arrow_schema(schema)
     positions = {name.lower(): n for n, name in enumerate(rows.column_names)}

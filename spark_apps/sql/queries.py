@@ -35,6 +35,7 @@ from spark_apps.actions.change_rows import (
 from spark_apps.actions.template import Action
 from spark_apps.mergetree.schema import quote
 from spark_apps.mergetree.spark_utils import over_connect, setting
+from spark_apps.mergetree.spark_versions import message_of, try_cast
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.optimizer.session import indexes_in_use
 from spark_apps.sources.registry import find_in_catalog
@@ -178,8 +179,7 @@ def refused_by_spark() -> Iterator[None]:
     try:
         yield
     except PySparkException as error:
-        message = (error.getMessage() or str(error)).strip().split("\n== SQL")[0].splitlines()[0]
-        raise InvalidStatement(f"Spark refuses the statement: {message}", hint="Correct it.") from error
+        raise InvalidStatement(f"Spark refuses the statement: {message_of(error)}", hint="Correct it.") from error
 
 
 # --- SELECT -----------------------------------------------------------------------------------------------------------
@@ -390,7 +390,7 @@ def stored(value: Column, kind: T.DataType, field: T.StructField) -> Column:
     if not isinstance(kind, T.NumericType):
         return cast
     # A number that does not fit would be another number, or null, in a session that is not strict.
-    tried = value.try_cast(field.dataType) if hasattr(value, "try_cast") else cast
+    tried = try_cast(value, field.dataType)
     told = F.raise_error(
         F.lit(f"A value does not fit into the column {field.name}, which is {field.dataType.simpleString()}")
     )

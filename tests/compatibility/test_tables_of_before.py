@@ -17,6 +17,7 @@ from pyspark.sql.types import BooleanType, StructField, StructType
 
 from spark_apps import IndexedTable
 from spark_apps.actions.staging import Stage
+from spark_apps.mergetree.spark_versions import from_arrow, to_arrow
 from spark_apps.storage.errors import TableNotFound
 from spark_apps.storage.store import Store
 from spark_apps.timeline.log import Timeline
@@ -72,7 +73,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def rows(table: IndexedTable, where: str | None = None) -> list[Any]:
-    return in_order(plain(row) for row in table.read(where).toArrow().to_pylist())
+    return in_order(plain(row) for row in to_arrow(table.read(where)).to_pylist())
 
 
 def in_order(rows: Any) -> list[Any]:
@@ -115,7 +116,7 @@ def test_a_table_of_before_is_written_refreshed_compacted_and_rescaled(
         table.close_window(epoch)
     before = columns_on_disk(table)
 
-    known = table.read().toArrow()
+    known = to_arrow(table.read())
     [old] = [row for row in known.to_pylist() if holds(row, change.changed)]
     [gone] = [row for row in known.to_pylist() if holds(row, change.gone)]
     batch = [{**old, **change.values}, {**old, **change.values, **change.new}]
@@ -124,7 +125,7 @@ def test_a_table_of_before_is_written_refreshed_compacted_and_rescaled(
     told = [{**row, "gone": row is gone} for row in (*batch, gone)]
     arrow = pa.Table.from_pylist(told, schema=known.schema.append(pa.field("gone", pa.bool_())))
     with_gone = StructType([*table.schema, StructField("gone", BooleanType())])
-    table.upsert(spark.createDataFrame(arrow, with_gone), deleted="gone")
+    table.upsert(from_arrow(spark, arrow, with_gone), deleted="gone")
     new = names_in_extras(table, TABLES[name]["version"])
     assert new <= NAMES_IN_EXTRAS and (name != "marked" or "positions" in new)
     for what in change.compacted:

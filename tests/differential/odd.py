@@ -27,6 +27,7 @@ from pyspark.sql.types import StructField, StructType
 from spark_apps import IncludedColumns, IndexedTable
 from spark_apps.datasource import IndexedDataSource
 from spark_apps.mergetree.schema import parse_simple_string
+from spark_apps.mergetree.spark_versions import from_arrow, to_arrow
 from spark_apps.storage.errors import InvalidInput, InvalidPredicate, LakeIndexError, UnsupportedSource
 from tests.differential.keyed import Keyed
 from tests.differential.plain import Way, count_decisions, decisions_of, enabled, files_way
@@ -102,7 +103,7 @@ class OddQuestions:
             try:
                 # By Arrow's types alone a time without a zone would be one of the session's.
                 schema = StructType([StructField(name, parse_simple_string(kind)) for name, kind in types.items()])
-                frame = self.spark.createDataFrame(rows, schema).where(where)
+                frame = from_arrow(self.spark, rows, schema).where(where)
                 expected = _shown(frame.selectExpr(*(f"`{name}`" for name in columns or types)))
             except PySparkException:
                 self.tally.add("odd questions", "refused by Spark")
@@ -205,7 +206,7 @@ class OddQuestions:
 
 
 def _shown(frame: Any) -> Counter[Any]:
-    return _of_arrow(frame.toArrow())
+    return _of_arrow(to_arrow(frame))
 
 
 def _of_arrow(table: pa.Table) -> Counter[Any]:
@@ -503,7 +504,7 @@ class OddSource:
             place = str(path).replace("\\", "\\\\")
             place = "".join(f"\\{char}" if char in "{}[]*?" else char for char in place)
             reader = self.spark.read.schema(ddl).options(recursiveFileLookup="true", **options).format(self.form)
-            rows = reader.load(f"file://{place}").toArrow()
+            rows = to_arrow(reader.load(f"file://{place}"))
             folders = [part.partition("=") for part in path.parts if "=" in part]
             for name, _, text in folders if self.layout != "flat" else ():
                 value: Any = int(text) if name == "y" else _unescaped(text)

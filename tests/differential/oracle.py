@@ -9,8 +9,10 @@ from typing import Any
 import duckdb
 from pyspark.errors import PySparkException
 
+from spark_apps.mergetree.spark_versions import to_arrow
 from tests.differential.predicates import Predicate
 from tests.differential.values import arrow
+from tests.spark_apps.frames import of_arrow
 
 Row = tuple[Any, ...]
 _ROW = "__row"
@@ -35,7 +37,7 @@ class Oracle:
 
     def _by_spark(self, text: str) -> list[int] | None:
         try:
-            found = self.spark.createDataFrame(self._raw).where(text).select(_ROW).collect()
+            found = of_arrow(self.spark, self._raw).where(text).select(_ROW).collect()
         except PySparkException:
             return None
         return sorted(number for (number,) in found)
@@ -43,7 +45,7 @@ class Oracle:
 
 def told(frame: Any) -> Counter[tuple[str, ...]]:
     """The rows of a DataFrame as a multiset, value by value and bit by bit."""
-    found = frame.toArrow()
+    found = to_arrow(frame)
     return shown(zip(*(column.to_pylist() for column in found.columns), strict=True)) if found.num_rows else Counter()
 
 

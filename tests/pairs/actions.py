@@ -17,6 +17,7 @@ from spark_apps.timeline.log import Timeline
 from tests.differential.model import RawRows
 from tests.pairs.expected import Expected, Impossible
 from tests.pairs.shapes import DDL, ID, KEYED, NAMES, NOTE, TYPES, Ground, N, V, write_file
+from tests.spark.releases import SPARK
 
 KEYS = ("buckets", "unique", "groups")
 ALL = (*KEYS, "source")
@@ -443,7 +444,8 @@ def _drop_column(expected: Expected) -> None:
 
 
 _act("add column", lambda hand: hand.table().add_columns("extra double"), effect=_add, shapes=KEYS)
-_act("widen column", lambda hand: hand.table().widen_column("v", "bigint"), effect=_widen, shapes=KEYS)
+if SPARK >= (4, 0):  # older ones cannot read what was written before
+    _act("widen column", lambda hand: hand.table().widen_column("v", "bigint"), effect=_widen, shapes=KEYS)
 _act("rename column", lambda hand: hand.table().rename_column("v", "w"), effect=_rename, shapes=KEYS)
 _act("drop column", lambda hand: hand.table().drop_column("v"), effect=_drop_column, shapes=KEYS)
 

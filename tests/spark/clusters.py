@@ -16,8 +16,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 from airflow_provider_index.testing.connect_server import LocalConnectServer, end_spark_class, start_spark_class
 from tests.spark.local import INTERPRETED, JVM
+from tests.spark.releases import SPARK
 
 _START_SECONDS = 120.0
 _LOOPBACK = "127.0.0.1"
@@ -92,6 +95,8 @@ def connect_server(
     home: Path, token: str | None = None, more: Mapping[str, str] | None = None
 ) -> Iterator[ConnectServer]:
     """A Spark Connect server on ``local[2]``, with its page and its event log. :param more: settings of its own."""
+    if SPARK < (4, 0):
+        pytest.skip("Spark 4.0 brought a Spark Connect server among its own jars")
     page, events = free_port(), home / "events"
     events.mkdir(parents=True, exist_ok=True)
     conf = {**looked_at(page, events), **INTERPRETED, "spark.driver.extraJavaOptions": JVM, **(more or {})}

@@ -8,8 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
 
-from spark_apps.mergetree.schema import arrow_schema, parse_ddl
+from spark_apps.mergetree.schema import parse_ddl
+from spark_apps.mergetree.spark_versions import arrow_schema, from_arrow
 
 
 def frame(spark: SparkSession, rows: Sequence[tuple[Any, ...]], ddl: str) -> DataFrame:
@@ -18,4 +20,9 @@ def frame(spark: SparkSession, rows: Sequence[tuple[Any, ...]], ddl: str) -> Dat
     arrow = arrow_schema(schema)
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(arrow)
     arrays = [pa.array(list(values), field.type) for values, field in zip(columns, arrow, strict=True)]
-    return spark.createDataFrame(pa.Table.from_arrays(arrays, schema=arrow), schema)
+    return from_arrow(spark, pa.Table.from_arrays(arrays, schema=arrow), schema)
+
+
+def of_arrow(spark: SparkSession, table: pa.Table) -> DataFrame:
+    """An Arrow table as a frame, with the types that Spark has for its own."""
+    return from_arrow(spark, table, from_arrow_schema(table.schema))

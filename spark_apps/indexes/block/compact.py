@@ -36,7 +36,6 @@ from spark_apps.indexes.handler import (
     VerificationReport,
     unreadable,
 )
-from spark_apps.indexes.keyed.candidates import SPARK_ERRORS
 from spark_apps.indexes.keyed.lookup import damaged_file_error, open_ranged
 from spark_apps.indexes.lineage import Coverage, carrier, carriers, entry_files, indexable, stage_id
 from spark_apps.indexes.ranges import NOTHING, OutOfRange, Range, python_values, range_of, value_of
@@ -48,6 +47,7 @@ from spark_apps.mergetree.integrity import check_footer
 from spark_apps.mergetree.read import empty, read_files
 from spark_apps.mergetree.schema import check_partition_types, column, resolve, struct_type
 from spark_apps.mergetree.spark_utils import cached, inline
+from spark_apps.mergetree.spark_versions import SPARK_ERRORS
 from spark_apps.mergetree.tree import GROUP_ID, LINEAGE, Snapshot, Tree
 from spark_apps.mergetree.write import stage_rows
 from spark_apps.storage.errors import InvalidInput, InvalidSchema, LakeIndexError, StorageError, VerificationFailed

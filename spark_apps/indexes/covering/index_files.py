@@ -18,7 +18,6 @@ from pyspark.sql import types as T
 from spark_apps.indexes.covering.definition import has_buckets, has_lineage, hash_of, schema_of
 from spark_apps.indexes.handler import EXAMPLES, Difference, IndexContext, VerificationReport, unreadable
 from spark_apps.indexes.included_columns import intersect_names
-from spark_apps.indexes.keyed.candidates import SPARK_ERRORS
 from spark_apps.indexes.keyed.lookup import damaged_file_error
 from spark_apps.indexes.lineage import LINEAGE, Coverage, entry_files, indexable
 from spark_apps.mergetree.buckets import bucket_column, single_target
@@ -27,6 +26,7 @@ from spark_apps.mergetree.parquet_pages import Pages, damaged_pages
 from spark_apps.mergetree.read import read_files
 from spark_apps.mergetree.schema import column, column_share, quote, select_columns, struct_type
 from spark_apps.mergetree.spark_utils import cached, inline
+from spark_apps.mergetree.spark_versions import SPARK_ERRORS
 from spark_apps.mergetree.tree import GROUP_ID, Snapshot, Tree
 from spark_apps.mergetree.write import stage_bucket_files, stage_rows
 from spark_apps.storage.errors import LogDamaged, StorageError

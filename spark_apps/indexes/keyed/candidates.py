@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
@@ -29,6 +27,7 @@ from spark_apps.mergetree.buckets import (
 from spark_apps.mergetree.read import scan, with_keys
 from spark_apps.mergetree.schema import column
 from spark_apps.mergetree.spark_utils import inline
+from spark_apps.mergetree.spark_versions import SPARK_ERRORS
 from spark_apps.mergetree.tree import GROUP_ID, Snapshot, Tree
 from spark_apps.storage.errors import StorageError
 from spark_apps.timeline.files import GroupKey
@@ -144,9 +143,6 @@ MAX_DRIVER_KEYS = 10_000
 
 MAX_RETURNED_KEYS = 1000
 """So many record keys are handed on to readers, which filter by them."""
-
-SPARK_ERRORS = (PySparkException, Py4JError)
-"""What a Spark job that fails raises: errors of the JVM that pyspark has no class for come as py4j's."""
 
 # In a partition with so many entries per bucket, each bucket will have one: no need to compute which.
 _ENTRIES_PER_CROWDED_BUCKET = 20

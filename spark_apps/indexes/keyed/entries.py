@@ -37,7 +37,6 @@ from spark_apps.indexes.handler import (
     unreadable,
 )
 from spark_apps.indexes.keyed.candidates import (
-    SPARK_ERRORS,
     find_candidates,
     groups_of,
     with_group_marks,
@@ -49,6 +48,7 @@ from spark_apps.mergetree.integrity import count_duplicates
 from spark_apps.mergetree.read import read_files, scan, with_keys
 from spark_apps.mergetree.schema import check_key_types, column, resolve, struct_type
 from spark_apps.mergetree.spark_utils import cached
+from spark_apps.mergetree.spark_versions import SPARK_ERRORS
 from spark_apps.mergetree.tree import DELETED, GROUP_ID, FileGroups, Snapshot, Tree, stored_names
 from spark_apps.mergetree.write import fold, plan_fold, stage_rows
 from spark_apps.storage.errors import InvalidInput, StorageError, VerificationFailed

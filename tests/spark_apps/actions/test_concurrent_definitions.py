@@ -20,13 +20,13 @@ from tests.spark_apps.small_tables import Prepared
 
 pytestmark = pytest.mark.spark
 
-DDL = "id bigint, v int, w string"
+DDL = "id bigint, v smallint, w string"
 PARTED = "id bigint, p string, w string"
 
 Made = Callable[[], Action]
 
 CHANGES: dict[str, Made] = {
-    "widen": lambda: WidenColumn("v", "bigint"),
+    "widen": lambda: WidenColumn("v", "int"),
     "rename": lambda: RenameColumn("v", "renamed"),
     "drop": lambda: DropColumns(["v"]),
 }

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from spark_apps import IndexedTable
+from spark_apps.mergetree import spark_versions
 from spark_apps.storage import errors
+from tests.spark.releases import since
 from tests.spark_apps.frames import frame
 from tests.spark_apps.small_tables import Prepared
 
@@ -89,6 +91,7 @@ def test_a_dropped_name_can_be_used_again_and_does_not_bring_the_old_values_back
     assert [r[-1] for r in read(table)] == [None] * 8  # rows come back, columns do not
 
 
+@since(4, 0, "reading a column of Parquet as a type of more bytes")
 def test_a_widened_column_holds_old_and_larger_values(spark: Any, table: IndexedTable) -> None:
     for name, kind in (("n", "bigint"), ("f", "double"), ("d", "decimal(20,2)")):
         table.widen_column(name, kind)
@@ -101,6 +104,19 @@ def test_a_widened_column_holds_old_and_larger_values(spark: Any, table: Indexed
     assert read(table, "n > 5") == [large, row(6), row(7)]
     table.compact()
     assert read(table) == expected
+
+
+def test_given_a_spark_that_could_not_read_the_files_then_a_column_is_not_widened(
+    table: IndexedTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spark_versions, "release", lambda spark: (3, 5))
+    before = table.version
+    for name, kind in (("n", "bigint"), ("f", "double"), ("d", "decimal(20,2)")):
+        with pytest.raises(errors.EnvironmentMismatch, match=rf"{name}.*4\.0 brought that.*Nothing was changed"):
+            table.widen_column(name, kind)
+    assert table.version == before
+    assert table.widen_column("d", "decimal(9,2)").version == before + 1
+    assert read(table) == [row(n) for n in range(8)]
 
 
 REFUSED: list[tuple[Callable[[IndexedTable], Any], type[errors.LakeIndexError], str]] = [

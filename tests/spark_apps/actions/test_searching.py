@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from spark_apps import IndexedTable
 from spark_apps.actions.key_location import rows_of_staged, touched_groups
@@ -68,10 +69,9 @@ def test_rows_found_on_the_driver_are_those_that_spark_finds(spark: Any, tmp_pat
     table.delete(batch(spark, 70, 90, "x").select("id", "n", "p"))
     table.rename_column("city", "town")
     table.add_columns("later int")
-    table.widen_column("small", "bigint")
-    rows = batch(spark, 20, 130, "last").withColumnRenamed("city", "town").selectExpr(
-        "* EXCEPT (small)", "cast(small AS bigint) small", "cast(5 AS int) later"
-    )  # fmt: skip
+    table.widen_column("small", "int")
+    rows = batch(spark, 20, 130, "last").withColumnRenamed("city", "town").withColumn("later", F.lit(5))
+    rows = rows.withColumn("small", F.col("small").cast("int"))
     looking = Looking(rows)
 
     run(table._handle, looking)

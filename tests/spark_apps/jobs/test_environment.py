@@ -10,6 +10,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
+import pyspark
 import pytest
 
 from spark_apps.jobs import environment
@@ -170,9 +171,42 @@ def test_on_a_machine_without_java_a_spark_job_runs_on_the_wheel(bare: Path) -> 
 # --- Spark ---
 
 
-def test_the_pinned_versions_agree_with_each_other_and_with_the_jars() -> None:
+def test_the_versions_of_this_environment_agree_with_each_other_and_with_the_jars() -> None:
     found = check_spark()
-    assert {found.code, found.jars, found.pyspark, found.pyspark_client} == {environment.PINNED_SPARK}
+    assert {found.code, found.jars, found.pyspark} == {pyspark.__version__}
+    assert found.pyspark_client in (None, pyspark.__version__)
+
+
+@pytest.mark.parametrize("version", ["3.4.4", "2.4.8", "3.3.2-amzn-0", "5.0.0", "5.1.0.dev1"])
+def test_a_spark_out_of_the_range_is_refused_by_its_range_and_a_reason(version: str) -> None:
+    alone = SparkVersions(code=version, jars=version.replace(".dev1", "-SNAPSHOT"), pyspark=None, pyspark_client=None)
+    with pytest.raises(
+        EnvironmentMismatch, match=r"This is Spark .* runs on Spark 3\.5 to 4\.3: .*Nothing was changed"
+    ):
+        check_spark(alone)
+
+
+def test_a_spark_out_of_the_range_is_refused_when_a_table_is_imported(tmp_path: Path) -> None:
+    (tmp_path / "pyspark").mkdir()
+    (tmp_path / "pyspark" / "__init__.py").write_text('__version__ = "3.4.4"\n')
+    done = python("import spark_apps.mergetree.tree", path=tmp_path)
+    assert done.returncode == 1
+    assert "EnvironmentMismatch: This is Spark 3.4.4" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("jars", "client", "told"),
+    [
+        ("4.3.0", "4.2.0", "pyspark==4.2.0 pyspark-client==4.2.0"),
+        ("4.0.5", "4.0.4", "pyspark==4.0.4 pyspark-client==4.0.4"),
+        ("4.1.3", "4.2.0", "pyspark==4.1.3 pyspark-client==4.1.3"),
+        ("3.5.9", "4.2.0", "pip uninstall pyspark-client, then pip install --force-reinstall --no-deps pyspark==3.5.9"),
+    ],
+)
+def test_what_to_install_is_of_a_release_that_both_packages_have(bare: Path, jars: str, client: str, told: str) -> None:
+    with pytest.raises(EnvironmentMismatch, match="different releases") as caught:
+        check_spark(SparkVersions(code=client, jars=jars, pyspark=jars, pyspark_client=client))
+    assert told in caught.value.hint
 
 
 def test_spark_home_is_where_spark_submit_is(bare: Path) -> None:
@@ -200,7 +234,7 @@ def test_a_client_installed_over_another_release_is_refused_with_what_to_install
     for part in (
         "pyspark.__version__ 4.2.0, spark-core jar 4.3.0, pyspark 4.3.0, pyspark-client 4.2.0",
         "Nothing was changed.",
-        "pyspark==4.3.0 pyspark-client==4.3.0",
+        "pyspark==4.2.0 pyspark-client==4.2.0",
     ):
         assert part in done.stderr
 

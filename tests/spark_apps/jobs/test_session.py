@@ -165,8 +165,17 @@ def test_given_a_secret_in_a_jobs_arguments_then_no_server_gets_it_that_shows_st
     check_statements({"where": "account_key = 7", "create": {"record_key": ["id"]}})
 
 
+def test_given_the_python_of_spark_3_5_then_it_goes_to_no_connect_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pyspark.__version__", "3.5.9")
+    check_session("3.5.9")
+    for running in ("3.5.9", "4.2.0"):
+        with pytest.raises(EnvironmentMismatch, match=r"3\.5\.9; over Spark Connect .* 4\.0 or newer"):
+            check_session(running, remote=True)
+
+
 def test_given_a_failed_statement_then_pyspark_writes_nothing_past_our_filters() -> None:
-    from pyspark.logger import PySparkLogger
+    # Spark 3.5 has no such logger.
+    PySparkLogger = pytest.importorskip("pyspark.logger").PySparkLogger
 
     logger, written = PySparkLogger.getLogger("SQLQueryContextLogger"), []
     handler = logging.Handler()

@@ -25,7 +25,7 @@ def staged(spark: Any, folder: Path, key: tuple[str, ...], old: list[Any], new: 
         store, tree, frame(spark, new, DDL), "data/t.1/rows", single_target(3), one_per_key=False,
         replaced=frame(spark, old, DDL),
     )  # fmt: skip
-    tables = [pq.read_table(Path(folder, file.path)) for file in files]
+    tables = [pq.read_table(Path(folder, file.path), partitioning=None) for file in files]
     for table in tables:
         keys = [tuple(row[name] or "" for name in key) for row in table.to_pylist()]
         assert keys == sorted(keys)

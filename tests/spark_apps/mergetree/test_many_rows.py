@@ -40,7 +40,9 @@ def staged(spark: Any, store: Store, folder: str, expected: int, rows: list[Any]
 
 
 def held(store: Store, files: list[AddFile]) -> dict[tuple[str, str], list[Any]]:
-    return {(f.partition, f.group): pq.read_table(Path(store.uri, f.path)).to_pylist() for f in files}
+    return {
+        (f.partition, f.group): pq.read_table(Path(store.uri, f.path), partitioning=None).to_pylist() for f in files
+    }
 
 
 @pytest.mark.spark

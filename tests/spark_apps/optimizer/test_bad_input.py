@@ -19,6 +19,7 @@ from spark_apps.mergetree.spark_utils import OWN_SCAN
 from spark_apps.optimizer import rule, session
 from spark_apps.storage.errors import InvalidInput
 from tests.spark.local import session_with
+from tests.spark.releases import SPARK
 from tests.spark_apps.optimizer.test_plain_queries import used
 
 if TYPE_CHECKING:
@@ -74,11 +75,14 @@ ODD: dict[str, tuple[Callable[[DataFrame], DataFrame], list[str | None]]] = {
         lambda r: r.select(F.col("`a.b`").alias("id"), F.col("id").alias("x")).where("x = 3 AND id = 6"), ["by_id"],
     ),
     "a lambda": (lambda r: r.where("exists(arr, x -> x = 5) AND id = 5").select("id"), ["by_id"]),
-    "a collation": (lambda r: r.where("text COLLATE UTF8_LCASE = 'T5'").select("id"), [None]),
-    "a cast to a collation": (lambda r: r.where("CAST(text AS STRING COLLATE UTF8_LCASE) = 'T5'"), [None]),
-    "a collation beside a key": (lambda r: r.where("text COLLATE UTF8_LCASE = 'T5' AND id = 5"), ["by_id"]),
     "two folders": (lambda r: r.unionAll(r).where("id = 5").select("id"), ["by_id", "by_id"]),
 }  # fmt: skip
+if SPARK >= (4, 0):
+    ODD |= {
+        "a collation": (lambda r: r.where("text COLLATE UTF8_LCASE = 'T5'").select("id"), [None]),
+        "a cast to a collation": (lambda r: r.where("CAST(text AS STRING COLLATE UTF8_LCASE) = 'T5'"), [None]),
+        "a collation beside a key": (lambda r: r.where("text COLLATE UTF8_LCASE = 'T5' AND id = 5"), ["by_id"]),
+    }
 
 
 @pytest.mark.usefixtures("enabled")

@@ -19,6 +19,8 @@ from pyspark.sql.types import StructType
 
 from spark_apps import IncludedColumns, IndexedTable
 from spark_apps.datasource import IndexedDataSource
+from spark_apps.mergetree.schema import parse_ddl
+from spark_apps.mergetree.spark_versions import from_arrow, to_arrow
 from spark_apps.storage.errors import InvalidPredicate, UnsupportedSource
 from tests.spark.local import session_with
 
@@ -111,7 +113,7 @@ def ddl(fields: Mapping[str, str] = FIELDS) -> str:
 
 
 def frame(spark: SparkSession, rows: list[Row], fields: Mapping[str, str] = FIELDS) -> DataFrame:
-    return spark.createDataFrame(arrow(rows, fields), ddl(fields))
+    return from_arrow(spark, arrow(rows, fields), parse_ddl(ddl(fields)))
 
 
 def stored(table: pa.Table) -> list[str]:
@@ -144,7 +146,7 @@ def expected(
     spark: SparkSession, rows: list[Row], predicates: list[str], fields: Mapping[str, str]
 ) -> dict[str, list[int]]:
     asked = frame(spark, rows, fields).selectExpr("n", *(f"({text}) AS `p{at}`" for at, text in enumerate(predicates)))
-    told = asked.toArrow().to_pydict()
+    told = to_arrow(asked).to_pydict()
     return {
         text: sorted(n for n, so in zip(told["n"], told[f"p{at}"], strict=True) if so)
         for at, text in enumerate(predicates)
@@ -187,7 +189,7 @@ def check(table: IndexedTable, rows: list[Row], kinds: set[str], fields: Mapping
     # The ordering column of all rows is read, and holds times that Arrow cannot be trusted with.
     assert (len(told) > 5) is (table.definition.merge_by != "ordering")
     assert {table.indexes[one].kind for one in used if one in table.indexes} >= kinds
-    assert stored(table.read().toArrow().select(list(fields))) == stored(arrow(rows, fields))
+    assert stored(to_arrow(table.read()).select(list(fields))) == stored(arrow(rows, fields))
 
 
 def index(table: IndexedTable, tombstones: Mapping[str, str]) -> None:

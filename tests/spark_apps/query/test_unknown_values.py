@@ -114,6 +114,7 @@ def test_given_rows_with_such_values_then_indexes_verify(table: IndexedTable) ->
 
 @pytest.mark.spark
 def test_given_rows_with_such_values_then_the_data_source_reads_them(spark: Any, tmp_path: Path) -> None:
+    pytest.importorskip("pyspark.sql.datasource")
     spark_apps.register_data_source(spark)
     rows = pa.table({"id": pa.array(range(8), pa.int32()), "s": strings(STRINGS), "d": days(DAYS)})
     made = IndexedTable.create(spark, tmp_path / "t", "id int, s string, d date", ["id"], buckets=1)

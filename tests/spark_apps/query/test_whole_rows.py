@@ -10,6 +10,7 @@ import pytest
 
 from spark_apps import IncludedColumns, IndexedTable
 from spark_apps.storage.errors import InvalidPredicate
+from tests.spark.releases import since
 from tests.spark_apps.frames import frame
 
 pytestmark = [pytest.mark.spark, pytest.mark.by_turn(4)]
@@ -22,6 +23,7 @@ ABOUT_ALL = [
     "struct(*).c = 'a'",
     "id = 4 AND size(split(concat_ws(',', *), ',')) = 3",
 ]
+STAR = since(4, 0, "* in conditions")
 BY_TEXT = ["identifier('c') = 'a'", "IDENTIFIER('t' || '') !> 1", "identifier('id') IN (1, 2)"]
 
 
@@ -40,7 +42,7 @@ def scanned(spark: Any, where: str, columns: list[str] | None = None) -> list[tu
     return sorted(map(tuple, (rows.select(columns) if columns else rows).collect()), key=repr)
 
 
-@pytest.mark.parametrize("where", [*ABOUT_ALL, *BY_TEXT])
+@pytest.mark.parametrize("where", [*(pytest.param(each, marks=STAR) for each in ABOUT_ALL), *BY_TEXT])
 def test_given_a_predicate_over_whole_rows_then_it_sees_the_table_s_columns_whatever_is_asked_for(
     spark: Any, table: IndexedTable, where: str
 ) -> None:
@@ -52,6 +54,7 @@ def test_given_a_predicate_over_whole_rows_then_it_sees_the_table_s_columns_what
     assert sorted(map(tuple, spark.table("whole_rows").collect()), key=repr) == scanned(spark, where, ["id"])
 
 
+@STAR
 def test_given_a_predicate_over_whole_rows_then_a_delete_by_it_does_not_see_columns_of_ours(
     spark: Any, tmp_path: Path
 ) -> None:

@@ -25,24 +25,24 @@ def desk(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Desk:
 
 
 def test_columns_are_added_widened_renamed_and_dropped_each_in_one_commit(desk: Desk) -> None:
-    desk("""CREATE TABLE db.t (id int, n int COMMENT 'how many', note string) USING indexed
+    desk("""CREATE TABLE db.t (id int, n smallint COMMENT 'how many', note string) USING indexed
             TBLPROPERTIES (primaryKey = 'id', buckets = 1)""")
-    desk.table("db/t").upsert(desk.spark.sql("SELECT 1 id, 2 n, 'x' note"))
+    desk.table("db/t").upsert(desk.spark.sql("SELECT 1 id, 2S n, 'x' note"))
     desk("CREATE INDEX by_note ON db.t (note)")
     version = desk.table("db/t").version
 
     done = desk("""
         ALTER TABLE db.t ADD COLUMNS (fare decimal(10, 2) COMMENT 'in euros', tags array<string>);
-        ALTER TABLE db.t ALTER COLUMN n TYPE bigint;
+        ALTER TABLE db.t ALTER COLUMN n TYPE int;
         ALTER TABLE db.t RENAME COLUMN n TO count;
         ALTER TABLE db.t RENAME COLUMN note TO remark;
         ALTER TABLE db.t DROP COLUMNS IF EXISTS (tags, Fare, nothing);
         ALTER TABLE db.t DROP COLUMN IF EXISTS nothing;
-        ALTER TABLE db.t ALTER COLUMN count TYPE BIGINT""")
+        ALTER TABLE db.t ALTER COLUMN count TYPE INT""")
 
     assert [receipt.version for receipt in done.receipts] == [*range(version + 1, version + 6), None, None]
     table = desk.table("db/t")
-    assert table.schema.simpleString() == "struct<id:int,count:bigint,remark:string>"
+    assert table.schema.simpleString() == "struct<id:int,count:int,remark:string>"
     assert table.definition.properties == {"comment.count": "how many"}
     assert table.read("remark = 'x'").collect() == [(1, 2, "x")]
     assert table.indexes["by_note"].columns == ("remark",)

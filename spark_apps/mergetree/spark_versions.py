@@ -1,0 +1,201 @@
+"""What Sparks of the supported range do differently, and what is done where one lacks it.
+
+Whatever is not asked of a Spark by its public DataFrame and SQL interfaces stands here, with the release that brought
+the interface: Arrow tables in and out came with 4.0, the layout of a union with 4.1. The range itself stands in
+:mod:`spark_apps.storage.supported`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any
+
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from spark_apps.storage.supported import spark_release
+
+try:
+    from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+    HAS_DATA_SOURCES = True
+except ImportError:  # Spark 3.5, where a table is planned and read by the same classes, but not from SQL
+    HAS_DATA_SOURCES = False
+
+    class DataSource:  # type: ignore[no-redef]
+        """Holds the options that a data source was given."""
+
+        def __init__(self, options: Mapping[str, str]) -> None:
+            self.options = options
+
+    class DataSourceReader:  # type: ignore[no-redef]
+        """Reads the partitions of a data source."""
+
+    class InputPartition:  # type: ignore[no-redef]
+        """Is one piece of what a reader reads."""
+
+        def __init__(self, value: Any) -> None:
+            self.value = value
+
+
+UNION_PARTITIONING = "spark.sql.unionOutputPartitioning"
+"""Spark's setting by which a union keeps the layout that its parts share; 4.1 brought it."""
+
+SPARK_ERRORS = (PySparkException, Py4JError)
+"""What Spark raises. Errors of the JVM that pyspark has no class for come as py4j's; before 4.0 a failed job's do."""
+
+_TAKES_ARROW = hasattr(DataFrame, "toArrow")
+"""Whether frames are made of Arrow tables, and told as such; some vendors' 3.5 have it too."""
+
+_HAS_REPARTITION_BY_ID = hasattr(DataFrame, "repartitionById")  # 4.1
+_HAS_TRY_CAST = hasattr(Column, "try_cast")  # 4.0
+_BITS: dict[type[T.DataType], int] = {T.ByteType: 8, T.ShortType: 16, T.IntegerType: 32, T.LongType: 64}
+
+
+def release(spark: SparkSession) -> tuple[int, int]:
+    """Return the major and minor release of the Spark that a session works with, such as ``(3, 5)``.
+
+    Over Spark Connect that is the server's.
+    """
+    major, minor = spark_release(spark.version)[:2]
+    return major, minor
+
+
+def union_keeps_buckets(spark: SparkSession) -> bool:
+    """Tell whether this Spark knows that the rows of a union lie as those of its parts do, if it is let to."""
+    return release(spark) >= (4, 1)
+
+
+def reads_as(spark: SparkSession, stored: T.DataType, wanted: T.DataType) -> bool:
+    """Tell whether this Spark reads a column of Parquet files as a wider type than it has there."""
+    return release(spark) >= (4, 0) or _parquet_type(stored) == _parquet_type(wanted)
+
+
+def _parquet_type(kind: T.DataType) -> str:
+    """Return what Spark has Parquet store a number as."""
+    if isinstance(kind, T.DecimalType):
+        return "int32" if kind.precision <= 9 else "int64" if kind.precision <= 18 else "bytes"
+    return "int32" if isinstance(kind, (T.ByteType, T.ShortType, T.IntegerType)) else kind.simpleString()
+
+
+def message_of(error: BaseException) -> str:
+    """Return the first line of what Spark says of an error; empty if it says nothing."""
+    said = error.getMessage() if hasattr(error, "getMessage") else None
+    if said is None and isinstance(error, Py4JJavaError):
+        said = error.java_exception.getMessage()
+    return ((said or str(error)).strip().splitlines() or [""])[0]
+
+
+def repartition_by_id(rows: DataFrame, count: int, number: str) -> DataFrame:
+    """Return the rows with each in the partition that its column ``number`` names, from 0 to ``count`` - 1."""
+    if _HAS_REPARTITION_BY_ID:
+        return rows.repartitionById(count, F.col(number))
+    # By hash, of numbers that Spark's hash sends where they are to go.
+    hashed = F.expr(f"array({', '.join(map(str, _numbers_by_slot(count)))})")
+    return rows.repartition(count, F.get(hashed, F.col(number)))
+
+
+@lru_cache(maxsize=64)
+def _numbers_by_slot(count: int) -> tuple[int, ...]:
+    """Return, for each of so many partitions, an int that Spark's hash partitioning sends there."""
+    import numpy as np
+
+    found: dict[int, int] = {}
+    first = 0
+    while len(found) < count:
+        numbers = np.arange(first, first + 4 * count + 64, dtype=np.uint32)
+        slots, places = np.unique(_murmur3(numbers).view(np.int32).astype(np.int64) % count, return_index=True)
+        for slot, place in zip(slots.tolist(), places.tolist(), strict=True):
+            found.setdefault(slot, first + place)
+        first += len(numbers)
+    return tuple(found[slot] for slot in range(count))
+
+
+def _murmur3(numbers: Any) -> Any:
+    """Return Spark's hash of ints: Murmur3 of 32 bits with the seed 42."""
+    word = 0xFFFFFFFF
+    mixed = numbers.astype("uint64") * 0xCC9E2D51 & word
+    mixed = ((mixed << 15 | mixed >> 17) & word) * 0x1B873593 & word ^ 42
+    mixed = (((mixed << 13 | mixed >> 19) & word) * 5 + 0xE6546B64 & word) ^ 4
+    mixed = (mixed ^ mixed >> 16) * 0x85EBCA6B & word
+    mixed = (mixed ^ mixed >> 13) * 0xC2B2AE35 & word
+    return (mixed ^ mixed >> 16).astype("uint32")
+
+
+def type_of_ddl(text: str) -> T.DataType:
+    """Return the type of a DDL text, by Spark's parser.
+
+    :raises PySparkException: if Spark cannot parse it.
+    """
+    if hasattr(T.DataType, "fromDDL"):
+        return T.DataType.fromDDL(text)
+    parse: Callable[[str], T.DataType] = T._parse_datatype_string
+    return parse(text)
+
+
+def try_cast(value: Column, kind: T.DataType) -> Column:
+    """Return a number as another type of number: null where it does not fit, whatever the session's settings."""
+    if _HAS_TRY_CAST:
+        return value.try_cast(kind)
+    bits = _BITS.get(type(kind))
+    if bits is None:  # an overflow is null, infinite, or an error
+        return value.cast(kind)
+    beyond = Decimal(2 ** (bits - 1))
+    # A fraction is cut off, if there can be one: doubles of that size have none.
+    low = value >= F.lit(-beyond) if bits == 64 else value > F.lit(-beyond - 1)
+    return F.when(low & (value < F.lit(beyond)), value.cast(kind))
+
+
+def arrow_schema(schema: T.StructType) -> Any:
+    """Return the Arrow schema in which Spark exchanges rows; timestamps with a zone are in UTC."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    try:
+        return to_arrow_schema(schema, timezone="UTC")
+    except TypeError:  # before Spark 4.1 no other zone could be given
+        return to_arrow_schema(schema)
+
+
+def to_arrow(rows: DataFrame) -> Any:
+    """Return the rows as an Arrow table, on the driver; times with a zone are in UTC."""
+    frame: Any = rows
+    if _TAKES_ARROW:
+        return frame.toArrow()
+    import pyarrow as pa
+
+    schema = arrow_schema(frame.schema)
+    batches = frame._collect_as_arrow()
+    # Told in the session's time zone: the same times under another name.
+    return pa.Table.from_batches(batches).cast(schema) if batches else schema.empty_table()
+
+
+def from_arrow(spark: SparkSession, table: Any, schema: T.StructType) -> DataFrame:
+    """Return an Arrow table as a DataFrame with the columns of ``schema``, whose types the table has.
+
+    In one piece, for Spark takes an empty piece for the end of all of them.
+    """
+    table = table.combine_chunks()
+    if _TAKES_ARROW:
+        return spark.createDataFrame(table, schema)
+    return _from_batches(spark, table, schema)
+
+
+def _from_batches(spark: Any, table: Any, schema: T.StructType) -> DataFrame:
+    """Hand a table's batches to the JVM, which Spark 3.5 does for frames of pandas alone."""
+    from pyspark.sql.pandas.serializers import ArrowStreamSerializer
+
+    most = spark._jconf.arrowMaxRecordsPerBatch()
+    batches = table.cast(arrow_schema(schema)).to_batches(most if most > 0 else None)
+    if not batches:
+        return spark.createDataFrame([], schema)
+    python = spark._jvm.org.apache.spark.sql.api.python
+    utilities = python.PythonSQLUtils
+    iterator = spark._sc._serialize_to_jvm(
+        batches, ArrowStreamSerializer(), utilities.readArrowStreamFromFile, python.ArrowIteratorServer
+    )
+    return DataFrame(utilities.toDataFrame(iterator, schema.json(), spark._jsparkSession), spark)

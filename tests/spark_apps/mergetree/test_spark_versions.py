@@ -1,0 +1,107 @@
+"""What a Spark lacks is made up for: the same rows, types and values in and out as by the newest one's own ways."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from spark_apps.mergetree import spark_versions
+from spark_apps.mergetree.schema import parse_ddl
+from spark_apps.mergetree.spark_versions import arrow_schema, from_arrow, repartition_by_id, to_arrow, try_cast
+from tests.spark.local import session_with
+from tests.spark_apps.frames import frame
+
+pytestmark = pytest.mark.spark
+
+DDL = (
+    "n int, big bigint, tiny tinyint, x double, f float, d decimal(38,18), s string, b binary, t boolean, day date, "
+    "at timestamp, local timestamp_ntz, many array<int>, named struct<a: int, at: timestamp>, by map<string, bigint>"
+)
+TIME = dt.datetime(2024, 3, 31, 2, 30, 0, 123456)
+ZONED = TIME.replace(tzinfo=dt.UTC)
+ROWS = [
+    (1, 2**63 - 1, -128, -0.0, float("inf"), Decimal("12345678901234567890.123456789012345678"), "ä\0", b"\xff", True,
+     dt.date(1, 1, 1), ZONED, TIME, [1, None], {"a": 1, "at": ZONED}, {"k": 1}),
+    (2, -(2**63), 127, float("nan"), -0.0, Decimal("-0.000000000000000001"), "", b"", False, dt.date(9999, 12, 31),
+     dt.datetime(1850, 1, 1, tzinfo=dt.UTC), dt.datetime(1850, 1, 1), [], {"a": None, "at": None}, {}),
+    (3, *[None] * 14),
+]  # fmt: skip
+
+
+def bits(rows: Any) -> list[str]:
+    """Rows of Arrow in order, value by value, so that NaN is itself and -0.0 is not 0.0."""
+    return sorted(repr(row) for row in rows.to_pylist())
+
+
+@pytest.fixture(params=["as it is", "as before Spark 4.0"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark's own way, and the way round for a Spark that has none."""
+    if request.param != "as it is":
+        monkeypatch.setattr(spark_versions, "_TAKES_ARROW", False)
+
+
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("zone", ["UTC", "America/St_Johns"])
+def test_given_rows_of_all_types_then_arrow_tables_bring_them_in_and_out_bit_by_bit(spark: Any, zone: str) -> None:
+    schema = parse_ddl(DDL)
+    with session_with(spark, {"spark.sql.session.timeZone": zone, "spark.sql.execution.arrow.maxRecordsPerBatch": "2"}):
+        rows = frame(spark, ROWS, DDL)
+        found = to_arrow(rows)
+        again = to_arrow(from_arrow(spark, found, schema))
+        told = rows.select("n", F.hex("s"), F.hex("b"), F.date_format("at", "yyyy-MM-dd HH:mm:ss.SSSSSS VV")).collect()
+
+    assert found.schema.equals(arrow_schema(schema)) and again.schema.equals(found.schema)
+    assert bits(found) == bits(again)
+    assert [row["big"] for row in sorted(found.to_pylist(), key=lambda row: row["n"])] == [2**63 - 1, -(2**63), None]
+    assert found.column("at").to_pylist()[0] == ZONED and found.column("local").to_pylist()[0] == TIME
+    assert next(row for row in told if row.n == 1)[1:3] == ("C3A400", "FF")
+
+
+@pytest.mark.usefixtures("way")
+def test_given_no_rows_then_the_tables_have_the_columns(spark: Any) -> None:
+    schema = parse_ddl(DDL)
+    empty = from_arrow(spark, arrow_schema(schema).empty_table(), schema)
+
+    assert empty.schema == schema
+    assert to_arrow(empty).schema.equals(arrow_schema(schema)) and to_arrow(empty).num_rows == 0
+    assert to_arrow(empty.select("n").where("n > 1")).num_rows == 0
+
+
+@pytest.mark.parametrize("ansi", ["true", "false"])
+@pytest.mark.parametrize("without", [False, True], ids=["as it is", "as before Spark 4.0"])
+def test_given_numbers_that_do_not_fit_then_they_are_null_and_no_others(
+    spark: Any, monkeypatch: pytest.MonkeyPatch, ansi: str, without: bool
+) -> None:
+    if without:
+        monkeypatch.setattr(spark_versions, "_HAS_TRY_CAST", False)
+    numbers = [-128, 127, 128, -129, 2**31 - 1, 2**31, 2**53, None]
+    rows = frame(spark, [(n, None if n is None else float(n)) for n in numbers], "n bigint, x double")
+    with session_with(spark, {"spark.sql.ansi.enabled": ansi}):
+        tiny, whole = T.ByteType(), T.IntegerType()
+        found = rows.select(
+            "n", try_cast(F.col("n"), tiny), try_cast(F.col("x") + 0.9, tiny), try_cast(F.col("x"), whole)
+        ).collect()
+
+    for n, small, cut, known in found:
+        assert small == (n if n in (-128, 127) else None)
+        assert cut == {-128: -127, 127: 127, -129: -128}.get(n)
+        assert known == (n if n is not None and n < 2**31 else None)
+
+
+@pytest.mark.parametrize("without", [False, True], ids=["as it is", "as before Spark 4.1"])
+@pytest.mark.parametrize("count", [1, 2, 37])
+def test_given_numbers_of_partitions_then_each_row_is_in_its_own(
+    spark: Any, monkeypatch: pytest.MonkeyPatch, count: int, without: bool
+) -> None:
+    if without:
+        monkeypatch.setattr(spark_versions, "_HAS_REPARTITION_BY_ID", False)
+    rows = spark.range(500).select((F.col("id") % count).cast("int").alias("slot"))
+    found = repartition_by_id(rows, count, "slot").select("slot", F.spark_partition_id().alias("at"))
+
+    assert found.rdd.getNumPartitions() == count
+    assert found.where("slot <> at").count() == 0 and found.count() == 500
