@@ -63,7 +63,7 @@ def run(spark: SparkSession, folder: Path, rows: int = ROWS) -> bool:
     [scan] = spark_apps.explain(QUERY, spark).scans
     read = scan.explanation
     used = [use for use in read.indexes if use.name == "by_rider"] if read is not None and scan.replaced else []
-    opened = (read.files_read if used else len(files)) + sum(use.files for use in used)
+    opened = (read.files_read if used and read is not None else len(files)) + sum(use.files for use in used)
     say("After", f"{count(len(found), 'row')}, out of {count(opened, 'file')}", after)
 
     seconds, report = timed(lambda: table.verify("by_rider"))

@@ -99,7 +99,7 @@ class LocalConnectServer(LocalServer):
         jars = environment.spark_home() / "jars"
         if not any(jars.glob("spark-connect_*.jar")):
             raise ConnectServerDidNotStart(
-                f"There is no Spark Connect server in {jars}: Spark has brought it along since 4.0. Nothing was started."
+                f"There is no Spark Connect server in {jars}; Spark brings one along since 4.0. Nothing was started."
             )
         self.home.mkdir(parents=True, exist_ok=True)
         properties = self.home / "server.conf"

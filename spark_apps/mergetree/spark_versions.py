@@ -1,4 +1,4 @@
-"""What Sparks of the supported range do differently, and what is done where one lacks it.
+"""Differences between the Sparks of the supported range, and a way round each where a Spark lacks something.
 
 Whatever is not asked of a Spark by its public DataFrame and SQL interfaces stands here, with the release that brought
 the interface: Arrow tables in and out came with 4.0, the layout of a union with 4.1. The range itself stands in

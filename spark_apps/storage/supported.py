@@ -1,4 +1,4 @@
-"""Which releases of Spark the package runs on, and why not on others; asked before anything else is done."""
+"""The releases of Spark that the package runs on, and why it runs on no others; asked before anything else is done."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Runs the tests on each supported version of Spark, Airflow and Python: ``python -m tests.matrix``.
 
-``ONLY`` (a list of environments, such as ``spark-3.5,airflow-3.1``): these alone; ``SUITES`` (a list): these alone;
-``PARTS`` (1): into so many parts each suite is divided by its files, of which this turn's is run (``TURN``, see
-``tests/turns.py``; ``TURN=all`` runs all, also of tests marked ``by_turn``); ``RECORD=1`` writes what ran into
-``tests/matrix/results.json``; ``SETUP=1`` only makes the environments. ``TEST_ARGS`` go to pytest.
+``ONLY`` (a list of environments, such as ``spark-3.5,airflow-3.1``): these alone; ``SUITES`` (a list): these in place
+of an environment's own; ``PARTS`` (1): into so many parts each suite is divided by its files, of which this turn's is
+run (``TURN``, see ``tests/turns.py``; ``TURN=all`` runs all, also of tests marked ``by_turn``); ``RECORD=1`` writes
+what ran into ``tests/matrix/results.json``; ``SETUP=1`` only makes the environments. ``TEST_ARGS`` go to pytest.
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ from tests.matrix.environments import ENVIRONMENTS, SUITES
 from tests.matrix.installing import HOME, NotMade, prepare, versions
 from tests.matrix.results import record
 from tests.matrix.running import run
+
+NO_SUCH_PYTHON = 3
+"""The exit status where all that was not run, was not for want of a Python of that version."""
 
 
 def say(text: str) -> None:
@@ -36,7 +39,7 @@ def main() -> int:
         return 2
     HOME.mkdir(exist_ok=True)
     parts = 1 if os.environ.get("TURN") == "all" else int(os.environ.get("PARTS", "1"))
-    bad = False
+    bad = missing = False
     lines = []
     for name in names:
         started = time.monotonic()
@@ -44,7 +47,8 @@ def main() -> int:
             python = prepare(known[name])
             has = versions(known[name], python)
         except NotMade as error:
-            bad = True
+            missing = missing or error.without_python
+            bad = bad or not error.without_python
             lines.append(f"{name}: NOT MADE: {error}")
             say(lines[-1])
             continue
@@ -52,9 +56,7 @@ def main() -> int:
         say(f"{name}: {shown}, set up in {time.monotonic() - started:.0f} s")
         if os.environ.get("SETUP") == "1":
             continue
-        for suite in known[name].suites:
-            if suites and suite not in suites:
-                continue
+        for suite in suites or known[name].suites:
             result = run(suite, SUITES[suite], python, parts, {})
             if result is None:
                 continue
@@ -67,7 +69,7 @@ def main() -> int:
             if os.environ.get("RECORD") == "1":
                 record(name, has, suite, result)
     say("\n".join(["", *lines]))
-    return 1 if bad else 0
+    return 1 if bad else NO_SUCH_PYTHON if missing else 0
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import configparser
 import hashlib
 import os
 import re
@@ -18,12 +19,22 @@ CONSTRAINTS = ROOT / "constraints"
 
 
 class NotMade(Exception):
-    """Says why an environment could not be made."""
+    """Says why an environment could not be made. :param without_python: there is no Python of its version here."""
+
+    def __init__(self, why: str, without_python: bool = False) -> None:
+        super().__init__(why)
+        self.without_python = without_python
 
 
 def pins(environment: Environment) -> Path:
     """Return the file that pins what is installed: ``name==version``, a line each."""
     return CONSTRAINTS / f"{environment.name}.txt"
+
+
+def is_made(environment: Environment) -> bool:
+    """Tell whether an environment is there as its pins have it."""
+    stamp = HOME / environment.name / ".ready"
+    return stamp.exists() and stamp.read_text() == _digest(environment)
 
 
 def prepare(environment: Environment) -> Path:
@@ -33,17 +44,19 @@ def prepare(environment: Environment) -> Path:
     """
     home, stamp = HOME / environment.name, HOME / environment.name / ".ready"
     python = home / "bin" / "python"
-    if stamp.exists() and stamp.read_text() == _digest(environment):
+    if is_made(environment):
         return python
     base = _find_python(environment.python)
     if base is None:
-        raise NotMade(f"no Python {environment.python} was found here")
+        raise NotMade(f"no Python {environment.python} was found here", without_python=True)
     shutil.rmtree(home, ignore_errors=True)
     _run([base, "-m", "venv", home])
-    asked = [f"{ROOT}[{','.join(environment.extras)}]", *environment.requirements]
-    pinned = ["--constraint", pins(environment)] if pins(environment).exists() else []
-    _run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *pinned, "--editable", *asked])
-    if not pinned:
+    install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    asked = ["--editable", f"{ROOT}[{','.join(environment.extras)}]", *environment.requirements]
+    if pins(environment).exists():
+        _run([*install, "--constraint", pins(environment), *asked])
+    else:
+        _run([*install, *_pinned_like_ours(environment, home), *asked])
         pins(environment).parent.mkdir(exist_ok=True)
         pins(environment).write_text("".join(f"{line}\n" for line in _freeze(python)))
     stamp.write_text(_digest(environment))
@@ -57,6 +70,20 @@ def versions(environment: Environment, python: Path) -> dict[str, str]:
     return told | {name: frozen[name] for name in environment.versions if name in frozen}
 
 
+def _pinned_like_ours(environment: Environment, home: Path) -> list[str | Path]:
+    """Return options by which all but what the environment asks for is as in ``constraints.txt``, if it can be."""
+    own = {re.split(r"[\[=<>!~]", asked)[0].lower() for asked in environment.requirements}
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    path = home / "constraints.txt"
+    path.write_text("".join(f"{line}\n" for line in lines if line.partition("==")[0].lower() not in own))
+    asked = [f"{ROOT}[{','.join(environment.extras)}]", *environment.requirements]
+    try:
+        _run([home / "bin" / "python", "-m", "pip", "install", "--quiet", "--dry-run", "--constraint", path, *asked])
+    except NotMade:
+        return []
+    return ["--constraint", path]
+
+
 def _freeze(python: Path) -> list[str]:
     lines = _run([python, "-m", "pip", "--disable-pip-version-check", "freeze", "--exclude-editable"]).split()
     return sorted((line for line in lines if re.fullmatch(r"[\w.-]+==[\w.+!]+", line)), key=str.lower)
@@ -64,8 +91,21 @@ def _freeze(python: Path) -> list[str]:
 
 def _digest(environment: Environment) -> str:
     pinned = pins(environment).read_text() if pins(environment).exists() else ""
-    said = "\n".join((environment.python, *environment.extras, *environment.requirements, pinned))
-    return hashlib.sha256(f"{said}\n{(ROOT / 'setup.cfg').read_text()}".encode()).hexdigest()
+    said = (environment.python, *environment.requirements, pinned, *_declared(environment.extras))
+    return hashlib.sha256("\n".join(said).encode()).hexdigest()
+
+
+def _declared(extras: tuple[str, ...]) -> list[str]:
+    """Return what the package asks for with some extras, those that they name included."""
+    config = configparser.ConfigParser()
+    config.read(ROOT / "setup.cfg")
+    declared, left = config["options"]["install_requires"].split("\n"), list(extras)
+    for extra in left:
+        lines = config["options.extras_require"][extra].split("\n")
+        declared += lines
+        own = [line.partition("[")[2].strip(" ]") for line in lines if line.startswith("airflow-provider-index[")]
+        left += [name for names in own for name in names.split(",") if name not in left]
+    return sorted(line for line in declared if line and not line.startswith("#"))
 
 
 def _find_python(version: str) -> str | None:

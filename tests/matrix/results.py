@@ -2,24 +2,47 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
+import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from tests.matrix.environments import ENVIRONMENTS, SUITES
+from tests.matrix.installing import ROOT
 from tests.matrix.running import Result
 
 RESULTS = Path(__file__).with_name("results.json")
+PAGE = ROOT / "docs" / "versions.md"
+_BEGIN, _END = "<!-- made by python -m tests.matrix -->\n", "<!-- end -->"
 
 
-def known(path: Path = RESULTS) -> dict[str, Any]:
+def known() -> dict[str, Any]:
     """Return what is written down."""
-    return dict(json.loads(path.read_text())) if path.exists() else {}
+    return dict(json.loads(RESULTS.read_text())) if RESULTS.exists() else {}
 
 
-def record(name: str, versions: dict[str, str], suite: str, result: Result, path: Path = RESULTS) -> None:
+def record(name: str, versions: dict[str, str], suite: str, result: Result) -> None:
     """Write down what became of a suite; a part of one does not take the place of a whole one of the same versions."""
-    results = known(path)
+    with _alone():
+        _record(name, versions, suite, result)
+
+
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    """Keep other runs, of other environments, from writing meanwhile."""
+    lock = os.open(RESULTS.parent, os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
+def _record(name: str, versions: dict[str, str], suite: str, result: Result) -> None:
+    results = known()
     entry = results.get(name, {})
     if entry.get("versions") != versions:
         entry = {"versions": versions, "suites": {}}
@@ -29,7 +52,14 @@ def record(name: str, versions: dict[str, str], suite: str, result: Result, path
     results[name] = entry
     order = [environment.name for environment in ENVIRONMENTS]
     ordered = {each: results[each] for each in order if each in results}
-    path.write_text(json.dumps(ordered, indent=1) + "\n")
+    RESULTS.write_text(json.dumps(ordered, indent=1) + "\n")
+    PAGE.write_text(page(PAGE.read_text(), ordered))
+
+
+def page(text: str, results: dict[str, Any]) -> str:
+    """Return the page with the table of these results."""
+    before, _, rest = text.partition(_BEGIN)
+    return f"{before}{_BEGIN}\n{table(results)}\n\n{_END}{rest.partition(_END)[2]}"
 
 
 def table(results: dict[str, Any]) -> str:
@@ -51,4 +81,6 @@ def _cell(told: dict[str, Any]) -> str:
         counts += f", **{told['failed']} failed**"
     if told["skipped"]:
         counts += f", {told['skipped']} skipped"
+    if told["drawn"] == "all":
+        counts += ", all cases"
     return counts if told["part"] == "all" else f"{counts} (part {told['part']})"

@@ -84,7 +84,7 @@ def files(suite: Suite) -> list[str]:
         whole = ROOT / path
         found += [whole] if whole.is_file() else sorted(whole.rglob("test_*.py"))
     names = (path.relative_to(ROOT).as_posix() for path in found)
-    return [name for name in names if not name.startswith(suite.without)]
+    return sorted({name for name in names if not suite.without or not name.startswith(suite.without)})
 
 
 def _pytest(suite: Suite, parts: int, report: Path) -> list[str]:
