@@ -7,7 +7,9 @@ read. No Spark.
 from __future__ import annotations
 
 import datetime as dt
+import json
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 from spark_apps.layout.types import ColumnType, normalize
@@ -47,10 +49,18 @@ def range_of(statistics: Any, kind: ColumnType) -> Range | None:
     if not statistics.has_min_max or kind.kind in ("float", "double", "other", "char"):
         return None
     try:
-        low, high = value_of(statistics.min, kind), value_of(statistics.max, kind)
+        low, high = (value_of(value, kind) for value in _least_and_most(statistics))
     except (InvalidSchema, OverflowError, ValueError):  # the years that Python does not know
         return None
     return Range(low, high, nulls=not counted or statistics.null_count > 0)
+
+
+def _least_and_most(statistics: Any) -> tuple[Any, Any]:
+    try:
+        return statistics.min, statistics.max
+    except NotImplementedError:  # by older pyarrows, of decimals that are stored as integers
+        scale = json.loads(statistics.logical_type.to_json())["scale"]
+        return Decimal(statistics.min_raw).scaleb(-scale), Decimal(statistics.max_raw).scaleb(-scale)
 
 
 class OutOfRange:

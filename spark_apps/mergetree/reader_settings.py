@@ -27,6 +27,7 @@ TEXTS = frozenset(("csv", "json"))
 """Formats whose values are text until Spark reads them."""
 
 _PARQUET = frozenset(("parquet", "delta", "iceberg"))
+_PARSER = "spark.sql.legacy.timeParserPolicy"
 _CONVERSION = "spark.sql.parquet.int96TimestampConversion"
 _ZONE = "spark.sql.session.timeZone"
 _CORRUPT = "spark.sql.columnNameOfCorruptRecord"
@@ -51,7 +52,7 @@ SETTINGS = (
     Setting(_CORRUPT, TEXTS, "columnNameOfCorruptRecord", "_corrupt_record"),
     Setting("spark.sql.parquet.datetimeRebaseModeInRead", _PARQUET, "datetimeRebaseMode"),
     Setting("spark.sql.parquet.int96RebaseModeInRead", _PARQUET, "int96RebaseMode"),
-    Setting("spark.sql.legacy.timeParserPolicy", TEXTS, default="CORRECTED"),
+    Setting(_PARSER, TEXTS, default="CORRECTED"),
     Setting("spark.sql.legacy.csv.enableDateTimeParsingFallback", frozenset(("csv",))),
     Setting("spark.sql.legacy.json.enableDateTimeParsingFallback", frozenset(("json",))),
     Setting("spark.sql.legacy.json.allowEmptyString.enabled", frozenset(("json",)), default="false"),
@@ -182,6 +183,9 @@ def _value(spark: SparkSession, setting: Setting) -> str | None:
         return setting.default
     if setting.name == _CONVERSION and value == "true":
         return f"true, in {setting_of(spark, _ZONE)}"
+    if setting.name == _PARSER and _folded(value) == "EXCEPTION":
+        # By default before Spark 4.0: a text that the old parser took otherwise is an error, all others are read so.
+        return "CORRECTED"
     return value if setting.option is not None else _folded(value)
 
 

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import random
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from spark_apps.indexes.ranges import NOTHING, ONLY_NULLS, Range
+from spark_apps.indexes.ranges import NOTHING, ONLY_NULLS, Range, range_of
+from spark_apps.layout.types import parse_type
 from spark_apps.query.parsing import parse_predicate
 from spark_apps.query.predicates import Predicate, may_match, outcomes
 
@@ -71,3 +78,28 @@ def test_given_a_single_comparison_then_a_range_is_passed_over_wherever_no_value
 )
 def test_given_a_predicate_then_no_value_at_all_shows_whether_it_depends_on_a_column(text: str, depends: bool) -> None:
     assert may_match(parsed(text), {"a": NOTHING}) is not depends
+
+
+class OlderStatistics:
+    """Statistics of an older pyarrow, which does not give decimals that are stored as integers."""
+
+    def __init__(self, statistics: Any) -> None:
+        self._statistics = statistics
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("min", "max"):
+            raise pa.ArrowNotImplementedError("Cannot extract statistics for type ")
+        return getattr(self._statistics, name)
+
+
+@pytest.mark.parametrize("precision", [5, 14])
+@pytest.mark.parametrize("of", [lambda statistics: statistics, OlderStatistics], ids=["this pyarrow", "an older one"])
+def test_given_decimals_stored_as_integers_then_their_range_is_known(precision: int, of: Callable[[Any], Any]) -> None:
+    held = pa.array([Decimal("-1.50"), None, Decimal("12.25")], pa.decimal128(precision, 2))
+    file = io.BytesIO()
+    pq.write_table(pa.table({"d": held}), file, store_decimal_as_integer=True)
+    statistics = pq.ParquetFile(file).metadata.row_group(0).column(0).statistics
+
+    found = range_of(of(statistics), parse_type(f"decimal({precision},2)"))
+
+    assert found == Range(Decimal("-1.50"), Decimal("12.25"), True)
