@@ -25,7 +25,13 @@ from urllib.parse import parse_qsl, quote, urlsplit
 
 import msgspec
 
-from spark_apps.jobs.environment import DISTRIBUTION, FIRST_CLIENT, check_app_environment, spark_versions
+from spark_apps.jobs.environment import (
+    DISTRIBUTION,
+    FIRST_CLIENT,
+    check_app_environment,
+    hadoop_version,
+    spark_versions,
+)
 from spark_apps.jobs.heartbeat import BEFORE_END, Reporting, end_process_group
 from spark_apps.jobs.job import (
     PREFIX,
@@ -124,7 +130,8 @@ def silence_statements() -> None:
 
 def _of_storage(job: Job, is_set: Callable[[str], Any]) -> dict[str, str]:
     """Return the job's storage options as Hadoop's settings, but for those that are set by their own names."""
-    settings = hadoop_settings(job.table, job.storage_options)
+    hadoop = None if REMOTE in job.spark_conf else hadoop_version()  # a server's Hadoop is not to be seen from here
+    settings = hadoop_settings(job.table, job.storage_options, hadoop)
     if settings.unsupported_options:
         log.warning(
             "Spark has no setting for the storage options %s; the log alone uses them.",

@@ -7,6 +7,7 @@ no network.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,6 +24,12 @@ _TEMPORARY_KEYS = "org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider"
 _ANONYMOUS = "org.apache.hadoop.fs.s3a.AnonymousAWSCredentialsProvider"
 _ASSUMED_ROLE = "org.apache.hadoop.fs.s3a.auth.AssumedRoleCredentialProvider"
 _WEB_IDENTITY = "software.amazon.awssdk.auth.credentials.WebIdentityTokenFileCredentialsProvider"
+_DEFAULT_CHAIN = "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider"
+_OF_FIRST_SDK = {
+    _WEB_IDENTITY: "com.amazonaws.auth.WebIdentityTokenCredentialsProvider",
+    _DEFAULT_CHAIN: "com.amazonaws.auth.DefaultAWSCredentialsProviderChain",
+}
+"""Classes of Amazon's second SDK -> those of its first one, which Hadoop before 3.4 is built with."""
 _OAUTH = "org.apache.hadoop.fs.azurebfs.oauth2."
 
 FILE_SYSTEMS = {
@@ -42,6 +49,25 @@ FILE_SYSTEMS = {
 }
 """Scheme that Spark reads -> the class that does it, and the package that holds it."""
 
+_NO_CLASS = re.compile(r"ClassNotFoundException: (?:Class )?([\w.$]+)|No FileSystem for scheme \"?(\w+)\"?")
+
+
+def missing_file_system(text: str, hadoop: str | None = None) -> tuple[str, str] | None:
+    """Say what Spark lacks for a store, and what to do, if an error tells that it lacks something.
+
+    :param text: of the error. :param hadoop: the release of Spark's Hadoop, where it is known.
+    """
+    found = _NO_CLASS.search(text)
+    for scheme, (name, package) in FILE_SYSTEMS.items():
+        if found is not None and (found[1] == name or found[2] == scheme):
+            package = package if hadoop is None else package.replace("<Spark's Hadoop version>", hadoop)
+            return (
+                f"Spark has no class for {scheme}:// ({name}).",
+                f'Give the Spark connection "packages": "{package}" (spark-submit: --packages), or put its jars where '
+                "Spark is.",
+            )
+    return None
+
 
 @dataclass
 class HadoopSettings:
@@ -55,11 +81,12 @@ class HadoopSettings:
     unsupported_options: list[str] = field(default_factory=list)
 
 
-def hadoop_settings(location: str, options: Mapping[str, Any]) -> HadoopSettings:
+def hadoop_settings(location: str, options: Mapping[str, Any], hadoop: str | None = None) -> HadoopSettings:
     """Return the settings by which Spark's Hadoop reaches what ``obstore`` reaches with these options.
 
     :param location: URI or path of a table or warehouse; its scheme names the file system.
     :param options: the storage options of its connection, in any case, with or without their prefix (``aws_`` …).
+    :param hadoop: the release of Spark's Hadoop; that of Spark 4 if it is not known.
     """
     parts = urlsplit(location)
     made = _MAKERS.get(parts.scheme)
@@ -69,6 +96,8 @@ def hadoop_settings(location: str, options: Mapping[str, Any]) -> HadoopSettings
     given = {_plain(name, prefixes): (name, value) for name, value in options.items() if value not in (None, "")}
     settings = HadoopSettings()
     used = make(settings.conf, {name: setting_text(value) for name, (_, value) in given.items()}, parts.netloc)
+    if hadoop is not None and tuple(map(int, re.findall(r"\d+", hadoop)[:2])) < (3, 4):
+        settings.conf = {name: _OF_FIRST_SDK.get(value, value) for name, value in settings.conf.items()}
     settings.unsupported_options = sorted(
         name for plain, (name, _) in given.items() if plain not in used | _OF_OBSTORE_ALONE
     )
@@ -140,10 +169,11 @@ def _s3(conf: dict[str, str], given: Mapping[str, str], _bucket: str) -> set[str
     if "role_arn" in given and provider == _ASSUMED_ROLE:
         keys = "access_key_id" in given
         conf[_S3A + "assumed.role.credentials.provider"] = (
-            (_TEMPORARY_KEYS if "session_token" in given else _SIMPLE_KEYS)
-            if keys
-            else "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider"
+            (_TEMPORARY_KEYS if "session_token" in given else _SIMPLE_KEYS) if keys else _DEFAULT_CHAIN
         )
+    if "sts_endpoint" in given and "region" in given:
+        # S3A refuses an endpoint of its own choice without a region to sign for.
+        conf[_S3A + "assumed.role.sts.endpoint.region"] = given["region"]
     understood = {
         "virtual_hosted_style_request", "request_payer", "allow_http", "skip_signature", "web_identity_token_file",
         "container_credentials_relative_uri", "container_credentials_full_uri", "container_authorization_token_file",
@@ -213,6 +243,8 @@ def _google(conf: dict[str, str], given: Mapping[str, str], _bucket: str) -> set
     if "base_url" in given:
         conf[_GS + "storage.root.url"] = given["base_url"]
     if given.get("skip_signature") == "true":
+        # Connectors of the third line know the first, those of the second the others.
+        conf[_GS + "auth.type"] = "UNAUTHENTICATED"
         conf[_GS_AUTH + "null.enable"] = "true"
         conf[_GS_AUTH + "service.account.enable"] = "false"
     elif "service_account" in given:
