@@ -33,6 +33,7 @@ from spark_apps.actions.write import (
 )
 from spark_apps.layout.partitions import canonical
 from spark_apps.layout.rules import BucketRules, Expressions
+from spark_apps.mergetree.hadoop_store import reach
 from spark_apps.mergetree.tree import ExternalFiles, Snapshot
 from spark_apps.query.explain import (
     HistoryEntry,
@@ -143,6 +144,7 @@ class IndexedTable:
             schema, record_key, partition_by, ordering_column, merge_by, rules is not None, hash_fields, hash_function,
             write_mode, properties, positions,
         )  # fmt: skip
+        reach(spark, uri)
         handle, _ = create(spark, Store(uri, options), definition, rules, txn_id)
         return cls(handle, handle.timeline.head)
 

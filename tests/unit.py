@@ -15,7 +15,15 @@ import pytest
 
 FIXTURES = frozenset({"spark", "s3"})
 MARKS = ("spark", "airflow", "servers", "heavy")
-FOLDERS = ("tests/airflow/", "tests/kills/", "tests/spark/", "tests/races/", "tests/pages/")
+FOLDERS = (
+    "tests/airflow/",
+    "tests/kills/",
+    "tests/spark/",
+    "tests/races/",
+    "tests/pages/",
+    "tests/s3a/",
+    "tests/hadoop/",
+)
 
 FORBIDDEN = "/only-unit-tests-run-here"
 

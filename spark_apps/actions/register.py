@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from spark_apps.actions.source_diff import best_fit, first_actions, observe, unobserved
 from spark_apps.actions.template import TableHandle
+from spark_apps.mergetree.hadoop_store import reach
 from spark_apps.mergetree.schema import check_key_types, parse_ddl, resolve, struct_type, table_fields
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.sources.iceberg import IcebergTable, name_of_catalog
@@ -103,6 +104,7 @@ def open_log(
     :raises NewerFormat: if a later version of this package wrote the log.
     """
     text = os.fspath(uri)
+    reach(spark, text)
     source = _location(spark, text)
     if index_root is not None or name is not None or source.pattern is not None:
         return _of_source(source, options, None if index_root is None else os.fspath(index_root), name)

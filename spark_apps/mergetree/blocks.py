@@ -31,9 +31,11 @@ from spark_apps.mergetree.read import read_files
 from spark_apps.mergetree.reader_settings import case_sensitive
 from spark_apps.mergetree.schema import column
 from spark_apps.mergetree.spark_utils import cores, inline, with_columns
+from spark_apps.mergetree.spark_versions import from_arrow
 from spark_apps.mergetree.tree import GROUP_ID, LINEAGE, Snapshot, Tree
 from spark_apps.storage.errors import StorageError
 from spark_apps.storage.ranged_file import RangedFile, open_by_address
+from spark_apps.storage.store import HADOOP_SCHEMES
 from spark_apps.timeline.files import DataFile
 
 BlockFormat = Literal["parquet", "orc"]
@@ -400,17 +402,43 @@ def read_blocks(snapshot: Snapshot, tree: Tree, reads: Sequence[BlockRead], colu
         for read in reads
         for n in range(0, len(read.blocks), step)
     ]  # fmt: skip
-    requests = inline(snapshot.spark, pieces, _REQUEST_COLUMNS)
-    requests = requests.repartition(min(len(pieces), 4 * tasks)) if len(pieces) > 1 else requests
     fields = [T.StructField(name, tree.field(name).dataType, True) for name in stored]
-    fields += [T.StructField(LINEAGE, T.LongType()), T.StructField(BLOCK, T.IntegerType())]
+    schema = T.StructType([*fields, T.StructField(LINEAGE, T.LongType()), T.StructField(BLOCK, T.IntegerType())])
     types = {name: (tree.stored(name), tree.field(name).dataType.simpleString()) for name in stored}
-    rows = requests.mapInArrow(partial(_batches, types, access_options(snapshot)), T.StructType(fields))
+    if on_driver_alone(snapshot):
+        rows = _read_on_driver(snapshot, pieces, types, schema)
+    else:
+        requests = inline(snapshot.spark, pieces, _REQUEST_COLUMNS)
+        requests = requests.repartition(min(len(pieces), 4 * tasks)) if len(pieces) > 1 else requests
+        rows = requests.mapInArrow(partial(_batches, types, access_options(snapshot)), schema)
     values = {
         name: _attached_column(tree, name, {lineage: texts[name] for lineage, texts in attached_texts.items()})
         for name in attached
     }
     return with_columns(rows, values).select(*map(column, columns))
+
+
+def on_driver_alone(snapshot: Snapshot) -> bool:
+    """Tell whether Python on an executor cannot open the table's files: those on a file system of Hadoop."""
+    return getattr(snapshot.store, "uri", "").partition("://")[0] in HADOOP_SCHEMES
+
+
+def _read_on_driver(
+    snapshot: Snapshot, pieces: Sequence[Sequence[Any]], types: Mapping[str, tuple[str, str]], schema: T.StructType
+) -> DataFrame:
+    """Return the rows of blocks, read here and handed to Spark."""
+    import pyarrow as pa
+
+    names = [part.split()[0] for part in _REQUEST_COLUMNS.split(", ")]
+    requests = [dict(zip(names, piece, strict=True)) for piece in pieces]
+
+    def read(request: Mapping[str, Any]) -> list[Any]:
+        return list(read_block_batches(request, types, access_options(snapshot))[0])
+
+    with ThreadPoolExecutor(_THREADS) as pool:
+        return from_arrow(
+            snapshot.spark, pa.Table.from_batches([b for some in pool.map(read, requests) for b in some]), schema
+        )
 
 
 def _values_of(snapshot: Snapshot, file: DataFile) -> dict[str, str | None]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
 
-from spark_apps.mergetree.blocks import access_options, open_blocks
+from spark_apps.mergetree.blocks import access_options, on_driver_alone, open_blocks
 from spark_apps.mergetree.integrity import Identity, identity_of
 from spark_apps.mergetree.spark_utils import cores, inline
 from spark_apps.mergetree.tree import Snapshot
@@ -271,7 +271,7 @@ def damaged_pages(snapshot: Snapshot, page_sets: Sequence[Pages]) -> dict[str, s
         for number, pages in enumerate(unchecked)
     ]
     options = access_options(snapshot)
-    if sum(pages.bytes for pages in unchecked) <= DRIVER_BYTES:
+    if sum(pages.bytes for pages in unchecked) <= DRIVER_BYTES or on_driver_alone(snapshot):
         with ThreadPoolExecutor(_THREADS) as pool:
             faults = dict(enumerate(pool.map(lambda request: fault_of(request, options), requests)))
     else:

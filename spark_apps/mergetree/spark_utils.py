@@ -19,6 +19,9 @@ from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from spark_apps.storage.credentials import missing_file_system
+from spark_apps.storage.errors import EnvironmentMismatch
+
 logger = logging.getLogger(__name__)
 
 _DEFAULT_CORES = 2
@@ -86,6 +89,7 @@ def load_files(
     Readers are kept for the same arguments: to make one takes a call to the JVM for each option, and a query may need
     several.
 
+    :raises EnvironmentMismatch: if Spark lacks the class of the files' store.
     :param described: what the rule in the optimizer tells Spark of this scan: its ``name``, ``share`` of the files'
         bytes, ``rows`` where they are known, and, where Spark is to take the files for buckets, ``buckets``, and the
         columns that they are dealt ``by`` and ``sorted`` by.
@@ -96,6 +100,13 @@ def load_files(
     reader = readers.pop(key, None) or spark.read.schema(schema).options(**options).format(form)
     try:
         return reader.option(OWN_SCAN, json.dumps(described)).load(paths)
+    except Exception as error:
+        if (missing := missing_file_system(str(error))) is None:
+            raise
+        raise EnvironmentMismatch(
+            missing[0],
+            hint=f"{missing[1]} What the log, the indexes' lookups and the data source indexed read needs none.",
+        ) from error
     finally:
         if len(readers) >= _MOST_READERS:
             readers.clear()

@@ -44,6 +44,7 @@ from spark_apps.mergetree.schema import NULL_MARK, column
 from spark_apps.mergetree.spark_utils import cores, over_connect, proleptic_calendar
 from spark_apps.mergetree.spark_versions import repartition_by_id
 from spark_apps.mergetree.tree import DELETED, FileGroups, Snapshot, Tree
+from spark_apps.storage.credentials import missing_file_system
 from spark_apps.storage.errors import EnvironmentMismatch, InvalidInput, InvalidSchema, StorageError
 from spark_apps.storage.store import ObjectStore
 from spark_apps.timeline.files import DataFile, GroupKey, is_merged, lowest_files
@@ -351,6 +352,8 @@ class translate_spark_errors:
                 "The batch holds a row of a partition that it did not hold a moment before.",
                 hint="Its source changes while it is read, or is not deterministic: write it to files first.",
             ) from error
+        if (missing := missing_file_system(text)) is not None:
+            raise EnvironmentMismatch(missing[0], hint=missing[1]) from error
         if (unreadable := _UNREADABLE_FILE.search(text)) is not None:
             raise StorageError(
                 f"Spark cannot read the file {unreadable[1]}: it is damaged, or of another format.",

@@ -1,7 +1,6 @@
 """The rule in Spark's optimizer: compiled once a JVM, installed once a session, among those that others put there.
 
-Its Java part (``index_rule.java``) is compiled by Janino, the compiler that Spark ships for the code it generates, so
-no jar has to be on a cluster.
+Its Java part (``index_rule.java``) is compiled in the session (:mod:`spark_apps.mergetree.java_part`).
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.java_gateway import ensure_callback_server_started
 
+from spark_apps.mergetree.java_part import compiled, new
 from spark_apps.mergetree.spark_utils import OWN_SCAN
 
 if TYPE_CHECKING:
@@ -113,17 +113,7 @@ class InstalledRule:
         return True
 
     def _new(self, name: str, *arguments: Any) -> Any:
-        loaded = self._classes.loadClass(f"{_PACKAGE}.{name}")
-        (constructor,) = loaded.getDeclaredConstructors()
-        constructor.setAccessible(True)
-        values = self._jvm.java.util.ArrayList()
-        for argument in arguments:
-            values.add(argument)
-        array = values.toArray()
-        for position, kind in enumerate(constructor.getParameterTypes()):
-            if kind.getName() == "long":  # py4j hands small numbers on as int
-                array[position] = self._jvm.java.lang.Long.valueOf(str(arguments[position]))
-        return constructor.newInstance(array)
+        return new(self._jvm, self._classes, f"{_PACKAGE}.{name}", arguments)
 
     def _change_rules(self, change: Callable[[list[Any]], list[Any]]) -> None:
         experimental = self._session.experimental()
@@ -140,19 +130,9 @@ def _source() -> str:
     return importlib.resources.files(__package__).joinpath("index_rule.java").read_text(encoding="utf-8")
 
 
-_COMPILED: list[tuple[Any, Any]] = []
-"""Pairs of a JVM and the loader of its classes."""
-
-
 def _compile(jvm: Any) -> Any:
     """Return the loader of the rule's classes, compiled once for a JVM."""
-    known = next((loader for compiled, loader in _COMPILED if compiled is jvm), None)
-    if known is None:
-        modern = jvm.scala.util.Properties.versionNumberString() >= "2.13"
-        sequence = "scala.collection.immutable.Seq" if modern else "scala.collection.Seq"
-        compiler = jvm.org.codehaus.janino.SimpleCompiler()
-        compiler.setParentClassLoader(jvm.java.lang.Thread.currentThread().getContextClassLoader())
-        compiler.cook(_source().replace("@SEQ@", sequence))
-        known = compiler.getClassLoader()
-        _COMPILED.append((jvm, known))
-    return known
+    modern = jvm.scala.util.Properties.versionNumberString() >= "2.13"
+    return compiled(
+        jvm, _source().replace("@SEQ@", "scala.collection.immutable.Seq" if modern else "scala.collection.Seq")
+    )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from spark_apps.mergetree.hadoop_store import reach
 from spark_apps.mergetree.schema import struct_type
 from spark_apps.mergetree.spark_utils import over_connect
 from spark_apps.optimizer.rewriting import Rewriter, ScanDecision
@@ -56,6 +57,8 @@ def enable(
     :raises StorageError: if the warehouse cannot be listed.
     """
     _check_session(spark)
+    for location in (warehouse, *sources):
+        reach(spark, location)
     with _LOCK:
         rewriter = Rewriter(
             spark, None if warehouse is None else os.fspath(warehouse), [os.fspath(one) for one in sources], options

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from spark_apps.storage.errors import InvalidInput, StorageError, StorageUnavailable, gone_file
-from spark_apps.storage.store import Store, etag_of, same_etag
+from spark_apps.storage.errors import InvalidInput, StorageError, StorageUnavailable, UnsupportedSource, gone_file
+from spark_apps.storage.store import HADOOP_SCHEMES, Store, etag_of, same_etag
 from spark_apps.timeline.locations import Location
 
 
@@ -98,9 +98,16 @@ class ListedFile:
 def list_files(location: Location, options: Mapping[str, Any] | None) -> list[ListedFile]:
     """Return all files of a location that are not hidden and not empty, by path.
 
+    :raises UnsupportedSource: on a file system of Hadoop.
     :raises StorageUnavailable: if it cannot be listed. A local folder that is gone is an error, not an empty one: a
         disk that is not mounted looks the same.
     """
+    if location.base.partition("://")[0] in HADOOP_SCHEMES:
+        # A file that was replaced by one of its size would not be known by its parts: there are no etags.
+        raise UnsupportedSource(
+            f"{location.uri} is on a file system of Hadoop, where files have no identity that a listing shows.",
+            hint="Write the rows into a table there (IndexedTable.create), or keep the source on an object store.",
+        )
     files = _local(location.base) if location.is_local else _remote(location.base, options)
     if location.pattern is not None:
         matches = glob_regex(location.pattern).match

@@ -16,6 +16,7 @@ from spark_apps.actions.indexing import home_of
 from spark_apps.indexes.registry import available
 from spark_apps.layout.partitions import canonical_string, parse_partition_path, value_of
 from spark_apps.layout.types import parse_type
+from spark_apps.mergetree.hadoop_store import reach
 from spark_apps.optimizer.session import usable
 from spark_apps.sources.registry import find_in_catalog
 from spark_apps.sql.statements import PartitionSpec, Statement, Value
@@ -45,6 +46,9 @@ class Session:
     max_rows: int = MAX_ROWS
     output_path: str | None = None
 
+    def __post_init__(self) -> None:
+        reach(self.spark, self.warehouse.root)
+
     def load(self, table: str) -> IndexedTable:
         """Return a table by name or location.
 
@@ -58,6 +62,7 @@ class Session:
 
         :raises InvalidName: if the name is not one of a table.
         """
+        reach(self.spark, table)
         plain = "/" not in table
         try:
             location = self.warehouse.locate(table)

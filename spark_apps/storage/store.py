@@ -40,6 +40,9 @@ from spark_apps.storage.errors import (
 logger = logging.getLogger(__name__)
 
 _SCHEMES = {"s3", "s3a", "gs", "az", "abfs", "abfss", "adl", "azure", "memory"}
+HADOOP_SCHEMES = frozenset(("hdfs", "viewfs"))
+"""Of file systems that Hadoop's Java alone reaches: on the driver of a Spark session
+(:mod:`spark_apps.mergetree.hadoop_store`)."""
 # Options of the HTTP client, which obstore takes apart from those of the store.
 _CLIENT_OPTIONS = {"allow_http", "allow_invalid_certificates", "connect_timeout", "http1_only", "proxy_url", "timeout"}
 SOURCE_ROOTS = "source_roots"
@@ -86,8 +89,14 @@ class Store:
     :param uri: a local path, ``file:///…``, ``s3://bucket/…``, ``gs://…``, ``abfss://…`` or ``memory:///``.
     :param options: ``obstore``'s configuration for that store (region, endpoint, keys …) and its HTTP
         client (``allow_http``, ``timeout`` …). Never logged.
-    :raises InvalidName: if the location cannot be understood.
+    :raises InvalidName: if the location cannot be understood, or is on a file system of Hadoop and no Spark session of
+        this process has opened a location there.
     """
+
+    def __new__(cls, uri: str | os.PathLike[str] = "", *_: Any, **__: Any) -> Store:
+        """Make a store; that of a location on a file system of Hadoop is of another class."""
+        other = _FOR_HADOOP if cls is Store and _scheme(os.fspath(uri)) in HADOOP_SCHEMES else ()
+        return super().__new__(other[0] if other else cls)
 
     def __init__(self, uri: str | os.PathLike[str], options: Mapping[str, Any] | None = None) -> None:
         self.uri, self._local = _normalise(os.fspath(uri))
@@ -335,6 +344,18 @@ class Store:
         return self._inner
 
 
+_FOR_HADOOP: list[type[Store]] = []
+
+
+def use_for_hadoop(kind: type[Store]) -> None:
+    """Let this process open locations on Hadoop's file systems by a class of stores."""
+    _FOR_HADOOP[:] = [kind]
+
+
+def _scheme(uri: str) -> str:
+    return uri.partition("://")[0].lower() if "://" in uri else ""
+
+
 def same_etag(one: str | None, other: str | None) -> bool:
     """Test whether two etags are one; an unknown one is like any other.
 
@@ -376,14 +397,24 @@ def _normalise(uri: str) -> tuple[str, Path | None]:
         scheme, _, rest = uri.partition("://")
         scheme = scheme.lower()
         bucket, sign, key = rest.partition("/")
-        if scheme not in _SCHEMES:
+        if scheme in HADOOP_SCHEMES and not _FOR_HADOOP:
+            raise InvalidName(
+                f"{uri!r} is on a file system that Hadoop's Java alone reaches, and this process has no Spark session "
+                "that opened it: not in an Airflow task or trigger, a Python worker of Spark, or a client of Spark "
+                "Connect.",
+                hint="Work on such tables by IndexedTable in a driver (spark-submit). For Airflow and the data source "
+                "use an object store or a disk that all machines mount.",
+            )
+        if scheme not in _SCHEMES | HADOOP_SCHEMES:
             raise InvalidName(
                 f"{uri!r} has the scheme {scheme!r}, which no supported store answers to.",
                 hint=f"Use a local path or one of: file, {', '.join(sorted(_SCHEMES))}.",
             )
         if _CONTROL.search(uri):
             raise InvalidName(f"{uri!r} holds a control character.", hint="Give the address without it.")
-        if (not bucket and scheme != "memory") or set(bucket) & set("?#"):
+        # Hadoop has a default name node, or mount table.
+        nameless = scheme == "memory" or (scheme in HADOOP_SCHEMES and key.strip("/"))
+        if (not bucket and not nameless) or set(bucket) & set("?#"):
             raise InvalidName(f"{uri!r} names no bucket or container.", hint=f"Write {scheme}://name/path.")
         if ".." in key.split("/"):
             raise InvalidName(f"{uri!r} leads upwards by '..'.", hint="Give the location without '..'.")

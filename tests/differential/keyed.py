@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from spark_apps import IndexedTable
@@ -22,34 +21,45 @@ from tests.simulation.store import Crash
 
 @dataclass
 class Keyed(Steps):
-    """One history. ``steps`` are done before the indexes are verified."""
+    """One history. ``steps`` are done before the indexes are verified.
+
+    :param path: of the table, two folders below its warehouse: a path, or a URI of a store with these ``options``.
+    """
 
     spark: Any
-    path: Path
+    path: Any
     seed: int
     tally: Tally
     steps: int = 6
     questions: int = 2
     plain: float = 0.3
     done: list[str] = field(default_factory=list)
+    options: dict[str, str] = field(default_factory=dict)
 
     def run(self) -> None:
         self.rng = random.Random(f"keyed {self.seed}")
         plain = PlainQueries(self.spark, self.seed, self.tally)
         self.ask = Questions(self.spark, random.Random(f"questions {self.seed}"), self.tally, plain, self.plain)
         self.ask.ways = self.ways
-        self.ask.place = lambda table: {"path": table.uri, "version": str(table.version)}
+        storage = {f"storage.{name}": value for name, value in self.options.items()}
+        self.ask.place = lambda table: {"path": table.uri, "version": str(table.version), **storage}
         self.model, options = draw_table(self.rng)
         self.said = f"seed {self.seed}, {self.model.ddl}, key {self.model.key}, {options}"
-        self.table = IndexedTable.create(self.spark, self.path, self.model.ddl, self.model.key, **options)
-        with enabled(self.spark, self.path.parents[1]):
+        self.table = IndexedTable.create(
+            self.spark, self.path, self.model.ddl, self.model.key, options=self.options, **options
+        )
+        warehouse, *self.name = str(self.path).rsplit("/", 2)
+        with enabled(self.spark, warehouse, options=self.options):
             self._go_on()
         self.tally.add("histories", "keyed")
+
+    def load(self, version: int | None = None) -> IndexedTable:
+        return IndexedTable.load(self.spark, self.path, version, options=self.options)
 
     def ways(self, table: IndexedTable) -> list[Way]:
         """The ways in which the table, perhaps as of a version, is named in plain queries."""
         version = "" if table is self.table else f" VERSION AS OF {table.version}"
-        name = f"`{self.path.parent.name}`.`{self.path.name}`{version}"
+        name = f"`{self.name[0]}`.`{self.name[1]}`{version}"
         return [Way("frame", frame=table.frame), Way(f"name{version and ' and version'}", name)]
 
     def _go_on(self) -> None:
@@ -103,10 +113,10 @@ class Keyed(Steps):
             pass
         except Exception as error:
             raise AssertionError(f"{self.told}: {type(error).__name__}: {error}") from error
-        self.table = IndexedTable.load(self.spark, self.path)
+        self.table = self.load()
         for epoch in list(self.table.snapshot.state.windows):
             windows.close(self.table._handle.timeline, epoch)
-        self.table = IndexedTable.load(self.spark, self.path)
+        self.table = self.load()
         landed = find_receipt(self.table._handle.timeline, txn_id) is not None
         self.tally.add("killed", "after its commit" if landed else "before its commit")
         if not landed and self.rng.random() < 0.6:
@@ -121,7 +131,7 @@ class Keyed(Steps):
         if landed:
             step.effect()
         end_what_died(self.table._handle.timeline)
-        self.table = IndexedTable.load(self.spark, self.path)
+        self.table = self.load()
         self._committed()
 
     def _committed(self) -> None:
@@ -140,7 +150,7 @@ class Keyed(Steps):
             self.ask.about(self.table, list(model.rows.values()), model.names, model.types, self.told, blocks[0])
         if last or self.rng.random() < 0.2:
             version = self.rng.choice(sorted(model.versions))
-            old = IndexedTable.load(self.spark, self.path, version=version)
+            old = self.load(version)
             _, names, types = model.shapes[version]
             rows, of_then = list(model.versions[version].values()), f"{self.told}, as of version {version}"
             assert old.schema.names == names, of_then

@@ -33,9 +33,11 @@ _SHAPES = ("filter", "filter", "count", "union", "join", "join", "left join", "s
 
 
 @contextlib.contextmanager
-def enabled(spark: Any, warehouse: Path, sources: Sequence[Path] = ()) -> Iterator[None]:
+def enabled(
+    spark: Any, warehouse: str | Path, sources: Sequence[Path] = (), options: Mapping[str, str] | None = None
+) -> Iterator[None]:
     """The rule in the session, as long as the block runs."""
-    spark_apps.enable(spark, warehouse, sources)
+    spark_apps.enable(spark, warehouse, sources, options)
     try:
         yield
     finally:

@@ -60,6 +60,10 @@ class Steps:
     record_since: int
     """The version from which on a record index guards keys: nothing older may be restored."""
 
+    def load(self, version: int | None = None) -> IndexedTable:
+        """The table anew, perhaps as of a version."""
+        raise NotImplementedError
+
     @property
     def told(self) -> str:
         """The table and all its steps, for the message of a failure."""
@@ -187,7 +191,7 @@ class Steps:
         def effect() -> None:
             for version in sorted(self.model.versions):
                 try:
-                    IndexedTable.load(self.spark, self.path, version=version)
+                    self.load(version)
                 except errors.SnapshotExpired:
                     assert version <= self.table.version - 3, f"{self.told}: version {version} has expired"
                     del self.model.versions[version]

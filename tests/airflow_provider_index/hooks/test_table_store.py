@@ -94,6 +94,19 @@ def test_the_connection_can_be_tried_from_the_form(tmp_path: Path, monkeypatch: 
     assert TableStoreHook("lake").test_connection()[0] is False
 
 
+@pytest.mark.parametrize("warehouse", ["hdfs://names/lake", "viewfs://lake/x"])
+def test_a_warehouse_on_a_file_system_of_hadoop_is_refused_with_the_reason(
+    warehouse: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect(monkeypatch, "lake", extra={"warehouse": warehouse})
+
+    done, said = TableStoreHook("lake").test_connection()
+
+    assert not done and "not in an Airflow task or trigger" in said and "use an object store" in said
+    with pytest.raises(InvalidName, match="Hadoop's Java alone reaches"):
+        TableStoreHook("lake").locate("sales.orders")
+
+
 def test_an_unknown_table_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     connect(monkeypatch, "lake", extra={"warehouse": str(tmp_path)})
 
