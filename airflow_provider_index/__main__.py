@@ -84,6 +84,7 @@ def _check(table_conn_id: str, spark_conn_id: str | None, with_spark: bool) -> i
     """Print what was tried and return 1 if anything failed."""
     from airflow_provider_index.hooks.connection_check import check_spark, check_store, unsupported_options
     from airflow_provider_index.hooks.table_store import TableStoreHook
+    from spark_apps.storage.store_check import table_of
 
     # As Airflow's own commands: connections of its database are found as well, not only those of the environment.
     os.environ.setdefault("_AIRFLOW_PROCESS_CONTEXT", "server")
@@ -97,7 +98,7 @@ def _check(table_conn_id: str, spark_conn_id: str | None, with_spark: bool) -> i
     except LakeIndexError as error:
         sys.stderr.write(f"{error}\n")
         return 1
-    sys.stdout.writelines(f"{one.line()}\n" for one in checks)
+    sys.stdout.write(table_of(checks))
     if more:
         sys.stdout.write(f"Spark has no setting for the storage options {', '.join(more)}.\n")
     return 0 if all(one.ok for one in checks) else 1

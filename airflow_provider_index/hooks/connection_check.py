@@ -22,9 +22,8 @@ from spark_apps.jobs.job_folder import JobFolder
 from spark_apps.storage.credentials import hadoop_settings
 from spark_apps.storage.errors import InvalidInput, JobFailed, LakeIndexError
 from spark_apps.storage.store import Store
-from spark_apps.storage.store_check import ROW_STACK, Reach, try_store
+from spark_apps.storage.store_check import FOLDER, ROW_STACK, Reach, try_store
 
-FOLDER = "_index_check"
 PATIENCE_SECONDS = 900.0
 
 
@@ -58,6 +57,7 @@ def check_spark(hook: Connection, spark_conn_id: str | None = None, log: Any = N
     store = _folder(hook)
     settings = hook.spark_settings(spark_conn_id)
     job = Job("check_storage", store.uri, storage_options=hook.storage_options, app_name="check storage")
+    begun = time.monotonic()
     try:
         runner = make_runner(settings, log or logging.getLogger(__name__))
         outcome = _detached(runner, job, store) if runner.detached else _attached(runner, job)
@@ -65,8 +65,9 @@ def check_spark(hook: Connection, spark_conn_id: str | None = None, log: Any = N
             raise rebuild_error(outcome.error)
     except LakeIndexError as error:
         return [Reach(ROW_STACK, f"start an app on {settings.master}", False, str(error))]
+    spent = sum(one["seconds"] for one in outcome.value)
     return [
-        Reach(ROW_STACK, f"start an app on {settings.master}", True),
+        Reach(ROW_STACK, f"start an app on {settings.master}", True, seconds=time.monotonic() - begun - spent),
         *(_from_driver(one) for one in msgspec.convert(outcome.value, list[Reach])),
     ]
 

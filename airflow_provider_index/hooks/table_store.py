@@ -174,7 +174,7 @@ class TableStoreHook(BaseHook):
             return False, str(error)
         failed = next((one for one in checks if not one.ok), None)
         if failed is not None:
-            return False, f"obstore cannot {failed.what} in {self.warehouse}: {failed.detail}"
+            return False, f"obstore cannot {failed.what} in {self.warehouse}: {failed.detail} {failed.hint}".rstrip()
         more = unsupported_options(self)
         remarks = f" Spark has no setting for {', '.join(more)}." if more else ""
         remarks += shown_by_airflow(self.extra, "storage_options")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from spark_apps.jobs.environment import hadoop_version
 from spark_apps.jobs.program import ON_ITS_PAGE
 from tests.simulation.s3 import BUCKET, s3_server
 from tests.spark.clusters import ConnectServer
+from tests.spark.local import set_environment
 
 
 def connect(monkeypatch: pytest.MonkeyPatch, server: ConnectServer, **extra: object) -> TableStoreHook:
@@ -36,8 +39,8 @@ def test_given_a_disk_that_both_reach_then_every_step_is_done_and_nothing_is_lef
     said = capsys.readouterr().out
     assert status == 0, said
     lines = said.splitlines()
-    assert all(line.endswith(" ok") for line in lines)
-    assert sum(line.startswith("Spark") for line in lines) == 5
+    assert all(line.endswith(" ok") for line in lines[:-1]) and lines[-1].startswith("all 34 checks ok")
+    assert sum(line.startswith("Spark") for line in lines) == 6
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
@@ -49,11 +52,11 @@ def test_given_an_s3_without_jars_then_obstore_reaches_it_and_spark_says_what_it
 
         here, there = check_store(hook), check_spark(hook)
 
-    assert all(one.ok for one in here) and len(here) == 6
-    assert [one.ok for one in there if one.stack == "obstore"] == [True] * 6
+    assert all(one.ok for one in here) and len(here) == 14
+    assert [one.ok for one in there if one.stack == "obstore"] == [True] * 14
     rows = [one for one in there if one.stack == "Spark"]
     assert [one.ok for one in rows] == [True, False]
-    assert f"org.apache.hadoop:hadoop-aws:{hadoop_version()}" in rows[-1].detail
+    assert f"org.apache.hadoop:hadoop-aws:{hadoop_version()}" in rows[-1].hint
 
 
 def test_given_a_warehouse_that_cannot_be_written_then_the_form_says_what_cannot_be_done(
@@ -65,3 +68,25 @@ def test_given_a_warehouse_that_cannot_be_written_then_the_form_says_what_cannot
     done, said = hook.test_connection()
 
     assert not done and "obstore cannot" in said
+
+
+@pytest.mark.by_turn(4)
+def test_given_a_folder_and_no_airflow_then_the_program_prints_a_table_and_leaves_nothing(tmp_path: Path) -> None:
+    options = tmp_path / "options.json"
+    options.write_text("{}")
+    set_environment()
+    command = [
+        sys.executable,
+        "-m",
+        "spark_apps.check_storage",
+        "--at",
+        str(tmp_path / "lake"),
+        "--options",
+        str(options),
+    ]
+
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2])
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1].startswith("all 20 checks ok")
+    assert [path for path in (tmp_path / "lake").rglob("*") if path.is_file()] == []
