@@ -12,7 +12,7 @@ FOUND  := $(wildcard $(PATHS))
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help venv quickstart demo unit test heavy turn check format docs bench bench-full model faults hostile races clusters differential postgresql mutants pages kills pairs matrix clean
+.PHONY: help venv quickstart demo unit test heavy turn check format docs bench bench-full model faults hostile races clusters differential postgresql mutants pages kills pairs matrix s3a hadoop clean
 
 help:  ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|' 2>/dev/null \
@@ -83,6 +83,12 @@ hostile: venv  ## Every field of a table's log with every bad value, read by eve
 races: venv  ## 8 processes x 200 commits on one table, on local disk and on S3: about 5 minutes
 	RACES=full $(PYTEST) tests/races --timeout=3600 $(TEST_ARGS)
 
+s3a: venv  ## Random histories of tables whose rows Spark keeps on S3 (HISTORIES, SEEDS, MINUTES); fetches 180 MB once
+	HISTORIES=$${HISTORIES:-40} $(BIN)/python -m tests.s3a
+
+hadoop: venv  ## Tables on hdfs:// and viewfs://, by Hadoop's own Java (HISTORIES, SEEDS, RACERS): about 5 minutes
+	HISTORIES=$${HISTORIES:-8} $(BIN)/python -m tests.hadoop
+
 clusters: venv  ## Tests of tables and indexes once more, over a Spark Connect server: about 10 minutes
 	TESTS_OVER=connect $(PYTEST) tests/spark_apps/test_table.py tests/spark_apps/actions tests/spark_apps/indexes $(TEST_ARGS)
 
@@ -110,5 +116,5 @@ pages: venv  ## The page in a real browser; needs Chromium and its driver: about
 
 clean:  ## Remove caches, builds and what runs leave (.bench: data sets and other engines; .matrix: environments); .venv stays
 	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis spark-warehouse \
-	  metastore_db derby.log .demo .differential .kills .pairs .bench .matrix
+	  metastore_db derby.log .demo .differential .kills .pairs .bench .matrix .s3a
 	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
