@@ -203,7 +203,7 @@ TARGETS = {
             (
                 Figure("join", "with the rule / plain Spark over the same Parquet", 0.5),
                 Figure("sum", "with the rule / plain Spark over the same Parquet", 0.6),
-                Figure("sorted", "the same where the session lets Spark trust sorted files", None),
+                Figure("sorting", "the same where the session lets Spark sort each bucket again", None),
             ),
         ),
         Target(

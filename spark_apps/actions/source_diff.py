@@ -16,10 +16,10 @@ from msgspec.structs import replace as changed
 
 from spark_apps.indexes.registry import held_by
 from spark_apps.mergetree.tree import Snapshot
-from spark_apps.sources.registry import open_source
+from spark_apps.sources.registry import Source, open_source
 from spark_apps.sources.source_files import Listing, SourceFile, with_row_counts
 from spark_apps.storage.errors import InvalidSchema
-from spark_apps.timeline.allowed_sources import check_file
+from spark_apps.timeline.allowed_sources import PLAIN_FORMATS, check_file
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.model import (
     DATA_TREE,
@@ -72,31 +72,72 @@ class Observation:
         return [action.tree for action in actions if isinstance(action, MarkCovered)]
 
 
+class LastObservation:
+    """What was found of a source last, which stands as long as neither the log nor the listing changes.
+
+    A query then costs a listing, and not the comparison of each file with the log.
+    """
+
+    def __init__(self) -> None:
+        # Each is put in place at once, for several threads may read a table.
+        self._source: tuple[TableDefinition, Mapping[str, Any] | None, Source] | None = None
+        self._found: tuple[State, Listing, State, tuple[AnyAction, ...]] | None = None
+
+    def open(self, snapshot: Snapshot, storage_options: Mapping[str, Any] | None) -> Source:
+        """Return the source: of plain files, which know their last listing, the same one while its definition stays."""
+        table, known = snapshot.table, self._source
+        source = open_source(table, storage_options, snapshot.store.uri)
+        assert table.source is not None
+        plain = table.source.format in PLAIN_FORMATS
+        if plain and known is not None and known[0] == table and known[1] is storage_options:
+            return known[2]
+        self._source = table, storage_options, source
+        return source
+
+    def difference(self, logged: State, listing: Listing) -> tuple[State, tuple[AnyAction, ...]] | None:
+        """Return the state with the difference folded in, and the difference; ``None`` if it has to be found."""
+        # A source that has changed gives another listing, and so does one that does not know.
+        found = self._found
+        return None if found is None or found[0] is not logged or found[1] is not listing else found[2:]
+
+    def keep(self, logged: State, listing: Listing, observed: State, actions: tuple[AnyAction, ...]) -> None:
+        """Remember an observation in place of the last one."""
+        self._found = logged, listing, observed, actions
+
+
 def observe(
     snapshot: Snapshot,
     storage_options: Mapping[str, Any] | None = None,
     *,
     source_version: str | int | None = None,
     partitions: Collection[str] | None = None,
+    seen: LastObservation | None = None,
 ) -> Observation:
     """List the source of a registered table and compare it with a version of the log.
 
     :param source_version: of the source's own, for those that have versions.
     :param partitions: take no notice of changes in others.
+    :param seen: the last observation of the table, which this one replaces.
     :raises StorageError: if the store fails.
     :raises VersionNotFound: if there is no such version.
     :raises UnsupportedSource: naming what cannot be honoured.
     """
     state, table = snapshot.state, snapshot.table
     assert table.source is not None
-    source = open_source(table, storage_options, snapshot.store.uri)
+    seen = LastObservation() if seen is None else seen
+    source = seen.open(snapshot, storage_options)
     if partitions is not None:
         check_files(snapshot, storage_options)
     listing = source.listing(source_version)
-    actions = difference(state, listing, partitions)
-    actions = _counted(table, actions, storage_options)
-    observed = replace(snapshot, state=folded_in(state, actions), external=source, intact=set())
-    return Observation(observed, tuple(actions), _writes(state, actions))
+    known = seen.difference(state, listing) if partitions is None else None
+    if known is None:
+        actions = tuple(_counted(table, difference(state, listing, partitions), storage_options))
+        known = folded_in(state, actions), actions
+        if partitions is None:
+            seen.keep(state, listing, *known)
+    observed, actions = known
+    found = replace(snapshot, state=observed, external=source, intact=set())
+    return Observation(found, actions, _writes(state, actions))
 
 
 def unobserved(snapshot: Snapshot, storage_options: Mapping[str, Any] | None = None) -> Snapshot:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from msgspec.structs import replace as changed
 
-from spark_apps.actions.source_diff import Observation, check_columns, observe
+from spark_apps.actions.source_diff import LastObservation, Observation, check_columns, observe
 from spark_apps.actions.upsert_plan import UpsertLimits
 from spark_apps.layout.partitions import canonical
 from spark_apps.mergetree.tree import Snapshot
@@ -74,6 +74,8 @@ class TableHandle:
     """The stage of a transaction that an action on this table becomes, instead of a commit of its own."""
     limits: UpsertLimits = field(default_factory=UpsertLimits)
     """How much of finding rows the driver takes on itself in a write."""
+    seen: LastObservation = field(default_factory=LastObservation, compare=False, repr=False)
+    """A registered source as it was found last."""
 
     def snapshot(self, state: State | None = None) -> Snapshot:
         """Return the newest version known, or the one given; of a registered source, with its files as they are now."""
@@ -83,7 +85,7 @@ class TableHandle:
     def observe(self, state: State, partitions: Collection[str] | None = None) -> Observation:
         """Return the source of a registered table, compared with a version of its log."""
         snapshot = Snapshot(self.spark, self.timeline.store, state)
-        return observe(snapshot, self.source_options, partitions=partitions)
+        return observe(snapshot, self.source_options, partitions=partitions, seen=self.seen)
 
 
 @dataclass

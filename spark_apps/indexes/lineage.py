@@ -136,6 +136,10 @@ class Coverage:
         """Return the stage that wrote the entries of a file."""
         return self._by_lineage[lineage].stage
 
+    def part(self, lineage: int) -> Part | None:
+        """Return the part that a data file is of, ``None`` if it is not covered."""
+        return self._by_lineage.get(lineage)
+
     def answers(self, lineage: int, column: str) -> bool:
         """Tell whether the index knows the values of a column in a file.
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, partial, reduce
+from heapq import nlargest
 from itertools import accumulate
 from typing import Any, Literal
 
@@ -149,6 +150,60 @@ class BlockFile:
             return legacy not in key_values and _at_least(version, (3, 1) if int96 else (3, 0))
         statistics = [self.statistics(block, name) for block in range(self.blocks)]
         return not int96 and all(chunk is not None and _is_recent(chunk) for chunk in statistics)
+
+
+_SAMPLED = 3
+"""Of so many files, the largest, footers tell how their bytes are divided between columns."""
+_MOST_REMEMBERED = 20_000
+
+_COLUMN_BYTES: dict[tuple[str, str, int, int], Mapping[str, int]] = {}
+"""The bytes of each column, by its name in lower case, of files whose footers were read."""
+
+
+def stored_share(
+    snapshot: Snapshot, files: Sequence[DataFile], columns: Iterable[str], *, own: bool = False
+) -> float | None:
+    """Return the part of Parquet files' bytes that some of their columns take, from 0 to 1; one is read at least.
+
+    By the footers of the largest, which are read once.
+
+    :param columns: as they are called in the files. :param own: they are files of an index.
+    :return: ``None`` where footers do not tell.
+    """
+    wanted = {name.lower() for name in columns}
+    sample = nlargest(_SAMPLED, files, key=lambda file: (file.bytes, file.path))
+    missing = [file for file in sample if _key(snapshot, file) not in _COLUMN_BYTES]
+    try:
+        for footer in read_footers(snapshot, missing, own=own) if missing else ():
+            note_column_bytes(snapshot, footer)
+    except StorageError:
+        return None  # Spark will say what is wrong with the file, if it is read
+    sizes = [known for file in sample if (known := _COLUMN_BYTES.get(_key(snapshot, file)))]
+    total = sum(sum(each.values()) for each in sizes)
+    if not total:
+        return None
+    read = sum(sum(size for name, size in each.items() if name in wanted) or min(each.values()) for each in sizes)
+    return read / total
+
+
+def note_column_bytes(snapshot: Snapshot, footer: BlockFile) -> None:
+    """Remember how the bytes of a Parquet file are divided between its columns."""
+    if footer.format != "parquet":
+        return
+    sizes: dict[str, int] = {}
+    for number in range(footer.blocks):
+        group = footer.parsed.row_group(number)
+        for leaf in range(group.num_columns):
+            chunk = group.column(leaf)
+            name = chunk.path_in_schema.split(".", 1)[0].lower()
+            sizes[name] = sizes.get(name, 0) + chunk.total_compressed_size
+    if len(_COLUMN_BYTES) >= _MOST_REMEMBERED:
+        _COLUMN_BYTES.clear()
+    _COLUMN_BYTES[_key(snapshot, footer.file)] = sizes
+
+
+def _key(snapshot: Snapshot, file: DataFile) -> tuple[str, str, int, int]:
+    return snapshot.store.uri, file.path, file.lineage, file.bytes
 
 
 def read_footers(snapshot: Snapshot, files: Sequence[DataFile], *, own: bool = False) -> list[BlockFile]:

@@ -161,6 +161,10 @@ NO_SPARK = cast("SparkSession", _AbsentSession())
 """The session of a snapshot that is planned and read without one."""
 
 
+_FEW_GROUPS = 64
+"""Up to so many groups are looked for one by one, and not among all of the tree."""
+
+
 @dataclass(frozen=True)
 class Snapshot:
     """A table at one version, together with the Spark session and the store to read it with.
@@ -196,5 +200,9 @@ class Snapshot:
         """
         if only is None:
             return self.state.groups(tree)
-        groups = {key: sorted(self.state.files(tree, *key), key=merge_order) for key in sorted(set(only))}
+        keys = sorted(set(only))
+        if len(keys) > _FEW_GROUPS:
+            groups = self.state.groups(tree)
+            return {key: groups[key] for key in keys if key in groups}
+        groups = {key: sorted(self.state.files(tree, *key), key=merge_order) for key in keys}
         return {key: files for key, files in groups.items() if files}

@@ -622,6 +622,12 @@ public class ScanRequest {
         return new com.fasterxml.jackson.databind.ObjectMapper().writeValueAsString(found);
     }
 
+    /** A hash of what files tells, by which Python knows that it has seen these files. */
+    public String filesHash(int number) throws Exception {
+        byte[] hash = java.security.MessageDigest.getInstance("SHA-256").digest(files(number).getBytes("UTF-8"));
+        return new java.math.BigInteger(1, hash).toString(16);
+    }
+
     /** The files that Spark would read, a line each: path, bytes, time of change in milliseconds, with tabs between. */
     public String files(int number) {
         HadoopFsRelation relation = (HadoopFsRelation) ((LogicalRelation) ((ScanPart) scans.get(number)).leaf).relation();

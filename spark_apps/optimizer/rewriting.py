@@ -73,6 +73,8 @@ _WORTH_SHARE = 0.75
 Of columnar files Spark reads the needed columns alone too: an index of all rows in another order took twice as long.
 """
 
+_NO_INDEX = "it has no index"
+
 _FORGIVING = ("spark.sql.files.ignoreMissingFiles", "spark.sql.files.ignoreCorruptFiles")
 
 _WITHOUT_MEANING = frozenset(("path", "paths", "serialization.format", "inferschema", "mergeschema"))
@@ -115,6 +117,7 @@ class _Query:
     """The state kept for one query: the versions that all scans see, decisions, whether it was warned of."""
 
     snapshots: dict[str, Snapshot] = field(default_factory=dict)
+    logs: set[str] = field(default_factory=set)
     decisions: list[ScanDecision] = field(default_factory=list)
     warned: bool = False
 
@@ -174,6 +177,8 @@ class Rewriter:
         self._tables: dict[str, TableHandle] = {}
         self._sources: dict[str, list[str]] = {}
         self._queries: OrderedDict[int, _Query] = OrderedDict()
+        # Log -> the state whose files were found to be those of a listing of Spark's, and the hash of that.
+        self._same_files: dict[str, tuple[State, str]] = {}
         # Queries of several threads are planned one after the other, for a log is read by one thread.
         self._lock = RLock()
         # A store of a local folder would make it.
@@ -308,7 +313,10 @@ class Rewriter:
             _put(request, number, plan)
             return ScanDecision(scan.address, True, None, plan, shuffle=shuffle)
         left: list[ScanDecision] = []
-        for handle in self._sources_at(scan.address):
+        for handle in self._sources_at(scan.address, query):
+            if not handle.timeline.head.indexes:
+                left.append(ScanDecision(scan.address, False, _NO_INDEX))
+                continue
             try:
                 plan, shuffle = self._plan_of_source(request, number, scan, self._source_snapshot(handle, query))
             except _LeftToSpark as why:
@@ -335,8 +343,21 @@ class Rewriter:
         _check_same_reading(self.spark, snapshot.table, scan)
         where, columns, predicate = _filter_of(snapshot, scan)
         _check_same_partitions(snapshot, json.loads(request.partitions(number)))
-        snapshot = _only_files_of_spark(snapshot, request.files(number), predicate)
+        snapshot = self._only_files_of_spark(request, number, snapshot, predicate)
         return _plan(request, number, snapshot, where, columns, predicate)
+
+    def _only_files_of_spark(
+        self, request: Any, number: int, snapshot: Snapshot, predicate: Predicate | None
+    ) -> Snapshot:
+        """Return a source with the files that Spark would read; see :func:`_only_files_of_spark`."""
+        seen = request.filesHash(number)
+        known = self._same_files.get(snapshot.store.uri)
+        if known is not None and known[0] is snapshot.state and known[1] == seen:
+            return snapshot
+        kept = _only_files_of_spark(snapshot, request.files(number), predicate)
+        if kept is snapshot:
+            self._same_files[snapshot.store.uri] = (snapshot.state, seen)
+        return kept
 
     def _without_indexes(
         self, request: Any, number: int, scan: _Scan, query: _Query, error: Exception
@@ -373,8 +394,11 @@ class Rewriter:
         handle.timeline.refresh()
         return handle
 
-    def _sources_at(self, address: str) -> list[TableHandle]:
-        """Return the sources that are registered at an address, which may be a pattern."""
+    def _sources_at(self, address: str, query: _Query) -> list[TableHandle]:
+        """Return the sources that are registered at an address, which may be a pattern.
+
+        Their logs are read to their ends once a query.
+        """
         location = locate(_path_of(address))
         if location.uri not in self._sources and self._may_be_asked(location):
             try:
@@ -385,7 +409,10 @@ class Rewriter:
             if source is not None and source.location == location.uri:
                 self._check_trusted(location, timeline.store.uri)
                 self._know(timeline)
-        handles = [self._newest(Store(log, self.options)) for log in self._sources.get(location.uri, ())]
+        handles = []
+        for log in self._sources.get(location.uri, ()):
+            handles.append(self._tables[log] if log in query.logs else self._newest(Store(log, self.options)))
+            query.logs.add(log)
         return [handle for handle in handles if not handle.timeline.head.dropped and handle.timeline.head.definition]
 
     def _may_be_asked(self, location: Location) -> bool:
@@ -538,7 +565,7 @@ def _why_not(plan: ReadPlan) -> str:
         for use in plan.used
         if use.replaces
     ]
-    return "; ".join(reasons) or "it has no index"
+    return "; ".join(reasons) or _NO_INDEX
 
 
 def _path_of(address: str) -> str:

@@ -27,8 +27,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_BUCKETS_IN_JOINS = "spark.sql.bucketing.coalesceBucketsInJoin.enabled"
-"""By which Spark joins buckets whose counts are multiples without a shuffle; turned on where nobody has set it."""
+_TURNED_ON = (
+    "spark.sql.bucketing.coalesceBucketsInJoin.enabled",
+    "spark.sql.legacy.bucketedTableScan.outputOrdering",
+)
+"""Turned on where nobody has set them: Spark then joins buckets whose counts are multiples without a shuffle, and sorts
+no bucket again that is one file, which was written sorted."""
 
 _ENABLED: dict[str, tuple[Rewriter, InstalledRule]] = {}
 _LOCK = RLock()
@@ -74,9 +78,11 @@ def enable(
                     name,
                     name,
                 )
-        if spark.conf.get(_BUCKETS_IN_JOINS, None) is None:
-            spark.conf.set(_BUCKETS_IN_JOINS, "true")
-            rewriter.has_set.append(_BUCKETS_IN_JOINS)
+        for name in _TURNED_ON:
+            # What is not set has a default.
+            if spark.conf.get(name, None) is None:
+                spark.conf.set(name, "true")
+                rewriter.has_set.append(name)
         _ENABLED[_key(spark)] = (rewriter, rule)
 
 

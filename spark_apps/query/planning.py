@@ -32,7 +32,7 @@ from spark_apps.indexes.registry import available
 from spark_apps.layout.hashing import is_known
 from spark_apps.layout.partitions import value_of
 from spark_apps.layout.types import ColumnType, parse_type
-from spark_apps.mergetree.blocks import BlockFile, BlockRead, is_readable, read_footers
+from spark_apps.mergetree.blocks import BlockFile, BlockRead, is_readable, read_footers, stored_share
 from spark_apps.mergetree.buckets import compute_buckets, is_computable
 from spark_apps.mergetree.reader_settings import session_difference, unknown_time_zone
 from spark_apps.mergetree.schema import column_share
@@ -404,11 +404,13 @@ class _Draft:
 
     def files(self) -> dict[GroupKey, list[DataFile]]:
         """Return the files to read, by file group, without those whose rows an index holds."""
+        if not self.covering_scans:
+            return {key: self.all_groups[key] for key in self.groups}
         replaced = frozenset[int]().union(*(scan.lineages for scan in self.covering_scans))
-        remaining = {
-            key: [file for file in self.all_groups[key] if file.lineage not in replaced] for key in self.groups
-        }
-        return {key: files for key, files in remaining.items() if files}
+        remaining = (
+            (key, [file for file in self.all_groups[key] if file.lineage not in replaced]) for key in self.groups
+        )
+        return {key: files for key, files in remaining if files}
 
     def refuse_all(self, why: NotUsed) -> None:
         """Note for every index why it is not used."""
@@ -823,16 +825,18 @@ def _cost(
     draft: _Draft, groups: dict[GroupKey, list[DataFile]], needed: Iterable[str], lineages: frozenset[int]
 ) -> int:
     """Estimate the bytes that the query would read of data files."""
-    source = draft.snapshot.table.source
-    part = 1.0
-    if source is None or source.format not in _BY_LINE:
-        part = column_share(draft.snapshot.data.schema, set(needed))
-    total = 0.0
-    for group, files in groups.items():
-        for file in files:
-            if file.lineage in lineages:
-                total += _bytes(draft, group, file, part)
-    return round(total)
+    counted = [(group, file) for group, files in groups.items() for file in files if file.lineage in lineages]
+    part = _part_of_rows(draft.snapshot, [file for _, file in counted], needed)
+    return round(sum(_bytes(draft, group, file, part) for group, file in counted))
+
+
+def _part_of_rows(snapshot: Snapshot, files: Sequence[DataFile], needed: Iterable[str]) -> float:
+    """Return which part of the files' bytes is read for some columns: as their footers tell, else by types."""
+    source, needed = snapshot.table.source, set(needed)
+    if source is not None and source.format in _BY_LINE:
+        return 1.0
+    share = stored_share(snapshot, files, [snapshot.data.stored(name) for name in needed])
+    return column_share(snapshot.data.schema, needed) if share is None else share
 
 
 def _bytes(draft: _Draft, group: GroupKey, file: DataFile, part: float) -> float:

@@ -10,9 +10,8 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from spark_apps.storage.errors import InvalidInput, StorageError, StorageUnavailable, UnsupportedSource, gone_file
 from spark_apps.storage.store import HADOOP_SCHEMES, Store, etag_of, same_etag
@@ -84,8 +83,7 @@ _AT_ONCE = 16
 _WORTH_A_LISTING = 64
 
 
-@dataclass(frozen=True)
-class ListedFile:
+class ListedFile(NamedTuple):
     """A file: its path below the base ("" if the base is the file), and what the store knows of it."""
 
     relative: str

@@ -177,6 +177,7 @@ class PlainFiles:
         self._types = {field.name: field.type for field in fields}
         self._partition_by = tuple(partition_by)
         self._storage_options = storage_options
+        self._last: tuple[list[ListedFile], Listing] | None = None
 
     @classmethod
     def of(cls, table: TableDefinition, storage_options: Mapping[str, Any] | None) -> PlainFiles:
@@ -186,7 +187,7 @@ class PlainFiles:
         return cls(source.location, source.options, table.fields, table.partition_by, storage_options)
 
     def listing(self, version: str | int | None = None) -> Listing:
-        """Return the files of now.
+        """Return the files of now; the same object as before if not one has changed.
 
         :raises InvalidInput: if a version is asked for; there are none.
         """
@@ -195,13 +196,17 @@ class PlainFiles:
                 f"{self._location.uri} is a folder of plain files, which has no versions.",
                 hint="Load the table with version= or as_of= for the files that the log listed then.",
             )
+        listed = self._listed()
+        if self._last is not None and self._last[0] == listed:
+            return self._last[1]
         recursive, names = is_set(self._options, RECURSIVE), self._partition_by
         files = [
-            self._file(file, texts)
-            for file, texts in with_partition_texts(self._location, self._listed(), recursive, names)
+            self._file(file, texts) for file, texts in with_partition_texts(self._location, listed, recursive, names)
         ]
         check_distinct(self._location.uri, files)
-        return Listing(tuple(files))
+        listing = Listing(tuple(files))
+        self._last = listed, listing
+        return listing
 
     def check(self, files: Sequence[DataFile]) -> None:
         """Check that files are still as they were listed.

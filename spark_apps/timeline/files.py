@@ -409,16 +409,23 @@ class _Tree:
         return other
 
 
+_MOST_REMEMBERED = 20_000
+"""Of so many files at most those of a tree, and its groups, are kept once they were asked for."""
+
+
 class FileSet:
     """Live files by tree, partition and group."""
 
-    __slots__ = ("_added", "_borrowed", "_removed", "_shared")
+    __slots__ = ("_added", "_borrowed", "_files", "_groups", "_removed", "_shared")
 
     def __init__(self, shared: Columns | None = None) -> None:
         self._shared = Columns() if shared is None else shared
         self._added: dict[str, _Tree] = {}
         self._removed: set[int] = set()
         self._borrowed = False
+        # A query asks for the same files several times, and the set does not change meanwhile.
+        self._files: dict[str, tuple[DataFile, ...]] = {}
+        self._groups: dict[str, dict[GroupKey, list[DataFile]]] = {}
 
     def copy(self) -> FileSet:
         """Return a set that can be changed while this one stays, and the other way round."""
@@ -428,6 +435,8 @@ class FileSet:
         return other
 
     def _own(self) -> None:
+        if self._files or self._groups:
+            self._files, self._groups = {}, {}
         if self._borrowed:
             self._added = {name: tree.copy() for name, tree in self._added.items()}
             self._removed = set(self._removed)
@@ -466,6 +475,13 @@ class FileSet:
 
     def files(self, tree: str, partition: str | None = None, group: str | None = None) -> Iterator[DataFile]:
         """Return the files of a tree; of one partition, or of one group of it, where given."""
+        if partition is None and self.size() <= _MOST_REMEMBERED:
+            if tree not in self._files:
+                self._files[tree] = tuple(self._each(tree, None, None))
+            return iter(self._files[tree])
+        return self._each(tree, partition, group)
+
+    def _each(self, tree: str, partition: str | None, group: str | None) -> Iterator[DataFile]:
         yield from self._read(self._live_rows(tree, partition, group))
         if tree in self._added:
             yield from self._added[tree].select(partition, group)
@@ -485,6 +501,13 @@ class FileSet:
 
     def groups(self, tree: str) -> dict[GroupKey, list[DataFile]]:
         """Return (partition, group) -> its files in merge order."""
+        if self.size() > _MOST_REMEMBERED:
+            return self._sorted_groups(tree)
+        if tree not in self._groups:
+            self._groups[tree] = self._sorted_groups(tree)
+        return dict(self._groups[tree])
+
+    def _sorted_groups(self, tree: str) -> dict[GroupKey, list[DataFile]]:
         groups: dict[GroupKey, list[DataFile]] = {}
         for file in self.files(tree):
             groups.setdefault(file.group_key, []).append(file)

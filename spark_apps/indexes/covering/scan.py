@@ -31,7 +31,7 @@ from spark_apps.indexes.lineage import LINEAGE, Coverage, entry_files
 from spark_apps.indexes.ranges import Range, range_of
 from spark_apps.layout.hashing import bucket_id
 from spark_apps.layout.types import ColumnType, parse_type
-from spark_apps.mergetree.blocks import BlockFile, read_footers
+from spark_apps.mergetree.blocks import BlockFile, note_column_bytes, read_footers, stored_share
 from spark_apps.mergetree.integrity import Identity, identity_of
 from spark_apps.mergetree.schema import column_share, struct_type
 from spark_apps.mergetree.tree import Snapshot
@@ -65,6 +65,8 @@ def row_group_ranges(
     uncached = {key: file for key, file in zip(keys, files, strict=True) if key not in cached_ranges}
     if uncached:
         footers = read_footers(snapshot, list(uncached.values()), own=True)
+        for footer in footers:
+            note_column_bytes(snapshot, footer)
         cached_ranges.update({key: _ranges_of(footer, indexed) for key, footer in zip(uncached, footers, strict=True)})
         if len(_RANGES) > _MAX_REMEMBERED:
             _RANGES.clear()
@@ -233,11 +235,17 @@ def _usable(
     snapshot, declined = context.snapshot, _Declined()
     retyped = _retyped_columns(context, needed)
     usable: list[int] = []
+    lacking_in: dict[int, list[str]] = {}
     for files in snapshot.groups(only=groups).values():
         file = lowest_plain_file(files)
-        if file is None or file.lineage not in coverage.lineages:
+        part = None if file is None else coverage.part(file.lineage)
+        if file is None or part is None:
             continue
-        lacking = [name for name in needed if name in retyped or not coverage.answers(file.lineage, name)]
+        # Of the files of one part the same is known.
+        lacking = lacking_in.get(id(part))
+        if lacking is None:
+            lacking = [name for name in needed if name in retyped or name.lower() not in part.known]
+            lacking_in[id(part)] = lacking
         if lacking:
             declined.lacking |= frozenset(lacking)
         elif len(files) > 1 and snapshot.data.merge_by == "ordering":
@@ -291,9 +299,12 @@ def _in_matching_ranges(
         part = matching_fraction(probe, footer, indexed[0])
         if part:
             kept.append(file)
-            schema = entry_tree(context, columns_of(file), schema_of(context.definition)).schema
-            # By types, as the table's files are counted that it is compared with.
-            size += part * file.bytes * column_share(schema, needed)
+            share = stored_share(context.snapshot, [file], needed, own=True)
+            if share is None:
+                share = column_share(
+                    entry_tree(context, columns_of(file), schema_of(context.definition)).schema, needed
+                )
+            size += part * file.bytes * share
     return kept, round(size)
 
 

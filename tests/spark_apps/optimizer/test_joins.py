@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.by_turn(4)]
 
 ALWAYS = {"hybrid_appended_ratio": "1", "hybrid_deleted_ratio": "1"}
+_ORDERING = "spark.sql.legacy.bucketedTableScan.outputOrdering"
 AT_SCALE = {"spark.sql.autoBroadcastJoinThreshold": "-1", "spark.sql.shuffle.partitions": "3"}
 
 
@@ -168,12 +169,16 @@ def _leaves(plan: Any) -> list[Any]:
     return [leaves.apply(number) for number in range(leaves.size())]
 
 
-def test_a_sort_is_spared_where_the_session_lets_spark_trust_one_sorted_file_a_bucket(spark: SparkSession) -> None:
+def test_a_sort_is_spared_of_one_sorted_file_a_bucket_unless_the_session_does_not_trust_it(
+    spark: SparkSession,
+) -> None:
     query = "SELECT k, a.v, b.v FROM a JOIN b USING (k)"
-    assert nodes(spark.sql(query)).count("Sort") == 2
-    with session_with(spark, {"spark.sql.legacy.bucketedTableScan.outputOrdering": "true"}):
-        assert nodes(spark.sql(query)).count("Sort") == 0
-        assert shuffles(spark, query) == 0
+    assert nodes(spark.sql(query)).count("Sort") == 0
+    assert shuffles(spark, query) == 0
+    with session_with(spark, {_ORDERING: "false"}):
+        assert nodes(spark.sql(query)).count("Sort") == 2
+    spark_apps.disable(spark)
+    assert spark.conf.get(_ORDERING, None) is None
 
 
 JOIN = "SELECT k, s.v, b.v FROM s JOIN b USING (k)"
@@ -214,8 +219,7 @@ def test_files_that_came_are_shuffled_alone_and_rows_of_those_gone_are_left_out(
         assert shuffles(spark, SUM) == 1
     IndexedTable.load(spark, source).refresh_index("by_k")
     spark.read.parquet(str(source)).createOrReplaceTempView("s")
-    with session_with(spark, {"spark.sql.legacy.bucketedTableScan.outputOrdering": "true"}):
-        assert nodes(spark.sql(JOIN)).count("Sort") == 1, "a bucket of several files"
+    assert nodes(spark.sql(JOIN)).count("Sort") == 1, "a bucket of several files"
     table = IndexedTable.load(spark, source)
     table.compact("by_k", mode="full")
     assert table.verify("by_k").ok

@@ -231,6 +231,7 @@ def test_files_that_came_or_went_are_those_that_spark_lists(spark: SparkSession,
 
         assert [row.id for row in before.where(query).collect()] == [5], "as Spark listed it then"
         assert sorted(row.id for row in after.where(query).collect()) == [5, 1005]
+        assert [row.id for row in before.where(query).collect()] == [5], "and does not list again"
         assert (
             used(spark_apps.explain(before.where(query))) == used(spark_apps.explain(after.where(query))) == ["by_id"]
         )

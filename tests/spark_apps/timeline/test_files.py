@@ -45,6 +45,10 @@ def test_a_set_with_columns_and_changes_answers_as_a_plain_one(seed: int) -> Non
             key = chance.choice(sorted(plain))
             assert held.remove(*key) == plain.pop(key)
             assert held.remove(*key) is None
+        if chance.random() < 0.1:
+            listed = [item.path for item in held.files("data")]
+            assert sorted(listed) == sorted(path for name, path in plain if name == "data")
+            assert sorted(item.path for each in held.groups("data").values() for item in each) == sorted(listed)
         if chance.random() < 0.03:
             held = FileSet(held.flattened())
         if chance.random() < 0.05:
