@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import FrozenInstanceError
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from spark_apps import IndexedTable
@@ -76,3 +78,25 @@ def test_given_a_name_that_spark_wants_in_quotes_then_the_error_is_of_this_packa
     assert table.read("`zürich` = 2").count() == 1
     with pytest.raises(errors.InvalidPredicate, match="cannot be used"):
         table.read("Zürich = 2")
+
+
+def test_given_a_wide_column_that_is_not_asked_for_then_files_count_with_the_bytes_of_the_others(
+    spark: Any, tmp_path: Path
+) -> None:
+    """By types a text is as wide as any other, and an index without it seems to read a fraction of the files."""
+    note = "concat(sha2(string(id), 512), sha2(string(-id), 512)) AS note"
+    spark.range(0, 2000, 1, 1).selectExpr("id", "xxhash64(id) AS k", note).write.parquet(str(tmp_path / "s"))
+    table = IndexedTable.register(spark, tmp_path / "s")
+    table.create_index("by_k", "covering", ["k"], included=["id"])
+    [file] = (tmp_path / "s").glob("*.parquet")
+    chunks = [pq.read_metadata(file).row_group(0).column(number) for number in range(3)]
+    sizes = {chunk.path_in_schema: chunk.total_compressed_size for chunk in chunks}
+
+    plan = planning.plan_read(table._handle.snapshot(), None, ["id", "k"])
+
+    share = (sizes["id"] + sizes["k"]) / sum(sizes.values())
+    counted = [use.instead_of for use in plan.used] or [
+        int(number.replace(",", "")) for number in re.findall("[0-9,]+$", plan.not_used["by_k"].reason)
+    ]
+    assert counted == [pytest.approx(share * file.stat().st_size, abs=2)]
+    assert share < 0.25
