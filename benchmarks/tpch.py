@@ -31,17 +31,27 @@ class Suited:
     included: tuple[str, ...]
     layout: str = "ranges"
 
+    def properties(self, scale: float) -> dict[str, str]:
+        """The properties to create it with, for tables of a scale factor."""
+        buckets = {"buckets": "8" if scale <= 1 else "16"} if self.layout == "buckets" else {}
+        return {"layout": self.layout, **buckets}
+
 
 INDEXES = (
+    Suited("lineitem", "by_order", ("l_orderkey",),
+           ("l_partkey", "l_suppkey", "l_quantity", "l_extendedprice", "l_discount", "l_returnflag", "l_shipdate",
+            "l_commitdate", "l_receiptdate"),
+           "buckets"),
     Suited("lineitem", "by_shipdate", ("l_shipdate",),
            ("l_orderkey", "l_partkey", "l_suppkey", "l_quantity", "l_extendedprice", "l_discount")),
     Suited("lineitem", "by_receiptdate", ("l_receiptdate",),
            ("l_orderkey", "l_shipmode", "l_shipdate", "l_commitdate")),
-    Suited("lineitem", "by_part", ("l_partkey",),
-           ("l_orderkey", "l_suppkey", "l_quantity", "l_extendedprice", "l_discount", "l_shipmode", "l_shipinstruct")),
-    Suited("orders", "by_orderdate", ("o_orderdate",),
-           ("o_orderkey", "o_custkey", "o_orderpriority", "o_shippriority", "o_totalprice")),
+    Suited("orders", "by_order", ("o_orderkey",),
+           ("o_custkey", "o_orderstatus", "o_totalprice", "o_orderdate", "o_orderpriority", "o_shippriority"),
+           "buckets"),
+    Suited("orders", "by_orderdate", ("o_orderdate",), ("o_orderkey", "o_custkey", "o_orderpriority")),
 )  # fmt: skip
+"""By the key that lineitem and orders are joined and summed by, and by the dates that queries ask for."""
 
 QUERIES = {
     1: """

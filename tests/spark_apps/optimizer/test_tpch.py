@@ -56,7 +56,7 @@ def _indexed(table: IndexedTable, name: str) -> None:
     for suited in INDEXES:
         if suited.table == name:
             included = IncludedColumns(include=list(suited.included))
-            properties = {"layout": suited.layout}
+            properties = suited.properties(SCALE)
             table.create_index(suited.name, "covering", list(suited.columns), included=included, properties=properties)
 
 
