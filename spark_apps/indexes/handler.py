@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from spark_apps.indexes.included_columns import IncludedColumns
+    from spark_apps.indexes.ranges import Range
 
 EXAMPLES = 10
 
@@ -142,6 +143,9 @@ class PredicateProbe(Protocol):
 
         A value may be a :class:`~spark_apps.indexes.ranges.Range`, for all rows whose values lie in it.
         """
+
+    def spares_none(self, column: str, values: Range) -> bool:
+        """Tell whether what it says of a column holds for every value of a range."""
 
 
 @dataclass(frozen=True)

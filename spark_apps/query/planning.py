@@ -46,11 +46,13 @@ from spark_apps.query.predicates import (
     Opaque,
     Or,
     Predicate,
+    always_matches,
     check_predicate,
     columns_of,
     keys_for,
     may_match,
     of_whole_rows,
+    said_of,
 )
 from spark_apps.storage.errors import InvalidInput, LakeIndexError, LogDamaged, StorageError
 from spark_apps.timeline.files import DataFile, GroupKey
@@ -161,6 +163,7 @@ class ParsedPredicateProbe:
     def __init__(self, predicate: Predicate) -> None:
         self.predicate = predicate
         self.columns = columns_of(predicate)
+        self._of_column: dict[str, Predicate] = {}
 
     def __str__(self) -> str:
         return str(self.predicate)
@@ -173,6 +176,11 @@ class ParsedPredicateProbe:
 
     def may_match(self, values: Mapping[str, Any]) -> bool:
         return may_match(self.predicate, values)
+
+    def spares_none(self, column: str, values: Range) -> bool:
+        if column not in self._of_column:
+            self._of_column[column] = said_of(self.predicate, column)
+        return always_matches(self._of_column[column], {column: values})
 
 
 # --- The plan ---------------------------------------------------------------------------------------------------------

@@ -214,6 +214,27 @@ def may_match(predicate: Predicate, values: Mapping[str, Any]) -> bool:
     return True in outcomes(predicate, values)
 
 
+def always_matches(predicate: Predicate, values: Mapping[str, Any]) -> bool:
+    """Return whether every row with these values satisfies the predicate."""
+    return outcomes(predicate, values) == {True}
+
+
+def said_of(predicate: Predicate, column: str) -> Predicate:
+    """Return what a predicate demands of one column, whatever the others hold: nothing where these may decide."""
+    match predicate:
+        case And():
+            return And(tuple(said_of(part, column) for part in predicate.parts))
+        case Not(part=Or(parts=parts)):
+            return And(tuple(said_of(Not(part), column) for part in parts))
+        case Or() | Not() if any(isinstance(n, Opaque) for n in walk(predicate)) or columns_of(predicate) != {column}:
+            return Fixed(True)
+        case Opaque():
+            return Fixed(True)
+        case Comparison() | In() | IsNull() if predicate.column != column:
+            return Fixed(True)
+    return predicate
+
+
 # --- key sets ------------------------------------------------------------------------------------------------
 
 

@@ -106,6 +106,8 @@ def _part(probe: PredicateProbe, ranges: Mapping[str, Range], first: str) -> flo
     def part(half_range: Range, depth: int) -> float:
         if not probe.may_match({**ranges, first: half_range}):
             return 0.0
+        if probe.spares_none(first, half_range):
+            return 1.0
         halves = _halves(half_range) if depth else None
         return 1.0 if halves is None else sum(part(half, depth - 1) for half in halves) / 2
 

@@ -31,12 +31,30 @@ def part(where: str, first: str, *ranges: Range) -> float:
         ("p <= 25.00", "p", Range(Decimal("0.00"), Decimal("100.00")), 0.25),
         ("s >= 'm'", "s", Range("a", "z"), 1.0),  # no middle is known of words
         ("other = 3", "n", Range(0, 999), 1.0),
+        ("n >= 500 AND other = 3", "n", Range(0, 999), 0.5),
+        ("n >= 500 OR other = 3", "n", Range(0, 999), 1.0),
+        ("NOT (n < 500 OR other = 3)", "n", Range(0, 999), 0.5),
+        ("n IN (0, 999)", "n", Range(0, 999), 2 / 128),
+        ("n <> 5", "n", Range(0, 999), 1.0),
     ],
 )
 def test_a_range_of_the_first_indexed_column_leaves_about_its_part(
     where: str, first: str, held: Any, expected: float
 ) -> None:
     assert part(where, first, held) == pytest.approx(expected, abs=0.02)
+
+
+def test_a_range_that_matches_wholly_is_not_looked_into(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A date that splits an index leaves most of its files whole, and a query waits for each question."""
+    asked = []
+    may_match = ParsedPredicateProbe.may_match
+    monkeypatch.setattr(
+        ParsedPredicateProbe, "may_match", lambda probe, values: asked.append(values) or may_match(probe, values)
+    )
+    for where in ("n >= 0", "n > -1 AND other = 3", "n >= 0 AND n IS NOT NULL", "n <> 2000"):
+        asked.clear()
+        assert part(where, "n", Range(0, 999)) == 1.0
+        assert len(asked) <= 2
 
 
 def test_a_file_that_its_min_and_max_rule_out_is_left_out() -> None:
