@@ -73,7 +73,7 @@ class Observation:
 
 
 class LastObservation:
-    """What was found of a source last, which stands as long as neither the log nor the listing changes.
+    """The last observation of a source, which stands as long as neither the log nor the listing changes.
 
     A query then costs a listing, and not the comparison of each file with the log.
     """
