@@ -132,6 +132,7 @@ def get_provider_info() -> dict[str, Any]:
                     "placeholders": {
                         "warehouse": "s3://lake/warehouse, or /data/warehouse",
                         "storage_options": '{"aws_region": "eu-central-1"}',
+                        "listed_tables": '["s3://lake/raw/_indexes"]',
                         "spark_conn_id": "spark_default",
                     },
                 },
@@ -154,6 +155,11 @@ def get_provider_info() -> dict[str, Any]:
                         ),
                         "schema": {"type": ["string", "null"]},
                     },
+                    "listed_tables": _text(
+                        "Listed tables",
+                        "Addresses, as a JSON list, that the page Lake tables lists beside the warehouse: of tables, "
+                        "registered sources, their logs, or folders _indexes with the logs of several.",
+                    ),
                     "secret_storage_options": {
                         "label": "Secret storage options",
                         "description": "JSON object with the keys among them; Airflow's API shows it to nobody.",

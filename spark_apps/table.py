@@ -46,10 +46,12 @@ from spark_apps.query.explain import (
     locate_files,
     partitions_of,
     status_of,
+    view_table,
 )
 from spark_apps.query.predicates import translate_predicate_errors
 from spark_apps.query.reading import read_rows
 from spark_apps.storage.errors import EnvironmentMismatch, InvalidInput
+from spark_apps.storage.printing import Printed, ResultList, ResultMap, View
 from spark_apps.storage.store import Store
 from spark_apps.timeline import cleaning, restore, windows
 from spark_apps.timeline.limits import RETAIN_SECONDS, RETAIN_VERSIONS, WINDOW_SECONDS
@@ -68,7 +70,7 @@ logger = logging.getLogger(__name__)
 DEFAULT_BUCKETS = 8
 
 
-class IndexedTable:
+class IndexedTable(Printed):
     """A keyed table, or a registered source, with its indexes. Made by :meth:`create`, :meth:`register`, :meth:`load`.
 
     All writing methods take ``txn_id`` (a retry under the same id gets the first try's receipt and writes nothing) and
@@ -252,6 +254,9 @@ class IndexedTable:
     def __repr__(self) -> str:
         return f"IndexedTable({self.uri!r}, version={self.version})"
 
+    def view(self) -> View:
+        return view_table(self.uri, self._state)
+
     @property
     def uri(self) -> str:
         return self._handle.timeline.store.uri
@@ -275,12 +280,12 @@ class IndexedTable:
         return Snapshot(self._handle.spark, self._handle.timeline.store, self._state, external=self._external)
 
     @property
-    def partitions(self) -> dict[str, PartitionInfo]:
+    def partitions(self) -> ResultMap[PartitionInfo]:
         """Partition path ("" without partition columns) -> bucket count and live files."""
         return partitions_of(self._state)
 
     @property
-    def indexes(self) -> dict[str, IndexInfo]:
+    def indexes(self) -> ResultMap[IndexInfo]:
         """The indexes that were created by name."""
         return indexes_of(self._state)
 
@@ -291,7 +296,7 @@ class IndexedTable:
         """
         return status_of(self._handle.timeline, self._state, name)
 
-    def history(self) -> list[HistoryEntry]:
+    def history(self) -> ResultList[HistoryEntry]:
         """Return all commits up to this version, oldest first."""
         return history_of(self._handle.timeline, self.version)
 
@@ -420,7 +425,7 @@ class IndexedTable:
 
         return look_up(self.snapshot, keys, index)
 
-    def locate(self, where: str, count: bool = False) -> list[LocatedFile]:
+    def locate(self, where: str, count: bool = False) -> ResultList[LocatedFile]:
         """Return the files that can hold rows which satisfy a predicate, found by the indexes.
 
         Every file that holds such a row is among them. Without ``count`` no rows are read.
@@ -692,7 +697,7 @@ class IndexedTable:
         change = Rollback(self._handle.timeline, instant)
         return self._rescale(change, None, plan_only, drain_seconds, txn_id, window)
 
-    def bucket_rules(self) -> list[RuleVersion]:
+    def bucket_rules(self) -> ResultList[RuleVersion]:
         """Return the bucket rules in force in this version, newest first, in the order in which they are tried."""
         return rule_versions(self._state)
 

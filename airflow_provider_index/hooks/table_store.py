@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseHook
 
-from airflow_provider_index.arguments import json_object
+from airflow_provider_index.arguments import json_object, text_list
 from airflow_provider_index.compat import connection_missing
 from airflow_provider_index.masking import SECRET, mask_all
 from spark_apps.storage.errors import InvalidInput, LakeIndexError
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from spark_apps.timeline.log import Timeline
 
 DEFAULT_SPARK_CONN_ID = "spark_default"
+LISTED_TABLES = "listed_tables"
+MOST_LISTED = 500
 
 
 class TableStoreHook(BaseHook):
@@ -29,7 +31,8 @@ class TableStoreHook(BaseHook):
     The connection's extra holds ``warehouse`` (the URI or path under which tables have names),
     ``storage_options`` (an object, or its JSON: what ``obstore`` needs to reach the store), ``secret_storage_options``
     (the same, of those that Airflow's API is to show nobody), ``source_roots`` (the
-    addresses below which a log may name any source) and ``spark_conn_id``.
+    addresses below which a log may name any source), ``listed_tables`` (addresses outside of the warehouse that the
+    page lists) and ``spark_conn_id``.
 
     :param table_conn_id: id of a connection of type ``index_table_store``. The default one may be missing
         as long as tables are given by URI or path and their store needs no options.
@@ -84,6 +87,31 @@ class TableStoreHook(BaseHook):
         mask_all(options)
         roots = self.extra.get(SOURCE_ROOTS)
         return {**options, SOURCE_ROOTS: roots} if roots else options
+
+    @property
+    def listed_tables(self) -> tuple[str, ...]:
+        """Addresses of tables and sources outside of the warehouse, or of the folders of sources' logs.
+
+        :raises InvalidInput: if the connection's text is no list of addresses, naming what cannot be one.
+        """
+        name = f"{LISTED_TABLES} of the connection {self.table_conn_id!r}"
+        given = text_list(name, self.extra.get(LISTED_TABLES) or None) or []
+        if len(given) > MOST_LISTED:
+            raise InvalidInput(
+                f"{name} has {len(given)} addresses, more than {MOST_LISTED}.",
+                hint="Give folders _indexes, each with the logs of many sources.",
+            )
+        return tuple(dict.fromkeys(self._address(one.strip()) for one in given))
+
+    def _address(self, text: str) -> str:
+        from spark_apps.storage.store import Store
+
+        if not ("://" in text or text.startswith(("/", "file:"))) or ".." in text.split("/"):
+            raise InvalidInput(
+                f"{text!r:.200} in {LISTED_TABLES} of the connection {self.table_conn_id!r} is no address.",
+                hint="Give absolute paths or URIs: of a table, a registered source, its log, or a folder _indexes.",
+            )
+        return Store(text).uri.rstrip("/")
 
     def _object(self, name: str) -> dict[str, Any]:
         value = json_object(self.extra.get(name))
@@ -175,6 +203,10 @@ class TableStoreHook(BaseHook):
         failed = next((one for one in checks if not one.ok), None)
         if failed is not None:
             return False, f"obstore cannot {failed.what} in {self.warehouse}: {failed.detail} {failed.hint}".rstrip()
+        try:
+            _ = self.listed_tables
+        except LakeIndexError as error:
+            return False, str(error)
         more = unsupported_options(self)
         remarks = f" Spark has no setting for {', '.join(more)}." if more else ""
         remarks += shown_by_airflow(self.extra, "storage_options")

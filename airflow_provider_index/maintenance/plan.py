@@ -19,6 +19,8 @@ from typing import Any
 
 from airflow_provider_index.maintenance.policies import Budget, CompactPolicy, RefreshPolicy
 from airflow_provider_index.maintenance.survey import Missed, TableSurvey
+from spark_apps.storage import printing
+from spark_apps.storage.printing import Figure, Grid, Printed, View, size, span
 from spark_apps.storage.units import format_bytes, format_seconds
 from spark_apps.timeline.maintenance_records import LastPlans, PlannedWork, SkippedWork, TablePlan, work_key
 from spark_apps.timeline.model import DATA_TREE
@@ -273,6 +275,7 @@ START_SECONDS = 15.0
 """What a table costs beside its works: a task and a start of Spark."""
 
 _MOST_WAITED = 30
+_MOST_LOGGED = 10_000
 
 
 @dataclass(frozen=True)
@@ -299,8 +302,8 @@ class Candidate:
         )  # fmt: skip
 
 
-@dataclass
-class MaintenancePlan:
+@dataclass(repr=False)
+class MaintenancePlan(Printed):
     """Works that one run does, and why not the rest.
 
     ``tables`` are in the order in which they come first.
@@ -323,6 +326,19 @@ class MaintenancePlan:
         """Seconds that the chosen works will take one after the other, starts of Spark included."""
         tables = {one.survey.table.location for one in self.chosen}
         return sum(one.work.seconds for one in self.chosen) + START_SECONDS * len(tables)
+
+    def view(self) -> View:
+        rows = [(number, *_cells(one), one.work.reason) for number, one in enumerate(self.chosen, 1)]
+        rows += [("-", *_cells(one), f"[{code}] {why} {one.work.reason}") for one, code, why in self.postponed]
+        rows += [
+            ("-", name, _named(skip.kind or "all", skip.index), None, None, None, f"[{skip.code}] {skip.reason}")
+            for name, skip in self.skipped
+        ]
+        heading = (
+            f"{len(self.chosen)} pieces of work on {len(self.tables())} tables: {format_bytes(self.bytes)}, "
+            f"{format_seconds(self.seconds)}; {len(self.postponed)} left to the next run, {len(self.skipped)} skipped"
+        )
+        return View(heading, grids=[Grid(("", "table", "work", "reads", "takes", "value", "why"), rows)])
 
     def tables(self) -> list[dict[str, Any]]:
         """Return what each mapped task gets: a table with its ``steps``, in the order of work.
@@ -407,26 +423,7 @@ def worth(work: DueWork, weight: float, waited: int) -> float:
 
 def as_text(plan: MaintenancePlan) -> str:
     """Return the plan as a table for the log."""
-    head = ("", "table", "work", "reads", "takes", "value", "why")
-    rows = [
-        (str(at), one.survey.table.name, _named(one.work.kind, one.work.index), format_bytes(one.work.bytes),
-         format_seconds(one.work.seconds), f"{one.value:.2f}", one.work.reason)
-        for at, one in enumerate(plan.chosen, 1)
-    ]  # fmt: skip
-    postponed = [
-        ("-", one.survey.table.name, _named(one.work.kind, one.work.index), format_bytes(one.work.bytes),
-         format_seconds(one.work.seconds), f"{one.value:.2f}", f"[{code}] {why} {one.work.reason}")
-        for one, code, why in plan.postponed
-    ]  # fmt: skip
-    skipped = [
-        ("-", name, _named(skip.kind or "all", skip.index), "", "", "", f"[{skip.code}] {skip.reason}")
-        for name, skip in plan.skipped
-    ]
-    summary = (
-        f"{len(rows)} pieces of work on {len(plan.tables())} tables: {format_bytes(plan.bytes)}, "
-        f"{format_seconds(plan.seconds)}; {len(postponed)} left to the next run, {len(skipped)} skipped"
-    )
-    return f"{summary}\n{_aligned([head, *rows, *postponed, *skipped])}"
+    return printing.as_text(plan.view(), most=_MOST_LOGGED)
 
 
 def _candidate(survey: TableSurvey, work: DueWork, dag_id: str, run_id: str | None) -> Candidate:
@@ -469,15 +466,14 @@ def _step(work: DueWork) -> dict[str, Any]:
     return {"kind": work.kind, "index": work.index, "mode": work.mode, "bytes": work.bytes, "options": work.options}
 
 
+def _cells(one: Candidate) -> tuple[Any, ...]:
+    work = one.work
+    name = one.survey.table.name
+    return name, _named(work.kind, work.index), size(work.bytes), span(work.seconds), Figure(f"{one.value:.2f}")
+
+
 def _named(kind: str, index: str | None) -> str:
     return kind if index is None else f"{kind} {index}"
-
-
-def _aligned(rows: list[tuple[str, ...]]) -> str:
-    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]) - 1)]
-    return "\n".join(
-        "  ".join([*(cell.ljust(w) for cell, w in zip(row, widths, strict=False)), row[-1]]).rstrip() for row in rows
-    )
 
 
 __all__ = ["MaintenancePlan", "as_text", "plan_maintenance", "runs_waited", "work_key", "worth"]

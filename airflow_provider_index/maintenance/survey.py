@@ -16,6 +16,7 @@ from typing import Any
 
 from airflow_provider_index.maintenance.policies import CompactPolicy, TableEntry, matches
 from spark_apps.storage.errors import LakeIndexError, NotFound, TableNotFound
+from spark_apps.storage.printing import Grid, Printed, View, counted, moment_text, size, span
 from spark_apps.timeline import maintenance_records
 from spark_apps.timeline.locations import Warehouse
 from spark_apps.timeline.log import Timeline
@@ -52,8 +53,8 @@ class MaintainedTable:
     warehouse: Warehouse
 
 
-@dataclass(frozen=True)
-class TableSurvey:
+@dataclass(frozen=True, repr=False)
+class TableSurvey(Printed):
     """A table as it was seen.
 
     Times are seconds; ``compacting`` are the trees, measured by the sizes that their policies call small: "data" and
@@ -77,6 +78,22 @@ class TableSurvey:
     last: LastPlans = field(default_factory=LastPlans)
     done: Mapping[str, DoneWork] = field(default_factory=dict)
     checked: float = 0.0
+
+    def view(self) -> View:
+        data, indexes = self.statistics.data, self.statistics.indexes.values()
+        facts = [
+            ("looked at", moment_text(self.checked)),
+            ("last commit", None if self.age is None else f"{span(self.age)} before"),
+            ("size", f"{size(data.bytes)} in {counted(data.files, 'file')}, {data.small_files:,} of them small"),
+            ("window", self.window),
+            *((f"at work: {operation}", ids) for operation, ids in self.busy.items()),
+        ]
+        rows = [
+            (one.name, one.kind, one.state, one.lag.commits, size(one.lag.bytes), span(self.lag_ages.get(one.name)))
+            for one in indexes
+        ]
+        columns = ("index", "kind", "state", "commits behind", "size", "for")
+        return View(f"{self.table.name}, version {self.statistics.version}", facts, [Grid(columns, rows)])
 
 
 @dataclass(frozen=True)

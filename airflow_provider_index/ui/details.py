@@ -18,6 +18,7 @@ from airflow_provider_index.ui.overview import whole
 from airflow_provider_index.ui.tables import Lake, Readers, TableName
 from spark_apps.storage.errors import LakeIndexError
 from spark_apps.storage.store import Store
+from spark_apps.timeline.features import unknown_writer_features
 from spark_apps.timeline.limits import SILENT_WRITER_SECONDS
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.maintenance_records import TablePlan, read_last
@@ -91,6 +92,11 @@ class Detail:
     partition_count: int
     largest_bucket: int
     plans: tuple[TablePlan, ...]
+
+    @property
+    def unknown_features(self) -> list[str]:
+        """Features of the table by which this version of the package cannot write."""
+        return unknown_writer_features(self.state.writer_features)
 
     @property
     def partition_pages(self) -> int:

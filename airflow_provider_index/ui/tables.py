@@ -1,7 +1,7 @@
-"""The tables behind one connection, as the page may see them: those below its warehouse, and nothing else.
+"""The tables behind one connection, as the page may see them: those below its warehouse, and those that it lists.
 
-A table's address comes from the browser, so it is held against the warehouse before any store is asked. Reading makes
-nothing: not even the folder of a local warehouse that this machine does not have.
+A table's address comes from the browser, so it is held against the warehouse and the list before any store is asked.
+Reading makes nothing: not even the folder of a local warehouse that this machine does not have.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from typing import Any, TypeVar
 import xxhash
 
 from airflow_provider_index.hooks.table_store import TableStoreHook
-from spark_apps.storage.errors import InvalidName, LakeIndexError, StorageUnavailable, TableNotFound
+from spark_apps.storage.errors import InvalidInput, InvalidName, LakeIndexError, StorageUnavailable, TableNotFound
 from spark_apps.storage.secrets import hide, known_secrets
 from spark_apps.storage.store import Store
-from spark_apps.timeline.locations import LOGS_OF_SOURCES
+from spark_apps.timeline.locations import LOGS_OF_SOURCES, locate
 from spark_apps.timeline.log import commit_key
 
 T = TypeVar("T")
@@ -97,13 +97,21 @@ _PATIENCE = {"connect_timeout": "3s", "timeout": "10s"}
 _DEEPEST = 3
 """How many folders the name of a table can have: catalog, database, table."""
 
+_NOT_IN_NAMES = frozenset("/\\\0\n%?#")
+
 
 @dataclass(frozen=True)
 class TableName:
-    """A table of a warehouse: its name (``db.table``), and its location as the page's links carry it."""
+    """A table that the page shows.
+
+    :param name: in the warehouse (``db.table``); of another its folder's.
+    :param location: as the page's links carry it: that of the log.
+    :param outside: whether it lies outside of the warehouse, in the connection's list.
+    """
 
     name: str
     location: str
+    outside: bool = False
 
 
 @dataclass(frozen=True)
@@ -111,11 +119,13 @@ class Lake:
     """Tables of one connection.
 
     :param options: of the store; may hold secrets.
+    :param listed: addresses outside of the warehouse that the connection lists.
     """
 
     conn_id: str
     root: str
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    listed: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, conn_id: str) -> Lake:
@@ -129,16 +139,18 @@ class Lake:
             raise InvalidName(f"The connection {conn_id!r} names no warehouse.", hint="Fill it in to see its tables.")
         store = Store(hook.warehouse)
         patience = _PATIENCE if "://" in store.uri else {}
-        return cls(conn_id, store.uri, {**patience, **hook.storage_options})
+        return cls(conn_id, store.uri, {**patience, **hook.storage_options}, hook.listed_tables)
 
     @property
     def identity(self) -> str:
         """Identify what is read in caches: by another warehouse, option or password it is another lake."""
-        identity_text = json.dumps([self.conn_id, self.root, dict(self.options)], sort_keys=True, default=str)
+        identity_text = json.dumps(
+            [self.conn_id, self.root, dict(self.options), self.listed], sort_keys=True, default=str
+        )
         return xxhash.xxh3_128_hexdigest(identity_text.encode())
 
     def tables(self, many: Readers, seconds: float) -> list[TableName]:
-        """List every table of the warehouse, by name.
+        """List every table of the warehouse and of the list, by name.
 
         They are found as :meth:`~spark_apps.timeline.locations.Warehouse.tables` finds them, but many folders at once.
         A folder that gives no answer, or a bad one, is taken for a table that cannot be read.
@@ -147,13 +159,20 @@ class Lake:
         :raises StorageUnavailable: if the warehouse itself cannot be listed.
         """
         self._check_there()
-        return sorted(self._below(Store(self.root, self.options), [], many, seconds), key=lambda table: table.name)
+        found = {one.location: one for one in self._below(Store(self.root, self.options), [], many, seconds)}
+        for table in self._outside(many, seconds):
+            found.setdefault(table.location, table)
+        return sorted(found.values(), key=lambda table: (table.name, table.location))
 
     def find(self, table: str) -> tuple[TableName, Store]:
         """Return a table by the location or name that a request gives, and the store of its log.
 
-        :raises InvalidName: if it does not lie below the warehouse. :raises TableNotFound: if there is none.
+        :raises InvalidName: if it lies neither below the warehouse nor in the list.
+        :raises TableNotFound: if there is none.
         """
+        for location in self._listed_at(table):
+            if self._has_log(location):
+                return TableName(_last(location), location, True), Store(location, self.options)
         parts = self._parts_below(table)
         self._check_there()
         root = Store(self.root, self.options)
@@ -169,6 +188,8 @@ class Lake:
 
         :raises TableNotFound: if its folder has gone since.
         """
+        if table.outside and not self._has_log(table.location):
+            raise StorageUnavailable(f"There is no table at {table.location}, which the connection lists.")
         if "://" not in table.location and not Path(table.location).is_dir():
             raise TableNotFound(f"There is no table at {table.location} any more.")
         return Store(table.location, self.options)
@@ -194,10 +215,48 @@ class Lake:
             elif LOGS_OF_SOURCES not in path and len(path) < _DEEPEST:
                 yield from self._below(root, path, many, seconds)
 
+    def _outside(self, many: Readers, seconds: float) -> list[TableName]:
+        """Return the tables of the list; an address without one is taken for a table that cannot be read."""
+        calls = [many.submit(partial(self._logs_of, address)) for address in self.listed]
+        wait(calls, seconds)
+        tables = []
+        for address, call in zip(self.listed, calls, strict=True):
+            known = call.done() and call.exception() is None and call.result()
+            tables += [TableName(_last(location), location, True) for location in known or [address]]
+        return tables
+
+    def _logs_of(self, address: str) -> list[str]:
+        """Return the locations of the logs at an address of the list."""
+        if _last(address) != LOGS_OF_SOURCES:
+            return [location for location in _log_locations(address) if self._has_log(location)][:1]
+        if "://" not in address and not Path(address).is_dir():
+            return []
+        locations = (f"{address}/{name}" for name in Store(address, self.options).folders(""))
+        return [location for location in locations if self._has_log(location)]
+
+    def _has_log(self, location: str) -> bool:
+        if "://" not in location and not Path(location).is_dir():
+            return False
+        return Store(location, self.options).head(commit_key(0)) is not None
+
+    def _listed_at(self, table: str) -> list[str]:
+        """Return the locations that the list allows for an address of a request, without asking a store."""
+        if not ("://" in table or table.startswith(("/", "file:"))) or ".." in table.split("/"):
+            return []
+        location = Store(table).uri.rstrip("/")
+        for address in self.listed:
+            if _last(address) == LOGS_OF_SOURCES:
+                for log in _log_locations(location):
+                    if log.startswith(f"{address}/") and not set(log[len(address) + 1 :]) & _NOT_IN_NAMES:
+                        return [log]
+            elif location in (address, *_log_locations(address)):
+                return _log_locations(address)
+        return []
+
     def _parts_below(self, table: str) -> list[str]:
         outside = InvalidName(
-            f"{table!r} does not lie below the warehouse of the connection {self.conn_id!r}.",
-            hint="The page shows tables of warehouses only: give the connection whose warehouse holds this one.",
+            f"{table!r} does not lie below the warehouse of the connection {self.conn_id!r}, nor in its list.",
+            hint="Give the connection whose warehouse holds it, or add its address to the connection's listed_tables.",
         )
         if "://" in table or table.startswith(("/", "file:")):
             location = Store(table).uri
@@ -210,7 +269,7 @@ class Lake:
         if (
             not usable
             or len(parts) > _DEEPEST + (LOGS_OF_SOURCES in parts)
-            or any(set(part) & set("/\\\0\n%?#") for part in parts)
+            or any(set(part) & _NOT_IN_NAMES for part in parts)
         ):
             raise outside
         return parts
@@ -218,6 +277,18 @@ class Lake:
     def _check_there(self) -> None:
         if "://" not in self.root and not Path(self.root).is_dir():
             raise StorageUnavailable(f"The API server's machine has no folder {self.root}.")
+
+
+def _log_locations(address: str) -> list[str]:
+    """Return where the log of a table at an address can be: there, or where that of a source stands by rule."""
+    try:
+        return [address, locate(address).default_log()]
+    except InvalidInput:  # it lies in no folder that a log could stand in
+        return [address]
+
+
+def _last(location: str) -> str:
+    return location.rstrip("/").rpartition("/")[2]
 
 
 def _name_of(path: list[str]) -> str:

@@ -90,6 +90,7 @@ def _airflow(work: Path, server: LocalConnectServer) -> Iterator[LocalAirflow]:
                 "warehouse": str(work / "warehouse"),
                 "spark_conn_id": "spark_default",
                 "source_roots": [data.catalog_address(work / "copies")],
+                "listed_tables": [str(work / "copies" / "_indexes")],
             },
         },
         "spark_default": server.connection(),

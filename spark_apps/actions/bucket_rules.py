@@ -8,12 +8,13 @@ Follows Hudi's RFC-89: every change is a config version of its own, the newest o
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from spark_apps.layout.rules import DEFAULT_ENGINE, BucketRules, Expressions, HashingConfig, parse_expressions
 from spark_apps.storage.errors import InvalidInput, InvalidRule, LogDamaged
+from spark_apps.storage.printing import Grid, ResultList, View, counted, instant_text
 from spark_apps.timeline import model
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.state import PartitionEntry, State
@@ -37,9 +38,9 @@ class RuleVersion:
     default: int
 
 
-def rule_versions(state: State) -> list[RuleVersion]:
+def rule_versions(state: State) -> ResultList[RuleVersion]:
     """Return the configs in force, newest first, which is the order in which they are tried; no engine is loaded."""
-    return [
+    versions = [
         RuleVersion(
             entry.instant,
             entry.rule,
@@ -49,6 +50,19 @@ def rule_versions(state: State) -> list[RuleVersion]:
         )
         for entry in reversed(state.configs)
     ]
+    return ResultList(versions, _view_rules)
+
+
+def _view_rules(versions: Sequence[RuleVersion]) -> View:
+    rows = [
+        (instant_text(version.instant) if version.instant.strip("0") else "at first", version.rule, expression, count)
+        for version in versions
+        for expression, count in (*version.rules, *([("otherwise", version.default)] if version is versions[0] else ()))
+    ]
+    return View(
+        f"{counted(len(versions), 'version')} of the bucket rules, tried in this order",
+        grids=[Grid(("since", "engine", "partitions", "buckets"), rows)],
+    )
 
 
 @dataclass(frozen=True)

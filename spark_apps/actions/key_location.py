@@ -17,12 +17,13 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from msgspec.structs import replace
 from pyspark.sql import DataFrame
@@ -61,7 +62,16 @@ from spark_apps.mergetree.spark_versions import from_arrow, to_arrow
 from spark_apps.mergetree.tree import DELETED, GROUP_ID, LINEAGE, ROW, FileGroups, Snapshot, Tree
 from spark_apps.storage.errors import ConcurrentWrite, StorageError
 from spark_apps.timeline.files import DataFile, GroupKey, Positions, positions_path
-from spark_apps.timeline.model import NEW_KEYS, AddFile, Commit, Scope, TableDefinition, group_scope
+from spark_apps.timeline.model import (
+    NEW_KEYS,
+    REPLACED,
+    AddFile,
+    AnyAction,
+    Commit,
+    Scope,
+    TableDefinition,
+    group_scope,
+)
 from spark_apps.timeline.publish import ByKeys, KeysConflict
 from spark_apps.timeline.state import IndexEntry, State, was_kept_current
 
@@ -115,11 +125,24 @@ def rows_of_staged(
     columns: Sequence[str],
 ) -> DataFrame:
     """Return the rows of file groups that have a key of the staged files."""
+    return counted_rows_of_staged(snapshot, tree, plan, staged, groups, columns)[0]
+
+
+def counted_rows_of_staged(
+    snapshot: Snapshot,
+    tree: Tree,
+    plan: UpsertPlan,
+    staged: Sequence[AddFile],
+    groups: Mapping[GroupKey, Sequence[DataFile]],
+    columns: Sequence[str],
+) -> tuple[DataFrame, Mapping[GroupKey, int] | None]:
+    """Return the rows as :func:`rows_of_staged` does, and how many each group has; ``None`` where Spark finds them."""
     files = [file for file in as_files(snapshot, staged) if file.group_key in groups]
     if plan.searches(sum(file.rows for file in files), columns):
         return _rows_with_keys(snapshot, tree, groups, by_group(files), columns)
     keys = read_files(snapshot, tree, as_files(snapshot, staged), tree.tombstone_columns)
-    return scan_keys(snapshot, tree, groups, columns, keys, tree.tombstone_columns, sum(a.rows for a in staged))
+    count = sum(action.rows for action in staged)
+    return scan_keys(snapshot, tree, groups, columns, keys, tree.tombstone_columns, count), None
 
 
 # --- Rows searched for by the driver ----------------------------------------------------------------------------------
@@ -159,8 +182,8 @@ def _numbers_of(
 
 def _rows_with_keys(
     snapshot: Snapshot, tree: Tree, groups: FileGroups, deltas: FileGroups, columns: Sequence[str]
-) -> DataFrame:
-    """Return the rows of file groups, merged, that have a key of the deltas there.
+) -> tuple[DataFrame, dict[GroupKey, int]]:
+    """Return the rows of file groups, merged, that have a key of the deltas there, and how many each group has.
 
     :param groups: their files in merge order.
     :param columns: of the tree, and perhaps :data:`~spark_apps.mergetree.tree.GROUP_ID`.
@@ -177,10 +200,11 @@ def _rows_with_keys(
         return rows.append_column(GROUP_ID, pa.repeat(key[1], len(rows))).select(list(columns))
 
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        table = pa.concat_tables(pool.map(search, groups))
+        found = list(pool.map(search, groups))
+    table = pa.concat_tables(found)
     kinds = [T.StringType() if name == GROUP_ID else tree.field(name).dataType for name in columns]
     schema = T.StructType([T.StructField(name, kind) for name, kind in zip(columns, kinds, strict=True)])
-    return from_arrow(snapshot.spark, table, schema)
+    return from_arrow(snapshot.spark, table, schema), {key: len(rows) for key, rows in zip(groups, found, strict=True)}
 
 
 def _newest(snapshot: Snapshot, tree: Tree, files: Sequence[DataFile], sought: KeyMatcher, names: Sequence[str]) -> Any:
@@ -361,14 +385,14 @@ def changes_of(snapshot: Snapshot, tree: Tree, plan: UpsertPlan, staged: Sequenc
     """Return what staged deltas do to the rows of their keys: partition columns, record key and the plan's columns."""
     names = list(dict.fromkeys([*tree.tombstone_columns, *plan.columns]))
     touched = touched_groups(snapshot, staged)
-    before = rows_of_staged(snapshot, tree, plan, staged, touched, names) if touched else None
+    before, counts = counted_rows_of_staged(snapshot, tree, plan, staged, touched, names) if touched else (None, None)
     if tree.merge_by == "ordering" and touched and any(action.rows > action.tombstones for action in staged):
         # Which of old and new row stands is decided by the merge.
         merged = with_staged(snapshot, touched, staged)
         after: DataFrame | None = rows_of_staged(snapshot, tree, plan, staged, merged, names)
     else:
         after = rows_in(snapshot, tree, staged, names)
-    return Changes(before, after, frozenset((action.partition, action.group) for action in staged))
+    return Changes(before, after, frozenset((action.partition, action.group) for action in staged), counts=counts)
 
 
 def maintain(attempt: Attempt, changes: Changes, work: StagedChanges, *, held_already: bool = False) -> None:
@@ -406,6 +430,27 @@ def maintain(attempt: Attempt, changes: Changes, work: StagedChanges, *, held_al
     work.reads.extend(group_scope(*group) for group in changes.groups)
     if conflicts:
         work.keys_conflict = _by_tree(conflicts)
+
+
+def with_counts(actions: Sequence[AnyAction], changes: Changes, tree: Tree) -> list[AnyAction]:
+    """Return actions with the number of rows that each staged delta replaces or deletes, where it was counted.
+
+    What a commit counts holds only where no other changes the group meanwhile: that of a group whose old values an
+    index has read (:func:`maintain`).
+    """
+    if changes.counts is None or tree.merge_by != "commit":
+        return list(actions)
+    deltas = Counter(action.group_key for action in actions if _is_delta(action, tree))
+    return [
+        replace(action, extra={**(action.extra or {}), REPLACED: changes.counts[action.group_key]})
+        if _is_delta(action, tree) and deltas[action.group_key] == 1 and action.group_key in changes.counts
+        else action
+        for action in actions
+    ]
+
+
+def _is_delta(action: AnyAction, tree: Tree) -> TypeGuard[AddFile]:
+    return isinstance(action, AddFile) and action.tree == tree.name and action.kind == "delta"
 
 
 def drop_from_indexes(attempt: Attempt, partitions: Sequence[str], work: StagedChanges) -> None:
@@ -736,12 +781,14 @@ class KeyLocations:
         does.
     :param settled: whether every key lives in the partition that it was written into.
     :param relocated: the rows that leave another partition.
+    :param counts: how many rows of ``before`` each file group has, where that is known.
     """
 
     before: DataFrame | None
     located: DataFrame | None
     settled: bool
     relocated: RelocatedRows
+    counts: Mapping[GroupKey, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -769,12 +816,15 @@ def locate_staged(
     count = sum(action.rows for action in staged)
     touched = touched_groups(snapshot, staged)
     keys = read_files(snapshot, tree, as_files(snapshot, staged), tree.identity)
-    before, existed, others = None, 0, keys
+    before, existed, others, counts = None, 0, keys, None
     if touched and plan.reads_old_rows:
         attempt.phase("read the old values")
         names = list(dict.fromkeys([*tree.tombstone_columns, *plan.columns]))
-        before = hold(rows_of_staged(snapshot, tree, plan, staged, touched, names))
-        existed = before.count()
+        to_count = list(dict.fromkeys([*names, GROUP_ID]))
+        rows, counts = counted_rows_of_staged(snapshot, tree, plan, staged, touched, to_count)
+        rows = hold(rows)
+        counts = _counted(tree, snapshot.table, rows) if counts is None else counts
+        before, existed = rows.select(*map(column, names)), sum(counts.values())
         if 0 < existed < count:
             others = with_keys(keys, before, tree, tree.identity, existed, without=True)
     indexed = _IndexedKeys()
@@ -791,7 +841,14 @@ def locate_staged(
     relocated = RelocatedRows(keys)
     if indexed.elsewhere is not None and targets.targets:
         relocated = RelocatedRows(keys, tombstones(indexed.elsewhere, tree), targets)
-    return KeyLocations(before if existed else None, located, settled, relocated)
+    return KeyLocations(before if existed else None, located, settled, relocated, counts)
+
+
+def _counted(tree: Tree, table: TableDefinition, rows: DataFrame) -> dict[GroupKey, int]:
+    """Return how many of the rows each file group has."""
+    texts = value_texts(tree)
+    groups = rows.groupBy(*[text.alias(name) for name, text in texts.items()], GROUP_ID).count().collect()
+    return {(path_of_texts(table, tuple(row)[: len(texts)]), row[GROUP_ID]): row["count"] for row in groups}
 
 
 def _look_up(attempt: Attempt, tree: Tree, rows: DataFrame) -> _IndexedKeys | None:
@@ -831,11 +888,13 @@ def changes_by(
     :param vacated: the tombstones for partitions that are left.
     """
     names = list(dict.fromkeys([*tree.tombstone_columns, *plan.columns]))
-    before = locations.before
+    before, counts = locations.before, locations.counts
     if vacated and plan.reads_old_rows:
-        moved = changes_of(snapshot, tree, plan, vacated).before
-        if moved is not None:
-            before = hold(moved) if before is None else before.unionByName(hold(moved))
+        leaving = changes_of(snapshot, tree, plan, vacated)
+        if leaving.before is not None:
+            moved = hold(leaving.before)
+            before = moved if before is None else before.unionByName(moved)
+        counts = None if counts is None or leaving.counts is None else {**leaving.counts, **counts}
     groups = frozenset((action.partition, action.group) for action in (*staged, *vacated))
     after = rows_in(snapshot, tree, staged, names)
-    return Changes(before, after, groups, located=locations.located, settled=locations.settled)
+    return Changes(before, after, groups, located=locations.located, settled=locations.settled, counts=counts)

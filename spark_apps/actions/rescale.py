@@ -24,6 +24,7 @@ from spark_apps.mergetree.spark_utils import cores
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.mergetree.write import stage_rows
 from spark_apps.storage.errors import AlreadyCommitted, InvalidInput, LakeIndexError, StopWriteWindowOpen
+from spark_apps.storage.printing import ALL_ROWS, Grid, Printed, View, counted, instant_text, size, span
 from spark_apps.timeline import windows
 from spark_apps.timeline.files import DataFile, GroupKey
 from spark_apps.timeline.log import Timeline
@@ -65,8 +66,8 @@ class PartitionRescale:
     bytes: int
 
 
-@dataclass(frozen=True)
-class RescalePlan:
+@dataclass(frozen=True, repr=False)
+class RescalePlan(Printed):
     """The partitions that a rescale writes anew, with its cost.
 
     ``unchanged`` others keep their count; ``rules_change`` is whether new partitions get their count by other rules.
@@ -102,6 +103,28 @@ class RescalePlan:
             "files": self.files,
             "bytes": self.bytes,
         }
+
+    def view(self) -> View:
+        changed = counted(len(self.partitions), "partition")
+        facts = [
+            ("keep their count", counted(self.unchanged, "partition")),
+            ("takes back", instant_text(self.takes_back)),
+            (
+                "rules",
+                f"{'changed' if self.rules_change else 'as they are'}: {self.rule} {self.expressions or '(none)'}",
+            ),
+            ("default", self.default),
+            (
+                "takes about",
+                f"{span(self.estimated_seconds)} ({self.estimated_from})" if self.estimated_from else None,
+            ),
+        ]
+        rows = [
+            (p.partition or ALL_ROWS, p.from_buckets, p.to_buckets, p.files, size(p.bytes)) for p in self.partitions
+        ]
+        columns = ("partition", "from buckets", "to", "files", "size")
+        heading = f"rescale: {changed}, {counted(self.files, 'file')}, {size(self.bytes)} written anew"
+        return View(heading, facts, [Grid(columns, rows)])
 
 
 class Rescale(Action):

@@ -43,6 +43,7 @@ from spark_apps.actions.key_location import (
     rows_of_staged,
     tombstones,
     touched_groups,
+    with_counts,
     with_positions,
     with_staged,
 )
@@ -186,6 +187,7 @@ class WriteRows(Action):
         if plan.indexes:
             changes = result.changes or changes_of(attempt.snapshot, tree, plan, staged)
             maintain(attempt, changes, work, held_already=result.changes is not None)
+            work.actions[:] = with_counts(work.actions, changes, tree)
         return work
 
     def check(self, attempt: Attempt, tree: Tree, result: Staged, work: StagedChanges) -> None:

@@ -8,6 +8,7 @@ interface; :mod:`spark_apps.indexes.registry` finds them. Follows Hive's Index D
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from dataclasses import replace as changed
@@ -17,6 +18,7 @@ from msgspec.structs import replace
 
 from spark_apps.mergetree.tree import Snapshot, Tree
 from spark_apps.storage.errors import InvalidInput
+from spark_apps.storage.printing import ALL_ROWS, Grid, Printed, View, counted, size, span
 from spark_apps.timeline.files import DataFile, GroupKey
 from spark_apps.timeline.model import AnyAction, IndexDefinition, Scope, TableDefinition, Write
 from spark_apps.timeline.publish import KeysConflict
@@ -45,8 +47,8 @@ class Difference:
     expected: str | None = None
 
 
-@dataclass(frozen=True)
-class VerificationReport:
+@dataclass(frozen=True, repr=False)
+class VerificationReport(Printed):
     """The result of a comparison of an index with the rows.
 
     :param rows: rows compared: those of the file groups (or files) that the index covers.
@@ -86,6 +88,24 @@ class VerificationReport:
             for difference in self.differences
         ]
         return {**asdict(self), "differences": differences, "ok": self.ok}
+
+    def view(self) -> View:
+        faults = [
+            (name.replace("_", " "), getattr(self, name) or None)
+            for name in ("missing", "too_many", "wrong_partition", "wrong_values", "wrong_shard")
+        ]
+        facts = [
+            ("rows compared", self.rows),
+            ("entries", self.entries),
+            *faults,
+            ("stale", f"{self.stale:,}, which need not be gone yet" if self.stale else None),
+            ("not covered", f"{counted(self.uncovered, 'file group')}, not compared" if self.uncovered else None),
+            ("repaired", None if self.repaired is None else f"in version {self.repaired}"),
+        ]
+        rows = [(one.fault, one.key, one.partition, one.expected) for one in self.differences]
+        verdict = "agrees with the rows" if self.ok else "DIFFERS from the rows"
+        examples = Grid(("fault", "key", "partition", "expected"), rows, "examples")
+        return View(f"index {self.index} {verdict} of version {self.version}", facts, [examples])
 
 
 def unreadable(context: IndexContext, files: Sequence[DataFile], error: Exception) -> VerificationReport:
@@ -184,6 +204,7 @@ class Changes:
     :param located: partition columns and record key of the rows in ``before``, where an index located them; may name
         more.
     :param settled: whether it is known that each key of ``after`` lived where it lives now, and that none goes.
+    :param counts: how many rows of ``before`` each file group has, where that is known.
     """
 
     before: DataFrame | None
@@ -192,6 +213,7 @@ class Changes:
     replaced: frozenset[str] = frozenset()
     located: DataFrame | None = None
     settled: bool = False
+    counts: Mapping[GroupKey, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -216,8 +238,8 @@ class IndexWork:
         return not self.actions
 
 
-@dataclass(frozen=True)
-class IndexPlan:
+@dataclass(frozen=True, repr=False)
+class IndexPlan(Printed):
     """The reads and writes of a build or refresh, for a dry run.
 
     :param files: data files that it would read, with all their ``bytes``.
@@ -234,6 +256,18 @@ class IndexPlan:
     estimated_bytes: int = 0
     estimated_seconds: float = 0.0
     estimate: str = ""
+
+    def view(self) -> View:
+        written = f"about {size(self.estimated_bytes)} in {span(self.estimated_seconds)} ({self.estimate})"
+        facts = [
+            ("reads", f"{counted(self.files, 'file')}, {size(self.bytes)}"),
+            ("writes", written if self.estimate else None),
+            ("why", self.reason),
+        ]
+        by_partition = Counter(partition for partition, _ in self.groups)
+        rows = [(path or ALL_ROWS, count) for path, count in by_partition.items()]
+        groups = counted(len(self.groups), "file group")
+        return View(f"{self.mode} of index {self.index}: {groups}", facts, [Grid(("partition", "file groups"), rows)])
 
 
 @dataclass(frozen=True)

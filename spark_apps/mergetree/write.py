@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Literal
 
+from msgspec.structs import replace
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Observation, SparkSession, Window
 from pyspark.sql import functions as F
@@ -47,8 +48,8 @@ from spark_apps.mergetree.tree import DELETED, FileGroups, Snapshot, Tree
 from spark_apps.storage.credentials import missing_file_system
 from spark_apps.storage.errors import EnvironmentMismatch, InvalidInput, InvalidSchema, StorageError
 from spark_apps.storage.store import ObjectStore
-from spark_apps.timeline.files import DataFile, GroupKey, is_merged, lowest_files
-from spark_apps.timeline.model import DATA_TREE, AddFile, AnyAction, RemoveFile
+from spark_apps.timeline.files import DataFile, GroupKey, is_merged, lowest_files, replaced_rows
+from spark_apps.timeline.model import DATA_TREE, REPLACED, AddFile, AnyAction, RemoveFile
 
 logger = logging.getLogger(__name__)
 
@@ -645,8 +646,20 @@ def fold(
                 expected=sum(file.rows for files in groups.values() for file in files),
                 parts=parts if kind == "base" else None,
             )
+    added = [_with_count(action, plan.deltas.get(action.group_key, ())) for action in added]
     removed = [RemoveFile(tree.name, file.path) for file in plan.inputs]
     return [*removed, *added], folding_metrics(plan.inputs, added, len(plan.groups))
+
+
+def _with_count(folded: AddFile, deltas: Sequence[DataFile]) -> AddFile:
+    """Return a folded delta with the number of rows that it replaces, where that of each of its inputs was counted."""
+    counts = [replaced_rows(delta) for delta in deltas]
+    known = [count for count in counts if count is not None]
+    if folded.kind == "base" or not deltas or len(known) < len(counts):
+        return folded
+    # Rows come and go by the same number, whether in one step or in several.
+    came = folded.rows - folded.tombstones - sum(delta.rows - delta.tombstones for delta in deltas)
+    return replace(folded, extra={**(folded.extra or {}), REPLACED: sum(known) + came})
 
 
 def folding_metrics(inputs: Sequence[DataFile], added: Sequence[AddFile], groups: int) -> dict[str, Any]:

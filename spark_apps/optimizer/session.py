@@ -18,7 +18,7 @@ from spark_apps.mergetree.spark_utils import over_connect
 from spark_apps.optimizer.rewriting import Rewriter, ScanDecision
 from spark_apps.optimizer.rule import InstalledRule
 from spark_apps.storage.errors import EnvironmentMismatch, InvalidInput
-from spark_apps.storage.units import format_bytes
+from spark_apps.storage.printing import Grid, Printed, View, counted, size
 from spark_apps.timeline.model import DATA_TREE
 
 if TYPE_CHECKING:
@@ -132,8 +132,8 @@ def usable(frame: DataFrame) -> DataFrame:
     return frame
 
 
-@dataclass(frozen=True)
-class QueryExplanation:
+@dataclass(frozen=True, repr=False)
+class QueryExplanation(Printed):
     """The explanation of a query: what it reads of each table that has indexes.
 
     :param scans: in the order in which they were decided on; one of a table that is not ours is not among them.
@@ -145,25 +145,23 @@ class QueryExplanation:
         """Return plain types, for JSON and XCom."""
         return {"scans": [scan.to_dict() for scan in self.scans]}
 
-    def __str__(self) -> str:
+    def view(self) -> View:
         if not self.scans:
-            return "No scan of this query is of a registered source or a keyed table."
-        lines = []
+            return View("No scan of this query is of a registered source or a keyed table.")
+        rows, unused, remarks = [], [], []
         for scan in self.scans:
-            lines.append(f"{scan.address}: {'read as planned here' if scan.replaced else 'left to Spark'}")
-            if scan.reason:
-                lines.append(f"  why         {scan.reason}")
-            if scan.shuffle:
-                lines.append(f"  shuffle     {scan.shuffle}")
             read = scan.explanation
+            figures = (None,) * 5 if read is None else (
+                read.index_used or "none", read.files_read, read.files_skipped,
+                size(read.bytes_read), size(read.bytes_skipped),
+            )  # fmt: skip
+            rows.append((scan.address, "this plan" if scan.replaced else "left to Spark", *figures))
             if read is not None:
-                lines.append(f"  index       {read.index_used or 'none'}")
-                lines.append(f"  files       {read.files_read} read, {read.files_skipped} skipped")
-                lines.append(
-                    f"  bytes       {format_bytes(read.bytes_read)} read, {format_bytes(read.bytes_skipped)} skipped"
-                )
-                lines.extend(f"  not used {name} ({why.code}): {why.reason}" for name, why in read.not_used.items())
-        return "\n".join(lines)
+                unused += [(scan.address, name, why.code, why.reason) for name, why in read.not_used.items()]
+            remarks += [f"{scan.address}: {text}" for text in (scan.reason, scan.shuffle) if text]
+        columns = ("scan", "read by", "index", "files read", "skipped", "bytes read", "skipped")
+        grids = [Grid(columns, rows), Grid(("scan", "not used", "code", "why"), unused)]
+        return View(counted(len(rows), "scan"), grids=grids, remarks=remarks)
 
 
 def explain(query: DataFrame | str, spark: SparkSession | None = None) -> QueryExplanation:

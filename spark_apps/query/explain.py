@@ -5,7 +5,7 @@ Beside it, the partitions, indexes and history of a table, as plain values.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -18,14 +18,29 @@ from spark_apps.mergetree.tree import GROUP_ID, Snapshot
 from spark_apps.query.planning import IndexUse, NotUsed, ReadPlan, compare_with_statistics, plan_read
 from spark_apps.query.predicates import of_whole_rows, reasons
 from spark_apps.storage.errors import InvalidInput, InvalidPredicate
-from spark_apps.timeline.files import DataFile
+from spark_apps.storage.printing import (
+    ALL_ROWS,
+    Figure,
+    Grid,
+    Printed,
+    ResultList,
+    ResultMap,
+    View,
+    counted,
+    exact,
+    instant_text,
+    metric_facts,
+    size,
+)
+from spark_apps.timeline.files import NO_ROWS, RowCount
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.model import DATA_TREE, IndexDefinition
 from spark_apps.timeline.state import State
+from spark_apps.timeline.statistics import partition_statistics
 
 
-@dataclass(frozen=True)
-class Explanation:
+@dataclass(frozen=True, repr=False)
+class Explanation(Printed):
     """The explanation of a query by :meth:`~spark_apps.table.IndexedTable.read`.
 
     Files and bytes are those of the table's rows; within a file that is read, Parquet may skip more. A file group whose
@@ -70,28 +85,29 @@ class Explanation:
         """Return plain types, for JSON and XCom."""
         return {**asdict(self), "index_used": self.index_used}
 
-    def __str__(self) -> str:
-        lines = [
-            f"version {self.version}: {self.where if self.where is not None else 'all rows'}",
-            f"  partitions  {self.partitions_read} read, {self.partitions_skipped} skipped",
-            f"  file groups {self.groups_read} read, {self.groups_skipped} skipped",
-            f"  files       {self.files_read} read, {self.files_skipped} skipped",
-            f"  bytes       {self.bytes_read:,} read, {self.bytes_skipped:,} skipped",
+    def view(self) -> View:
+        facts = [
+            ("index used", self.index_used or "none"),
+            ("partitions", f"{self.partitions_read:,} read, {self.partitions_skipped:,} skipped"),
+            ("file groups", f"{self.groups_read:,} read, {self.groups_skipped:,} skipped"),
+            ("files", f"{self.files_read:,} read, {self.files_skipped:,} skipped"),
+            ("bytes", f"{size(self.bytes_read)} read, {size(self.bytes_skipped)} skipped"),
+            ("blocks", f"{self.blocks_read:,} read, {self.blocks_skipped:,} skipped" if self.blocks_skipped else None),
+            ("nothing matches", "no row can satisfy the predicate" if self.nothing_matches else None),
+            *(("only rows can tell", part) for part in self.not_understood),
+            *(("note", text) for text in self.notes),
+            *(("warning", text) for text in self.warnings),
         ]
-        if self.blocks_skipped:
-            lines.append(f"  blocks      {self.blocks_read} read, {self.blocks_skipped} skipped")
-        if self.nothing_matches:
-            lines.append("  no row can satisfy the predicate")
-        for use in self.indexes:
-            lines.append(f"  used {use.name}: {use.files} files, {use.bytes:,} bytes, leaves {use.groups} file groups")
-            if use.replaces:
-                lines.append(f"    in place of {use.replaces} files, of which about {use.instead_of:,} bytes were read")
-        for name, why in self.not_used.items():
-            lines.append(f"  not used {name} ({why.code}): {why.reason}")
-        lines.extend(f"  only the rows can tell: {part}" for part in self.not_understood)
-        lines.extend(f"  note: {text}" for text in self.notes)
-        lines.extend(f"  warning: {text}" for text in self.warnings)
-        return "\n".join(lines)
+        instead = any(use.replaces for use in self.indexes)
+        used = [
+            (use.name, use.files, size(use.bytes), use.groups)
+            + ((use.replaces or None, size(use.instead_of) if use.replaces else None) if instead else ())
+            for use in self.indexes
+        ]
+        columns = ("used", "files", "size", "leaves groups", *(("in place of files", "of about") if instead else ()))
+        unused = [(name, why.code, why.reason) for name, why in self.not_used.items()]
+        grids = [Grid(columns, used), Grid(("not used", "code", "why"), unused)]
+        return View(f"version {self.version}: {self.where if self.where is not None else 'all rows'}", facts, grids)
 
 
 def explain(snapshot: Snapshot, where: str | None = None, columns: Sequence[str] | None = None) -> Explanation:
@@ -170,7 +186,7 @@ class LocatedFile:
         return asdict(self)
 
 
-def locate_files(snapshot: Snapshot, where: str, count: bool = False) -> list[LocatedFile]:
+def locate_files(snapshot: Snapshot, where: str, count: bool = False) -> ResultList[LocatedFile]:
     """Return the files that can hold rows which satisfy a predicate, by path.
 
     Every file that holds such a row is among them.
@@ -216,28 +232,55 @@ def locate_files(snapshot: Snapshot, where: str, count: bool = False) -> list[Lo
         for file in files
         if matches is None or key in matches
     ]
-    return sorted(located, key=lambda file: file.path)
+    return ResultList(sorted(located, key=lambda file: file.path), _view_located)
+
+
+def _view_located(files: Sequence[LocatedFile]) -> View:
+    rows = [
+        (
+            file.partition,
+            file.rows,
+            size(file.bytes),
+            file.matches,
+            "an index" if file.indexed else "not indexed",
+            file.path,
+        )
+        for file in files
+    ]
+    heading = f"{counted(len(files), 'file')} that can hold such rows"
+    return View(heading, grids=[Grid(("partition", "rows", "size", "matches", "told by", "file"), rows)])
 
 
 # --- partitions, indexes and history of a table -----------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class PartitionInfo:
+class PartitionInfo(Printed):
     """A partition: its bucket count and live files.
 
-    ``rows`` counts what the files hold before merging, without tombstones: after a compaction that is the number of
-    rows, before it an upper bound.
+    ``rows`` is the number of rows where ``exact``, else the highest that it can be: deltas replace rows of files under
+    them, which a commit counts where it reads them for an index, and a compaction settles. Of a source's files without
+    a count ``rows`` has none. ``count`` has both bounds.
     """
 
     buckets: int | None
     rows: int
     bytes: int
     files: int
+    count: RowCount = NO_ROWS
+
+    @property
+    def exact(self) -> bool:
+        """True if ``rows`` is the number of rows, and no bound of it."""
+        return self.count.exact is not None
+
+    def view(self) -> View:
+        facts = [("buckets", self.buckets), ("rows", self.count.text), ("size", size(self.bytes))]
+        return View(counted(self.files, "file"), facts)
 
 
 @dataclass(frozen=True)
-class HistoryEntry:
+class HistoryEntry(Printed):
     """A commit. ``instant`` is ``yyyyMMddHHmmssSSS`` in UTC."""
 
     version: int
@@ -246,9 +289,13 @@ class HistoryEntry:
     txn_id: str
     metrics: dict[str, Any]
 
+    def view(self) -> View:
+        facts = [("instant", instant_text(self.instant)), ("transaction", self.txn_id)]
+        return View(f"version {self.version}: {self.operation}", [*facts, *metric_facts(self.metrics)])
 
-@dataclass(frozen=True)
-class IndexInfo:
+
+@dataclass(frozen=True, repr=False)
+class IndexInfo(Printed):
     """An index as the table's version shows it. ``lagging`` counts the file groups that it does not cover."""
 
     name: str
@@ -261,9 +308,14 @@ class IndexInfo:
     lagging: int
     definition: IndexDefinition
 
+    def view(self) -> View:
+        covers = f"all but {counted(self.lagging, 'file group')}" if self.lagging else "all of the table"
+        whole = self.definition.view()
+        return View(whole.heading, [("state", self.state), ("covers", covers), *whole.facts])
+
 
 @dataclass(frozen=True)
-class IndexStatus:
+class IndexStatus(Printed):
     """The coverage and the size of an index.
 
     ``covered`` and ``lagging`` count data files and their bytes, by file groups: where an index lags behind in a
@@ -282,6 +334,21 @@ class IndexStatus:
     created_at: str | None
     refreshed: int | None
     refreshed_at: str | None
+
+    def view(self) -> View:
+        def files(count: int, bytes_: int) -> str:
+            return f"{counted(count, 'file')}, {size(bytes_)}"
+
+        def version(number: int | None, instant: str | None) -> str | None:
+            return None if number is None else f"version {number}, {instant_text(instant) or 'at an unknown time'}"
+
+        facts = [
+            ("covers", files(self.covered_files, self.covered_bytes)),
+            ("lags behind in", files(self.lagging_files, self.lagging_bytes) if self.lagging_files else None),
+            ("created", version(self.created, self.created_at)),
+            ("refreshed", version(self.refreshed, self.refreshed_at)),
+        ]
+        return View(f"index of {files(self.files, self.bytes)}", facts)
 
 
 def status_of(timeline: Timeline, state: State, name: str) -> IndexStatus:
@@ -316,25 +383,27 @@ def _instant(timeline: Timeline, version: int) -> str | None:
     return None if commit is None else commit.instant
 
 
-def partitions_of(state: State) -> dict[str, PartitionInfo]:
+def partitions_of(state: State) -> ResultMap[PartitionInfo]:
     """Return the bucket count and the live files of each partition, by path."""
-    files: dict[str, list[DataFile]] = {path: [] for path in state.partitions}
-    for file in state.files(DATA_TREE):
-        files.setdefault(file.partition, []).append(file)
-    return {
-        path: PartitionInfo(
-            state.partitions[path].buckets,
-            sum(max(file.rows, 0) - file.tombstones for file in group),
-            sum(file.bytes for file in group),
-            len(group),
-        )
-        for path, group in sorted(files.items())
-    }
+    partitions = {}
+    for one in partition_statistics(state):
+        if one.path in state.partitions:
+            rows = one.count.most if one.count.most is not None else one.rows
+            partitions[one.path] = PartitionInfo(one.buckets, rows, one.bytes, one.files, one.count)
+    return ResultMap(partitions, _view_partitions)
 
 
-def indexes_of(state: State) -> dict[str, IndexInfo]:
+def _view_partitions(partitions: Mapping[str, PartitionInfo]) -> View:
+    rows = [
+        (path or ALL_ROWS, p.buckets, Figure(p.count.text), size(p.bytes), p.files) for path, p in partitions.items()
+    ]
+    grid = Grid(("partition", "buckets", "rows", "size", "files"), rows)
+    return View(counted(len(partitions), "partition"), grids=[grid])
+
+
+def indexes_of(state: State) -> ResultMap[IndexInfo]:
     """Return what each index is and how far it lags, by name."""
-    return {
+    indexes = {
         name: IndexInfo(
             name=name,
             kind=entry.definition.kind,
@@ -348,11 +417,67 @@ def indexes_of(state: State) -> dict[str, IndexInfo]:
         )
         for name, entry in sorted(state.indexes.items())
     }
+    return ResultMap(indexes, view_indexes)
 
 
-def history_of(timeline: Timeline, version: int) -> list[HistoryEntry]:
+def view_indexes(indexes: Mapping[str, IndexInfo]) -> View:
+    """Return the view of indexes, a row each."""
+    rows = [
+        (
+            name,
+            one.kind,
+            one.state if one.state != "active" or not one.lagging else f"{counted(one.lagging, 'file group')} behind",
+            one.columns,
+            one.included,
+            "deferred" if one.deferred else "with the data",
+        )
+        for name, one in indexes.items()
+    ]
+    grid = Grid(("index", "kind", "state", "columns", "included", "kept"), rows)
+    return View(counted(len(indexes), "index", "indexes"), grids=[grid])
+
+
+def history_of(timeline: Timeline, version: int) -> ResultList[HistoryEntry]:
     """Return all commits up to ``version``, oldest first."""
-    return [
+    entries = [
         HistoryEntry(commit.version, commit.instant, commit.operation, commit.txn_id, dict(commit.metrics))
         for commit in timeline.commits(until=version)
     ]
+    return ResultList(entries, _view_history)
+
+
+def _view_history(entries: Sequence[HistoryEntry]) -> View:
+    rows = [
+        (
+            exact(one.version),
+            instant_text(one.instant),
+            one.operation,
+            one.metrics.get("rows"),
+            one.metrics.get("files"),
+            size(one.metrics.get("bytes")),
+            one.txn_id,
+        )
+        for one in entries
+    ]
+    columns = ("version", "instant (UTC)", "operation", "rows", "files", "size", "transaction")
+    return View(counted(len(entries), "commit"), grids=[Grid(columns, rows, newest_last=True)])
+
+
+# --- a whole table ----------------------------------------------------------------------------------------------------
+
+
+def view_table(uri: str, state: State) -> View:
+    """Return the view of a table as of a version."""
+    table, files = state.table, state.files(DATA_TREE)
+    definition, partitions = table.view(), partitions_of(state)
+    facts = [
+        ("as of", f"{instant_text(state.instant)} UTC"),
+        ("rows", sum((one.count for one in partitions.values()), NO_ROWS).text),
+        ("size", f"{size(sum(file.bytes for file in files))} in {counted(len(files), 'file')}"),
+        ("partitions", len(partitions) if table.partition_by else None),
+        *definition.facts,
+        ("features", [*state.reader_features, *(f"{name} (writers)" for name in state.writer_features)]),
+        *(("window", f"{one.holder} holds {one.scope_text}") for one in state.windows.values()),
+    ]
+    indexes = view_indexes(indexes_of(state))
+    return View(f"{uri}, version {state.version}", facts, [*definition.grids, *indexes.grids])

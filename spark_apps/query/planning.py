@@ -55,6 +55,7 @@ from spark_apps.query.predicates import (
     said_of,
 )
 from spark_apps.storage.errors import InvalidInput, LakeIndexError, LogDamaged, StorageError
+from spark_apps.storage.printing import Grid, Printed, View, counted
 from spark_apps.timeline.files import DataFile, GroupKey
 from spark_apps.timeline.state import IndexEntry
 
@@ -291,8 +292,8 @@ class BlockChoice:
         return sum(read.footer.blocks for read in self.reads) - self.blocks
 
 
-@dataclass(frozen=True)
-class ReadPlan:
+@dataclass(frozen=True, repr=False)
+class ReadPlan(Printed):
     """The file groups, indexes in place of files, and blocks of files that a query reads.
 
     :param columns: the columns that are read of the rows: those asked for, and the predicate's.
@@ -323,6 +324,19 @@ class ReadPlan:
     not_used: Mapping[str, NotUsed]
     warnings: tuple[str, ...]
     bucketed: CoveringScan | None = None
+
+    def view(self) -> View:
+        files = [file for group in self.files.values() for file in group]
+        facts = [
+            ("columns", self.columns),
+            ("reads", f"{counted(len(files), 'file')} of {counted(len(self.files), 'file group')}"),
+            ("indexes", [use.name for use in self.used] or "none"),
+            *(("warning", text) for text in self.warnings),
+        ]
+        unused = [(name, why.code, why.reason) for name, why in self.not_used.items()]
+        where = "all rows" if self.where is None else self.where
+        grids = [Grid(("not used", "code", "why"), unused)]
+        return View(f"version {self.snapshot.state.version}: {where}", facts, grids)
 
 
 @dataclass(frozen=True)

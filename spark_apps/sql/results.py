@@ -7,7 +7,7 @@ something are made.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, overload
 
 import msgspec
@@ -21,6 +21,7 @@ from spark_apps.optimizer.session import usable
 from spark_apps.sources.registry import find_in_catalog
 from spark_apps.sql.statements import PartitionSpec, Statement, Value
 from spark_apps.storage.errors import InvalidInput, InvalidName
+from spark_apps.storage.printing import Grid, Printed, View, counted, exact, instant_text
 from spark_apps.storage.units import format_bytes
 from spark_apps.table import IndexedTable
 from spark_apps.timeline.locations import Warehouse
@@ -159,8 +160,8 @@ _TYPES = {
 }
 
 
-@dataclass(frozen=True)
-class Result:
+@dataclass(frozen=True, repr=False)
+class Result(Printed):
     """The answer to one statement.
 
     :param columns: names of the answer's columns; :param rows: a tuple a row, in plain Python types.
@@ -186,6 +187,13 @@ class Result:
             "columns": list(self.columns),
             "rows": msgspec.to_builtins(self.rows, str_keys=True, enc_hook=str),
         }
+
+    def view(self) -> View:
+        grid = Grid(self.columns, [tuple(map(exact, row)) for row in self.rows])
+        if self.columns == CHANGE_COLUMNS:
+            return View(self.statement.words, grids=[grid])
+        count = "to_df() has the rows" if self.frame is not None and not self.rows else counted(len(self.rows), "row")
+        return View(f"{self.statement.words}: {count}", [("at", self.location)], [grid])
 
     @property
     def statement_table(self) -> str | None:
@@ -216,7 +224,7 @@ class Result:
         return "bigint" if values and all(isinstance(value, int) for value in values) else "string"
 
 
-class Results(Sequence[Result]):
+class Results(Sequence[Result], Printed):
     """The answers to the statements of a script, in order. What stands beside them is that of the last.
 
     :param results: one a statement. :param spark: the session that they came from.
@@ -238,6 +246,13 @@ class Results(Sequence[Result]):
 
     def __repr__(self) -> str:
         return f"Results({', '.join(result.statement.words for result in self._results)})"
+
+    def view(self) -> View:
+        views = [result.view() for result in self._results]
+        if len(views) == 1:
+            return views[0]
+        grids = [replace(grid, title=view.heading) for view in views for grid in view.grids]
+        return View(counted(len(views), "statement"), grids=grids)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -315,15 +330,6 @@ def index_table_of(called: str, definition: IndexDefinition) -> str | None:
 
 def _location(table: IndexedTable, definition: IndexDefinition) -> str | None:
     return definition.location or home_of(table.snapshot, definition.name)
-
-
-def instant_text(instant: str | None) -> str | None:
-    """Return ``20261121165000123`` as ``2026-11-21 16:50:00.123``, in UTC."""
-    if instant is None:
-        return None
-    return (
-        f"{instant[:4]}-{instant[4:6]}-{instant[6:8]} {instant[8:10]}:{instant[10:12]}:{instant[12:14]}.{instant[14:]}"
-    )
 
 
 def _formatted(fields: dict[str, Any], formatted: bool) -> dict[str, Any]:

@@ -41,6 +41,7 @@
     ├── LogDamaged                the log has a hole or an unreadable file
     │   ├── LogVanished           the log of a table that existed is gone
     │   └── NewerFormat           written by a newer version of this package
+    │       └── UnsupportedFeature   a feature that a reader, or a writer, must know
     ├── VerificationFailed        an index, or a count, does not agree with the rows
     ├── StorageError
     │   ├── ObjectNotFound
@@ -75,6 +76,12 @@ class LakeIndexError(Exception):
         self.outcome = self.outcome if outcome is None else outcome
         self.hint = hint
         super().__init__(" ".join(part for part in (message, self.outcome, hint) if part))
+
+    def _repr_html_(self) -> str:
+        from spark_apps.storage.printing import View, as_html
+
+        facts = [("for the table", self.outcome), ("what to do", self.hint)]
+        return as_html(View(f"{type(self).__name__}: {self.message}", facts))
 
 
 class InvalidInput(LakeIndexError, ValueError):
@@ -270,6 +277,10 @@ class LogVanished(LogDamaged):
 
 class NewerFormat(LogDamaged):
     """The log was written by a newer version of this package."""
+
+
+class UnsupportedFeature(NewerFormat):
+    """The table has a feature that this version of the package does not know, and must know to read or write it."""
 
 
 class VerificationFailed(LakeIndexError):

@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass
 
 from spark_apps.storage.errors import AlreadyCommitted
+from spark_apps.storage.printing import Grid, Printed, View, counted, exact, size
 from spark_apps.storage.store import ObjectInfo
 from spark_apps.timeline import hashing_config
 from spark_apps.timeline.files import delta_of
@@ -39,8 +40,8 @@ _LATEST_LANDING_SECONDS = 86400.0
 _NUMBER = re.compile("[0-9]{1,19}")
 
 
-@dataclass(frozen=True)
-class CleaningPlan:
+@dataclass(frozen=True, repr=False)
+class CleaningPlan(Printed):
     """Plan of a cleaning: versions below ``expire_below`` go, and so do ``files`` of ``bytes`` in all.
 
     ``keeps_for`` names the attempts because of which older files stay.
@@ -51,6 +52,15 @@ class CleaningPlan:
     bytes: int
     presumed_dead: tuple[str, ...]
     keeps_for: tuple[str, ...]
+
+    def view(self) -> View:
+        facts = [
+            ("expires versions below", exact(self.expire_below)),
+            ("ends attempts", self.presumed_dead),
+            ("keeps files for", self.keeps_for),
+        ]
+        files = Grid(("deletes",), [(path,) for path in self.files])
+        return View(f"clean: {counted(len(self.files), 'file')}, {size(self.bytes)}", facts, [files])
 
 
 def clean(

@@ -10,7 +10,9 @@ from __future__ import annotations
 import re
 from array import array
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import repeat
 from typing import Any, Literal
 
@@ -20,7 +22,7 @@ import xxhash
 from spark_apps.storage.documents import decode
 from spark_apps.storage.errors import LogDamaged
 from spark_apps.timeline.field_types import FILE_PATH, GROUP, INDEX_FILES, KEY_CHARACTERS, PARTITION, TREE
-from spark_apps.timeline.model import COVERS, AddFile, Struct
+from spark_apps.timeline.model import COVERS, NEW_KEYS, REPLACED, AddFile, Struct
 from spark_apps.timeline.validation import check_extra
 
 NAMES = (
@@ -370,6 +372,82 @@ def lowest_plain_file(files: Sequence[DataFile]) -> DataFile | None:
     if not files or files[0].tombstones or not files[0].lineage:
         return None
     return files[0] if all(file.kind == "delta" for file in files[1:]) else None
+
+
+@dataclass(frozen=True)
+class RowCount:
+    """The number of rows that the log knows of: at least ``least``, and at most ``most`` where that is not ``None``."""
+
+    least: int = 0
+    most: int | None = 0
+
+    @property
+    def exact(self) -> int | None:
+        """The number, where it is known."""
+        return self.least if self.least == self.most else None
+
+    @property
+    def text(self) -> str:
+        """The number as people read it: ``12,345``, a bound such as ``≤ 12,345``, or ``not known``."""
+        if self.most is None:
+            return f"≥ {self.least:,}" if self.least else "not known"
+        return f"{self.most:,}" if self.exact is not None else f"≤ {self.most:,}"
+
+    @property
+    def why(self) -> str:
+        """The reason for which a number is not exact, for people; empty if it is."""
+        if self.exact is not None:
+            return ""
+        if self.most is None:
+            return "The log has no count of some files: their format or their deletes leave it to a reader."
+        return (
+            f"Between {self.least:,} and {self.most:,}: rows of later files replace others, and nobody has counted "
+            "which. A compaction does."
+        )
+
+    def __add__(self, other: RowCount) -> RowCount:
+        most = None if self.most is None or other.most is None else self.most + other.most
+        return RowCount(self.least + other.least, most)
+
+
+NO_ROWS = RowCount()
+
+
+def replaced_rows(delta: DataFile) -> int | None:
+    """Return how many rows of its file group a delta replaced or deleted when it was committed, if that was counted."""
+    extra = delta.extra or {}
+    return 0 if extra.get(NEW_KEYS) else extra.get(REPLACED)
+
+
+def row_count(files: Sequence[DataFile], merge_by: str) -> RowCount:
+    """Return the number of rows of a file group, as far as the log tells: no file is read.
+
+    :param files: of the group, in merge order.
+    """
+    if any(file.rows < 0 for file in files):
+        return RowCount(0, None)
+    live = [file.rows - file.tombstones for file in files]
+    tombstones, by_commit = sum(file.tombstones for file in files), merge_by == "commit"
+    # Where a column decides between rows, a file may hold a row and a tombstone of one key.
+    own = [file.tombstones if by_commit else 0 for file in files]
+    least = max((rows - tombstones + of_file for rows, of_file in zip(live, own, strict=True)), default=0)
+    bounds = RowCount(max(least, 0), sum(live))
+    bottom = len(lowest_files(files))
+    if len(files) <= bottom and (by_commit or not tombstones):
+        return RowCount(sum(live), sum(live))
+    if not by_commit:
+        return bounds
+    rows, places = sum(live[:bottom]), Counter(file.sequence_number for file in files)
+    for number, file in enumerate(files[bottom:], bottom):
+        gone = replaced_rows(file)
+        if gone is None and number == 1 and (positions := Positions.of(file)) is not None:
+            # Of a file right over the lowest one, what it hides there is all that it replaces.
+            gone = positions.hidden if positions.over == files[0].lineage and not files[0].tombstones else None
+        if gone is None or places[file.sequence_number] > 1:
+            return bounds
+        rows += live[number] - gone
+    fits = bounds.least <= rows <= (bounds.most or 0)
+    return RowCount(rows, rows) if fits else bounds
 
 
 class _Tree:

@@ -43,7 +43,7 @@ from spark_apps.storage.errors import (
 )
 from spark_apps.storage.parquet_headers import open_parquet
 from spark_apps.storage.store import ObjectStore, OutcomeUnknown, write_once
-from spark_apps.timeline import files
+from spark_apps.timeline import features, files
 from spark_apps.timeline.field_types import (
     CHECKPOINT_BYTES,
     CHECKPOINT_DECODED_BYTES,
@@ -67,10 +67,10 @@ from spark_apps.timeline.field_types import (
 )
 from spark_apps.timeline.files import FileSet
 from spark_apps.timeline.model import (
-    FORMAT_VERSION,
     AnyAction,
     Commit,
     Expire,
+    Features,
     FormatOnly,
     HashingConfig,
     OpenWindow,
@@ -237,7 +237,9 @@ class Timeline:
 
         :returns: the commit that stands there now: this one, or another's that was first.
         :raises CommitStateUnknown: if the store did not let us find out.
+        :raises UnsupportedFeature: if the table has a feature that a writer must know.
         """
+        self.check_writable()
         self._check_own(commit)
         stored = write_sidecar(self.store, commit)
         body = msgspec.json.encode(stored)
@@ -249,6 +251,13 @@ class Timeline:
                 hint="Try the same transaction again once the store answers: it finds its commit if there is one.",
             ) from error
         return commit if winner == body else self.decode(winner, commit.version)
+
+    def check_writable(self) -> None:
+        """Check that this package knows all that a writer of the table must know, as of the newest version read.
+
+        :raises UnsupportedFeature: if it does not, naming the feature.
+        """
+        features.check_writable(self._state.writer_features, f"The table at {self.store.uri}")
 
     def advance(self, commit: Commit) -> None:
         """Fold in the next commit.
@@ -289,15 +298,11 @@ class Timeline:
         :param body: of the file that stands for a version.
         :returns: the commit.
         :raises NewerFormat: if a newer version of this package wrote it.
+        :raises UnsupportedFeature: if the table has a feature that a reader must know.
         :raises LogDamaged: if it cannot be read.
         """
         where = f"Version {version} of {self.store.uri}"
-        form = decode(body, FormatOnly, where, hint=_RESTORE).format
-        if form > FORMAT_VERSION:
-            raise NewerFormat(
-                f"{where} has log format {form}; this package reads up to format {FORMAT_VERSION}.",
-                hint="Install a newer airflow-provider-index wherever this table is used.",
-            )
+        features.check_readable(decode(body, FormatOnly, where, hint=_RESTORE), where)
         commit = decode(body, Commit, where, hint=_RESTORE)
         if commit.version != version:
             raise LogDamaged(f"{where} says of itself that it is version {commit.version}.", hint=_RESTORE)
@@ -567,7 +572,6 @@ def _sidecar_pieces(texts: Any) -> Iterator[list[bytes]]:
 
 
 CHECKPOINTS = "_index/timeline/checkpoints"
-CHECKPOINT_FORMAT = 1
 
 _CHECKPOINT_EVERY = 20
 _LARGE_CHECKPOINT_EVERY = 200
@@ -611,11 +615,14 @@ class _CheckpointHeader(Struct, frozen=True):
     expired_below: Version
     dropped: bool
     last_drop: VersionOrNone | None = None
+    reader_features: Features = ()
+    writer_features: Features = ()
 
 
 _PLAIN = (
     "version", "instant", "definition", "partitions", "configs", "config_paths", "meta_paths", "windows",
     "ended_windows", "committed", "aborted", "restores", "expired_below", "dropped", "last_drop",
+    "reader_features", "writer_features",
 )  # fmt: skip
 
 
@@ -675,7 +682,7 @@ def encode_checkpoint(state: State) -> bytes:
     import pyarrow.parquet as pq
 
     header = _CheckpointHeader(
-        CHECKPOINT_FORMAT,
+        features.format_of(state.reader_features, state.writer_features),
         indexes={
             name: _IndexHeader(
                 msgspec.structs.replace(entry, lag={}, dirty={}, gone={}),
@@ -705,8 +712,12 @@ def decode_checkpoint(body: bytes, what: str = "The checkpoint") -> State | None
         repeated=files.REPEATED,
     )  # fmt: skip
     raw = (opened.schema_arrow.metadata or {}).get(_CHECKPOINT_HEADER)
-    if raw is None or documents.decode(raw, FormatOnly, what).format != CHECKPOINT_FORMAT:
+    if raw is None:
         return None
+    try:
+        features.check_readable(documents.decode(raw, FormatOnly, what), what)
+    except NewerFormat:
+        return None  # the log itself says so, of the version that is read
     header = documents.decode(raw, _CheckpointHeader, what)
     check_together(_as_actions(header), header.version, what)
     source = None if header.definition is None else header.definition.source

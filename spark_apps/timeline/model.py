@@ -6,17 +6,19 @@ actions mean when they are folded, :mod:`spark_apps.timeline.publish` when a com
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from spark_apps.storage.documents import prepare
+from spark_apps.storage.printing import Grid, Printed, View, counted, instant_text, metric_facts
 from spark_apps.timeline.field_types import (
     Buckets,
     Bytes,
     ConfigInstant,
     ConfigPath,
     Count,
+    Feature,
     FolderTxnId,
     Group,
     Hash,
@@ -44,7 +46,7 @@ from spark_apps.timeline.field_types import (
 )
 
 FORMAT_VERSION = 1
-"""Version of the log's format that this code writes; a higher one is refused when read."""
+"""The log's format of tables without features (:mod:`spark_apps.timeline.features`)."""
 
 DATA_TREE = "data"
 """The merge tree that holds the table's own rows; the others belong to indexes (:attr:`IndexDefinition.tree`)."""
@@ -170,7 +172,7 @@ class SourceDefinition(Struct, frozen=True):
     session: dict[Label, Setting | None] | None = None
 
 
-class TableDefinition(Struct, frozen=True):
+class TableDefinition(Printed, Struct, frozen=True):
     """The definition of a table. Columns come, go and change their names; all else is fixed when it is made.
 
     With a ``source`` the rows belong to another writer; ``fields`` and ``version`` then change as the source's do.
@@ -195,6 +197,22 @@ class TableDefinition(Struct, frozen=True):
     retired: tuple[Label, ...] = ()
     positions: bool = False
 
+    def view(self) -> View:
+        layout = f"buckets by {self.hash_function} of {', '.join(self.hash_fields or self.record_key)}"
+        facts = [
+            ("source", None if self.source is None else f"{self.source.format} at {self.source.location}"),
+            ("record key", self.record_key),
+            ("partitioned by", self.partition_by),
+            ("ordering", self.ordering_column),
+            ("newest by", None if self.source else self.merge_by),
+            ("layout", None if self.source else layout if self.bucketed else "file groups found by the record index"),
+            ("writes", None if self.source else self.write_mode.replace("_", " ")),
+            ("positions", self.positions or None),
+            ("properties", self.properties),
+        ]
+        columns = [(field.name, field.type, "" if field.nullable else "never null") for field in self.fields]
+        return View(f"{counted(len(self.fields), 'column')}", facts, [Grid(("column", "type", ""), columns)])
+
 
 class HashingConfig(Struct, frozen=True):
     """Rules for the bucket count of partitions to come, as of one instant (Hudi's RFC-89)."""
@@ -208,7 +226,7 @@ class HashingConfig(Struct, frozen=True):
 IndexState = Literal["creating", "active", "disabled"]
 
 
-class IndexDefinition(Struct, frozen=True):
+class IndexDefinition(Printed, Struct, frozen=True):
     """The definition of an index.
 
     ``index_id`` is new with each creation, so that the files of a dropped index cannot become those of a later one with
@@ -237,6 +255,20 @@ class IndexDefinition(Struct, frozen=True):
     def tree(self) -> str:
         """Name of the merge tree that holds the index's entries."""
         return f"index/{self.name}@{self.index_id}"
+
+    def view(self) -> View:
+        facts = [
+            ("columns", self.columns),
+            ("included", self.included),
+            ("kept", "by a refresh (deferred)" if self.deferred else "with the data"),
+            ("shards", self.shards if self.shards > 1 else None),
+            ("properties", self.properties),
+            ("partitioned by", self.partition_by),
+            ("stored as", self.index_table),
+            ("location", self.location),
+            ("comment", self.comment),
+        ]
+        return View(f"{self.kind} index {self.name}", facts)
 
 
 # --- What is written down in the log --------------------------------------------------------------------------------
@@ -281,6 +313,10 @@ NEW_KEYS = "new_keys"
 """In :attr:`AddFile.extra` of rows that were inserted: none of their keys was in the file group before."""
 
 
+REPLACED = "replaced"
+"""In :attr:`AddFile.extra` of a delta: how many rows of its file group, as it was, its keys replace or delete."""
+
+
 class AddFile(Action, frozen=True, tag="add"):
     """A data or index file becomes part of a file group.
 
@@ -300,6 +336,10 @@ class AddFile(Action, frozen=True, tag="add"):
     tombstones: Count = 0
     lineage: Count = 0
     extra: dict[str, Any] | None = None
+
+    @property
+    def group_key(self) -> tuple[str, str]:
+        return self.partition, self.group
 
 
 class RemoveFile(Action, frozen=True, tag="remove"):
@@ -477,11 +517,16 @@ AnyAction = (
 # --- commits ----------------------------------------------------------------------------------------------------
 
 
+Features = Annotated[tuple[Feature, ...], msgspec.Meta(max_length=1000)]
+"""Names of what a table has that not every version of this package knows."""
+
+
 class Commit(Struct, frozen=True):
     """A file of the log.
 
     ``instant`` is ``yyyyMMddHHmmssSSS`` in UTC and grows strictly from commit to commit. ``maintained`` names the index
     trees that this commit kept in step with the rows it wrote. Commits with very many actions keep them in ``sidecar``.
+    ``reader_features`` and ``writer_features`` are those that the table has from here on.
     """
 
     format: Version
@@ -498,15 +543,19 @@ class Commit(Struct, frozen=True):
     actions: tuple[AnyAction, ...] = ()
     sidecar: SidecarPath | None = None
     metrics: dict[Label, Any] = {}
+    reader_features: Features = ()
+    writer_features: Features = ()
 
 
 class FormatOnly(Struct, frozen=True):
-    """The one field that every format, past and to come, has."""
+    """The fields that every format, past and to come, has; those of features may be left out."""
 
     format: Version
+    reader_features: Features = ()
+    writer_features: Features = ()
 
 
-class Receipt(Struct, frozen=True):
+class Receipt(Printed, Struct, frozen=True):
     """The answer to the caller of a commit: small enough for XCom.
 
     ``version`` is ``None`` where there was nothing to do and nothing was committed.
@@ -526,6 +575,14 @@ class Receipt(Struct, frozen=True):
     def to_dict(self) -> dict[str, Any]:
         """Return plain types, for JSON and XCom."""
         return msgspec.to_builtins(self)
+
+    def view(self) -> View:
+        if self.version is not None:
+            outcome = f"committed version {self.version}"
+        else:
+            outcome = f"staged in {self.metrics['stage']}" if "staged" in self.metrics else "nothing to do"
+        facts = [("instant", instant_text(self.instant)), ("transaction", self.txn_id)]
+        return View(f"{self.operation}: {outcome}", [*facts, *metric_facts(self.metrics)])
 
     @classmethod
     def of(cls, commit: Commit) -> Receipt:

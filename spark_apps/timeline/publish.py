@@ -31,11 +31,11 @@ from spark_apps.storage.errors import (
 from spark_apps.storage.ranged_file import RangedFile
 from spark_apps.storage.store import ObjectStore
 from spark_apps.timeline import hashing_config
+from spark_apps.timeline.features import format_of
 from spark_apps.timeline.log import Timeline, commit_key, format_instant
 from spark_apps.timeline.model import (
     CONFIG_SCOPE,
     DATA_TREE,
-    FORMAT_VERSION,
     Abort,
     AddFile,
     AnyAction,
@@ -516,7 +516,7 @@ def _changes_hashing(head: State, actions: Iterable[AnyAction]) -> bool:
 
 def _commit(timeline: Timeline, intent: Intent, head: State) -> Commit:
     return Commit(
-        format=FORMAT_VERSION,
+        format=format_of(head.reader_features, head.writer_features),
         version=head.version + 1,
         instant=timeline.next_instant(),
         operation=intent.operation,
@@ -529,4 +529,6 @@ def _commit(timeline: Timeline, intent: Intent, head: State) -> Commit:
         maintained=intent.maintained,
         actions=intent.actions,
         metrics=intent.metrics,
+        reader_features=head.reader_features,
+        writer_features=head.writer_features,
     )

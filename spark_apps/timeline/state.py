@@ -11,6 +11,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from spark_apps.storage.errors import IndexNotFound, LogDamaged, TableNotFound
+from spark_apps.storage.printing import Printed, View, moment_text
 from spark_apps.timeline import model
 from spark_apps.timeline.field_types import Buckets, InstantOrNone, Moment, Partition, Version, VersionOrNone, Words
 from spark_apps.timeline.files import DataFile, FileSet, GroupKey, covered_lineages, lowest_plain_file, merge_order
@@ -27,7 +28,7 @@ from spark_apps.timeline.model import (
 from spark_apps.timeline.validation import check_paths
 
 
-class Window(Struct, frozen=True):
+class Window(Printed, Struct, frozen=True):
     """An open stop-write window. ``epoch`` is the version that opened it; times are seconds since 1970 (UTC)."""
 
     epoch: Version
@@ -45,6 +46,10 @@ class Window(Struct, frozen=True):
     @property
     def scope_text(self) -> str:
         return "the whole table" if self.partitions is None else "partitions " + ", ".join(map(repr, self.partitions))
+
+    def view(self) -> View:
+        times = [("deadline", moment_text(self.deadline)), ("last moment", moment_text(self.last_moment))]
+        return View(f"stop-write window {self.epoch} over {self.scope_text}", [("holder", self.holder), *times])
 
 
 class PartitionEntry(Struct, frozen=True):
@@ -156,6 +161,8 @@ class State:
         self.dropped = False
         # Version of the newest drop of a table in this log, -1 without one; None in old checkpoints.
         self.last_drop: int | None = NEVER
+        self.reader_features: tuple[str, ...] = ()
+        self.writer_features: tuple[str, ...] = ()
 
     # --- reading ----------------------------------------------------------------------------------------------
 
@@ -237,6 +244,7 @@ class State:
             raise LogDamaged(f"Version {commit.version} follows version {self.version} in the log.")
         check_paths(commit.actions, self.definition)
         self.version, self.instant = commit.version, commit.instant
+        self.reader_features, self.writer_features = commit.reader_features, commit.writer_features
         self.committed[commit.txn_id] = (commit.version, commit.attempt)
         lag_before = {name: entry.lag for name, entry in self.indexes.items() if entry.lag}
         effect = CommitDelta()

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from spark_apps.timeline.files import DataFile, GroupKey, covered_lineages
+from spark_apps.timeline.files import NO_ROWS, DataFile, GroupKey, RowCount, covered_lineages, merge_order, row_count
 from spark_apps.timeline.limits import SMALL_BYTES
 from spark_apps.timeline.log import Timeline, seconds_of
 from spark_apps.timeline.model import DATA_TREE
@@ -27,6 +27,7 @@ class TreeStatistics:
     :param foldable_groups: groups of more than one file, or with tombstones; ``foldable_files`` and ``foldable_bytes``
         are theirs.
     :param rows: in files, tombstones and rows under later ones included; 0 for sources without counts.
+    :param count: rows as a reader sees them, as far as the log tells.
     """
 
     files: int = 0
@@ -42,6 +43,7 @@ class TreeStatistics:
     foldable_bytes: int = 0
     largest_group: int = 0
     """Bytes of the group that holds most."""
+    count: RowCount = NO_ROWS
 
     @property
     def tombstone_ratio(self) -> float:
@@ -55,7 +57,8 @@ class TreeStatistics:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain types, the two shares included."""
-        return {**asdict(self), "tombstone_ratio": self.tombstone_ratio, "small_share": self.small_share}
+        told = {name: value for name, value in asdict(self).items() if name != "count"}
+        return {**told, "tombstone_ratio": self.tombstone_ratio, "small_share": self.small_share}
 
 
 @dataclass(frozen=True)
@@ -119,6 +122,7 @@ class PartitionStatistics:
     bytes: int
     rows: int
     bucket_bytes: tuple[int, ...]
+    count: RowCount = NO_ROWS
 
     @property
     def skew(self) -> float:
@@ -163,8 +167,10 @@ def table_statistics(state: State, small_bytes: int = SMALL_BYTES) -> TableStati
 def tree_statistics(state: State, tree: str, small_bytes: int = SMALL_BYTES) -> TreeStatistics:
     """Return the numbers of one merge tree, in one pass over its files."""
     groups: dict[GroupKey, _Sum] = {}
+    files: dict[GroupKey, list[DataFile]] = {}
     for file in state.files(tree):
         groups.setdefault(file.group_key, _Sum()).add(file, small_bytes)
+        files.setdefault(file.group_key, []).append(file)
     total = _Sum()
     foldable = [group for group in groups.values() if group.files > 1 or group.tombstones]
     for group in groups.values():
@@ -183,7 +189,23 @@ def tree_statistics(state: State, tree: str, small_bytes: int = SMALL_BYTES) -> 
         sum(group.files for group in foldable),
         sum(group.bytes for group in foldable),
         max((group.bytes for group in groups.values()), default=0),
+        count_rows(state, files.values(), tree),
     )
+
+
+def count_rows(state: State, groups: Iterable[list[DataFile]], tree: str = DATA_TREE) -> RowCount:
+    """Return the rows of file groups of a tree as a reader sees them, as far as the log tells.
+
+    :param groups: their files, in any order.
+    """
+    merge_by = "commit" if state.definition is None or tree != DATA_TREE else state.definition.merge_by
+    alone, total = 0, NO_ROWS
+    for files in groups:
+        if len(files) == 1 and files[0].rows >= 0 and not files[0].tombstones:
+            alone += files[0].rows  # most groups of a large table
+        else:
+            total += row_count(sorted(files, key=merge_order), merge_by)
+    return total + RowCount(alone, alone)
 
 
 def index_statistics(state: State, name: str, small_bytes: int = SMALL_BYTES) -> IndexStatistics:
@@ -228,11 +250,13 @@ def partition_statistics(state: State, paths: Iterable[str] | None = None) -> li
     chosen = None if paths is None else set(paths)
     sizes: dict[str, dict[str, int]] = {}
     sums: dict[str, _Sum] = {}
+    files: dict[str, dict[str, list[DataFile]]] = {}
     for file in state.files(DATA_TREE):
         if chosen is None or file.partition in chosen:
             groups = sizes.setdefault(file.partition, {})
             groups[file.group] = groups.get(file.group, 0) + file.bytes
             sums.setdefault(file.partition, _Sum()).add(file, 0)
+            files.setdefault(file.partition, {}).setdefault(file.group, []).append(file)
     statistics = []
     for path in sorted(state.partitions.keys() | sums.keys()):
         if chosen is None or path in chosen:
@@ -242,7 +266,8 @@ def partition_statistics(state: State, paths: Iterable[str] | None = None) -> li
                 each = tuple(sorted(groups.values(), reverse=True))
             else:
                 each = tuple(groups.get(str(bucket), 0) for bucket in range(count))
-            statistics.append(PartitionStatistics(path, count, total.files, total.bytes, total.rows, each))
+            rows = count_rows(state, files.get(path, {}).values())
+            statistics.append(PartitionStatistics(path, count, total.files, total.bytes, total.rows, each, rows))
     return statistics
 
 

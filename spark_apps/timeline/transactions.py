@@ -464,6 +464,7 @@ def begin(
     :returns: the attempt, to stage work in and to commit.
     :raises AlreadyCommitted: if the transaction has its commit.
     :raises CommitUndone: if it has one whose effect was taken back.
+    :raises UnsupportedFeature: if the table has a feature that a writer must know.
     """
     given, txn_id = txn_id, new_txn_id(operation) if txn_id is None else check_txn_id(txn_id)
     request = Requested(
@@ -486,6 +487,7 @@ def begin(
             end_earlier(timeline, txn_id)
     while True:
         base = timeline.refresh()
+        timeline.check_writable()
         requested = _claim(timeline, msgspec.structs.replace(request, base=base.version))
         after = timeline.refresh()
         if given is not None:

@@ -128,6 +128,7 @@ class _Extra(Struct, frozen=True):
     covers: tuple[_Part, ...] = ()
     positions: _Positions | None = None
     new_keys: bool = False
+    replaced: Count | None = None
     modified: float | None = None
     etag: Label | None = None
     values: dict[Label, Words | None] | None = None

@@ -9,6 +9,7 @@ from typing import Any
 
 from spark_apps import IndexedTable
 from spark_apps.timeline import windows
+from spark_apps.timeline.files import NO_ROWS
 from spark_apps.timeline.transactions import find_receipt
 from tests.differential.asking import Questions
 from tests.differential.crashes import dying_at, end_what_died
@@ -144,6 +145,9 @@ class Keyed(Steps):
     def check(self, last: bool) -> None:
         model = self.model
         self.ask.everything(self.table, list(model.rows.values()), self.told)
+        count = sum((partition.count for partition in self.table.partitions.values()), NO_ROWS)
+        assert count.least <= len(model.rows) <= (count.most or 0), f"{self.told}: {len(model.rows)} rows, not {count}"
+        self.tally.add("counted", "bounds" if count.exact is None else "exactly")
         self.ask.some(self.table, list(model.rows.values()), model.names, model.types, self.told, self.questions)
         blocks = sorted({info.columns[0] for info in self.table.indexes.values() if info.kind == "compact"})
         if blocks and model.rows:

@@ -40,8 +40,8 @@ ADD = {"action": "add", "tree": "data", "partition": "p=a", "group": "0", "path"
        "extra": {"positions": {"over": 6, "hidden": 0, "bytes": 0}}}  # fmt: skip
 COVERS = {"stage": "s", "columns": ["id"], "lacks": [], "lineages": [7], "bytes": [4]}
 EXTRA = {"covers": [{**COVERS, "dropped": [8]}], "positions": {"over": 6, "hidden": 0, "bytes": 0}, "new_keys": True,
-         "modified": 1.0, "etag": "e", "values": {"p": "a"}, "state": "s", "through": "delta", "why": "w",
-         "footer": "f", "page_index": [1, "p"]}  # fmt: skip
+         "replaced": 1, "modified": 1.0, "etag": "e", "values": {"p": "a"}, "state": "s", "through": "delta",
+         "why": "w", "footer": "f", "page_index": [1, "p"]}  # fmt: skip
 SCOPES = [
     {"kind": "bucket", "partition": "p=a", "group": "0"},
     {"kind": "shard", "name": TREE, "group": "0"},
@@ -126,6 +126,9 @@ def commit(*actions: Any) -> dict[str, Any]:
     return {**HEAD, "reads": SCOPES, "writes": [{"scope": SCOPES[0], "mode": "replace"}], "actions": list(actions)}
 
 
+FEATURES = {"format": 2, "reader_features": [], "writer_features": ["sorted-files"]}
+
+
 @dataclass(frozen=True)
 class Document:
     """A document of the table's folder.
@@ -177,6 +180,7 @@ def _checkpoint() -> tuple[Any, Any]:
     table = pq.ParquetFile(pa.BufferReader(body), read_dictionary=list(files.REPEATED)).read().unify_dictionaries()
     header = msgspec.json.decode(table.schema.metadata[b"state"])
     header["restores"], header["ended_windows"] = [[0, 0]], {"0": "ended"}
+    header.update(FEATURES)
     index = header["indexes"]["by_id"]
     index["entry"].update({"state": "active", "created": 1, "refreshed": 1})
     index["gone"] = [["p=a", "0", 1]]
@@ -227,6 +231,7 @@ def documents() -> dict[str, Document]:
         f"commit with {name}": Document(Commit, commit(action), _json(commit_key(1)))
         for name, action in ACTIONS.items()
     }
+    found["commit with features"] = Document(Commit, {**commit(ADD), **FEATURES}, _json(commit_key(1)))
     for key, value in BESIDE.items():
         found[key] = Document(_KINDS[Path(key).name.partition(".")[0]], value, _json(key))
     for name in ("add", "partition", "index", "table", "cover"):

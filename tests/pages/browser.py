@@ -116,10 +116,14 @@ def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalAirflow]:
     lakes.several(folder / "sales")
     lakes.many(folder / "many", MANY)
     (folder / "bare").mkdir()
-    connections = {
+    raw = folder / "raw"
+    for source, rows in SOURCES.items():
+        lakes.register(raw / "_indexes" / source, raw / source, rows)
+    connections: dict[str, Any] = {
         name: {"conn_type": "index_table_store", "extra": {"warehouse": str(folder / name)}}
         for name in ("sales", "many", "bare")
     }
+    connections["sales"]["extra"]["listed_tables"] = [str(raw / "_indexes"), str(raw / "gone")]
     with LocalAirflow(folder / "dags", connections=connections, users={"vera": "viewer", "olga": "op"}) as airflow:
         yield airflow
 
@@ -139,6 +143,7 @@ def browser(started: Browser) -> Browser:
     return started
 
 
+SOURCES = {"flights_delta": [200_000, 135_751], "flights_iceberg": [200_000, -1], "clicks_csv": [-1]}
 ORDERS = {"conn": "sales", "table": "shop.orders"}
 PAGES: list[tuple[str, str, dict[str, Any]]] = [
     ("overview", "", {"conn": "sales"}),
@@ -180,6 +185,16 @@ def test_airflow_shows_the_page_in_its_own_frame_and_a_click_leads_to_a_table(br
     assert len(browser.all(".timeline a.commit")) == 60
     browser.driver.switch_to.default_content()
     browser.shoot("airflow-table")
+
+
+def test_sources_outside_of_the_warehouse_stand_in_the_overview_and_lead_to_their_pages(browser: Browser) -> None:
+    browser.open("", conn="sales")
+    rows = {row.find_element(By.CSS_SELECTOR, "th").text.split("\n")[0]: row.text for row in browser.all("tr.table")}
+    assert "335,751" in rows["flights_delta outside the warehouse"]
+    assert "≥ 200,000" in rows["flights_iceberg outside the warehouse"]
+    assert "not known" in rows["clicks_csv outside the warehouse"]
+    browser.follow("a[href*=flights_delta]")
+    assert browser.find("h1").text == "flights_delta"
 
 
 def test_a_mark_says_what_its_commit_was_and_leads_to_it_in_the_list(browser: Browser) -> None:

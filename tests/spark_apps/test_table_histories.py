@@ -15,6 +15,7 @@ import pytest
 from spark_apps import IndexedTable
 from spark_apps.layout.hashing import bucket_id
 from spark_apps.storage.errors import KeysExist
+from spark_apps.timeline.files import NO_ROWS, RowCount
 from spark_apps.timeline.model import DATA_TREE
 from tests.spark_apps.frames import frame
 from tests.spark_apps.small_tables import found_by_spark
@@ -150,6 +151,8 @@ class History:
             list(definition.partition_by), definition.ordering_column, definition.merge_by, shape.record_index,
         )  # fmt: skip
         self.model.committed(self.table.version)
+        self.exact = 0
+        """After how many steps the log knew the number of rows."""
 
     def value(self, name: str, kind: str) -> Any:
         if name == "p":
@@ -245,6 +248,14 @@ class History:
 
     def check(self, at: str) -> None:
         assert read(self.table) == self.model.expected(), at
+        count = rows_of(self.table)
+        assert count.most is not None and count.least <= len(self.model.rows) <= count.most, (at, count)
+        self.exact += count.exact is not None
+
+
+def rows_of(table: IndexedTable) -> RowCount:
+    """What the log says of the number of rows."""
+    return sum((partition.count for partition in table.partitions.values()), NO_ROWS)
 
 
 def read(table: IndexedTable) -> list[Row]:
@@ -271,6 +282,9 @@ def test_a_table_reads_as_the_model_after_every_step_of_a_random_history(
         assert read(table) == history.model.expected(version), version
     check_files(history.table)
     assert all(history.table.verify(name).ok for name in history.table.indexes)
+    for shown in (history.table, history.table.partitions, history.table.indexes, history.table.history()):
+        assert len(str(shown).split("\n")) > 2 and shown._repr_html_().startswith("<div><strong>")
+    assert history.exact > (len(done) // 2 if shape.record_index and history.model.merge_by == "commit" else 0)
 
 
 def check_files(table: IndexedTable) -> None:

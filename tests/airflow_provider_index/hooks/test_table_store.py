@@ -75,6 +75,30 @@ def test_source_roots_of_the_connection_go_wherever_its_storage_options_go(monke
     assert source_roots(told) == ("s3://lake/raw",) and store_options(told) == {"aws_region": "us"}
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        ["s3://lake/raw/_indexes/", "/data/t"],
+        '["s3://lake/raw/_indexes", "/data/t"]',
+        "s3://lake/raw/_indexes\nfile:///data/t",
+    ],
+)
+def test_listed_tables_are_addresses_in_any_form_of_a_list(given: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    connect(monkeypatch, "lake", extra={"listed_tables": given})
+
+    assert TableStoreHook("lake").listed_tables == ("s3://lake/raw/_indexes", "/data/t")
+
+
+@pytest.mark.parametrize(
+    "given", ["raw.trips", "[1]", '{"a": 1}', ["/data/../etc"], ["s3://lake/t"] * 501, ["nowhere://x"]]
+)
+def test_listed_tables_that_are_no_addresses_are_refused_by_name(given: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    connect(monkeypatch, "lake", extra={"listed_tables": given})
+
+    with pytest.raises(InvalidInput, match=r"listed_tables|nowhere"):
+        _ = TableStoreHook("lake").listed_tables
+
+
 @pytest.mark.parametrize("given", ["{secret", "[1, 2]", "aws_region=eu"])
 def test_storage_options_that_are_no_object_are_refused_without_showing_them(
     given: str, monkeypatch: pytest.MonkeyPatch

@@ -27,6 +27,7 @@ from spark_apps.timeline.model import (
     PutIndex,
     PutPartition,
     RemoveFile,
+    SourceDefinition,
     TableDefinition,
     Write,
     definition_scope,
@@ -107,6 +108,18 @@ def _file(
     there.touch()
     os.truncate(there, size)
     return AddFile(tree, partition, group, path, kind, rows, size, sequence_number, tombstones)
+
+
+def register(log: Path | str, location: Path | str, rows: Iterable[int]) -> Timeline:
+    """A registered source of files with so many rows each (-1: nobody has counted), with an index that lags."""
+    fields = (Field("id", "bigint"), Field("city", "string"))
+    definition = TableDefinition("s", fields, (), source=SourceDefinition("parquet", str(location)), bucketed=False)
+    files = [
+        AddFile(DATA_TREE, "", str(number), f"file://{location}/{number}.parquet", "base", count, MB, lineage=number)
+        for number, count in enumerate(rows, 1)
+    ]
+    by_city = IndexDefinition("by_city", "secondary", ("city",), "i9", deferred=True, addresses="file")
+    return create_table(Store(log), definition, (PutPartition(""), *files, PutIndex(by_city)))[0]
 
 
 def write(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import time
@@ -184,6 +185,60 @@ def test_the_overview_shows_tables_with_their_indexes_and_how_far_they_lag(lake:
     assert re.search(r"by_city secondary ▲ \d+ commits behind for \d+ d", row(text, "by_city"))
     assert "by_key record ● fresh" in row(text, "by_key")
     assert "Version 2 is missing from the log" in text
+
+
+def test_given_sources_beside_the_warehouse_then_those_that_the_connection_lists_are_shown(
+    pages: Pages, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    lakes.make(tmp_path / "warehouse" / "sales" / "orders")
+    raw, far = tmp_path / "raw", tmp_path / "far"
+    lakes.register(tmp_path / "warehouse/sales/_indexes/inside", tmp_path / "warehouse/sales/inside", [5])
+    lakes.register(raw / "_indexes" / "delta", raw / "delta", [1000, 24])
+    lakes.register(raw / "_indexes" / "iceberg", raw / "iceberg", [1000, -1])
+    lakes.register(raw / "_indexes" / "trips", raw / "trips", [-1])
+    lakes.register(far / "_indexes" / "riders", far / "riders", [7])
+    lakes.register(far / "_indexes" / "secret", far / "secret", [7])
+    lakes.make(tmp_path / "elsewhere" / "t")
+    listed = [raw / "_indexes", far / "riders", tmp_path / "elsewhere" / "t", tmp_path / "gone"]
+    connect(monkeypatch, "lake", tmp_path / "warehouse", listed_tables=json.dumps([str(one) for one in listed]))
+    before = sorted(tmp_path.rglob("*"))
+    page = pages()
+    text = page.get("/").text
+
+    delta = row(text, "delta")
+    assert "delta outside the warehouse parquet source v0" in delta and " 1,024 2.0 MB 2 " in delta
+    assert " ≥ 1,000 2.0 MB 2 " in row(text, "iceberg") and " not known 1.0 MB 1 " in row(text, "trips")
+    assert "outside" not in row(text, "sales.inside") and " 7 1.0 MB 1 " in row(text, "riders")
+    assert " table v0" in row(text, "t") and "There is no table at" in row(text, "gone")
+    assert "secret" not in text and "8 tables" in text
+
+    def status(table: Path | str) -> int:
+        return page.get("/tables", params={"conn": "lake", "table": str(table)}).status_code
+
+    for shown in (raw / "_indexes" / "delta", far / "riders", far / "_indexes" / "riders", raw / "trips"):
+        assert status(shown) == 200, shown
+    for hidden in (
+        far / "_indexes" / "secret", far / "secret", raw / "other", tmp_path / "gone", tmp_path, raw / "_indexes",
+        f"{raw}/_indexes/../../far/_indexes/secret", f"{raw}/_indexes/delta/_index", f"{raw}/_indexes/",
+    ):  # fmt: skip
+        assert status(hidden) == 404, hidden
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_given_rows_that_nobody_has_counted_then_the_page_gives_a_bound_and_after_a_compaction_the_number(
+    pages: Pages, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    connect(monkeypatch, "lake", tmp_path)
+    timeline = lakes.make(tmp_path / "t", buckets=1)
+    lakes.write(timeline, "dt=1", [90_000])
+    text = pages().get("/").text
+    assert " 1,000 90.0 kB 1 " in row(text, "t") and "≤" not in text
+
+    lakes.write(timeline, "dt=1", [900], tombstones=4)
+    table = pages(table_cache=TableCache()).get("/").text
+    assert " ≤ 1,006 90.9 kB 2 2 4" in row(table, "t") and "Between 996 and 1,006" in table
+    detail = pages().get("/tables", params={"conn": "lake", "table": "t"}).text
+    assert "≤ 1,006" in detail and "1,010 in files" in " ".join(re.sub(r"<[^>]+>", " ", detail).split())
 
 
 def test_a_table_page_shows_the_log_what_is_at_work_sizes_and_plans(lake: Pages, warehouse: Path) -> None:

@@ -86,7 +86,7 @@ def test_given_an_index_that_is_no_use_then_explain_says_why(table: IndexedTable
     assert plan.index_used is None
     assert {name: why.code for name, why in plan.not_used.items()} == dict.fromkeys(("rec", "city", "tail"), "no_keys")
     assert any("UPPER(city)" in part.replace("upper", "UPPER") for part in plan.not_understood)
-    assert "not used city (no_keys)" in str(plan)
+    assert [line.split()[:2] for line in str(plan).split("\n")[-3:]] == [[name, "no_keys"] for name in plan.not_used]
     assert table.explain("city = NULL").nothing_matches and not table.explain("city = 'nowhere'").nothing_matches
 
 

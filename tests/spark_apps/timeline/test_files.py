@@ -6,6 +6,7 @@ import random
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -13,9 +14,9 @@ from msgspec.structs import replace
 from spark_apps.storage.store import Store
 from spark_apps.timeline import log
 from spark_apps.timeline.creation import create_table
-from spark_apps.timeline.files import DataFile, FileSet, is_merged, lowest_files, merge_order
+from spark_apps.timeline.files import DataFile, FileSet, RowCount, is_merged, lowest_files, merge_order, row_count
 from spark_apps.timeline.log import Timeline
-from spark_apps.timeline.model import Field, TableDefinition
+from spark_apps.timeline.model import DATA_TREE, Field, TableDefinition
 from spark_apps.timeline.state import State
 from tests.simulation import work
 from tests.simulation.reading import check_all
@@ -192,3 +193,64 @@ def test_parts_of_one_base_lie_lowest_together(files: list[tuple[str, int, int]]
     assert sorted(group, key=merge_order) == group
     assert len(lowest_files(group)) == below
     assert is_merged(group) is merged
+
+
+# --- how many rows a file group has -----------------------------------------------------------------------------------
+
+
+def counted(kind: str, rows: int, at: int, tombstones: int = 0, **extra: Any) -> DataFile:
+    return DataFile(DATA_TREE, "p=1", "0", f"data/{at}-{rows}.parquet", kind, rows, 9, at, tombstones, at, extra)  # type: ignore[arg-type]
+
+
+def over(hidden: int, lineage: int = 1) -> dict[str, int]:
+    return {"over": lineage, "hidden": hidden, "bytes": 9}
+
+
+@pytest.mark.parametrize(
+    ("files", "least", "most"),
+    [
+        ([], 0, 0),
+        ([counted("base", 100, 1)], 100, 100),
+        ([counted("base", 60, 1), counted("base", 40, 1)], 100, 100),  # parts of one base
+        ([counted("delta", 10, 1, tombstones=4)], 6, 6),  # tombstones of nothing
+        ([counted("base", 100, 1), counted("delta", 10, 2)], 100, 110),  # nobody has counted
+        ([counted("base", 100, 1), counted("delta", 10, 2, tombstones=4)], 96, 106),
+        ([counted("base", 100, 1), counted("delta", 10, 2, replaced=7)], 103, 103),
+        ([counted("base", 100, 1), counted("delta", 10, 2, tombstones=4, replaced=9)], 97, 97),
+        ([counted("base", 100, 1), counted("delta", 10, 2, new_keys=True)], 110, 110),
+        ([counted("base", 100, 1), counted("delta", 10, 2, replaced=7), counted("delta", 5, 3, replaced=5)], 103, 103),
+        ([counted("base", 100, 1), counted("delta", 10, 2), counted("delta", 5, 3, replaced=5)], 100, 115),
+        ([counted("base", 100, 1), counted("delta", 10, 2, replaced=1), counted("delta", 5, 2, replaced=1)], 100, 115),
+        ([counted("base", 100, 1), counted("delta", 10, 2, positions=over(7))], 103, 103),
+        ([counted("base", 100, 1), counted("delta", 10, 2, positions=over(7, lineage=9))], 100, 110),
+        # Positions of a second delta say what it hides of the lowest file, and not of the delta between.
+        (
+            [counted("base", 100, 1), counted("delta", 9, 2, replaced=9), counted("delta", 9, 3, positions=over(1))],
+            100,
+            118,
+        ),
+        # A log is input: what cannot be is no count.
+        ([counted("base", 100, 1), counted("delta", 10, 2, replaced=900)], 100, 110),
+        ([counted("base", -1, 1), counted("delta", 10, 2)], 0, None),
+    ],
+)
+def test_given_the_files_of_a_group_then_its_rows_are_known_or_bounded(
+    files: list[DataFile], least: int, most: int | None
+) -> None:
+    assert row_count(files, "commit") == RowCount(least, most)
+
+
+def test_given_a_column_that_decides_between_rows_then_only_merged_groups_are_counted() -> None:
+    base, delta = counted("base", 100, 1), counted("delta", 10, 2, tombstones=3, replaced=7)
+    assert row_count([base], "ordering") == RowCount(100, 100)
+    assert row_count([base, delta], "ordering") == RowCount(97, 107)
+    assert row_count([delta], "ordering") == RowCount(4, 7)
+
+
+def test_given_counts_then_they_add_up_and_read_as_people_write_them() -> None:
+    exact, bound, unknown = RowCount(1200, 1200), RowCount(10, 20), RowCount(0, None)
+    assert (exact + exact, exact + bound) == (RowCount(2400, 2400), RowCount(1210, 1220))
+    assert [count.text for count in (exact, exact + bound, unknown, exact + unknown)] == [
+        "1,200", "≤ 1,220", "not known", "≥ 1,200",
+    ]  # fmt: skip
+    assert exact.why == "" and "Between 10 and 20" in bound.why and "no count" in unknown.why

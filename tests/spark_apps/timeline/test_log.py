@@ -85,9 +85,9 @@ def test_a_hole_and_a_damaged_file_are_named(job: work.Job, world: work.World) -
 
 
 def test_a_log_of_a_newer_format_is_refused_and_says_what_to_install(job: work.Job, world: work.World) -> None:
-    newer = json.dumps({"format": 2, "version": 1, "news": "unheard of"}).encode()
+    newer = json.dumps({"format": 3, "version": 1, "news": "unheard of"}).encode()
     world.objects.bodies[commit_key(1)] = (newer, world.objects.now)
-    with pytest.raises(NewerFormat, match=r"format 2; this package reads up to format 1.*Install a newer"):
+    with pytest.raises(NewerFormat, match=r"format 3; this package reads up to format 2.*Install a newer"):
         Timeline.load(job.store)
     with pytest.raises(NewerFormat):
         upsert(job, "one", k0=1)
