@@ -10,4 +10,9 @@ from airflow_provider_index.import_shadowing import check_installed_apps
 # First of all: everything below imports spark_apps, and a folder of a user's own may hide it.
 check_installed_apps()
 
+# Then: what an older Airflow lacks would fail anywhere.
+from airflow_provider_index.airflow_version import check_airflow  # noqa: E402
+
+check_airflow()
+
 from spark_apps.version import __version__ as __version__  # noqa: E402

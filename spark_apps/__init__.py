@@ -9,8 +9,13 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from spark_apps.moved import install as _install_old_names
-from spark_apps.version import __version__
+from spark_apps.storage.supported import check_python as _check_python
+
+# First of all: what follows does not even compile everywhere.
+_check_python()
+
+from spark_apps.moved import install as _install_old_names  # noqa: E402
+from spark_apps.version import __version__  # noqa: E402
 
 if TYPE_CHECKING:
     from spark_apps import sql
@@ -51,7 +56,11 @@ def __getattr__(name: str) -> Any:
     home = _HOME_OF.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(__all__)}")
-    value = getattr(import_module(home), name)
+    try:
+        value = getattr(import_module(home), name)
+    except ImportError:
+        import_module("spark_apps.jobs")  # says so if the environment lacks a library
+        raise
     globals()[name] = value
     return value
 

@@ -165,7 +165,7 @@ class PredicateProbe(Protocol):
         """
 
     def spares_none(self, column: str, values: Range) -> bool:
-        """Tell whether what it says of a column holds for every one of some ``values``, a range."""
+        """Tell whether what it says of a column holds for every value of a range."""
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ import shutil
 import sys
 import tempfile
 from dataclasses import dataclass
+from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -299,16 +300,42 @@ def _how_to_agree(installed: SparkVersions) -> str:
 
 
 def check_libraries() -> None:
-    """Refuse an environment that lacks a library which the apps import.
+    """Refuse an environment that lacks a library which the apps import, or holds one built for another Python.
 
-    :raises EnvironmentMismatch: if it does; names all that are missing, with the command that installs them.
+    Reads folders and imports nothing.
+
+    :raises EnvironmentMismatch: names all that are missing, with the command that installs them; or what was built for
+        which Python.
     """
-    missing = [name for name, module in LIBRARIES.items() if find_spec(module) is None]
+    missing: list[str] = []
+    foreign: dict[str, str] = {}
+    for name, module in LIBRARIES.items():
+        spec = find_spec(module)
+        if spec is None:
+            missing.append(name)
+        elif built := _built_for_others(spec):
+            foreign[f"{name} ({built})"] = str(Path(str(spec.origin)).parent)
     if missing:
         raise EnvironmentMismatch(
             f"The Python environment of the Spark app ({sys.prefix}) lacks {', '.join(missing)}.",
             hint=f"Install there: pip install {' '.join(missing)}.",
         )
+    if foreign:
+        running = f"{sys.version_info[0]}.{sys.version_info[1]}"
+        raise EnvironmentMismatch(
+            f"The Spark app runs on Python {running} ({sys.executable}), and libraries in"
+            f" {Path(next(iter(foreign.values()))).parent} were built for another one: {', '.join(foreign)}.",
+            hint=f"Make the environment for this Python: python -m spark_apps bundle --environment --python {running};"
+            " or have Spark start the Python that it was made for (PYSPARK_PYTHON, or spark.pyspark.python).",
+        )
+
+
+def _built_for_others(spec: ModuleSpec) -> str | None:
+    """Return for which Pythons a library's native parts are, where they are for others than the one that runs."""
+    folder = Path(spec.origin).parent if spec.origin else Path()
+    natives = [*folder.glob("*.so"), *folder.glob("*/*.so")] if spec.submodule_search_locations else []
+    built = {tag[1] for path in natives if (tag := re.search(r"\.(cpython-\w+)", path.name))}
+    return None if sys.implementation.cache_tag in built else ", ".join(sorted(built)) or None
 
 
 def check_version(expected: str | None) -> None:

