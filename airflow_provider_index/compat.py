@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
+import logging
 import re
 from collections.abc import Mapping
 from functools import cache
@@ -37,6 +39,10 @@ try:
 except ImportError:  # before Airflow 3.2
     from airflow.stats import Stats
 
+logger = logging.getLogger(__name__)
+
+_ANSWER_SECONDS = 10.0
+
 __all__ = [
     "AirflowFailException",
     "AirflowNotFoundException",
@@ -47,6 +53,8 @@ __all__ = [
     "TaskDeferred",
     "conf",
     "connection_missing",
+    "left_by_its_task",
+    "prepare_stats",
 ]
 
 
@@ -57,6 +65,45 @@ def connection_missing(error: BaseException) -> bool:
     # In a task the answer comes from the supervisor, as an error of its own with a code.
     code = getattr(getattr(error, "error", None), "error", None)
     return getattr(code, "name", "") == "CONNECTION_NOT_FOUND"
+
+
+def prepare_stats() -> None:
+    """Set up :data:`Stats` as Airflow's settings say, in a process that Airflow has not set up for it."""
+    try:
+        from airflow.sdk.observability.metrics.stats_utils import get_stats_factory
+    except ImportError:  # before Airflow 3.2, which needs no preparation
+        return
+    if inspect.signature(get_stats_factory).parameters:  # Airflow 3.2
+        Stats.initialize(factory=get_stats_factory(Stats))
+        return
+    names = conf.getboolean("metrics", "legacy_names_on", fallback=True)
+    Stats.initialize(factory=get_stats_factory(), export_legacy_names=names)
+
+
+async def left_by_its_task(task_instance: Any) -> bool:
+    """Return whether a task does not wait for its trigger any more: it was killed, cleared, or is over.
+
+    For triggers that are cancelled before Airflow 3.3, which tells them why. Where it cannot be found out, the task is
+    taken to wait.
+    """
+    from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
+    from asgiref.sync import sync_to_async
+
+    if task_instance is None:
+        return False
+    asked = sync_to_async(RuntimeTaskInstance.get_task_states)(
+        dag_id=task_instance.dag_id,
+        task_ids=[task_instance.task_id],
+        run_ids=[task_instance.run_id],
+        map_index=task_instance.map_index,
+    )
+    try:
+        states = await asyncio.wait_for(asked, _ANSWER_SECONDS)
+    except Exception as error:  # noqa: BLE001 - a triggerer that stops has no supervisor to ask
+        logger.info("How the task stands cannot be found out: %s", type(error).__name__)
+        return False
+    found = list(states.get(task_instance.run_id, {}).values())
+    return bool(found) and found[0] != "deferred"
 
 
 # --- Shows what a class is for in Airflow's interface ---------------------------------------------------------------

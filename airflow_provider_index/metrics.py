@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from airflow_provider_index.compat import Stats, conf
+from airflow_provider_index.compat import Stats, conf, prepare_stats
 from spark_apps.timeline.model import DATA_TREE
 from spark_apps.timeline.state import State
 
@@ -165,9 +165,4 @@ def prepare() -> None:
     Since Airflow 3.2 only the processes of tasks are set up for it by themselves: neither triggers nor
     ``dag.test()`` are.
     """
-    try:
-        from airflow.sdk.observability.metrics.stats_utils import get_stats_factory
-    except ImportError:  # an older one, which needs no preparation
-        return
-    names = conf.getboolean("metrics", "legacy_names_on", fallback=True)
-    Stats.initialize(factory=get_stats_factory(), export_legacy_names=names)
+    prepare_stats()

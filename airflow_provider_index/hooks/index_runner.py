@@ -9,10 +9,12 @@ from typing import Any
 
 from airflow.sdk import BaseHook
 
+from airflow_provider_index.hooks.connection_forms import with_form
 from airflow_provider_index.masking import shown_by_airflow
 from airflow_provider_index.runners.settings import SparkSettings
 
 
+@with_form
 class IndexRunnerHook(BaseHook):
     """Says which Spark works on tables, and by which runner.
 

@@ -12,6 +12,7 @@ from airflow.sdk import BaseHook
 
 from airflow_provider_index.arguments import json_object, text_list
 from airflow_provider_index.compat import connection_missing
+from airflow_provider_index.hooks.connection_forms import with_form
 from airflow_provider_index.masking import SECRET, mask_all
 from spark_apps.storage.errors import InvalidInput, LakeIndexError
 
@@ -25,6 +26,7 @@ LISTED_TABLES = "listed_tables"
 MOST_LISTED = 500
 
 
+@with_form
 class TableStoreHook(BaseHook):
     """Finds tables.
 

@@ -36,6 +36,7 @@ from airflow_provider_index.operators.staged import InTransaction
 from airflow_provider_index.reporting import Reporting
 from spark_apps.storage.errors import (
     AlreadyCommitted,
+    AttemptAborted,
     InvalidInput,
     JobFailed,
     LakeIndexError,
@@ -528,6 +529,10 @@ class SparkTableOperator(InTransaction, TableOperator):
             if outcome.error is not None:
                 self._log_last_lines(submission)
             folder.remove()
+            late = submission.deadline is not None and time.time() > submission.deadline
+            if late and outcome.error is not None and outcome.error.type == AttemptAborted.__name__:
+                # The app looks at the clock as well, and was the first to see.
+                raise AirflowTaskTimeout(f"{self.program} has ended: execution_timeout is over.")
             return outcome
         if status == "done":
             raise JobFailed(f"The app {self.program} has ended, and its answer is gone from {folder.store.uri}.")

@@ -15,12 +15,16 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from asgiref.sync import sync_to_async
 
 from airflow_provider_index.arguments import mapping, number, required
+from airflow_provider_index.compat import left_by_its_task
 from airflow_provider_index.hooks.table_store import TableStoreHook
 from airflow_provider_index.submission import JobWatch, Submission, cancel
 from airflow_provider_index.triggers.polling import as_event, polled, sooner_at_first
 from spark_apps.jobs.job_folder import JobFolder, list_jobs
 from spark_apps.storage.errors import LakeIndexError, StorageUnavailable
 from spark_apps.storage.store import ObjectInfo, Store
+
+_TELLS_OF_KILLS = hasattr(BaseTrigger, "on_kill")
+"""Whether Airflow calls this method: from 3.3 on. An older one only cancels the trigger."""
 
 Listing = tuple[Store, dict[str, dict[str, ObjectInfo]]]
 
@@ -50,6 +54,17 @@ class JobTrigger(BaseTrigger):
         }
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Wait for the end of the job, and tell of it once."""
+        try:
+            async for event in self._events():
+                yield event
+        except asyncio.CancelledError:
+            # A triggerer that stops leaves the job to the next one.
+            if not _TELLS_OF_KILLS and await left_by_its_task(self.task_instance):
+                await self.on_kill()
+            raise
+
+    async def _events(self) -> AsyncIterator[TriggerEvent]:
         job, watch = self.submission, JobWatch(self.submission)
         observe = partial(_observe, watch, job.job_id)
         reached, interval = True, partial(sooner_at_first, self.poll_interval)

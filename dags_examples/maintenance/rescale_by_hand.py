@@ -59,6 +59,7 @@ with DAG(
         task_id="approve",
         subject="Rescale {{ params.table }}?",
         body="{{ ti.xcom_pull(task_ids='preview', key='markdown') }}",
+        # From apache-airflow-providers-standard 1.12.3 on; the constraints of Airflow 3.1.8 pin an older one.
         response_timeout=timedelta(days=2),
     )
     # Opened only after the approval: a window must not wait for a person.

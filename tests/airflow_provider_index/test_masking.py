@@ -156,9 +156,10 @@ def by_api(extra: dict[str, Any]) -> str:
     from airflow.api_fastapi.core_api.datamodels.connections import ConnectionResponse
 
     masker = secrets_masker._secrets_masker()
-    before = masker.sensitive_variables_fields
-    masker.sensitive_variables_fields = list(secrets_masker.DEFAULT_SENSITIVE_FIELDS)
+    before = masker.sensitive_variables_fields, masker.replacer
+    # Nor does the API know what the logs of a task of this process hide, whose masker is the same before Airflow 3.2.
+    masker.sensitive_variables_fields, masker.replacer = list(secrets_masker.DEFAULT_SENSITIVE_FIELDS), None
     try:
         return str(ConnectionResponse.redact_extra(json.dumps(extra)))
     finally:
-        masker.sensitive_variables_fields = before
+        masker.sensitive_variables_fields, masker.replacer = before

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_index import metrics
+from airflow_provider_index.airflow_version import airflow_version
 from spark_apps.storage.errors import InvalidInput
 from spark_apps.storage.store import Store
 from spark_apps.timeline.creation import create_table
@@ -55,6 +56,12 @@ def statsd(monkeypatch: pytest.MonkeyPatch) -> Iterator[StatsD]:
         }.items():
             settings.setenv(f"AIRFLOW__METRICS__{name}", value)
         metrics.prepare.cache_clear()
+        if airflow_version() < (3, 2):  # chosen as its module is imported, which other tests have done
+            from airflow.metrics.statsd_logger import get_statsd_logger
+
+            settings.setattr(type(metrics.Stats), "factory", get_statsd_logger)
+            settings.setattr(type(metrics.Stats), "instance", None)
+            settings.setattr(metrics.Stats, "instance", None)
         assert metrics.enabled()
         yield server
     metrics.prepare.cache_clear()

@@ -6,10 +6,13 @@ import json
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from airflow_provider_index.airflow_version import airflow_version
 
 PACKAGE = "airflow-provider-index"
 COMMANDS = ("list", "hooks", "behaviours", "widgets", "triggers", "links", "configs", "get")
@@ -68,11 +71,13 @@ def test_the_provider_is_listed_with_what_it_is_for(said: dict[str, Any]) -> Non
 def test_the_connection_type_has_its_hook_its_form_and_its_behaviour(said: dict[str, Any]) -> None:
     (hook,) = [row for row in said["hooks"] if row["connection_type"] == "index_table_store"]
     fields = {row["connection_parameter_name"]: row for row in own(said["widgets"])}
-    (behaviour,) = [row for row in said["behaviours"] if row["field_behaviours"] == "index_table_store"]
+    behaviours = [row for row in said["behaviours"] if row["field_behaviours"] == "index_table_store"]
 
     assert (hook["package_name"], hook["hook_name"]) == (PACKAGE, "Index table store")
+    if airflow_version() < (3, 2) and find_spec("wtforms") is None:
+        return  # the command alone cannot tell then (hooks/test_connection_forms.py)
     assert {name.rpartition("__")[2] for name in fields} >= {"warehouse", "storage_options", "spark_conn_id"}
-    assert behaviour
+    assert len(behaviours) == 1
 
 
 def test_triggers_and_links_are_registered(said: dict[str, Any]) -> None:

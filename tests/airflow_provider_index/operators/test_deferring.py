@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import TaskDeferralError, TaskDeferred
 
-from airflow_provider_index.compat import AirflowFailException
+from airflow_provider_index.compat import AirflowFailException, TaskDeferred
 from airflow_provider_index.identity import transaction_id
 from airflow_provider_index.operators import CleanTableOperator, VerifyIndexOperator, WriteTableOperator
 from airflow_provider_index.runners import spark_submit
@@ -30,6 +29,11 @@ from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.model import Field, TableDefinition
 from spark_apps.timeline.transactions import begin, resume
 from tests.spark.local import JVM
+
+try:
+    from airflow.sdk.exceptions import TaskDeferralError
+except ImportError:  # before Airflow 3.2
+    from airflow.exceptions import TaskDeferralError
 
 pytestmark = pytest.mark.slow
 

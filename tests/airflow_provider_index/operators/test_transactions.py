@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowFailException
 
+from airflow_provider_index.compat import AirflowFailException
 from airflow_provider_index.operators import (
     BeginTransactionOperator,
     BucketRescaleOperator,

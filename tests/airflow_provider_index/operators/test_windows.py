@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import TaskDeferred
 
+from airflow_provider_index.compat import TaskDeferred
 from airflow_provider_index.operators import EndExpiredWindowsOperator, OpenStopWriteWindowOperator
 from airflow_provider_index.sensors import StopWriteWindowClosedSensor
 from airflow_provider_index.task_groups import stop_write_window

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import signal
 import subprocess
 import sys
@@ -17,6 +16,7 @@ import psutil
 import pytest
 
 from airflow_provider_index.runners import JobStatus, SparkSettings, SparkSubmitRunner
+from airflow_provider_index.runners.spark_submit import members
 from spark_apps.jobs.bundle import Bundle, make_bundle
 from spark_apps.jobs.job import Job, rebuild_error
 from spark_apps.storage.errors import JobFailed, SparkMissing
@@ -147,7 +147,7 @@ def test_secrets_stand_nowhere_while_an_app_runs_and_cancelled_it_is_gone_in_les
     handle = runner.submit(job)
     try:
         pids = wait_for_file(tmp_path / "pids")
-        group = [psutil.Process(pid) for pid in alive(psutil.pids()) if os.getpgid(pid) == int(handle)]
+        group = [psutil.Process(pid) for pid in members(int(handle))]
         assert len(group) >= 2
         for process in group:
             assert SECRET not in " ".join(process.cmdline())

@@ -10,6 +10,7 @@ import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -305,6 +306,38 @@ def test_given_a_kill_that_is_broken_off_when_it_has_begun_then_the_job_is_ended
 
     asyncio.run(broken_off())
     assert job.cancelled() is not None and timeline.refresh().is_aborted("x", attempt.attempt)
+
+
+@pytest.mark.parametrize(("state", "ended"), [("deferred", False), ("failed", True), (None, True), ("running", True)])
+def test_given_an_airflow_that_tells_of_no_kills_when_a_trigger_is_cancelled_then_a_job_that_its_task_has_left_is_ended(
+    timeline: Timeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str | None, ended: bool
+) -> None:
+    """A triggerer that stops cancels its triggers as well; their tasks still wait."""
+    from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
+
+    asked: list[dict[str, Any]] = []
+    monkeypatch.setattr("airflow_provider_index.triggers.jobs._TELLS_OF_KILLS", False)
+    monkeypatch.setattr(
+        RuntimeTaskInstance, "get_task_states", lambda **what: asked.append(what) or {"r": {"write": state}}
+    )
+    job = JobFolder(timeline.store, "x.1.aaaa")
+    job.renew_lease()
+    attempt = begin(timeline, operation="upsert", txn_id="x")
+    job.note_attempt(BegunAttempt(timeline.store.uri, "x", attempt.attempt))
+    waiting = trigger(tmp_path / "t", job.job_id)
+    waiting.task_instance = SimpleNamespace(dag_id="d", task_id="write", run_id="r", map_index=-1)
+
+    async def cancelled() -> None:
+        task = asyncio.ensure_future(anext(waiting.run()))
+        await asyncio.sleep(0.3)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(cancelled())
+    assert asked == [{"dag_id": "d", "task_ids": ["write"], "run_ids": ["r"], "map_index": -1}]
+    assert (job.cancelled() is not None) is ended
+    assert timeline.refresh().is_aborted("x", attempt.attempt) is ended
 
 
 def test_given_sensors_on_one_table_when_they_wait_together_then_each_hears_what_it_waits_for(

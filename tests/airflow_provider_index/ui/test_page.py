@@ -206,9 +206,9 @@ def test_given_sources_beside_the_warehouse_then_those_that_the_connection_lists
     text = page.get("/").text
 
     delta = row(text, "delta")
-    assert "delta elsewhere parquet source v0" in delta and " 1,024 2.0 MB 2 " in delta
+    assert "delta outside the warehouse parquet source v0" in delta and " 1,024 2.0 MB 2 " in delta
     assert " ≥ 1,000 2.0 MB 2 " in row(text, "iceberg") and " not known 1.0 MB 1 " in row(text, "trips")
-    assert "elsewhere" not in row(text, "sales.inside") and " 7 1.0 MB 1 " in row(text, "riders")
+    assert "outside" not in row(text, "sales.inside") and " 7 1.0 MB 1 " in row(text, "riders")
     assert " table v0" in row(text, "t") and "There is no table at" in row(text, "gone")
     assert "secret" not in text and "8 tables" in text
 
