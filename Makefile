@@ -12,7 +12,7 @@ FOUND  := $(wildcard $(PATHS))
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help venv quickstart demo unit test heavy turn check format docs bench bench-full model faults hostile races clusters differential postgresql mutants pages kills pairs matrix s3a hadoop clean
+.PHONY: help venv quickstart demo unit test heavy turn check format docs bench bench-full model faults hostile races clusters differential postgresql mutants pages kills pairs matrix s3a hadoop dist clean
 
 help:  ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|' 2>/dev/null \
@@ -109,6 +109,11 @@ mutants: venv  ## Faults planted one at a time, and which tests find each (ONLY,
 
 matrix: venv  ## The tests on each version of Spark, Airflow and Python (ONLY, SUITES, TURN=all): about an hour for each of Spark
 	$(BIN)/python -m tests.matrix
+
+dist: venv  ## A wheel and a source distribution in dist/, to be published; PROJECT_URL=https://… says where the project stands
+	@rm -rf build dist *.egg-info
+	$(BIN)/python -c "from setuptools import build_meta as build; build.build_wheel('dist'); build.build_sdist('dist')" >/dev/null
+	@ls dist
 
 pages: venv  ## The page in a real browser; needs Chromium and its driver: about a minute. SHOTS=folder keeps the pictures
 	@command -v chromedriver >/dev/null || { echo "Chromium's driver is not on the PATH. On Debian: apt-get install chromium chromium-driver. Nothing was run." >&2; exit 1; }

@@ -10,14 +10,13 @@ import sys
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
-from shutil import copyfile, copytree, ignore_patterns
 
 import pytest
 
 from spark_apps.version import __version__
+from tests.packaging.building import PACKAGES, ROOT, build, copy_sources
 
-ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("airflow_provider_index", "spark_apps", "dags_examples")
+URL = "https://forge.example/lake/airflow-provider-index"
 
 # Installing takes half a minute from a near registry and some minutes from a far one.
 pytestmark = [pytest.mark.heavy, pytest.mark.airflow, pytest.mark.timeout(900)]
@@ -59,21 +58,14 @@ class Installed:
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    source = tmp_path_factory.mktemp("source")
-    for package in PACKAGES:
-        copytree(ROOT / package, source / package, ignore=ignore_patterns("__pycache__"))
-    for file in ("setup.cfg", "pyproject.toml", "README.md", "LICENSE"):
-        copyfile(ROOT / file, source / file)
-    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
-    subprocess.run(
-        [*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", "dist", "."],
-        cwd=source,
-        check=True,
-        timeout=120,
-    )
-    (built,) = (source / "dist").glob("*.whl")
-    return built
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The wheel and the source distribution, as somebody publishes them who names the project's page."""
+    return build(copy_sources(tmp_path_factory.mktemp("source")), URL)
+
+
+@pytest.fixture(scope="module")
+def wheel(built: tuple[Path, Path]) -> Path:
+    return built[0]
 
 
 @pytest.fixture(scope="module")
@@ -99,12 +91,31 @@ def test_the_wheel_holds_all_files_of_the_three_packages_and_no_others(wheel: Pa
     assert packed == there
 
 
+def test_both_are_accepted_by_what_uploads_them(built: tuple[Path, Path], tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path], check=True, timeout=120)
+    python = tmp_path / "bin" / "python"
+    pip = [sys.executable, "-m", "pip", "--python", str(python), "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*pip, "install", "twine"], check=True, timeout=600)
+
+    done = subprocess.run([python, "-m", "twine", "check", "--strict", *built], capture_output=True, text=True)
+
+    assert done.returncode == 0 and done.stdout.count("PASSED") == 2, done.stdout
+
+
 def test_all_that_is_imported_comes_from_the_environment_and_not_from_the_sources(
     installed: Installed,
 ) -> None:
     names = ", ".join(PACKAGES)
     places = installed.prints(f"import {names}\nprint(*(list(p.__path__)[0] for p in ({names})))").split()
     assert [installed.python.parent.parent in Path(place).parents for place in places] == [True] * 3
+
+
+def test_airflow_shows_the_provider_whole(installed: Installed) -> None:
+    done = installed.run("-m", "airflow", "providers", "get", "airflow-provider-index", "--full", "--output", "json")
+    assert done.returncode == 0, done.stderr
+    assert f'"{__version__}"' in done.stdout
+    for part in ("airflow_provider_index.operators.indexes", "index_table_store", "lakeindex", "TablePageLink"):
+        assert part in done.stdout
 
 
 def test_airflow_lists_the_provider_with_its_version(installed: Installed) -> None:
