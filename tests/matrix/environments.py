@@ -52,6 +52,8 @@ SUITES = {
     "demo": Suite(module=("dags_examples.demo",)),
     "provider": Suite(("tests/airflow_provider_index",), markers="not heavy"),
     "whole Airflow": Suite(("tests/airflow",)),
+    "mixed": Suite(("tests/matrix/mixed.py",), markers=""),
+    "wheel": Suite(("tests/matrix/wheel.py",), markers=""),
 }
 
 # What CI asks of the oldest Spark, a part by each commit: all but what starts clusters, in one run.
@@ -60,7 +62,9 @@ SUITES["by turns"] = Suite(tuple(path for name in list(SUITES)[:7] for path in S
 SPARK = ("tables", "reading", "queries", "SQL", "logs and races", "histories", "faults", "runners", "demo")
 # The demo's tasks reach Spark by a Connect server, which 4.0 brought.
 WITHOUT_CONNECT = SPARK[:-1]
-AIRFLOW = ("provider", "whole Airflow")
+AIRFLOW = ("provider", "whole Airflow", "wheel")
+
+_SPARK_4_2 = ("pyspark==4.2.0", "pyspark-client==4.2.0")
 
 ENVIRONMENTS = (
     # No pyspark-client of its line, and no Spark Connect server among its jars.
@@ -68,7 +72,16 @@ ENVIRONMENTS = (
     Environment("spark-3.5", "3.11", ("pyspark[connect]==3.5.9", "numpy<2", "pyarrow<22"), WITHOUT_CONNECT),
     Environment("spark-4.0", "3.11", ("pyspark==4.0.4", "pyspark-client==4.0.4"), SPARK),
     Environment("spark-4.1", "3.11", ("pyspark==4.1.3", "pyspark-client==4.1.3"), SPARK),
-    Environment("spark-4.2", "3.11", ("pyspark==4.2.0", "pyspark-client==4.2.0"), SPARK),
+    Environment("spark-4.2", "3.11", _SPARK_4_2, SPARK),
     # No pyspark-client of its line: what Connect needs comes by an extra of pyspark.
     Environment("spark-4.3", "3.11", ("pyspark[connect]==4.3.0",), SPARK),
+    # Their pins are of the weeks in which each was released, as in the constraints that Airflow publishes with one; the
+    # standard provider is the first that has what the example of an approval asks for.
+    Environment("airflow-3.1", "3.11", ("apache-airflow==3.1.8", *_SPARK_4_2), AIRFLOW),
+    Environment("airflow-3.2", "3.12", ("apache-airflow==3.2.2", *_SPARK_4_2), AIRFLOW),
+    Environment("airflow-3.3", "3.13", ("apache-airflow==3.3.2", *_SPARK_4_2), AIRFLOW),
+    # An Airflow on a machine without Spark, beside the clusters of other environments.
+    Environment(
+        "airflow-only", "3.12", ("apache-airflow==3.2.2", "hypothesis", "pytest", "pytest-timeout"), ("mixed",), ()
+    ),
 )

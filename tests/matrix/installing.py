@@ -52,7 +52,8 @@ def prepare(environment: Environment) -> Path:
     shutil.rmtree(home, ignore_errors=True)
     _run([base, "-m", "venv", home])
     install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    asked = ["--editable", f"{ROOT}[{','.join(environment.extras)}]", *environment.requirements]
+    extras = f"[{','.join(environment.extras)}]" if environment.extras else ""
+    asked = ["--editable", f"{ROOT}{extras}", *environment.requirements]
     if pins(environment).exists():
         _run([*install, "--constraint", pins(environment), *asked])
     else:

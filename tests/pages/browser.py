@@ -190,9 +190,9 @@ def test_airflow_shows_the_page_in_its_own_frame_and_a_click_leads_to_a_table(br
 def test_sources_outside_of_the_warehouse_stand_in_the_overview_and_lead_to_their_pages(browser: Browser) -> None:
     browser.open("", conn="sales")
     rows = {row.find_element(By.CSS_SELECTOR, "th").text.split("\n")[0]: row.text for row in browser.all("tr.table")}
-    assert "335,751" in rows["flights_delta elsewhere"]
-    assert "≥ 200,000" in rows["flights_iceberg elsewhere"]
-    assert "not known" in rows["clicks_csv elsewhere"]
+    assert "335,751" in rows["flights_delta outside the warehouse"]
+    assert "≥ 200,000" in rows["flights_iceberg outside the warehouse"]
+    assert "not known" in rows["clicks_csv outside the warehouse"]
     browser.follow("a[href*=flights_delta]")
     assert browser.find("h1").text == "flights_delta"
 
