@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 OURS, PLAIN, SORTING = "with the rule", "plain Spark", "with the rule, buckets sorted again"
-BUCKETS = 16
+BUCKETS, MORE_BUCKETS = 8, 16
+"""Up to TPC-H's scale 1, and above."""
 INDEXES = {
     "lineitem": ("l_orderkey", ["l_extendedprice", "l_discount", "l_quantity"]),
     "orders": ("o_orderkey", ["o_custkey", "o_totalprice", "o_orderdate"]),
@@ -67,7 +68,7 @@ def _sessions(report: Report, spark: SparkSession, folder: Path, scale: float) -
         source.mkdir(parents=True)
         (source / f"{name}.parquet").hardlink_to(data.tpch(scale) / f"{name}.parquet")
         table = IndexedTable.register(spark, source)
-        properties = {"layout": "buckets", "buckets": str(BUCKETS)}
+        properties = {"layout": "buckets", "buckets": str(BUCKETS if scale <= 1 else MORE_BUCKETS)}
         make = partial(table.create_index, "by_order", "covering", [key], included=included, properties=properties)
         seconds = timed(lambda make=make: make())
         size = weight(folder / "_indexes" / name)

@@ -1,6 +1,6 @@
 """The 22 queries of TPC-H, with indexes and without.
 
-The generator's tables as they are, one Parquet file each, are registered sources; four covering indexes suit some of
+The generator's tables as they are, one Parquet file each, are registered sources; five covering indexes suit some of
 the queries. The same texts are asked in a session with the rule and, in turn, in one of the same Spark without it.
 """
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 YEARS = range(1984, 2014)
 WARM_UP, ROUNDS = 2, 3
 LEAST_TIMES = 3
-"""How many times as fast each question has to be. Measured were 11, 36 and 25 times; a busy machine may spoil a median,
+"""How many times as fast each question has to be. Measured were 12, 10 and 13 times; a busy machine may spoil a median,
 but an index that saves little does not pass."""
 
 SETTINGS = {
