@@ -165,7 +165,10 @@ class PredicateProbe(Protocol):
         """
 
     def spares_none(self, column: str, values: Range) -> bool:
-        """Tell whether what it says of a column holds for every value of a range."""
+        """Tell whether what it says of a column holds for every value of a range.
+
+        :param column: the table's. :param values: the range.
+        """
 
 
 @dataclass(frozen=True)
