@@ -15,6 +15,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.OptionalLong;
+import java.util.Properties;
 import java.util.Set;
 import java.util.WeakHashMap;
 import java.util.concurrent.ConcurrentHashMap;
@@ -71,6 +72,7 @@ import org.apache.spark.sql.execution.datasources.v2.DataSourceV2ScanRelation;
 import org.apache.spark.sql.sources.BaseRelation;
 import org.apache.spark.sql.sources.DataSourceRegister;
 import org.apache.spark.sql.internal.SQLConf;
+import org.apache.spark.sql.internal.SessionState;
 import org.apache.spark.sql.sources.TableScan;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DateType$;
@@ -163,7 +165,7 @@ class Described {
         return arguments;
     }
 
-    private static Object[] parts(scala.Product product) {
+    static Object[] parts(scala.Product product) {
         Object[] parts = new Object[product.productArity()];
         for (int n = 0; n < parts.length; n++) parts[n] = product.productElement(n);
         return parts;
@@ -434,6 +436,8 @@ class ScanPart {
     final List needed = new ArrayList();
     final boolean united;
     LogicalPlan replacement;
+    boolean decided;
+    boolean again;
 
     /** united: whether a union takes its rows as they come, and so the buckets that it would forget (SPARK-59141). */
     ScanPart(LogicalPlan node, LogicalPlan leaf, List projects, List filters, boolean united) {
@@ -461,6 +465,14 @@ class ScanPart {
         List children = Scala.toList(expression.children());
         for (int n = 0; n < children.size(); n++) if (hasPlan((Expression) children.get(n))) return true;
         return false;
+    }
+
+    /** The names of columns that are keys of a map by their ids. */
+    List names(Map byId) {
+        List names = new ArrayList();
+        List output = byId.isEmpty() ? new ArrayList() : Scala.toList(leaf.output());
+        for (int n = 0; n < output.size(); n++) if (byId.containsKey(JoinKeys.id((Attribute) output.get(n)))) names.add(((Attribute) output.get(n)).name());
+        return names;
     }
 
     private static void collect(List expressions, List into) {
@@ -589,10 +601,19 @@ public class ScanRequest {
     private final long query;
     private final String marker;
     private final Shuffles shuffles;
+    private final JoinKeys joinKeys;
+    private final Properties properties;
+    private final boolean explained;
+    private final List sides = new ArrayList();
+    private final SessionState session;
     private String refusal;
 
-    ScanRequest(Shuffles shuffles, List scans, RuleExecutor optimizer, long query, String marker) {
+    ScanRequest(Shuffles shuffles, JoinKeys joinKeys, List scans, RuleExecutor optimizer, SessionState session, long query, String marker) {
         this.shuffles = shuffles;
+        this.joinKeys = joinKeys;
+        this.session = session;
+        this.explained = isExplained();
+        this.properties = (Properties) org.apache.spark.SparkContext.getOrCreate().getLocalProperties().clone();
         this.marker = marker;
         this.scans = scans;
         this.optimizer = optimizer;
@@ -603,7 +624,13 @@ public class ScanRequest {
     public String json() throws Exception {
         Map said = new LinkedHashMap();
         List each = new ArrayList();
-        for (int n = 0; n < scans.size(); n++) each.add(((ScanPart) scans.get(n)).describe());
+        for (int n = 0; n < scans.size(); n++) {
+            ScanPart scan = (ScanPart) scans.get(n);
+            Map described = scan.describe();
+            described.put("again", Boolean.valueOf(scan.again));
+            described.put("joined", scan.names(joinKeys.of(scan.leaf)));
+            each.add(described);
+        }
         said.put("query", Long.valueOf(query));
         said.put("scans", each);
         return new com.fasterxml.jackson.databind.ObjectMapper().writeValueAsString(said);
@@ -626,6 +653,44 @@ public class ScanRequest {
     public String filesHash(int number) throws Exception {
         byte[] hash = java.security.MessageDigest.getInstance("SHA-256").digest(files(number).getBytes("UTF-8"));
         return new java.math.BigInteger(1, hash).toString(16);
+    }
+
+    /** A scan is decided on: it is as it will be read, for those that look for keys in it. */
+    public void decided(int number) { ((ScanPart) scans.get(number)).decided = true; }
+
+    /** The sides of joins that have keys for columns of a scan, each with its number; JSON. */
+    public String sides(int number) throws Exception {
+        ScanPart scan = (ScanPart) scans.get(number);
+        List found = KeySide.of(scan, joinKeys.of(scan.leaf), scans, marker);
+        List described = new ArrayList();
+        for (int n = 0; n < found.size(); n++) {
+            Map said = ((KeySide) found.get(n)).describe();
+            said.put("number", Integer.valueOf(sides.size()));
+            sides.add(found.get(n));
+            described.add(said);
+        }
+        return new com.fasterxml.jackson.databind.ObjectMapper().writeValueAsString(described);
+    }
+
+    /** The keys of a side, up to a number of them; JSON. Those that a job has to find are waited for so long at most. */
+    public String keys(int side, int limit, int milliseconds) throws Exception {
+        return ((KeySide) sides.get(side)).take(limit, milliseconds, optimizer, session, org.apache.spark.SparkContext.getOrCreate(), properties, marker);
+    }
+
+    /** Whether the plan is made to be shown, and not to be run. */
+    public boolean explained() { return explained; }
+
+    private static boolean isExplained() {
+        StackTraceElement[] calls = Thread.currentThread().getStackTrace();
+        boolean shown = false;
+        boolean run = false;
+        for (int n = 0; n < calls.length; n++) {
+            if (calls[n].getClassName().endsWith(".ExplainCommand")) return true;
+            // A query that is run is shown too, on Spark's pages.
+            if (calls[n].getMethodName().equals("explainString")) shown = true;
+            if (calls[n].getClassName().contains(".SQLExecution")) run = true;
+        }
+        return shown && !run;
     }
 
     /** The files that Spark would read, a line each: path, bytes, time of change in milliseconds, with tabs between. */
@@ -776,6 +841,7 @@ public class IndexRule extends Rule {
     private final ConcurrentHashMap unrelated = new ConcurrentHashMap();
     private Function decide;
     private RuleExecutor optimizer;
+    private SessionState session;
     private volatile long warned;
 
     public IndexRule(String marker, long forgetful) {
@@ -785,6 +851,7 @@ public class IndexRule extends Rule {
 
     public void setDecide(Function decide) { this.decide = decide; }
     public void setOptimizer(RuleExecutor optimizer) { this.optimizer = optimizer; }
+    public void setSession(SessionState session) { this.session = session; }
 
     /** Not to ask about an address again for a while. */
     public void forgo(String address) { unrelated.put(address, Long.valueOf(System.currentTimeMillis() + forgetful)); }
@@ -797,11 +864,12 @@ public class IndexRule extends Rule {
         List scans = new ArrayList();
         ScanRequest request = null;
         Shuffles shuffles = null;
+        JoinKeys joinKeys = new JoinKeys(plan);
         try {
             shuffles = new Shuffles(plan);
-            if (decide != null) collect(plan, shuffles, scans, false);
+            if (decide != null) collect(plan, shuffles, joinKeys, scans, false);
             if (!scans.isEmpty() && !Rules.asksForFiles(plan)) {
-                request = new ScanRequest(shuffles, scans, optimizer, Rules.query(), marker);
+                request = new ScanRequest(shuffles, joinKeys, scans, optimizer, session, Rules.query(), marker);
                 decide.apply(request);
             }
         } catch (Throwable error) {
@@ -817,37 +885,41 @@ public class IndexRule extends Rule {
             ScanPart scan = (ScanPart) scans.get(n);
             // The plan of an EXISTS or IN is seen by itself before it becomes the side of a join.
             if (scan.replacement != null) replacements.put(scan.node, scan.replacement);
-            else scan.leaf.setTagValue(Rules.SEEN, now() + (shuffles.concern(scan.leaf) ? SEEN : SEEN_ALONE));
+            else scan.leaf.setTagValue(Rules.SEEN, seen(scan.leaf, shuffles, joinKeys));
         }
         return replacements.isEmpty() ? plan : substitute(plan, replacements);
     }
 
-    private static final String SEEN = " seen";
-    private static final String SEEN_ALONE = " seen alone";
-
     /** The query that is planned: a view's own nodes stand in the plans of subqueries, and are seen by the next query too. */
     private static String now() { return QueryPlanningTracker.get().isEmpty() ? "" : Long.toString(Rules.query()); }
 
-    private void collect(LogicalPlan node, Shuffles shuffles, List scans, boolean united) {
+    /** What a scan is marked with that was looked at: it is looked at again where other joins or sums concern it than its subquery's own. */
+    private static String seen(LogicalPlan leaf, Shuffles shuffles, JoinKeys joinKeys) {
+        return now() + " seen " + shuffles.concern(leaf) + " " + joinKeys.of(leaf).size();
+    }
+
+    private void collect(LogicalPlan node, Shuffles shuffles, JoinKeys joinKeys, List scans, boolean united) {
         if (node instanceof Project || node instanceof Filter || node instanceof LogicalRelation || node instanceof DataSourceV2ScanRelation) {
             scala.Option operation = PhysicalOperation$.MODULE$.unapply(node);
             if (operation.isDefined()) {
                 scala.Tuple3 parts = (scala.Tuple3) operation.get();
                 LogicalPlan leaf = (LogicalPlan) parts._3();
-                if (isCandidate(leaf, shuffles)) {
-                    scans.add(new ScanPart(node, leaf, Scala.toList(parts._1()), Scala.toList(parts._2()), united));
+                if (isCandidate(leaf, shuffles, joinKeys)) {
+                    ScanPart scan = new ScanPart(node, leaf, Scala.toList(parts._1()), Scala.toList(parts._2()), united);
+                    scan.again = !now().isEmpty() && leaf.getTagValue(Rules.SEEN).isDefined() && leaf.getTagValue(Rules.SEEN).get().toString().startsWith(now() + " seen ");
+                    scans.add(scan);
                     return;
                 }
             }
         }
         List children = Scala.toList(node.children());
         boolean below = node instanceof Union || (united && (node instanceof Project || node instanceof Filter));
-        for (int n = 0; n < children.size(); n++) collect((LogicalPlan) children.get(n), shuffles, scans, below);
+        for (int n = 0; n < children.size(); n++) collect((LogicalPlan) children.get(n), shuffles, joinKeys, scans, below);
     }
 
-    private boolean isCandidate(LogicalPlan leaf, Shuffles shuffles) {
+    private boolean isCandidate(LogicalPlan leaf, Shuffles shuffles, JoinKeys joinKeys) {
         scala.Option seen = leaf.getTagValue(Rules.SEEN);
-        if (seen.isDefined() && (seen.get().equals(now() + SEEN) || (seen.get().equals(now() + SEEN_ALONE) && !shuffles.concern(leaf)))) return false;
+        if (seen.isDefined() && seen.get().equals(seen(leaf, shuffles, joinKeys))) return false;
         if (leaf instanceof DataSourceV2ScanRelation) return ((DataSourceV2ScanRelation) leaf).relation().table() instanceof LakeTable;
         if (!(leaf instanceof LogicalRelation) || leaf.isStreaming()) return false;
         BaseRelation relation = ((LogicalRelation) leaf).relation();

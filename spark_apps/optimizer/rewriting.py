@@ -28,6 +28,7 @@ from spark_apps.mergetree.reader_settings import TEXTS, differing_setting
 from spark_apps.mergetree.schema import struct_type
 from spark_apps.mergetree.spark_utils import remembered_settings, setting
 from spark_apps.mergetree.tree import Snapshot
+from spark_apps.optimizer.join_keys import JoinKeys
 from spark_apps.query.explain import Explanation, explain_plan
 from spark_apps.query.planning import (
     ReadPlan,
@@ -35,6 +36,7 @@ from spark_apps.query.planning import (
     matching_partitions,
     parse_for_session,
     plan_read,
+    prunes_by,
     scan_is_cheaper_than_parsing,
 )
 from spark_apps.query.predicates import Predicate
@@ -91,6 +93,8 @@ class ScanDecision:
         should not fail did, which ``reason`` tells.
     :param shuffle: how a join or sum of the query is spared a shuffle of these rows, or why it is not; ``None`` where
         no index is laid for one.
+    :param keys: how many keys of a join's other side were taken to ask indexes for, by column, or why they were not;
+        ``None`` where no index of the table is one for what its joins compare.
     """
 
     address: str
@@ -99,6 +103,7 @@ class ScanDecision:
     plan: ReadPlan | None = field(default=None, repr=False)
     failed: bool = False
     shuffle: str | None = None
+    keys: str | None = None
 
     @cached_property
     def explanation(self) -> Explanation | None:
@@ -109,7 +114,7 @@ class ScanDecision:
         """Return plain types, for JSON and XCom."""
         explanation = None if self.explanation is None else self.explanation.to_dict()
         return {"address": self.address, "replaced": self.replaced, "reason": self.reason,
-                "shuffle": self.shuffle, "explanation": explanation}  # fmt: skip
+                "shuffle": self.shuffle, "keys": self.keys, "explanation": explanation}  # fmt: skip
 
 
 @dataclass
@@ -121,6 +126,12 @@ class _Query:
     decisions: list[ScanDecision] = field(default_factory=list)
     warned: bool = False
 
+    def forget(self, address: str) -> None:
+        """Take out the first decision that left a scan of an address to Spark."""
+        left = next((one for one in self.decisions if one.address == address and not one.replaced), None)
+        if left is not None:
+            self.decisions.remove(left)
+
 
 @dataclass(frozen=True)
 class _Scan:
@@ -129,6 +140,8 @@ class _Scan:
     :param filters: SQL texts, each true of every row that the query takes from the scan.
     :param version: of a keyed table. :param schema: columns and types of the whole relation of plain files.
     :param marked: columns of which Spark's catalog says what files do not: a default value, an id of Parquet's.
+    :param joined: columns that a join compares with keys of another side, without which rows do not count.
+    :param again: whether this query has asked before, when its subquery was no side of a join yet.
     """
 
     kind: Literal["keyed", "files"]
@@ -141,6 +154,8 @@ class _Scan:
     options: Mapping[str, str] = field(default_factory=dict)
     schema: tuple[tuple[str, str], ...] = ()
     marked: tuple[str, ...] = ()
+    joined: tuple[str, ...] = ()
+    again: bool = False
 
     @classmethod
     def of(cls, said: Mapping[str, Any]) -> _Scan:
@@ -148,6 +163,7 @@ class _Scan:
             said["kind"], said["address"], tuple(said["columns"]), tuple(said["types"]), tuple(said["filters"]),
             said.get("version", -1), said.get("format", ""), said.get("options", {}),
             tuple((name, kind) for name, kind in said.get("schema", ())), tuple(said.get("marked", ())),
+            tuple(said.get("joined", ())), said.get("again", False),
         )  # fmt: skip
 
 
@@ -279,23 +295,40 @@ class Rewriter:
         with self._lock, remembered_settings():
             self._decide_each(request, said["scans"], self._query(said["query"]))
 
-    def _decide_each(self, request: Any, scans: Iterable[Mapping[str, Any]], query: _Query) -> None:
+    def _decide_each(self, request: Any, described: Sequence[Mapping[str, Any]], query: _Query) -> None:
+        scans = [_Scan.of(one) for one in described]
+        settled: set[int] = set()
+
+        def settle(number: int) -> None:
+            if number not in settled:
+                settled.add(number)
+                self._settle(request, number, scans[number], query, keys)
+                if joined:
+                    request.decided(number)
+
+        joined = any(scan.joined for scan in scans)
+        keys = JoinKeys(self.spark, request, settle)
         # Those with filters first: what is left of them tells how large the sides of joins are.
-        for number, described in sorted(enumerate(scans), key=lambda each: not each[1]["filters"]):
-            scan = _Scan.of(described)
-            try:
-                decision = self._replace(request, number, scan, query)
-            except _LeftToSpark as left:
-                decision = ScanDecision(scan.address, False, str(left))
-            except Exception as error:
-                if not query.warned:
-                    logger.warning("The scan of %s is planned without indexes: %s", scan.address, error, exc_info=True)
-                    query.warned = True
-                decision = ScanDecision(scan.address, False, f"{type(error).__name__}: {error}", failed=True)
-                if scan.kind == "keyed":
-                    decision = self._without_indexes(request, number, scan, query, error)
-            if decision is not None:
-                query.decisions.append(decision)
+        for number in sorted(range(len(scans)), key=lambda number: not scans[number].filters):
+            settle(number)
+
+    def _settle(self, request: Any, number: int, scan: _Scan, query: _Query, keys: JoinKeys) -> None:
+        """Decide on one scan."""
+        try:
+            decision = self._replace(request, number, scan, query, keys)
+        except _LeftToSpark as left:
+            decision = ScanDecision(scan.address, False, str(left))
+        except Exception as error:
+            if not query.warned:
+                logger.warning("The scan of %s is planned without indexes: %s", scan.address, error, exc_info=True)
+                query.warned = True
+            decision = ScanDecision(scan.address, False, f"{type(error).__name__}: {error}", failed=True)
+            if scan.kind == "keyed":
+                decision = self._without_indexes(request, number, scan, query, error)
+        if decision is not None:
+            if scan.again:
+                query.forget(scan.address)
+            query.decisions.append(decision)
 
     def _query(self, number: int) -> _Query:
         query = self._queries.get(number)
@@ -305,27 +338,26 @@ class Rewriter:
                 self._queries.popitem(last=False)
         return query
 
-    def _replace(self, request: Any, number: int, scan: _Scan, query: _Query) -> ScanDecision | None:
+    def _replace(self, request: Any, number: int, scan: _Scan, query: _Query, keys: JoinKeys) -> ScanDecision | None:
         if scan.kind == "keyed":
             snapshot = self._keyed_snapshot(scan, query)
-            where, columns, predicate = _filter_of(snapshot, scan)
-            plan, shuffle = _plan(request, number, snapshot, where, columns, predicate)
-            _put(request, number, plan)
-            return ScanDecision(scan.address, True, None, plan, shuffle=shuffle)
+            read = _plan(request, number, scan, snapshot, *_filter_of(snapshot, scan), keys)
+            _put(request, number, read.plan)
+            return ScanDecision(scan.address, True, None, read.plan, shuffle=read.shuffle, keys=read.keys)
         left: list[ScanDecision] = []
         for handle in self._sources_at(scan.address, query):
             if not handle.timeline.head.indexes:
                 left.append(ScanDecision(scan.address, False, _NO_INDEX))
                 continue
             try:
-                plan, shuffle = self._plan_of_source(request, number, scan, self._source_snapshot(handle, query))
+                read = self._plan_of_source(request, number, scan, self._source_snapshot(handle, query), keys)
             except _LeftToSpark as why:
                 left.append(ScanDecision(scan.address, False, str(why)))
                 continue
-            if _spares(plan):
-                _put(request, number, plan)
-                return ScanDecision(scan.address, True, None, plan, shuffle=shuffle)
-            left.append(ScanDecision(scan.address, False, _why_not(plan), plan))
+            if _spares(read.plan):
+                _put(request, number, read.plan)
+                return ScanDecision(scan.address, True, None, read.plan, shuffle=read.shuffle, keys=read.keys)
+            left.append(ScanDecision(scan.address, False, _why_not(read.plan), read.plan, keys=read.keys))
         if not left:
             assert self.rule is not None
             self.rule.forgo(scan.address)
@@ -333,10 +365,8 @@ class Rewriter:
         reason = "; ".join(dict.fromkeys(decision.reason or "" for decision in left))
         return replace(left[0], reason=reason)
 
-    def _plan_of_source(
-        self, request: Any, number: int, scan: _Scan, snapshot: Snapshot
-    ) -> tuple[ReadPlan, str | None]:
-        """Return what is read of a source's files in place of Spark's scan, and what becomes of a shuffle.
+    def _plan_of_source(self, request: Any, number: int, scan: _Scan, snapshot: Snapshot, keys: JoinKeys) -> _Reading:
+        """Return what is read of a source's files in place of Spark's scan.
 
         :raises _LeftToSpark: if Spark would read other rows than this package does.
         """
@@ -344,7 +374,7 @@ class Rewriter:
         where, columns, predicate = _filter_of(snapshot, scan)
         _check_same_partitions(snapshot, json.loads(request.partitions(number)))
         snapshot = self._only_files_of_spark(request, number, snapshot, predicate)
-        return _plan(request, number, snapshot, where, columns, predicate)
+        return _plan(request, number, scan, snapshot, where, columns, predicate, keys)
 
     def _only_files_of_spark(
         self, request: Any, number: int, snapshot: Snapshot, predicate: Predicate | None
@@ -500,23 +530,43 @@ def _columns(snapshot: Snapshot, scan: _Scan) -> Sequence[str]:
     return scan.columns or (snapshot.data.columns[0],)
 
 
+@dataclass(frozen=True)
+class _Reading:
+    """A plan in place of a scan; see :class:`ScanDecision` for its fields."""
+
+    plan: ReadPlan
+    shuffle: str | None
+    keys: str | None = None
+
+
 def _plan(
     request: Any,
     number: int,
+    scan: _Scan,
     snapshot: Snapshot,
     where: str | None,
     columns: Sequence[str],
     predicate: Predicate | None,
-) -> tuple[ReadPlan, str | None]:
-    """Return what is read in place of a scan, and what becomes of a shuffle of its rows."""
+    keys: JoinKeys,
+) -> _Reading:
+    """Return what is read in place of a scan, by its filters and by keys of joins, and what becomes of a shuffle."""
     shuffles = _shuffles(request, number, snapshot)
+
+    def replan(narrower: Predicate, text: str) -> ReadPlan:
+        words = f"{where} AND {text}" if where else text
+        return plan_read(snapshot, words, columns, predicate=narrower, shuffled_by=shuffles)
+
     plan = plan_read(snapshot, where, columns, predicate=predicate, shuffled_by=shuffles)
+    taken: str | None = None
+    if prunes_by(snapshot, predicate, scan.joined):
+        plan, taken = keys.narrowed(number, snapshot, predicate, plan, replan)
     if plan.bucketed is None:
-        return plan, None
+        return _Reading(plan, None, taken)
     if keeps_buckets(plan):
-        return plan, _kept_text(plan)
-    plan = plan_read(snapshot, where, columns, predicate=predicate)
-    return plan, "shuffled: files that the index does not hold are read too, and this Spark keeps no buckets then"
+        return _Reading(plan, _kept_text(plan), taken)
+    plan = plan_read(snapshot, plan.where, columns, predicate=plan.predicate)
+    words = "shuffled: files that the index does not hold are read too, and this Spark keeps no buckets then"
+    return _Reading(plan, words, taken)
 
 
 def _shuffles(request: Any, number: int, snapshot: Snapshot) -> list[Shuffle]:

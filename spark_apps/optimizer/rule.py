@@ -1,6 +1,7 @@
 """The rule in Spark's optimizer: compiled once a JVM, installed once a session, among those that others put there.
 
-Its Java part (``index_rule.java``) is compiled in the session (:mod:`spark_apps.mergetree.java_part`).
+Its Java part (``index_rule.java``, ``join_keys.java``) is compiled in the session
+(:mod:`spark_apps.mergetree.java_part`).
 """
 
 from __future__ import annotations
@@ -69,6 +70,7 @@ class InstalledRule:
         self._classes = _compile(self._jvm)
         self._rule = self._new("IndexRule", OWN_SCAN, FORGETFUL_MILLISECONDS)
         self._rule.setOptimizer(self._session.sessionState().optimizer())
+        self._rule.setSession(self._session.sessionState())
         self._rule.setDecide(_Decision(decide))
         self._change_rules(lambda rules: [*rules, self._rule])
 
@@ -125,9 +127,21 @@ class InstalledRule:
         getattr(experimental, "extraOptimizations_$eq")(sequence)
 
 
+_PARTS = ("index_rule.java", "join_keys.java")
+
+
 @cache
 def _source() -> str:
-    return importlib.resources.files(__package__).joinpath("index_rule.java").read_text(encoding="utf-8")
+    """Return the source of all classes: Janino compiles one file at a time, and they know one another."""
+    imports: dict[str, None] = {}
+    classes: list[str] = []
+    for name in _PARTS:
+        for line in importlib.resources.files(__package__).joinpath(name).read_text(encoding="utf-8").splitlines():
+            if line.startswith("import "):
+                imports[line] = None
+            elif not line.startswith("package "):
+                classes.append(line)
+    return "\n".join([f"package {_PACKAGE};", *imports, *classes])
 
 
 def _compile(jvm: Any) -> Any:

@@ -158,7 +158,8 @@ class QueryExplanation(Printed):
             rows.append((scan.address, "this plan" if scan.replaced else "left to Spark", *figures))
             if read is not None:
                 unused += [(scan.address, name, why.code, why.reason) for name, why in read.not_used.items()]
-            remarks += [f"{scan.address}: {text}" for text in (scan.reason, scan.shuffle) if text]
+            keys = scan.keys and f"keys of joins: {scan.keys}"
+            remarks += [f"{scan.address}: {text}" for text in (scan.reason, scan.shuffle, keys) if text]
         columns = ("scan", "read by", "index", "files read", "skipped", "bytes read", "skipped")
         grids = [Grid(columns, rows), Grid(("scan", "not used", "code", "why"), unused)]
         return View(counted(len(rows), "scan"), grids=grids, remarks=remarks)

@@ -41,6 +41,8 @@ from spark_apps.mergetree.tree import Snapshot
 from spark_apps.query import predicates
 from spark_apps.query.predicates import (
     And,
+    Fixed,
+    IsNull,
     KeySet,
     NothingMatches,
     Opaque,
@@ -89,6 +91,11 @@ def scan_seconds(snapshot: Snapshot, files: Iterable[DataFile], share: float = 1
     sizes = [file.bytes for file in files]
     at_once = cores(snapshot.spark) if snapshot.has_spark else 1
     return (share * sum(sizes) / _BYTES_A_SECOND + len(sizes) * _file_seconds(snapshot)) / at_once
+
+
+def read_seconds(spark: SparkSession, size: int) -> float:
+    """Estimate how long Spark reads so many bytes, beyond what any query takes."""
+    return size / _BYTES_A_SECOND / cores(spark)
 
 
 def scan_is_cheaper_than_parsing(snapshot: Snapshot, where: str) -> bool:
@@ -405,6 +412,46 @@ def plan_read(
         warnings=tuple(draft.warnings),
         bucketed=_bucketed(draft),
     )
+
+
+def plan_seconds(plan: ReadPlan) -> float:
+    """Estimate how long Spark reads what a plan names, beyond what any query takes."""
+    snapshot = plan.snapshot
+    files = [file for group in plan.files.values() for file in group]
+    held = sum(scan.bytes for scan in plan.covering_scans)
+    return scan_seconds(snapshot, files, _part_of_rows(snapshot, files, plan.columns)) + read_seconds(
+        snapshot.spark, held
+    )
+
+
+def prunes_by(snapshot: Snapshot, predicate: Predicate | None, columns: Collection[str]) -> bool:
+    """Tell whether finite sets of values of some columns, beside a predicate, may leave less to read.
+
+    Nothing is read for it.
+    """
+    table = snapshot.table
+    if not columns:
+        return False
+    if table.source is None and not set(columns).isdisjoint(table.partition_by):
+        return True
+    # What the query asks of these columns, as that they are not null, would rule out what stands for their values here.
+    given = () if predicate is None else predicate.parts if isinstance(predicate, And) else (predicate,)
+    others = [part for part in given if columns_of(part).isdisjoint(columns)]
+    probe = ParsedPredicateProbe(And((Fixed(True), *map(IsNull, columns), *others)))
+    hashed = table.hash_fields or table.record_key
+    if table.bucketed and not set(columns).isdisjoint(hashed) and not isinstance(probe.keys(hashed), CannotPrune):
+        return True
+    for entry in snapshot.state.indexes.values():
+        indexed, handler = entry.definition.columns or table.record_key, available(entry.definition.kind)
+        if not entry.active or handler is None or set(columns).isdisjoint(indexed):
+            continue
+        if type(handler).substitute is not IndexHandler.substitute:
+            # Its buckets are told apart by all of its columns, its files and row groups by the first.
+            if indexed[0] in columns or not isinstance(probe.keys(indexed), CannotPrune):
+                return True
+        elif handler.can_prune(table, entry.definition, probe) is None:
+            return True
+    return False
 
 
 class _Draft:

@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import itertools
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from pyspark.sql import types as T
@@ -403,7 +405,7 @@ def _within(node: Comparison | In | IsNull, span: Range) -> frozenset[bool | Non
         case IsNull():
             possible.add(False)
         case In():
-            within = any(_compare(span.low, "<=", value) and _compare(value, "<=", span.high) for value in node.values)
+            within = _has_value_within(node.values, span)
             possible |= {True, None if node.has_null else False} if within else {_outcome(node, span.low)}
         case Comparison(op="=" | "<=>"):
             # One end alone says true only if both do; between two ends that say false a true may lie.
@@ -413,6 +415,23 @@ def _within(node: Comparison | In | IsNull, span: Range) -> frozenset[bool | Non
         case _:
             possible |= {_compare(span.low, node.op, node.literal), _compare(span.high, node.op, node.literal)}
     return frozenset(possible)
+
+
+def _has_value_within(values: frozenset[Any], span: Range) -> bool:
+    ordered = _in_order(values)
+    if ordered is None:
+        return any(_compare(span.low, "<=", value) and _compare(value, "<=", span.high) for value in values)
+    position = bisect_left(ordered, span.low)
+    return position < len(ordered) and not ordered[position] > span.high
+
+
+@lru_cache(maxsize=64)
+def _in_order(values: frozenset[Any]) -> list[Any] | None:
+    """Return values in their order, for a list may be held against thousands of ranges; ``None`` if they have none."""
+    try:
+        return None if any(isinstance(value, float) for value in values) else sorted(values)
+    except TypeError:
+        return None
 
 
 def _joined(parts: list[frozenset[bool | None]], strong: bool) -> frozenset[bool | None]:
@@ -436,7 +455,9 @@ def _outcome(node: Comparison | In | IsNull, value: Any) -> bool | None:
     if isinstance(node, In):
         if value is None:
             return None
-        if any(_compare(value, "=", listed) for listed in node.values):
+        if value in node.values:
+            return True
+        if isinstance(value, float) and any(_compare(value, "=", listed) for listed in node.values):
             return True
         return None if node.has_null else False
     if node.op == "<=>":

@@ -18,6 +18,7 @@ from pyspark.errors import PySparkException
 
 import spark_apps
 from spark_apps.mergetree.spark_utils import OWN_SCAN
+from spark_apps.optimizer import join_keys
 from spark_apps.optimizer import session as sessions
 from spark_apps.optimizer.session import ScanDecision
 from spark_apps.storage.errors import LakeIndexError
@@ -99,7 +100,7 @@ class PlainQueries:
             if way.frame is not None:
                 way.frame().createOrReplaceTempView(way.name)
             rows = self.spark.sql(query)
-            with _kept(rows, shape == "cached"):
+            with _kept(rows, shape == "cached"), _keys_at_any_cost(self.rng.random() < 0.5):
                 found = told(rows)
         except (PySparkException, LakeIndexError) as error:
             raise AssertionError(f"{context}: {error}") from error
@@ -128,6 +129,10 @@ def count_decisions(tally: Tally, decisions: Sequence[ScanDecision], way: str, c
         tally.add("plain scans", f"{way}, {'by this package' if decision.replaced else 'left to Spark'}")
         if decision.reason:
             tally.add("plain scans left to Spark because", " ".join(decision.reason.split()[:6]))
+        if decision.keys:
+            taken = "not taken" not in decision.keys
+            tally.add("keys of joins", "taken" if taken else " ".join(decision.keys.split(": ")[-1].split()[:6]))
+            assert "Error" not in decision.keys, f"{context}: {decision.keys}"
         if not decision.replaced or decision.plan is None:
             continue
         indexes = decision.plan.snapshot.state.indexes
@@ -164,6 +169,18 @@ def _kept(rows: Any, cached: bool) -> Iterator[None]:
     finally:
         if cached:
             rows.unpersist()
+
+
+@contextlib.contextmanager
+def _keys_at_any_cost(always: bool) -> Iterator[None]:
+    """Let keys of joins be taken also where a table is so small that they are not worth a job."""
+    before = join_keys.plan_seconds
+    if always:
+        join_keys.plan_seconds = lambda plan: 60.0
+    try:
+        yield
+    finally:
+        join_keys.plan_seconds = before
 
 
 class _Shaped:

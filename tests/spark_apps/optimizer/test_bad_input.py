@@ -5,7 +5,10 @@ the thing."""
 from __future__ import annotations
 
 import logging
+import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -329,6 +332,107 @@ def test_what_fails_inside_is_warned_of_once_a_query(
         assert [row.id for row in spark.sql(query).collect()] == [5]
 
     assert caplog.text.count("planned without indexes") == 1
+
+
+_GONE = """
+import sys
+import spark_apps
+from spark_apps import IndexedTable
+from spark_apps.storage.errors import InvalidInput
+from tests.spark.local import local_session
+
+folder = sys.argv[1]
+spark = local_session(memory="1g")
+spark.range(0, 40, 1, 4).write.parquet(folder + "/s")
+IndexedTable.register(spark, folder + "/s").create_index("by_id", "secondary", ["id"])
+frame = IndexedTable.create(spark, folder + "/t", "id int", ["id"]).frame()
+rows = spark.read.parquet(folder + "/s").where("id = 5")
+assert [scan.replaced for scan in spark_apps.explain(rows).scans] == [True]
+spark.sparkContext._gateway.shutdown_callback_server()
+print("rows", [row.id for row in rows.collect()])
+try:
+    frame.collect()
+except Exception as error:
+    print("keyed", "spark_apps.enable" in str(error))
+spark.stop()
+try:
+    spark_apps.enable(spark)
+except InvalidInput as error:
+    print("stopped", error.message)
+"""
+
+
+@pytest.mark.by_turn(4)
+def test_a_callback_server_that_is_gone_leaves_spark_s_plan_and_a_stopped_session_is_named(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", _GONE, str(tmp_path)]
+    # Else Java calls back on the connection that it was called by.
+    environment = {**os.environ, "PYSPARK_PIN_THREAD": "false"}
+    told = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
+
+    assert told.returncode == 0, told.stderr[-3000:]
+    rows, keyed, stopped = told.stdout.splitlines()[-3:]
+    assert (rows, keyed) == ("rows [5]", "keyed True")
+    assert "stopped" in stopped.removeprefix("stopped")
+
+
+def test_a_table_dropped_after_a_query_was_analyzed_shows_what_it_held(spark: SparkSession, tmp_path: Path) -> None:
+    table = IndexedTable.create(spark, tmp_path / "lake" / "trips", "id int, s string", ["id"], buckets=2)
+    table.upsert(spark.createDataFrame([(1, "a")], "id int, s string"))
+    spark_apps.enable(spark, tmp_path)
+    try:
+        frame, named = table.frame(), spark.table("lake.trips")
+        table.drop()
+        assert [row.s for row in frame.collect()] == [row.s for row in named.collect()] == ["a"]
+        with pytest.raises(Exception, match=r"TABLE_OR_VIEW_NOT_FOUND.*trips"):
+            spark.table("lake.trips")
+    finally:
+        spark_apps.disable(spark)
+
+
+@pytest.mark.usefixtures("enabled")
+@pytest.mark.by_turn(2)
+def test_an_index_damaged_between_planning_and_running_is_named_and_the_next_query_reads_the_files(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    path = tmp_path / "facts"
+    spark.range(0, 4_000, 1, 4).selectExpr("id", "id % 9 AS k", "concat('long text ', id) AS s").write.parquet(
+        str(path)
+    )
+    IndexedTable.register(spark, path).create_index("by_k", "covering", ["k"], included=["id"])
+    rows = spark.read.parquet(str(path)).where("k = 4").select("id")
+    planned: Any = rows
+    planned._jdf.queryExecution().executedPlan()
+    assert used(spark_apps.explain(rows)) == ["by_k"]
+    for file in (tmp_path / "_indexes/facts/_index/indexes").rglob("*.parquet"):
+        file.write_bytes(b"no Parquet at all")
+
+    with pytest.raises(Exception, match="_index/indexes"):
+        rows.collect()
+    again = spark.read.parquet(str(path)).where("k = 4").select("id")
+    assert again.count() == 444
+    assert "unreadable" in str(spark_apps.explain(again))
+
+
+@pytest.mark.usefixtures("enabled")
+@pytest.mark.by_turn(2)
+def test_times_are_found_by_sessions_of_another_zone_than_the_index_was_built_in(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    path = tmp_path / "moments"
+    for hour in (1, 5):
+        spark.sql(f"SELECT TIMESTAMP '2024-07-01 0{hour}:30:00Z' AS ts").coalesce(1).write.mode("append").parquet(
+            str(path)
+        )
+    IndexedTable.register(spark, path).create_index("by_ts", kind="secondary", columns=["ts"])
+    with session_with(spark, {"spark.sql.session.timeZone": "America/New_York"}):
+        for where in ("ts = '2024-07-01 01:30:00'", "ts IN (TIMESTAMP '2024-07-01 01:30:00', TIMESTAMP '2024-07-02')"):
+            found, alone, explained = both(
+                spark,
+                path,
+                lambda rows, where=where: rows.where(where).selectExpr("unix_seconds(ts) AS s"),  # type: ignore[misc]
+            )
+            assert found == alone == ["Row(s=1719811800)"]
+            assert used(explained) == ["by_ts"]
 
 
 def test_a_stopped_session_cannot_be_enabled(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -154,7 +154,7 @@ def test_tables_of_a_warehouse_have_names_in_sql(spark: SparkSession, tmp_path: 
     try:
         query = "SELECT t.city, r.rider FROM lake.trips t JOIN lake.riders r ON t.id = r.id WHERE t.city = 'c4'"
         assert answers(spark, query) == ["Row(city='c4', rider=8)"]
-        assert used(spark_apps.explain(query, spark))[0] == "by_city"
+        assert "by_city" in used(spark_apps.explain(query, spark))
         trips.upsert(spark.createDataFrame([(4, "p0", "moved", 1.0)], COLUMNS))
         assert answers(spark, query) == []
         assert answers(spark, "SELECT count(*) n FROM lake.trips VERSION AS OF 1 WHERE city = 'c4'") == ["Row(n=1)"]

@@ -198,7 +198,12 @@ def read_of(rows: DataFrame, folder: str = "") -> tuple[int, int]:
     :param folder: count scans of a folder of this name alone.
     """
     frame: Any = rows
-    scans = [scan for scan in _scans_of(frame._jdf.queryExecution().executedPlan()) if folder in scan.verboseString(99)]
+    return files_of(frame._jdf.queryExecution().executedPlan(), folder)
+
+
+def files_of(plan: Any, folder: str = "") -> tuple[int, int]:
+    """How many files, and of how many bytes, the scans of a plan have opened; see :func:`read_of`."""
+    scans = [scan for scan in _scans_of(plan) if folder in scan.verboseString(99)]
     told = [(scan.metrics().get("numFiles"), scan.metrics().get("filesSize")) for scan in scans]
     return (
         sum(files.get().value() for files, _ in told if files.isDefined()),

@@ -20,6 +20,7 @@ from spark_apps.storage.errors import (
     InvalidInput,
     InvalidStatement,
     KeysExist,
+    LakeIndexError,
     StopWriteWindowOpen,
     TableNotFound,
 )
@@ -246,8 +247,18 @@ def test_a_change_that_cannot_be_is_refused_with_the_rows_and_leaves_all(
 def test_a_source_and_a_table_of_sparks_are_refused_by_name(desk: Desk, tmp_path: Path) -> None:
     desk.spark.range(3).write.parquet(str(tmp_path / "raw"))
     IndexedTable.register(desk.spark, tmp_path / "raw")
-    error = refused(desk, InvalidInput, f"UPDATE `{tmp_path}/raw` SET id = 1")
-    assert "UPDATE cannot be done" in error.message and "registered source" in error.message
+    desk.spark.sql(f"CREATE TABLE theirs (id bigint) USING parquet LOCATION '{tmp_path}/theirs'")
+    try:
+        for name, words in ((f"`{tmp_path}/raw`", "registered source"), ("theirs", "Spark")):
+            for statement in ("UPDATE {} SET id = 1", "DELETE FROM {} WHERE id = 1", "INSERT INTO {} VALUES (9)",
+                              "INSERT OVERWRITE {} SELECT 9", "MERGE INTO {} t USING (SELECT 1L AS n) s ON t.id = s.n "
+                              "WHEN MATCHED THEN DELETE"):  # fmt: skip
+                error = refused(desk, LakeIndexError, statement.format(name))
+                assert f"{statement.partition(' {}')[0].partition(' ')[0]}" in error.message, error.message
+                assert words in error.message, error.message
+        assert desk("SELECT count(*) FROM theirs").rows == ((0,),)
+    finally:
+        desk.spark.sql("DROP TABLE theirs")
     assert desk(f"SELECT max(id) FROM `{tmp_path}/raw`").rows == ((2,),)
 
 

@@ -1,0 +1,167 @@
+"""Which keys of joins are taken: by what would be read, by what they cost and by what a table is pruned by."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from decimal import Decimal
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from spark_apps.optimizer import join_keys
+from spark_apps.optimizer.join_keys import JoinKeys, KeySide, keys_of, with_keys
+from spark_apps.query import planning
+from spark_apps.query.planning import prunes_by
+from spark_apps.query.predicates import And, Comparison, In, IsNull, KeySet, Not, keys_for
+from spark_apps.timeline.model import Field, IndexDefinition, TableDefinition
+
+
+def side(columns: str = "k", types: str = "int", kind: str = "files", **more: Any) -> KeySide:
+    names, each = tuple(columns.split()), tuple(types.split())
+    return KeySide(**{"number": 0, "columns": names, "types": each, "null_safe": (False,) * len(names), "kind": kind,
+                      "bytes": 1_000, "filtered": True} | more)  # fmt: skip
+
+
+def table(*indexes: tuple[str, str], **more: Any) -> Any:
+    """A snapshot of a table with indexes: kind and columns of each."""
+    fields = tuple(Field(name, "int") for name in "abcdk")
+    entries = {
+        f"{kind}_{columns}": SimpleNamespace(
+            active=True, definition=IndexDefinition("i", kind, tuple(columns.split()), "1" * 32)
+        )
+        for kind, columns in indexes
+    }
+    definition = TableDefinition("t", fields, ("a", "b"), **({"bucketed": False} | more))
+    return SimpleNamespace(table=definition, state=SimpleNamespace(indexes=entries))
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "columns", "prunes"),
+    [
+        (table(("secondary", "k")), ["k"], True),
+        (table(("secondary", "k")), ["a"], False),
+        (table(("secondary", "k c")), ["k"], False),
+        (table(("secondary", "k d")), ["k"], True),
+        (table(("secondary", "k c")), ["k", "c"], True),
+        (table(("record", "a b")), ["a", "b"], True),
+        (table(("record", "a b")), ["a"], False),
+        (table(("compact", "k c")), ["c"], True),
+        (table(("covering", "k c")), ["k"], True),
+        (table(("covering", "c k")), ["k"], False),
+        (table(("no such kind", "k")), ["k"], False),
+        (table(bucketed=True), ["a"], False),
+        (table(bucketed=True), ["a", "b"], True),
+        (table(bucketed=True, hash_fields=("b",)), ["b"], True),
+        (table(partition_by=("c",)), ["c"], True),
+        (table(), ["a", "b", "k"], False),
+    ],
+)
+def test_keys_are_of_use_where_something_of_the_table_is_told_apart_by_them(
+    snapshot: Any, columns: list[str], prunes: bool
+) -> None:
+    given = And((Comparison("d", "=", 5), *(Not(IsNull(column)) for column in columns)))
+
+    assert prunes_by(snapshot, given, columns) is prunes
+
+
+class Request:
+    """Stands for the ``ScanRequest`` of the rule."""
+
+    def __init__(self, *sides: KeySide, explained: bool = False, keys: Any = ((1,), (2,))) -> None:
+        self.described, self.shown, self.found, self.asked = sides, explained, keys, 0
+
+    def sides(self, number: int) -> str:
+        return json.dumps([vars(one) for one in self.described])
+
+    def explained(self) -> bool:
+        return self.shown
+
+    def keys(self, number: int, limit: int, milliseconds: int) -> str:
+        self.asked += 1
+        return json.dumps({"keys": self.found[:limit]})
+
+
+class Session:
+    conf = SimpleNamespace(get=lambda name, default: default)
+    sparkContext = SimpleNamespace(defaultParallelism=1)
+    client = None
+
+
+@pytest.fixture(autouse=True)
+def seconds(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
+    """What the scan takes without keys."""
+    told = {"scan": 10.0}
+    monkeypatch.setattr(join_keys, "plan_seconds", lambda plan: told["scan"])
+    monkeypatch.setattr(planning, "cores", lambda spark: 1)
+    return told
+
+
+def decided(request: Request, snapshot: Any = None) -> tuple[Any, str | None]:
+    plan: Any = SimpleNamespace(nothing_matches=False, used=())
+    keys = JoinKeys(Session(), request, lambda number: None)  # type: ignore[arg-type]
+    return keys.narrowed(0, snapshot or table(("secondary", "k")), None, plan, lambda predicate, text: predicate)  # type: ignore[arg-type,return-value]
+
+
+@pytest.mark.parametrize(
+    ("one", "words"),
+    [
+        (side(bytes=17 << 20), "is the limit"),
+        (side(rows=10_001, filtered=False), "about 10,001 rows"),
+        (side(kind="cached", loaded=False), "not in memory"),
+        (side(kind="cached", deterministic=False), "another one if it were made anew"),
+    ],
+)
+def test_a_side_that_is_not_cheap_or_not_the_same_each_time_is_not_looked_into(one: KeySide, words: str) -> None:
+    request = Request(one)
+
+    assert words in (decided(request)[1] or "")
+    assert request.asked == 0
+
+
+def test_a_side_is_looked_into_where_that_takes_half_of_what_it_may_spare_and_values_always_are(
+    seconds: dict[str, float],
+) -> None:
+    for scan, kind, taken in ((10.0, "files", True), (0.5, "files", False), (0.5, "local", True)):
+        seconds["scan"] = scan
+        request = Request(side(kind=kind))
+        predicate, words = decided(request)
+        assert request.asked == taken
+        assert (words == "2 of k", isinstance(predicate, In)) == (taken, taken)
+
+
+def test_explain_takes_only_values_that_stand_in_the_query() -> None:
+    assert "EXPLAIN" in (decided(Request(side(), explained=True))[1] or "")
+    assert decided(Request(side(kind="local"), explained=True))[1] == "2 of k"
+
+
+def test_more_keys_than_are_looked_up_prune_nothing_and_none_leave_nothing() -> None:
+    many = decided(Request(side(), keys=[(n,) for n in range(10_001)]))
+    assert many[1] == "keys of k not taken: they are more than 10,000"
+    assert decided(Request(side(), keys=[(n,) for n in range(10_000)]))[1] == "10,000 of k"
+    assert decided(Request(side(), keys=[]))[0] == In("k", frozenset())
+
+
+def test_keys_become_values_of_the_columns_without_those_that_no_row_can_have() -> None:
+    of = lambda types, rows, **more: keys_of(side("k " * len(types.split()), types, **more), rows)  # noqa: E731
+
+    assert of("int", [[1], [None], [2**31]]) == {(1,)}
+    assert of("int", [[1], [None]], null_safe=(True,)) == {(1,), (None,)}
+    assert of("int string", [[1, None], [2, "x"]]) == {(2, "x")}
+    assert of("decimal(12,2)", [["7.50"]]) == {(Decimal("7.5"),)}
+    assert of("date", [[19_725]]) == {(dt.date(2024, 1, 3),)}
+    assert of("timestamp", [[-1]]) == {(dt.datetime(1969, 12, 31, 23, 59, 59, 999_999, dt.UTC),)}
+    assert of("timestamp_ntz", [[0]]) == {(dt.datetime(1970, 1, 1),)}
+    assert "years 1 to 9999" in str(of("date", [[10_000_000]]))
+
+
+def test_keys_of_several_columns_are_told_together_beside_what_the_query_asks() -> None:
+    two = side("k c", "int int", null_safe=(False, True))
+    predicate = with_keys(Comparison("d", "=", 5), two, frozenset({(1, 2), (3, None)}))
+
+    assert keys_for(predicate, ["k", "c", "d"]) == KeySet(
+        ("k", "c", "d"), frozenset({(1, 2, 5), (1, None, 5), (3, None, 5)})
+    )
+    many = with_keys(None, two, frozenset((n, n) for n in range(1_001)))
+    assert isinstance(keys_for(many, ["k"]), KeySet)
