@@ -15,8 +15,8 @@ WORKERS ?= 2
 .PHONY: help venv quickstart demo unit test heavy turn check format docs bench bench-full model faults hostile races clusters differential postgresql mutants pages kills pairs matrix s3a hadoop dist clean
 
 help:  ## This list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|' 2>/dev/null \
-	  || grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST)
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1|\2/' | column -t -s '|' 2>/dev/null \
+	  || grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST)
 
 venv: $(STAMP)  ## Set up .venv with everything; quick when it is there
 

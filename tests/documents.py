@@ -125,7 +125,7 @@ KNOWN = {"airflow", "pytest", "spark-submit", "kubectl", "apt-get", "cd", "expor
 @cache
 def make_targets() -> frozenset[str]:
     text = (ROOT / "Makefile").read_text(encoding="utf-8")
-    return frozenset(re.findall(r"^([a-z-]+):", text, flags=re.MULTILINE))
+    return frozenset(re.findall(r"^([a-z0-9-]+):", text, flags=re.MULTILINE))
 
 
 @cache
