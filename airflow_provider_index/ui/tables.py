@@ -221,8 +221,11 @@ class Lake:
         wait(calls, seconds)
         tables = []
         for address, call in zip(self.listed, calls, strict=True):
-            known = call.done() and call.exception() is None and call.result()
-            tables += [TableName(_last(location), location, True) for location in known or [address]]
+            answered = call.done() and call.exception() is None
+            found = call.result() if answered else []
+            if not found and not (answered and _last(address) == LOGS_OF_SOURCES):
+                found = [address]  # a folder of logs may be empty; what else is listed is a table
+            tables += [TableName(_last(location), location, True) for location in found]
         return tables
 
     def _logs_of(self, address: str) -> list[str]:

@@ -199,7 +199,7 @@ def test_given_sources_beside_the_warehouse_then_those_that_the_connection_lists
     lakes.register(far / "_indexes" / "riders", far / "riders", [7])
     lakes.register(far / "_indexes" / "secret", far / "secret", [7])
     lakes.make(tmp_path / "elsewhere" / "t")
-    listed = [raw / "_indexes", far / "riders", tmp_path / "elsewhere" / "t", tmp_path / "gone"]
+    listed = [raw / "_indexes", far / "riders", tmp_path / "elsewhere" / "t", tmp_path / "gone", far / "new/_indexes"]
     connect(monkeypatch, "lake", tmp_path / "warehouse", listed_tables=json.dumps([str(one) for one in listed]))
     before = sorted(tmp_path.rglob("*"))
     page = pages()
