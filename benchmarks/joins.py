@@ -88,8 +88,8 @@ def _sessions(report: Report, spark: SparkSession, folder: Path, scale: float) -
 def _spared(session: SparkSession, query: str) -> str:
     import spark_apps
 
-    told = [str(scan.shuffle or scan.reason or "none") for scan in spark_apps.explain(query, session).scans]
-    return "; ".join(told)
+    scans = [str(scan.shuffle or scan.reason or "none") for scan in spark_apps.explain(query, session).scans]
+    return "; ".join(scans)
 
 
 def _answer(session: Any, query: str) -> Answer:

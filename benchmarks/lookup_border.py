@@ -57,8 +57,7 @@ class _Bench:
 
     def _cases(self, keys: list[tuple[Any, ...]]) -> dict[str, Case]:
         from spark_apps.indexes.handler import IndexContext
-        from spark_apps.indexes.keyed import candidates
-        from spark_apps.indexes.keyed.lookup import lookup
+        from spark_apps.indexes.keyed import lookup
         from spark_apps.indexes.keyed.matching import keys_to_arrow
         from spark_apps.indexes.keyed.record import RecordHandler
 
@@ -68,10 +67,10 @@ class _Bench:
         arrow_keys = keys_to_arrow(tree, keys)
         frame = self.spark.createDataFrame(keys, "id string")
         return {
-            "query: driver": lambda: candidates._group_entries(
-                context, tree, lookup(snapshot, tree, keys, definition.shards)
+            "query: driver": lambda: lookup._group_entries(
+                context, tree, lookup.lookup(snapshot, tree, keys, definition.shards)
             ),
-            "query: Spark": lambda: candidates._find_by_spark(context, tree, keys),
+            "query: Spark": lambda: lookup._find_by_spark(context, tree, keys),
             "writer: driver": lambda: handler.places(context, arrow_keys),
             "writer: Spark": lambda: handler.locate(context, frame).count(),
         }

@@ -92,9 +92,9 @@ class Report:
             "peak MiB": [f"{timing.peak / 2**20:,.0f}" if timing.peak else "" for timing in timings],
             "note": [timing.note for timing in timings],
         }
-        told = {heading: cells for heading, cells in columns.items() if any(cells)}
-        rows = list(zip(*told.values(), strict=True))
-        self._add(Section(title, tuple(told), tuple(rows), tuple(timings)))
+        filled = {heading: cells for heading, cells in columns.items() if any(cells)}
+        rows = list(zip(*filled.values(), strict=True))
+        self._add(Section(title, tuple(filled), tuple(rows), tuple(timings)))
 
     def table(self, title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """Figures that are no times of cases."""
@@ -124,9 +124,9 @@ class Report:
         :raises ValueError: the target has no such figure.
         """
         verdict = Verdict(target, what, float(measured))
-        number, told, figure, limit, met = verdict.cells()
+        number, meaning, figure, limit, met = verdict.cells()
         self.verdicts.append(verdict)
-        self.console.print(f"target {number}: {escape(told)}: {figure}, asked {limit}: {met.strip('*')}")
+        self.console.print(f"target {number}: {escape(meaning)}: {figure}, asked {limit}: {met.strip('*')}")
         return verdict
 
     def _parts(self) -> list[Section | str]:

@@ -234,9 +234,9 @@ class Verdict:
     def cells(self) -> tuple[str, ...]:
         """A row of the table of verdicts."""
         figure = self.figure
-        told = {True: "met", False: "**not met**", None: "stated"}[self.met]
+        verdict = {True: "met", False: "**not met**", None: "stated"}[self.met]
         what = self.what if figure.key in self.what else f"{figure.key}: {self.what}"
-        return (str(self.target), f"{what} ({figure.means})", figure.shown(self.measured), figure.asked, told)
+        return (str(self.target), f"{what} ({figure.means})", figure.shown(self.measured), figure.asked, verdict)
 
 
 HEADINGS = ("#", "what", "figure", "limit", "")

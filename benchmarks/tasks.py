@@ -107,8 +107,8 @@ def report_connect(report: Report, folder: Path, repeats: int) -> None:
     """Refreshes after small upserts, over a server that other sessions have used before."""
     folder.mkdir()
     with connect_server(folder / "server") as server:
-        found = refreshes(SparkSettings(master=server.address), folder / "tables", repeats)
-    wall, used = zip(*found, strict=True)
+        measured = refreshes(SparkSettings(master=server.address), folder / "tables", repeats)
+    wall, used = zip(*measured, strict=True)
     note = f"{statistics.median(used):.1f} s of processors outside the server"
     timing = Timing("small refresh, new session", wall, note)
     report.timings("A small refresh over Spark Connect, from its submission to its answer", [timing])
@@ -117,8 +117,8 @@ def report_connect(report: Report, folder: Path, repeats: int) -> None:
 
 def _run(client: AirflowClient, dag: str) -> float:
     done = client.run(dag)
-    told = client.get(f"dags/{dag}/dagRuns/{done.run_id}")
-    begun, ended = (datetime.fromisoformat(told[name]) for name in ("start_date", "end_date"))
+    dag_run = client.get(f"dags/{dag}/dagRuns/{done.run_id}")
+    begun, ended = (datetime.fromisoformat(dag_run[name]) for name in ("start_date", "end_date"))
     return (ended - begun).total_seconds()
 
 

@@ -103,8 +103,8 @@ def report_races(report: Report, commits: int) -> None:
             store = Store(folder)
             new_table(store)
             each = commits * WRITERS // writers
-            told, seconds = race(store, writers, each)
-            missing, rate = lost(store, told, writers * each), len(told) / seconds
+            versions, seconds = race(store, writers, each)
+            missing, rate = lost(store, versions, writers * each), len(versions) / seconds
         rows.append((str(writers), str(writers * each), str(missing), f"{rate:.1f}"))
     report.table("Processes that race on one table", ("writers", "commits", "lost", "commits a second"), rows)
     report.verdict(8, "lost", missing)

@@ -131,5 +131,5 @@ def _print(report: Report, costs: dict[str, tuple[str, ...]], latencies: list[fl
     asked = (f"{verb} requests a second" for verb in _VERBS)
     rows = [(name, *cost) for name, cost in costs.items()]
     report.table(title, ("jobs", "CPU of the process, of one core", *asked), rows)
-    told = (f"{statistics.median(latencies):.1f} s", f"{max(latencies):.1f} s")
-    report.table("From an app's end to its event, later", ("median", "longest"), [told])
+    delays = (f"{statistics.median(latencies):.1f} s", f"{max(latencies):.1f} s")
+    report.table("From an app's end to its event, later", ("median", "longest"), [delays])

@@ -88,10 +88,10 @@ def written(rows: DataFrame, files: int, shuffled: Sequence[str], sorted_by: Seq
     begun = time.perf_counter()
     rows.repartition(files, *shuffled).sortWithinPartitions(*sorted_by).write.parquet(str(out))
     seconds = time.perf_counter() - begun
-    found = list(out.rglob("*.parquet"))
-    told = {"files": len(found), "bytes": sum(file.stat().st_size for file in found)}
+    files = list(out.rglob("*.parquet"))
+    written = {"files": len(files), "bytes": sum(file.stat().st_size for file in files)}
     shutil.rmtree(out)
-    return Answer(told, seconds)
+    return Answer(written, seconds)
 
 
 def every(rows: DataFrame, share: int, of: int = 1) -> DataFrame:

@@ -20,8 +20,8 @@ def examples(*subjects: str) -> list[Path]:
     """
     packages = (path.parent.name for path in folder().glob("*/__init__.py"))
     chosen = subjects or tuple(name for name in packages if name != "demo")
-    found = (path for subject in chosen for path in (folder() / subject).glob("*.*"))
+    files = (path for subject in chosen for path in (folder() / subject).glob("*.*"))
     return sorted(
-        (path for path in found if path.suffix in (".py", ".yaml") and path.name != "__init__.py"),
+        (path for path in files if path.suffix in (".py", ".yaml") and path.name != "__init__.py"),
         key=lambda path: path.name,
     )

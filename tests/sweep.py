@@ -87,7 +87,7 @@ class Sweep:
                     self.processes |= {f"{name} in the environment of {program}" for name in self.names_in(told)}
 
     def _look_at_page(self, client: httpx.Client, address: str) -> None:
-        for path in (*(f"{name}/" for name in SPARKS_PAGES), "", "json/", *self._told_by_spark(client, address)):
+        for path in (*(f"{name}/" for name in SPARKS_PAGES), "", "json/", *self._named_by_spark(client, address)):
             with contextlib.suppress(httpx.TransportError):
                 answer = client.get(f"{address}/{path}")
                 if answer.is_success:
@@ -95,7 +95,7 @@ class Sweep:
                     self.on_pages |= {f"{name} at /{path}" for name in self.names_in(answer.text)}
 
     @staticmethod
-    def _told_by_spark(client: httpx.Client, address: str) -> Iterator[str]:
+    def _named_by_spark(client: httpx.Client, address: str) -> Iterator[str]:
         """What the page's own API tells of its application, of its settings and its queries above all."""
         with contextlib.suppress(httpx.TransportError, ValueError, TypeError, KeyError):  # another page's answer
             for one in client.get(f"{address}/api/v1/applications").json():
@@ -118,7 +118,7 @@ class Sweep:
         found = []
         for path in paths:
             with contextlib.suppress(OSError):
-                # A pipe would wait for somebody to write.
+                # A pipe would wait for a writer.
                 if path.is_file() and (names := self.names_in(path.read_bytes())):
                     found.append((path, names))
         return found

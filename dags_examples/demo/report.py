@@ -130,34 +130,34 @@ def check_copies(console: Console, spark: SparkSession, copies: Path, flights: p
 def _ask(grid: Table, verdicts: Verdicts, table: IndexedTable, lookup: Lookup, raw: pd.DataFrame) -> None:
     columns = list(lookup.columns or ()) or None
     plan = table.explain(lookup.where, columns)
-    found = table.read(lookup.where, columns).toPandas()
-    wanted = raw.loc[lookup.raw(raw).fillna(False).astype(bool), list(found.columns)]
-    good = lookup.index in (plan.index_used or "") and len(wanted) > 0 and _only_in_one(found, wanted) == 0
+    answer = table.read(lookup.where, columns).toPandas()
+    wanted = raw.loc[lookup.raw(raw).fillna(False).astype(bool), list(answer.columns)]
+    good = lookup.index in (plan.index_used or "") and len(wanted) > 0 and _only_in_one(answer, wanted) == 0
     grid.add_row(
         lookup.name, lookup.where, plan.index_used or "none", str(plan.files_read), str(plan.files_skipped),
-        f"{len(found):,}", f"{len(wanted):,}", verdicts.mark(good),
+        f"{len(answer):,}", f"{len(wanted):,}", verdicts.mark(good),
     )  # fmt: skip
 
 
 def _counted(rows: DataFrame, expected: Expected, left: pd.DataFrame) -> Mapping[str, tuple[int, int]]:
     """Figure -> (in the table, in the raw data)."""
-    found = rows.toPandas()
-    december = found[found["month"] == 12]
+    answer = rows.toPandas()
+    december = answer[answer["month"] == 12]
     cancelled = f"cancelled in December, of {expected.cancelled_in_december:,} delivered"
     return {
-        "rows": (len(found), expected.rows),
+        "rows": (len(answer), expected.rows),
         "rows of December": (len(december), expected.rows_of_december),
         cancelled: (int(december["dep_time"].isna().sum()), 0),
-        "sum of arr_delay": (int(found["arr_delay"].sum()), expected.sum_of_arr_delay),
-        "sum of air_time": (int(found["air_time"].sum()), expected.sum_of_air_time),
-        "planes": (int(found["tailnum"].nunique()), expected.planes),
-        "rows that stand on one side only, all columns compared": (_only_in_one(found, left), 0),
+        "sum of arr_delay": (int(answer["arr_delay"].sum()), expected.sum_of_arr_delay),
+        "sum of air_time": (int(answer["air_time"].sum()), expected.sum_of_air_time),
+        "planes": (int(answer["tailnum"].nunique()), expected.planes),
+        "rows that stand on one side only, all columns compared": (_only_in_one(answer, left), 0),
     }
 
 
-def _only_in_one(found: pd.DataFrame, wanted: pd.DataFrame) -> int:
+def _only_in_one(answer: pd.DataFrame, wanted: pd.DataFrame) -> int:
     """Return how many rows are in one of two frames only; repeated rows count."""
     columns = list(wanted.columns)
-    both = [frame[columns].astype(wanted.dtypes.to_dict()) for frame in (found, wanted)]
+    both = [frame[columns].astype(wanted.dtypes.to_dict()) for frame in (answer, wanted)]
     numbered = [frame.assign(repeated=frame.groupby(columns, dropna=False).cumcount()) for frame in both]
     return len(pd.concat(numbered).drop_duplicates(keep=False))

@@ -2,7 +2,7 @@
 
 ``python -m dags_examples.demo.worth FOLDER`` measures in a Spark of its own, with its usual settings.
 
-The table is Parquet that somebody else writes, a file a week over thirty years, registered and indexed in place. Its
+The table is Parquet that another writer owns, a file a week over thirty years, registered and indexed in place. Its
 rows are the real flights, shifted by years. Two sessions of one warm Spark ask the same text in turns; in one of them
 indexes are enabled. The answers must be the same, the medians are shown. Spark's own read passes over what the files'
 own statistics and dictionaries rule out, as ever.

@@ -155,16 +155,16 @@ class ChangeRows(Upsert):
         if changes.new_keys:
             return
         existing = scan(snapshot, tree, snapshot.groups(), identity).select(*names)
-        if found := inserted.join(existing, list(identity), "left_semi").limit(_EXAMPLES).collect():
+        if repeated := inserted.join(existing, list(identity), "left_semi").limit(_EXAMPLES).collect():
             raise KeysExist(
-                f"Rows are to be inserted whose keys the table has already, such as {_keys(found, identity)}.",
+                f"Rows are to be inserted whose keys the table has already, such as {_keys(repeated, identity)}.",
                 hint="Match rows by the record key, or take those rows out of the source.",
             )
 
 
 def _repeated(rows: DataFrame, names: Sequence[str]) -> str:
-    found = rows.groupBy(*map(column, names)).count().where("count > 1").limit(_EXAMPLES).collect()
-    return _keys([row[:-1] for row in found], names)
+    repeated = rows.groupBy(*map(column, names)).count().where("count > 1").limit(_EXAMPLES).collect()
+    return _keys([row[:-1] for row in repeated], names)
 
 
 def _keys(rows: Sequence[Any], names: Sequence[str]) -> str:

@@ -23,8 +23,14 @@ from msgspec.structs import replace
 
 from spark_apps.actions.compact_table import check_mode
 from spark_apps.actions.template import Action, Attempt, StagedChanges, TableHandle, run
-from spark_apps.indexes.estimating import estimated_rows
-from spark_apps.indexes.handler import IndexContext, IndexHandler, IndexPlan, IndexWork, VerificationReport
+from spark_apps.indexes.handler import (
+    IndexContext,
+    IndexHandler,
+    IndexPlan,
+    IndexWork,
+    VerificationReport,
+    estimated_rows,
+)
 from spark_apps.indexes.included_columns import EXCLUDED, IncludedColumns, intersect_names
 from spark_apps.indexes.keyed.entries import default_shards
 from spark_apps.indexes.registry import available, find

@@ -193,7 +193,7 @@ class UpsertLimits:
     :param local_files: whether the driver searches files on its own disk at all.
     """
 
-    # Measured as for queries (see spark_apps.indexes.keyed.candidates), driver against a Spark join: 1,000 keys 0.15 s
+    # Measured as for queries (see spark_apps.indexes.keyed.lookup), driver against a Spark join: 1,000 keys 0.15 s
     # against 1.6, 10,000 keys 0.27 against 1.5, 100,000 keys 1.2 against 2.4.
     lookup_keys: int = 10_000
     broadcast_keys: int | None = None

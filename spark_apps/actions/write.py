@@ -210,9 +210,10 @@ class Upsert(WriteRows):
         self.deleted = deleted
 
     def validate(self, snapshot: Snapshot) -> None:
-        self._conformed(snapshot.data)
+        self._conformed(snapshot)
 
-    def _conformed(self, tree: Tree) -> DataFrame:
+    def _conformed(self, snapshot: Snapshot) -> DataFrame:
+        tree = snapshot.data
         if self.deleted is None:
             return conform_batch(self.rows, tree.schema)
         if self.deleted not in self.rows.columns or self.deleted in tree.columns:
@@ -232,7 +233,7 @@ class Upsert(WriteRows):
         return conform_batch(marked, with_mark).withColumn(DELETED, F.when(F.col(DELETED), F.lit(True)))
 
     def stage(self, attempt: Attempt, tree: Tree, frames: ExitStack) -> Staged:
-        rows = self._conformed(tree)
+        rows = self._conformed(attempt.snapshot)
         with ExitStack() as batch:
             if keys_are_located(attempt.snapshot):
                 # Keys are unique in the table, so the batch is reduced over all partitions.
@@ -559,8 +560,8 @@ def _losing(snapshot: Snapshot, tree: Tree, rows: DataFrame, keys: DataFrame) ->
 
 
 def _partitions(snapshot: Snapshot, tree: Tree, rows: DataFrame) -> list[str]:
-    found = rows.select(*value_texts(tree).values()).distinct().collect()
-    return sorted(path_of_texts(snapshot.table, tuple(row)) for row in found)
+    values = rows.select(*value_texts(tree).values()).distinct().collect()
+    return sorted(path_of_texts(snapshot.table, tuple(row)) for row in values)
 
 
 # --- whole partitions, and the whole table ----------------------------------------------------------------------------
@@ -800,11 +801,11 @@ class UpsertBatch:
 
 def _query_id(rows: DataFrame) -> str:
     context: Any = getattr(rows.sparkSession, "_sc", None)
-    found = None if context is None else context.getLocalProperty(_QUERY_ID)
-    if not found:
+    of_query = None if context is None else context.getLocalProperty(_QUERY_ID)
+    if not of_query:
         raise EnvironmentMismatch(
             "Which streaming query this batch is of cannot be told, so it could not be known again after a restart.",
             hint="Outside of foreachBatch, over Spark Connect, and where PYSPARK_PIN_THREAD is false, Spark does not "
             "tell: give upsert_batch a query_id that stands for the checkpoint, and another one for another.",
         )
-    return str(found)
+    return str(of_query)

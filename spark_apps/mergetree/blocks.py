@@ -35,8 +35,7 @@ from spark_apps.mergetree.spark_utils import cores, inline, with_columns
 from spark_apps.mergetree.spark_versions import from_arrow
 from spark_apps.mergetree.tree import GROUP_ID, LINEAGE, Snapshot, Tree
 from spark_apps.storage.errors import StorageError
-from spark_apps.storage.ranged_file import RangedFile, open_by_address
-from spark_apps.storage.store import HADOOP_SCHEMES
+from spark_apps.storage.store import HADOOP_SCHEMES, RangedFile, open_by_address
 from spark_apps.timeline.files import DataFile
 
 BlockFormat = Literal["parquet", "orc"]
@@ -70,7 +69,7 @@ def access_options(snapshot: Snapshot) -> dict[str, Any]:
 class BlockFile:
     """The blocks of one file.
 
-    :param address: as :func:`~spark_apps.storage.ranged_file.open_by_address` takes it.
+    :param address: as :func:`~spark_apps.storage.store.open_by_address` takes it.
     :param rows: of each block, in their order; empty for ORC, whose footers do not tell them.
     :param parsed: the Parquet metadata, or the ORC file, as pyarrow gives it; ``schema``: its Arrow schema.
     """

@@ -177,10 +177,10 @@ def bucket_column(
     if not hash_fields:
         raise InvalidInput("No hash fields were given.", hint="Name at least one field of the record key.")
     fields = [field if isinstance(field, Column) else column(field) for field in hash_fields]
+    number = (count if isinstance(count, Column) else F.lit(check_bucket_count(count))).cast("bigint")
     if types is not None:
         check_hash_types(types, hash_function)
         fields = [field.cast(parse_stored_type(name)) for field, name in zip(fields, types, strict=True)]
-    number = (count if isinstance(count, Column) else F.lit(check_bucket_count(count))).cast("bigint")
     if hash_function in _EXPRESSIONS:
         return _EXPRESSIONS[hash_function](fields, types, number).cast("int")
     if hash_function.startswith(hashing.SQL):

@@ -261,8 +261,10 @@ def _load(
     form = _SPARK_FORMATS.get(source.format, source.format)
     try:
         with list_on_driver(snapshot.spark, paths):
-            told = describe_scan(snapshot, snapshot.data, files, [name for name in columns if name in schema.names])
-            rows = load_files(snapshot.spark, form, schema, options, paths, told)
+            scan_options = describe_scan(
+                snapshot, snapshot.data, files, [name for name in columns if name in schema.names]
+            )
+            rows = load_files(snapshot.spark, form, schema, options, paths, scan_options)
     except AnalysisException as error:
         if "PATH_NOT_FOUND" not in str(error):
             raise

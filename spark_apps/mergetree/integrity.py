@@ -24,8 +24,7 @@ from pyspark.sql import types as T
 
 from spark_apps.mergetree.tree import Snapshot, Tree
 from spark_apps.storage.errors import ObjectNotFound, StorageError
-from spark_apps.storage.ranged_file import RangedFile
-from spark_apps.storage.store import ObjectInfo, ObjectStore
+from spark_apps.storage.store import ObjectInfo, ObjectStore, RangedFile
 from spark_apps.timeline.files import DataFile
 from spark_apps.timeline.model import DATA_TREE, AddFile
 

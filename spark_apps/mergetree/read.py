@@ -190,11 +190,11 @@ def read_files(
     if is_external(snapshot, tree):
         return read_external(snapshot, tree, files, columns)
     check_intact(snapshot, tree, files)
-    paths = escape_globs(snapshot.store.spark_path(file.path) for file in files)
+    paths = escape_globs([snapshot.store.spark_path(file.path) for file in files])
     stored = [name for name in columns if name in tree.columns]
     with list_on_driver(snapshot.spark, paths):
-        told = {**describe_scan(snapshot, tree, files, stored), **(buckets or {})}
-        rows = load_files(snapshot.spark, "parquet", _schema(tree, stored, flag), READ_OPTIONS, paths, told)
+        scan_options = {**describe_scan(snapshot, tree, files, stored), **(buckets or {})}
+        rows = load_files(snapshot.spark, "parquet", _schema(tree, stored, flag), READ_OPTIONS, paths, scan_options)
     file_columns: dict[str, tuple[str, list[Any]]] = {}
     if len(stored) < len(columns):
         file_columns[GROUP_ID] = ("string", [file.group for file in files])

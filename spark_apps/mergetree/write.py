@@ -521,10 +521,10 @@ def bucket_of(name: str) -> str:
 
     :raises ValueError: if there is none.
     """
-    found = _BUCKET.match(name)
-    if found is None:
+    match = _BUCKET.match(name)
+    if match is None:
         raise ValueError(f"{name} names no bucket")
-    return str(int(found[1]))
+    return str(int(match[1]))
 
 
 def _write(

@@ -20,7 +20,7 @@ from spark_apps.mergetree.read import merge_files
 from spark_apps.mergetree.tree import DELETED
 from spark_apps.query.predicates import KeySet, Predicate, columns_of, keys_for, may_match, outcomes
 from spark_apps.storage.errors import StorageError, UnsupportedSource
-from spark_apps.storage.ranged_file import Rewritten
+from spark_apps.storage.store import Rewritten
 from spark_apps.timeline.files import DataFile
 
 _EXACT_KINDS = ("string", "date", "boolean")
@@ -36,7 +36,7 @@ _LEGACY = (b"org.apache.spark.legacyINT96", b"org.apache.spark.legacyDateTime")
 class ArrowFile:
     """A data file, described so that any machine can read it.
 
-    :param address: as :func:`~spark_apps.storage.ranged_file.opened` takes it.
+    :param address: as :func:`~spark_apps.storage.store.opened` takes it.
     :param attached: column -> value as text, of columns that the file does not hold.
     :param blocks: the row groups (stripes) to read, ``None`` for all.
     """

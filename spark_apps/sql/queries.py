@@ -97,19 +97,19 @@ class Tables:
         :raises InvalidStatement: if it cannot be read, or Spark refuses it.
         """
         spark, frames = self._session.spark, {}
-        found: list[tuple[Reference, str]] = []
+        marks: list[tuple[Reference, str]] = []
         for number, reference in enumerate(references(text)):
             meant = (given or {}).get(reference.name) or self._table(reference)
             if meant is None:
                 continue
             frames[f"f{number}"] = meant if isinstance(meant, DataFrame) else self._frame(meant, reference, text)
             # A mark that no text of SQL holds, until what looks like a format in it is told apart.
-            found.append((reference, f"\x00{number}\x00"))
+            marks.append((reference, f"\x00{number}\x00"))
         with refused_by_spark():
             if not frames:
                 answer = spark.sql(text)
             else:
-                parts = replaced(text, found).replace("{", "{{").replace("}", "}}").split("\x00")
+                parts = replaced(text, marks).replace("{", "{{").replace("}", "}}").split("\x00")
                 parts[1::2] = [f"{{f{number}}}" for number in parts[1::2]]
                 answer = spark.sql("".join(parts), **frames)
             answer.schema  # noqa: B018 - Connect analyzes no earlier
@@ -368,10 +368,10 @@ def _column(table: IndexedTable, name: str) -> str:
     names = [field.name for field in table.definition.fields]
     if name in names:
         return name
-    found = [one for one in names if one.lower() == name.lower()]
-    if len(found) != 1:
+    alike = [one for one in names if one.lower() == name.lower()]
+    if len(alike) != 1:
         raise InvalidInput(f"The table has no column {name!r}.", hint=f"It has {', '.join(names)}.")
-    return found[0]
+    return alike[0]
 
 
 def stored(value: Column, kind: T.DataType, field: T.StructField) -> Column:
@@ -391,10 +391,10 @@ def stored(value: Column, kind: T.DataType, field: T.StructField) -> Column:
         return cast
     # A number that does not fit would be another number, or null, in a session that is not strict.
     tried = try_cast(value, field.dataType)
-    told = F.raise_error(
+    overflow = F.raise_error(
         F.lit(f"A value does not fit into the column {field.name}, which is {field.dataType.simpleString()}")
     )
-    return F.coalesce(tried, F.when(value.isNotNull(), told.cast(field.dataType)))
+    return F.coalesce(tried, F.when(value.isNotNull(), overflow.cast(field.dataType)))
 
 
 def _can_store(kind: T.DataType, target: T.DataType) -> bool:

@@ -132,12 +132,12 @@ def _partition_text(value: Value, type_name: str, column: str) -> str | None:
 
 def paths_with(paths: Iterable[str], texts: Mapping[int, str | None]) -> list[str]:
     """Return the partitions whose columns, by their position, have these values."""
-    found = []
+    matching = []
     for path in paths:
         values = list(parse_partition_path(path).values())
         if all(values[position] == text for position, text in texts.items()):
-            found.append(path)
-    return found
+            matching.append(path)
+    return matching
 
 
 # --- answers ----------------------------------------------------------------------------------------------------------

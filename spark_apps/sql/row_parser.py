@@ -93,7 +93,7 @@ def references(text: str) -> list[Reference]:
 
     :raises InvalidStatement: if the text is no query.
     """
-    found: dict[int, Reference] = {}
+    by_offset: dict[int, Reference] = {}
     for node in _parsed(text).find_all(exp.Table):
         parts = node.parts
         if not parts or not all(isinstance(part, exp.Identifier) and "start" in part.meta for part in parts):
@@ -109,8 +109,8 @@ def references(text: str) -> list[Reference]:
                 version = int(value)
             else:
                 as_of = value
-        found[start] = Reference(tuple(part.name for part in parts), start, end, version, as_of, node)
-    return [found[start] for start in sorted(found)]
+        by_offset[start] = Reference(tuple(part.name for part in parts), start, end, version, as_of, node)
+    return [by_offset[start] for start in sorted(by_offset)]
 
 
 def _is_cte(node: exp.Table) -> bool:
@@ -379,8 +379,8 @@ def split(script: str) -> list[Segment]:
     for token in [*lexemes(script), Token("SIGN", ";", len(script))]:
         if token == ";" and token.type == "SIGN":
             if tokens:
-                found = tuple(tokens)
-                segments.append(Segment(start, token.start_pos or 0, found, _query_of_a_table(found)))
+                subquery = tuple(tokens)
+                segments.append(Segment(start, token.start_pos or 0, subquery, _query_of_a_table(subquery)))
             tokens, start = [], (token.start_pos or 0) + 1
         else:
             tokens.append(token)
@@ -735,9 +735,9 @@ class _RowReader:
         return token is not None and (token in words if token.type == "SIGN" else _is(token, *words))
 
     def _skip(self, word: str) -> bool:
-        found = self._at(word)
-        self._next += found
-        return found
+        stands = self._at(word)
+        self._next += stands
+        return stands
 
     def _take(self, *words: str) -> Token:
         if not self._at(*words):
@@ -761,8 +761,8 @@ class _RowReader:
 
     def _expected(self, what: str) -> Refused:
         token = self._peek()
-        found = "the statement ends here" if token is None else f"found {str(token)[:60]!r}"
-        return Refused(self._here(), f"expected {what}, {found}.")
+        instead = "the statement ends here" if token is None else f"found {str(token)[:60]!r}"
+        return Refused(self._here(), f"expected {what}, {instead}.")
 
     def _refused(self, message: str, hint: str = "") -> Refused:
         return Refused(self._here(), message, hint)

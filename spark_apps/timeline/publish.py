@@ -28,8 +28,7 @@ from spark_apps.storage.errors import (
     StorageError,
     TableNotFound,
 )
-from spark_apps.storage.ranged_file import RangedFile
-from spark_apps.storage.store import ObjectStore
+from spark_apps.storage.store import ObjectStore, RangedFile
 from spark_apps.timeline import hashing_config
 from spark_apps.timeline.features import format_of
 from spark_apps.timeline.log import Timeline, commit_key, format_instant

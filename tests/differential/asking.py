@@ -14,7 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 
 from spark_apps.datasource import IndexedDataSource
-from spark_apps.indexes.keyed import candidates
+from spark_apps.indexes.keyed import lookup
 from spark_apps.query import planning
 from spark_apps.storage.errors import InvalidPredicate, LakeIndexError, UnsupportedSource
 from tests.differential.oracle import Oracle, Row, shown, told
@@ -167,8 +167,8 @@ def _borders(few: int | None, all_blocks: bool) -> Iterator[None]:
     """Sometimes takes ways for small tables that are meant for large ones: keys joined, files read block by block."""
     with pytest.MonkeyPatch.context() as patch:
         if few is not None:
-            patch.setattr(candidates, "MAX_DRIVER_KEYS", few)
-            patch.setattr(candidates, "MAX_RETURNED_KEYS", few)
+            patch.setattr(lookup, "MAX_DRIVER_KEYS", few)
+            patch.setattr(lookup, "MAX_RETURNED_KEYS", few)
             patch.setattr(planning, "MAX_RETURNED_KEYS", few)
         if all_blocks:
             patch.setattr(planning, "WORTH_BYTES", 1)

@@ -1,4 +1,4 @@
-"""One history by its seed: two of three of keyed tables, the third of a source that somebody else writes. Seeds from
+"""One history by its seed: two of three of keyed tables, the third of a source that another writer owns. Seeds from
 :data:`ODD` on are of tables and sources that are easily misread."""
 
 from __future__ import annotations

@@ -21,34 +21,34 @@ class Tally:
     """Counters by topic."""
 
     def __init__(self, counts: dict[str, dict[str, int]] | None = None) -> None:
-        self.counts = {topic: Counter(told) for topic, told in (counts or {}).items()}
+        self.counts = {topic: Counter(counter) for topic, counter in (counts or {}).items()}
 
     def add(self, topic: str, what: str, count: int = 1) -> None:
         self.counts.setdefault(topic, Counter())[what] += count
 
     def take(self, other: Tally) -> None:
-        for topic, told in other.counts.items():
-            self.counts.setdefault(topic, Counter()).update(told)
+        for topic, counter in other.counts.items():
+            self.counts.setdefault(topic, Counter()).update(counter)
 
     def missing(self, topic: str, wanted: Any) -> list[str]:
         return [what for what in wanted if not self.counts.get(topic, {}).get(what)]
 
     def plan(self, table: Any, where: str | None, columns: list[str] | None, joined: bool) -> Any:
         """Counts how a query is answered; returns what ``explain`` says."""
-        told = table.explain(where, columns)
+        explanation = table.explain(where, columns)
         indexes = table.indexes
-        used = [use for use in told.indexes if use.name in indexes]
-        if told.nothing_matches:
+        used = [use for use in explanation.indexes if use.name in indexes]
+        if explanation.nothing_matches:
             self.add("read paths", "nothing matches")
-        elif not told.indexes and not told.partitions_skipped:
+        elif not explanation.indexes and not explanation.partitions_skipped:
             self.add("read paths", "scan")
-        if told.partitions_skipped:
+        if explanation.partitions_skipped:
             self.add("read paths", "partitions pruned")
-        if len(used) < len(told.indexes):
+        if len(used) < len(explanation.indexes):
             self.add("read paths", "bucket layout")
         if len(used) > 1:
             self.add("read paths", "several indexes")
-        if told.record_keys:
+        if explanation.record_keys:
             self.add("read paths", "record keys looked for")
         deltas = any(len(files) > 1 for files in table.snapshot.groups().values())
         if deltas:
@@ -63,16 +63,16 @@ class Tally:
                 self.add("read paths", "rows from an index under deltas" if deltas else "rows from an index")
             if joined and info.kind in ("record", "secondary"):
                 self.add("read paths", "many keys joined")
-        if told.blocks_skipped:
+        if explanation.blocks_skipped:
             self.add("read paths", "blocks alone")
-        for why in told.not_used.values():
+        for why in explanation.not_used.values():
             self.add("not used because", why.code)
-        return told
+        return explanation
 
     def __str__(self) -> str:
         lines = []
-        for topic, told in sorted(self.counts.items()):
-            lines.append(f"{topic}: " + ", ".join(f"{what} {count:,}" for what, count in sorted(told.items())))
+        for topic, counter in sorted(self.counts.items()):
+            lines.append(f"{topic}: " + ", ".join(f"{what} {count:,}" for what, count in sorted(counter.items())))
         return "\n".join(lines)
 
 

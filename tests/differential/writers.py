@@ -31,7 +31,7 @@ _PLAIN = [text for text in _PLAIN if not set(text) & {"\\", '"'}]
 
 
 class Owner(ABC):
-    """Somebody who writes a source. ``changes`` are the ways in which it does."""
+    """The writer of a source. ``changes`` are the ways in which it writes."""
 
     format: ClassVar[str]
     columns: ClassVar[dict[str, str]] = {

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame
 from spark_apps import IndexedTable
 from spark_apps.actions.template import Attempt, StagedChanges, run
 from spark_apps.actions.write import Upsert
-from spark_apps.indexes.keyed.candidates import SPARK_ERRORS
+from spark_apps.indexes.keyed.lookup import SPARK_ERRORS
 from spark_apps.mergetree.integrity import fetch_footer
 from spark_apps.storage.errors import ObjectNotFound, StageMismatch, StorageError
 from spark_apps.timeline.model import DATA_TREE, AddFile

@@ -226,7 +226,7 @@ FIRST = first()
 
 
 def documents() -> dict[str, Document]:
-    """By name, everything that others write and somebody reads."""
+    """By name, everything that others write and a reader reads."""
     found = {
         f"commit with {name}": Document(Commit, commit(action), _json(commit_key(1)))
         for name, action in ACTIONS.items()

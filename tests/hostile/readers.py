@@ -68,7 +68,7 @@ def read_jobs(store: Store) -> None:
 
 
 def end_job(store: Store) -> None:
-    """As whoever cancels a job does; a note may name any log, of which he opens his own tables' only."""
+    """As a job is cancelled; a note may name any log, of which the caller opens only those of its own tables."""
     end_attempts(JobFolder(store, "j").attempts(), lambda _: store, "cancelled")
 
 

@@ -1,5 +1,5 @@
 """What stands in the folder of a job: whoever can write to the table's log can write there, and who waits for the job,
-or cancels it, reads it with rights of his own."""
+or cancels it, reads it with its own rights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What somebody who can write a table's folder, and nothing else, tried: each is refused by name, and nothing outside
+"""What a person who can write a table's folder, and nothing else, tried: each is refused by name, and nothing outside
 of the table is opened, written or deleted."""
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ def definition(source: SourceDefinition) -> TableDefinition:
 
 
 def logged(source: SourceDefinition, log: str | Path | None = None) -> Timeline:
-    """A log that somebody wrote."""
+    """A log that another writer wrote."""
     place = locate(source.location).default_log() if log is None else log
     return create_table(Store(place), definition(source), [])[0]
 

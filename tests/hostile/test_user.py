@@ -1,4 +1,4 @@
-"""What somebody who writes statements, predicates, rules, names or templates can hand in: each is taken, or refused by
+"""What a person who writes statements, predicates, rules, names or templates can hand in: each is taken, or refused by
 an error of the package in a time that grows with its length; nothing else happens."""
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ def differences(snapshot: Snapshot, rows: Rows) -> Iterator[str]:
 def _by_key(snapshot: Snapshot, name: str, entry: IndexEntry, rows: Rows) -> Iterator[str]:
     """The newest word on each value and key decides."""
     definition, table = entry.definition, snapshot.table
-    # Of somebody else's rows, whose keys may repeat, an entry tells the file; of others the record key.
+    # Of another writer's rows, whose keys may repeat, an entry tells the file; of others the record key.
     by_group = table.source is not None
     record = definition.kind == "record"
     named = ([] if record else list(definition.columns)) + (list(table.record_key) if record or not by_group else [])

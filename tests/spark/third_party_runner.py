@@ -1,4 +1,4 @@
-"""A runner as somebody else would write it, by the public protocol alone: it keeps a queue of files that a daemon of
+"""A runner as another package would bring it, by the public protocol alone: it keeps a queue of files that a daemon of
 theirs would work off, and here works them off itself."""
 
 from __future__ import annotations

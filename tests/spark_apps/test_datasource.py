@@ -18,7 +18,7 @@ from pyspark.sql import types as T
 import spark_apps
 from spark_apps import IndexedTable, datasource
 from spark_apps.datasource import PUSHDOWN, IndexedDataSource, predicate_of
-from spark_apps.indexes.keyed import candidates
+from spark_apps.indexes.keyed import lookup
 from spark_apps.query.predicates import Opaque
 from spark_apps.storage import errors
 from tests.spark_apps.frames import frame
@@ -190,7 +190,7 @@ def test_given_a_condition_that_only_spark_can_judge_then_the_option_where_is_re
 def test_given_more_keys_than_are_looked_up_without_spark_then_only_the_layout_prunes(
     table: IndexedTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(candidates, "MAX_DRIVER_KEYS", 1)
+    monkeypatch.setattr(lookup, "MAX_DRIVER_KEYS", 1)
     source = loaded(table)
     reader = source.reader(source.schema())
     reader.pushFilters([IN(("id",), ("k008", "k010")), EQUAL(("day",), DAYS[0])])

@@ -45,7 +45,7 @@ from tests.turns import turn
 
 PLANTED_WITHIN = 2000
 HISTORIES = int(os.environ.get("HISTORIES", "100"))
-TOLD = (AlreadyCommitted, CommitUndone, CommitRefused, CommitStateUnknown, SnapshotExpired, StorageUnavailable,
+OUTCOMES = (AlreadyCommitted, CommitUndone, CommitRefused, CommitStateUnknown, SnapshotExpired, StorageUnavailable,
         WindowError)  # fmt: skip
 
 GONE = (TableNotFound, IndexNotFound, TableExists)
@@ -81,7 +81,7 @@ class Histories(RuleBasedStateMachine):
             return  # the table was dropped, or is another by now
         if ended and isinstance(error, ObjectNotFound):
             return  # it was aborted while it slept, so that a cleaner could take what it was about to read
-        if error is not None and not isinstance(error, TOLD):
+        if error is not None and not isinstance(error, OUTCOMES):
             self.failed = True
             if isinstance(error, Violation):
                 raise error
@@ -338,7 +338,7 @@ def _read_back_skipped(patch: pytest.MonkeyPatch) -> None:
         try:
             store.create(key, body)
         except ObjectExists:
-            return body + b" "  # somebody else's, says who did not look
+            return body + b" "  # another writer's, says a caller that did not look
         except StorageError:
             raise CommitRefused("The store answered with an error.") from None
         return body

@@ -41,7 +41,6 @@ from spark_apps.indexes.covering.index_files import (
     stage_entries,
     stages_of,
 )
-from spark_apps.indexes.estimating import estimated_rows
 from spark_apps.indexes.handler import (
     Candidates,
     CannotPrune,
@@ -53,6 +52,7 @@ from spark_apps.indexes.handler import (
     IndexWork,
     PredicateProbe,
     VerificationReport,
+    estimated_rows,
 )
 from spark_apps.indexes.included_columns import IncludedColumns, intersect_names
 from spark_apps.indexes.lineage import (

@@ -36,12 +36,7 @@ from spark_apps.indexes.handler import (
     VerificationReport,
     unreadable,
 )
-from spark_apps.indexes.keyed.candidates import (
-    find_candidates,
-    groups_of,
-    with_group_marks,
-    with_partition_path,
-)
+from spark_apps.indexes.keyed.lookup import find_candidates, groups_of, with_group_marks, with_partition_path
 from spark_apps.layout.hashing import check_bucket_count, check_hash_types
 from spark_apps.mergetree.buckets import GROUP, assign_file_groups, bucket_column, single_target
 from spark_apps.mergetree.integrity import count_duplicates

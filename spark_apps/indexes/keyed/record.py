@@ -15,9 +15,16 @@ from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
 from spark_apps.indexes.handler import PARTITION, Changes, IndexContext, IndexWork
-from spark_apps.indexes.keyed.candidates import with_group_marks, with_partition_path
 from spark_apps.indexes.keyed.entries import EntryHandler, count_live_rows, entry_key, group_columns
-from spark_apps.indexes.keyed.lookup import MAX_ROWS, TooManyEntries, damaged_file_error, lookup_table, open_ranged
+from spark_apps.indexes.keyed.lookup import (
+    MAX_ROWS,
+    TooManyEntries,
+    damaged_file_error,
+    lookup_table,
+    open_ranged,
+    with_group_marks,
+    with_partition_path,
+)
 from spark_apps.indexes.keyed.matching import keys_to_arrow, kinds_of, normalize_column
 from spark_apps.indexes.registry import find
 from spark_apps.layout.types import ColumnType, normalize

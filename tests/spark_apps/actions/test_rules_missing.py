@@ -1,4 +1,4 @@
-"""A log that somebody wrote by hand, without bucket rules."""
+"""A log that was written by hand, without bucket rules."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def test_given_a_write_and_indexes_made_from_it_when_committed_then_all_appear_a
     txn.stage("fresh", made_from).create_index("fresh", kind="secondary", columns=["v"])
     assert values(table) == before
 
-    # Somebody else writes another partition meanwhile, and refreshes an index.
+    # Another writer writes another partition meanwhile, and refreshes an index.
     now(table).upsert(batch(spark, [10, 30], "b", "other"))
     now(table).refresh_index("secondary")
     committed = txn.resumed.commit()

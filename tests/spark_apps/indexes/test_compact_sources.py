@@ -1,4 +1,4 @@
-"""The compact index over files that somebody else writes: which blocks it names, and that only those are read."""
+"""The compact index over files that another writer owns: which blocks it names, and that only those are read."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from spark_apps import IncludedColumns, IndexedTable
-from spark_apps.indexes.keyed import candidates
+from spark_apps.indexes.keyed import lookup
 from spark_apps.mergetree import parquet_pages
 from tests.spark_apps.indexes.support import index_files, local
 
@@ -76,7 +76,7 @@ def test_given_a_byte_turned_over_in_a_large_index_file_then_a_query_answers_fro
 ) -> None:
     others = {index: entry for index, entry in table.snapshot.state.indexes.items() if index != name}
     if by_spark:
-        monkeypatch.setattr(candidates, "MAX_DRIVER_KEYS", 0)
+        monkeypatch.setattr(lookup, "MAX_DRIVER_KEYS", 0)
         monkeypatch.setattr(parquet_pages, "DRIVER_BYTES", 0)
     row = table.read("n = 7").first()
     assert row is not None and len(others) == 3

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from spark_apps import IndexedTable
-from spark_apps.indexes.keyed import candidates
+from spark_apps.indexes.keyed import lookup
 from spark_apps.query import planning
 from tests.spark_apps.indexes.support import frame, index_files, local, read
 
@@ -72,7 +72,7 @@ def test_given_a_damaged_index_file_then_queries_warn_and_scan_and_a_full_refres
 def test_given_many_keys_and_a_damaged_file_then_the_join_that_looks_them_up_is_left_for_a_scan(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(candidates, "MAX_DRIVER_KEYS", 100)
+    monkeypatch.setattr(lookup, "MAX_DRIVER_KEYS", 100)
     monkeypatch.setattr(planning, "ALWAYS_KEYS", 10_000)
     monkeypatch.setattr(planning, "ALWAYS_CHARACTERS", 100_000)
     table = IndexedTable.create(spark, tmp_path / "table", "id bigint, city string", ["id"], buckets=2)

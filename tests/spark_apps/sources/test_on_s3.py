@@ -14,8 +14,7 @@ from spark_apps.sources.delta import DeltaTable
 from spark_apps.sources.iceberg import IcebergTable
 from spark_apps.sources.registry import PlainFiles
 from spark_apps.storage import errors
-from spark_apps.storage.ranged_file import Rewritten, open_by_address
-from spark_apps.storage.store import Store
+from spark_apps.storage.store import Rewritten, Store, open_by_address
 from spark_apps.timeline.files import DataFile
 from spark_apps.timeline.model import Field
 from tests.simulation.s3 import BUCKET, s3_server

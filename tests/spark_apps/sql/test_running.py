@@ -354,7 +354,7 @@ def test_a_registered_source_is_indexed_shown_and_found_by_name(desk: Desk) -> N
     assert desk.field(desk("SHOW INDEXES ON db.files"), 0, "lagging_files") == 0
 
     desk("DROP INDEX of_files; DROP TABLE db.files")
-    assert sorted(folder.rglob("*.parquet"))  # what somebody else wrote stays
+    assert sorted(folder.rglob("*.parquet"))  # what another writer wrote stays
 
 
 # --- the other kinds --------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What statements do to the columns of tables, and to tables that somebody else writes."""
+"""What statements do to the columns of tables, and to tables that another writer owns."""
 
 from __future__ import annotations
 
