@@ -142,7 +142,7 @@ class JoinKeys:
         Scans that they are made of are decided on before; of a small table as a whole only where the scan's own filters
         leave all of it, for else it is the small table that is pruned.
         """
-        sides = self._useful(number, snapshot, predicate)
+        sides = self._useful(number, snapshot, predicate, plan)
         undecided = [
             side
             for side in sides
@@ -154,13 +154,13 @@ class JoinKeys:
             for side in undecided:
                 if side.bytes < size:
                     self.settle(side.scan)
-            sides = self._useful(number, snapshot, predicate)
+            sides = self._useful(number, snapshot, predicate, plan)
         known = [side for side in sides if side.kind != "undecided"]
         return sorted(known, key=lambda side: (side.kind != "local", side.bytes))
 
-    def _useful(self, number: int, snapshot: Snapshot, predicate: Predicate | None) -> list[KeySide]:
+    def _useful(self, number: int, snapshot: Snapshot, predicate: Predicate | None, plan: ReadPlan) -> list[KeySide]:
         sides = msgspec.json.decode(self.request.sides(number), type=list[KeySide])
-        return [side for side in sides if prunes_by(snapshot, predicate, side.columns)]
+        return [side for side in sides if prunes_by(snapshot, predicate, side.columns, plan.columns)]
 
     @property
     def _most(self) -> int:

@@ -558,7 +558,7 @@ def _plan(
 
     plan = plan_read(snapshot, where, columns, predicate=predicate, shuffled_by=shuffles)
     taken: str | None = None
-    if prunes_by(snapshot, predicate, scan.joined):
+    if prunes_by(snapshot, predicate, scan.joined, plan.columns):
         plan, taken = keys.narrowed(number, snapshot, predicate, plan, replan)
     if plan.bucketed is None:
         return _Reading(plan, None, taken)

@@ -424,10 +424,14 @@ def plan_seconds(plan: ReadPlan) -> float:
     )
 
 
-def prunes_by(snapshot: Snapshot, predicate: Predicate | None, columns: Collection[str]) -> bool:
+def prunes_by(
+    snapshot: Snapshot, predicate: Predicate | None, columns: Collection[str], needed: Collection[str] = ()
+) -> bool:
     """Tell whether finite sets of values of some columns, beside a predicate, may leave less to read.
 
     Nothing is read for it.
+
+    :param needed: columns that are read of the rows; an index that holds rows is of use only if it holds these.
     """
     table = snapshot.table
     if not columns:
@@ -446,6 +450,9 @@ def prunes_by(snapshot: Snapshot, predicate: Predicate | None, columns: Collecti
         if not entry.active or handler is None or set(columns).isdisjoint(indexed):
             continue
         if type(handler).substitute is not IndexHandler.substitute:
+            held = {*indexed, *entry.definition.included, *table.partition_by, *table.record_key}
+            if not held.issuperset(needed):
+                continue
             # Its buckets are told apart by all of its columns, its files and row groups by the first.
             if indexed[0] in columns or not isinstance(probe.keys(indexed), CannotPrune):
                 return True

@@ -66,6 +66,13 @@ def test_keys_are_of_use_where_something_of_the_table_is_told_apart_by_them(
     assert prunes_by(snapshot, given, columns) is prunes
 
 
+def test_an_index_of_rows_is_of_use_only_for_columns_that_it_holds() -> None:
+    snapshot = table(("covering", "k c"), ("secondary", "d"))
+
+    for needed, columns, prunes in ((["k", "c", "a"], ["k"], True), (["k", "d"], ["k"], False), (["k"], ["d"], True)):
+        assert prunes_by(snapshot, None, columns, needed) is prunes
+
+
 class Request:
     """Stands for the ``ScanRequest`` of the rule."""
 
@@ -99,7 +106,7 @@ def seconds(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
 
 
 def decided(request: Request, snapshot: Any = None) -> tuple[Any, str | None]:
-    plan: Any = SimpleNamespace(nothing_matches=False, used=())
+    plan: Any = SimpleNamespace(nothing_matches=False, used=(), columns=())
     keys = JoinKeys(Session(), request, lambda number: None)  # type: ignore[arg-type]
     return keys.narrowed(0, snapshot or table(("secondary", "k")), None, plan, lambda predicate, text: predicate)  # type: ignore[arg-type,return-value]
 
