@@ -94,7 +94,7 @@ class Store:
         this process has opened a location there.
     """
 
-    def __new__(cls, uri: str | os.PathLike[str] = "", *_: Any, **__: Any) -> Store:
+    def __new__(cls, uri: str | os.PathLike[str] = "", options: Mapping[str, Any] | None = None) -> Store:
         """Make a store; that of a location on a file system of Hadoop is of another class."""
         other = _FOR_HADOOP if cls is Store and _scheme(os.fspath(uri)) in HADOOP_SCHEMES else ()
         return super().__new__(other[0] if other else cls)
