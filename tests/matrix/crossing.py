@@ -31,7 +31,6 @@ INDEXES = {
     "rec": ("record", []),
     "by_at": ("secondary", ["at"]),
     "by_b": ("secondary", ["b", "n"]),
-    "by_x": ("covering", ["x"]),
     "blocks": ("compact", ["n"]),
     "cov": ("covering", ["local"]),
 }
