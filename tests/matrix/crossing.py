@@ -105,11 +105,11 @@ def bits(frame: Any) -> list[str]:
 
 def collated_strings_are_refused(spark: Any, folder: Path) -> None:
     try:
-        IndexedTable.create(spark, folder, "k bigint, town string collate UNICODE_CI", ["k"])
+        IndexedTable.create(spark, folder, "town string collate UNICODE_CI, n bigint", ["town"])
     except InvalidSchema as error:
         assert "town" in str(error), error
     else:
-        raise AssertionError("A table with a collated column was created.")
+        raise AssertionError("A table with a collated key was created.")
     assert not folder.exists()
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from spark_apps.jobs.environment import java_home
+from spark_apps.storage.supported import spark_release
 from tests.spark import local_files
 from tests.spark.archive import sharing
 
@@ -46,6 +47,14 @@ SMALL = {
 }
 
 
+# What Spark 4 does by default; before, a query that meets such a date is refused, with or without an index.
+AS_SPARK_4 = {
+    "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
+    "spark.sql.parquet.int96RebaseModeInRead": "CORRECTED",
+    "spark.sql.legacy.timeParserPolicy": "CORRECTED",
+}
+
+
 def set_environment() -> None:
     """Which Java and which Python a Spark of this process, or of one that it starts, takes."""
     os.environ["JAVA_HOME"] = str(java_home())
@@ -68,12 +77,14 @@ def local_session(
     :param plain_files: whether files are made as Spark makes them elsewhere, permissions and all.
     :param more: further settings, their dots written as two underscores.
     """
+    import pyspark
     from pyspark.sql import SparkSession
 
     set_environment()
     builder = SparkSession.builder.master(f"local[{cores}]").appName("tests").config("spark.log.level", quiet)
     settings = {
         **SMALL,
+        **(AS_SPARK_4 if spark_release(pyspark.__version__) < (4,) else {}),
         **(COMPILED if os.environ.get("COMPILED") == "1" else {}),
         "spark.sql.shuffle.partitions": str(partitions),
         "spark.driver.memory": memory,
