@@ -72,10 +72,11 @@ QUESTIONS = (
     Question("the record of a key", "SELECT * FROM flights WHERE flight_id = {id}", "by_id", "record"),
     Question(
         "a plane's last flights",
-        "SELECT time_hour, carrier, flight, origin, dest, distance, dep_delay, arr_delay FROM flights "
-        f"WHERE tailnum = '{data.PLANE}' ORDER BY time_hour DESC, flight LIMIT 20",
+        "SELECT time_hour, carrier, flight, origin, dest, distance, dep_time, dep_delay, arr_time, arr_delay, air_time "
+        f"FROM flights WHERE tailnum = '{data.PLANE}' ORDER BY time_hour DESC, flight LIMIT 20",
         "by_plane", "covering", ("tailnum",),
-        ("time_hour", "carrier", "flight", "origin", "dest", "distance", "dep_delay", "arr_delay"),
+        ("time_hour", "carrier", "flight", "origin", "dest", "distance", "dep_time", "dep_delay", "arr_time",
+         "arr_delay", "air_time"),
     ),
     Question(
         "a flight number's worst delays",
