@@ -422,8 +422,8 @@ def worth(work: DueWork, weight: float, waited: int) -> float:
 
 
 def as_text(plan: MaintenancePlan) -> str:
-    """Return the plan as a table for the log."""
-    return printing.as_text(plan.view(), most=_MOST_LOGGED)
+    """Return the plan as a table for the log, whose lines do not hang on a worker's terminal."""
+    return printing.as_text(plan.view(), printing.ANY_WIDTH, _MOST_LOGGED)
 
 
 def _candidate(survey: TableSurvey, work: DueWork, dag_id: str, run_id: str | None) -> Candidate:

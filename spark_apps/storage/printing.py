@@ -28,7 +28,7 @@ _MOST_CHARACTERS = 2000
 _WIDEST = 60
 _LEAST = 12
 _GAP = 2
-_ANY_WIDTH = 1_000_000
+ANY_WIDTH = 1_000_000
 
 
 class Figure(str):
@@ -170,7 +170,7 @@ def as_text(view: View, width: int | None = None, most: int = MOST_ROWS) -> str:
 
     :param width: of a line, in characters; that of the terminal if not given, and any where there is no terminal.
     """
-    width = max(width or shutil.get_terminal_size((0, 0)).columns or _ANY_WIDTH, 2 * _LEAST)
+    width = max(width or shutil.get_terminal_size((0, 0)).columns or ANY_WIDTH, 2 * _LEAST)
     lines = _wrapped(plain(view.heading), width)
     facts = [(name, value) for name, value in view.facts if plain(value)]
     lines += _pairs(facts, width, "  ")

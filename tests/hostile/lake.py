@@ -126,7 +126,7 @@ def commit(*actions: Any) -> dict[str, Any]:
     return {**HEAD, "reads": SCOPES, "writes": [{"scope": SCOPES[0], "mode": "replace"}], "actions": list(actions)}
 
 
-FEATURES = {"format": 2, "reader_features": [], "writer_features": ["sorted-files"]}
+FEATURES = {"format": 2, "reader_features": [], "writer_features": []}
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from spark_apps.actions.bucket_rules import rule_versions
 from spark_apps.actions.rescale import PartitionRescale, RescalePlan
 from spark_apps.indexes.handler import Difference, IndexPlan, VerificationReport
@@ -60,6 +62,12 @@ def state() -> State:
     for commit in COMMITS:
         told.apply(commit)
     return told
+
+
+@pytest.fixture(autouse=True)
+def wide_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Print as on a wide terminal, whatever the one of the run is."""
+    monkeypatch.setenv("COLUMNS", "200")
 
 
 def lines(result: object) -> list[str]:
@@ -253,10 +261,20 @@ def test_given_an_explanation_then_indexes_used_and_not_are_tables() -> None:
 def test_given_an_explanation_of_a_query_then_each_scan_is_a_row() -> None:
     scans: Any = (
         SimpleNamespace(
-            address="s3://lake/trips", replaced=True, reason=None, shuffle="none is needed", explanation=explanation()
+            address="s3://lake/trips",
+            replaced=True,
+            reason=None,
+            shuffle="none is needed",
+            keys=None,
+            explanation=explanation(),
         ),
         SimpleNamespace(
-            address="s3://lake/raw", replaced=False, reason="others may write it", shuffle=None, explanation=None
+            address="s3://lake/raw",
+            replaced=False,
+            reason="others may write it",
+            shuffle=None,
+            keys=None,
+            explanation=None,
         ),
     )
     assert lines(QueryExplanation(scans)) == [
