@@ -62,7 +62,7 @@ ANSWERING = {"trips": {"by_id", "by_city", "by_note"}, "groups": {"record", "by_
 """The indexes that are worth it even for so few rows."""
 NAMES_IN_EXTRAS = {
     "blocks", "bytes", "columns", "covers", "dropped", "footer", "hidden", "lacks", "lineages", "new_keys", "over",
-    "page_index", "positions", "stage", "stages",
+    "page_index", "positions", "replaced", "stage", "stages",
 }  # fmt: skip
 
 

@@ -526,7 +526,8 @@ def with_partition_path(rows: DataFrame, tree: Tree, paths: Iterable[str]) -> Da
     unexpected = F.raise_error(F.lit("a row of a partition that the commit does not touch"))
     number = partition_number(tree, list(values.values()), unexpected.cast("int"))
     if number is not None:
-        return rows.withColumn(PARTITION, F.get(F.array(*map(F.lit, values)), number))
+        # Of no partition the array is of nothing, which Spark before 4 would not write as a string.
+        return rows.withColumn(PARTITION, F.get(F.array(*map(F.lit, values)).cast("array<string>"), number))
     partitions = inline(
         rows.sparkSession,
         [(path, *texts) for path, texts in values.items()],
