@@ -29,9 +29,9 @@ def check_airflow() -> None:
     installed = airflow_version()
     if not installed or installed >= OLDEST_AIRFLOW:
         return
-    oldest, found = (".".join(map(str, numbers)) for numbers in (OLDEST_AIRFLOW, installed))
+    oldest, present = (".".join(map(str, numbers)) for numbers in (OLDEST_AIRFLOW, installed))
     raise EnvironmentMismatch(
-        f"airflow-provider-index runs on Airflow {oldest} and newer, and Airflow {found} is installed:"
+        f"airflow-provider-index runs on Airflow {oldest} and newer, and Airflow {present} is installed:"
         f" {_reason(installed)}.",
         hint=f"Install Airflow {oldest} or newer, or take the package out of this environment.",
     )

@@ -102,8 +102,8 @@ async def left_by_its_task(task_instance: Any) -> bool:
     except Exception as error:  # noqa: BLE001 - a triggerer that stops has no supervisor to ask
         logger.info("How the task stands cannot be found out: %s", type(error).__name__)
         return False
-    found = list(states.get(task_instance.run_id, {}).values())
-    return bool(found) and found[0] != "deferred"
+    states_now = list(states.get(task_instance.run_id, {}).values())
+    return bool(states_now) and states_now[0] != "deferred"
 
 
 # --- Shows what a class is for in Airflow's interface ---------------------------------------------------------------

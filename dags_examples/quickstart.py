@@ -59,24 +59,24 @@ def run(spark: SparkSession, folder: Path, rows: int = ROWS) -> bool:
     say("An index", f"by_rider, {count(status.files, 'file')}, {format_bytes(status.bytes)}", seconds)
 
     spark_apps.enable(spark)
-    after, found = asked(spark)
+    after, by_index = asked(spark)
     [scan] = spark_apps.explain(QUERY, spark).scans
     read = scan.explanation
     used = [use for use in read.indexes if use.name == "by_rider"] if read is not None and scan.replaced else []
     opened = (read.files_read if used and read is not None else len(files)) + sum(use.files for use in used)
-    say("After", f"{count(len(found), 'row')}, out of {count(opened, 'file')}", after)
+    say("After", f"{count(len(by_index), 'row')}, out of {count(opened, 'file')}", after)
 
     seconds, report = timed(lambda: table.verify("by_rider"))
     agree = "agree" if report.ok else "DIFFER"
     say("Verify", f"{report.rows:,} rows and {report.entries:,} entries of the index {agree}", seconds)
 
-    if found != scanned or not found:
+    if by_index != scanned or not by_index:
         say("Failed", "the answers differ")
     elif not used:
         say("Failed", "the index was not used")
     elif report.ok:
         say("", f"The same text, the same answer, {before / after:.1f} times as fast.")
-    return bool(found) and found == scanned and bool(used) and report.ok
+    return bool(by_index) and by_index == scanned and bool(used) and report.ok
 
 
 def write(spark: SparkSession, folder: Path, rows: int) -> None:

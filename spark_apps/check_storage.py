@@ -127,9 +127,9 @@ def _odd_folder(spark: SparkSession, store: Store) -> None:
         raise LakeIndexError(f"the partition {_PARTITION!r} is listed as {sorted(keys)[:1]}")
     for key in keys:
         store.get(key)
-    found = spark.read.parquet(*(store.spark_path(key) for key in keys)).count()
-    if found != 3:
-        raise LakeIndexError(f"{found} rows were read by their files where 3 were written")
+    count = spark.read.parquet(*(store.spark_path(key) for key in keys)).count()
+    if count != 3:
+        raise LakeIndexError(f"{count} rows were read by their files where 3 were written")
 
 
 def _translated(call: Callable[[], tuple[str, str] | None]) -> tuple[str, str] | None:

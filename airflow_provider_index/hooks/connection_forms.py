@@ -21,12 +21,12 @@ def with_form(hook: H) -> H:
     if airflow_version() >= _FIRST_WITHOUT:
         return hook
     conn_type = hook.conn_type  # type: ignore[attr-defined]
-    hook.get_connection_form_widgets = staticmethod(lambda: _widgets(_told(conn_type)["conn-fields"]))  # type: ignore[attr-defined]
-    hook.get_ui_field_behaviour = staticmethod(lambda: _behaviour(_told(conn_type)["ui-field-behaviour"]))  # type: ignore[attr-defined]
+    hook.get_connection_form_widgets = staticmethod(lambda: _widgets(_declared(conn_type)["conn-fields"]))  # type: ignore[attr-defined]
+    hook.get_ui_field_behaviour = staticmethod(lambda: _behaviour(_declared(conn_type)["ui-field-behaviour"]))  # type: ignore[attr-defined]
     return hook
 
 
-def _told(conn_type: str) -> Mapping[str, Any]:
+def _declared(conn_type: str) -> Mapping[str, Any]:
     """Return what the provider info says of a connection type."""
     from airflow_provider_index.provider_info import get_provider_info
 
@@ -34,8 +34,8 @@ def _told(conn_type: str) -> Mapping[str, Any]:
     return next(one for one in types if one["connection-type"] == conn_type)
 
 
-def _behaviour(told: Mapping[str, Any]) -> dict[str, Any]:
-    return {name.replace("-", "_"): value for name, value in told.items()}
+def _behaviour(texts: Mapping[str, Any]) -> dict[str, Any]:
+    return {name.replace("-", "_"): value for name, value in texts.items()}
 
 
 def _widgets(fields: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

@@ -195,8 +195,8 @@ def _examples() -> str:
     ]
     for path in _dags():
         text = path.read_text(encoding="utf-8")
-        told = ast.get_docstring(ast.parse(text)) or ""
-        parts += [f"## {path.stem}", told, f'```python title="{path.relative_to(ROOT).as_posix()}"\n{text}```']
+        docstring = ast.get_docstring(ast.parse(text)) or ""
+        parts += [f"## {path.stem}", docstring, f'```python title="{path.relative_to(ROOT).as_posix()}"\n{text}```']
     return "\n\n".join(parts) + "\n"
 
 

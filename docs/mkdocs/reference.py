@@ -174,8 +174,8 @@ def public_names(module: str) -> list[str]:
 
 def names(page: Page) -> list[str]:
     """Return the full names on a page, in their order."""
-    found = [*page.names, *(f"{module}.{name}" for module in page.modules for name in public_names(module))]
-    return [name for name in dict.fromkeys(found) if name not in NOT_NAMES]
+    public = [*page.names, *(f"{module}.{name}" for module in page.modules for name in public_names(module))]
+    return [name for name in dict.fromkeys(public) if name not in NOT_NAMES]
 
 
 def definition(name: str) -> tuple[str, ast.AST]:

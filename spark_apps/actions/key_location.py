@@ -200,11 +200,13 @@ def _rows_with_keys(
         return rows.append_column(GROUP_ID, pa.repeat(key[1], len(rows))).select(list(columns))
 
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        found = list(pool.map(search, groups))
-    table = pa.concat_tables(found)
+        by_group = list(pool.map(search, groups))
+    table = pa.concat_tables(by_group)
     kinds = [T.StringType() if name == GROUP_ID else tree.field(name).dataType for name in columns]
     schema = T.StructType([T.StructField(name, kind) for name, kind in zip(columns, kinds, strict=True)])
-    return from_arrow(snapshot.spark, table, schema), {key: len(rows) for key, rows in zip(groups, found, strict=True)}
+    return from_arrow(snapshot.spark, table, schema), {
+        key: len(rows) for key, rows in zip(groups, by_group, strict=True)
+    }
 
 
 def _newest(snapshot: Snapshot, tree: Tree, files: Sequence[DataFile], sought: KeyMatcher, names: Sequence[str]) -> Any:

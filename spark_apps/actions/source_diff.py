@@ -81,7 +81,7 @@ class LastObservation:
     def __init__(self) -> None:
         # Each is put in place at once, for several threads may read a table.
         self._source: tuple[TableDefinition, Mapping[str, Any] | None, Source] | None = None
-        self._found: tuple[State, Listing, State, tuple[AnyAction, ...]] | None = None
+        self._observed: tuple[State, Listing, State, tuple[AnyAction, ...]] | None = None
 
     def open(self, snapshot: Snapshot, storage_options: Mapping[str, Any] | None) -> Source:
         """Return the source: of plain files, which know their last listing, the same one while its definition stays."""
@@ -97,12 +97,12 @@ class LastObservation:
     def difference(self, logged: State, listing: Listing) -> tuple[State, tuple[AnyAction, ...]] | None:
         """Return the state with the difference folded in, and the difference; ``None`` if it has to be found."""
         # A source that has changed gives another listing, and so does one that does not know.
-        found = self._found
+        found = self._observed
         return None if found is None or found[0] is not logged or found[1] is not listing else found[2:]
 
     def keep(self, logged: State, listing: Listing, observed: State, actions: tuple[AnyAction, ...]) -> None:
         """Remember an observation in place of the last one."""
-        self._found = logged, listing, observed, actions
+        self._observed = logged, listing, observed, actions
 
 
 def observe(

@@ -39,15 +39,15 @@ class IncludedColumns:
             )
 
     @classmethod
-    def given(cls, told: IncludedColumns | Iterable[str] | None) -> IncludedColumns | None:
+    def given(cls, given_columns: IncludedColumns | Iterable[str] | None) -> IncludedColumns | None:
         """Return what a caller gave as an instance: a list of names is what to include.
 
-        :param told: what the caller gave.
+        :param given_columns: what the caller gave.
         :raises InvalidInput: if it is a string.
         """
-        if told is None or isinstance(told, IncludedColumns):
-            return told
-        return cls(include=told if isinstance(told, str) else list(told))
+        if given_columns is None or isinstance(given_columns, IncludedColumns):
+            return given_columns
+        return cls(include=given_columns if isinstance(given_columns, str) else list(given_columns))
 
     @property
     def added(self) -> tuple[str, ...]:

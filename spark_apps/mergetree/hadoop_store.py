@@ -71,8 +71,8 @@ class HadoopStore(Store):
         return self.get_range(key, start, end), None
 
     def head(self, key: str) -> ObjectInfo | None:
-        found = _infos(self._ask("head", key, lambda files: files.head(key)))
-        return found[0] if found else None
+        heads = _infos(self._ask("head", key, lambda files: files.head(key)))
+        return heads[0] if heads else None
 
     def put(self, key: str, data: bytes) -> None:
         self._ask("put", key, lambda files: files.write(key, bytearray(data), True))
@@ -88,8 +88,8 @@ class HadoopStore(Store):
         return sorted((info for info in infos if after is None or info.key > after), key=lambda info: info.key)
 
     def folders(self, prefix: str = "") -> builtins.list[str]:
-        told: str = self._ask("list", prefix, lambda files: files.folders(prefix.rstrip("/")))
-        return sorted(told.split("\0")[:-1])
+        listing: str = self._ask("list", prefix, lambda files: files.folders(prefix.rstrip("/")))
+        return sorted(listing.split("\0")[:-1])
 
     def delete(self, keys: Iterable[str]) -> None:
         for key in keys:
@@ -150,10 +150,10 @@ def _delete(key: str, files: Any) -> None:
     files.delete(key)
 
 
-def _infos(told: str) -> builtins.list[ObjectInfo]:
+def _infos(listing: str) -> builtins.list[ObjectInfo]:
     return [
         ObjectInfo(key, int(size), datetime.fromtimestamp(int(milliseconds) / 1000, UTC))
-        for key, size, milliseconds in zip(*[iter(told.split("\0")[:-1])] * 3, strict=True)
+        for key, size, milliseconds in zip(*[iter(listing.split("\0")[:-1])] * 3, strict=True)
     ]
 
 

@@ -105,15 +105,15 @@ def _numbers_by_slot(count: int) -> tuple[int, ...]:
     """Return, for each of so many partitions, an int that Spark's hash partitioning sends there."""
     import numpy as np
 
-    found: dict[int, int] = {}
+    by_slot: dict[int, int] = {}
     first = 0
-    while len(found) < count:
+    while len(by_slot) < count:
         numbers = np.arange(first, first + 4 * count + 64, dtype=np.uint32)
         slots, places = np.unique(_murmur3(numbers).view(np.int32).astype(np.int64) % count, return_index=True)
         for slot, place in zip(slots.tolist(), places.tolist(), strict=True):
-            found.setdefault(slot, first + place)
+            by_slot.setdefault(slot, first + place)
         first += len(numbers)
-    return tuple(found[slot] for slot in range(count))
+    return tuple(by_slot[slot] for slot in range(count))
 
 
 def _murmur3(numbers: Any) -> Any:

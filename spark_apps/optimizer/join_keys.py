@@ -124,15 +124,15 @@ class JoinKeys:
         plan: ReadPlan,
         replan: Callable[[Predicate, str], ReadPlan],
     ) -> tuple[ReadPlan, str | None]:
-        notes, told = [], []
+        notes, terms = [], []
         for side in self._sides(number, snapshot, predicate, plan):
             keys = self._keys(side, plan)
             if isinstance(keys, str):
                 notes.append(f"keys of {side} not taken: {keys}")
                 continue
             predicate = with_keys(predicate, side, keys)
-            told.append(f"{side} IN ({len(keys):,} keys of a join)")
-            plan = replan(predicate, " AND ".join(told))
+            terms.append(f"{side} IN ({len(keys):,} keys of a join)")
+            plan = replan(predicate, " AND ".join(terms))
             notes.append(f"{len(keys):,} of {side}")
         return plan, "; ".join(notes) or None
 
@@ -255,8 +255,8 @@ def with_keys(predicate: Predicate | None, side: KeySide, keys: frozenset[Key]) 
 
 def _among(column: str, values: set[Any], null_safe: bool) -> Predicate:
     # Where nulls meet, an outer join of the other side may have made one that its rows lack.
-    found = In(column, frozenset(value for value in values if value is not None))
-    return Or((found, IsNull(column))) if null_safe else found
+    listed = In(column, frozenset(value for value in values if value is not None))
+    return Or((listed, IsNull(column))) if null_safe else listed
 
 
 def _equal(column: str, value: Any, null_safe: bool) -> Predicate:

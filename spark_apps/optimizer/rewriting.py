@@ -245,8 +245,8 @@ class Rewriter:
         uri, shown = state
         size = sum(file.bytes for file in shown.files(DATA_TREE))
         schema = struct_type(shown.table.fields).json()
-        told = {"uri": uri, "version": shown.version, "table": shown.table.table_id, "schema": schema, "bytes": size}
-        return json.dumps(told)
+        shape = {"uri": uri, "version": shown.version, "table": shown.table.table_id, "schema": schema, "bytes": size}
+        return json.dumps(shape)
 
     def _named(self, name: str, version: str | None, microseconds: int | None) -> tuple[str, State] | None:
         """Return the log's address and the state of a table of the warehouse, ``None`` if there is none.

@@ -57,9 +57,9 @@ def missing_file_system(text: str, hadoop: str | None = None) -> tuple[str, str]
 
     :param text: of the error. :param hadoop: the release of Spark's Hadoop, where it is known.
     """
-    found = _NO_CLASS.search(text)
+    match = _NO_CLASS.search(text)
     for scheme, (name, package) in FILE_SYSTEMS.items():
-        if found is not None and (found[1] == name or found[2] == scheme):
+        if match is not None and (match[1] == name or match[2] == scheme):
             package = package if hadoop is None else package.replace("<Spark's Hadoop version>", hadoop)
             return (
                 f"Spark has no class for {scheme}:// ({name}).",

@@ -330,8 +330,8 @@ class ResultList(list[T], Printed):
     @overload
     def __getitem__(self, index: slice) -> ResultList[T]: ...
     def __getitem__(self, index: SupportsIndex | slice) -> T | ResultList[T]:
-        found = super().__getitem__(index)
-        return ResultList(found, self._make_view) if isinstance(index, slice) else found  # type: ignore[arg-type,return-value]
+        item = super().__getitem__(index)
+        return ResultList(item, self._make_view) if isinstance(index, slice) else item  # type: ignore[arg-type,return-value]
 
     def __reduce__(self) -> Any:
         return ResultList, (list(self), self._make_view)

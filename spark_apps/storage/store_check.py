@@ -140,9 +140,9 @@ def hint_for(stack: str, error: LakeIndexError) -> str:
     """Return what to do about an error: what it says itself, and of a store's answer what its words tell."""
     if error.hint and not isinstance(error, StorageUnavailable):
         return error.hint
-    told = f"{error.message} {error.__cause__ or ''}"
+    text = f"{error.message} {error.__cause__ or ''}"
     for words, hint in _HINTS:
-        if re.search(words, told):
+        if re.search(words, text):
             return hint.format(stack=stack, where=_WHERE.get(stack, ""))
     return error.hint
 
@@ -202,14 +202,14 @@ def _put_all(store: ObjectStore, names: Iterable[str], data: bytes) -> None:
 
 
 def _listed(store: ObjectStore, names: list[str]) -> None:
-    found = _keys(store)
-    missing = [name for name in names if name not in found]
+    listed = _keys(store)
+    missing = [name for name in names if name not in listed]
     if missing:
         raise LakeIndexError(
             f"{len(missing)} of {len(names)} files that were written are not listed, such as {missing[0]}",
             hint="A log cannot be kept where listings come late. Turn off caches of listings, or use another store.",
         )
-    _equal(found, names)
+    _equal(listed, names)
 
 
 def _odd_name(store: ObjectStore, data: bytes) -> None:

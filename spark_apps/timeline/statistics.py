@@ -57,8 +57,8 @@ class TreeStatistics:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain types, the two shares included."""
-        told = {name: value for name, value in asdict(self).items() if name != "count"}
-        return {**told, "tombstone_ratio": self.tombstone_ratio, "small_share": self.small_share}
+        figures = {name: value for name, value in asdict(self).items() if name != "count"}
+        return {**figures, "tombstone_ratio": self.tombstone_ratio, "small_share": self.small_share}
 
 
 @dataclass(frozen=True)
