@@ -117,7 +117,7 @@ def test_given_spark_without_s3_files_then_what_needs_them_says_what_is_missing_
 ) -> None:
     table = lake.on_s3(spark)
     attempts = (
-        lambda: table.read("n = 5").collect(),
+        lambda: table.read("n = 1000").collect(),
         lambda: table.upsert(spark.sql("SELECT 'x' AS id, 'y' AS p, 1 AS n, '' AS note")),
         lambda: table.compact(),
         lambda: table.verify("by_n"),

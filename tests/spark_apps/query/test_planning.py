@@ -81,7 +81,10 @@ def test_given_only_some_columns_then_they_come_in_the_order_asked_for_and_fewer
     assert {row[0] for row in found.collect()} == {0}
 
 
-def test_given_an_index_that_is_no_use_then_explain_says_why(table: IndexedTable) -> None:
+def test_given_an_index_that_is_no_use_then_explain_says_why(
+    table: IndexedTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
     plan = table.explain("v = 3 AND upper(city) = 'C3'")
     assert plan.index_used is None
     assert {name: why.code for name, why in plan.not_used.items()} == dict.fromkeys(("rec", "city", "tail"), "no_keys")

@@ -85,6 +85,7 @@ def test_given_names_in_double_quotes_then_they_are_columns_where_the_session_sa
             spark.conf.set(name, value)
 
 
+@since(4, 0, "patterns of names in a filter")
 def test_given_names_that_are_patterns_then_they_are_spark_s_to_match(spark: Any, table: IndexedTable) -> None:
     spark.conf.set("spark.sql.parser.quotedRegexColumnNames", "true")
     try:
