@@ -65,7 +65,7 @@ def is_attribute(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     return any(name in ("property", "cached_property", "setter") for name in names)
 
 
-def found(path: Path) -> Iterator[tuple[int, str]]:
+def faults_of(path: Path) -> Iterator[tuple[int, str]]:
     """Yield line and fault of each docstring of a module whose first word will not do."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
@@ -81,7 +81,7 @@ def main() -> int:
         f"{path.relative_to(ROOT)}:{line}: docstring {fault}"
         for folder in FOLDERS
         for path in sorted((ROOT / folder).rglob("*.py"))
-        for line, fault in found(path)
+        for line, fault in faults_of(path)
     ]
     print("\n".join(faults))  # noqa: T201
     return 1 if faults else 0

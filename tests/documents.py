@@ -144,23 +144,23 @@ def commands(text: str) -> list[str]:
 
 def unknown_commands(text: str) -> list[str]:
     """Say which commands of a block are not there: targets of make, modules, extras of the package."""
-    found = []
+    unknown = []
     for command in commands(text):
         words = [word for word in command.split() if not re.fullmatch(r"[A-Z_]+=\S*", word)]
         if words[:1] == ["make"]:
-            found += [f"make has no target {word}" for word in words[1:2] if word not in make_targets()]
+            unknown += [f"make has no target {word}" for word in words[1:2] if word not in make_targets()]
         elif words[:2] == ["python", "-m"]:
             path = ROOT / words[2].replace(".", "/")
             if not path.with_suffix(".py").exists() and not (path / "__main__.py").exists() and words[2] != "venv":
-                found.append(f"there is no module {words[2]} to run")
+                unknown.append(f"there is no module {words[2]} to run")
         elif words[:2] == ["pip", "install"]:
             asked = {
                 one for some in re.findall(r"airflow-provider-index\[([\w,]+)\]", command) for one in some.split(",")
             }
-            found += [f"setup.cfg has no extra {one}" for one in sorted(asked - extras())]
+            unknown += [f"setup.cfg has no extra {one}" for one in sorted(asked - extras())]
         elif words and words[0] not in KNOWN:
-            found.append(f"nobody knows the command {words[0]!r}")
-    return found
+            unknown.append(f"nobody knows the command {words[0]!r}")
+    return unknown
 
 
 # --- links ----------------------------------------------------------------------------------------------------------
@@ -169,12 +169,12 @@ def unknown_commands(text: str) -> list[str]:
 @cache
 def anchors(page: Path) -> frozenset[str]:
     """Return the names of a page's parts, as GitHub and the site make them of headings."""
-    found: list[str] = []
+    slugs: list[str] = []
     for heading in re.findall(r"^#+ +(.+?) *$", prose(page), flags=re.MULTILINE):
         plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).replace("`", "")
         slug = re.sub(r"[^\w\- ]", "", plain.lower()).strip().replace(" ", "-")
-        found.append(f"{slug}-{found.count(slug)}" if slug in found else slug)
-    return frozenset(found)
+        slugs.append(f"{slug}-{slugs.count(slug)}" if slug in slugs else slug)
+    return frozenset(slugs)
 
 
 def dead_links(page: Path) -> Iterator[str]:
@@ -196,7 +196,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 _RETURNS_NOTHING = {"None", "NoReturn", "Self"}
 
 
-def told(text: str) -> set[str]:
+def described_parameters(text: str) -> set[str]:
     """Return the parameters that a docstring tells of."""
     return set(re.findall(r":param (?:\S+ )?\*{0,2}(\w+):", text)) | set(re.findall(r"``\*{0,2}(\w+)[`=]", text))
 
@@ -211,7 +211,7 @@ def wants(function: Function, around: str = "") -> Iterator[str]:
         yield "has no docstring"
         return
     names = [one.arg for one in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)]
-    known = told(text) | told(around)
+    known = described_parameters(text) | described_parameters(around)
     # What a sentence of a docstring names by its own word is told: "the rows of the batch" of ``rows``.
     said = {word.lower() for word in re.findall(r"\w+", text)}
     missing = [one for one in names if one not in ("self", "cls") and one not in known and one.strip("_") not in said]
@@ -236,13 +236,13 @@ def tells_result(text: str, returns: str, around: str) -> bool:
 
 def raised(function: Function) -> set[str]:
     """Return the errors that a function raises in its own body; not those that it hands on."""
-    found = set()
+    errors = set()
     for node in ast.walk(function):
         if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
             name = ast.unparse(node.exc.func).rpartition(".")[2]
             if name[0].isupper() and name not in ("NotImplementedError", "AttributeError", "TypeError"):
-                found.add(name)
-    return found
+                errors.add(name)
+    return errors
 
 
 def is_property(function: Function) -> bool:
@@ -285,7 +285,7 @@ def faults_of_name(name: str, methods: bool) -> Iterator[str]:
             if "Made by" in around:
                 continue
             names = {arg.arg for arg in (*one.args.args, *one.args.kwonlyargs)} - {"self"}
-            missing = sorted(names - told(around) - told(ast.get_docstring(one) or ""))
+            missing = sorted(names - described_parameters(around) - described_parameters(ast.get_docstring(one) or ""))
             said = {word.lower() for word in re.findall(r"\w+", around)}
             missing = [arg for arg in missing if arg not in said]
             if missing:
@@ -345,9 +345,9 @@ def is_known(name: str, names: Collection[str], last: set[str]) -> bool:
 
 def main() -> int:
     """Print each fault with its place, and return 1 if there is one."""
-    found = sorted(set(faults()))
-    print("\n".join(found))  # noqa: T201
-    return 1 if found else 0
+    sorted_faults = sorted(set(faults()))
+    print("\n".join(sorted_faults))  # noqa: T201
+    return 1 if sorted_faults else 0
 
 
 if __name__ == "__main__":

@@ -88,11 +88,11 @@ def read(report: Path) -> tuple[list[Taken], list[Taken]]:
     """Return the tests and the fixtures of a report that pytest wrote."""
     tests, fixtures = [], []
     for case in xml.parse(report).getroot().iter("testcase"):
-        told = [(one.get("name"), str(one.get("value"))) for one in case.iter("property")]
-        cpu = sum(float(value) for name, value in told if name == "cpu")
+        properties = [(one.get("name"), str(one.get("value"))) for one in case.iter("property")]
+        cpu = sum(float(value) for name, value in properties if name == "cpu")
         file = str(case.get("classname")).replace(".", "/")
         tests.append(Taken(file, str(case.get("name")), float(str(case.get("time"))), cpu))
-        for value in (value for name, value in told if name == "fixture"):
+        for value in (value for name, value in properties if name == "fixture"):
             fixture, seconds, of_cpu = value.rsplit(" ", 2)
             fixtures.append(Taken("", fixture, float(seconds), float(of_cpu)))
     return tests, fixtures

@@ -68,8 +68,8 @@ class Sweep:
                 for path, names in self.holding(files_below(*self._folders())):
                     with contextlib.suppress(OSError):
                         others = stat.S_IMODE(path.stat().st_mode) & 0o077
-                        told = self.open_files if others else self.private_files
-                        told |= {f"{name} in {path if others else path.name}" for name in names}
+                        files = self.open_files if others else self.private_files
+                        files |= {f"{name} in {path if others else path.name}" for name in names}
                 for address in self._pages:
                     self._look_at_page(client, address)
 
@@ -83,8 +83,8 @@ class Sweep:
                     f"{name} on the command line of {program}" for name in self.names_in(" ".join(words))
                 }
                 if process.pid != os.getpid():
-                    told = "\n".join(process.environ().values())
-                    self.processes |= {f"{name} in the environment of {program}" for name in self.names_in(told)}
+                    environment = "\n".join(process.environ().values())
+                    self.processes |= {f"{name} in the environment of {program}" for name in self.names_in(environment)}
 
     def _look_at_page(self, client: httpx.Client, address: str) -> None:
         for path in (*(f"{name}/" for name in SPARKS_PAGES), "", "json/", *self._named_by_spark(client, address)):
@@ -115,13 +115,13 @@ class Sweep:
 
     def holding(self, paths: Iterable[Path]) -> list[tuple[Path, list[str]]]:
         """The files among these in which a secret stands, with which."""
-        found = []
+        holders = []
         for path in paths:
             with contextlib.suppress(OSError):
                 # A pipe would wait for a writer.
                 if path.is_file() and (names := self.names_in(path.read_bytes())):
-                    found.append((path, names))
-        return found
+                    holders.append((path, names))
+        return holders
 
 
 def files_below(*folders: Path) -> Iterator[Path]:
@@ -131,8 +131,8 @@ def files_below(*folders: Path) -> Iterator[Path]:
             yield from (Path(place, name) for name in names)
 
 
-def wait_until(told: Callable[[], bool], seconds: float = 60) -> None:
+def wait_until(condition: Callable[[], bool], seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
-    while not told():
+    while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.2)

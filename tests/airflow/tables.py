@@ -70,12 +70,12 @@ def _upsert(timeline: Timeline, root: Path, number: int) -> None:
 def rows(path: Path) -> list[tuple[int, str, str]]:
     """The rows of a table whose groups are one base file each, read by Arrow."""
     head = Timeline.load(Store(path)).head
-    found: list[tuple[int, str, str]] = []
+    rows_of_files: list[tuple[int, str, str]] = []
     for file in head.files(DATA_TREE):
         assert file.kind == "base", file
         table = pq.read_table(path / file.path, partitioning=None).select(["id", "dt", "city"])
-        found += [tuple(row.values()) for row in table.to_pylist()]
-    return sorted(found)
+        rows_of_files += [tuple(row.values()) for row in table.to_pylist()]
+    return sorted(rows_of_files)
 
 
 def expected(writes: int) -> list[tuple[int, str, str]]:

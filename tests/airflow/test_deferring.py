@@ -27,12 +27,12 @@ def begin_runs(lake: Lake) -> None:
 
 def drivers(job_id: str) -> list[psutil.Process]:
     """The processes of this machine that work for a job: what its driver's group is made of."""
-    found = []
+    processes = []
     for process in psutil.process_iter(["cmdline", "cwd", "status"]):
         here = [*(process.info["cmdline"] or []), process.info["cwd"] or ""]
         if process.info["status"] != "zombie" and any(job_id in word for word in here):
-            found.append(process)
-    return found
+            processes.append(process)
+    return processes
 
 
 def jobs(lake: Lake, table: str) -> list[str]:
@@ -107,8 +107,8 @@ def test_execution_timeout_holds_while_the_task_is_deferred(lake: Lake, late: st
     assert wait_until(lambda: not drivers(late), 10)
     log = lake.client.log("deferring_in_time", run_id, "write")
     assert "execution_timeout is over" in log and "The last lines of the driver" in log
-    found = Store(lake.warehouse / "db/late").list("_index/transactions")
-    assert json.dumps([info.key for info in found]).count("requested.json") <= 1
+    records = Store(lake.warehouse / "db/late").list("_index/transactions")
+    assert json.dumps([info.key for info in records]).count("requested.json") <= 1
     assert not (lake.warehouse / "db/late/_index/timeline").exists() or not live_requests(lake.timeline("db/late"))
 
 

@@ -40,10 +40,10 @@ def by_city(table: TableDefinition) -> IndexDefinition:
 def events(lake: Lake, asset: str) -> list[dict[str, Any]]:
     """What the events of an asset carry, oldest first."""
     assets = lake.client.get("assets", uri_pattern=asset)["assets"]
-    found = [one for one in assets if one["uri"] == asset]
-    if not found:
+    matching = [one for one in assets if one["uri"] == asset]
+    if not matching:
         return []
-    rows = lake.client.get("assets/events", asset_id=found[0]["id"], order_by="timestamp")["asset_events"]
+    rows = lake.client.get("assets/events", asset_id=matching[0]["id"], order_by="timestamp")["asset_events"]
     return [row["extra"] for row in rows]
 
 
@@ -79,8 +79,8 @@ def test_given_data_that_land_when_a_watcher_sees_the_commit_then_the_index_is_r
     assert timeline.head.indexes["by_city"].lag == {}
     assert [commit.operation for commit in timeline.commits()][-1] == "refresh_index"
 
-    told = lake.client.wait("tell_of_orders", first_run(lake, "tell_of_orders"), timeout=120)
-    (commit,) = lake.client.xcom("tell_of_orders", told.run_id, "log_commits")
+    reader = lake.client.wait("tell_of_orders", first_run(lake, "tell_of_orders"), timeout=120)
+    (commit,) = lake.client.xcom("tell_of_orders", reader.run_id, "log_commits")
     assert (commit["operation"], commit["index"], commit["version"]) == ("refresh_index", "by_city", 2)
 
     # The refresh was a commit too, and started nothing; what the watcher has seen is kept over its restart.
@@ -100,10 +100,10 @@ def test_given_data_that_land_when_a_watcher_sees_the_commit_then_the_index_is_r
 
 def wait_for_mark(lake: Lake, asset: str, version: int, timeout: float = 60) -> None:
     """Waits until a watcher has noted, with its asset, that it has seen a version."""
-    (found,) = [one for one in lake.client.get("assets", uri_pattern=asset)["assets"] if one["uri"] == asset]
+    (watched,) = [one for one in lake.client.get("assets", uri_pattern=asset)["assets"] if one["uri"] == asset]
     deadline = time.monotonic() + timeout
     while True:
-        kept = lake.client.get(f"assets/{found['id']}/state-store")["asset_state_store"]
+        kept = lake.client.get(f"assets/{watched['id']}/state-store")["asset_state_store"]
         if [row["value"]["version"] for row in kept] == [version]:
             return
         assert time.monotonic() < deadline, f"the watcher's mark is {kept}, not {version}"

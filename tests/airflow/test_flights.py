@@ -103,8 +103,10 @@ def test_lookups_use_the_indexes_and_find_what_a_scan_finds(table: IndexedTable,
     plane = flights[flights["dep_time"].notna() & (flights["month"] == 12)].iloc[0]
     for lookup in LOOKUPS:
         where = lookup.format(**plane)
-        found, scanned = (sorted(map(str, rows.collect())) for rows in (table.read(where), table.read().where(where)))
-        assert found == scanned and found, where
+        looked_up, scanned = (
+            sorted(map(str, rows.collect())) for rows in (table.read(where), table.read().where(where))
+        )
+        assert looked_up == scanned and looked_up, where
     assert table.explain(LOOKUPS[0].format(**plane)).index_used == "by_tailnum"
     assert table.explain(LOOKUPS[1].format(**plane)).index_used == "by_dest"
 

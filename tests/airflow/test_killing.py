@@ -24,12 +24,12 @@ def begin_runs(lake: Lake) -> None:
 
 def living(group: int) -> list[psutil.Process]:
     """The processes of a group that have not ended."""
-    found = []
+    processes = []
     for process in psutil.process_iter(["status"]):
         with suppress(ProcessLookupError):
             if os.getpgid(process.pid) == group and process.info["status"] != psutil.STATUS_ZOMBIE:
-                found.append(process)
-    return found
+                processes.append(process)
+    return processes
 
 
 def children_of(process: psutil.Process) -> set[int]:

@@ -36,9 +36,9 @@ def token(lake: Lake, username: str) -> str:
 
 
 def test_airflow_has_loaded_the_plugin_and_shows_it_in_its_navigation(shown: Lake) -> None:
-    found = {plugin["name"]: plugin for plugin in shown.client.get("plugins", limit=100)["plugins"]}
+    plugins = {plugin["name"]: plugin for plugin in shown.client.get("plugins", limit=100)["plugins"]}
 
-    (view,) = found["lakeindex"]["external_views"]
+    (view,) = plugins["lakeindex"]["external_views"]
     assert (view["destination"], view["url_route"], view["href"]) == ("nav", "lakeindex", "/lakeindex/")
     errors = shown.client.get("plugins/importErrors")["import_errors"]
     assert [error for error in errors if "airflow-provider-index" in error["source"]] == []

@@ -105,18 +105,18 @@ def seen(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Seen:
         run_id = lake.trigger("secretive", {"source": str(folder / "rows.csv")})
         assert lake.client.wait_for_task("secretive", run_id, "write", DEFERRED) == "deferred"
         wait_until(lambda: any("/environment" in one for one in sweep.seen), 120)
-        found = Seen(DagRunReport("secretive", run_id, "running"), sweep, folder)
+        seen_run = Seen(DagRunReport("secretive", run_id, "running"), sweep, folder)
         # As the database holds them, decrypted.
-        found.triggers = lake.ask(TRIGGERS)
-        found.drivers = [
+        seen_run.triggers = lake.ask(TRIGGERS)
+        seen_run.drivers = [
             word
             for [job_id] in [[path.name for path in (lake.warehouse / "db/secretive/_index/jobs").iterdir()]]
             for process in drivers(job_id)
             for word in (*process.cmdline(), *process.environ().values())
         ]
-        found.report = lake.client.wait("secretive", run_id, timeout=300)
-    found.left = sweep.holding(files_below(*folders(), lake.airflow.home))
-    return found
+        seen_run.report = lake.client.wait("secretive", run_id, timeout=300)
+    seen_run.left = sweep.holding(files_below(*folders(), lake.airflow.home))
+    return seen_run
 
 
 def test_while_a_driver_works_no_process_trigger_or_open_file_tells_a_secret(seen: Seen) -> None:
@@ -137,8 +137,8 @@ def test_sparks_page_and_event_log_know_the_settings_and_hide_the_secrets(seen: 
     logs = [path.read_text() for path in (seen.folder / "events").iterdir()]
     assert len(logs) == 2 and seen.sweep.names_in("\n".join(logs)) == []
     for log in logs:
-        [told, *_] = [json.loads(line) for line in log.splitlines() if "SparkListenerEnvironmentUpdate" in line]
-        settings = {**told["Spark Properties"], **told["Hadoop Properties"]}
+        [update, *_] = [json.loads(line) for line in log.splitlines() if "SparkListenerEnvironmentUpdate" in line]
+        settings = {**update["Spark Properties"], **update["Hadoop Properties"]}
         hidden = {name for name, value in settings.items() if "redacted" in value}
         assert {ACCOUNT, ACCOUNT.removeprefix("spark.hadoop."), BUCKET, "spark.my.jdbc"} <= hidden
         assert settings["spark.sql.shuffle.partitions"] == "2"

@@ -30,9 +30,9 @@ def test_the_answers_of_all_statements_are_handed_on(lake: Lake, run: DagRunRepo
     rebuilt, shown = lake.client.xcom("statements", run.run_id, "look")
 
     assert (rebuilt["statement"], rebuilt["receipt"]["version"]) == ("ALTER INDEX … REBUILD", 3)
-    told = dict(zip(shown["columns"], shown["rows"][0], strict=True))
-    assert (told["index"], told["covered_files"], told["lagging_files"]) == ("by_city", 1, 0)
-    assert (told["deferred"], told["comment"]) == (True, "towns")
+    row = dict(zip(shown["columns"], shown["rows"][0], strict=True))
+    assert (row["index"], row["covered_files"], row["lagging_files"]) == ("by_city", 1, 0)
+    assert (row["deferred"], row["comment"]) == (True, "towns")
 
 
 def test_a_mistake_fails_the_task_at_once_and_nothing_of_the_script_is_run(lake: Lake, run: DagRunReport) -> None:

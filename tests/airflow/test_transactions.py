@@ -57,10 +57,10 @@ def run(lake: Lake) -> DagRunReport:
 
 
 def regions(timeline: Timeline) -> dict[str, int]:
-    found: dict[str, int] = {}
+    rows_by_region: dict[str, int] = {}
     for file in timeline.head.files(DATA_TREE):
-        found[file.partition] = found.get(file.partition, 0) + file.rows
-    return found
+        rows_by_region[file.partition] = rows_by_region.get(file.partition, 0) + file.rows
+    return rows_by_region
 
 
 def test_rows_and_index_of_each_region_appear_in_one_commit_and_the_failed_region_not_at_all(

@@ -21,13 +21,13 @@ def run(lake: Lake) -> DagRunReport:
     return lake.end_of("upkeep")
 
 
-def told(lake: Lake, run: DagRunReport, task: str) -> dict[str, Any]:
+def xcom_of(lake: Lake, run: DagRunReport, task: str) -> dict[str, Any]:
     return lake.client.xcom("upkeep", run.run_id, task)
 
 
 def test_every_step_is_one_commit_under_the_receipt_that_its_task_handed_on(lake: Lake, run: DagRunReport) -> None:
     steps = ["load", "build", "write", "refresh", "mend", "drop", "restore", "clean"]
-    receipts = [told(lake, run, step) for step in steps]
+    receipts = [xcom_of(lake, run, step) for step in steps]
     commits = {commit.txn_id: commit for commit in lake.timeline("db/kept").commits()}
 
     assert [commits[receipt["txn_id"]].operation for receipt in receipts] == [
@@ -41,19 +41,20 @@ def test_a_deferred_index_is_empty_until_its_refresh_and_then_agrees_with_the_ro
 ) -> None:
     timeline = lake.timeline("db/kept")
     lag = {
-        step: timeline.rebuild(told(lake, run, step)["version"]).index("by_city").lag for step in ("write", "refresh")
+        step: timeline.rebuild(xcom_of(lake, run, step)["version"]).index("by_city").lag
+        for step in ("write", "refresh")
     }
     assert len(lag["write"]) == 2 and not lag["refresh"]
-    refreshed = told(lake, run, "refresh")["metrics"]
+    refreshed = xcom_of(lake, run, "refresh")["metrics"]
     assert (refreshed["mode"], refreshed["entries"]) == ("incremental", 150)
-    report = told(lake, run, "verify")["by_city"]
+    report = xcom_of(lake, run, "verify")["by_city"]
     assert (report["ok"], report["rows"], report["entries"]) == (True, 150, 150)
 
 
 def test_a_damaged_index_is_rebuilt_in_one_commit_whose_receipt_tells_what_was_wrong(
     lake: Lake, run: DagRunReport
 ) -> None:
-    metrics = told(lake, run, "mend")["metrics"]
+    metrics = xcom_of(lake, run, "mend")["metrics"]
 
     assert metrics["repaired"] == ["by_city"]
     assert metrics["by_city.unreadable"] == 1
@@ -67,7 +68,7 @@ def test_a_restore_brings_the_rows_back_and_leaves_a_dropped_index_dropped(lake:
 
 
 def test_cleaning_deletes_what_the_plan_said_and_nothing_that_is_needed(lake: Lake, run: DagRunReport) -> None:
-    plan, cleaned = told(lake, run, "plan"), told(lake, run, "clean")["metrics"]
+    plan, cleaned = xcom_of(lake, run, "plan"), xcom_of(lake, run, "clean")["metrics"]
     timeline, root = lake.timeline("db/kept"), lake.warehouse / "db" / "kept"
 
     assert plan["files"] == cleaned["files_deleted"] > 0

@@ -26,7 +26,7 @@ def test_an_answer_has_the_value_and_the_seconds_and_memory_of_the_peers_own_pro
 
 
 def test_a_peer_that_times_the_part_that_counts_is_believed(peer: Peer) -> None:
-    assert peer("told").seconds == 42.0
+    assert peer("timed").seconds == 42.0
 
 
 def test_what_a_peer_prints_breaks_no_answer(peer: Peer) -> None:
@@ -62,8 +62,8 @@ def test_a_peer_that_cannot_be_had_is_left_out_and_the_report_says_why() -> None
         def say(self, text: str) -> None:
             said.append(text)
 
-    with started(Said(), ["nobody"]) as found:
-        assert found == {}
+    with started(Said(), ["nobody"]) as started_peers:
+        assert started_peers == {}
     assert "benchmarks/peers/nobody.txt" in said[0]
 
 

@@ -53,9 +53,9 @@ def test_a_figure_that_a_target_does_not_have_is_refused_with_those_that_it_has(
 
 
 def test_the_page_opens_with_all_targets_those_not_measured_too(tmp_path: Path) -> None:
-    told = report()
-    told.verdict(1, "record", 1.2)
-    told.write(tmp_path / "page.md")
+    made = report()
+    made.verdict(1, "record", 1.2)
+    made.write(tmp_path / "page.md")
     lines = (tmp_path / "page.md").read_text().splitlines()
     first = [line for line in lines if line.startswith("| ")][2:]
     assert {int(line.split("|")[1]) for line in first} == set(TARGETS)
@@ -64,12 +64,12 @@ def test_the_page_opens_with_all_targets_those_not_measured_too(tmp_path: Path) 
 
 
 def test_what_was_said_stands_where_it_was_said(tmp_path: Path) -> None:
-    told = report()
-    told.chapter("A question", "why it is asked")
-    told.table("First", ("case", "figure"), [("a|b", "1")])
-    told.say("of the first")
-    told.curves("Second", {"ours": [(10, 1.0), (100, 9.0)]}, "rows", "seconds")
-    told.write(tmp_path / "page.md")
+    made = report()
+    made.chapter("A question", "why it is asked")
+    made.table("First", ("case", "figure"), [("a|b", "1")])
+    made.say("of the first")
+    made.curves("Second", {"ours": [(10, 1.0), (100, 9.0)]}, "rows", "seconds")
+    made.write(tmp_path / "page.md")
     page = (tmp_path / "page.md").read_text()
     order = ["## A question", "why it is asked", "### First", "a\\|b", "of the first", "### Second", "plots/second.svg"]
     places = [page.index(text) for text in order]
@@ -81,17 +81,19 @@ def test_a_page_gathered_from_questions_measured_one_by_one_is_that_of_one_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kept, "_FOLDER", tmp_path)
-    told = report()
-    told.chapter("A question")
-    told.timings("Cases", [Timing("ours", (1.0, 2.0), "a note", 7, {"rows": 3}), Timing("theirs", (2.0,))], "theirs")
-    told.curves("Growing", {"ours": [(10, 1.0), (100, 9.0)]}, "rows", "seconds")
-    verdict = told.verdict(1, "record", 1.05)
-    kept.keep("one", "3 rows", told, [verdict])
-    found = report()
-    kept.gather(["none", "one"], found)
-    assert found.verdicts == [verdict]
-    assert found.chapters[0].parts[1:] == told.chapters[0].parts
-    assert "3 rows" in str(found.chapters[0].parts[0])
+    measured = report()
+    measured.chapter("A question")
+    measured.timings(
+        "Cases", [Timing("ours", (1.0, 2.0), "a note", 7, {"rows": 3}), Timing("theirs", (2.0,))], "theirs"
+    )
+    measured.curves("Growing", {"ours": [(10, 1.0), (100, 9.0)]}, "rows", "seconds")
+    verdict = measured.verdict(1, "record", 1.05)
+    kept.keep("one", "3 rows", measured, [verdict])
+    gathered = report()
+    kept.gather(["none", "one"], gathered)
+    assert gathered.verdicts == [verdict]
+    assert gathered.chapters[0].parts[1:] == measured.chapters[0].parts
+    assert "3 rows" in str(gathered.chapters[0].parts[0])
 
 
 def test_cases_run_in_turn_and_are_counted_with_the_seconds_that_they_tell() -> None:
@@ -102,10 +104,10 @@ def test_cases_run_in_turn_and_are_counted_with_the_seconds_that_they_tell() -> 
         turns.append("far")
         return Answer({"rows": 7}, next(answers), peak=len(turns))
 
-    told, near = interleaved({"far": far, "near": lambda: turns.append("near")}, repeats=3, warm=1)
+    timing, near = interleaved({"far": far, "near": lambda: turns.append("near")}, repeats=3, warm=1)
     assert turns == ["far", "near"] * 4
-    assert told.seconds == (1.0, 3.0, 2.0)  # the first was to warm up
-    assert (told.median, told.counts, told.peak) == (2.0, {"rows": 7}, 7)
+    assert timing.seconds == (1.0, 3.0, 2.0)  # the first was to warm up
+    assert (timing.median, timing.counts, timing.peak) == (2.0, {"rows": 7}, 7)
     assert len(near.seconds) == 3
     assert max(near.seconds) < 1
 

@@ -14,7 +14,7 @@ def rest(seconds: float) -> dict[str, Any]:
     return {"rows": 1}
 
 
-def told() -> dict[str, Any]:
+def timed() -> dict[str, Any]:
     return {"seconds": 42.0}
 
 
@@ -34,4 +34,4 @@ def leave() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    serve({call.__name__: call for call in (rest, told, chatter, fail, leave)})
+    serve({call.__name__: call for call in (rest, timed, chatter, fail, leave)})

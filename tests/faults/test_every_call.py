@@ -83,7 +83,7 @@ def try_point(scenario: Scenario, point: Point) -> None:
     except Crash:
         pass
     except LakeIndexError as error:
-        world.checker.told(scenario.commits[0] if scenario.commits else "", job.attempt, None, error)
+        world.checker.check_outcome(scenario.commits[0] if scenario.commits else "", job.attempt, None, error)
     job = Process(world, 1, point).job()
     recover(scenario, job)
     standing = [commit["txn_id"] for commit in world.checker.commits]
@@ -105,7 +105,7 @@ def recover(scenario: Scenario, job: work.Job) -> None:
             scenario.run(job)
             return
         except AlreadyCommitted as error:
-            job.world.checker.told(scenario.commits[0], None, None, error)
+            job.world.checker.check_outcome(scenario.commits[0], None, None, error)
             return
         except ConcurrentWrite:
             continue  # with what landed late: a retry starts from it

@@ -68,12 +68,12 @@ class Table:
     def __init__(self, disk: Disk) -> None:
         self.disk = disk
         self.store = Store(disk.root)
-        self.told: dict[str, int] = {}
+        self.acknowledged: dict[str, int] = {}
         self.files: dict[str, bytes] = {}
 
     def create(self) -> None:
         _, receipt = create_table(self.store, TABLE, (PutHashingConfig(HashingConfig("", 2)),), txn_id="create")
-        self.told["create"] = receipt.version or 0
+        self.acknowledged["create"] = receipt.version or 0
 
     def upsert(self, txn: str) -> None:
         """Two files by Spark, in a commit that keeps its actions in a file of their own."""
@@ -90,9 +90,9 @@ class Table:
             transaction.heartbeat("commit")
             receipt = transaction.commit(actions, writes=[Write(group_scope("p=a", group)) for group in "01"])
         except AlreadyCommitted as error:
-            self.told[txn] = error.receipt.version
+            self.acknowledged[txn] = error.receipt.version
             return
-        self.told[txn] = receipt.version or 0
+        self.acknowledged[txn] = receipt.version or 0
         self.files |= written
 
     def check(self, left: Path) -> None:
@@ -104,11 +104,11 @@ class Table:
         try:
             timeline = Timeline.load(store)
         except TableNotFound:
-            if self.told:
-                raise Lost(f"The table is gone with {self.told}.") from None
+            if self.acknowledged:
+                raise Lost(f"The table is gone with {self.acknowledged}.") from None
             create_table(store, TABLE, txn_id="again")
             return
-        for txn, version in self.told.items():
+        for txn, version in self.acknowledged.items():
             receipt = find_receipt(timeline, txn)
             if receipt is None or receipt.version != version:
                 raise Lost(f"{txn} was told version {version}; there is {receipt}.")

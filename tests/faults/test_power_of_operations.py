@@ -39,7 +39,7 @@ EVERY = 1 if ALL else 16
 A, B = work.PARTITIONS
 
 
-class Told:
+class NoChecker:
     """Stands in the place of what checks histories elsewhere: here a cut checks."""
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class Told:
 
 class World:
     def __init__(self) -> None:
-        self.checker = Told()
+        self.checker = NoChecker()
 
 
 class Job(work.Job):
@@ -163,9 +163,9 @@ class Watched:
         store: Any = Store(self.into)
         timeline = Timeline(store)
         state = timeline.refresh()
-        told = max(self.rows)
-        if state.version < told:
-            raise Lost(f"Version {told} was told of, and the log ends at {state.version}.")
+        newest = max(self.rows)
+        if state.version < newest:
+            raise Lost(f"Version {newest} was told of, and the log ends at {state.version}.")
         if state.dropped:
             return
         for version in range(state.expired_below, state.version + 1):

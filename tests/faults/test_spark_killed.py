@@ -118,8 +118,8 @@ class Driver:
         :param victim: ``driver`` with all that is in its group, or ``jvm`` alone.
         """
         assert self.process.stdin is not None
-        told = "" if moment.call is None else f"{moment.call} {'after' if moment.after else 'before'}"
-        self.process.stdin.write(f"{told}\n")
+        command = "" if moment.call is None else f"{moment.call} {'after' if moment.after else 'before'}"
+        self.process.stdin.write(f"{command}\n")
         self.process.stdin.flush()
         try:
             if moment.seconds is not None:
@@ -188,9 +188,11 @@ def test_given_a_driver_killed_at_any_moment_then_its_work_is_done_wholly_or_not
     moment = Moment.draw(course, f"{work} {number}", number, len(MOMENTS))
     Driver(path, work, spark.sparkContext._gateway).killed_at(moment)
 
-    found = check(spark, path, work, course, give_up=number % 2 == 1)
+    outcome = check(spark, path, work, course, give_up=number % 2 == 1)
     with capsys.disabled():
-        sys.stdout.write(f"\n{work} of {course.seconds:.1f} s and {course.calls} calls, killed at {moment}: {found}\n")
+        sys.stdout.write(
+            f"\n{work} of {course.seconds:.1f} s and {course.calls} calls, killed at {moment}: {outcome}\n"
+        )
 
 
 @pytest.mark.parametrize("number", OWN_JVM)
@@ -203,9 +205,9 @@ def test_given_a_jvm_killed_with_its_driver_or_alone_then_nothing_half_done_is_s
     victim = "jvm" if number % 2 else "driver"
     Driver(path, "upsert").killed_at(moment, victim)
 
-    found = check(spark, path, "upsert", courses("upsert"), give_up=number % 2 == 0)
+    outcome = check(spark, path, "upsert", courses("upsert"), give_up=number % 2 == 0)
     with capsys.disabled():
-        sys.stdout.write(f"\n{victim} killed at {moment}: {found}\n")
+        sys.stdout.write(f"\n{victim} killed at {moment}: {outcome}\n")
 
 
 def check(spark: Any, path: Path, work: str, course: Course, *, give_up: bool) -> str:

@@ -155,11 +155,11 @@ def test_given_a_bit_turned_over_before_the_commit_then_readers_find_it_and_inde
                 again = IndexedTable.load(spark, table.uri)
                 for where, expected in asked.items() if of_rows or number < 4 else ():
                     try:
-                        found = sorted(tuple(row) for row in again.read(where).collect())
+                        rows = sorted(tuple(row) for row in again.read(where).collect())
                     except SPARK_ERRORS as error:
                         assert of_rows and path.name in str(error)
                         continue
-                    assert found == expected, (file.tree, place)
+                    assert rows == expected, (file.tree, place)
                 if not of_rows and place >= pages:
                     assert any(again.explain(where).warnings for where in asked), (file.tree, place)
 

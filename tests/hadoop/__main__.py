@@ -139,12 +139,12 @@ def check_race(where: str, root: str, folder: Path) -> None:
         assert time.monotonic() < end and all(racer.poll() is None for racer in racers), "The processes do not start."
         time.sleep(0.1)
     store.put("go", b"")
-    told: dict[str, int] = {}
+    versions: dict[str, int] = {}
     for racer in racers:
-        told |= json.loads(racer.communicate(timeout=180)[0].splitlines()[-1])
+        versions |= json.loads(racer.communicate(timeout=180)[0].splitlines()[-1])
     log = list(Timeline.load(store).commits())
     assert [commit.version for commit in log] == list(range(1 + RACERS * COMMITS))
-    assert {commit.txn_id: commit.version for commit in log[1:]} == told
+    assert {commit.txn_id: commit.version for commit in log[1:]} == versions
     assert len(Timeline.load(store).head.files(DATA_TREE)) == RACERS * COMMITS
     say(f"{where}: {RACERS} processes x {COMMITS} commits: {len(log) - 1} versions, each once")
 

@@ -40,10 +40,10 @@ class NotSo(AssertionError):
     """What a cell insists on did not come about."""
 
 
-def wait_for(what: str, found: Callable[[], Any], seconds: float = 90) -> Any:
+def wait_for(what: str, condition: Callable[[], Any], seconds: float = 90) -> Any:
     """The first true answer. :raises NotSo: if there was none in time."""
     deadline = time.monotonic() + seconds
-    while not (answer := found()):
+    while not (answer := condition()):
         if time.monotonic() > deadline:
             raise NotSo(f"{what}: not within {seconds:g} s")
         time.sleep(0.1)
@@ -68,7 +68,7 @@ class Ground:
 
     def processes(self, *words: str) -> list[psutil.Process]:
         """Processes of this Airflow, by its home in their environment, whose command holds all the words."""
-        found = []
+        matching = []
         for process in psutil.process_iter():
             with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
                 if process.status() == psutil.STATUS_ZOMBIE:
@@ -77,8 +77,8 @@ class Ground:
                     continue
                 command = " ".join(process.cmdline())
                 if all(word in command for word in words):
-                    found.append(process)
-        return found
+                    matching.append(process)
+        return matching
 
     def apps(self) -> list[psutil.Process]:
         """Everything of Spark that tasks have started: submits, JVMs, drivers."""
@@ -101,9 +101,9 @@ class Ground:
             *(psutil.Process(pid) for pid in self.started if psutil.pid_exists(pid)),
         ]
         near = [process for root in roots for process in (root, *root.children())]
-        found = [process for process in near if f"airflow {part}" in " ".join(_command(process)).replace("/", " ")]
-        return found + [
-            child for process in found if part == "triggerer" for child in process.children() if child not in found
+        parts = [process for process in near if f"airflow {part}" in " ".join(_command(process)).replace("/", " ")]
+        return parts + [
+            child for process in parts if part == "triggerer" for child in process.children() if child not in parts
         ]
 
     def close(self) -> None:
@@ -146,8 +146,8 @@ def ground(folder: Path, master: str = "local[2]", conf: Mapping[str, str] | Non
         database() as where,
         LocalAirflow(DAGS, connections=connections, config={**_TIMEOUTS, **where}) as airflow,
     ):
-        found = Ground(airflow, warehouse)
+        begun = Ground(airflow, warehouse)
         try:
-            yield found
+            yield begun
         finally:
-            found.close()
+            begun.close()

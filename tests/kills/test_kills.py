@@ -27,9 +27,9 @@ pytestmark = [pytest.mark.airflow, pytest.mark.heavy, pytest.mark.timeout(900)]
 
 @pytest.fixture(scope="module")
 def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
-    with ground(tmp_path_factory.mktemp("kills")) as found:
-        found.airflow.client.wait_for_dags(*(Cell.dag_of(EVENTS[event], WORKS[work]) for event, work in TELLING))
-        yield found
+    with ground(tmp_path_factory.mktemp("kills")) as begun:
+        begun.airflow.client.wait_for_dags(*(Cell.dag_of(EVENTS[event], WORKS[work]) for event, work in TELLING))
+        yield begun
 
 
 @pytest.mark.parametrize(("event", "work"), TELLING)

@@ -59,17 +59,17 @@ def main() -> int:
     ]  # fmt: skip
     times: list[list[list[float]]] = [[], []]
     for number in range(4 + int(os.environ.get("ROUNDS", "9"))):
-        for process, told in zip(asked, times, strict=True):
+        for process, timings in zip(asked, times, strict=True):
             assert process.stdin is not None and process.stdout is not None
             process.stdin.write("\n")
             process.stdin.flush()
             answer = json.loads(process.stdout.readline())
             if number >= 4:  # warm by then
-                told.append(answer)
+                timings.append(answer)
     for process in asked:
         process.communicate()
     for position, way in enumerate(("into a DataFrame", "out of one")):
-        old, new = (statistics.median(each[position] for each in told) for told in times)
+        old, new = (statistics.median(each[position] for each in timings) for timings in times)
         sys.stdout.write(
             f"{ROWS:,} rows {way}: {names[0]} {old:.3f} s, {names[1]} {new:.3f} s, ratio {old / new:.2f}\n"
         )

@@ -66,9 +66,9 @@ def prepare(environment: Environment) -> Path:
 
 def versions(environment: Environment, python: Path) -> dict[str, str]:
     """Return the releases that an environment has of what it is there for, and its Python's."""
-    told = {"python": _run([python, "-c", "import platform; print(platform.python_version())"]).strip()}
+    interpreter = {"python": _run([python, "-c", "import platform; print(platform.python_version())"]).strip()}
     frozen = dict(line.split("==") for line in _freeze(python))
-    return told | {name: frozen[name] for name in environment.versions if name in frozen}
+    return interpreter | {name: frozen[name] for name in environment.versions if name in frozen}
 
 
 def _pinned_like_ours(environment: Environment, home: Path) -> list[str | Path]:
@@ -120,8 +120,8 @@ def _find_python(version: str) -> str | None:
 def _run(command: list[str | Path]) -> str:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode:
-        told = "\n".join(
+        output = "\n".join(
             line for line in f"{done.stdout}\n{done.stderr}".splitlines() if not line.startswith("WARNING")
         )
-        raise NotMade(f"{' '.join(map(str, command[:6]))} …: {told[-2000:]}")
+        raise NotMade(f"{' '.join(map(str, command[:6]))} …: {output[-2000:]}")
     return done.stdout

@@ -92,11 +92,11 @@ def packed(python: str, folder: Path) -> Path:
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     """What the connection to the cluster holds, without the libraries of the apps."""
     bare = python_without_libraries(tmp_path_factory.mktemp("cluster-python"))
-    with served(CLUSTER, "standalone", tmp_path_factory.mktemp("standalone")) as told:
+    with served(CLUSTER, "standalone", tmp_path_factory.mktemp("standalone")) as settings:
         yield {
-            "host": told["master"],
+            "host": settings["master"],
             "spark-binary": str(python_of(CLUSTER).with_name("spark-submit")),
-            "conf": {**told["conf"], "spark.pyspark.python": bare},
+            "conf": {**settings["conf"], "spark.pyspark.python": bare},
         }
 
 
@@ -151,8 +151,8 @@ def test_given_an_archive_for_another_python_when_a_job_is_submitted_then_both_a
 ) -> None:
     settings = with_archive(cluster, archives[NEWER], tmp_path / "environment")
 
-    told = r"EnvironmentMismatch: The Spark app runs on Python 3\.11 .*another one: .*msgspec \(cpython-312\)"
-    with pytest.raises(AssertionError, match=told):
+    message = r"EnvironmentMismatch: The Spark app runs on Python 3\.11 .*another one: .*msgspec \(cpython-312\)"
+    with pytest.raises(AssertionError, match=message):
         jobs.run(settings, "verify_index", tmp_path / "t", {})
 
 
@@ -168,8 +168,8 @@ def test_given_a_standalone_cluster_when_its_drivers_are_to_run_there_then_it_is
 
 @pytest.fixture(scope="module", params=["spark-4.1", "spark-4.2", "spark-4.3"])
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
-    with served(request.param, "connect", tmp_path_factory.mktemp("connect")) as told:
-        yield request.param, told["master"]
+    with served(request.param, "connect", tmp_path_factory.mktemp("connect")) as settings:
+        yield request.param, settings["master"]
 
 
 @pytest.mark.parametrize("client", ["spark-4.0", "spark-4.1", "spark-4.2"])

@@ -69,18 +69,18 @@ def table(results: dict[str, Any]) -> str:
     for name, entry in results.items():
         ran = entry["suites"]
         versions = ", ".join(f"{package} {release}" for package, release in entry["versions"].items())
-        dates = sorted({told["date"] for told in ran.values()})
+        dates = sorted({result["date"] for result in ran.values()})
         cells = [_cell(ran[suite]) if suite in ran else "" for suite in suites]
         lines.append(f"| {name} | {versions} | {' | '.join(cells)} | {dates[-1] if dates else ''} |")
     return "\n".join(lines)
 
 
-def _cell(told: dict[str, Any]) -> str:
-    counts = f"{told['passed']} passed"
-    if told["failed"]:
-        counts += f", **{told['failed']} failed**"
-    if told["skipped"]:
-        counts += f", {told['skipped']} skipped"
-    if told["drawn"] == "all":
+def _cell(result: dict[str, Any]) -> str:
+    counts = f"{result['passed']} passed"
+    if result["failed"]:
+        counts += f", **{result['failed']} failed**"
+    if result["skipped"]:
+        counts += f", {result['skipped']} skipped"
+    if result["drawn"] == "all":
         counts += ", all cases"
-    return counts if told["part"] == "all" else f"{counts} (part {told['part']})"
+    return counts if result["part"] == "all" else f"{counts} (part {result['part']})"

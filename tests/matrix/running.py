@@ -79,11 +79,11 @@ def run(name: str, suite: Suite, python: Path, parts: int, environment: Mapping[
 
 def files(suite: Suite) -> list[str]:
     """Return the files of tests in a suite, in order."""
-    found = []
+    paths = []
     for path in suite.paths:
         whole = ROOT / path
-        found += [whole] if whole.is_file() else sorted(whole.rglob("test_*.py"))
-    names = (path.relative_to(ROOT).as_posix() for path in found)
+        paths += [whole] if whole.is_file() else sorted(whole.rglob("test_*.py"))
+    names = (path.relative_to(ROOT).as_posix() for path in paths)
     return sorted({name for name in names if not suite.without or not name.startswith(suite.without)})
 
 

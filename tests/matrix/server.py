@@ -22,8 +22,8 @@ def main(kind: str, home: Path) -> None:
             _serve({"master": server.address, "conf": {}})
 
 
-def _serve(told: dict[str, object]) -> None:
-    sys.stdout.write(json.dumps(told) + "\n")
+def _serve(settings: dict[str, object]) -> None:
+    sys.stdout.write(json.dumps(settings) + "\n")
     sys.stdout.flush()
     sys.stdin.read()
 

@@ -86,6 +86,6 @@ def test_the_quickstart_runs(run: Run) -> None:
 
 
 def test_airflow_knows_the_provider_and_its_version(run: Run) -> None:
-    told = run("-m", "airflow", "providers", "get", "airflow-provider-index", "--full", "--output", "json")
+    output = run("-m", "airflow", "providers", "get", "airflow-provider-index", "--full", "--output", "json")
 
-    assert f'"{__version__}"' in told and "airflow_provider_index.operators.indexes" in told
+    assert f'"{__version__}"' in output and "airflow_provider_index.operators.indexes" in output

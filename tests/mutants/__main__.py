@@ -28,12 +28,12 @@ def known() -> dict[str, Any]:
     return dict(json.loads(RESULTS.read_text())) if RESULTS.exists() else {}
 
 
-def record(name: str, told: dict[str, Any]) -> dict[str, Any]:
+def record(name: str, result: dict[str, Any]) -> dict[str, Any]:
     """Write down what was found of one fault, beside other runs that do the same; return all that is written down."""
     lock = os.open(RESULTS.parent, os.O_RDONLY)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        results = {**known(), name: told}
+        results = {**known(), name: result}
         RESULTS.write_text(json.dumps(dict(sorted(results.items())), indent=1) + "\n")
     finally:
         os.close(lock)
@@ -42,9 +42,9 @@ def record(name: str, told: dict[str, Any]) -> dict[str, Any]:
 
 def main() -> int:
     listed = {fault.name: fault for fault in faults()}
-    results = {name: told for name, told in known().items() if name in listed}
+    results = {name: result for name, result in known().items() if name in listed}
     only = [name.strip() for name in os.environ.get("ONLY", "").split(",") if name.strip()]
-    done = {name for name, told in results.items() if told["found_by"] and told["fault"] == listed[name].digest}
+    done = {name for name, result in results.items() if result["found_by"] and result["fault"] == listed[name].digest}
     left = only or [name for name in listed if name not in done]
     until = time.monotonic() + 60 * float(os.environ.get("MINUTES", "240"))
     missing = []
@@ -58,10 +58,10 @@ def main() -> int:
                 missing.append(name)
                 continue
             started = time.monotonic()
-            found = search(fault, Path(folder))
+            tests = search(fault, Path(folder))
             seconds = time.monotonic() - started
-            say(f"{number} of {len(left)} {name}: {', '.join(found) or 'NOTHING FINDS IT'} ({seconds:.0f} s)")
-            results = record(name, {"fault": fault.digest, "found_by": found})
+            say(f"{number} of {len(left)} {name}: {', '.join(tests) or 'NOTHING FINDS IT'} ({seconds:.0f} s)")
+            results = record(name, {"fault": fault.digest, "found_by": tests})
     unfound = [name for name in listed if not results.get(name, {}).get("found_by")]
     say(f"{len(listed) - len(unfound)} of {len(listed)} faults are found; not: {', '.join(unfound) or 'none'}")
     return 1 if unfound or missing else 0

@@ -128,9 +128,9 @@ def search(fault: Fault, folder: Path) -> list[str]:
         )
     finally:
         shutil.rmtree(copy, ignore_errors=True)
-    found = sorted(set(_FOUND.findall(run.stdout)))
-    if run.returncode not in (0, 1) or bool(found) != bool(run.returncode):
+    failed = sorted(set(_FOUND.findall(run.stdout)))
+    if run.returncode not in (0, 1) or bool(failed) != bool(run.returncode):
         raise RuntimeError(
             f"{fault.name}: pytest ended with {run.returncode}:\n{run.stdout[-3000:]}{run.stderr[-2000:]}"
         )
-    return found
+    return failed

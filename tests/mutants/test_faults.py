@@ -31,17 +31,17 @@ def test_a_fault_can_be_planted(fault: Fault) -> None:
 @pytest.mark.parametrize("fault", LISTED, ids=lambda fault: fault.name)
 def test_a_fault_was_planted_as_it_stands_and_found_by_tests_that_are_there(fault: Fault) -> None:
     assert fault.name in FOUND, f"it was never planted: ONLY={fault.name} make mutants"
-    told = FOUND[fault.name]
-    assert told["fault"] == fault.digest, f"it was changed since: ONLY={fault.name} make mutants"
-    assert told["found_by"], "nothing finds it"
-    for found in told["found_by"]:
-        file, _, name = found.partition("::")
-        assert f"def {name.partition('[')[0]}(" in (ROOT / file).read_text(encoding="utf-8"), found
+    result = FOUND[fault.name]
+    assert result["fault"] == fault.digest, f"it was changed since: ONLY={fault.name} make mutants"
+    assert result["found_by"], "nothing finds it"
+    for test in result["found_by"]:
+        file, _, name = test.partition("::")
+        assert f"def {name.partition('[')[0]}(" in (ROOT / file).read_text(encoding="utf-8"), test
 
 
 @pytest.mark.parametrize("fault", LISTED, ids=lambda fault: fault.name)
 def test_a_fault_is_found_by_more_than_modules_that_run_by_turn(fault: Fault) -> None:
-    each_time = [found for found in FOUND[fault.name]["found_by"] if runs_by_each_commit(found)]
+    each_time = [test for test in FOUND[fault.name]["found_by"] if runs_by_each_commit(test)]
     assert each_time, FOUND[fault.name]["found_by"]
 
 

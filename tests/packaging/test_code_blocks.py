@@ -347,7 +347,7 @@ def _next(page: Path, block: Block) -> int:
 def test_the_statements_about_indexes_and_rows_work_in_their_order(as_it_was: Any, tmp_path: Path) -> None:
     from spark_apps import IndexedTable, sql
 
-    told = [block for block in blocks(DOCS / "sql.md") if block.language == "sql" and not block.title]
+    scripts = [block for block in blocks(DOCS / "sql.md") if block.language == "sql" and not block.title]
     spark, schema = as_it_was, "id bigint, city string, fare double, rider string, dt date"
     more = "last_name string, first_name string, tip double, c3 bigint"
     select = "id, concat('c', id % 4) AS city, id / 2.0D AS fare, concat('r', id % 9) AS rider, DATE '2024-11-11' AS dt"
@@ -362,7 +362,7 @@ def test_the_statements_about_indexes_and_rows_work_in_their_order(as_it_was: An
         rows(spark, chosen, 1 if name == "dear" else 20).write.parquet(f"{tmp_path}/raw/{name}")
         IndexedTable.register(spark, tmp_path / "raw" / name)
 
-    for text in (told[0].text, told[1].text, told[-1].text):
+    for text in (scripts[0].text, scripts[1].text, scripts[-1].text):
         sql.run(spark, text, warehouse=str(tmp_path))
 
     trips = IndexedTable.load(spark, tmp_path / "db/trips")

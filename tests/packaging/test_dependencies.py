@@ -36,7 +36,7 @@ def canonical(name: str) -> str:
 
 def imported(folder: str) -> dict[str, str]:
     """Top-level modules of others that are imported below ``folder``, each with a file that does."""
-    found: dict[str, str] = {}
+    importers: dict[str, str] = {}
     for path in (ROOT / folder).rglob("*.py"):
         if PEERS in path.parents:
             continue
@@ -49,8 +49,8 @@ def imported(folder: str) -> dict[str, str]:
             for name in names:
                 top = name.partition(".")[0]
                 if top not in OWN and top not in sys.stdlib_module_names:
-                    found[top] = path.relative_to(ROOT).as_posix()
-    return found
+                    importers[top] = path.relative_to(ROOT).as_posix()
+    return importers
 
 
 REQUIRED = distributions(CONFIG["options"]["install_requires"])

@@ -78,9 +78,9 @@ def test_given_links_to_what_is_not_there_then_each_is_told(tmp_path: Path) -> N
     (tmp_path / "other.md").write_text("# Other\n\n## `read` and *all* that\n")
     page.write_text("# Page\n\n[a](gone.md) [b](other.md#read-and-all-that) [c](other.md#gone) [d](#page) [e](#gone)\n")
 
-    told = list(dead_links(page))
+    dead = list(dead_links(page))
 
-    assert [text.split()[2] for text in told] == ["gone.md,", "other.md#gone,", "#gone,"]
+    assert [text.split()[2] for text in dead] == ["gone.md,", "other.md#gone,", "#gone,"]
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_a_command_that_is_not_there_is_told(command: str, known: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "told"),
+    ("code", "missing"),
     [
         ('def f(a, b):\n    """Do it.\n\n    :param a: one.\n    :param b: two.\n    """', []),
         ('def f(first, b):\n    """Do it.\n\n    :param b: two.\n    """', ["tells nothing of first"]),
@@ -133,9 +133,9 @@ def test_a_command_that_is_not_there_is_told(command: str, known: bool) -> None:
     ],
     ids=["all", "a-parameter", "a-verb", "a-result", "an-error", "its-error", "nothing"],
 )
-def test_what_a_docstring_does_not_tell_is_told(code: str, told: list[str]) -> None:
+def test_what_a_docstring_does_not_tell_is_told(code: str, missing: list[str]) -> None:
     [function] = documents.ast.parse(code).body
-    assert list(wants(function)) == told  # type: ignore[arg-type]
+    assert list(wants(function)) == missing  # type: ignore[arg-type]
 
 
 def test_a_public_name_is_found_where_it_is_defined() -> None:

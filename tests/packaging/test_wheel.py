@@ -122,19 +122,19 @@ def test_airflow_lists_the_provider_with_its_version(installed: Installed) -> No
     done = installed.run("-m", "airflow", "providers", "list", "--output", "json")
     assert done.returncode == 0, done.stderr
     rows = json.loads(done.stdout[done.stdout.index("[") :])
-    found = {row["package_name"]: row["version"] for row in rows}
-    assert found["airflow-provider-index"] == __version__
+    versions = {row["package_name"]: row["version"] for row in rows}
+    assert versions["airflow-provider-index"] == __version__
 
 
 def test_every_public_name_can_be_imported_and_neither_pyspark_nor_pyarrow_is(installed: Installed) -> None:
     modules = [f"airflow_provider_index.{name}" for name in PUBLIC]
-    told = installed.prints(
+    output = installed.prints(
         "import importlib, json, sys\n"
         f"names = [n for m in {modules} for n in importlib.import_module(m).__all__ "
         "if getattr(sys.modules[m], n) is not None]\n"
         "print(json.dumps([names, sorted({'pyspark', 'pyarrow', 'pandas'} & set(sys.modules))]))"
     )
-    names, heavy = json.loads(told.splitlines()[-1])
+    names, heavy = json.loads(output.splitlines()[-1])
     assert {
         "BuildIndexOperator",
         "IncrementalRefreshOperator",
@@ -178,12 +178,12 @@ def test_the_example_dags_are_found_copied_and_parsed_without_pyspark_and_never_
 
 
 def test_every_bundled_app_is_there_to_be_submitted(installed: Installed) -> None:
-    told = installed.prints(
+    output = installed.prints(
         "import json\nfrom spark_apps.jobs.bundle import make_bundle\n"
         "b = make_bundle()\n"
         "print(json.dumps([str(b.archive), sorted(p.stem for p in b.folder.glob('*.py'))]))"
     )
-    archive, programs = json.loads(told)
+    archive, programs = json.loads(output)
     packed = set(zipfile.ZipFile(archive).namelist())
     assert {"spark_apps/__init__.py", "spark_apps/storage/errors.py"} <= packed
     assert {

@@ -202,8 +202,13 @@ class Arena:
 
     def _compared(self, state: str, expected: Expected) -> list[str]:
         """What differs; the same table, of which the same is expected, is looked at once."""
-        told = (expected.rows.names, sorted(expected.rows.rows.values(), key=repr), expected.indexes, expected.included)
-        key = state, repr((told, expected.properties, expected.dropped))
+        contents = (
+            expected.rows.names,
+            sorted(expected.rows.rows.values(), key=repr),
+            expected.indexes,
+            expected.included,
+        )
+        key = state, repr((contents, expected.properties, expected.dropped))
         if key not in self._known:
             self._known[key] = list(checks.differences(self.ground, expected, few=True))
         return self._known[key]
@@ -247,24 +252,24 @@ class Arena:
         """A digest of what the table is: which files, in which order, and what indexes cover."""
         timeline = Timeline(self.ground.table_store())
         timeline.refresh()
-        told = fingerprint_of(timeline.head)
+        digest = fingerprint_of(timeline.head)
         if self.ground.source:
             files = sorted((path.name, path.stat().st_mtime_ns) for path in self.ground.uri.glob("p=*/*.parquet"))
-            told = f"{told} {files}"
-        return told
+            digest = f"{digest} {files}"
+        return digest
 
 
 def fingerprint_of(state: State) -> str:
     if state.dropped or state.definition is None:
         return "dropped"
-    told: list[Any] = [state.definition, sorted((path, entry.buckets) for path, entry in state.partitions.items())]
+    parts: list[Any] = [state.definition, sorted((path, entry.buckets) for path, entry in state.partitions.items())]
     files = [file for tree in state.file_set.trees() for file in state.files(tree)]
     places = sorted({file.sequence_number for file in files})
     for name, entry in sorted(state.indexes.items()):
-        told.append((name, entry.definition, sorted(entry.lag.items())))
+        parts.append((name, entry.definition, sorted(entry.lag.items())))
     for file in sorted(files, key=lambda file: file.path):
-        told.append((file.tree, file.path, places.index(file.sequence_number)))
-    return hashlib.sha256(repr(told).encode()).hexdigest()[:24]
+        parts.append((file.tree, file.path, places.index(file.sequence_number)))
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:24]
 
 
 class _Doing:

@@ -27,11 +27,11 @@ def rows_of(ground: Ground, expected: Expected) -> list[dict[str, Any]]:
     """What the table should hold: of a source, what its files hold by themselves."""
     if not ground.source:
         return expected.rows.dictionaries()
-    found = []
+    rows = []
     for path in sorted(ground.uri.glob("p=*/*.parquet")):
         p = path.parent.name.removeprefix("p=")
-        found += [{**row, "p": p} for row in pq.ParquetFile(path).read().to_pylist()]
-    return found
+        rows += [{**row, "p": p} for row in pq.ParquetFile(path).read().to_pylist()]
+    return rows
 
 
 FEW = 14
@@ -59,15 +59,15 @@ def differences(ground: Ground, expected: Expected, few: bool = False) -> Iterat
         return
     rows = rows_of(ground, expected)
     held = rows_by_group(snapshot)
-    found = _differ([row for some in held.values() for row in some], rows)
-    if found:
-        yield f"rows: {found}"
+    difference = _differ([row for some in held.values() for row in some], rows)
+    if difference:
+        yield f"rows: {difference}"
         return
     yield from entries.differences(snapshot, held)
-    told = asked(state, rows)
+    probes = asked(state, rows)
     if few:
-        told = random.Random(repr(sorted(state.indexes)) + repr(rows)).sample(told, min(FEW, len(told)))
-    for number, question in enumerate(told):
+        probes = random.Random(repr(sorted(state.indexes)) + repr(rows)).sample(probes, min(FEW, len(probes)))
+    for number, question in enumerate(probes):
         yield from _left_out(snapshot, question, held, read=number % 8 == 0)
 
 
@@ -92,9 +92,9 @@ def _left_out(
     plan = IndexedReader(snapshot, snapshot.data.schema, question.where).plan()
     matching = [(group, row) for group, rows in held.items() for row in rows if question.matches(row)]
     if read or plan.blocks:
-        found = _differ(answer(snapshot, question.where), [row for _, row in matching])
-        if found:
-            yield f"{question.where}: {found}"
+        difference = _differ(answer(snapshot, question.where), [row for _, row in matching])
+        if difference:
+            yield f"{question.where}: {difference}"
         return
     for group, row in matching:
         keys = plan.groups.get(group, frozenset())
@@ -114,8 +114,8 @@ def answer(snapshot: Snapshot, where: str | None) -> list[dict[str, Any]]:
     return [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
 
 
-def _differ(found: Sequence[dict[str, Any]], wanted: Sequence[dict[str, Any]]) -> str:
-    here, there = (Counter(tuple(sorted(row.items(), key=str)) for row in rows) for rows in (found, wanted))
+def _differ(actual: Sequence[dict[str, Any]], wanted: Sequence[dict[str, Any]]) -> str:
+    here, there = (Counter(tuple(sorted(row.items(), key=str)) for row in rows) for rows in (actual, wanted))
     missing, more = [dict(one) for one in (there - here)], [dict(one) for one in (here - there)]
     return f"missing {missing[:2]}, too many {more[:2]}" if missing or more else ""
 
@@ -162,19 +162,19 @@ def answers(table: IndexedTable, rows: Sequence[dict[str, Any]]) -> Iterator[str
     """Asks many questions in one query, of all columns that an index is over."""
     from pyspark.sql import functions as F
 
-    told = [one for one in asked(table._state, rows) if " = " in one.where or " IS NULL" in one.where]
+    probes = [one for one in asked(table._state, rows) if " = " in one.where or " IS NULL" in one.where]
     held = {name for info in table.indexes.values() for name in info.columns} or {"id"}
-    told = [one for one in told if one.where.split("`")[1] in held]
+    probes = [one for one in probes if one.where.split("`")[1] in held]
     whole = None
-    for number, question in enumerate(told):
+    for number, question in enumerate(probes):
         frame = table.read(question.where).select(F.lit(number).alias("__number"), *map(_quoted, table.schema.names))
         whole = frame if whole is None else whole.unionAll(frame)
-    found: dict[int, list[dict[str, Any]]] = {}
+    rows_by_number: dict[int, list[dict[str, Any]]] = {}
     for row in whole.collect() if whole is not None else []:
         values = row.asDict()
-        found.setdefault(values.pop("__number"), []).append(values)
-    for number, question in enumerate(told):
-        differ = _differ(found.get(number, []), [row for row in rows if question.matches(row)])
+        rows_by_number.setdefault(values.pop("__number"), []).append(values)
+    for number, question in enumerate(probes):
+        differ = _differ(rows_by_number.get(number, []), [row for row in rows if question.matches(row)])
         if differ:
             yield f"{question.where}, by Spark: {differ}"
 

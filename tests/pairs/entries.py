@@ -56,19 +56,19 @@ def _by_file(snapshot: Snapshot, name: str, entry: IndexEntry) -> Iterator[str]:
     held = [stored.get(column, column) for column in definition.columns]
     files = snapshot.state.files(definition.tree)
     covered = covered_lineages(files)
-    told: dict[int, Counter[tuple[Any, ...]]] = {}
+    entries_by_lineage: dict[int, Counter[tuple[Any, ...]]] = {}
     for file in files:
         for row in _read(snapshot, file) if file.rows else ():
             values = tuple(row.get(column) for column in held)
-            told.setdefault(row["__index_lineage"], Counter())[values] += row.get("__index_rows", 1)
+            entries_by_lineage.setdefault(row["__index_lineage"], Counter())[values] += row.get("__index_rows", 1)
     for file in snapshot.state.files(DATA_TREE):
         if file.lineage not in covered:
             continue
         wanted = Counter(
             tuple(row.get(column) for column in held) for row in _read(snapshot, file) if not row.get("__index_deleted")
         )
-        if wanted != told.get(file.lineage, Counter()):
-            yield f"{name} tells {told.get(file.lineage)} and not {wanted} of {file.path}"
+        if wanted != entries_by_lineage.get(file.lineage, Counter()):
+            yield f"{name} tells {entries_by_lineage.get(file.lineage)} and not {wanted} of {file.path}"
 
 
 def _read(snapshot: Snapshot, file: DataFile) -> list[dict[str, Any]]:

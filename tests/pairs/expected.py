@@ -107,23 +107,23 @@ def _literal(value: Any) -> str:
 
 def questions(names: Sequence[str], rows: Iterable[dict[str, Any]]) -> list[PredicateProbe]:
     """Of each column: each value that it has or had, ranges, null; and some of several columns."""
-    told = list(rows)
-    found = []
+    known_rows = list(rows)
+    probes = []
     for name in names:
-        values = sorted({row[name] for row in told if row.get(name) is not None})
-        found += [PredicateProbe(f"`{name}` = {_literal(one)}", _equal(name, {one})) for one in values]
-        found.append(PredicateProbe(f"`{name}` IS NULL", lambda row, name=name: row[name] is None))
+        values = sorted({row[name] for row in known_rows if row.get(name) is not None})
+        probes += [PredicateProbe(f"`{name}` = {_literal(one)}", _equal(name, {one})) for one in values]
+        probes.append(PredicateProbe(f"`{name}` IS NULL", lambda row, name=name: row[name] is None))
         if values:
             some = values[::2]
-            found.append(PredicateProbe(f"`{name}` IN ({', '.join(map(_literal, some))})", _equal(name, set(some))))
+            probes.append(PredicateProbe(f"`{name}` IN ({', '.join(map(_literal, some))})", _equal(name, set(some))))
             middle = values[len(values) // 2]
-            found.append(
+            probes.append(
                 PredicateProbe(
                     f"`{name}` >= {_literal(middle)}",
                     lambda row, name=name, least=middle: row[name] is not None and row[name] >= least,
                 )
             )
-    return found
+    return probes
 
 
 def _equal(name: str, values: set[Any]) -> Callable[[dict[str, Any]], bool]:

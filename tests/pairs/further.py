@@ -19,7 +19,7 @@ def further_differences(ground: Ground, expected: Expected) -> Iterator[str]:
         return
     if expected.anew:
         yield from _of_the_table_before(ground)
-    yield from _told("now", checks.spark_differences(ground, expected))
+    yield from _labelled("now", checks.spark_differences(ground, expected))
     later = expected.copy()
     for window in list(ground.table()._state.windows):
         ground.table().close_window(window)
@@ -32,21 +32,21 @@ def further_differences(ground: Ground, expected: Expected) -> Iterator[str]:
         later.rows.committed(version)
         table.upsert(_as_now(ground, later, batch))
         later.rows.upsert(later.batch(batch))
-        yield from _told("after an upsert", checks.differences(ground, later))
+        yield from _labelled("after an upsert", checks.differences(ground, later))
     for name in table.indexes:
         ground.table().refresh_index(name)
-    yield from _told("after refreshes", checks.differences(ground, later))
+    yield from _labelled("after refreshes", checks.differences(ground, later))
     if not ground.source:
         ground.table().compact()
     for name in table.indexes:
         ground.table().compact(name, "full")
         ground.table().refresh_index(name)
-    yield from _told("after compactions", checks.differences(ground, later))
-    yield from _told("after compactions", checks.spark_differences(ground, later))
+    yield from _labelled("after compactions", checks.differences(ground, later))
+    yield from _labelled("after compactions", checks.spark_differences(ground, later))
     if not ground.source:
         ground.table().restore(version)
         later.rows.restore(version)
-        yield from _told("after a restore", checks.differences(ground, later))
+        yield from _labelled("after a restore", checks.differences(ground, later))
 
 
 def _of_the_table_before(ground: Ground) -> Iterator[str]:
@@ -65,8 +65,8 @@ def _of_the_table_before(ground: Ground) -> Iterator[str]:
         pass
 
 
-def _told(when: str, found: Iterator[str]) -> Iterator[str]:
-    return (f"{when}: {one}" for one in found)
+def _labelled(when: str, differences: Iterator[str]) -> Iterator[str]:
+    return (f"{when}: {one}" for one in differences)
 
 
 def _as_now(ground: Ground, expected: Expected, rows: list[tuple[object, ...]]) -> object:

@@ -90,8 +90,8 @@ def hold(step: Callable[[], Any]) -> Held | None:
         patch.setattr(indexing, "Building", building)
         try:
             step()
-        except _Held as found:
-            return found.held
+        except _Held as stopped:
+            return stopped.held
     return None
 
 
@@ -166,7 +166,7 @@ def _files(folder: str) -> Iterator[os.DirEntry[str]]:
 
 def lay(world: Path, *trees: Tree) -> None:
     """Makes a folder hold the files of others, by links, and nothing else; what is there already stays."""
-    wanted = {path: found for tree in reversed(trees) for path, found in tree.items()}
+    wanted = {path: entry for tree in reversed(trees) for path, entry in tree.items()}
     for path, (there, inode) in tree_of(world).items():
         if path in wanted and wanted[path][1] == inode:
             del wanted[path]

@@ -27,7 +27,7 @@ def record(tallies: Iterable[Tally]) -> None:
     results: dict[str, dict[str, str]] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     for tally in tallies:
         names = [act.name for act in acts_of(tally.shape)]
-        cells = {pair: _LETTERS[told["cell"]] for pair, told in tally.outcomes.items() if "wrong" not in told}
+        cells = {pair: _LETTERS[outcome["cell"]] for pair, outcome in tally.outcomes.items() if "wrong" not in outcome}
         results[tally.shape] = {
             first: "".join(cells.get(f"{first} x {second}", ".") for second in names) for first in names
         }
@@ -55,12 +55,12 @@ def matrix(results: Mapping[str, Mapping[str, str]]) -> str:
             refused = [names[at] for at, letter in enumerate(letters) if letter == "r"]
             others = [names[at] for at, letter in enumerate(letters) if letter == "o"]
             landed = [names[at] for at, letter in enumerate(letters) if letter in "mo"]
-            told, kept = _shorter(refused, landed), ""
+            shortened, kept = _shorter(refused, landed), ""
             if others:
                 kept = f"; it keeps out {'all others' if len(others) > len(names) / 2 else _list(others)}"
             if "." in letters:
                 kept += f" ({letters.count('.')} were not run)"
-            parts.append(f"| {_shown(first)} | {told[0]} | {told[1]}{kept} |")
+            parts.append(f"| {_shown(first)} | {shortened[0]} | {shortened[1]}{kept} |")
         parts.append("")
     return "\n".join(parts)
 

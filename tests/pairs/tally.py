@@ -37,11 +37,11 @@ class Tally:
 
     @property
     def failed(self) -> dict[str, list[str]]:
-        return {pair: told["wrong"] for pair, told in self.outcomes.items() if "wrong" in told}
+        return {pair: outcome["wrong"] for pair, outcome in self.outcomes.items() if "wrong" in outcome}
 
     def __str__(self) -> str:
-        cells = Counter(told["cell"] for told in self.outcomes.values())
-        deep = sum("deep" in told for told in self.outcomes.values())
+        cells = Counter(outcome["cell"] for outcome in self.outcomes.values())
+        deep = sum("deep" in outcome for outcome in self.outcomes.values())
         lines = [
             f"{self.shape}: {len(self.outcomes):,} done, " + ", ".join(f"{n:,} {cell}" for cell, n in cells.items())
         ]

@@ -47,12 +47,12 @@ def test_a_holder_that_slept_past_its_window_is_refused_and_nothing_of_it_is_see
         taken = windows.open_window(timeline, "another")
         mine = write(timeline, "of the other", taken.epoch)
         os.kill(holder.pid, signal.SIGCONT)
-        told = holder.communicate(timeout=60)[0].split()
+        output = holder.communicate(timeout=60)[0].split()
     finally:
         if holder.poll() is None:
             holder.kill()
             holder.wait()
-    assert told[-2:] == ["FencedOff", "WindowNotOpen"]
+    assert output[-2:] == ["FencedOff", "WindowNotOpen"]
     timeline.refresh()
     ended = next(commit.version for commit in timeline.commits() if commit.operation == "end_window")
     assert before < ended < taken.epoch < mine.version

@@ -46,13 +46,13 @@ def test_processes_that_race_all_get_their_commits_in(
     commits = COMMITS[name]
     store = Store(uri, options)
     create_table(store, TableDefinition("t", (Field("k", "string"),), ("k",)), txn_id="create")
-    told, seconds = race(store, commits)
+    versions, seconds = race(store, commits)
     expected = {f"writer{p}.{n}" for p in range(PROCESSES) for n in range(commits)}
-    assert told.keys() == expected
+    assert versions.keys() == expected
     timeline = Timeline.load(store)
     log = list(timeline.commits())
     assert [commit.version for commit in log] == list(range(1 + PROCESSES * commits))
-    assert {commit.txn_id: commit.version for commit in log[1:]} == told
+    assert {commit.txn_id: commit.version for commit in log[1:]} == versions
     assert all(earlier.instant < later.instant for earlier, later in pairwise(log))
     files = timeline.head.files(DATA_TREE)
     assert {store.get(file.path).decode() for file in files} == expected
@@ -87,7 +87,7 @@ def race(store: Store, commits: int) -> tuple[dict[str, int], float]:
             if racer.poll() is None:
                 racer.kill()
                 racer.wait()
-    told: dict[str, int] = {}
+    versions: dict[str, int] = {}
     for output in outputs:
-        told |= json.loads(output)
-    return told, seconds
+        versions |= json.loads(output)
+    return versions, seconds

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from spark_apps import IndexedTable
-from tests.races.together import JOBS, Told, expected, make, table_of
+from tests.races.together import JOBS, JobProgress, expected, make, table_of
 from tests.spark.local import set_environment
 
 pytestmark = [pytest.mark.spark, pytest.mark.heavy]
@@ -30,13 +30,13 @@ MOST_TRIES = 8
 """Within so many tries every work is done: with Airflow's pauses (two minutes, doubled) that is a night."""
 
 
-def by_threads(spark: Any, uri: str, rounds: dict[str, int]) -> list[Told]:
+def by_threads(spark: Any, uri: str, rounds: dict[str, int]) -> list[JobProgress]:
     with ThreadPoolExecutor(len(rounds)) as pool:
         running = [pool.submit(JOBS[job], spark, uri, number) for job, number in rounds.items()]
         return [one.result() for one in running]
 
 
-def by_processes(uri: str, rounds: dict[str, int]) -> list[Told]:
+def by_processes(uri: str, rounds: dict[str, int]) -> list[JobProgress]:
     set_environment()
     root = Path(__file__).parents[2]
     racers = [
@@ -47,12 +47,12 @@ def by_processes(uri: str, rounds: dict[str, int]) -> list[Told]:
         for job, number in rounds.items()
     ]  # fmt: skip
     try:
-        told = []
+        progress = []
         for racer in racers:
             output, errors = racer.communicate(timeout=1500)
             assert racer.returncode == 0, errors[-3000:]
-            told.append(Told(**json.loads(output.strip().splitlines()[-1])))
-        return told
+            progress.append(JobProgress(**json.loads(output.strip().splitlines()[-1])))
+        return progress
     finally:
         for racer in racers:
             if racer.poll() is None:
@@ -66,11 +66,11 @@ def test_given_all_jobs_at_once_when_each_is_retried_then_all_get_in_and_the_row
 ) -> None:
     uri = str(tmp_path / "table")
     make(spark, uri)
-    told = by_processes(uri, ROUNDS) if FULL else by_threads(spark, uri, ROUNDS)
+    progress = by_processes(uri, ROUNDS) if FULL else by_threads(spark, uri, ROUNDS)
     with capsys.disabled():
-        sys.stdout.write(f"\n{table_of(told)}\n")
+        sys.stdout.write(f"\n{table_of(progress)}\n")
 
-    for one, (job, rounds) in zip(told, ROUNDS.items(), strict=True):
+    for one, (job, rounds) in zip(progress, ROUNDS.items(), strict=True):
         assert len(one.tries) == rounds, job
         assert one.most_tries <= MOST_TRIES, one
     table = IndexedTable.load(spark, uri)
@@ -85,9 +85,9 @@ def test_given_steady_upserts_alone_when_compacted_beside_them_then_neither_is_e
     uri = str(tmp_path / "table")
     make(spark, uri)
     rounds = {"upserts-0": 3, "compactions-a": 2}
-    told = by_threads(spark, uri, rounds)
+    progress = by_threads(spark, uri, rounds)
 
-    assert [one.refused for one in told] == [{}, {}]
-    assert [one.most_tries for one in told] == [1, 1] and told[1].commits >= 1
-    found = {row.id: (row.p, row.v) for row in IndexedTable.load(spark, uri).read().collect()}
-    assert found == expected(rounds)
+    assert [one.refused for one in progress] == [{}, {}]
+    assert [one.most_tries for one in progress] == [1, 1] and progress[1].commits >= 1
+    rows = {row.id: (row.p, row.v) for row in IndexedTable.load(spark, uri).read().collect()}
+    assert rows == expected(rounds)

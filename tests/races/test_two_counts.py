@@ -21,7 +21,7 @@ ROUNDS = 15
 COUNTS = (4, 16)
 
 
-def writer(uri: str, count: int, barrier: Any, told: Any) -> None:
+def writer(uri: str, count: int, barrier: Any, queue: Any) -> None:
     """Makes one partition a round, all of them with its own count."""
     timeline = Timeline.load(Store(uri))
     for number in range(ROUNDS):
@@ -32,9 +32,9 @@ def writer(uri: str, count: int, barrier: Any, told: Any) -> None:
             transaction.commit(
                 (PutPartition(path, count),), reads=(CONFIG_SCOPE,), writes=(Write(group_scope(path, "0")),)
             )
-            told.put((number, count, ""))
+            queue.put((number, count, ""))
         except (BucketCountMismatch, ConcurrentWrite) as error:
-            told.put((number, count, str(error)))
+            queue.put((number, count, str(error)))
 
 
 @pytest.mark.timeout(120)
@@ -42,12 +42,12 @@ def test_of_two_counts_for_a_partition_one_gets_in_and_the_other_hears_both(tmp_
     store = Store(tmp_path / "table")
     create_table(store, TableDefinition("t", (Field("k", "string"),), ("k",)))
     context = multiprocessing.get_context("spawn")
-    barrier, told = context.Barrier(2), context.Queue()
-    racers = [context.Process(target=writer, args=(store.uri, count, barrier, told)) for count in COUNTS]
+    barrier, queue = context.Barrier(2), context.Queue()
+    racers = [context.Process(target=writer, args=(store.uri, count, barrier, queue)) for count in COUNTS]
     for racer in racers:
         racer.start()
     try:
-        answers = [told.get(timeout=60) for _ in range(2 * ROUNDS)]
+        answers = [queue.get(timeout=60) for _ in range(2 * ROUNDS)]
     finally:
         for racer in racers:
             racer.join(10)

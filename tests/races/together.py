@@ -29,7 +29,7 @@ BACKOFF = 0.3
 
 
 @dataclass
-class Told:
+class JobProgress:
     """How a job went: tries of each work, and how often each kind of refusal was met."""
 
     job: str
@@ -44,22 +44,22 @@ class Told:
         return max(self.tries, default=0)
 
 
-def persist(told: Told, work: Callable[[], Any], most: int = 12) -> Any:
+def persist(progress: JobProgress, work: Callable[[], Any], most: int = 12) -> Any:
     """Tries a work until it is done, with a pause that doubles. Airflow's pauses are minutes; here they are shorter."""
-    refused = Counter(told.refused)
+    refused = Counter(progress.refused)
     for number in range(1, most + 1):
         try:
             receipt = work()
         except (CommitRefused, DrainTimeout) as error:
             refused[type(error).__name__] += 1
-            told.refused = dict(refused)
+            progress.refused = dict(refused)
             if number == most:
                 raise
             time.sleep(BACKOFF * min(2 ** (number - 1), 16) * random.uniform(0.5, 1.0))
             continue
-        told.tries.append(number)
-        told.commits += receipt.version is not None
-        told.left += receipt.metrics.get("groups_left", 0)
+        progress.tries.append(number)
+        progress.commits += receipt.version is not None
+        progress.left += receipt.metrics.get("groups_left", 0)
         return receipt
     raise AssertionError("unreachable")
 
@@ -67,38 +67,38 @@ def persist(told: Told, work: Callable[[], Any], most: int = 12) -> Any:
 # --- the jobs: each is given a session, a table's location and a number of rounds -----------------------------------
 
 
-def upserts(spark: Any, uri: str, rounds: int, writer: int = 0) -> Told:
+def upserts(spark: Any, uri: str, rounds: int, writer: int = 0) -> JobProgress:
     """Writes all its keys anew, round after round; the value is the round's number."""
-    told = Told(f"upserts of writer {writer}")
+    progress = JobProgress(f"upserts of writer {writer}")
     for number in range(rounds):
         rows = spark.sql(
             f"SELECT id + {writer * KEYS} AS id, if(id % 2 = 0, '{HOT}', '{CALM}') AS p, {number}L AS v "
             f"FROM range({KEYS})"
         )
-        persist(told, lambda rows=rows: IndexedTable.load(spark, uri).upsert(rows))
-    return told
+        persist(progress, lambda rows=rows: IndexedTable.load(spark, uri).upsert(rows))
+    return progress
 
 
-def compactions(spark: Any, uri: str, rounds: int) -> Told:
+def compactions(spark: Any, uri: str, rounds: int) -> JobProgress:
     """Folds the whole table, again and again, as the nightly DAG does and a second one beside it."""
-    told = Told("compactions")
+    progress = JobProgress("compactions")
     for _ in range(rounds):
-        persist(told, lambda: IndexedTable.load(spark, uri).compact(mode="full"))
-    return told
+        persist(progress, lambda: IndexedTable.load(spark, uri).compact(mode="full"))
+    return progress
 
 
-def backfills(spark: Any, uri: str, rounds: int) -> Told:
+def backfills(spark: Any, uri: str, rounds: int) -> JobProgress:
     """Replaces an old day by what it should have been; the value is the round's number."""
-    told = Told("backfills")
+    progress = JobProgress("backfills")
     for number in range(rounds):
         rows = spark.sql(f"SELECT id + 100000 AS id, '{OLD}' AS p, {number}L AS v FROM range({KEYS})")
-        persist(told, lambda rows=rows: IndexedTable.load(spark, uri).insert_overwrite(rows))
-    return told
+        persist(progress, lambda rows=rows: IndexedTable.load(spark, uri).insert_overwrite(rows))
+    return progress
 
 
-def rescales(spark: Any, uri: str, rounds: int) -> Told:
+def rescales(spark: Any, uri: str, rounds: int) -> JobProgress:
     """Gives the busy partition other counts, each in a window of its own, for which the writers wait."""
-    told = Told("rescales")
+    progress = JobProgress("rescales")
     for number in range(rounds):
         count = 3 if number % 2 == 0 else 2
 
@@ -107,11 +107,11 @@ def rescales(spark: Any, uri: str, rounds: int) -> Told:
             # Who began before the window is waited for some seconds; then the next try comes.
             return table.rescale(add=f"p={HOT},{count}", partitions=[f"p={HOT}"], drain_seconds=20)
 
-        persist(told, rescale)
-    return told
+        persist(progress, rescale)
+    return progress
 
 
-JOBS: dict[str, Callable[..., Told]] = {
+JOBS: dict[str, Callable[..., JobProgress]] = {
     "upserts-0": lambda *given: upserts(*given, writer=0),
     "upserts-1": lambda *given: upserts(*given, writer=1),
     "compactions-a": compactions,
@@ -140,21 +140,21 @@ def expected(rounds: dict[str, int]) -> dict[int, tuple[str, int]]:
     return rows | {number + 100000: (OLD, last) for number in range(KEYS)}
 
 
-def table_of(told: list[Told]) -> str:
+def table_of(progress: list[JobProgress]) -> str:
     """The counts, for people."""
     lines = [f"{'job':24} {'works':>5} {'commits':>7} {'tries':>5} {'most':>4} {'left out':>8}  refused"]
     lines += [
         f"{one.job:24} {len(one.tries):>5} {one.commits:>7} {sum(one.tries):>5} {one.most_tries:>4} {one.left:>8}  "
         f"{', '.join(f'{name} {count}' for name, count in sorted(one.refused.items())) or 'never'}"
-        for one in told
+        for one in progress
     ]
     return "\n".join(lines)
 
 
 def main(job: str, uri: str, rounds: int) -> None:
     spark = local_session(cores=1, memory="1g")
-    told = JOBS[job](spark, uri, rounds)
-    sys.stdout.write(json.dumps(asdict(told)) + "\n")
+    progress = JOBS[job](spark, uri, rounds)
+    sys.stdout.write(json.dumps(asdict(progress)) + "\n")
     spark.stop()
 
 

@@ -93,7 +93,7 @@ class Checker:
         """``begin`` returned: from now on the attempt may read these versions."""
         self.relied[txn, attempt] = min(versions)
 
-    def told(self, txn: str, attempt: int | None, result: Any, error: BaseException | None) -> None:
+    def check_outcome(self, txn: str, attempt: int | None, result: Any, error: BaseException | None) -> None:
         """What the caller of an operation was told must be so."""
         receipt = getattr(error, "receipt", result)
         if isinstance(receipt, Receipt) and receipt.version is not None:
@@ -202,18 +202,18 @@ class Checker:
                 raise Violation(f"Version {commit['version']} lists {path}, which is not there.")
             if tree == "data":
                 groups.setdefault((file["partition"], file["group"]), []).append(file)
-        found: Rows = {}
+        held: Rows = {}
         for (partition, group), files in groups.items():
             count = after.counts.get(partition)
             if count is None or int(group) >= count:
                 raise Violation(f"Version {commit['version']} has a file of bucket {group} of {count} in {partition}.")
             for key, value in self.merged(files).items():
-                if (partition, key) in found:
+                if (partition, key) in held:
                     raise Violation(f"Key {key} is twice in {partition} in version {commit['version']}.")
-                found[partition, key] = value
-        if found != after.rows:
+                held[partition, key] = value
+        if held != after.rows:
             raise Violation(
-                f"Version {commit['version']} ({commit['operation']} by {commit['txn_id']}) holds {found}; "
+                f"Version {commit['version']} ({commit['operation']} by {commit['txn_id']}) holds {held}; "
                 f"it should hold {after.rows}."
             )
 

@@ -79,13 +79,13 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             answer = self._ask(self.command, body)
         if self.server.fault == LATE and listing:
-            status, headers, told = answer
-            answer = status, headers, self._without_new(told)
+            status, headers, listed = answer
+            answer = status, headers, self._without_new(listed)
         self._answer(*answer)
 
-    def _without_new(self, told: bytes) -> bytes:
+    def _without_new(self, listed: bytes) -> bytes:
         bucket = self.path.split("?")[0].strip("/")
-        root = ElementTree.fromstring(told)
+        root = ElementTree.fromstring(listed)
         for entry in root.findall(f"{{{_NAMESPACE}}}Contents"):
             name = entry.findtext(f"{{{_NAMESPACE}}}Key") or ""
             if time.monotonic() - self.server.written.get(f"/{bucket}/{name}", 0.0) < _LATE_SECONDS:

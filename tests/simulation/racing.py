@@ -22,7 +22,7 @@ def main(uri: str, options: str, name: str, commits: int) -> None:
     store.put(f"ready/{name}", b"")
     while store.head("go") is None:
         time.sleep(0.02)
-    told = {}
+    versions = {}
     for number in range(commits):
         txn = f"{name}.{number}"
         transaction = begin(timeline, operation="upsert", txn_id=txn)
@@ -30,8 +30,8 @@ def main(uri: str, options: str, name: str, commits: int) -> None:
         store.put(path, txn.encode())
         # All write to the same group: appends commute, so every one must get in.
         actions = [PutPartition("", 1), AddFile(DATA_TREE, "", "0", path, "delta", 1, len(txn))]
-        told[txn] = transaction.commit(actions, writes=(Write(group_scope("", "0")),)).version
-    sys.stdout.write(json.dumps(told) + "\n")
+        versions[txn] = transaction.commit(actions, writes=(Write(group_scope("", "0")),)).version
+    sys.stdout.write(json.dumps(versions) + "\n")
 
 
 if __name__ == "__main__":

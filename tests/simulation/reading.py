@@ -64,14 +64,14 @@ def check_dropped(checker: Checker) -> None:
 def check_hashing_file(checker: Checker, path: str, then: State) -> None:
     """A hashing file that a commit names is there, or in the archive, and tells what the state of then tells."""
     bodies = checker.objects.bodies
-    found = bodies.get(path) or bodies.get(hashing_config.archived(path))
-    if found is None:
+    body = bodies.get(path) or bodies.get(hashing_config.archived(path))
+    if body is None:
         raise Violation(f"Version {then.version} names {path}, which is gone.")
     counts = {partition: (entry.buckets, entry.since) for partition, entry in then.partitions.items()}
     is_meta = path.endswith(".hashing_meta")
-    told = hashing_config.read_meta(found[0]) if is_meta else hashing_config.read_config(found[0])
-    if told != (counts if is_meta else tuple(then.configs)):
-        raise Violation(f"{path}, named by version {then.version}, tells {told}.")
+    content = hashing_config.read_meta(body[0]) if is_meta else hashing_config.read_config(body[0])
+    if content != (counts if is_meta else tuple(then.configs)):
+        raise Violation(f"{path}, named by version {then.version}, tells {content}.")
 
 
 def check_state(checker: Checker, store: SimulatedStore, state: State) -> None:

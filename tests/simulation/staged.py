@@ -41,19 +41,19 @@ def index_task(job: Job, transaction: Transaction, locks: bool = True) -> None:
     token = transaction.claim("index")
     state = state_with_actions(transaction.base, rows.actions, rows.writes, rows.maintained)
     touched = {partition for partition, _ in changed_groups(transaction.base, rows.actions)}
-    told = sorted(group for group in state.index("by_key").lag if group[0] in touched)
-    found: dict[str, object] = {}
-    for partition, group in told:
+    lagging = sorted(group for group in state.index("by_key").lag if group[0] in touched)
+    entries: dict[str, object] = {}
+    for partition, group in lagging:
         there = rows_of(job.store, state, DATA_TREE, partition, group)
-        found |= {f"{partition}|{key}": None if value is None else True for key, value in there.items()}
+        entries |= {f"{partition}|{key}": None if value is None else True for key, value in there.items()}
     actions: list[AnyAction] = []
     writes: tuple[Any, ...] = ()
-    if found:
-        actions, writes = entry_files(job, transaction, f"index-{token}", found, None, "append")
-    if told:
-        actions = [*actions, MarkCovered(INDEX_TREE, None, groups=tuple(told))]
+    if entries:
+        actions, writes = entry_files(job, transaction, f"index-{token}", entries, None, "append")
+    if lagging:
+        actions = [*actions, MarkCovered(INDEX_TREE, None, groups=tuple(lagging))]
     transaction.check_alive()
-    reads = [group_scope(*group) for group in told] if locks else []
+    reads = [group_scope(*group) for group in lagging] if locks else []
     transaction.stage(
         "index", actions, reads=reads, writes=writes, made_from={"rows": made_from}, token=token, operation="refresh"
     )

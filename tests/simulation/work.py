@@ -181,13 +181,13 @@ def refresh_index(job: Job, txn: str) -> Receipt:
     """Brings the index up to the version that the attempt started from, group by group that lags."""
     transaction = job.begin("refresh_index", txn)
     base = transaction.base
-    found: dict[str, object] = {}
+    changes: dict[str, object] = {}
     for partition, group in base.index("by_key").lag:
         rows = rows_of(job.store, base, DATA_TREE, partition, group)
-        found |= {f"{partition}|{key}": True for key, value in rows.items() if value is not None}
+        changes |= {f"{partition}|{key}": True for key, value in rows.items() if value is not None}
     if not base.index("by_key").lag:
         return withdraw(job, transaction)
-    actions, writes = entry_files(job, transaction, "work", found, base.version, "backdated")
+    actions, writes = entry_files(job, transaction, "work", changes, base.version, "backdated")
     return transaction.commit((*actions, MarkCovered(INDEX_TREE, base.version)), writes=writes)
 
 
@@ -217,8 +217,8 @@ def rescale(
         return withdraw(job, transaction)
     rows: dict[str, int] = {}
     for group in sorted({file.group for file in files}):
-        found = rows_of(job.store, base, DATA_TREE, partition, group)
-        rows |= {key: value for key, value in found.items() if isinstance(value, int)}
+        rows_of_group = rows_of(job.store, base, DATA_TREE, partition, group)
+        rows |= {key: value for key, value in rows_of_group.items() if isinstance(value, int)}
     sequence_number = max(file.sequence_number for file in files)
     actions: list[AnyAction] = [RemoveFile(DATA_TREE, file.path) for file in files]
     actions += [PutPartition(partition, count), *bases(job, transaction, partition, rows, count, sequence_number)]
@@ -332,15 +332,15 @@ def entries(
     job: Job, transaction: Transaction, stage: str, partition: str, changes: Changes
 ) -> tuple[list[AnyAction], tuple[Write, ...]]:
     """The index entries of changes: present, or a tombstone."""
-    found = {f"{partition}|{key}": None if value is None else True for key, value in changes.items()}
-    return entry_files(job, transaction, stage, found, None, "append")
+    entry_rows = {f"{partition}|{key}": None if value is None else True for key, value in changes.items()}
+    return entry_files(job, transaction, stage, entry_rows, None, "append")
 
 
 def entry_files(
-    job: Job, transaction: Transaction, stage: str, found: Mapping[str, object], sequence_number: int | None, mode: Any
+    job: Job, transaction: Transaction, stage: str, states: Mapping[str, object], sequence_number: int | None, mode: Any
 ) -> tuple[list[AnyAction], tuple[Write, ...]]:
     shards: dict[str, dict[str, object]] = {}
-    for entry, value in found.items():
+    for entry, value in states.items():
         shards.setdefault(bucket(entry.split("|")[1], SHARDS), {})[entry] = value
     actions: list[AnyAction] = []
     for shard, rows in shards.items():

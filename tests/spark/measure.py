@@ -28,12 +28,12 @@ def refreshes(settings: SparkSettings, folder: Path, runs: int = RUNS) -> list[t
     jobs.run(settings, "write_table", table, jobs.upsert(jobs.write_rows(folder / "0.parquet", range(1000), 1), True))
     jobs.run(settings, "build_index", table, index)
     jobs.run(settings, "refresh_index", table, {"name": "by_city"})
-    found = []
+    timings = []
     for n in range(1, runs + 1):
         rows = jobs.write_rows(folder / f"{n}.parquet", range(n, 1000, 50), n + 1)
         jobs.run(settings, "write_table", table, jobs.upsert(rows))
-        found.append(timed(lambda: jobs.run(settings, "refresh_index", table, {"name": "by_city"})))
-    return found
+        timings.append(timed(lambda: jobs.run(settings, "refresh_index", table, {"name": "by_city"})))
+    return timings
 
 
 def timed(call: Callable[[], Any]) -> tuple[float, float]:
@@ -54,10 +54,10 @@ def main() -> None:
                 "by spark-submit": SparkSettings(master="local[2]", conf=CONF),
             }
             for way, settings in over.items():
-                found = refreshes(settings, home / way.replace(" ", "-"))
-                wall, used = (statistics.median(one[n] for one in found) for n in (0, 1))
-                told = " ".join(f"{one[0]:.1f}" for one in found)
-                sys.stdout.write(f"{way:<20} {wall:5.1f} s (runs: {told}), {used:.1f} s of processors\n")
+                timings = refreshes(settings, home / way.replace(" ", "-"))
+                wall, used = (statistics.median(one[n] for one in timings) for n in (0, 1))
+                seconds = " ".join(f"{one[0]:.1f}" for one in timings)
+                sys.stdout.write(f"{way:<20} {wall:5.1f} s (runs: {seconds}), {used:.1f} s of processors\n")
                 sys.stdout.flush()
 
 

@@ -17,8 +17,8 @@ def scenario(spark: Any, job: Job) -> Any:
     steps = []
     for program, arguments in job.arguments["steps"]:
         work = getattr(import_module(f"spark_apps.{program}"), program)
-        told = answer(work(spark, msgspec.structs.replace(job, program=program, arguments=arguments)))
-        steps.append([program, _plain(told.value)])
+        response = answer(work(spark, msgspec.structs.replace(job, program=program, arguments=arguments)))
+        steps.append([program, _plain(response.value)])
     table = load_table(spark, job)
     plan = table.explain(where="city = 'oslo'", columns=["id"])
     return {
@@ -45,8 +45,8 @@ def _where(batches: Any) -> Any:
 def _plain(value: Any) -> Any:
     """What does not depend on when, where and under which id it was done."""
     if isinstance(value, dict):
-        told = {"version", "operation", "rows", "tombstones", "files", "entries", "ok", "buckets"}
-        return {key: _plain(one) for key, one in value.items() if key in told or isinstance(one, dict)}
+        kept = {"version", "operation", "rows", "tombstones", "files", "entries", "ok", "buckets"}
+        return {key: _plain(one) for key, one in value.items() if key in kept or isinstance(one, dict)}
     return value
 
 

@@ -77,20 +77,20 @@ def watched(folder: Path, *pages: str, events: Path | None = None, also: tuple[P
     runs: list[Run] = []
     with Sweep(PLANTED, folders, pages) as sweep:
         yield sweep, answers, runs
-    told = "\n".join(path.read_text() for path in (events or folder / "events").rglob("*") if path.is_file())
+    event_log = "\n".join(path.read_text() for path in (events or folder / "events").rglob("*") if path.is_file())
 
     def left() -> list[tuple[Path, list[str]]]:
         return sweep.holding(files_below(*folders()))
 
     with suppress(AssertionError):  # a detached driver has told how it ended, and is ending
         wait_until(lambda: not left())
-    runs.append(Run(sweep, told, json.dumps(answers, default=str), left()))
+    runs.append(Run(sweep, event_log, json.dumps(answers, default=str), left()))
 
 
 def caught(kind: type[Exception], settings: SparkSettings, table: Path, arguments: Any, **fields: Any) -> Any:
-    with pytest.raises(kind) as found:
+    with pytest.raises(kind) as refused:
         jobs.run(settings, "write_table", table, arguments, **fields)
-    return [str(found.value), getattr(found.value, "hint", "")]
+    return [str(refused.value), getattr(refused.value, "hint", "")]
 
 
 @pytest.fixture(scope="module")
@@ -152,8 +152,8 @@ def check_private(sweep: Sweep, *expected: str) -> None:
 def check_events(run: Run) -> None:
     """The event log knows the settings, and hides their values."""
     assert run.sweep.names_in(run.events) == []
-    [told, *_] = [json.loads(line) for line in run.events.splitlines() if "SparkListenerEnvironmentUpdate" in line]
-    settings = {**told["Spark Properties"], **told["Hadoop Properties"]}
+    [update, *_] = [json.loads(line) for line in run.events.splitlines() if "SparkListenerEnvironmentUpdate" in line]
+    settings = {**update["Spark Properties"], **update["Hadoop Properties"]}
     hidden = {name for name, value in settings.items() if "redacted" in value}
     assert {*CONF, ACCOUNT.removeprefix("spark.hadoop."), "spark.my.jdbc"} <= hidden
     assert settings["spark.sql.shuffle.partitions"] == "2"
@@ -166,9 +166,9 @@ def over_connect(server: ConnectServer, tmp_path_factory: pytest.TempPathFactory
     folder = tmp_path_factory.mktemp("connect-secrets")
     rows = jobs.write_rows(folder / "rows.parquet", range(2), 1)
     read = jobs.upsert(rows, create=True)
-    told: dict[str, Any] = {}
-    told["refused"] = caught(InvalidInput, _on(server, CONF), folder / "t", WRITE)
-    hint = told["refused"][1]
+    outcomes: dict[str, Any] = {}
+    outcomes["refused"] = caught(InvalidInput, _on(server, CONF), folder / "t", WRITE)
+    hint = outcomes["refused"][1]
     [pattern] = re.findall(r"spark\.redaction\.regex=(.+) or give it", hint)
     read["source"]["options"] = {"api_key": PLANTED["reader"]}
     # The page is still looked at, and no event log is written.
@@ -183,13 +183,13 @@ def over_connect(server: ConnectServer, tmp_path_factory: pytest.TempPathFactory
         answers.append(jobs.run(settings, "write_table", folder / "t", WRITE, storage_options=STORAGE))
         answers.append(caught(InvalidInput, settings, folder / "u", read, storage_options=STORAGE))
         answers.append(caught(InvalidInput, settings, folder / "t", BROKEN))
-    told["hiding"] = runs[0]
+    outcomes["hiding"] = runs[0]
     with watched(folder, server.page, events=server.events) as (_, answers, runs):
         allowed = _on(server, {**CONF, ON_ITS_PAGE: "true"})
         answers.append(jobs.run(allowed, "write_table", folder / "u", read))
         answers.append(caught(JobFailed, allowed, folder / "u", BROKEN))
-    told["showing"] = runs[0]
-    return told
+    outcomes["showing"] = runs[0]
+    return outcomes
 
 
 def test_given_a_server_that_would_show_secrets_then_it_is_told_none(over_connect: dict[str, Any]) -> None:

@@ -86,9 +86,9 @@ def test_given_a_query_over_connect_then_its_rows_are_those_of_another_engine(
     def key(row: Any) -> Any:
         return [(value is None, value if value is not None else 0) for value in row]
 
-    found = sql.run(spark, query, warehouse=str(warehouse))
+    result = sql.run(spark, query, warehouse=str(warehouse))
 
-    assert sorted(found.rows, key=key) == sorted(oracle.execute(query).fetchall(), key=key)
+    assert sorted(result.rows, key=key) == sorted(oracle.execute(query).fetchall(), key=key)
 
 
 @pytest.mark.by_turn(1)
@@ -96,7 +96,7 @@ def test_given_literals_behind_where_and_on_then_they_choose_the_index(
     spark: Any, warehouse: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "spark_apps")
-    found = sql.run(
+    result = sql.run(
         spark,
         "SELECT t.id FROM lake.trips t JOIN raw.riders r ON t.city = r.city AND r.worth = 4 "
         "WHERE t.city = 'c2' AND t.n > 7",
@@ -105,7 +105,7 @@ def test_given_literals_behind_where_and_on_then_they_choose_the_index(
     read = [record.getMessage() for record in caplog.records if " is read where " in record.getMessage()]
     assert any("trips is read where (`city` = 'c2') AND (`n` > 7), columns id, city, n" in line for line in read), read
     assert any("riders is read where (`worth` = 4), columns city, worth" in line for line in read), read
-    assert found.to_df().count() == len(found.rows) > 0
+    assert result.to_df().count() == len(result.rows) > 0
     assert sql.run(spark, "SELECT * FROM lake.trips", str(warehouse), max_rows=0).to_df().where("id < 5").count() == 5
 
 

@@ -35,14 +35,16 @@ def on_server(server: ConnectServer, token: str | None = None) -> SparkSettings:
 
 def lived(runner: Any, folder: Path) -> dict[str, Any]:
     (folder / "in").mkdir()
-    told = {"steps": life.steps(folder / "in")}
+    arguments = {"steps": life.steps(folder / "in")}
     try:
-        status = jobs.wait(runner, runner.submit(Job("scenario", str(folder / "table"), told, app_name="life")), 280)
+        status = jobs.wait(
+            runner, runner.submit(Job("scenario", str(folder / "table"), arguments, app_name="life")), 280
+        )
     finally:
         runner.close()
     assert status.outcome is not None, status.detail
-    found: dict[str, Any] = jobs.answered(status.outcome)
-    return found
+    answer: dict[str, Any] = jobs.answered(status.outcome)
+    return answer
 
 
 @pytest.fixture(scope="module")
@@ -80,12 +82,12 @@ def test_given_spark_connect_then_the_same_life_gives_the_same_answers(
 ) -> None:
     bundle = life.bundle_with_scenario(tmp_path / "cache")
 
-    told = lived(ConnectRunner(on_server(server), logging.getLogger("tests"), bundle), tmp_path)
+    over_connect = lived(ConnectRunner(on_server(server), logging.getLogger("tests"), bundle), tmp_path)
 
-    assert told["spark"].startswith("connect ")
-    assert all("spark_apps.zip/" in where for where in told["workers"])
+    assert over_connect["spark"].startswith("connect ")
+    assert all("spark_apps.zip/" in where for where in over_connect["workers"])
     for part in ("steps", "rows", "found", "considered", "buckets"):
-        assert told[part] == on_a_cluster[part], part
+        assert over_connect[part] == on_a_cluster[part], part
 
 
 def test_given_a_detached_driver_on_the_cluster_then_it_commits_after_its_task_has_left(
@@ -129,9 +131,9 @@ def test_given_a_cancelled_app_then_the_server_is_free_again_and_no_process_told
     # As many tasks as the server has cores, each asleep for far longer than this test may take.
     slow = "SELECT id, concat('', reflect('java.lang.Thread', 'sleep', bigint(900000))) AS city FROM range(0, 2, 1, 2)"
     create = {"schema": "id bigint, city string", "record_key": ["id"], "buckets": 1}
-    told = {"batches": [{"operation": "upsert", "sql": slow}], "create": create}
+    arguments = {"batches": [{"operation": "upsert", "sql": slow}], "create": create}
     try:
-        handle = runner.submit(Job("write_table", str(tmp_path / "slow"), told))
+        handle = runner.submit(Job("write_table", str(tmp_path / "slow"), arguments))
         wait_until(lambda: "of 2 tasks" in runner.status(handle).detail)
         process = psutil.Process(int(handle))
         assert server.token is not None and server.token not in " ".join(process.cmdline())
@@ -144,8 +146,8 @@ def test_given_a_cancelled_app_then_the_server_is_free_again_and_no_process_told
     assert jobs.run(on_server(server), "write_table", tmp_path / "t", jobs.upsert(source, create=True))["version"] == 1
 
 
-def wait_until(told: Any, seconds: float = 120) -> None:
+def wait_until(condition: Any, seconds: float = 120) -> None:
     deadline = time.monotonic() + seconds
-    while not told():
+    while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.2)

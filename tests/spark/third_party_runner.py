@@ -34,8 +34,8 @@ class QueueRunner:
         (slot / "job").touch(mode=0o600)
         server = {"spark.remote": self._settings.remote, "spark.connect.authenticate.token": self._settings.token or ""}
         conf = {**self._settings.conf, **job.spark_conf, **server}
-        told = msgspec.structs.replace(job, result=str(slot / "outcome"), spark_conf=conf)
-        (slot / "job").write_bytes(encode_job(told))
+        queued = msgspec.structs.replace(job, result=str(slot / "outcome"), spark_conf=conf)
+        (slot / "job").write_bytes(encode_job(queued))
         command = [sys.executable, str(bundle.program(job.program)), str(slot / "job")]
         with (slot / "lines").open("wb") as lines:
             self._process = subprocess.Popen(

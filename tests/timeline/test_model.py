@@ -86,7 +86,7 @@ class Histories(RuleBasedStateMachine):
             if isinstance(error, Violation):
                 raise error
             raise Violation(f"{txn} ended with {type(error).__name__}: {error}") from error
-        self.world.checker.told(txn, job.attempt, result, error)
+        self.world.checker.check_outcome(txn, job.attempt, result, error)
 
     def _start(self, number: int, txn: str, operation: Any, calls: Calls) -> None:
         """On the actor of that number or the next one that is idle; if none is, that one goes on instead."""
@@ -415,8 +415,8 @@ def _drop_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 
 def _forgetting(drop_table: Any) -> Any:
-    def forget(folded: Any, *told: Any) -> None:
-        drop_table(folded, *told)
+    def forget(folded: Any, *arguments: Any) -> None:
+        drop_table(folded, *arguments)
         folded.last_drop = state.NEVER
 
     return forget
@@ -456,8 +456,8 @@ def test_a_planted_bug_is_found(
     plant(monkeypatch)
     machine = HistoriesWithDrops if (plant, words) in PLANTED_IN_DROPS else Histories
     machine.tried = 0
-    with pytest.raises(Violation, match=words) as found:
+    with pytest.raises(Violation, match=words) as caught:
         run(PLANTED_WITHIN, phases=(Phase.generate,), machine=machine)
     with capsys.disabled():
         name = plant.__name__.strip("_").replace("_", " ")
-        sys.stdout.write(f"\nPlanted: {name}. Found in history {machine.tried}: {str(found.value)[:120]}\n")
+        sys.stdout.write(f"\nPlanted: {name}. Found in history {machine.tried}: {str(caught.value)[:120]}\n")
