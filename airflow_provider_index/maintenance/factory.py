@@ -14,8 +14,8 @@ from typing import Any
 from airflow.sdk import DAG, Param
 
 from airflow_provider_index.hooks.table_store import TableStoreHook
-from airflow_provider_index.maintenance.policies import MaintenanceConfig, read_config, read_file
 from airflow_provider_index.operators.maintenance import OFF_VARIABLE, MaintainTableOperator, PlanMaintenanceOperator
+from spark_apps.maintenance.policies import MaintenanceConfig, read_config, read_file
 from spark_apps.storage.errors import InvalidInput
 
 DOC = """\

@@ -31,9 +31,9 @@ from airflow_provider_index.operators.base import SparkTableOperator
 from spark_apps.storage.errors import LakeIndexError, StorageError
 
 if TYPE_CHECKING:
-    from airflow_provider_index.maintenance.plan import MaintenancePlan
-    from airflow_provider_index.maintenance.policies import Budget, MaintenanceConfig
-    from airflow_provider_index.maintenance.survey import MaintainedTable, Missed
+    from spark_apps.maintenance.plan import MaintenancePlan
+    from spark_apps.maintenance.policies import Budget, MaintenanceConfig
+    from spark_apps.maintenance.survey import MaintainedTable, Missed
     from spark_apps.timeline.locations import Warehouse
     from spark_apps.timeline.model import Receipt
 
@@ -56,7 +56,7 @@ class PlanMaintenanceOperator(ReadsArguments, BaseOperator):
 
     The run's params narrow it: ``tables`` and ``skip`` (patterns), ``budget_minutes``, ``budget_bytes``, ``plan_only``.
 
-    :param config: what to look after, as :func:`~airflow_provider_index.maintenance.policies.read_config` gives it.
+    :param config: what to look after, as :func:`~spark_apps.maintenance.policies.read_config` gives it.
     :param spark_conn_id: handed on for tables whose entry names none.
     :param tables_at_once: how many tables are worked on side by side.
     :param off_variable: an Airflow Variable with tables that are switched off.
@@ -89,7 +89,7 @@ class PlanMaintenanceOperator(ReadsArguments, BaseOperator):
         self.off_variable = off_variable
 
     def execute(self, context: Mapping[str, Any]) -> list[dict[str, Any]]:
-        from airflow_provider_index.maintenance.plan import as_text
+        from spark_apps.maintenance.plan import as_text
 
         ti, params = context["ti"], dict(context.get("params") or {})
         try:
@@ -117,8 +117,8 @@ class PlanMaintenanceOperator(ReadsArguments, BaseOperator):
 
     def plan(self, dag_id: str, params: Mapping[str, Any], run_id: str | None = None) -> MaintenancePlan:
         """Return the plan as of now. :raises InvalidInput: for params or a Variable that cannot be understood."""
-        from airflow_provider_index.maintenance.plan import plan_maintenance
-        from airflow_provider_index.maintenance.survey import find_tables, survey_tables
+        from spark_apps.maintenance.plan import plan_maintenance
+        from spark_apps.maintenance.survey import find_tables, survey_tables
 
         warehouses = self._warehouses()
         tables, missed = find_tables(self.config.tables, warehouses, self.table_conn_id)
@@ -148,7 +148,7 @@ class PlanMaintenanceOperator(ReadsArguments, BaseOperator):
         self, tables: Iterable[MaintainedTable], params: Mapping[str, Any]
     ) -> tuple[list[MaintainedTable], list[Missed]]:
         """Return the tables without those that are switched off, or that this run was not asked for."""
-        from airflow_provider_index.maintenance.survey import Missed
+        from spark_apps.maintenance.survey import Missed
         from spark_apps.timeline.maintenance_records import SkippedWork
 
         only, skip = _patterns(params.get("tables"), "tables"), _patterns(params.get("skip"), "skip")
@@ -274,7 +274,7 @@ def _for_xcom(plan: MaintenancePlan) -> dict[str, Any]:
 
 
 def _budget(given: Budget, params: Mapping[str, Any]) -> Budget:
-    from airflow_provider_index.maintenance.policies import Budget
+    from spark_apps.maintenance.policies import Budget
     from spark_apps.storage.units import parse_bytes, parse_minutes
 
     size, minutes = params.get("budget_bytes"), params.get("budget_minutes")
@@ -285,7 +285,7 @@ def _budget(given: Budget, params: Mapping[str, Any]) -> Budget:
 
 
 def _patterns(given: Any, where: str) -> list[str]:
-    from airflow_provider_index.maintenance.policies import check_pattern
+    from spark_apps.maintenance.policies import check_pattern
 
     return [check_pattern(one, where) for one in text_list(where, given) or ()]
 
@@ -295,14 +295,14 @@ def _variable(name: str) -> list[str]:
 
 
 def _fits(table: MaintainedTable, patterns: Iterable[str]) -> str | None:
-    from airflow_provider_index.maintenance.policies import matches
+    from spark_apps.maintenance.policies import matches
 
     return next((one for one in patterns if matches(one, table.name) or _is_at(table, one)), None)
 
 
 def _is_at(table: MaintainedTable, given: str) -> bool:
     """Tell whether a path, URI or name is that of the table, or a pattern of it."""
-    from airflow_provider_index.maintenance.policies import matches
+    from spark_apps.maintenance.policies import matches
     from spark_apps.storage.store import Store
 
     root = table.warehouse.root

@@ -2,7 +2,7 @@
 
 All of them come from the folded log alone, without Spark and without reading any data file, so that a page or a
 maintenance plan may ask for many tables. What is to be done about them is decided elsewhere
-(:mod:`airflow_provider_index.maintenance`).
+(:mod:`spark_apps.maintenance`).
 """
 
 from __future__ import annotations

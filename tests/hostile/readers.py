@@ -15,8 +15,6 @@ from typing import Any
 
 from airflow_provider_index import conditions
 from airflow_provider_index.hooks.table_store import TableStoreHook
-from airflow_provider_index.maintenance import survey
-from airflow_provider_index.maintenance.policies import Policy, TableEntry
 from airflow_provider_index.operators.windows import EndExpiredWindowsOperator
 from airflow_provider_index.triggers import events
 from airflow_provider_index.triggers import timeline as waiting
@@ -25,6 +23,8 @@ from airflow_provider_index.ui.tables import Lake, Readers, TableName
 from spark_apps.datasource import IndexedDataSource
 from spark_apps.indexes.lineage import Coverage
 from spark_apps.jobs.job_folder import JobFolder, end_attempts
+from spark_apps.maintenance import survey
+from spark_apps.maintenance.policies import Policy, TableEntry
 from spark_apps.storage.errors import LakeIndexError
 from spark_apps.storage.store import Store
 from spark_apps.timeline import cleaning, restore, statistics, windows

@@ -179,7 +179,7 @@ def required(kind: type) -> dict[str, Any]:
     needed = [name for name, one in arguments(kind).items() if one.default is inspect.Parameter.empty]
     found = {name: meanings(kind, name)[0][0] for name in needed if (kind.__name__, name) not in NOT_READ}
     if kind.__name__ == "PlanMaintenanceOperator":
-        from airflow_provider_index.maintenance.policies import read_config
+        from spark_apps.maintenance.policies import read_config
 
         found["config"] = read_config(["db.*"])
     return found

@@ -13,14 +13,14 @@ import pytest
 
 from airflow_provider_index.compat import AirflowFailException, AirflowSkipException
 from airflow_provider_index.maintenance import index_maintenance
-from airflow_provider_index.maintenance.policies import read_config
 from airflow_provider_index.operators import MaintainTableOperator, PlanMaintenanceOperator, PreviewRescaleOperator
+from spark_apps.maintenance.policies import read_config
 from spark_apps.storage.errors import InvalidInput
 from spark_apps.timeline import maintenance_records, windows
 from spark_apps.timeline.statistics import partition_statistics
 from spark_apps.timeline.transactions import begin, live_attempts_of
-from tests.airflow_provider_index.maintenance.lake import CONN, Table, load
 from tests.airflow_provider_index.operators.plain_table import Memory, context
+from tests.spark_apps.maintenance.lake import CONN, Table, load
 
 EXAMPLES = Path(__file__).parents[3] / "dags_examples" / "maintenance"
 

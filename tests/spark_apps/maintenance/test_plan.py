@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_index.maintenance.plan import (
+from spark_apps.maintenance.plan import (
     CODES,
     WEIGHTS,
     DueWork,
@@ -19,12 +19,12 @@ from airflow_provider_index.maintenance.plan import (
     plan_maintenance,
     runs_waited,
 )
-from airflow_provider_index.maintenance.policies import Budget
-from airflow_provider_index.maintenance.survey import TableSurvey
+from spark_apps.maintenance.policies import Budget
+from spark_apps.maintenance.survey import TableSurvey
 from spark_apps.timeline import maintenance_records, windows
 from spark_apps.timeline.maintenance_records import DoneWork, LastPlans, SkippedWork
 from spark_apps.timeline.transactions import begin
-from tests.airflow_provider_index.maintenance.lake import Table, survey
+from tests.spark_apps.maintenance.lake import Table, survey
 
 ONLY_ROWS = {"compact_indexes": False, "clean": False, "verify": False}
 

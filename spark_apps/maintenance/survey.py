@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from airflow_provider_index.maintenance.policies import CompactPolicy, TableEntry, matches
+from spark_apps.maintenance.policies import CompactPolicy, TableEntry, matches
 from spark_apps.storage.errors import LakeIndexError, NotFound, TableNotFound
 from spark_apps.storage.printing import Grid, Printed, View, counted, moment_text, size, span
 from spark_apps.timeline import maintenance_records

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_index.maintenance.policies import (
+from spark_apps.maintenance.policies import (
     Policy,
     matches,
     read_config,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from airflow_provider_index.maintenance.policies import MaintenanceConfig, read_config
-from airflow_provider_index.maintenance.survey import Missed, TableSurvey, find_tables, survey_tables
+from spark_apps.maintenance.policies import MaintenanceConfig, read_config
+from spark_apps.maintenance.survey import Missed, TableSurvey, find_tables, survey_tables
 from spark_apps.storage.store import Store
 from spark_apps.timeline.creation import create_table
 from spark_apps.timeline.locations import Warehouse

@@ -17,8 +17,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from airflow_provider_index.maintenance.policies import Budget, CompactPolicy, RefreshPolicy
-from airflow_provider_index.maintenance.survey import Missed, TableSurvey
+from spark_apps.maintenance.policies import Budget, CompactPolicy, RefreshPolicy
+from spark_apps.maintenance.survey import Missed, TableSurvey
 from spark_apps.storage import printing
 from spark_apps.storage.printing import Figure, Grid, Printed, View, size, span
 from spark_apps.storage.units import format_bytes, format_seconds

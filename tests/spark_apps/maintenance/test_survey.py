@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_index.maintenance.policies import read_config
-from airflow_provider_index.maintenance.survey import find_tables, survey_tables
+from spark_apps.maintenance.policies import read_config
+from spark_apps.maintenance.survey import find_tables, survey_tables
 from spark_apps.timeline.locations import Warehouse
-from tests.airflow_provider_index.maintenance.lake import CONN, Table, survey
+from tests.spark_apps.maintenance.lake import CONN, Table, survey
 
 
 def test_given_patterns_and_names_when_found_then_the_first_entry_that_fits_counts(tmp_path: Path) -> None:
