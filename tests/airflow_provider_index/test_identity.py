@@ -118,9 +118,9 @@ def test_given_fewer_retries_since_when_cleared_then_it_is_no_retry_though_as_ma
 
 def test_given_fewer_retries_since_when_retried_then_it_is_a_retry_still() -> None:
     memory, values = Memory(), iter("ab")
-    found = [
+    identities = [
         once(tried(memory, number, retries=retries, most=2), "k", lambda: next(values))
         for number, retries in ((1, 2), (2, 1), (3, 0))
     ]
 
-    assert found == ["a"] * 3
+    assert identities == ["a"] * 3

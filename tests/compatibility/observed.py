@@ -18,16 +18,16 @@ _KNOWN_AT_WORK = {"OpenStopWriteWindowOperator"}
 
 def triggers_now() -> dict[str, list[Any]]:
     """Return what deferred tasks and asset watchers keep of each trigger: its class's path, and its arguments."""
-    found = {}
+    triggers = {}
     for kind in surface.triggers():
         path, kept = kind(**surface.required(kind)).serialize()  # type: ignore[attr-defined]
-        found[kind.__name__] = [path, sorted(kept)]
-    return found
+        triggers[kind.__name__] = [path, sorted(kept)]
+    return triggers
 
 
 def inputs_now() -> dict[str, Any]:
     """Return what the transaction id of a task is made of, for an operator of each kind."""
-    found = {}
+    inputs = {}
     for kind in surface.operators():
         if hasattr(kind, "inputs") and kind.__name__ not in _KNOWN_AT_WORK:
             given = surface.required(kind)
@@ -35,8 +35,8 @@ def inputs_now() -> dict[str, Any]:
             given |= {"sql": "SELECT 1 AS id"} if kind.__name__ == "WriteTableOperator" else {}
             made = kind(task_id="t", **given)
             made.read_arguments()
-            found[kind.__name__] = made.inputs()
-    return found
+            inputs[kind.__name__] = made.inputs()
+    return inputs
 
 
 def assets_now() -> dict[str, Any]:
@@ -44,8 +44,8 @@ def assets_now() -> dict[str, Any]:
     from airflow_provider_index.assets import commit_event, index_asset, table_asset
 
     made = {"table": table_asset("/lake/db/trips"), "index": index_asset("s3://lake/db/trips", "by_city")}
-    told = {name: {"name": one.name, "uri": one.uri, "group": one.group} for name, one in made.items()}
-    return {**told, "event": commit_event(RECEIPT, "/lake/db/trips", "by_city")}
+    assets = {name: {"name": one.name, "uri": one.uri, "group": one.group} for name, one in made.items()}
+    return {**assets, "event": commit_event(RECEIPT, "/lake/db/trips", "by_city")}
 
 
 def kept_now() -> dict[str, Any]:

@@ -35,14 +35,14 @@ def resolve(dotted: str) -> Any:
     for end in range(len(parts), 0, -1):
         name = ".".join(parts[:end])
         try:
-            found: Any = importlib.import_module(name)
+            value: Any = importlib.import_module(name)
         except ModuleNotFoundError as error:
             if end == 1 or error.name is None or not f"{name}.".startswith(f"{error.name}."):
                 raise
             continue
         for part in parts[end:]:
-            found = getattr(found, part)
-        return found
+            value = getattr(value, part)
+        return value
     raise ImportError(dotted)
 
 
@@ -53,7 +53,7 @@ def public(value: Any) -> JSON:
         return {
             "is": "class",
             "takes": _parameters(value),
-            **({"has": found} if (found := _members(value)) else {}),
+            **({"has": members} if (members := _members(value)) else {}),
             **({"asks": abstract} if abstract else {}),
         }
     if inspect.isroutine(value):
@@ -65,7 +65,7 @@ def public(value: Any) -> JSON:
 
 def _members(kind: type) -> JSON:
     """Public methods with their parameters, and the names of other attributes, of the class and its bases of ours."""
-    found: JSON = {}
+    members: JSON = {}
     for base in reversed(kind.__mro__):
         if base.__module__.partition(".")[0] not in OURS:
             continue
@@ -73,12 +73,12 @@ def _members(kind: type) -> JSON:
             if name.startswith("_"):
                 continue
             bound = getattr(kind, name, member)
-            found[name] = _parameters(bound) if inspect.isroutine(bound) else None
+            members[name] = _parameters(bound) if inspect.isroutine(bound) else None
         # Fields without a default are no attributes of the class.
-        found |= {name: None for name in inspect.get_annotations(base) if not name.startswith("_")}
+        members |= {name: None for name in inspect.get_annotations(base) if not name.startswith("_")}
     if issubclass(kind, enum.Enum):
-        found |= dict.fromkeys(kind.__members__)
-    return dict(sorted(found.items()))
+        members |= dict.fromkeys(kind.__members__)
+    return dict(sorted(members.items()))
 
 
 def _parameters(value: Any) -> list[str]:
@@ -87,24 +87,24 @@ def _parameters(value: Any) -> list[str]:
         signature = inspect.signature(value)
     except (TypeError, ValueError):
         return []
-    found = []
+    parameters = []
     for one in signature.parameters.values():
         if one.name in ("self", "cls"):
             continue
         mark = {one.VAR_POSITIONAL: "[]", one.VAR_KEYWORD: "{}"}.get(one.kind, "")
         star = "*" if one.kind is one.KEYWORD_ONLY else "/" if one.kind is one.POSITIONAL_ONLY else ""
-        found.append(f"{star}{one.name}{mark}{'' if one.default is one.empty else '='}")
-    return found
+        parameters.append(f"{star}{one.name}{mark}{'' if one.default is one.empty else '='}")
+    return parameters
 
 
 def arguments(kind: type) -> list[str]:
     """Return what a class takes by keyword, what it hands on to its bases of ours included."""
-    found: dict[str, str] = {}
+    by_name: dict[str, str] = {}
     for base in reversed(kind.__mro__):
         if base.__module__.partition(".")[0] in OURS and "__init__" in vars(base):
             taken = [one.lstrip("*") for one in _parameters(base.__init__) if not one.endswith(("[]", "{}"))]
-            found |= {one.rstrip("="): one for one in taken}
-    return [f"*{found[name]}" for name in sorted(found)]
+            by_name |= {one.rstrip("="): one for one in taken}
+    return [f"*{by_name[name]}" for name in sorted(by_name)]
 
 
 ANY_NAME = "?"
@@ -113,22 +113,22 @@ ANY_NAME = "?"
 
 def lacks(before: JSON, now: JSON, name: str) -> list[str]:
     """Say what of a description is not as it was; what came since is no lack, as long as nobody must give it."""
-    found = []
+    faults = []
     if before["is"] != now["is"]:
-        found.append(f"{name} is {now['is']}, was {before['is']}")
-    found += _not_taken(before.get("takes", []), now.get("takes", []), name)
+        faults.append(f"{name} is {now['is']}, was {before['is']}")
+    faults += _not_taken(before.get("takes", []), now.get("takes", []), name)
     members = now.get("has", {})
     for member, taken in before.get("has", {}).items():
         if member not in members:
-            found.append(f"{name}.{member} is gone")
+            faults.append(f"{name}.{member} is gone")
         elif taken is not None:
-            found += _not_taken(taken, members[member] or [], f"{name}.{member}")
+            faults += _not_taken(taken, members[member] or [], f"{name}.{member}")
     asked = set(now.get("asks", ())) - set(before.get("asks", ()))
-    return found + [f"{name} asks a subclass for {one}, and did not" for one in sorted(asked)]
+    return faults + [f"{name} asks a subclass for {one}, and did not" for one in sorted(asked)]
 
 
 def _not_taken(before: list[str], now: list[str], name: str) -> list[str]:
-    found = []
+    faults = []
     open_ended = any(one.endswith("{}") for one in now)
     optional = {one.rstrip("=") for one in now if one.endswith("=")}
     # In their order for those who give them by position.
@@ -143,18 +143,18 @@ def _not_taken(before: list[str], now: list[str], name: str) -> list[str]:
             continue
         there = {other.lstrip("*/").rstrip("=") for other in now}
         if bare not in there and not (open_ended and plain.startswith("*")):
-            found.append(f"{name} takes no {bare}")
+            faults.append(f"{name} takes no {bare}")
         elif one.endswith("=") and bare in there and not {bare, f"*{bare}"} & optional:
-            found.append(f"{name} must be given {bare}, which could be left out")
+            faults.append(f"{name} must be given {bare}, which could be left out")
         if not one.startswith("*") and not one.endswith(("[]", "{}")):
             if bare in there and ordered[place : place + 1] != [plain]:
-                found.append(f"{name} takes {bare} at another place")
+                faults.append(f"{name} takes {bare} at another place")
             place += 1
     known = {one.lstrip("*/").rstrip("=") for one in before} | renamed
     for one in now:
         if not one.endswith(("=", "[]", "{}")) and one.lstrip("*/") not in known:
-            found.append(f"{name} must be given {one.lstrip('*/')}, which is new")
-    return found
+            faults.append(f"{name} must be given {one.lstrip('*/')}, which is new")
+    return faults
 
 
 # --- names in the documents -----------------------------------------------------------------------------------------
@@ -169,12 +169,12 @@ _NO_NAMES = re.compile(r"airflow_provider_index\.(?:whl|hash_functions|index_kin
 
 def documented(text: str) -> set[str]:
     """Return the dotted names of this package that a page tells of, in code and in its sentences."""
-    found = {name for name in _DOTTED.findall(text) if not _NO_NAMES.fullmatch(name)}
+    names_in_text = {name for name in _DOTTED.findall(text) if not _NO_NAMES.fullmatch(name)}
     for module, names in _FROM.findall(text):
         for name in names.strip("() \n").split(","):
             if name.strip():
-                found.add(f"{module}.{name.split(' as ')[0].strip()}")
-    return found
+                names_in_text.add(f"{module}.{name.split(' as ')[0].strip()}")
+    return names_in_text
 
 
 def pages() -> list[Path]:
@@ -196,8 +196,8 @@ def everything() -> None:
 def structs() -> dict[str, type[msgspec.Struct]]:
     """Return every kind of document of the package, by the dotted name of its class."""
     everything()
-    found = {f"{kind.__module__}.{kind.__qualname__}": kind for kind in _below(msgspec.Struct)}
-    return {name: kind for name, kind in sorted(found.items()) if name.partition(".")[0] in OURS}
+    by_name = {f"{kind.__module__}.{kind.__qualname__}": kind for kind in _below(msgspec.Struct)}
+    return {name: kind for name, kind in sorted(by_name.items()) if name.partition(".")[0] in OURS}
 
 
 def _below(kind: type) -> Iterator[Any]:
@@ -251,10 +251,10 @@ def _default(field: Any) -> Any:
 def differences(before: Any, now: Any, where: str = "") -> list[str]:
     """Say where two shapes differ."""
     if isinstance(before, Mapping) and isinstance(now, Mapping):
-        found = [f"{where}.{name} is not there" for name in before if name not in now]
-        found += [f"{where}.{name} was not there" for name in now if name not in before]
+        differing = [f"{where}.{name} is not there" for name in before if name not in now]
+        differing += [f"{where}.{name} was not there" for name in now if name not in before]
         for name in before:
             if name in now:
-                found += differences(before[name], now[name], f"{where}.{name}")
-        return found
+                differing += differences(before[name], now[name], f"{where}.{name}")
+        return differing
     return [] if before == now else [f"{where} is {now!r:.300}, was {before!r:.300}"]

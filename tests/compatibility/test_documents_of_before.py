@@ -50,12 +50,12 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_document_of_the_lake_is_read_and_written_again_alike(lake: Path) -> None:
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for path, name in documents(lake):
         body = path.read_bytes()
         assert in_pairs(msgspec.json.encode(msgspec.json.decode(body, type=of_before(name)))) == in_pairs(body), path
-        found[name] += 1
-    assert found.keys() == set(KINDS.values())
+        counts[name] += 1
+    assert counts.keys() == set(KINDS.values())
 
 
 def test_every_action_of_a_commit_is_in_the_lake_and_in_a_sidecar_it_is_written_again_alike(lake: Path) -> None:
@@ -120,5 +120,5 @@ def documents(lake: Path) -> Iterator[tuple[Path, str]]:
 
 
 def tag_field(kind: Any) -> str | None:
-    found: str | None = kind.__struct_config__.tag_field
-    return found
+    tag: str | None = kind.__struct_config__.tag_field
+    return tag

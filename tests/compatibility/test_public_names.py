@@ -21,13 +21,13 @@ EVENTS = ("CommitEventTrigger", "SourceEventTrigger")
 
 
 def test_every_name_of_before_is_there_and_takes_what_it_took() -> None:
-    found: list[str] = []
+    faults: list[str] = []
     for name, before in WRITTEN["names"].items():
         try:
-            found += lacks(before, described(name), name)
+            faults += lacks(before, described(name), name)
         except (ImportError, AttributeError) as error:
-            found.append(f"{name}: {error}")
-    assert found == []
+            faults.append(f"{name}: {error}")
+    assert faults == []
 
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: page.name)
@@ -69,11 +69,11 @@ def test_assets_and_their_events_are_named_as_before() -> None:
 
 
 def _classes(kind: type) -> list[type]:
-    found: dict[type, None] = {}
+    classes: dict[type, None] = {}
     wanted = [kind]
     while wanted:
         for one in type.__subclasses__(wanted.pop()):
-            if one not in found:
-                found[one] = None
+            if one not in classes:
+                classes[one] = None
                 wanted.append(one)
-    return [one for one in found if str(one.__module__).startswith("spark_apps.")]
+    return [one for one in classes if str(one.__module__).startswith("spark_apps.")]

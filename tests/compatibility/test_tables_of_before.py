@@ -122,8 +122,8 @@ def test_a_table_of_before_is_written_refreshed_compacted_and_rescaled(
     batch = [{**old, **change.values}, {**old, **change.values, **change.new}]
     expected |= {key_of(name, row): row for row in map(plain, batch)}
     del expected[key_of(name, plain(gone))]
-    told = [{**row, "gone": row is gone} for row in (*batch, gone)]
-    arrow = pa.Table.from_pylist(told, schema=known.schema.append(pa.field("gone", pa.bool_())))
+    written = [{**row, "gone": row is gone} for row in (*batch, gone)]
+    arrow = pa.Table.from_pylist(written, schema=known.schema.append(pa.field("gone", pa.bool_())))
     with_gone = StructType([*table.schema, StructField("gone", BooleanType())])
     table.upsert(from_arrow(spark, arrow, with_gone), deleted="gone")
     new = names_in_extras(table, TABLES[name]["version"])
@@ -162,22 +162,22 @@ def key_of(name: str, row: dict[str, Any]) -> tuple[Any, ...]:
 
 def names_in_extras(table: IndexedTable, after: int) -> set[str]:
     """Return the names by which the commits after a version tell more of files."""
-    found: set[str] = set()
+    names: set[str] = set()
     for commit in Timeline.load(Store(table.uri)).commits(after):
         for extra in (getattr(action, "extra", None) or {} for action in commit.actions):
             parts = [*extra.get("covers", ()), extra.get("positions", {})]
-            found |= extra.keys() | {name for part in parts for name in part}
-    return found
+            names |= extra.keys() | {name for part in parts for name in part}
+    return names
 
 
 def columns_on_disk(table: IndexedTable) -> dict[str, set[str]]:
     """Return the names of columns in the Parquet files of each tree of a table."""
-    found: dict[str, set[str]] = {}
+    columns: dict[str, set[str]] = {}
     for file in Timeline.load(Store(table.uri)).head.file_set:
-        found.setdefault(file.tree, set())
+        columns.setdefault(file.tree, set())
         if file.path.endswith(".parquet"):
-            found[file.tree].update(pq.read_schema(Path(table.uri, file.path)).names)
-    return found
+            columns[file.tree].update(pq.read_schema(Path(table.uri, file.path)).names)
+    return columns
 
 
 @pytest.mark.parametrize("name", EXPECTED["sources"])

@@ -89,7 +89,7 @@ class Written:
         rows = [plain(row) for row in self.rows.values() if test(row)]
         self.queries.append({"where": where, "index": index, "rows": rows})
 
-    def told(self) -> dict[str, Any]:
+    def description(self) -> dict[str, Any]:
         self.mark()
         return {
             "version": self.table.version,
@@ -392,7 +392,7 @@ def sources(spark: SparkSession, folder: Path) -> dict[str, Any]:
 
 def main(folder: Path) -> None:
     spark = local_session(partitions=2)
-    tables = {make.__name__: make(spark, folder).told() for make in (trips, groups, marked, whole)}
+    tables = {make.__name__: make(spark, folder).description() for make in (trips, groups, marked, whole)}
     dropped(spark, folder)
     expected = {"written_in": str(folder), "tables": tables, "sources": sources(spark, folder)}
     spark.stop()

@@ -88,7 +88,7 @@ CALLED_BY_AIRFLOW = (
 MADE_BY_METHODS = ("spark_apps.IndexedTable", "spark_apps.table.IndexedTable")
 NOT_HELD = {"place"}
 """The place of a file in the order of merging has another name since; those who make a file give it by position."""
-BY_POSITION = {"question", "probe", *NOT_HELD}
+BY_POSITION = {"question", "probe", "told", "given_columns", *NOT_HELD}
 """What is handed over by position, so that its name is of no concern."""
 NOT_ON_DISK = (
     "airflow_provider_index.source_state._CurrentSnapshot",
@@ -102,45 +102,49 @@ NOT_ON_DISK = (
 
 def names() -> list[str]:
     """Return the public names of this version."""
-    found = {name for page in pages() for name in documented(page.read_text(encoding="utf-8"))} | set(BY_OTHERS)
+    public_names = {name for page in pages() for name in documented(page.read_text(encoding="utf-8"))} | set(BY_OTHERS)
     for package in PACKAGES:
         module = resolve(package)
         for name in module.__all__:
-            found.add(f"{package}.{name}")
+            public_names.add(f"{package}.{name}")
             value = getattr(module, name)
             if inspect.isclass(value) and package.startswith("airflow_provider_index"):
-                found.add(f"{value.__module__}.{value.__qualname__}")
+                public_names.add(f"{value.__module__}.{value.__qualname__}")
     errors = resolve("spark_apps.storage.errors")
-    found |= {f"{errors.__name__}.{name}" for name, kind in vars(errors).items() if inspect.isclass(kind)}
-    return sorted(found | {f"spark_apps.{program}" for program in PROGRAMS})
+    public_names |= {f"{errors.__name__}.{name}" for name, kind in vars(errors).items() if inspect.isclass(kind)}
+    return sorted(public_names | {f"spark_apps.{program}" for program in PROGRAMS})
 
 
 def described(name: str) -> dict[str, Any]:
     """Describe a public name, without what may change its name."""
     value = resolve(name)
-    told = public(value)
+    description = public(value)
     if inspect.isclass(value) and name.startswith(TASKS):
         # What Airflow calls; the rest is between an operator and its bases.
-        told["takes"] = arguments(value)
-        told["has"] = {member: taken for member, taken in told["has"].items() if member in CALLED_BY_AIRFLOW}
+        description["takes"] = arguments(value)
+        description["has"] = {
+            member: taken for member, taken in description["has"].items() if member in CALLED_BY_AIRFLOW
+        }
     if name in MADE_BY_METHODS:
-        del told["takes"]
-    return loosened(told)
+        del description["takes"]
+    return loosened(description)
 
 
-def loosened(told: dict[str, Any]) -> dict[str, Any]:
+def loosened(description: dict[str, Any]) -> dict[str, Any]:
     """Put ``?`` for the names of parameters that are given by position only, and leave out what has another name."""
 
     def loose(taken: list[str]) -> list[str]:
         return [ANY_NAME + one[len(one.rstrip("=")) :] if one.rstrip("=") in BY_POSITION else one for one in taken]
 
-    if "takes" in told:
-        told["takes"] = loose(told["takes"])
-    if "has" in told:
-        told["has"] = {
-            name: None if taken is None else loose(taken) for name, taken in told["has"].items() if name not in NOT_HELD
+    if "takes" in description:
+        description["takes"] = loose(description["takes"])
+    if "has" in description:
+        description["has"] = {
+            name: None if taken is None else loose(taken)
+            for name, taken in description["has"].items()
+            if name not in NOT_HELD
         }
-    return told
+    return description
 
 
 def members(name: str) -> list[str]:
@@ -148,7 +152,7 @@ def members(name: str) -> list[str]:
 
 
 def main() -> None:
-    told = {
+    written = {
         "names": {name: described(name) for name in names()},
         "reports": {name.rpartition(".")[2]: members(name) for name in REPORTS},
         "triggers": triggers_now(),
@@ -157,7 +161,7 @@ def main() -> None:
         "kept": kept_now(),
     }
     documents = {name: shape(kind) for name, kind in structs().items() if name not in NOT_ON_DISK}
-    for file, value in (("names.json", told), ("documents.json", documents)):
+    for file, value in (("names.json", written), ("documents.json", documents)):
         (HERE / file).write_text(_lines(value), encoding="utf-8")
 
 

@@ -32,10 +32,10 @@ class Progress:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        told = json.loads(path.read_text()) if path.exists() else {}
-        self.done = set(told.get("done", []))
-        self.failed: dict[str, str] = told.get("failed", {})
-        self.tally = Tally(told.get("tally"))
+        progress = json.loads(path.read_text()) if path.exists() else {}
+        self.done = set(progress.get("done", []))
+        self.failed: dict[str, str] = progress.get("failed", {})
+        self.tally = Tally(progress.get("tally"))
 
     def take(self, outcome: Outcome) -> None:
         if outcome.seconds is None:
@@ -51,10 +51,10 @@ class Progress:
         self.save()
 
     def save(self) -> None:
-        told = {"done": sorted(self.done), "failed": self.failed, "tally": self.tally.counts}
+        progress = {"done": sorted(self.done), "failed": self.failed, "tally": self.tally.counts}
         self.path.parent.mkdir(exist_ok=True)
         fresh = self.path.with_suffix(".new")
-        fresh.write_text(json.dumps(told, indent=1))
+        fresh.write_text(json.dumps(progress, indent=1))
         fresh.replace(self.path)
 
 

@@ -17,7 +17,7 @@ from spark_apps.datasource import IndexedDataSource
 from spark_apps.indexes.keyed import lookup
 from spark_apps.query import planning
 from spark_apps.storage.errors import InvalidPredicate, LakeIndexError, UnsupportedSource
-from tests.differential.oracle import Oracle, Row, shown, told
+from tests.differential.oracle import Oracle, Row, rows_of, shown
 from tests.differential.plain import Half, PlainQueries, Way
 from tests.differential.predicates import Predicate, Predicates
 from tests.differential.tally import Tally
@@ -39,14 +39,14 @@ class Questions:
         self.spark, self.rng, self.tally = spark, rng, tally
         self.plain, self.share = plain, share
 
-    def everything(self, table: Any, rows: Sequence[Row], told_of: str) -> None:
+    def everything(self, table: Any, rows: Sequence[Row], history: str) -> None:
         """All rows, without a predicate."""
-        found, expected = told(table.read()), shown(rows)
-        assert found == expected, f"{told_of}: read() differs: {_differ(found, expected)}"
+        actual, expected = rows_of(table.read()), shown(rows)
+        assert actual == expected, f"{history}: read() differs: {_differ(actual, expected)}"
         self.tally.add("compared", "whole tables")
 
     def some(
-        self, table: Any, rows: Sequence[Row], names: list[str], types: list[str], told_of: str, count: int
+        self, table: Any, rows: Sequence[Row], names: list[str], types: list[str], history: str, count: int
     ) -> None:
         """Random predicates over these rows."""
         favoured = [list(info.columns) for info in table.indexes.values()]
@@ -60,7 +60,7 @@ class Questions:
             if held is None:
                 columns = self.rng.sample(names, self.rng.randrange(1, len(names) + 1))
                 predicate = Predicates(self.rng, kinds, raw, favoured, self.careful).draw()
-                self._one(table, oracle, predicate, names, columns if self.rng.random() < 0.3 else None, told_of)
+                self._one(table, oracle, predicate, names, columns if self.rng.random() < 0.3 else None, history)
             else:
                 some = {name: kinds[name] for name in held}
                 self._one(
@@ -69,11 +69,11 @@ class Questions:
                     Predicates(self.rng, some, raw, [held[:1]], self.careful).draw(),
                     names,
                     held,
-                    told_of,
+                    history,
                 )
 
     def about(
-        self, table: Any, rows: Sequence[Row], names: list[str], types: list[str], told_of: str, name: str
+        self, table: Any, rows: Sequence[Row], names: list[str], types: list[str], history: str, name: str
     ) -> None:
         """One of the rarest values of a column, its rows read block by block where an index tells of blocks."""
         kinds = dict(zip(names, types, strict=True))
@@ -82,7 +82,7 @@ class Questions:
         predicate = Predicates(self.rng, kinds, [], [], self.careful).one(name, value)
         # Files with old days or times are left to Spark, where these are wanted.
         plain = [one for one in names if kinds[one] not in ("date", "timestamp") or one == name]
-        self._one(table, Oracle(self.spark, rows, kinds), predicate, names, plain, told_of, all_blocks=True)
+        self._one(table, Oracle(self.spark, rows, kinds), predicate, names, plain, history, all_blocks=True)
 
     def _held(self, table: Any, names: list[str]) -> list[str] | None:
         """The columns of an index that holds rows, so that it can answer alone."""
@@ -100,11 +100,11 @@ class Questions:
         predicate: Predicate,
         names: list[str],
         columns: list[str] | None,
-        told_of: str,
+        history: str,
         all_blocks: bool = False,
     ) -> None:
         joined = self.rng.random() < 0.15
-        where, context = predicate.spark, f"{told_of}: {predicate.spark!r} of {columns}"
+        where, context = predicate.spark, f"{history}: {predicate.spark!r} of {columns}"
         matching = oracle.matching(predicate)
         if matching is None:
             self.tally.add("compared", "refused by Spark")
@@ -112,20 +112,20 @@ class Questions:
         with _borders(1 if joined else None, all_blocks or self.rng.random() < 0.5):
             plan = self.tally.plan(table, where, columns, joined)
             try:
-                found = told(table.read(where, columns))
+                actual = rows_of(table.read(where, columns))
             except (LakeIndexError, PySparkException) as error:
                 raise AssertionError(f"{context}: {error}\n{plan}") from error
         places = [names.index(name) for name in columns or names]
         expected = shown([tuple(oracle.rows[row][at] for at in places) for row in matching])
-        assert found == expected, f"{context}: {_differ(found, expected)}\n{plan}"
+        assert actual == expected, f"{context}: {_differ(actual, expected)}\n{plan}"
         if self.rng.random() < 0.4:
             self._by_data_source(table, where, columns or names, expected, context)
         if self.plain.rng.random() < self.share:
-            self._plainly(table, oracle, Half(predicate, [oracle.rows[row] for row in matching]), names, told_of)
+            self._plainly(table, oracle, Half(predicate, [oracle.rows[row] for row in matching]), names, history)
         self.tally.add("compared", "predicates with DuckDB" if predicate.duck else "predicates with plain Spark")
         self.tally.add("compared", "matching rows", len(matching))
 
-    def _plainly(self, table: Any, oracle: Oracle, first: Half, names: list[str], told_of: str) -> None:
+    def _plainly(self, table: Any, oracle: Oracle, first: Half, names: list[str], history: str) -> None:
         """A plain query about the same rows and some others of the table."""
         ways = self.ways(table)
         if not ways:
@@ -136,7 +136,7 @@ class Questions:
             self.plain.rng, oracle.types, raw, [columns for columns in favoured if columns], self.careful
         ).portable()
         second = Half(other, [oracle.rows[row] for row in oracle.matching(other) or ()])
-        self.plain.ask(self.plain.rng.choice(ways), names, dict(oracle.types), first, second, told_of)
+        self.plain.ask(self.plain.rng.choice(ways), names, dict(oracle.types), first, second, history)
 
     def _by_data_source(
         self, table: Any, where: str, columns: Sequence[str], expected: Counter[tuple[str, ...]], context: str
@@ -175,6 +175,6 @@ def _borders(few: int | None, all_blocks: bool) -> Iterator[None]:
         yield
 
 
-def _differ(found: Any, expected: Any) -> str:
-    missing, more = list((expected - found).elements()), list((found - expected).elements())
+def _differ(actual: Any, expected: Any) -> str:
+    missing, more = list((expected - actual).elements()), list((actual - expected).elements())
     return f"{len(missing)} rows missing, such as {missing[:3]}; {len(more)} too many, such as {more[:3]}"

@@ -90,12 +90,12 @@ class Keyed(Steps):
         try:
             step.run(self.table, txn_id)
         except step.refusals as error:
-            assert self.table.version == before and error.args, self.told
+            assert self.table.version == before and error.args, self.history
             self.tally.add("steps refused", f"{step.kind}: {type(error).__name__}")
         except Exception as error:
-            raise AssertionError(f"{self.told}: {type(error).__name__}: {error}") from error
+            raise AssertionError(f"{self.history}: {type(error).__name__}: {error}") from error
         else:
-            assert not step.must_refuse, f"{self.told}: was to be refused"
+            assert not step.must_refuse, f"{self.history}: was to be refused"
             step.effect()
             self.tally.add("steps", step.kind)
         self._committed()
@@ -113,7 +113,7 @@ class Keyed(Steps):
         except step.refusals:
             pass
         except Exception as error:
-            raise AssertionError(f"{self.told}: {type(error).__name__}: {error}") from error
+            raise AssertionError(f"{self.history}: {type(error).__name__}: {error}") from error
         self.table = self.load()
         for epoch in list(self.table.snapshot.state.windows):
             windows.close(self.table._handle.timeline, epoch)
@@ -127,7 +127,7 @@ class Keyed(Steps):
             except step.refusals:
                 landed = False
             except Exception as error:
-                raise AssertionError(f"{self.told}, tried again: {type(error).__name__}: {error}") from error
+                raise AssertionError(f"{self.history}, tried again: {type(error).__name__}: {error}") from error
             self.tally.add("killed", "tried again")
         if landed:
             step.effect()
@@ -144,19 +144,21 @@ class Keyed(Steps):
 
     def check(self, last: bool) -> None:
         model = self.model
-        self.ask.everything(self.table, list(model.rows.values()), self.told)
+        self.ask.everything(self.table, list(model.rows.values()), self.history)
         count = sum((partition.count for partition in self.table.partitions.values()), NO_ROWS)
-        assert count.least <= len(model.rows) <= (count.most or 0), f"{self.told}: {len(model.rows)} rows, not {count}"
+        assert count.least <= len(model.rows) <= (count.most or 0), (
+            f"{self.history}: {len(model.rows)} rows, not {count}"
+        )
         self.tally.add("counted", "bounds" if count.exact is None else "exactly")
-        self.ask.some(self.table, list(model.rows.values()), model.names, model.types, self.told, self.questions)
+        self.ask.some(self.table, list(model.rows.values()), model.names, model.types, self.history, self.questions)
         blocks = sorted({info.columns[0] for info in self.table.indexes.values() if info.kind == "compact"})
         if blocks and model.rows:
-            self.ask.about(self.table, list(model.rows.values()), model.names, model.types, self.told, blocks[0])
+            self.ask.about(self.table, list(model.rows.values()), model.names, model.types, self.history, blocks[0])
         if last or self.rng.random() < 0.2:
             version = self.rng.choice(sorted(model.versions))
             old = self.load(version)
             _, names, types = model.shapes[version]
-            rows, of_then = list(model.versions[version].values()), f"{self.told}, as of version {version}"
+            rows, of_then = list(model.versions[version].values()), f"{self.history}, as of version {version}"
             assert old.schema.names == names, of_then
             self.ask.everything(old, rows, of_then)
             self.ask.some(old, rows, names, types, of_then, 1)
@@ -165,7 +167,7 @@ class Keyed(Steps):
     def verify(self) -> None:
         for name, info in self.table.indexes.items():
             report = self.table.verify(name)
-            assert report.ok, f"{self.told}: index {name} ({info.kind} over {info.columns}): {report}"
+            assert report.ok, f"{self.history}: index {name} ({info.kind} over {info.columns}): {report}"
             self.tally.add("verified", info.kind)
             if info.lagging:
                 self.tally.add("verified", "lagging")

@@ -105,15 +105,15 @@ def _layout(rng: random.Random, key: list[str], parts: list[str], types: dict[st
     chance = rng.random()
     if chance < 0.2:
         return {"buckets": None, "properties": {"group_rows": str(rng.choice([3, 8, 1000]))}}
-    found: dict[str, Any] = {"buckets": rng.choice([1, 2, 2, 3])}
+    options: dict[str, Any] = {"buckets": rng.choice([1, 2, 2, 3])}
     if len(key) > 1 and rng.random() < 0.5:
-        found["hash_fields"] = [rng.choice(key)]
-    java = all(types[name] not in ("binary",) for name in found.get("hash_fields", key))
+        options["hash_fields"] = [rng.choice(key)]
+    java = all(types[name] not in ("binary",) for name in options.get("hash_fields", key))
     if java and rng.random() < 0.25:
-        found["hash_function"] = "java"
+        options["hash_function"] = "java"
     if parts and chance < 0.6:
-        found |= draw_rules(rng, parts, types)
-    return found
+        options |= draw_rules(rng, parts, types)
+    return options
 
 
 def draw_rules(rng: random.Random, parts: list[str], types: dict[str, str]) -> dict[str, Any]:

@@ -92,14 +92,14 @@ class OddQuestions:
         self.spark, self.rng, self.tally = spark, random.Random(f"odd questions {seed}"), tally
         self.share, self.plain = share, random.Random(f"odd plain {seed}")
 
-    def ask(self, table: Any, rows: pa.Table, types: dict[str, str], said: Said, told_of: str) -> None:
+    def ask(self, table: Any, rows: pa.Table, types: dict[str, str], said: Said, history: str) -> None:
         """:param rows: all that the table holds. :param types: its columns in declared order, and their types."""
         where = self._predicate(types, rows)
         columns = None if self.rng.random() < 0.3 else self.rng.sample(list(types), self.rng.randrange(1, len(types)))
         # Plain Spark loses rows of Parquet where a literal is no text.
         apart = {_PUSHDOWN: "false"} if "X'" in where else {}
         with session_with(self.spark, {**said, **apart}):
-            context = f"{told_of}\n{said}: {where!r} of {columns}"
+            context = f"{history}\n{said}: {where!r} of {columns}"
             try:
                 # By Arrow's types alone a time without a zone would be one of the session's.
                 schema = StructType([StructField(name, parse_simple_string(kind)) for name, kind in types.items()])
@@ -110,14 +110,14 @@ class OddQuestions:
                 return
             try:
                 plan = self.tally.plan(table, where, columns, False)
-                found = _shown(table.read(where, columns))
+                actual = _shown(table.read(where, columns))
             except (LakeIndexError, PySparkException, ValueError, OverflowError) as error:
                 if isinstance(error, PySparkException) and "[CAST_" in str(error):
                     # Which part of a predicate Spark computes first, and so whether a cast fails, is its own affair.
                     self.tally.add("odd questions", "a cast failed")
                     return
                 raise AssertionError(f"{context}: {type(error).__name__}: {error}") from error
-            assert found == expected, f"{context}: {_differ(found, expected)}\n{plan}"
+            assert actual == expected, f"{context}: {_differ(actual, expected)}\n{plan}"
             self.tally.add("odd questions", "compared")
             self.tally.add("odd questions", "matching rows", sum(expected.values()))
             if self.rng.random() < 0.4:
@@ -136,13 +136,13 @@ class OddQuestions:
         try:
             if way.unruled is not None:
                 expected = ask(way.unruled())
-            found, decisions = decisions_of(self.spark, lambda: ask(way.frame()))  # type: ignore[misc]
+            actual, decisions = decisions_of(self.spark, lambda: ask(way.frame()))  # type: ignore[misc]
         except (LakeIndexError, PySparkException, ValueError, OverflowError) as error:
             if isinstance(error, PySparkException) and ("[CAST_" in str(error) or way.unruled is not None):
                 self.tally.add("odd questions", "refused by Spark, asked plainly")
                 return
             raise AssertionError(f"{context}, as {way.kind}: {type(error).__name__}: {error}") from error
-        assert found == expected, f"{context}, as {way.kind}: {_differ(found, expected)}\n{decisions}"
+        assert actual == expected, f"{context}, as {way.kind}: {_differ(actual, expected)}\n{decisions}"
         count_decisions(self.tally, decisions, f"odd {way.kind}", f"{context}, as {way.kind}")
 
     def _predicate(self, types: dict[str, str], rows: pa.Table) -> str:
@@ -200,8 +200,8 @@ class OddQuestions:
             return
         except (LakeIndexError, ValueError, OverflowError) as error:
             raise AssertionError(f"{context}, by the data source: {type(error).__name__}: {error}") from error
-        found = _of_arrow(pa.Table.from_batches(batches)) if batches else Counter()
-        assert found == expected, f"{context}, by the data source: {_differ(found, expected)}"
+        actual = _of_arrow(pa.Table.from_batches(batches)) if batches else Counter()
+        assert actual == expected, f"{context}, by the data source: {_differ(actual, expected)}"
         self.tally.add("read paths", "data source")
 
 
@@ -226,8 +226,8 @@ def _raw(column: Any) -> list[Any]:
     return [bytes(value) if isinstance(value, memoryview) else value for value in column.to_pylist()]
 
 
-def _differ(found: Counter[Any], expected: Counter[Any]) -> str:
-    missing, more = list((expected - found).elements()), list((found - expected).elements())
+def _differ(actual: Counter[Any], expected: Counter[Any]) -> str:
+    missing, more = list((expected - actual).elements()), list((actual - expected).elements())
     return f"{len(missing)} rows missing, such as {missing[:3]}; {len(more)} too many, such as {more[:3]}"
 
 
@@ -256,7 +256,7 @@ class OddKeyed(Keyed):
         types = self.model.typed()
         rows = arrow(list(self.model.rows.values()), types)
         for _ in range(self.questions + 1):
-            self.odd.ask(self.table, rows, types, draw_session(self.odd.rng, self.tally), self.told)
+            self.odd.ask(self.table, rows, types, draw_session(self.odd.rng, self.tally), self.history)
 
 
 # --- sources ----------------------------------------------------------------------------------------------------
@@ -279,7 +279,7 @@ class OddRegistered(Registered):
         for _ in range(self.questions + 1):
             said = draw_session(self.odd.rng, self.tally)
             said.pop("spark.sql.legacy.timeParserPolicy", None)  # by which old days in text are others
-            self.odd.ask(self.table, rows, types, said, self.told)
+            self.odd.ask(self.table, rows, types, said, self.history)
 
 
 _MOMENTS = (
@@ -360,11 +360,11 @@ class OddSource:
         with self._registered():
             for name, info in self.table.indexes.items():
                 report = self.table.verify(name)
-                assert report.ok, f"{self.told}: index {name} ({info.kind} over {info.columns}): {report}"
+                assert report.ok, f"{self.history}: index {name} ({info.kind} over {info.columns}): {report}"
                 self.tally.add("verified", info.kind)
 
     @property
-    def told(self) -> str:
+    def history(self) -> str:
         return f"{self.said}\n{' > '.join(self.done)}"
 
     def _registered(self) -> Any:
@@ -480,10 +480,10 @@ class OddSource:
                 getattr(self.table, call)(name, *given, **more)
                 self.tally.add("steps", f"odd source: {call}")
             except InvalidInput as refused:
-                assert "mean something else" in refused.message, f"{self.told}: {refused}"
+                assert "mean something else" in refused.message, f"{self.history}: {refused}"
                 self.tally.add("steps refused", f"odd source: {call}")
             except Exception as error:
-                raise AssertionError(f"{self.told}: {type(error).__name__}: {error}") from error
+                raise AssertionError(f"{self.history}: {type(error).__name__}: {error}") from error
 
     # --- asking ---------------------------------------------------------------------------------------------------
 
@@ -492,7 +492,7 @@ class OddSource:
             said = draw_session(self.rng, self.tally)
             with session_with(self.spark, said):
                 rows = self._truth()
-            self.odd.ask(self.table, rows, self.types, said, self.told)
+            self.odd.ask(self.table, rows, self.types, said, self.history)
 
     def _truth(self) -> pa.Table:
         """All rows of the files, each read by plain Spark, by itself and whole."""

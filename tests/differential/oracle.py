@@ -32,21 +32,21 @@ class Oracle:
         with duckdb.connect() as connection:
             connection.execute("SET TimeZone = 'UTC'")
             connection.register("raw", self._raw)
-            found = connection.execute(f"SELECT {_ROW} FROM raw WHERE {predicate.duck}").fetchall()
-        return sorted(number for (number,) in found)
+            numbers = connection.execute(f"SELECT {_ROW} FROM raw WHERE {predicate.duck}").fetchall()
+        return sorted(number for (number,) in numbers)
 
     def _by_spark(self, text: str) -> list[int] | None:
         try:
-            found = of_arrow(self.spark, self._raw).where(text).select(_ROW).collect()
+            numbers = of_arrow(self.spark, self._raw).where(text).select(_ROW).collect()
         except PySparkException:
             return None
-        return sorted(number for (number,) in found)
+        return sorted(number for (number,) in numbers)
 
 
-def told(frame: Any) -> Counter[tuple[str, ...]]:
+def rows_of(frame: Any) -> Counter[tuple[str, ...]]:
     """The rows of a DataFrame as a multiset, value by value and bit by bit."""
-    found = to_arrow(frame)
-    return shown(zip(*(column.to_pylist() for column in found.columns), strict=True)) if found.num_rows else Counter()
+    table = to_arrow(frame)
+    return shown(zip(*(column.to_pylist() for column in table.columns), strict=True)) if table.num_rows else Counter()
 
 
 def shown(rows: Iterable[Sequence[Any]]) -> Counter[tuple[str, ...]]:

@@ -22,7 +22,7 @@ from spark_apps.optimizer import join_keys
 from spark_apps.optimizer import session as sessions
 from spark_apps.optimizer.session import ScanDecision
 from spark_apps.storage.errors import LakeIndexError
-from tests.differential.oracle import Row, shown, told
+from tests.differential.oracle import Row, rows_of, shown
 from tests.differential.predicates import Predicate
 from tests.differential.tally import Tally
 
@@ -101,19 +101,19 @@ class PlainQueries:
                 way.frame().createOrReplaceTempView(way.name)
             rows = self.spark.sql(query)
             with _kept(rows, shape == "cached"), _keys_at_any_cost(self.rng.random() < 0.5):
-                found = told(rows)
+                actual = rows_of(rows)
         except (PySparkException, LakeIndexError) as error:
             raise AssertionError(f"{context}: {error}") from error
         decisions = _decisions(self.spark, before)
         wanted = shown(expected)
-        if found != wanted and way.unruled is not None:
+        if actual != wanted and way.unruled is not None:
             # Spark's own reader passes over rows that are there: of files by Arrow with zeros of either sign, for one.
             way.unruled().createOrReplaceTempView(way.name)
-            wanted = told(self.spark.sql(query))
+            wanted = rows_of(self.spark.sql(query))
             self.tally.add("plain queries", "as Spark alone, and not as DuckDB")
-        assert found == wanted, (
-            f"{context}: {list((wanted - found).elements())[:3]} missing, {list((found - wanted).elements())[:3]} too "
-            f"many\n{decisions}"
+        assert actual == wanted, (
+            f"{context}: {list((wanted - actual).elements())[:3]} missing, "
+            f"{list((actual - wanted).elements())[:3]} too many\n{decisions}"
         )
         count_decisions(self.tally, decisions, way.kind, context)
         self.tally.add("plain queries", shape)
@@ -146,8 +146,8 @@ def count_decisions(tally: Tally, decisions: Sequence[ScanDecision], way: str, c
 def decisions_of(spark: Any, ask: Callable[[], Any]) -> tuple[Any, list[ScanDecision]]:
     """What a call returned, and what was decided on the scans that it had planned."""
     before = _newest(spark)
-    found = ask()
-    return found, _decisions(spark, before)
+    answer = ask()
+    return answer, _decisions(spark, before)
 
 
 def _newest(spark: Any) -> int:
@@ -252,12 +252,12 @@ class _Shaped:
                 partners.setdefault(row[at], []).append(row)
         kept: list[Row] = []
         for row, shown_row in zip(self.p.rows, self._of(columns, self.p.rows), strict=True):
-            found = partners.get(row[at], ())
+            matches = partners.get(row[at], ())
             if shape == "semi join":
-                kept += [shown_row] if found else []
+                kept += [shown_row] if matches else []
             else:
-                kept += [(*shown_row, partner[place]) for partner in found]
-                kept += [(*shown_row, None)] if shape == "left join" and not found else []
+                kept += [(*shown_row, partner[place]) for partner in matches]
+                kept += [(*shown_row, None)] if shape == "left join" and not matches else []
         words = {"join": "JOIN", "null-safe join": "JOIN", "left join": "LEFT JOIN", "semi join": "LEFT SEMI JOIN"}
         shown_columns = ", ".join(f"a.`{name}`" for name in columns)
         beside = "" if shape == "semi join" else f", b.`{other}` AS `more`"

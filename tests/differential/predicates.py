@@ -60,9 +60,9 @@ class Predicates:
 
     def portable(self) -> Predicate:
         """One that DuckDB reads too."""
-        while (found := self.draw()).duck is None:
+        while (predicate := self.draw()).duck is None:
             pass
-        return found
+        return predicate
 
     def _tree(self, depth: int) -> Predicate:
         chance = self.rng.random()
@@ -75,18 +75,18 @@ class Predicates:
     def _point(self, columns: Sequence[str]) -> Predicate:
         """What an index over these columns can answer: one value of each, or a few, perhaps with something else."""
         row = self.rng.choice(self.rows) if self.rows and self.rng.random() < 0.8 else None
-        found: Predicate | None = None
+        point: Predicate | None = None
         for name in columns:
             value = draw(self.rng, self.types[name]) if row is None else row[name]
             one = self.one(name, value) if self.rng.random() < 0.6 else self._in(name, value)
-            found = one if found is None else found.joined("AND", one)
-        assert found is not None
+            point = one if point is None else point.joined("AND", one)
+        assert point is not None
         chance = self.rng.random()
         if chance < 0.25:
-            return found.joined("AND", self._tree(1))
+            return point.joined("AND", self._tree(1))
         if chance < 0.4:
-            return found.joined("OR", self._point(self.rng.choice(self.favoured or [columns])))
-        return found
+            return point.joined("OR", self._point(self.rng.choice(self.favoured or [columns])))
+        return point
 
     def _name(self, name: str) -> tuple[str, str]:
         shown = self.rng.choice([name, name.upper(), name.capitalize()])

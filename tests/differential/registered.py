@@ -61,9 +61,9 @@ class Registered:
         name = f"`{self.path.name}`.log.t"
         ways = [Way(f"name of {self.owner.format}", name), Way(f"frame of {self.owner.format}", frame=table.frame)]
         if isinstance(self.owner, Plain):
-            told = self.owner.arguments
+            arguments = self.owner.arguments
             files = files_way(
-                self.spark, self.owner.format, self.owner.folder, told.get("schema"), told.get("options", {})
+                self.spark, self.owner.format, self.owner.folder, arguments.get("schema"), arguments.get("options", {})
             )
             ways.append(files)
         return ways
@@ -84,13 +84,13 @@ class Registered:
         self.verify()
 
     @property
-    def told(self) -> str:
+    def history(self) -> str:
         return f"{self.said}\n{' > '.join(self.done)}"
 
     def place(self, table: Any) -> dict[str, str]:
         """What the data source is told: the log, and which version of the source where it is an old one."""
-        told = {"path": str(self.log)}
-        return told if self.asked_version is None else {**told, "source_version": str(self.asked_version)}
+        options = {"path": str(self.log)}
+        return options if self.asked_version is None else {**options, "source_version": str(self.asked_version)}
 
     def load(self) -> None:
         self.table = IndexedTable.load(self.spark, self.log)
@@ -113,7 +113,7 @@ class Registered:
             end_what_died(self.table._handle.timeline)
             self.load()
         except Exception as error:
-            raise AssertionError(f"{self.told}: {type(error).__name__}: {error}") from error
+            raise AssertionError(f"{self.history}: {type(error).__name__}: {error}") from error
 
     def create_index(self, kind: str | None = None, columns: list[str] | None = None) -> None:
         kind = kind or self.rng.choice(["record", "secondary", "compact", "covering", "covering"])
@@ -171,14 +171,14 @@ class Registered:
 
     def check(self) -> None:
         owner = self.owner
-        assert self.table.schema.names == owner.names, self.told
-        self.ask.everything(self.table, owner.rows, self.told)
-        self.ask.some(self.table, owner.rows, owner.names, owner.types, self.told, self.questions)
+        assert self.table.schema.names == owner.names, self.history
+        self.ask.everything(self.table, owner.rows, self.history)
+        self.ask.some(self.table, owner.rows, owner.names, owner.types, self.history, self.questions)
         if isinstance(owner, Plain):
-            self.ask.about(self.table, owner.rows, owner.names, owner.types, self.told, "city")
+            self.ask.about(self.table, owner.rows, owner.names, owner.types, self.history, "city")
         if owner.versions and self.rng.random() < 0.4:
             version = self.rng.choice(sorted(owner.versions))
-            rows, of_then = owner.versions[version], f"{self.told}, source version {version}"
+            rows, of_then = owner.versions[version], f"{self.history}, source version {version}"
             old = IndexedTable.load(self.spark, self.log, source_version=version)
             self.ask.everything(old, rows, of_then)
             self.asked_version = version
@@ -189,5 +189,5 @@ class Registered:
     def verify(self) -> None:
         for name, info in self.table.indexes.items():
             report = self.table.verify(name)
-            assert report.ok, f"{self.told}: index {name} ({info.kind} over {info.columns}): {report}"
+            assert report.ok, f"{self.history}: index {name} ({info.kind} over {info.columns}): {report}"
             self.tally.add("verified", info.kind)

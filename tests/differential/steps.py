@@ -65,7 +65,7 @@ class Steps:
         raise NotImplementedError
 
     @property
-    def told(self) -> str:
+    def history(self) -> str:
         """The table and all its steps, for the message of a failure."""
         return f"{self.said}\n{' > '.join(self.done)}"
 
@@ -139,10 +139,10 @@ class Steps:
         predicate = drawn.draw()
         if self.rng.random() < 0.8:
             predicate = predicate.joined("AND", drawn.draw())
-        found = Oracle(self.spark, rows, self.model.typed()).matching(predicate)
-        if found is None:
+        numbers = Oracle(self.spark, rows, self.model.typed()).matching(predicate)
+        if numbers is None:
             return None
-        gone = [self.model.identity(rows[at]) for at in found]
+        gone = [self.model.identity(rows[at]) for at in numbers]
 
         def effect() -> None:
             self.model.rows = {at: row for at, row in self.model.rows.items() if at not in gone}
@@ -173,10 +173,10 @@ class Steps:
     def rescale(self) -> Step | None:
         if not self.table.definition.bucketed:
             return None
-        told: dict[str, Any] = {"buckets": self.rng.randrange(1, 5)}
+        arguments: dict[str, Any] = {"buckets": self.rng.randrange(1, 5)}
         if self.model.partition_by and self.rng.random() < 0.6:
-            told |= draw_rules(self.rng, self.model.partition_by, self.model.typed())
-        return Step("rescale", lambda t, x: t.rescale(**told, txn_id=x))
+            arguments |= draw_rules(self.rng, self.model.partition_by, self.model.typed())
+        return Step("rescale", lambda t, x: t.rescale(**arguments, txn_id=x))
 
     def restore(self) -> Step | None:
         since = [version for version in self.model.versions if version >= self.record_since]
@@ -193,7 +193,7 @@ class Steps:
                 try:
                     self.load(version)
                 except errors.SnapshotExpired:
-                    assert version <= self.table.version - 3, f"{self.told}: version {version} has expired"
+                    assert version <= self.table.version - 3, f"{self.history}: version {version} has expired"
                     del self.model.versions[version]
 
         return Step("clean", lambda t, x: t.clean(retain_versions=3, retain_seconds=0, txn_id=x), effect)

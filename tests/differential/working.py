@@ -42,8 +42,8 @@ def work(seed: int, until: float) -> Outcome:
     try:
         history(_spark, folder, seed, tally, long=True)
     except Exception as error:  # noqa: BLE001 - whatever a history finds is told, and the others go on
-        told = "".join(traceback.format_exception(error))
-        return Outcome(seed, time.monotonic() - started, tally.counts, f"{error}"[:4000], told[-6000:])
+        trace = "".join(traceback.format_exception(error))
+        return Outcome(seed, time.monotonic() - started, tally.counts, f"{error}"[:4000], trace[-6000:])
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return Outcome(seed, time.monotonic() - started, tally.counts)

@@ -56,8 +56,8 @@ class Owner(ABC):
     @property
     def arguments(self) -> dict[str, Any]:
         """What a registration is told."""
-        found: dict[str, Any] = {"uri": self.folder, "format": self.format, "record_key": ["id"]}
-        return found | ({"schema": ddl_of(self.names, self.types)} if self.declares else {})
+        registered: dict[str, Any] = {"uri": self.folder, "format": self.format, "record_key": ["id"]}
+        return registered | ({"schema": ddl_of(self.names, self.types)} if self.declares else {})
 
     def change(self) -> str:
         done = self.rng.choice(self.changes)

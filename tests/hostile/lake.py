@@ -174,8 +174,8 @@ FULL = commit(*(ACTIONS[name] for name in ("add", "entries", "index", "hashing_c
 def _checkpoint() -> tuple[Any, Any]:
     """The files and the header of a checkpoint of version 1."""
     store = Store("memory:///hostile")
-    for version, told in enumerate((FIRST, FULL)):
-        store.put(commit_key(version), msgspec.json.encode(told))
+    for version, document in enumerate((FIRST, FULL)):
+        store.put(commit_key(version), msgspec.json.encode(document))
     body = log.encode_checkpoint(Timeline.load(store).head)
     table = pq.ParquetFile(pa.BufferReader(body), read_dictionary=list(files.REPEATED)).read().unify_dictionaries()
     header = msgspec.json.decode(table.schema.metadata[b"state"])
@@ -227,26 +227,26 @@ FIRST = first()
 
 def documents() -> dict[str, Document]:
     """By name, everything that others write and a reader reads."""
-    found = {
+    by_name = {
         f"commit with {name}": Document(Commit, commit(action), _json(commit_key(1)))
         for name, action in ACTIONS.items()
     }
-    found["commit with features"] = Document(Commit, {**commit(ADD), **FEATURES}, _json(commit_key(1)))
+    by_name["commit with features"] = Document(Commit, {**commit(ADD), **FEATURES}, _json(commit_key(1)))
     for key, value in BESIDE.items():
-        found[key] = Document(_KINDS[Path(key).name.partition(".")[0]], value, _json(key))
+        by_name[key] = Document(_KINDS[Path(key).name.partition(".")[0]], value, _json(key))
     for name in ("add", "partition", "index", "table", "cover"):
-        found[f"sidecar with {name}"] = Document(None, ACTIONS[name], _sidecar)
+        by_name[f"sidecar with {name}"] = Document(None, ACTIONS[name], _sidecar)
     table, header = _checkpoint()
-    found["checkpoint"] = Document(log._CheckpointHeader, header, lambda value: _checkpoint_body(table, value))
+    by_name["checkpoint"] = Document(log._CheckpointHeader, header, lambda value: _checkpoint_body(table, value))
     row = {name: column[0] for name, column in table.to_pydict().items()}
-    found["files of a checkpoint"] = Document(
+    by_name["files of a checkpoint"] = Document(
         None, row, lambda value: _checkpoint_body(_with_row(table, value), header)
     )
-    found["extra of a file of a checkpoint"] = Document(
+    by_name["extra of a file of a checkpoint"] = Document(
         None, EXTRA, lambda value: _checkpoint_body(
             _with_row(table, {**row, "extra": msgspec.json.encode(value)}), header)
     )  # fmt: skip
-    return found
+    return by_name
 
 
 def make(root: Path) -> None:

@@ -88,10 +88,10 @@ def read_by_arrow_of_old(store: Store) -> None:
 
 def trigger_classes() -> list[type[waiting.TimelineTrigger]]:
     """All triggers that look at a log."""
-    found: list[Any] = [waiting.TimelineTrigger]
-    for one in found:
-        found += one.__subclasses__()
-    return found[1:]
+    classes: list[Any] = [waiting.TimelineTrigger]
+    for one in classes:
+        classes += one.__subclasses__()
+    return classes[1:]
 
 
 _ARGUMENTS = {"after": -1, "epoch": 0, "silent_seconds": 60.0, "index": "by_id", "states": ["active"], "txn_id": "load"}
@@ -155,8 +155,8 @@ def drain(store: Store) -> None:
 
 READERS: dict[str, Callable[[Store], object]] = {
     "load": lambda store: everything(Timeline.load(store).head),
-    "warehouse": lambda store: [everything(found.state()) for found in Warehouse(str(Path(store.uri).parent)).tables()
-                                if found.state() is not None],
+    "warehouse": lambda store: [everything(table.state()) for table in Warehouse(str(Path(store.uri).parent)).tables()
+                                if table.state() is not None],
     "history": lambda store: list(Timeline.load(store).commits()),
     "age": lambda store: statistics.age_of_version((timeline := Timeline.load(store)), timeline.head.version),
     "as of": lambda store: Timeline.load(store).at(as_of="2026-01-01T12:00Z"),

@@ -101,22 +101,22 @@ class Arena:
             path.write_bytes(body)
         self.watch.has_changed()
         with self.watch.on():
-            told, refused = self._asked(reader, place)
+            fault, refused = self._asked(reader, place)
         self.slowest = max(self.slowest, self.watch.seconds)
         self.largest = max(self.largest, self.watch.kilobytes)
         if self.watch.seen:
-            told = f"touched what is not its own: {self.watch.seen[:3]}"
+            fault = f"touched what is not its own: {self.watch.seen[:3]}"
         elif self.watch.seconds > SECONDS:
-            told = f"took {self.watch.seconds:.1f} s"
+            fault = f"took {self.watch.seconds:.1f} s"
         elif self.watch.kilobytes > KILOBYTES:
-            told = f"took {self.watch.kilobytes:,} kB"
-        if self.watch.has_changed() or told:
+            fault = f"took {self.watch.kilobytes:,} kB"
+        if self.watch.has_changed() or fault:
             self.watch.close()
             self._renew()
         else:
             for path, body in before.items():
                 path.unlink() if body is None else path.write_bytes(body)
-        return told, refused
+        return fault, refused
 
     def _asked(self, reader: str, place: Place) -> tuple[str, bool]:
         try:
@@ -132,13 +132,13 @@ class Arena:
         self.figures["read"] += 1
         return "", False
 
-    def _unnamed(self, told: str, place: Place) -> str:
+    def _unnamed(self, message: str, place: Place) -> str:
         """What a refusal does not say: the table; the field, or one that it belongs to."""
-        if self.store.uri not in told:
-            return f"the error names no table: {told:.300}"
+        if self.store.uri not in message:
+            return f"the error names no table: {message:.300}"
         names = [str(part) for part in place if isinstance(part, str)]
-        if names and not any(name in told for name in names):
-            return f"the error names no field of {names}: {told:.300}"
+        if names and not any(name in message for name in names):
+            return f"the error names no field of {names}: {message:.300}"
         return ""
 
 
@@ -179,9 +179,9 @@ def arena(template: Path, tmp_path: Path) -> Iterator[Arena]:
 def cases() -> Iterator[tuple[str, Place, Any]]:
     """All, in an order that the seed decides on."""
     every = [(name, place) for name, document in DOCUMENTS.items() for place in places(document.value)]
-    found = list(itertools.product(every, range(len(VALUES))))
-    random.Random(seed()).shuffle(found)
-    for (name, place), value in found:
+    drawn = list(itertools.product(every, range(len(VALUES))))
+    random.Random(seed()).shuffle(drawn)
+    for (name, place), value in drawn:
         yield name, place, VALUES[value]
 
 
@@ -190,9 +190,9 @@ def test_each_document_as_it_should_be_is_read_by_each_reader(arena: Arena) -> N
     wrong = []
     for name, document in DOCUMENTS.items():
         for reader in READERS if name in WHOLE else ("load", "page", "data source"):
-            told, refused = arena.read(document.files(document.value), reader, ())
-            if told or refused:
-                wrong.append(f"{name}, read by {reader}: {told or 'refused'}")
+            fault, refused = arena.read(document.files(document.value), reader, ())
+            if fault or refused:
+                wrong.append(f"{name}, read by {reader}: {fault or 'refused'}")
     assert not wrong, "\n".join(wrong[:40])
 
 
@@ -219,12 +219,12 @@ def test_given_a_document_with_a_bad_value_when_read_then_refused_by_name_or_har
             if refused and die.random() > SHARE:
                 continue
             reads += 1
-            told, damaged = arena.read(files, reader, place)
+            fault, damaged = arena.read(files, reader, place)
             refused = refused or (reader == "load" and damaged)
-            if told:
-                kind = f"{reader}: {told:.60}"
+            if fault:
+                kind = f"{reader}: {fault:.60}"
                 wrong[kind] += 1
-                examples.setdefault(kind, f"{name}: {'.'.join(map(str, place))} = {value!r:.60}: {told}")
+                examples.setdefault(kind, f"{name}: {'.'.join(map(str, place))} = {value!r:.60}: {fault}")
     with capsys.disabled():
         sys.stdout.write(
             f"\nSeed {seed()}: {tried:,} bad values, {reads:,} reads in {time.monotonic() - began:.0f} s "
@@ -240,7 +240,7 @@ def test_the_survey_of_a_warehouse_survives_a_bad_table(template: Path, tmp_path
     good, bad = tmp_path / "w" / "lake" / "table", tmp_path / "w" / "lake" / "bad"
     shutil.copytree(good, bad, symlinks=True)
     Store(bad).put(commit_key(1), msgspec.json.encode({**lake.commit(), "instant": "x"}))
-    found = {one.name: one for one in Warehouse(str(good.parent)).tables()}
-    assert found["table"].state() is not None
+    tables = {one.name: one for one in Warehouse(str(good.parent)).tables()}
+    assert tables["table"].state() is not None
     with pytest.raises(LogDamaged, match="instant"):
-        found["bad"].state()
+        tables["bad"].state()

@@ -141,9 +141,9 @@ def test_given_a_checkpoint_without_its_columns_when_loaded_then_it_is_passed_ov
     store: Store, columns: list[str]
 ) -> None:
     header = log.encode_checkpoint(Timeline.load(store).head)
-    told = pq.ParquetFile(pa.BufferReader(header)).schema_arrow.metadata
+    metadata = pq.ParquetFile(pa.BufferReader(header)).schema_arrow.metadata
     sink = io.BytesIO()
-    pq.write_table(pa.table({name: ["a"] for name in columns}).replace_schema_metadata(told), sink)
+    pq.write_table(pa.table({name: ["a"] for name in columns}).replace_schema_metadata(metadata), sink)
     name = f"{0:020d}.{xxhash.xxh3_64_hexdigest(sink.getvalue())}.parquet"
     store.put(f"{log.CHECKPOINTS}/{name}", sink.getvalue())
     plant(store)

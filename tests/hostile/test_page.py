@@ -69,12 +69,12 @@ def places(document: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...
 
 
 def changed(document: Any, path: tuple[Any, ...], value: Any) -> Any:
-    found = copy.deepcopy(document)
-    inner = found
+    copied = copy.deepcopy(document)
+    inner = copied
     for key in path[:-1]:
         inner = inner[key]
     inner[path[-1]] = value
-    return found
+    return copied
 
 
 @pytest.fixture(scope="module")

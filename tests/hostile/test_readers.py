@@ -51,7 +51,7 @@ ELSEWHERE = {
 
 def _opening() -> dict[tuple[str, str], int]:
     """(file, function) that opens a log or decodes a document -> its line."""
-    found = {}
+    lines = {}
     for package in ("spark_apps", "airflow_provider_index"):
         for file in sorted((ROOT / package).rglob("*.py")):
             tree = ast.parse(file.read_text(encoding="utf-8"))
@@ -65,8 +65,8 @@ def _opening() -> dict[tuple[str, str], int]:
                 if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef) and any(
                     isinstance(call, ast.Call) and _opens(call.func, known) for call in ast.walk(function)
                 ):
-                    found[str(file.relative_to(ROOT)), function.name] = function.lineno
-    return found
+                    lines[str(file.relative_to(ROOT)), function.name] = function.lineno
+    return lines
 
 
 def _opens(called: ast.expr, known: set[str]) -> bool:
@@ -83,11 +83,11 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> set[tuple[str, str]]:
     """(file, function) of all that ran while each reader read the table with all of its documents."""
     root = tmp_path_factory.mktemp("readers")
     lake.make(root)
-    found: set[Any] = set()
+    codes: set[Any] = set()
 
     def note(frame: Any, event: str, _argument: Any) -> None:
         if event == "call":
-            found.add(frame.f_code)
+            codes.add(frame.f_code)
 
     threading.setprofile(note)
     for name in ("commit with add", "checkpoint", "sidecar with add"):
@@ -107,7 +107,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> set[tuple[str, str]]:
     threading.setprofile(None)  # type: ignore[arg-type]
     return {
         (str(Path(code.co_filename).relative_to(ROOT)), code.co_name)
-        for code in found
+        for code in codes
         if code.co_filename.startswith(f"{ROOT}/") and ".venv" not in code.co_filename
     }
 
@@ -144,47 +144,47 @@ def _structs() -> Iterator[type[msgspec.Struct]]:
                 yield value
 
 
-def _seen(info: Any, value: Any, found: set[tuple[type, str]]) -> None:
+def _seen(info: Any, value: Any, fields: set[tuple[type, str]]) -> None:
     """Notes the fields of structs that a value holds, with something in them."""
     match info:
         case inspect.StructType():
             if isinstance(value, dict):
                 for one in info.fields:
                     if value.get(one.encode_name) is not None:
-                        found.add((info.cls, one.name))
-                        _seen(one.type, value[one.encode_name], found)
+                        fields.add((info.cls, one.name))
+                        _seen(one.type, value[one.encode_name], fields)
             elif isinstance(value, list):  # structs that are written as lists
                 for one, inner in zip(info.fields, value, strict=False):
-                    found.add((info.cls, one.name))
-                    _seen(one.type, inner, found)
+                    fields.add((info.cls, one.name))
+                    _seen(one.type, inner, fields)
         case inspect.UnionType():
             for one in info.types:
                 if not isinstance(one, inspect.StructType) or one.tag is None or one.tag == value.get(one.tag_field):
-                    _seen(one, value, found)
+                    _seen(one, value, fields)
         case inspect.ListType() | inspect.VarTupleType():
             for inner in value if isinstance(value, list) else ():
-                _seen(info.item_type, inner, found)
+                _seen(info.item_type, inner, fields)
         case inspect.TupleType():
             for one, inner in zip(info.item_types, value if isinstance(value, list) else (), strict=False):
-                _seen(one, inner, found)
+                _seen(one, inner, fields)
         case inspect.DictType():
             for inner in value.values() if isinstance(value, dict) else ():
-                _seen(info.value_type, inner, found)
+                _seen(info.value_type, inner, fields)
 
 
 def test_every_field_of_every_type_that_is_written_down_stands_in_a_document_of_the_search() -> None:
-    found: set[tuple[type, str]] = set()
+    fields: set[tuple[type, str]] = set()
     for document in DOCUMENTS.values():
         if document.kind is not None:
-            _seen(inspect.type_info(document.kind), document.value, found)
-    _seen(inspect.type_info(validation._Extra), lake.EXTRA, found)
-    _seen(inspect.type_info(Positions), lake.EXTRA["positions"], found)
+            _seen(inspect.type_info(document.kind), document.value, fields)
+    _seen(inspect.type_info(validation._Extra), lake.EXTRA, fields)
+    _seen(inspect.type_info(Positions), lake.EXTRA["positions"], fields)
     missing = [
         f"{kind.__name__}.{name}"
         for kind in _structs()
         if kind.__name__ not in NOT_READ
         for name in kind.__struct_fields__
-        if (kind, name) not in found and f"{kind.__name__}.{name}" not in IN_ANOTHER_FORM
+        if (kind, name) not in fields and f"{kind.__name__}.{name}" not in IN_ANOTHER_FORM
     ]
     assert missing == [], "no document of the search holds them"
 

@@ -53,9 +53,9 @@ def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def catalog(tmp_path: Path) -> SqlCatalog:
-    found = SqlCatalog("mine", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}/lake")
-    found.create_namespace("db")
-    return found
+    sql_catalog = SqlCatalog("mine", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}/lake")
+    sql_catalog.create_namespace("db")
+    return sql_catalog
 
 
 def iceberg(catalog: SqlCatalog, properties: dict[str, str] | None = None, name: str = "db.t") -> Path:
@@ -65,9 +65,9 @@ def iceberg(catalog: SqlCatalog, properties: dict[str, str] | None = None, name:
     place = Path(table.location().removeprefix("file://"))
     metadata = Path(table.metadata_location.removeprefix("file://"))
     if properties:
-        told = json.loads(metadata.read_text())
-        told["properties"].update(properties)
-        metadata.write_text(json.dumps(told))
+        document = json.loads(metadata.read_text())
+        document["properties"].update(properties)
+        metadata.write_text(json.dumps(document))
     (place / "metadata/version-hint.text").write_text(metadata.name)
     return place
 
@@ -166,12 +166,12 @@ def test_given_metadata_of_an_iceberg_table_that_names_code_and_servers_then_nei
     uri = f"sqlite:///{tmp_path}/catalog.db"
     options = {"catalog": "mine", "identifier": "db.t", "catalog.type": "sql", "catalog.uri": uri}
     timeline = logged(SourceDefinition("iceberg", str(place), options if by == "catalog" else {}))
-    told = {"source_roots": [uri], "aws_secret_access_key": "ours"}
+    storage_options = {"source_roots": [uri], "aws_secret_access_key": "ours"}
 
-    change, listing = (read() for read in readers(timeline, told))
+    change, listing = (read() for read in readers(timeline, storage_options))
 
     assert change is not None and len(listing.files) == 1 and not ran.exists()
-    table: Any = open_source(timeline.head.table, told, timeline.store.uri)
+    table: Any = open_source(timeline.head.table, storage_options, timeline.store.uri)
     opened = table._open()
     assert opened.io.properties["s3.secret-access-key"] == "ours"
     assert not OF_AN_OWNER.keys() & (opened.io.properties.keys() | opened.metadata.properties.keys())
@@ -185,9 +185,9 @@ class _Rest(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         body: dict[str, Any] = {"defaults": {}, "overrides": {}}
         if "/tables/" in self.path:
-            told = json.loads(Path(self.metadata).read_text())
+            metadata = json.loads(Path(self.metadata).read_text())
             config = {"s3.session-token": "of the catalog", "py-io-impl": f"{MODULE}.Access"}
-            body = {"metadata-location": f"file://{self.metadata}", "metadata": told, "config": config}
+            body = {"metadata-location": f"file://{self.metadata}", "metadata": metadata, "config": config}
         data = json.dumps(body).encode()
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
@@ -323,10 +323,10 @@ def test_what_spark_documents_of_its_readers_is_taken_but_for_what_hides_rows() 
 
     hides = {"pathglobfilter", "modifiedbefore", "modifiedafter"}
     for form in ("csv", "json", "orc", "parquet"):
-        told = {name.lower() for name in inspect.signature(getattr(DataFrameReader, form)).parameters}
-        assert told - {"self", "path", "paths", "schema", "options"} - hides <= allowed_sources.READER_OPTIONS[form], (
-            form
-        )
+        documented = {name.lower() for name in inspect.signature(getattr(DataFrameReader, form)).parameters}
+        assert (
+            documented - {"self", "path", "paths", "schema", "options"} - hides <= allowed_sources.READER_OPTIONS[form]
+        ), form
         given_options(form, {"RecursiveFileLookup": "true"})
 
 

@@ -75,8 +75,8 @@ def _statements(spark: Any, uri: str) -> None:
 
 
 def _source(_spark: Any, uri: str) -> None:
-    found = IndexedDataSource({"path": uri, "where": WHERE})
-    reader = found.reader(found.schema())
+    source = IndexedDataSource({"path": uri, "where": WHERE})
+    reader = source.reader(source.schema())
     for part in reader.partitions():
         for batch in reader.read(part):
             batch.to_pylist()
@@ -134,21 +134,21 @@ def test_given_a_log_of_an_index_with_a_bad_value_when_read_then_refused_or_harm
             log.write_bytes(msgspec.json.encode(planted(json.loads(body), place, value)))
         except (msgspec.EncodeError, OverflowError):
             continue
-        told = ""
+        fault = ""
         try:
             with watch.on():
                 read(spark, uri)
         except LakeIndexError as error:
-            told = "" if str(made) in str(error) or type(error).__name__ != "LogDamaged" else f"no table: {error}"
+            fault = "" if str(made) in str(error) or type(error).__name__ != "LogDamaged" else f"no table: {error}"
         except Exception as error:  # noqa: BLE001 - what must not be
-            told = f"{type(error).__name__}: {error!s:.300}"
+            fault = f"{type(error).__name__}: {error!s:.300}"
         finally:
             log.write_bytes(body)
         if reader == "data source" and watch.seen:  # Spark itself talks to its own process
-            told = f"touched {watch.seen[:3]}"
-        if told:
+            fault = f"touched {watch.seen[:3]}"
+        if fault:
             wrong.append(
-                f"{log.parent.parent.parent.name} {log.stem[-2:]} {'.'.join(map(str, place))} = {value!r:.60}: {told}"
+                f"{log.parent.parent.parent.name} {log.stem[-2:]} {'.'.join(map(str, place))} = {value!r:.60}: {fault}"
             )
     watch.close()
     assert not wrong, f"seed {seed()}: " + "\n".join(wrong[:30])

@@ -33,7 +33,7 @@ SECONDS = 20.0
 N = 1000
 
 
-def told(call: Callable[[], Any]) -> Any:
+def outcome_of(call: Callable[[], Any]) -> Any:
     """What a call gives, or its error of the package; within its time. Another error fails the test."""
     started = time.monotonic()
     try:
@@ -86,9 +86,9 @@ STATEMENTS = [
 
 @pytest.mark.parametrize("text", STATEMENTS, ids=range(len(STATEMENTS)))
 def test_given_a_script_then_it_is_read_or_refused_with_a_place_and_no_name_is_half_of_it(text: str) -> None:
-    found = told(lambda: list(parse(text)))
-    if isinstance(found, list):
-        assert len(found) == max(1, text.count("SHOW INDEXES ON t;") or 1 + text.count("; DROP TABLE `"))
+    statements = outcome_of(lambda: list(parse(text)))
+    if isinstance(statements, list):
+        assert len(statements) == max(1, text.count("SHOW INDEXES ON t;") or 1 + text.count("; DROP TABLE `"))
 
 
 PREDICATES = [
@@ -128,7 +128,7 @@ PREDICATES = [
 
 @pytest.mark.parametrize("text", PREDICATES, ids=range(len(PREDICATES)))
 def test_given_a_predicate_then_it_is_read_or_refused(text: str) -> None:
-    told(lambda: parse_predicate(text, {"a": "int", "s": "string", "d": "date", "x": "decimal(10,2)"}))
+    outcome_of(lambda: parse_predicate(text, {"a": "int", "s": "string", "d": "date", "x": "decimal(10,2)"}))
 
 
 RULES = [
@@ -154,9 +154,9 @@ RULES = [
 @pytest.mark.parametrize("rule", ["regex", "range", "os.system", "../x", ""])
 @pytest.mark.parametrize("text", RULES, ids=range(len(RULES)))
 def test_given_a_rule_then_it_is_taken_or_refused_and_matches_in_linear_time(text: str, rule: str) -> None:
-    rules = told(lambda: BucketRules(rule, text, 4))
+    rules = outcome_of(lambda: BucketRules(rule, text, 4))
     if isinstance(rules, BucketRules):
-        told(lambda: rules.count_for("dt=" + "a" * 5000 + "!"))
+        outcome_of(lambda: rules.count_for("dt=" + "a" * 5000 + "!"))
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_given_a_rule_then_it_is_taken_or_refused_and_matches_in_linear_time(tex
     ],
 )
 def test_given_a_type_then_reading_it_ends(text: str) -> None:
-    told(lambda: parse_type(text))
+    outcome_of(lambda: parse_type(text))
 
 
 # --- names and places -------------------------------------------------------------------------------------------
@@ -214,10 +214,10 @@ NAMES = [
 
 @pytest.mark.parametrize("name", NAMES)
 def test_given_a_name_that_could_be_taken_for_something_else_then_no_index_table_or_folder_gets_it(name: str) -> None:
-    assert isinstance(told(lambda: check_name("index", name)), LakeIndexError)
+    assert isinstance(outcome_of(lambda: check_name("index", name)), LakeIndexError)
     if name != "1a":
-        assert isinstance(told(lambda: check_txn_id(name)), LakeIndexError)
-    located = told(lambda: Warehouse("/warehouse").locate(name))
+        assert isinstance(outcome_of(lambda: check_txn_id(name)), LakeIndexError)
+    located = outcome_of(lambda: Warehouse("/warehouse").locate(name))
     if not isinstance(located, LakeIndexError):  # an absolute path stands for itself
         assert name.startswith("/") and located == name
 
@@ -226,7 +226,7 @@ def test_given_a_name_that_could_be_taken_for_something_else_then_no_index_table
     "name", ["", " ", "a`b", "a\nb", "a\x00b", "__index_x", "__INDEX_x", "a\u202eb", "\ud800", "a\u2028b"]
 )
 def test_given_a_column_name_that_would_not_be_seen_or_is_ours_then_it_is_refused(name: str) -> None:
-    assert isinstance(told(lambda: check_column_name(name)), LakeIndexError)
+    assert isinstance(outcome_of(lambda: check_column_name(name)), LakeIndexError)
 
 
 PLACES = [
@@ -259,7 +259,7 @@ def test_given_a_template_that_renders_to_another_kind_of_place_then_every_opera
 ) -> None:
     fields = {"conn_type": "index_table_store", "extra": {"warehouse": str(tmp_path)}}
     monkeypatch.setenv("AIRFLOW_CONN_LAKE", json.dumps(fields))
-    assert isinstance(told(lambda: TableStoreHook("lake").locate(place)), LakeIndexError)
+    assert isinstance(outcome_of(lambda: TableStoreHook("lake").locate(place)), LakeIndexError)
     made = (
         BuildIndexOperator(task_id="a", table=place, table_conn_id="lake", index="i", kind="record", columns=["id"]),
         WriteTableOperator(task_id="b", table=place, table_conn_id="lake", source="/x", operation="upsert"),
@@ -274,13 +274,13 @@ def test_given_a_template_that_renders_to_another_kind_of_place_then_every_opera
 
 @pytest.mark.parametrize("sql", [["DROP TABLE t"], {"a": 1}, 7, None, b"DROP TABLE t"])
 def test_given_statements_that_are_no_text_then_they_are_refused(sql: Any) -> None:
-    assert isinstance(told(lambda: IndexSQLOperator(task_id="a", sql=sql).statements()), LakeIndexError)
+    assert isinstance(outcome_of(lambda: IndexSQLOperator(task_id="a", sql=sql).statements()), LakeIndexError)
 
 
 def test_given_one_name_in_two_normal_forms_then_they_are_two_folders_or_refused(tmp_path: Path) -> None:
     composed, apart = "caf\u00e9", "cafe\u0301"
     for name in (composed, apart):
-        assert isinstance(told(lambda name=name: check_name("table", name)), LakeIndexError)
+        assert isinstance(outcome_of(lambda name=name: check_name("table", name)), LakeIndexError)
     for name in (composed, apart):
         Store(tmp_path / name).put("x", name.encode())
     assert Store(tmp_path / composed).get("x") != Store(tmp_path / apart).get("x")

@@ -69,13 +69,13 @@ class Watch:
 
     def has_changed(self) -> bool:
         """Whether anything inside was written, made or deleted since this was asked last."""
-        return bool(self._own.told())
+        return bool(self._own.events())
 
     @contextmanager
     def on(self) -> Iterator[None]:
         """Notes what is done inside; :attr:`seen` are the things that must not be."""
         self.seen = []
-        self._kernel.told()
+        self._kernel.events()
         gc.collect(0)
         before = _reset_peak()
         began = time.process_time()
@@ -89,7 +89,7 @@ class Watch:
                 del sys.modules[PLANTED]
                 self.seen.append(f"the module {PLANTED}")
             self.kilobytes = _peak() - before
-            self.seen += self._kernel.told()
+            self.seen += self._kernel.events()
 
     def note(self, event: str, arguments: tuple[Any, ...]) -> None:
         """Looks at an audit event."""
@@ -173,14 +173,14 @@ class _Inotify:
                         raise OSError(ctypes.get_errno(), f"inotify of {path}")
                     self._names[number] = str(path)
 
-    def told(self) -> list[str]:
+    def events(self) -> list[str]:
         """What has happened since it was asked last; looking into a folder is not told of, its files are."""
-        found = []
+        events_since = []
         while True:
             try:
                 data = os.read(self._handle, 1 << 16)
             except BlockingIOError:
-                return sorted(set(found))
+                return sorted(set(events_since))
             at = 0
             while at < len(data):
                 number, mask, _, length = struct.unpack_from("iIII", data, at)
@@ -189,7 +189,7 @@ class _Inotify:
                 if mask & 0x40000000 and not mask & _CHANGES:
                     continue
                 what = "opened" if mask & (_OPEN | _ACCESS) else "changed"
-                found.append(f"{what} {self._names.get(number, '?')}/{name}")
+                events_since.append(f"{what} {self._names.get(number, '?')}/{name}")
 
     def close(self) -> None:
         os.close(self._handle)

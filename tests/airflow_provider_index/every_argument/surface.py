@@ -134,14 +134,14 @@ def meanings(kind: type, name: str) -> list[tuple[Any, Any]]:
 def classes(key: str, base: type) -> list[type]:
     """The public classes in the modules that the provider tells Airflow of."""
     modules = [import_module(name) for name in get_provider_info()[key][0]["python-modules"]]
-    found = {
+    public = {
         one
         for module in modules
         for _, one in inspect.getmembers(module, inspect.isclass)
         if one.__module__ == module.__name__ and issubclass(one, base) and not one.__name__.startswith("_")
     }
-    abstract = {one for one in found if any(one in other.__mro__[1:] for other in found)}
-    return sorted(found - abstract, key=lambda one: one.__name__)
+    abstract = {one for one in public if any(one in other.__mro__[1:] for other in public)}
+    return sorted(public - abstract, key=lambda one: one.__name__)
 
 
 def operators() -> list[type]:
@@ -159,14 +159,14 @@ def groups() -> list[Callable[..., Any]]:
 
 def arguments(kind: type) -> dict[str, inspect.Parameter]:
     """The arguments of a class that are of this package, those of its bases included."""
-    found: dict[str, inspect.Parameter] = {}
+    parameters: dict[str, inspect.Parameter] = {}
     for one in reversed(kind.__mro__):
         if one.__module__.startswith(_OURS) and "__init__" in one.__dict__:
-            found |= named(one.__init__)
+            parameters |= named(one.__init__)
     if kind.__name__ == "IndexSQLOperator":
-        del found["table"]  # its statements name tables
-    found.pop("poke_interval", None)  # Airflow's own
-    return found
+        del parameters["table"]  # its statements name tables
+    parameters.pop("poke_interval", None)  # Airflow's own
+    return parameters
 
 
 def named(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
@@ -177,12 +177,12 @@ def named(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
 def required(kind: type) -> dict[str, Any]:
     """The least that the class takes."""
     needed = [name for name, one in arguments(kind).items() if one.default is inspect.Parameter.empty]
-    found = {name: meanings(kind, name)[0][0] for name in needed if (kind.__name__, name) not in NOT_READ}
+    values = {name: meanings(kind, name)[0][0] for name in needed if (kind.__name__, name) not in NOT_READ}
     if kind.__name__ == "PlanMaintenanceOperator":
         from spark_apps.maintenance.policies import read_config
 
-        found["config"] = read_config(["db.*"])
-    return found
+        values["config"] = read_config(["db.*"])
+    return values
 
 
 def readable(kind: type) -> Iterator[str]:

@@ -37,12 +37,12 @@ def rendered(dag: DAG, map_index: int = -1) -> Any:
         run_after=NOW, run_type="manual", state="running", conf={}, consumed_asset_events=[], clear_number=0,
         partition_key=None, partition_date=None, triggering_user_name=None, note=None, team_name=None,
     )  # fmt: skip
-    told = TIRunContext.model_construct(
+    run_context = TIRunContext.model_construct(
         dag_run=run, max_tries=0, variables=[], connections=[], task_reschedule_count=0, upstream_map_indexes=None
     )
     ti = RuntimeTaskInstance.model_construct(
         id=uuid.uuid4(), task_id="t", dag_id="d", run_id="r", try_number=1, map_index=map_index, task=task,
-        start_date=NOW, bundle_instance=None, _ti_context_from_server=told, max_tries=0,
+        start_date=NOW, bundle_instance=None, _ti_context_from_server=run_context, max_tries=0,
     )  # fmt: skip
     context = ti.get_template_context()
     task.render_template_fields(context, environment(dag.render_template_as_native_obj))
@@ -125,8 +125,8 @@ def test_as_value_text_and_mapped_each_argument_means_the_same(kind: Any, native
             for name, (value, meaning) in given.items():
                 if form == "JSON" and isinstance(value, str):
                     continue
-                found = getattr(operator, name)
-                assert found == meaning and type(found) is type(meaning), f"{name} as {form}: {found!r}"
+                argument = getattr(operator, name)
+                assert argument == meaning and type(argument) is type(meaning), f"{name} as {form}: {argument!r}"
 
 
 @pytest.mark.parametrize("native", NATIVE)
@@ -141,13 +141,13 @@ def test_what_a_template_makes_of_nothing_is_an_argument_that_was_left_out(kind:
         for name, reader in kind.readers.items():
             if name in kind.not_templates:
                 continue
-            found = outcome(reader, name, getattr(operator, name))
+            argument = outcome(reader, name, getattr(operator, name))
             if name in needed or name in ("mode", "format", "operation"):  # there is no nothing of it
-                assert found == "refused" or (kind.__name__, name) in MEANS_NOTHING, name
+                assert argument == "refused" or (kind.__name__, name) in MEANS_NOTHING, name
             elif (kind.__name__, name) in MEANS_NOTHING:
-                assert found is None
+                assert argument is None
             else:
-                assert found == getattr(left_out, name), name
+                assert argument == getattr(left_out, name), name
 
 
 MEANS_NOTHING = {
@@ -174,14 +174,14 @@ def outcome(reader: Reader, name: str, given: Any) -> Any:
 def distinct() -> list[tuple[type, list[str]]]:
     """Each reader once, by a class and an argument that have it."""
     seen: set[int] = set()
-    found = []
+    pairs = []
     for kind in operators():
         readers: dict[str, Reader] = kind.readers  # type: ignore[attr-defined]
         fresh = {id(readers[name]): name for name in templates_of(kind) if id(readers[name]) not in seen}
         seen |= set(fresh)
         if fresh:
-            found.append((kind, list(fresh.values())))
-    return found
+            pairs.append((kind, list(fresh.values())))
+    return pairs
 
 
 @pytest.mark.parametrize(("kind", "names"), distinct(), ids=lambda one: getattr(one, "__name__", ""))
@@ -191,13 +191,15 @@ def test_whatever_is_given_means_the_same_in_each_form_or_is_refused(kind: Any, 
         text, native = (made(kind, native, {"x": junk}, **by_template) for native in (False, True))
         for name in names:
             reader = kind.readers[name]
-            found = {
+            outcomes = {
                 "value": outcome(reader, name, junk),
                 "text": outcome(reader, name, getattr(text, name)),
                 "native": outcome(reader, name, getattr(native, name)),
             }
-            meant = [one for one in found.values() if one != "refused"]
-            assert all(one == meant[0] and type(one) is type(meant[0]) for one in meant), f"{name} of {junk!r}: {found}"
+            meant = [one for one in outcomes.values() if one != "refused"]
+            assert all(one == meant[0] and type(one) is type(meant[0]) for one in meant), (
+                f"{name} of {junk!r}: {outcomes}"
+            )
 
 
 @pytest.mark.parametrize("kind", operators(), ids=lambda kind: kind.__name__)

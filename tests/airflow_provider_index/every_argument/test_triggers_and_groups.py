@@ -52,11 +52,11 @@ def test_every_argument_of_a_trigger_is_read_also_from_text(kind: type) -> None:
         for value, meaning in meanings(kind, name):
             for form in (value, str(value)):
                 trigger: Any = kind(**{**required(kind), name: form})
-                found = trigger.serialize()[1][name]
+                kept = trigger.serialize()[1][name]
                 if name == "submission":
-                    assert found.items() >= meaning.items()
+                    assert kept.items() >= meaning.items()
                 else:
-                    assert found == (sorted(meaning) if name == "operations" else meaning), (name, form)
+                    assert kept == (sorted(meaning) if name == "operations" else meaning), (name, form)
 
 
 @pytest.mark.parametrize("kind", triggers(), ids=lambda kind: kind.__name__)
@@ -67,17 +67,17 @@ def test_what_no_argument_of_a_trigger_can_mean_is_refused_at_once(kind: Callabl
                 kind(**{**required(kind), name: junk})  # type: ignore[arg-type]
 
 
-TOLD = object()
+RETURNED = object()
 """Stands for what another task returns."""
 
 
 def made(group: Callable[..., Any], **given: Any) -> dict[str, Any]:
     with DAG("d", schedule=None) as dag:
-        told = task(lambda: 1, task_id="told")()  # type: ignore[arg-type]
-        given = {name: told if value is TOLD else value for name, value in given.items()}
+        returned = task(lambda: 1, task_id="other")()  # type: ignore[arg-type]
+        given = {name: returned if value is RETURNED else value for name, value in given.items()}
         with group("g", **{"table": "t", **given}):
             WriteTableOperator(task_id="work", table=given.get("table", "t"), sql="SELECT 1", stage="a_stage")
-    return {"told": told, **{one.task_id.removeprefix("g."): one for one in dag.tasks if one.task_id != "told"}}
+    return {"other": returned, **{one.task_id.removeprefix("g."): one for one in dag.tasks if one.task_id != "other"}}
 
 
 @pytest.mark.parametrize("group", groups(), ids=lambda group: group.__name__)
@@ -96,14 +96,14 @@ def test_every_argument_of_a_group_reaches_its_tasks_with_its_meaning(group: Cal
 @pytest.mark.parametrize("group", groups(), ids=lambda group: group.__name__)
 def test_templates_and_what_other_tasks_return_pass_through_a_group_or_are_refused(group: Callable[..., Any]) -> None:
     for name in set(named(group)) - {"group_id", "table"}:
-        for given in ("{{ params.x }}", TOLD):
+        for given in ("{{ params.x }}", RETURNED):
             if name == "stages":
                 with pytest.raises(InvalidInput, match="known only when the task runs"):
                     made(group, stages=given)
                 continue
             tasks = made(group, **{name: given})
             for task_id, argument in WHERE[group.__name__][name]:
-                assert getattr(tasks[task_id], argument) is (tasks["told"] if given is TOLD else given), name
+                assert getattr(tasks[task_id], argument) is (tasks["other"] if given is RETURNED else given), name
 
 
 @pytest.mark.parametrize("group", [stop_write_window, index_transaction])

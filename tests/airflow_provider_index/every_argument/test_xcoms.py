@@ -27,8 +27,8 @@ def given(kind: type) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def meant(kind: type) -> tuple[dict[str, Any], dict[str, Any]]:
-    told = rounds(kind)
-    first, last = ({name: meaning for name, (_, meaning) in one.items()} for one in (told[0], told[-1]))
+    each_round = rounds(kind)
+    first, last = ({name: meaning for name, (_, meaning) in one.items()} for one in (each_round[0], each_round[-1]))
     return first, last
 
 
@@ -42,9 +42,9 @@ def report() -> DagTestReport:
 @pytest.mark.parametrize("kind", operators(), ids=lambda kind: kind.__name__)
 def test_what_another_task_returns_means_the_same_handed_on_and_mapped(report: DagTestReport, kind: type) -> None:
     name = kind.__name__
-    found = [report.xcoms[task] for task in (name, f"mapped_{name}[0]")]
+    xcoms = [report.xcoms[task] for task in (name, f"mapped_{name}[0]")]
 
-    for one, meaning in zip(found, meant(kind), strict=True):
+    for one, meaning in zip(xcoms, meant(kind), strict=True):
         assert set(one) == set(templates_of(kind)), one
         # As JSON, where 1 is neither true nor 1.0.
         assert json.dumps(one, sort_keys=True) == json.dumps(meaning, sort_keys=True)

@@ -38,15 +38,17 @@ def forms(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
-@pytest.mark.parametrize("told", get_provider_info()["connection-types"], ids=lambda told: told["connection-type"])
+@pytest.mark.parametrize(
+    "declared", get_provider_info()["connection-types"], ids=lambda declared: declared["connection-type"]
+)
 def test_a_form_asks_for_every_field_and_hides_what_is_typed_into_those_of_secrets(
-    forms: dict[str, Any], told: dict[str, Any]
+    forms: dict[str, Any], declared: dict[str, Any]
 ) -> None:
-    form = forms[told["connection-type"]]
+    form = forms[declared["connection-type"]]
     shown = form["extra_fields"]
 
-    assert list(shown) == list(told["conn-fields"])
-    for name, field in told["conn-fields"].items():
+    assert list(shown) == list(declared["conn-fields"])
+    for name, field in declared["conn-fields"].items():
         assert shown[name]["schema"]["title"] == field["label"]
         assert shown[name]["description"] == field["description"]
         assert shown[name]["schema"].get("format") == field["schema"].get("format"), name

@@ -71,8 +71,8 @@ def test_source_roots_of_the_connection_go_wherever_its_storage_options_go(monke
     assert store_options(options) == {"aws_region": "eu"}
     assert hadoop_settings("s3a://lake/t", options).unsupported_options == []
     elsewhere = SparkSettings("k8s://x", runner_options={"storage_options": {"aws_region": "us"}})
-    told = for_elsewhere(Job("refresh_index", "s3://lake/t", storage_options=options), elsewhere).storage_options
-    assert source_roots(told) == ("s3://lake/raw",) and store_options(told) == {"aws_region": "us"}
+    handed_on = for_elsewhere(Job("refresh_index", "s3://lake/t", storage_options=options), elsewhere).storage_options
+    assert source_roots(handed_on) == ("s3://lake/raw",) and store_options(handed_on) == {"aws_region": "us"}
 
 
 @pytest.mark.parametrize(

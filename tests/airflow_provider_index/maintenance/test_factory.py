@@ -36,7 +36,7 @@ def test_given_a_description_when_made_then_the_work_is_mapped_limited_and_retri
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "message"),
     [
         ({}, "tables is None"),
         ({"tables": ["db.*"], "config": {"tables": ["db.*"]}}, "was given config and tables beside it"),
@@ -45,10 +45,10 @@ def test_given_a_description_when_made_then_the_work_is_mapped_limited_and_retri
         ({"tables": ["db.*"], "defaults": {"refersh": {}}}, "Did you mean 'refresh'?"),
     ],
 )
-def test_given_a_mistake_when_parsed_then_the_dag_is_refused_with_what_is_wrong(given: Any, told: str) -> None:
+def test_given_a_mistake_when_parsed_then_the_dag_is_refused_with_what_is_wrong(given: Any, message: str) -> None:
     with pytest.raises(InvalidInput) as refused:
         index_maintenance("m", **given)
-    assert told in str(refused.value)
+    assert message in str(refused.value)
 
 
 def test_given_the_examples_when_parsed_then_nothing_heavy_is_imported_and_no_storage_is_touched(
@@ -181,9 +181,9 @@ def test_given_all_commits_of_an_earlier_try_when_tried_again_after_the_last_min
     for step in (1, 2):  # by a driver that lived on
         windows.open_window(timeline, "somebody", partitions=[f"p={step}"], txn_id=f"{txn_id}.{step}")
 
-    told = late(root).execute(context("maintain", memory=memory, tries=2, retries=2, number=2))
+    receipts = late(root).execute(context("maintain", memory=memory, tries=2, retries=2, number=2))
 
-    assert [one["txn_id"] for one in told] == [f"{txn_id}.1", f"{txn_id}.2"]
+    assert [one["txn_id"] for one in receipts] == [f"{txn_id}.1", f"{txn_id}.2"]
 
 
 def test_given_work_that_is_left_at_work_when_tried_again_after_the_last_minute_then_it_is_ended(root: Path) -> None:

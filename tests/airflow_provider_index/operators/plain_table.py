@@ -57,7 +57,7 @@ def context(
     return {"ti": ti, "task_state_store": Memory() if memory is None else memory}
 
 
-def stage_rows(transaction: Transaction, stage: str, partition: str, **told: Any) -> str:
+def stage_rows(transaction: Transaction, stage: str, partition: str, **fields: Any) -> str:
     """Stages a file of one row, as an app would."""
     token = transaction.claim(stage)
     path = f"{transaction.data_folder(f'{stage}-{token[:8]}-rows')}/part.parquet"
@@ -67,4 +67,4 @@ def stage_rows(transaction: Transaction, stage: str, partition: str, **told: Any
         AddFile(DATA_TREE, partition, "0", path, "delta", 1, 3),
     ]
     writes = [Write(group_scope(partition, "0"))]
-    return transaction.stage(stage, actions, writes=writes, token=token, operation="upsert", **told)
+    return transaction.stage(stage, actions, writes=writes, token=token, operation="upsert", **fields)

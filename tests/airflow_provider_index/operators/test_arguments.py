@@ -35,8 +35,10 @@ def test_batches_take_what_they_do_not_say_from_the_operator() -> None:
 
 
 def test_repeated_keys_are_deleted_without_a_source() -> None:
-    told = write(operation="delete_repeated_keys").arguments()
-    assert told["source"] is None and [batch["operation"] for batch in told["batches"]] == ["delete_repeated_keys"]
+    arguments = write(operation="delete_repeated_keys").arguments()
+    assert arguments["source"] is None and [batch["operation"] for batch in arguments["batches"]] == [
+        "delete_repeated_keys"
+    ]
 
 
 def test_the_app_is_told_the_warehouse_of_names_in_queries_which_is_no_part_of_the_transaction(
@@ -121,22 +123,22 @@ def test_numbers_that_a_template_made_text_are_numbers() -> None:
 
 
 def test_rules_of_a_rescale_are_told_as_text_or_as_pairs() -> None:
-    def told(**fields: Any) -> dict[str, Any]:
+    def rules_of(**fields: Any) -> dict[str, Any]:
         arguments = BucketRescaleOperator(task_id="t", table="/t", **fields).arguments()
         return {name: value for name, value in arguments.items() if value is not None}
 
-    assert told() == {}
-    assert told(buckets="", bucket_expressions="", rollback="None") == {}
-    assert told(bucket_expressions=[(r"\d{1,2}", 8)], bucket_rule="regex", partitions=("dt=1",)) == {
+    assert rules_of() == {}
+    assert rules_of(buckets="", bucket_expressions="", rollback="None") == {}
+    assert rules_of(bucket_expressions=[(r"\d{1,2}", 8)], bucket_rule="regex", partitions=("dt=1",)) == {
         "bucket_rule": "regex",
         "bucket_expressions": [[r"\d{1,2}", 8]],
         "partitions": ["dt=1"],
     }
-    assert told(add="2024-11-01 <= dt,8", bucket_rule="range")["add"] == "2024-11-01 <= dt,8"
-    assert told(rollback=True) == told(rollback="True") == {"rollback": True}
-    assert told(rollback="20261121170000000") == {"rollback": "20261121170000000"}
+    assert rules_of(add="2024-11-01 <= dt,8", bucket_rule="range")["add"] == "2024-11-01 <= dt,8"
+    assert rules_of(rollback=True) == rules_of(rollback="True") == {"rollback": True}
+    assert rules_of(rollback="20261121170000000") == {"rollback": "20261121170000000"}
     with pytest.raises(InvalidInput, match="buckets, add beside it"):
-        told(rollback=True, buckets=8, add="a,8")
+        rules_of(rollback=True, buckets=8, add="a,8")
 
 
 def test_a_source_of_another_address_or_format_is_another_registration() -> None:

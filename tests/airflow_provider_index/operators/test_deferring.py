@@ -189,9 +189,9 @@ def test_a_commit_counts_though_its_app_died_before_it_could_say_so(timeline: Ti
     handed = started(timeline, "x.1.aa", memory)
     receipt = begin(timeline, operation="upsert", txn_id="x").commit(())
 
-    told = write().execute_complete(context(memory), event={"status": "dead"}, **handed)
+    returned = write().execute_complete(context(memory), event={"status": "dead"}, **handed)
 
-    assert told["version"] == receipt.version
+    assert returned["version"] == receipt.version
 
 
 def test_an_attempt_that_was_ended_is_retried_unless_a_later_try_has_taken_over(
@@ -235,9 +235,9 @@ def test_given_a_trigger_that_failed_when_the_job_has_committed_all_the_same_the
     txn_id, _ = deferred_job(timeline, operator, memory)
     receipt = resume(timeline, txn_id, 1).commit(())
 
-    told = operator.resume_execution("__fail__", {"error": "Trigger failure"}, context(memory))
+    returned = operator.resume_execution("__fail__", {"error": "Trigger failure"}, context(memory))
 
-    assert told["version"] == receipt.version
+    assert returned["version"] == receipt.version
 
 
 def test_given_a_connection_that_is_gone_when_the_task_comes_back_then_what_runs_here_is_ended(
@@ -270,9 +270,9 @@ def test_a_report_of_work_that_commits_nothing_is_handed_on(timeline: Timeline, 
     JobFolder(timeline.store, "x.1.aa").finish(Outcome("report", {"by_city": {"ok": True}}))
     verify = VerifyIndexOperator(task_id="v", table="t", table_conn_id="lake", deferrable=True)
 
-    told = verify.execute_complete(context(memory), event={"status": "done"}, **handed)
+    report = verify.execute_complete(context(memory), event={"status": "done"}, **handed)
 
-    assert told == {"by_city": {"ok": True}}
+    assert report == {"by_city": {"ok": True}}
 
 
 def test_airflows_default_makes_operators_and_sensors_deferrable(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,8 +31,8 @@ def table(tmp_path: Path) -> Timeline:
 
 def begin(table: Timeline, *, tries: int = 0, **fields: Any) -> dict[str, Any]:
     operator = BeginTransactionOperator(task_id="begin", table=table.store.uri, **{"stages": ["one", "two"], **fields})
-    found: dict[str, Any] = operator.execute(context("begin", tries=tries))
-    return found
+    begun: dict[str, Any] = operator.execute(context("begin", tries=tries))
+    return begun
 
 
 def commit(table: Timeline, txn: dict[str, Any]) -> Any:

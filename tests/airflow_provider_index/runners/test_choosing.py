@@ -21,8 +21,8 @@ ASKED = {"port": 15002, "login": "ann", "password": SECRET, "extra_dejson": {"us
 
 
 def connection(conn_type: str = "spark", **fields: Any) -> Any:
-    told = {"host": None, "port": None, "login": None, "password": None, "extra_dejson": {}, "conn_id": "spark"}
-    return SimpleNamespace(conn_type=conn_type, **{**told, **fields})
+    defaults = {"host": None, "port": None, "login": None, "password": None, "extra_dejson": {}, "conn_id": "spark"}
+    return SimpleNamespace(conn_type=conn_type, **{**defaults, **fields})
 
 
 def settings(conn_type: str = "spark", **fields: Any) -> SparkSettings:
@@ -39,18 +39,18 @@ def settings(conn_type: str = "spark", **fields: Any) -> SparkSettings:
     ],
 )
 def test_the_master_chooses_the_runner(fields: dict[str, Any], attached: type, detached: type) -> None:
-    told = settings(**fields)
+    spark_settings = settings(**fields)
 
-    assert type(make_runner(told, LOG)) is attached
-    assert type(make_runner(told, LOG, detached=True)) is detached
-    assert make_runner(told, LOG, detached=True).detached
+    assert type(make_runner(spark_settings, LOG)) is attached
+    assert type(make_runner(spark_settings, LOG, detached=True)) is detached
+    assert make_runner(spark_settings, LOG, detached=True).detached
 
 
 def test_the_operators_word_is_over_the_connections() -> None:
-    told = settings(host="sc://h", extra_dejson={"runner": "tests.spark.operators.by_shell"})
+    spark_settings = settings(host="sc://h", extra_dejson={"runner": "tests.spark.operators.by_shell"})
 
-    assert type(make_runner(told, LOG, runner="connect")) is ConnectRunner
-    assert type(make_runner(told, LOG)).__name__ == "WrappingRunner"
+    assert type(make_runner(spark_settings, LOG, runner="connect")) is ConnectRunner
+    assert type(make_runner(spark_settings, LOG)).__name__ == "WrappingRunner"
 
 
 @pytest.mark.parametrize(
@@ -78,24 +78,30 @@ def test_a_runner_that_cannot_be_is_refused_by_name(master: str, runner: str, sa
     ],
 )
 def test_an_address_of_spark_connect_keeps_its_token_apart(conn_type: str, fields: dict[str, Any]) -> None:
-    told = settings(conn_type, **fields)
+    spark_settings = settings(conn_type, **fields)
 
-    assert told.master == "sc://h:15002"
-    assert told.remote == "sc://h:15002/;user_id=ann;use_ssl=true"
-    assert told.token == SECRET
-    assert SECRET not in repr(told)
+    assert spark_settings.master == "sc://h:15002"
+    assert spark_settings.remote == "sc://h:15002/;user_id=ann;use_ssl=true"
+    assert spark_settings.token == SECRET
+    assert SECRET not in repr(spark_settings)
 
 
 def test_a_form_gives_objects_as_text() -> None:
-    told = settings("index_runner", host="local[2]", extra_dejson={"conf": '{"spark.x": true}', "environment": ""})
+    spark_settings = settings(
+        "index_runner", host="local[2]", extra_dejson={"conf": '{"spark.x": true}', "environment": ""}
+    )
 
-    assert (told.master, dict(told.conf), dict(told.environment)) == ("local[2]", {"spark.x": "true"}, {})
+    assert (spark_settings.master, dict(spark_settings.conf), dict(spark_settings.environment)) == (
+        "local[2]",
+        {"spark.x": "true"},
+        {},
+    )
     with pytest.raises(InvalidInput, match=r"'conf'.*not an object"):
         settings("index_runner", extra_dejson={"conf": "spark.x=1"})
 
 
 def test_conf_options_and_environment_pass_through() -> None:
-    told = settings(
+    spark_settings = settings(
         host="k8s://https://h:6443",
         extra_dejson={
             "deploy-mode": "cluster",
@@ -108,15 +114,15 @@ def test_conf_options_and_environment_pass_through() -> None:
         },
     )
 
-    assert told.options == {"packages": "a:b:1", "driver-memory": "2g", "principal": "ann@EXAMPLE"}
-    assert told.open_conf == {
+    assert spark_settings.options == {"packages": "a:b:1", "driver-memory": "2g", "principal": "ann@EXAMPLE"}
+    assert spark_settings.open_conf == {
         "spark.executorEnv.LANG": "C.UTF-8",
         "spark.kubernetes.namespace": "lake",
         "spark.x": "1",
         "spark.y": "true",
     }
-    assert told.secret_conf == {"spark.hadoop.fs.azure.account.key.a": SECRET}
-    assert SECRET not in repr(told)
+    assert spark_settings.secret_conf == {"spark.hadoop.fs.azure.account.key.a": SECRET}
+    assert SECRET not in repr(spark_settings)
 
 
 @pytest.mark.parametrize(
@@ -135,11 +141,11 @@ def test_what_a_connection_may_not_say_is_named(extra: dict[str, Any], said: str
     assert SECRET not in str(caught.value)
 
 
-@pytest.mark.parametrize(("told", "meant"), [(True, True), ("true", True), ("false", False), ("", False)])
-def test_ssl_is_on_where_the_extra_says_so_also_as_text(told: Any, meant: bool) -> None:
-    found = settings("spark_connect", **{**ASKED, "host": "h", "extra_dejson": {"use_ssl": told}})
+@pytest.mark.parametrize(("use_ssl", "meant"), [(True, True), ("true", True), ("false", False), ("", False)])
+def test_ssl_is_on_where_the_extra_says_so_also_as_text(use_ssl: Any, meant: bool) -> None:
+    spark_settings = settings("spark_connect", **{**ASKED, "host": "h", "extra_dejson": {"use_ssl": use_ssl}})
 
-    assert ("use_ssl" in found.connect) == meant
+    assert ("use_ssl" in spark_settings.connect) == meant
 
 
 def test_ssl_that_is_neither_true_nor_false_is_refused() -> None:
@@ -148,7 +154,9 @@ def test_ssl_that_is_neither_true_nor_false_is_refused() -> None:
 
 
 def test_a_setting_that_is_null_is_none_and_takes_the_connections_away() -> None:
-    found = settings(host="local", extra_dejson={"conf": {"spark.a": None, "spark.b": 1}, "environment": {"X": None}})
+    spark_settings = settings(
+        host="local", extra_dejson={"conf": {"spark.a": None, "spark.b": 1}, "environment": {"X": None}}
+    )
 
-    assert (found.conf, found.environment) == ({"spark.b": "1"}, {})
-    assert found.with_conf({"spark.b": None, "spark.c": True}).conf == {"spark.c": "true"}
+    assert (spark_settings.conf, spark_settings.environment) == ({"spark.b": "1"}, {})
+    assert spark_settings.with_conf({"spark.b": None, "spark.c": True}).conf == {"spark.c": "true"}

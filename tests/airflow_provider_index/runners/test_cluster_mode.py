@@ -27,10 +27,10 @@ import json, os, sys
 given = sys.argv[1:]
 files = given[given.index("--files") + 1].split(",") if "--files" in given else []
 here = [path for path in files if os.path.exists(path)]
-told = {{"given": given, "files": {{os.path.basename(path): open(path).read() for path in here}},
+call = {{"given": given, "files": {{os.path.basename(path): open(path).read() for path in here}},
         "modes": [oct(os.stat(path).st_mode & 0o777) for path in here]}}
-with open(os.environ["TOLD"], "a") as out:
-    out.write(json.dumps(told) + "\\n")
+with open(os.environ["CALLS"], "a") as out:
+    out.write(json.dumps(call) + "\\n")
 print("INFO Client: Submitted application application_1700000000000_0042")
 sys.exit(int(os.environ.get("CODE", "0")))
 """
@@ -43,8 +43,8 @@ class Submitted:
         self.binary = folder / "spark-submit"
         self.binary.write_text(STAND_IN)
         self.binary.chmod(0o755)
-        self._told = folder / "told"
-        self.env = {"TOLD": str(self._told)}
+        self._calls = folder / "calls"
+        self.env = {"CALLS": str(self._calls)}
 
     def settings(self, master: str, **fields: Any) -> SparkSettings:
         environment = {**self.env, **fields.pop("environment", {})}
@@ -53,7 +53,7 @@ class Submitted:
         )
 
     def calls(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self._told.read_text().splitlines()] if self._told.exists() else []
+        return [json.loads(line) for line in self._calls.read_text().splitlines()] if self._calls.exists() else []
 
 
 @pytest.fixture

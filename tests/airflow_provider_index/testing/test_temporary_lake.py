@@ -103,12 +103,12 @@ def load(path: Path) -> object:
 
 def received(listener: socket.socket) -> list[str]:
     listener.settimeout(0.2)
-    found = []
+    messages = []
     try:
         while True:
-            found.append(listener.recv(65_536).decode())
+            messages.append(listener.recv(65_536).decode())
     except TimeoutError:
-        return found
+        return messages
 
 
 def test_the_pages_example_holds(example: Example) -> None:
@@ -119,11 +119,11 @@ def test_the_pages_example_holds(example: Example) -> None:
 
 def test_the_receipt_is_in_the_event_of_the_outlet(example: Example) -> None:
     ((extra,),) = example.ask("SELECT extra FROM asset_event")
-    told = json.loads(extra) if isinstance(extra, str) else extra
+    event = json.loads(extra) if isinstance(extra, str) else extra
     receipt = example.reports[0].xcoms["load"]
 
-    assert told["commit"] == f"{receipt['version']}:{receipt['txn_id']}"
-    assert (told["operation"], told["metrics"]["rows"]) == ("upsert", 3)
+    assert event["commit"] == f"{receipt['version']}:{receipt['txn_id']}"
+    assert (event["operation"], event["metrics"]["rows"]) == ("upsert", 3)
     assert example.ask("SELECT uri FROM asset") == [("lakeindex://table/index_table_store_default/shop.orders",)]
 
 

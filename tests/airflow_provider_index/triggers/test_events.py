@@ -154,11 +154,11 @@ def test_a_table_that_is_never_quiet_keeps_the_newest_mark_that_has_settled(
             await asyncio.sleep(0.1)
         return commits  # before the last had settled
 
-    told = asyncio.run(busy())
+    marks = asyncio.run(busy())
     repeated = asyncio.run(restarted(watcher(CommitEventTrigger, memory, table=str(tmp_path / "t"), after_version=0)))
 
-    assert told == [f"{number + 1}:c{number}" for number in range(12)]
-    assert 0 < len(repeated) < 12 and repeated == told[-len(repeated) :], "what had settled is not sent again"
+    assert marks == [f"{number + 1}:c{number}" for number in range(12)]
+    assert 0 < len(repeated) < 12 and repeated == marks[-len(repeated) :], "what had settled is not sent again"
 
 
 def test_a_log_that_was_deleted_and_begun_anew_is_sent_from_its_first_commit_on_however_long_the_old_one_was(

@@ -48,12 +48,12 @@ def test_given_limits_when_a_table_reaches_them_then_it_is_due_with_its_numbers(
     seen = one(
         tmp_path, compact={"small_files": 4, "small_share": None}, refresh={"lag_commits": 3, "lag_bytes": "1MB"}
     )
-    found = due(seen)
+    due_work = due(seen)
 
-    assert found["compact"].overdue == 1.5 and found["compact"].bytes == 6_000_000
-    assert "6 small files" in found["compact"].reason
+    assert due_work["compact"].overdue == 1.5 and due_work["compact"].bytes == 6_000_000
+    assert "6 small files" in due_work["compact"].reason
     # The limit that is exceeded most counts; each that is reached is told.
-    assert found["refresh.by_k"].overdue == 6 and "6 commits behind" in found["refresh.by_k"].reason
+    assert due_work["refresh.by_k"].overdue == 6 and "6 commits behind" in due_work["refresh.by_k"].reason
     assert reasons(seen) == {
         ("compact_index", "by_k"): "not_due", ("verify", None): "not_due", ("clean", None): "not_due",
     }  # fmt: skip

@@ -42,7 +42,7 @@ def test_given_entries_when_read_then_each_has_the_defaults_and_what_differs() -
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "message"),
     [
         ({"tabels": ["a.b"]}, "has the unknown key 'tabels'. Nothing was changed. Did you mean 'tables'?"),
         ({"tables": []}, "tables is []"),
@@ -63,10 +63,10 @@ def test_given_entries_when_read_then_each_has_the_defaults_and_what_differs() -
         ("a.b", "is str"),
     ],
 )
-def test_given_a_mistake_when_read_then_it_is_refused_at_its_place(given: object, told: str) -> None:
+def test_given_a_mistake_when_read_then_it_is_refused_at_its_place(given: object, message: str) -> None:
     with pytest.raises(InvalidInput) as refused:
         read_config(given)  # type: ignore[arg-type]
-    assert told in str(refused.value)
+    assert message in str(refused.value)
 
 
 def test_given_a_yaml_file_when_read_then_it_says_the_same_as_python_and_mistakes_name_the_file(tmp_path: Path) -> None:

@@ -34,9 +34,9 @@ def test_given_a_damaged_log_and_a_location_nobody_serves_when_looked_at_then_bo
     seen, missed = survey(tmp_path, ["db.*", "nosuch://bucket/table"])
 
     assert [one.table.name for one in seen] == ["db.good"]
-    told = {one.name: one.skipped for one in missed}
-    assert told["db.bad"].code == told["nosuch://bucket/table"].code == "unreachable"
-    assert "cannot be read" in told["db.bad"].reason
+    skipped = {one.name: one.skipped for one in missed}
+    assert skipped["db.bad"].code == skipped["nosuch://bucket/table"].code == "unreachable"
+    assert "cannot be read" in skipped["db.bad"].reason
 
 
 @pytest.mark.timeout(60)

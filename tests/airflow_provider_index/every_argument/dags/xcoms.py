@@ -36,10 +36,10 @@ def rounds() -> list[dict[str, Any]]:
 
 
 with DAG("xcoms", schedule=None) as dag:
-    told, mapped_over = values(), rounds()
+    given_values, mapped_over = values(), rounds()
     for kind in operators():
         name, names = kind.__name__, list(given(kind)[0])
         rest = {one: value for one, value in required(kind).items() if one not in names}
-        telling(kind)(task_id=name, **rest, **{one: told[f"{name}-{one}"] for one in names})
+        telling(kind)(task_id=name, **rest, **{one: given_values[f"{name}-{one}"] for one in names})
         mapped = telling(kind).partial(task_id=f"mapped_{name}", **rest)
         mapped.expand_kwargs(mapped_over.map(lambda one, name=name: one[name]))
