@@ -27,7 +27,7 @@ from spark_apps.layout.types import ColumnType, normalize, parse_type
 from spark_apps.mergetree.blocks import access_options, block_format
 from spark_apps.mergetree.external_files import THROUGH, attached_values
 from spark_apps.mergetree.schema import parse_simple_string, resolve
-from spark_apps.mergetree.spark_versions import DataSource, DataSourceReader, InputPartition, arrow_schema
+from spark_apps.mergetree.spark_versions import arrow_schema
 from spark_apps.mergetree.tree import NO_SPARK, Snapshot
 from spark_apps.query.arrow_rows import ArrowFile, ArrowRows, ArrowShape
 from spark_apps.query.planning import ReadPlan, plan_read
@@ -46,6 +46,29 @@ from spark_apps.query.predicates import (
 from spark_apps.storage.errors import InvalidInput, InvalidPredicate, InvalidSchema, UnsupportedSource
 from spark_apps.timeline.files import DataFile
 from spark_apps.timeline.locations import Warehouse
+
+try:
+    from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+    HAS_DATA_SOURCES = True
+except ImportError:  # Spark 3.5, where a table is planned and read by the same classes, but not from SQL
+    HAS_DATA_SOURCES = False
+
+    class DataSource:  # type: ignore[no-redef]
+        """Holds the options that a data source was given."""
+
+        def __init__(self, options: Mapping[str, str]) -> None:
+            self.options = options
+
+    class DataSourceReader:  # type: ignore[no-redef]
+        """Reads the partitions of a data source."""
+
+    class InputPartition:  # type: ignore[no-redef]
+        """Is one piece of what a reader reads."""
+
+        def __init__(self, value: Any) -> None:
+            self.value = value
+
 
 _STORAGE = "storage."
 _KNOWN = ("path", "where", "version", "as_of", "source_version", "index_root", "name", "warehouse")

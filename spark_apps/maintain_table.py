@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from spark_apps.jobs.job import Job
 from spark_apps.jobs.program import load_table, log, main, plain
-from spark_apps.mergetree.spark_versions import SPARK_ERRORS
+from spark_apps.mergetree.pyspark_names import spark_errors
 from spark_apps.storage.errors import (
     AttemptAborted,
     CommitUndone,
@@ -68,7 +68,7 @@ def maintain_table(spark: SparkSession, job: Job) -> list[Receipt]:
             reason_left = f"it was told to stop: {error.message}"
             receipts.append(Receipt(None, txn_id, step["kind"], {"left": reason_left}))
             log.warning("%s. %s: %s", number, name, reason_left)
-        except (LakeIndexError, *SPARK_ERRORS) as error:
+        except spark_errors(LakeIndexError) as error:
             failed.append((name, error))
             log.error("%s. %s failed: %s", number, name, error)
     if failed:

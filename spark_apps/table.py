@@ -867,8 +867,7 @@ def register_data_source(spark: SparkSession, enable_pushdown: bool = False) -> 
         Python data sources; without it, and in Spark 4.1 and 4.2 with it too, only the option ``where`` prunes.
     :raises EnvironmentMismatch: if this Spark has no Python data sources (4.0 brought them).
     """
-    from spark_apps.datasource import KEPT_WITH_SCAN, PUSHDOWN, IndexedDataSource
-    from spark_apps.mergetree.spark_versions import HAS_DATA_SOURCES
+    from spark_apps.datasource import HAS_DATA_SOURCES, KEPT_WITH_SCAN, PUSHDOWN, IndexedDataSource
 
     if not HAS_DATA_SOURCES:
         raise EnvironmentMismatch(

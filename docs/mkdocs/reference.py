@@ -45,6 +45,8 @@ PAGES = (
             "spark_apps.Receipt",
             "spark_apps.IncludedColumns",
             "spark_apps.register_data_source",
+            "spark_apps.open_table",
+            "spark_apps.opened.OpenTable",
             "spark_apps.optimizer.session.QueryExplanation",
             "spark_apps.optimizer.session.ScanDecision",
             "spark_apps.query.explain.Explanation",

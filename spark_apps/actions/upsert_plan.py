@@ -18,14 +18,12 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-
 from spark_apps.indexes.registry import available, find
 from spark_apps.layout.partitions import path_of_texts, types_of
 from spark_apps.layout.rules import HashingConfig
 from spark_apps.mergetree.buckets import Target, partition_condition, value_texts
-from spark_apps.mergetree.integrity import EXACT_TYPES, is_countable, is_exactly_comparable
+from spark_apps.mergetree.integrity import exact_types, is_countable, is_exactly_comparable
+from spark_apps.mergetree.pyspark_names import DataFrame, F
 from spark_apps.mergetree.read import broadcast_rows, same_key
 from spark_apps.mergetree.schema import column
 from spark_apps.mergetree.spark_utils import inline
@@ -320,7 +318,7 @@ def plan_upsert(
         lookup_keys=lookup,
         broadcast_keys=broadcast,
         search_rows=broadcast if local and tree.merge_by == "commit" else 0,
-        not_searched=frozenset(name for name in tree.columns if type(tree.field(name).dataType) not in EXACT_TYPES),
+        not_searched=frozenset(name for name in tree.columns if type(tree.field(name).dataType) not in exact_types()),
         position_rows=broadcast if keeps_positions else None,
     )
 

@@ -693,7 +693,7 @@ def estimate(
         index_bytes = sum(_dictionary_bytes(footer, stored) for footer in footers) if values else column_bytes
         read, written = total * column_bytes / sampled_bytes, total * index_bytes / sampled_bytes
     else:
-        read = total * column_share(snapshot.data.schema, set(columns))
+        read = total * column_share(snapshot.data.fields, set(columns))
         written = read / 10 if values else read
     written += rows * _PATH_BYTES if not values else 0
     parallelism = cores(snapshot.spark) if snapshot.has_spark else 2

@@ -10,7 +10,7 @@ import decimal
 import math
 import re
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,6 +39,7 @@ _SIMPLE = {
     "timestamp_ntz",
 }
 _DECIMAL = re.compile(r"decimal(?:\(([0-9]{1,3})(?:,(-?[0-9]{1,3}))?\))?")
+_FIELD_NAME = re.compile(r"\w+")
 _SIZED = re.compile(r"(varchar|char)\(\d+\)")
 # Products with quantize() and scaleb() must not be rounded: Spark's decimals have up to 38 digits.
 _EXACT = decimal.Context(prec=100)
@@ -101,6 +102,66 @@ def arrow_type(column: ColumnType) -> Any:
         "date": pa.date32(), "timestamp": pa.timestamp("us", "UTC"), "timestamp_ntz": pa.timestamp("us"),
     }  # fmt: skip
     return simple.get(column.kind)
+
+
+def nested_arrow_type(text: str) -> Any:
+    """Return the Arrow type in which Spark exchanges values of a type, of nested ones too; ``None`` as above."""
+    import pyarrow as pa
+
+    return build_type(
+        text,
+        lambda name: arrow_type(parse_type(name)),
+        lambda element: pa.list_(pa.field("element", element)),
+        lambda key, value: pa.map_(pa.field("key", key, nullable=False), pa.field("value", value)),
+        lambda fields: pa.struct([pa.field(name, kind) for name, kind in fields]),
+    )
+
+
+def build_type(
+    text: str,
+    simple: Callable[[str], Any],
+    array: Callable[[Any], Any],
+    mapping: Callable[[Any, Any], Any],
+    struct: Callable[[list[tuple[str, Any]]], Any],
+) -> Any:
+    """Return a type that Spark prints as ``text``, made by the functions given; ``None`` for a text that is left to it.
+
+    :param simple: gives the type of a text without ``<``, or ``None``.
+    :param array: of the type of its elements. :param mapping: of those of its keys and values.
+    :param struct: of names and types.
+    """
+    text = text.strip()
+    outer, opened, inner = text.partition("<")
+    if not opened:
+        return simple(text)
+    if not inner.endswith(">"):
+        return None
+    parts = list(_split_at_commas(inner[:-1]))
+    if outer == "struct":
+        named = [part.partition(":") for part in parts]
+        if any(not colon or not _FIELD_NAME.fullmatch(name.strip()) for name, colon, _ in named):
+            return None
+        names, parts = [name.strip() for name, _, _ in named], [part for _, _, part in named]
+    types = [build_type(part, simple, array, mapping, struct) for part in parts]
+    if any(kind is None for kind in types):
+        return None
+    if outer == "struct":
+        return struct(list(zip(names, types, strict=True)))
+    if outer == "array" and len(types) == 1:
+        return array(*types)
+    return mapping(*types) if outer == "map" and len(types) == 2 else None
+
+
+def _split_at_commas(text: str) -> Iterator[str]:
+    """Yield the parts between commas that stand outside of brackets."""
+    depth = start = 0
+    for index, char in enumerate(text):
+        depth += (char in "<(") - (char in ">)")
+        if char == "," and depth == 0:
+            yield text[start:index]
+            start = index + 1
+    if text[start:].strip():
+        yield text[start:]
 
 
 def infer_type(value: object) -> ColumnType:

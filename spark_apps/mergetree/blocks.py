@@ -14,10 +14,6 @@ from heapq import nlargest
 from itertools import accumulate
 from typing import Any, Literal
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
-from pyspark.sql import types as T
-
 from spark_apps.layout.types import INTEGER_BITS, ColumnType, arrow_type, parse_type
 from spark_apps.mergetree.external_files import (
     THROUGH,
@@ -28,6 +24,7 @@ from spark_apps.mergetree.external_files import (
     quoted_uri,
 )
 from spark_apps.mergetree.integrity import check_intact
+from spark_apps.mergetree.pyspark_names import Column, DataFrame, F, T
 from spark_apps.mergetree.read import read_files
 from spark_apps.mergetree.reader_settings import case_sensitive
 from spark_apps.mergetree.schema import column
@@ -428,7 +425,7 @@ def is_readable(snapshot: Snapshot, tree: Tree, footer: BlockFile, columns: Iter
     """Tell whether :func:`read_blocks` gives these columns of a file as Spark would."""
     attached = _values_of(snapshot, footer.file)
     inside = [name for name in columns if name not in attached]
-    return footer.exact({tree.stored(name): tree.field(name).dataType.simpleString() for name in inside})
+    return footer.exact({tree.stored(name): tree.type_of(name) for name in inside})
 
 
 def read_blocks(snapshot: Snapshot, tree: Tree, reads: Sequence[BlockRead], columns: Sequence[str]) -> DataFrame:
@@ -458,7 +455,7 @@ def read_blocks(snapshot: Snapshot, tree: Tree, reads: Sequence[BlockRead], colu
     ]  # fmt: skip
     fields = [T.StructField(name, tree.field(name).dataType, True) for name in stored]
     schema = T.StructType([*fields, T.StructField(LINEAGE, T.LongType()), T.StructField(BLOCK, T.IntegerType())])
-    types = {name: (tree.stored(name), tree.field(name).dataType.simpleString()) for name in stored}
+    types = {name: (tree.stored(name), tree.type_of(name)) for name in stored}
     if on_driver_alone(snapshot):
         rows = _read_on_driver(snapshot, pieces, types, schema)
     else:

@@ -17,10 +17,6 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any, Literal
 
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql import types as T
-
 from spark_apps.layout import hashing
 from spark_apps.layout.hash_functions import FUNCTIONS
 from spark_apps.layout.hashing import (
@@ -33,9 +29,10 @@ from spark_apps.layout.hashing import (
 )
 from spark_apps.layout.partitions import canonical_string
 from spark_apps.layout.types import ColumnType, parse_type
+from spark_apps.mergetree.pyspark_names import Column, DataFrame, F, SparkSession, T, spark_errors
 from spark_apps.mergetree.schema import column, parse_stored_type, quote
 from spark_apps.mergetree.spark_utils import inline
-from spark_apps.mergetree.spark_versions import SPARK_ERRORS, message_of
+from spark_apps.mergetree.spark_versions import message_of
 from spark_apps.mergetree.tree import GROUP_ID, Tree
 from spark_apps.storage.errors import InvalidInput, InvalidRule
 
@@ -49,7 +46,6 @@ _COUNT = "__index_count"
 _MAX_TEXT_CASES = 16
 _MAX_TYPED_CASES = 32
 # Types whose values and their texts correspond one to one, so that values are compared and no text is made of each.
-_EXACT_TYPES = (T.ByteType, T.ShortType, T.IntegerType, T.LongType, T.DateType, T.BooleanType)
 
 
 @dataclass(frozen=True)
@@ -78,7 +74,8 @@ def partition_number(tree: Tree, values: Sequence[Sequence[str | None]], otherwi
     :param tree: with partition columns.
     :param values: of the partition columns, as text.
     """
-    is_exact = [isinstance(tree.field(name).dataType, _EXACT_TYPES) for name in tree.partition_by]
+    exact = (T.ByteType, T.ShortType, T.IntegerType, T.LongType, T.DateType, T.BooleanType)
+    is_exact = [isinstance(tree.field(name).dataType, exact) for name in tree.partition_by]
     if len(values) > (_MAX_TYPED_CASES if all(is_exact) else _MAX_TEXT_CASES):
         return None
 
@@ -111,7 +108,7 @@ def assign_file_groups(
     rows: DataFrame, tree: Tree, targets: Sequence[Target], unknown_rows: Literal["refuse", "drop"]
 ) -> DataFrame:
     """Add the number of a row's partition among the targets, :data:`PART`, and its file group, :data:`GROUP`."""
-    types = [tree.field(name).dataType.simpleString() for name in tree.hash_fields]
+    types = [tree.type_of(name) for name in tree.hash_fields]
 
     def bucket(count: int | Column | None) -> Column:
         if tree.by_id:
@@ -299,7 +296,7 @@ def check_user_function(spark: SparkSession, fields: Mapping[str, str], hash_fun
         first_buckets, second_buckets = (
             _by_spark(spark, fields, keys, _SAMPLE_BUCKETS, hash_function) for _ in range(2)
         )
-    except SPARK_ERRORS as error:
+    except spark_errors() as error:
         raise InvalidRule(
             f"The hash function {hash_function!r} cannot be computed: {message_of(error)}",
             hint="It is tried on values such as '', 'a', 0 and -1: use try_cast where a value may not fit.",

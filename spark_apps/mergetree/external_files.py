@@ -16,11 +16,7 @@ from functools import reduce
 from pathlib import PurePosixPath
 from typing import Any
 
-from pyspark.errors import AnalysisException
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql import types as T
-
+from spark_apps.mergetree.pyspark_names import Column, DataFrame, F, SparkSession, T, spark_errors
 from spark_apps.mergetree.reader_settings import reader_options, whole_record_condition
 from spark_apps.mergetree.schema import column, column_share
 from spark_apps.mergetree.spark_utils import (
@@ -180,7 +176,7 @@ def describe_scan(snapshot: Snapshot, tree: Tree, files: Sequence[DataFile], col
     rows = sum(file.rows for file in files) if all(file.rows >= 0 for file in files) else None
     return {
         "name": [table] if index is None else [table, index],
-        "share": round(column_share(tree.schema, columns), 4),
+        "share": round(column_share(tree.fields, columns), 4),
         **({} if rows is None else {"rows": rows}),
     }
 
@@ -265,7 +261,7 @@ def _load(
                 snapshot, snapshot.data, files, [name for name in columns if name in schema.names]
             )
             rows = load_files(snapshot.spark, form, schema, options, paths, scan_options)
-    except AnalysisException as error:
+    except spark_errors() as error:
         if "PATH_NOT_FOUND" not in str(error):
             raise
         missing = next(

@@ -13,10 +13,9 @@ from datetime import UTC, datetime
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
-from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
-
 from spark_apps.mergetree.java_part import compiled, new
 from spark_apps.mergetree.spark_utils import over_connect
+from spark_apps.mergetree.tree import NO_SPARK
 from spark_apps.storage.errors import (
     InvalidInput,
     LeadsOutside,
@@ -40,8 +39,8 @@ def reach(spark: SparkSession, location: object) -> None:
 
     :raises InvalidInput: over Spark Connect, whose client has no Java.
     """
-    if str(location).partition("://")[0].lower() not in HADOOP_SCHEMES:
-        return
+    if str(location).partition("://")[0].lower() not in HADOOP_SCHEMES or spark is NO_SPARK:
+        return  # the store itself says what is missing
     if over_connect(spark):
         raise InvalidInput(
             f"{location} is on a file system of Hadoop, and a client of Spark Connect has no Java to reach it with.",
@@ -96,6 +95,8 @@ class HadoopStore(Store):
             self._ask("delete", key, partial(_delete, key))
 
     def _ask(self, verb: str, key: str, call: Callable[[Any], Any]) -> Any:
+        from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
+
         if ".." in key.split("/"):
             raise LeadsOutside(f"The key {key!r} of {self.uri} leads upwards by '..'.", outcome="Nothing was opened.")
         try:

@@ -16,12 +16,12 @@ import struct
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
-from functools import partial, reduce
+from functools import lru_cache, partial, reduce
 from typing import Any
 
 import xxhash
-from pyspark.sql import types as T
 
+from spark_apps.mergetree.pyspark_names import T
 from spark_apps.mergetree.tree import Snapshot, Tree
 from spark_apps.storage.errors import ObjectNotFound, StorageError
 from spark_apps.storage.store import ObjectInfo, ObjectStore, RangedFile
@@ -243,22 +243,21 @@ def _hint(tree: Tree, how: str) -> str:
 
 
 _BATCH_ROWS = 1 << 14
-EXACT_TYPES = (
-    T.StringType,
-    T.BinaryType,
-    T.ByteType,
-    T.ShortType,
-    T.IntegerType,
-    T.LongType,
-    T.DateType,
-    T.BooleanType,
-)
-"""Types whose values are equal to Arrow exactly if they are to Spark; of others (floating ones, say) perhaps not."""
+
+
+@lru_cache(maxsize=1)
+def exact_types() -> tuple[type[T.DataType], ...]:
+    """Return the types whose values are equal to Arrow exactly if they are to Spark.
+
+    Of others (floating ones, say) they are perhaps not.
+    """
+    integers = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
+    return (T.StringType, T.BinaryType, *integers, T.DateType, T.BooleanType)
 
 
 def is_exactly_comparable(tree: Tree) -> bool:
     """Tell whether all columns of the key are of such types."""
-    return all(type(tree.field(name).dataType) in EXACT_TYPES for name in tree.key)
+    return all(type(tree.field(name).dataType) in exact_types() for name in tree.key)
 
 
 def is_countable(store: ObjectStore, tree: Tree) -> bool:

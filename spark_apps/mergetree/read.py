@@ -24,12 +24,10 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec.structs import replace
-from pyspark.sql import Column, DataFrame, SparkSession, Window
-from pyspark.sql import functions as F
-from pyspark.sql import types as T
 
 from spark_apps.mergetree.external_files import add_file_columns, describe_scan, is_external, read_external
 from spark_apps.mergetree.integrity import check_intact
+from spark_apps.mergetree.pyspark_names import Column, DataFrame, F, SparkSession, T, Window
 from spark_apps.mergetree.schema import column
 from spark_apps.mergetree.spark_utils import READ_OPTIONS, escape_globs, list_on_driver, load_files
 from spark_apps.mergetree.tree import DELETED, GROUP_ID, LINEAGE, ROW, FileGroups, Snapshot, Tree
@@ -58,12 +56,6 @@ _BROADCAST_SHARE, _KEY_BYTES = 0.1, 160
 bytes there."""
 
 _UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
-
-# Values of these types that Spark takes for equal have one hash; of floating ones 0.0 and -0.0 have two.
-_HASHED = (
-    T.ByteType, T.ShortType, T.IntegerType, T.LongType, T.DateType, T.TimestampType, T.TimestampNTZType, T.BooleanType,
-    T.BinaryType, T.DecimalType,
-)  # fmt: skip
 
 
 def scan(
@@ -263,13 +255,16 @@ def broadcast_rows(spark: SparkSession) -> int:
 
 def _hashable(left: DataFrame, right: DataFrame, names: Sequence[str]) -> bool:
     """Tell whether equal keys of both frames have equal hashes, and a hash is less to compare than the key."""
+    # Values of these types that Spark takes for equal have one hash; of floating ones 0.0 and -0.0 have two.
+    whole = (T.ByteType, T.ShortType, T.IntegerType, T.LongType, T.DateType, T.BooleanType)
+    hashed = (*whole, T.TimestampType, T.TimestampNTZType, T.BinaryType, T.DecimalType)
     kinds = [(left.schema[name].dataType, right.schema[f"__index_k_{name}"].dataType) for name in names]
     if any(
-        left_type != right_type or not (type(left_type) in _HASHED or left_type == T.StringType())
+        left_type != right_type or not (type(left_type) in hashed or left_type == T.StringType())
         for left_type, right_type in kinds
     ):
         return False
-    return len(kinds) > 1 or not isinstance(kinds[0][0], (*_HASHED[:5], T.BooleanType))
+    return len(kinds) > 1 or not isinstance(kinds[0][0], whole)
 
 
 def _same_by_hash(left: DataFrame, right: DataFrame, names: Sequence[str]) -> Column:
@@ -642,6 +637,14 @@ def _join_on_keys(rows: Any, keys: Any, key: Sequence[str], how: str) -> Any:
     """Return the rows that a join with keys keeps. Only keys are joined: a join cannot carry every type along."""
     joined = _with_row_positions(rows.select(list(key))).join(keys, keys=list(key), join_type=how, use_threads=False)
     return _take_in_order(rows, joined.column(_ROW))
+
+
+def positions_of_keys(rows: Any, keys: Any, key: Sequence[str]) -> Any:
+    """Return the positions of the rows whose key is among some, in their order; both are Arrow tables of the key."""
+    import pyarrow.compute as pc
+
+    joined = _with_row_positions(rows).join(keys, keys=list(key), join_type="left semi", use_threads=False)
+    return joined.column(_ROW).take(pc.sort_indices(joined.column(_ROW)))
 
 
 def _take_in_order(rows: Any, positions: Any) -> Any:

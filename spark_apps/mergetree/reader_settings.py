@@ -12,13 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from pyspark.sql import Column, SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql import types as T
-
+from spark_apps.mergetree.pyspark_names import Column, F, SparkSession, T, spark_errors
 from spark_apps.mergetree.schema import quote
 from spark_apps.mergetree.spark_utils import setting as setting_of
-from spark_apps.mergetree.spark_versions import SPARK_ERRORS
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.storage.errors import InvalidInput
 from spark_apps.timeline.model import SourceDefinition, TableDefinition
@@ -177,7 +173,7 @@ def _value(spark: SparkSession, setting: Setting) -> str | None:
     try:
         # Without a default given here, which Spark would return for what is not set.
         value = setting_of(spark, setting.name)
-    except SPARK_ERRORS:
+    except spark_errors():
         return setting.default  # this Spark does not know it
     if value is None or value == "<undefined>":
         return setting.default

@@ -7,73 +7,44 @@ table's, or if every one of its values is a value of the table's type.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
-from pyspark.sql import types as T
-
-from spark_apps.layout.types import parse_type
+from spark_apps.layout.types import build_type, parse_type
+from spark_apps.mergetree.pyspark_names import Column, DataFrame, F, T
 from spark_apps.mergetree.spark_versions import type_of_ddl
 from spark_apps.storage.errors import InvalidInput, InvalidSchema, UnknownColumn
 from spark_apps.storage.names import check_column_name
 from spark_apps.timeline.model import Field
 
-_SIMPLE: dict[str, T.DataType] = {
-    "tinyint": T.ByteType(), "smallint": T.ShortType(), "int": T.IntegerType(), "bigint": T.LongType(),
-    "float": T.FloatType(), "double": T.DoubleType(), "string": T.StringType(), "binary": T.BinaryType(),
-    "boolean": T.BooleanType(), "date": T.DateType(), "timestamp": T.TimestampType(),
-    "timestamp_ntz": T.TimestampNTZType(),
+_SIMPLE = {
+    "tinyint": "ByteType", "smallint": "ShortType", "int": "IntegerType", "bigint": "LongType", "float": "FloatType",
+    "double": "DoubleType", "string": "StringType", "binary": "BinaryType", "boolean": "BooleanType",
+    "date": "DateType", "timestamp": "TimestampType", "timestamp_ntz": "TimestampNTZType",
 }  # fmt: skip
-_FIELD_NAME = re.compile(r"\w+")
+"""Type as Spark prints it -> its class in ``pyspark.sql.types``."""
 
 
 def parse_simple_string(text: str) -> T.DataType | None:
     """Return the type that Spark prints so; ``None`` for a text that is left to Spark's own parser."""
-    text = text.strip()
-    outer, opened, inner = text.partition("<")
-    if not opened:
-        column_type = parse_type(text)
-        if column_type.kind == "decimal" and text.startswith("decimal(") and column_type.scale >= 0:
-            return T.DecimalType(column_type.precision, column_type.scale)
-        # Other spellings of a type, and varchar, which is a string only here, are left to Spark.
-        return _SIMPLE.get(column_type.kind) if column_type.kind == text else None
-    if not inner.endswith(">"):
-        return None
-    parts = list(_split_at_commas(inner[:-1]))
-    if outer == "struct":
-        return _parse_struct(parts)
-    types = [parse_simple_string(part) for part in parts]
-    if outer == "array" and len(types) == 1 and types[0] is not None:
-        return T.ArrayType(types[0])
-    if outer == "map" and len(types) == 2 and types[0] is not None and types[1] is not None:
-        return T.MapType(types[0], types[1])
-    return None
+    built: T.DataType | None = build_type(
+        text,
+        _simple_type,
+        lambda element: T.ArrayType(element),
+        lambda key, value: T.MapType(key, value),
+        lambda fields: T.StructType([T.StructField(name, kind) for name, kind in fields]),
+    )
+    return built
 
 
-def _parse_struct(parts: list[str]) -> T.StructType | None:
-    fields = []
-    for part in parts:
-        name, colon, text = part.partition(":")
-        field_type = parse_simple_string(text)
-        if not colon or field_type is None or not _FIELD_NAME.fullmatch(name.strip()):
-            return None
-        fields.append(T.StructField(name.strip(), field_type))
-    return T.StructType(fields)
-
-
-def _split_at_commas(text: str) -> Iterator[str]:
-    """Yield the parts between commas that stand outside of brackets."""
-    depth = start = 0
-    for index, char in enumerate(text):
-        depth += (char in "<(") - (char in ">)")
-        if char == "," and depth == 0:
-            yield text[start:index]
-            start = index + 1
-    if text[start:].strip():
-        yield text[start:]
+def _simple_type(text: str) -> T.DataType | None:
+    column_type = parse_type(text)
+    if column_type.kind == "decimal" and text.startswith("decimal(") and column_type.scale >= 0:
+        return T.DecimalType(column_type.precision, column_type.scale)
+    # Other spellings of a type, and varchar, which is a string only here, are left to Spark.
+    name = _SIMPLE.get(column_type.kind) if column_type.kind == text else None
+    return None if name is None else cast("T.DataType", getattr(T, name)())
 
 
 # --- Schemas ----------------------------------------------------------------------------------------------------------
@@ -85,11 +56,10 @@ NULL_MARK = "[null in a required column]"
 # A quoted name, or the type's name where it is not that of a nested field.
 _TIMESTAMP = re.compile(r"`(?:[^`]|``)*`|\btimestamp\b(?!\s*:)", re.IGNORECASE)
 
-_INTEGERS = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
-_INTEGER_DIGITS = {T.ByteType: 3, T.ShortType: 5, T.IntegerType: 10, T.LongType: 19}
-_KEY_TYPES = (*_INTEGERS, T.StringType, T.BooleanType, T.DecimalType, T.DateType, T.TimestampType,
-              T.TimestampNTZType, T.BinaryType)  # fmt: skip
-_PARTITION_TYPES = (*_INTEGERS, T.StringType, T.BooleanType, T.DateType)
+
+def _integer_digits() -> dict[type[T.DataType], int]:
+    """Return the integer types, from small to large, with the digits that their values have at most."""
+    return {T.ByteType: 3, T.ShortType: 5, T.IntegerType: 10, T.LongType: 19}
 
 
 def parse_ddl(text: str) -> T.DataType:
@@ -127,6 +97,11 @@ def struct_type(fields: tuple[Field, ...]) -> T.StructType:
     return T.StructType(
         [T.StructField(field.name, kind, field.nullable) for field, kind in zip(fields, types, strict=True)]
     )
+
+
+def column_types(fields: Iterable[Field]) -> dict[str, str]:
+    """Return column -> its Spark type, as text."""
+    return {field.name: field.type for field in fields}
 
 
 def quote(name: str) -> str:
@@ -202,7 +177,9 @@ def check_key_types(schema: T.StructType, names: Sequence[str], what: str) -> No
 
     :raises InvalidSchema: naming the column.
     """
-    _check_types(schema, names, what, _KEY_TYPES)
+    allowed = (*_integer_digits(), T.StringType, T.BooleanType, T.DecimalType, T.DateType, T.TimestampType,
+               T.TimestampNTZType, T.BinaryType)  # fmt: skip
+    _check_types(schema, names, what, allowed)
 
 
 def check_partition_types(schema: T.StructType, names: Sequence[str]) -> None:
@@ -210,7 +187,7 @@ def check_partition_types(schema: T.StructType, names: Sequence[str]) -> None:
 
     :raises InvalidSchema: naming the column.
     """
-    _check_types(schema, names, "partition_by", _PARTITION_TYPES)
+    _check_types(schema, names, "partition_by", (*_integer_digits(), T.StringType, T.BooleanType, T.DateType))
 
 
 def _check_types(schema: T.StructType, names: Sequence[str], what: str, allowed: tuple[Any, ...]) -> None:
@@ -275,12 +252,13 @@ def _type_text(kind: T.DataType) -> str:
 def _can_widen(source: T.DataType, target: T.DataType) -> bool:
     if isinstance(source, T.NullType):
         return True
-    if isinstance(source, _INTEGERS) and isinstance(target, _INTEGERS):
-        return _INTEGERS.index(type(source)) <= _INTEGERS.index(type(target))
+    digits = _integer_digits()
+    if type(source) in digits and type(target) in digits:
+        return digits[type(source)] <= digits[type(target)]
     if isinstance(target, T.DecimalType):
         if isinstance(source, T.DecimalType):
             return source.scale <= target.scale and source.precision - source.scale <= target.precision - target.scale
-        return isinstance(source, _INTEGERS) and _INTEGER_DIGITS[type(source)] <= target.precision - target.scale
+        return type(source) in digits and digits[type(source)] <= target.precision - target.scale
     if isinstance(target, T.DoubleType):
         return isinstance(source, (T.FloatType, T.ByteType, T.ShortType, T.IntegerType))
     return False
@@ -293,20 +271,19 @@ def _join_names(names: Sequence[str]) -> str:
 # --- The width of columns ---------------------------------------------------------------------------------------------
 
 
-_WIDTHS: dict[type[T.DataType], int] = {
-    T.BooleanType: 1, T.ByteType: 1, T.ShortType: 2, T.IntegerType: 4, T.LongType: 8, T.FloatType: 4,
-    T.DoubleType: 8, T.DateType: 4, T.TimestampType: 8, T.TimestampNTZType: 8, T.DecimalType: 8,
-    T.StringType: 20, T.BinaryType: 40,
+_WIDTHS = {
+    "boolean": 1, "tinyint": 1, "smallint": 2, "int": 4, "bigint": 8, "float": 4, "double": 8, "date": 4,
+    "timestamp": 8, "timestamp_ntz": 8, "decimal": 8, "string": 20, "binary": 40,
 }  # fmt: skip
 _NESTED = 60
 
 
-def column_share(schema: T.StructType, columns: Collection[str]) -> float:
+def column_share(fields: Iterable[Field], columns: Collection[str]) -> float:
     """Return the part of a columnar file's bytes that some of its columns take, from 0 to 1.
 
     One column at least is read, be it to count rows.
     """
-    widths = {field.name: _WIDTHS.get(type(field.dataType), _NESTED) for field in schema.fields}
+    widths = {field.name: _WIDTHS.get(parse_type(field.type).kind, _NESTED) for field in fields}
     if not widths:
         return 1.0
     selected = sum(width for name, width in widths.items() if name in columns) or min(widths.values())

@@ -14,11 +14,7 @@ from contextlib import contextmanager
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql import types as T
-
+from spark_apps.mergetree.pyspark_names import Column, DataFrame, DataFrameReader, F, SparkSession, T, spark_errors
 from spark_apps.storage.credentials import missing_file_system
 from spark_apps.storage.errors import EnvironmentMismatch
 
@@ -128,7 +124,7 @@ def _ask_cores(spark: SparkSession) -> int:
         # A range of many rows is cut into as many pieces as Spark would by itself.
         pieces = spark.range(1 << 20).select(F.spark_partition_id().alias("piece")).agg(F.max("piece"))
         return int(pieces.collect()[0][0]) + 1
-    except PySparkException as error:
+    except spark_errors() as error:
         logger.warning("Spark Connect did not say how many tasks it runs at once: %s", error)
         return _DEFAULT_CORES
 

@@ -7,54 +7,16 @@ the interface: Arrow tables in and out came with 4.0, the layout of a union with
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
-from py4j.protocol import Py4JError, Py4JJavaError
-from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql import types as T
-
+from spark_apps.mergetree.pyspark_names import Column, DataFrame, F, SparkSession, T
 from spark_apps.storage.supported import spark_release
-
-try:
-    from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-
-    HAS_DATA_SOURCES = True
-except ImportError:  # Spark 3.5, where a table is planned and read by the same classes, but not from SQL
-    HAS_DATA_SOURCES = False
-
-    class DataSource:  # type: ignore[no-redef]
-        """Holds the options that a data source was given."""
-
-        def __init__(self, options: Mapping[str, str]) -> None:
-            self.options = options
-
-    class DataSourceReader:  # type: ignore[no-redef]
-        """Reads the partitions of a data source."""
-
-    class InputPartition:  # type: ignore[no-redef]
-        """Is one piece of what a reader reads."""
-
-        def __init__(self, value: Any) -> None:
-            self.value = value
-
 
 UNION_PARTITIONING = "spark.sql.unionOutputPartitioning"
 """Spark's setting by which a union keeps the layout that its parts share; 4.1 brought it."""
-
-SPARK_ERRORS = (PySparkException, Py4JError)
-"""What Spark raises. Errors of the JVM that pyspark has no class for come as py4j's; before 4.0 a failed job's do."""
-
-_TAKES_ARROW = hasattr(DataFrame, "toArrow")
-"""Whether frames are made of Arrow tables, and told as such; some vendors' 3.5 have it too."""
-
-_HAS_REPARTITION_BY_ID = hasattr(DataFrame, "repartitionById")  # 4.1
-_HAS_TRY_CAST = hasattr(Column, "try_cast")  # 4.0
-_BITS: dict[type[T.DataType], int] = {T.ByteType: 8, T.ShortType: 16, T.IntegerType: 32, T.LongType: 64}
 
 
 def release(spark: SparkSession) -> tuple[int, int]:
@@ -64,6 +26,19 @@ def release(spark: SparkSession) -> tuple[int, int]:
     """
     major, minor = spark_release(spark.version)[:2]
     return major, minor
+
+
+def _takes_arrow() -> bool:
+    """Tell whether frames are made of Arrow tables, and told as such; some vendors' 3.5 have it too."""
+    return hasattr(DataFrame, "toArrow")
+
+
+def _has_repartition_by_id() -> bool:
+    return hasattr(DataFrame, "repartitionById")  # 4.1
+
+
+def _has_try_cast() -> bool:
+    return hasattr(Column, "try_cast")  # 4.0
 
 
 def union_keeps_buckets(spark: SparkSession) -> bool:
@@ -86,14 +61,14 @@ def _parquet_type(kind: T.DataType) -> str:
 def message_of(error: BaseException) -> str:
     """Return the first line of what Spark says of an error; empty if it says nothing."""
     said = error.getMessage() if hasattr(error, "getMessage") else None
-    if said is None and isinstance(error, Py4JJavaError):
+    if said is None and hasattr(error, "java_exception"):  # py4j's
         said = error.java_exception.getMessage()
     return ((said or str(error)).strip().splitlines() or [""])[0]
 
 
 def repartition_by_id(rows: DataFrame, count: int, number: str) -> DataFrame:
     """Return the rows with each in the partition that its column ``number`` names, from 0 to ``count`` - 1."""
-    if _HAS_REPARTITION_BY_ID:
+    if _has_repartition_by_id():
         return rows.repartitionById(count, F.col(number))
     # By hash, of numbers that Spark's hash sends where they are to go.
     hashed = F.expr(f"array({', '.join(map(str, _numbers_by_slot(count)))})")
@@ -140,9 +115,10 @@ def type_of_ddl(text: str) -> T.DataType:
 
 def try_cast(value: Column, kind: T.DataType) -> Column:
     """Return a number as another type of number: null where it does not fit, whatever the session's settings."""
-    if _HAS_TRY_CAST:
+    if _has_try_cast():
         return value.try_cast(kind)
-    bits = _BITS.get(type(kind))
+    widths = {T.ByteType: 8, T.ShortType: 16, T.IntegerType: 32, T.LongType: 64}
+    bits = widths.get(type(kind))
     if bits is None:  # an overflow is null, infinite, or an error
         return value.cast(kind)
     beyond = Decimal(2 ** (bits - 1))
@@ -164,7 +140,7 @@ def arrow_schema(schema: T.StructType) -> Any:
 def to_arrow(rows: DataFrame) -> Any:
     """Return the rows as an Arrow table, on the driver; times with a zone are in UTC."""
     frame: Any = rows
-    if _TAKES_ARROW:
+    if _takes_arrow():
         return frame.toArrow()
     import pyarrow as pa
 
@@ -180,7 +156,7 @@ def from_arrow(spark: SparkSession, table: Any, schema: T.StructType) -> DataFra
     In one piece, for Spark takes an empty piece for the end of all of them.
     """
     table = table.combine_chunks()
-    if _TAKES_ARROW:
+    if _takes_arrow():
         return spark.createDataFrame(table, schema)
     return _from_batches(spark, table, schema)
 

@@ -10,9 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
-from pyspark.sql.types import StructField, StructType
-
-from spark_apps.mergetree.schema import struct_type
+from spark_apps.mergetree.pyspark_names import StructField, StructType
+from spark_apps.mergetree.schema import column_types, struct_type
 from spark_apps.storage.errors import StorageError
 from spark_apps.timeline.files import DataFile, GroupKey, merge_order
 from spark_apps.timeline.model import DATA_TREE, Field, TableDefinition
@@ -46,7 +45,7 @@ class Tree:
     """A merge tree.
 
     :param name: "data", or :attr:`IndexDefinition.tree <spark_apps.timeline.model.IndexDefinition.tree>`.
-    :param schema: columns of a row, without the tombstone's flag.
+    :param fields: columns of a row, without the tombstone's flag.
     :param key: columns that make a row unique within its partition; files are sorted by them; compared
         null-safe.
     :param partition_by: columns that are the same in all rows of a partition; empty for an index.
@@ -61,7 +60,7 @@ class Tree:
     """
 
     name: str
-    schema: StructType
+    fields: tuple[Field, ...]
     key: tuple[str, ...]
     hash_fields: tuple[str, ...]
     hash_function: str = "xxhash64"
@@ -98,7 +97,19 @@ class Tree:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        return tuple(self.schema.names)
+        return tuple(field.name for field in self.fields)
+
+    @property
+    def schema(self) -> StructType:
+        """The columns of a row as Spark's types."""
+        return struct_type(self.fields)
+
+    def type_of(self, name: str) -> str:
+        """Return the Spark type of a column, as text.
+
+        :raises KeyError: if there is none of that name.
+        """
+        return column_types(self.fields)[name]
 
     def field(self, name: str) -> StructField:
         """Return a column of the schema.
@@ -112,7 +123,7 @@ def data_tree(table: TableDefinition) -> Tree:
     """Return the merge tree of a table's own rows."""
     return Tree(
         name=DATA_TREE,
-        schema=struct_type(table.fields),
+        fields=table.fields,
         key=table.record_key,
         hash_fields=(table.hash_fields or table.record_key) if table.bucketed else (),
         hash_function=table.hash_function,

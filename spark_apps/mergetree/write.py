@@ -23,10 +23,6 @@ from itertools import accumulate
 from typing import Any, Literal
 
 from msgspec.structs import replace
-from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, Observation, SparkSession, Window
-from pyspark.sql import functions as F
-from pyspark.sql import types as T
 
 from spark_apps.layout.hashing import SPARK_BUCKETS
 from spark_apps.mergetree.buckets import (
@@ -40,6 +36,7 @@ from spark_apps.mergetree.buckets import (
     value_texts,
 )
 from spark_apps.mergetree.integrity import fetch_footer, fetch_tail, footer_of, seal
+from spark_apps.mergetree.pyspark_names import Column, DataFrame, F, Observation, SparkSession, T, Window, spark_errors
 from spark_apps.mergetree.read import scan
 from spark_apps.mergetree.schema import NULL_MARK, column
 from spark_apps.mergetree.spark_utils import cores, over_connect, proleptic_calendar
@@ -365,7 +362,7 @@ class translate_spark_errors:
 
 
 def _spark_message(error: Exception) -> str:
-    return str(error) if isinstance(error, PySparkException) or "py4j" in type(error).__module__ else ""
+    return str(error) if isinstance(error, spark_errors()) else ""
 
 
 def list_staged(

@@ -912,7 +912,7 @@ def _part_of_rows(snapshot: Snapshot, files: Sequence[DataFile], needed: Iterabl
     if source is not None and source.format in _BY_LINE:
         return 1.0
     share = stored_share(snapshot, files, [snapshot.data.stored(name) for name in needed])
-    return column_share(snapshot.data.schema, needed) if share is None else share
+    return column_share(snapshot.data.fields, needed) if share is None else share
 
 
 def _bytes(draft: _Draft, group: GroupKey, file: DataFile, part: float) -> float:
@@ -980,7 +980,7 @@ def _blocks_by_statistics(snapshot: Snapshot, predicate: Predicate | None, foote
     """Return the blocks that the file's own min and max do not rule out."""
     assert predicate is not None
     probe, tree = ParsedPredicateProbe(predicate), snapshot.data
-    kinds = {tree.stored(name): (name, parse_type(tree.field(name).dataType.simpleString())) for name in probe.columns}
+    kinds = {tree.stored(name): (name, parse_type(tree.type_of(name))) for name in probe.columns}
     usable = {stored: column for stored, column in kinds.items() if footer.exact({stored: column[1].text})}
     return frozenset(block for block in range(footer.blocks) if probe.may_match(_ranges(footer, block, usable)))
 

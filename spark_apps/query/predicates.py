@@ -19,10 +19,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from pyspark.sql import types as T
-
 from spark_apps.indexes.ranges import Range
-from spark_apps.mergetree.spark_versions import SPARK_ERRORS, message_of
+from spark_apps.mergetree.pyspark_names import T, spark_errors
+from spark_apps.mergetree.spark_versions import message_of
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.storage.errors import InvalidInput, InvalidPredicate, UnknownColumn
 
@@ -490,7 +489,7 @@ def translate_predicate_errors(snapshot: Snapshot, predicate: str) -> Iterator[N
     """
     try:
         yield
-    except SPARK_ERRORS as error:
+    except spark_errors() as error:
         first = message_of(error)
         kind: type[InvalidInput] = UnknownColumn if "UNRESOLVED_COLUMN" in str(error) else InvalidPredicate
         raise kind(

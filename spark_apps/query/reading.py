@@ -232,7 +232,7 @@ def _partition_filter(tree: Tree, values: Sequence[str | None]) -> str:
     each = []
     for name, value in zip(tree.partition_by, values, strict=True):
         # A partition's values and their texts correspond one to one (see check_partition_types).
-        literal = "NULL" if value is None else f"CAST({_literal(value)} AS {tree.field(name).dataType.simpleString()})"
+        literal = "NULL" if value is None else f"CAST({_literal(value)} AS {tree.type_of(name)})"
         each.append(f"{quote(name)} {'IS' if value is None else '='} {literal}")
     return " AND ".join(each)
 
@@ -241,7 +241,7 @@ def _key_condition(tree: Tree, keys: Collection[Key]) -> str:
     """Return the SQL condition that a row can have one of these keys, of which there is one at least."""
     each = []
     for position, name in enumerate(tree.key):
-        kind = parse_type(tree.field(name).dataType.simpleString())
+        kind = parse_type(tree.type_of(name))
         if kind.is_integer or kind.kind in _FILTERED:
             listed = [_literal(value) for value in sorted({key[position] for key in keys})]
             step = _VALUES_AN_IN if len(listed) <= _MOST_VALUES else len(listed)

@@ -16,11 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
-from pyspark.sql import types as T
-from pyspark.sql.types import StructType
-
 from spark_apps.layout.partitions import (
     NULL_PARTITION,
     canonical_string,
@@ -30,10 +25,11 @@ from spark_apps.layout.partitions import (
     value_of,
 )
 from spark_apps.layout.types import parse_type
+from spark_apps.mergetree.pyspark_names import SparkSession, StructType, T, spark_errors
 from spark_apps.mergetree.reader_settings import session_settings
 from spark_apps.mergetree.schema import check_partition_types, parse_ddl, table_fields
 from spark_apps.mergetree.spark_utils import escape_globs, list_on_driver
-from spark_apps.mergetree.spark_versions import SPARK_ERRORS, message_of
+from spark_apps.mergetree.spark_versions import message_of
 from spark_apps.mergetree.tree import ExternalFiles
 from spark_apps.sources import iceberg
 from spark_apps.sources.delta import DeltaTable
@@ -122,7 +118,7 @@ def _inferred(
     try:
         with list_on_driver(spark, paths):
             return spark.read.format(form).options(**{**options, RECURSIVE: "true"}).load(paths).schema
-    except SPARK_ERRORS as error:
+    except spark_errors() as error:
         raise InvalidSchema(
             f"Spark cannot tell the columns of {chosen[0].path} as {form}: {message_of(error)}",
             hint="Check the format and its options, or give schema=….",
@@ -444,7 +440,7 @@ def find_in_catalog(spark: SparkSession, name: str) -> CatalogTable | None:
 def _exists(spark: SparkSession, name: str) -> bool:
     try:
         return bool(spark.catalog.tableExists(name))
-    except PySparkException:
+    except spark_errors():
         return False  # no such catalog or database
 
 

@@ -17,8 +17,8 @@ from pyspark.sql import DataFrame
 from spark_apps import IndexedTable
 from spark_apps.actions.template import Attempt, StagedChanges, run
 from spark_apps.actions.write import Upsert
-from spark_apps.indexes.keyed.lookup import SPARK_ERRORS
 from spark_apps.mergetree.integrity import fetch_footer
+from spark_apps.mergetree.pyspark_names import spark_errors
 from spark_apps.storage.errors import ObjectNotFound, StageMismatch, StorageError
 from spark_apps.timeline.model import DATA_TREE, AddFile
 
@@ -156,7 +156,7 @@ def test_given_a_bit_turned_over_before_the_commit_then_readers_find_it_and_inde
                 for where, expected in asked.items() if of_rows or number < 4 else ():
                     try:
                         rows = sorted(tuple(row) for row in again.read(where).collect())
-                    except SPARK_ERRORS as error:
+                    except spark_errors() as error:
                         assert of_rows and path.name in str(error)
                         continue
                     assert rows == expected, (file.tree, place)

@@ -17,10 +17,6 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from msgspec.structs import replace
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-from pyspark.sql import types as T
-from pyspark.sql.types import StructType
 
 from spark_apps.indexes.handler import (
     EXAMPLES,
@@ -44,10 +40,10 @@ from spark_apps.layout.types import ColumnType, parse_type
 from spark_apps.mergetree.blocks import BLOCK, BlockFile, located, read_footers
 from spark_apps.mergetree.buckets import Target
 from spark_apps.mergetree.integrity import check_footer
+from spark_apps.mergetree.pyspark_names import DataFrame, F, StructType, spark_errors
 from spark_apps.mergetree.read import empty, read_files
-from spark_apps.mergetree.schema import check_partition_types, column, resolve, struct_type
+from spark_apps.mergetree.schema import check_partition_types, column, column_types, resolve, struct_type
 from spark_apps.mergetree.spark_utils import cached, inline
-from spark_apps.mergetree.spark_versions import SPARK_ERRORS
 from spark_apps.mergetree.tree import GROUP_ID, LINEAGE, Snapshot, Tree
 from spark_apps.mergetree.write import stage_rows
 from spark_apps.storage.errors import InvalidInput, InvalidSchema, LakeIndexError, StorageError, VerificationFailed
@@ -57,6 +53,7 @@ from spark_apps.timeline.model import (
     UNKNOWN_ROWS,
     AddFile,
     AnyAction,
+    Field,
     IndexDefinition,
     MarkCovered,
     RemoveFile,
@@ -85,15 +82,14 @@ _MAX_ROWS = 4_000_000
 
 def entry_tree(table: TableDefinition, definition: IndexDefinition) -> Tree:
     """Return the entries as a tree that readers and writers know; its files are never merged."""
-    schema = struct_type(table.fields)
+    types = column_types(table.fields)
     partition_by = definition.partition_by or ()
     names = dict.fromkeys([*definition.columns, *partition_by])
-    fields = [T.StructField(name, schema[name].dataType, True) for name in names]
-    fields += [T.StructField(LINEAGE, T.LongType()), T.StructField(BLOCK, T.IntegerType())]
-    fields += [T.StructField(BLOCKS, T.IntegerType()), T.StructField(ROWS, T.LongType())]
+    fields = [Field(name, types[name]) for name in names]
+    fields += [Field(LINEAGE, "bigint"), Field(BLOCK, "int"), Field(BLOCKS, "int"), Field(ROWS, "bigint")]
     return Tree(
         name=definition.tree,
-        schema=T.StructType(fields),
+        fields=tuple(fields),
         key=(*definition.columns, LINEAGE, BLOCK),
         hash_fields=(),
         partition_by=partition_by,
@@ -333,8 +329,8 @@ class _Lookup:
     """A predicate, compared with row groups by their statistics and with entries by their values."""
 
     def __init__(self, context: IndexContext, probe: PredicateProbe, max_values: int) -> None:
-        schema = struct_type(context.table.fields)
-        self.types = {name: parse_type(schema[name].dataType.simpleString()) for name in context.definition.columns}
+        types = column_types(context.table.fields)
+        self.types = {name: parse_type(types[name]) for name in context.definition.columns}
         self._probe = probe
         self._max_values = max_values
         self._values_by_column = {
@@ -420,7 +416,7 @@ def compare_blocks(context: IndexContext) -> VerificationReport:
     """Return what differs between the entries and the rows of the files covered."""
     try:
         return _compare(context, entry_tree(context.table, context.definition))
-    except (*SPARK_ERRORS, StorageError) as error:
+    except spark_errors(StorageError) as error:
         return unreadable(context, context.snapshot.state.files(context.definition.tree), error)
 
 

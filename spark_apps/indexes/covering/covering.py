@@ -17,7 +17,6 @@ from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from msgspec.structs import replace
-from pyspark.sql import functions as F
 
 from spark_apps.indexes.covering import index_files, scan
 from spark_apps.indexes.covering.definition import (
@@ -66,6 +65,7 @@ from spark_apps.indexes.lineage import (
 )
 from spark_apps.layout import hashing
 from spark_apps.layout.types import parse_type
+from spark_apps.mergetree.pyspark_names import F
 from spark_apps.mergetree.schema import column, struct_type
 from spark_apps.mergetree.write import CompactMode, translate_spark_errors
 from spark_apps.storage.errors import InvalidInput, VerificationFailed

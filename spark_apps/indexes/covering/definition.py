@@ -7,17 +7,18 @@ one name never has two types in one index.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Literal
 
 from msgspec.structs import replace
-from pyspark.sql import types as T
 
 from spark_apps.indexes.included_columns import EXCLUDED, IncludedColumns, intersect_names, refuse_indexed
 from spark_apps.layout import hashing
 from spark_apps.layout.hashing import SPARK_BUCKETS, check_bucket_count, check_hash_types
 from spark_apps.layout.types import parse_type as parse_column_type
+from spark_apps.mergetree.pyspark_names import T
 from spark_apps.mergetree.schema import check_key_types, parse_stored_type, quote, resolve, struct_type, table_fields
 from spark_apps.storage.errors import InvalidInput, InvalidSchema, UnknownColumn
 from spark_apps.timeline.model import Field, IndexDefinition, TableDefinition
@@ -165,10 +166,38 @@ def held_columns(table: TableDefinition, definition: IndexDefinition) -> tuple[s
 # --- Schemas ----------------------------------------------------------------------------------------------------------
 
 
+_COLUMN = re.compile(r"\s*`((?:[^`]|``)+)`\s+")
+
+
 def schema_of(definition: IndexDefinition) -> T.StructType:
     """Return the merged schema: columns of all entry files."""
     text = definition.properties.get(SCHEMA, "")
     return _struct(text) if text else T.StructType([])
+
+
+def fields_of(definition: IndexDefinition) -> tuple[Field, ...]:
+    """Return what :func:`schema_of` does, without Spark."""
+    return _fields_of_ddl(definition.properties.get(SCHEMA, ""))
+
+
+@lru_cache(maxsize=256)
+def _fields_of_ddl(text: str) -> tuple[Field, ...]:
+    """Return the columns of a text that :func:`schema_ddl` wrote.
+
+    :raises InvalidSchema: for any other.
+    """
+    fields, end = [], 0
+    while end < len(text):
+        match = _COLUMN.match(text, end)
+        if match is None:
+            raise InvalidSchema(f"The index property {SCHEMA!r} is {text!r}, not a list of columns.")
+        end, depth = match.end(), 0
+        while end < len(text) and (depth or text[end] != ","):
+            depth += (text[end] in "<(") - (text[end] in ">)")
+            end += 1
+        fields.append(Field(match[1].replace("``", "`"), text[match.end() : end].strip()))
+        end += 1
+    return tuple(fields)
 
 
 @lru_cache(maxsize=256)

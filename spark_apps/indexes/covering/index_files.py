@@ -11,11 +11,8 @@ from functools import reduce
 from typing import Any
 
 from msgspec.structs import replace
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
-from pyspark.sql import types as T
 
-from spark_apps.indexes.covering.definition import has_buckets, has_lineage, hash_of, schema_of
+from spark_apps.indexes.covering.definition import fields_of, has_buckets, has_lineage, hash_of, schema_of
 from spark_apps.indexes.handler import EXAMPLES, Difference, IndexContext, VerificationReport, unreadable
 from spark_apps.indexes.included_columns import intersect_names
 from spark_apps.indexes.keyed.lookup import damaged_file_error
@@ -23,15 +20,15 @@ from spark_apps.indexes.lineage import LINEAGE, Coverage, entry_files, indexable
 from spark_apps.mergetree.buckets import bucket_column, single_target
 from spark_apps.mergetree.integrity import check_intact
 from spark_apps.mergetree.parquet_pages import Pages, damaged_pages
+from spark_apps.mergetree.pyspark_names import Column, DataFrame, F, T, spark_errors
 from spark_apps.mergetree.read import read_files
-from spark_apps.mergetree.schema import column, column_share, quote, select_columns, struct_type
+from spark_apps.mergetree.schema import column, column_share, column_types, quote, select_columns, struct_type
 from spark_apps.mergetree.spark_utils import cached, inline
-from spark_apps.mergetree.spark_versions import SPARK_ERRORS
 from spark_apps.mergetree.tree import GROUP_ID, Snapshot, Tree
 from spark_apps.mergetree.write import stage_bucket_files, stage_rows
 from spark_apps.storage.errors import LogDamaged, StorageError
 from spark_apps.timeline.files import DataFile
-from spark_apps.timeline.model import AddFile
+from spark_apps.timeline.model import AddFile, Field
 
 _COLUMNS = "columns"
 _STAGES = "stages"
@@ -50,15 +47,19 @@ def stages_of(file: DataFile | AddFile) -> frozenset[str]:
     return frozenset((file.extra or {})[_STAGES])
 
 
-def entry_tree(context: IndexContext, columns: Sequence[str], schema: T.StructType) -> Tree:
-    """Return entry files with these columns as a tree that readers and writers know."""
+def entry_tree(context: IndexContext, columns: Sequence[str], known: Iterable[Field]) -> Tree:
+    """Return entry files with these columns as a tree that readers and writers know.
+
+    :param known: columns with their types, these among them.
+    """
     definition = context.definition
-    fields = [T.StructField(name, schema[name].dataType, True) for name in columns]
+    types = column_types(known)
+    fields = [Field(name, types[name]) for name in columns]
     if has_lineage(definition):
-        fields.append(T.StructField(LINEAGE, T.LongType(), True))
+        fields.append(Field(LINEAGE, "bigint"))
     return Tree(
         name=definition.tree,
-        schema=T.StructType(fields),
+        fields=tuple(fields),
         key=definition.columns,
         hash_fields=definition.columns,
         hash_function=hash_of(definition),
@@ -117,7 +118,7 @@ def stage_entries(
     :param expected: how many rows these are, about.
     """
     definition, version = context.definition, context.snapshot.state.version
-    tree = entry_tree(context, columns, _entry_types(context, columns))
+    tree = entry_tree(context, columns, _entry_fields(context, columns))
     buckets = definition.shards
     store, directory = context.snapshot.store, f"{context.directory}/{folder}"
     if has_buckets(definition):
@@ -136,11 +137,10 @@ def stage_entries(
     ]
 
 
-def _entry_types(context: IndexContext, columns: Sequence[str]) -> T.StructType:
-    """Return the types of entry columns: those the index has for a name, else the table's."""
-    index_fields = {field.name: field for field in schema_of(context.definition).fields}
-    table = struct_type(context.table.fields)
-    return T.StructType([index_fields[name] if name in index_fields else table[name] for name in columns])
+def _entry_fields(context: IndexContext, columns: Sequence[str]) -> list[Field]:
+    """Return entry columns with their types: those the index has for a name, else the table's."""
+    known = {field.name: field for field in (*context.table.fields, *fields_of(context.definition))}
+    return [known[name] for name in columns]
 
 
 # --- Reading ----------------------------------------------------------------------------------------------------------
@@ -166,7 +166,9 @@ def read_entries(
     :param together: read files of all columns at once, as the buckets of one table; of columns that a file lacks
         Parquet's reader makes nulls.
     """
-    types = types or _entry_types(context, [name for name in columns if name not in (LINEAGE, GROUP_ID)])
+    if types is None:
+        names = [name for name in columns if name not in (LINEAGE, GROUP_ID)]
+        types = struct_type(tuple(_entry_fields(context, names)))
     by_columns: dict[tuple[str, ...], list[DataFile]] = {}
     for file in files:
         by_columns.setdefault(columns_of(file), []).append(file)
@@ -175,7 +177,7 @@ def read_entries(
     buckets = _buckets(context) if together else None
     parts = []
     for file_columns, group_files in sorted(by_columns.items()):
-        tree = entry_tree(context, file_columns, schema_of(context.definition))
+        tree = entry_tree(context, file_columns, fields_of(context.definition))
         existing = [name for name in columns if name in file_columns or name in (LINEAGE, GROUP_ID)]
         filtered = has_lineage(context.definition) and (only is not None or without)
         read = list(dict.fromkeys([*existing, *([LINEAGE] if filtered else ())])) or [file_columns[0]]
@@ -241,7 +243,7 @@ def check_readable(context: IndexContext, files: Sequence[DataFile]) -> None:
     :raises ObjectNotFound: naming the file.
     :raises StorageError: naming the file.
     """
-    check_intact(context.snapshot, entry_tree(context, (), T.StructType([])), files)
+    check_intact(context.snapshot, entry_tree(context, (), ()), files)
 
 
 def check_pages(context: IndexContext, files: Sequence[DataFile], columns: Collection[str]) -> None:
@@ -260,8 +262,8 @@ def _pages(context: IndexContext, file: DataFile, columns: Collection[str]) -> P
     file_columns = columns_of(file)
     held = (*file_columns, LINEAGE) if has_lineage(context.definition) else file_columns
     read = {name for name in columns if name in held} or {file_columns[0]}
-    schema = entry_tree(context, file_columns, schema_of(context.definition)).schema
-    return Pages(file, frozenset(read), round(file.bytes * column_share(schema, read)))
+    fields = entry_tree(context, file_columns, fields_of(context.definition)).fields
+    return Pages(file, frozenset(read), round(file.bytes * column_share(fields, read)))
 
 
 # --- Verification -----------------------------------------------------------------------------------------------------
@@ -277,7 +279,7 @@ def verify(context: IndexContext) -> VerificationReport:
     index_files = context.snapshot.state.files(context.definition.tree)
     try:
         return _compare(context, index_files)
-    except (*SPARK_ERRORS, StorageError) as error:
+    except spark_errors(StorageError) as error:
         return unreadable(context, index_files, error)
 
 

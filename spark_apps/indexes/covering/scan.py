@@ -13,10 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from pyspark.sql import DataFrame
-from pyspark.sql import types as T
-
-from spark_apps.indexes.covering.definition import has_buckets, has_lineage, hash_of, schema_of, threshold
+from spark_apps.indexes.covering.definition import fields_of, has_buckets, has_lineage, hash_of, threshold
 from spark_apps.indexes.covering.index_files import (
     check_pages,
     check_readable,
@@ -33,7 +30,8 @@ from spark_apps.layout.hashing import bucket_id
 from spark_apps.layout.types import ColumnType, parse_type
 from spark_apps.mergetree.blocks import BlockFile, note_column_bytes, read_footers, stored_share
 from spark_apps.mergetree.integrity import Identity, identity_of
-from spark_apps.mergetree.schema import column_share, struct_type
+from spark_apps.mergetree.pyspark_names import DataFrame, T
+from spark_apps.mergetree.schema import column_share, column_types, struct_type
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.timeline.files import DataFile, GroupKey, lowest_plain_file
 from spark_apps.timeline.model import DATA_TREE
@@ -269,11 +267,9 @@ def _all_untouched(context: IndexContext, coverage: Coverage, needed: Sequence[s
 
 def _retyped_columns(context: IndexContext, needed: Sequence[str]) -> frozenset[str]:
     """Return the columns that the index holds with another type than the table has by now."""
-    index_types = {field.name.lower(): field.dataType for field in schema_of(context.definition).fields}
-    table = struct_type(context.table.fields)
-    return frozenset(
-        name for name in needed if index_types.get(name.lower(), table[name].dataType) != table[name].dataType
-    )
+    index_types = {field.name.lower(): field.type for field in fields_of(context.definition)}
+    table = column_types(context.table.fields)
+    return frozenset(name for name in needed if index_types.get(name.lower(), table[name]) != table[name])
 
 
 def _in_matching_buckets(context: IndexContext, probe: PredicateProbe | None, files: list[DataFile]) -> list[DataFile]:
@@ -284,8 +280,8 @@ def _in_matching_buckets(context: IndexContext, probe: PredicateProbe | None, fi
     keys = probe.keys(definition.columns, _MAX_KEYS)
     if isinstance(keys, CannotPrune):
         return files
-    table = struct_type(context.table.fields)
-    types = [table[name].dataType.simpleString() for name in definition.columns]
+    table = column_types(context.table.fields)
+    types = [table[name] for name in definition.columns]
     buckets = {str(bucket_id(key, definition.shards, hash_of(definition), types)) for key in keys}
     return [file for file in files if file.group in buckets]
 
@@ -294,8 +290,8 @@ def _in_matching_ranges(
     context: IndexContext, probe: PredicateProbe | None, files: list[DataFile], needed: Collection[str]
 ) -> tuple[list[DataFile], int]:
     """Return the entry files that the predicate does not rule out by min and max, and their bytes read, about."""
-    table, indexed = struct_type(context.table.fields), context.definition.columns
-    kinds = {name: parse_type(table[name].dataType.simpleString()) for name in indexed}
+    table, indexed = column_types(context.table.fields), context.definition.columns
+    kinds = {name: parse_type(table[name]) for name in indexed}
     kept, size = [], 0.0
     for file, footer in zip(files, row_group_ranges(context.snapshot, files, kinds), strict=True):
         part = matching_fraction(probe, footer, indexed[0])
@@ -303,9 +299,8 @@ def _in_matching_ranges(
             kept.append(file)
             share = stored_share(context.snapshot, [file], needed, own=True)
             if share is None:
-                share = column_share(
-                    entry_tree(context, columns_of(file), schema_of(context.definition)).schema, needed
-                )
+                held = entry_tree(context, columns_of(file), fields_of(context.definition)).fields
+                share = column_share(held, needed)
             size += part * file.bytes * share
     return kept, round(size)
 

@@ -16,10 +16,6 @@ from math import ceil
 from typing import Any, Literal
 
 from msgspec.structs import replace
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-from pyspark.sql import types as T
-from pyspark.sql.types import StringType, StructField, StructType
 
 from spark_apps.indexes.handler import (
     EXAMPLES,
@@ -40,10 +36,10 @@ from spark_apps.indexes.keyed.lookup import find_candidates, groups_of, with_gro
 from spark_apps.layout.hashing import check_bucket_count, check_hash_types
 from spark_apps.mergetree.buckets import GROUP, assign_file_groups, bucket_column, single_target
 from spark_apps.mergetree.integrity import count_duplicates
+from spark_apps.mergetree.pyspark_names import DataFrame, F, spark_errors
 from spark_apps.mergetree.read import read_files, scan, with_keys
-from spark_apps.mergetree.schema import check_key_types, column, resolve, struct_type
+from spark_apps.mergetree.schema import check_key_types, column, column_types, resolve, struct_type
 from spark_apps.mergetree.spark_utils import cached
-from spark_apps.mergetree.spark_versions import SPARK_ERRORS
 from spark_apps.mergetree.tree import DELETED, GROUP_ID, FileGroups, Snapshot, Tree, stored_names
 from spark_apps.mergetree.write import fold, plan_fold, stage_rows
 from spark_apps.storage.errors import InvalidInput, StorageError, VerificationFailed
@@ -53,6 +49,7 @@ from spark_apps.timeline.model import (
     NEW_KEYS,
     AddFile,
     AnyAction,
+    Field,
     IndexDefinition,
     MarkCovered,
     RemoveFile,
@@ -263,15 +260,13 @@ class EntryHandler(IndexHandler):
         return replace(definition, columns=columns, shards=shards, properties=properties)
 
     def tree(self, table: TableDefinition, definition: IndexDefinition) -> Tree:
-        schema = struct_type(table.fields)
+        types = column_types(table.fields)
         key = self.key(table, definition)
         required = set() if table.source is not None else set(table.record_key)
-        fields = [
-            StructField(name, schema[name].dataType, name not in required) for name in key if name not in GROUP_COLUMNS
-        ]
+        fields = [Field(name, types[name], name not in required) for name in key if name not in GROUP_COLUMNS]
         return Tree(
             name=definition.tree,
-            schema=StructType([*fields, *(StructField(name, StringType(), False) for name in group_columns(table))]),
+            fields=(*fields, *(Field(name, "string", False) for name in group_columns(table))),
             key=key,
             hash_fields=self.lookup_columns(table, definition),
             hash_function=definition.hash_function,
@@ -614,7 +609,7 @@ def compare(context: IndexContext, handler: EntryHandler) -> VerificationReport:
     tree = handler.tree(context.table, context.definition)
     try:
         return _compare(context, handler, tree)
-    except (*SPARK_ERRORS, StorageError) as error:
+    except spark_errors(StorageError) as error:
         return unreadable(context, context.snapshot.state.files(tree.name), error)
 
 
@@ -670,8 +665,8 @@ def _misplaced(context: IndexContext, tree: Tree) -> DataFrame | None:
         return None
     names = [name for name in tree.columns if name not in GROUP_COLUMNS]
     # Without the group columns, of which one has the name that the reader gives the shard.
-    key_tree = replaced(tree, schema=T.StructType([tree.field(name) for name in names]))
-    types = [tree.field(name).dataType.simpleString() for name in tree.hash_fields]
+    key_tree = replaced(tree, fields=tuple(field for field in tree.fields if field.name in names))
+    types = [tree.type_of(name) for name in tree.hash_fields]
     shard = bucket_column(tree.hash_fields, context.definition.shards, tree.hash_function, types)
     rows = read_files(context.snapshot, key_tree, files, [*names, GROUP_ID]).withColumn(_SHARD, shard.cast("string"))
     return rows.where(F.col(_SHARD) != F.col(GROUP_ID))

@@ -20,10 +20,6 @@ from itertools import accumulate, islice
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-from pyspark.sql.types import StructField, StructType
-
 from spark_apps.indexes.handler import PARTITION, Candidates, CannotPrune, IndexContext, Key
 from spark_apps.indexes.keyed.matching import (
     SORTED_KINDS,
@@ -46,10 +42,10 @@ from spark_apps.mergetree.buckets import (
 )
 from spark_apps.mergetree.integrity import check_footer
 from spark_apps.mergetree.parquet_pages import Chunk, NotPlain, Page
+from spark_apps.mergetree.pyspark_names import DataFrame, F, StructField, StructType, spark_errors
 from spark_apps.mergetree.read import live_rows, newest_rows, scan, with_keys
 from spark_apps.mergetree.schema import column
 from spark_apps.mergetree.spark_utils import inline
-from spark_apps.mergetree.spark_versions import SPARK_ERRORS
 from spark_apps.mergetree.tree import DELETED, GROUP_ID, Snapshot, Tree
 from spark_apps.storage.errors import LakeIndexError, StorageError
 from spark_apps.storage.store import ObjectStore, RangedFile
@@ -349,7 +345,7 @@ class EntryTable:
 
 def shards_of(tree: Tree, keys: Collection[Key], shards: int) -> dict[str, list[Key]]:
     """Return shard -> the keys that it can hold."""
-    types = [tree.field(name).dataType.simpleString() for name in tree.hash_fields]
+    types = [tree.type_of(name) for name in tree.hash_fields]
     shards_with_keys: dict[str, list[Key]] = {}
     for key in keys:
         shards_with_keys.setdefault(str(bucket_id(key, shards, tree.hash_function, types)), []).append(key)
@@ -544,7 +540,7 @@ def with_bucket(entries: DataFrame, snapshot: Snapshot) -> DataFrame:
         return entries.withColumn(BUCKET, column(GROUP_ID))
     counts = [(path, entry.buckets or 1) for path, entry in sorted(snapshot.state.partitions.items())]
     partitions = inline(snapshot.spark, counts, f"{_PATH} string, {_COUNT} int")
-    types = [tree.field(name).dataType.simpleString() for name in tree.hash_fields]
+    types = [tree.type_of(name) for name in tree.hash_fields]
     # A null count gives no bucket: the hash functions divide by it.
     bucket = bucket_column(tree.hash_fields, F.col(_COUNT), tree.hash_function, types)
     joined = entries.join(F.broadcast(partitions), entries[PARTITION] == partitions[_PATH], "left")
@@ -651,7 +647,7 @@ def _find_by_spark(context: IndexContext, tree: Tree, keys: Collection[Key]) -> 
         key_rows = snapshot.spark.createDataFrame(list(keys), StructType(fields))
         entries = with_keys(scan(snapshot, tree, shard_groups), key_rows, tree, tree.hash_fields, len(keys))
         groups = groups_of(entries, snapshot)
-    except (*SPARK_ERRORS, StorageError) as error:
+    except spark_errors(StorageError) as error:
         raise damaged_file_error(f"of {context.definition.name}", error) from error
     return Candidates(groups, None, len(files), sum(file.bytes for file in files))
 

@@ -29,7 +29,7 @@ _WORD_BYTES = 8
 
 def kinds_of(tree: Tree, names: Sequence[str]) -> list[ColumnType]:
     """Return the types of some columns of a tree."""
-    return [_kind(tree.field(name).dataType.simpleString()) for name in names]
+    return [_kind(tree.type_of(name)) for name in names]
 
 
 @lru_cache(maxsize=1024)
@@ -60,14 +60,15 @@ def normalize_column(values: Any, kind: ColumnType) -> Any:
     return pc.add(values, pa.scalar(0.0, target)) if kind.kind in ("float", "double") else values  # -0.0 equals 0.0
 
 
-def keys_to_arrow(tree: Tree, keys: Collection[Key]) -> Any:
-    """Return keys, each the normalized values of the tree's ``hash_fields``, as an Arrow table."""
+def keys_to_arrow(tree: Tree, keys: Collection[Key], names: Sequence[str] | None = None) -> Any:
+    """Return keys, each the normalized values of some columns (the tree's ``hash_fields``), as an Arrow table."""
     import pyarrow as pa
 
-    kinds = kinds_of(tree, tree.hash_fields)
+    names = tree.hash_fields if names is None else names
+    kinds = kinds_of(tree, names)
     columns: Any = zip(*keys, strict=True) if keys else [()] * len(kinds)
     arrays = [pa.array(values, comparable_type(kind)) for values, kind in zip(columns, kinds, strict=True)]
-    return pa.table(arrays, names=list(tree.hash_fields))
+    return pa.table(arrays, names=list(names))
 
 
 def keys_from_arrow(table: Any, tree: Tree, names: Sequence[str]) -> list[Key]:

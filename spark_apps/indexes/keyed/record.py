@@ -11,8 +11,6 @@ from dataclasses import replace as changed
 from typing import Any, ClassVar, Literal
 
 from msgspec.structs import replace
-from pyspark.sql import DataFrame, Row
-from pyspark.sql import functions as F
 
 from spark_apps.indexes.handler import PARTITION, Changes, IndexContext, IndexWork
 from spark_apps.indexes.keyed.entries import EntryHandler, count_live_rows, entry_key, group_columns
@@ -29,6 +27,7 @@ from spark_apps.indexes.keyed.matching import keys_to_arrow, kinds_of, normalize
 from spark_apps.indexes.registry import find
 from spark_apps.layout.types import ColumnType, normalize
 from spark_apps.mergetree.integrity import check_footer, count_duplicates, is_countable
+from spark_apps.mergetree.pyspark_names import DataFrame, F, Row
 from spark_apps.mergetree.read import read_files, scan_keys, with_keys
 from spark_apps.mergetree.schema import column, resolve, struct_type
 from spark_apps.mergetree.tree import Snapshot, Tree
@@ -292,7 +291,7 @@ def look_up(snapshot: Snapshot, keys: Any, index: str | None = None) -> Any:
             hint=f"Run refresh_index({name!r}), or read(where), which looks there too.",
         )
     tree = handler.tree(snapshot.table, entry.definition)
-    return lookup_table(snapshot, tree, _table(tree, keys), entry.definition.shards).table
+    return lookup_table(snapshot, tree, keys_of(tree, tree.hash_fields, keys), entry.definition.shards).table
 
 
 def _only_record_index(snapshot: Snapshot) -> str:
@@ -304,10 +303,14 @@ def _only_record_index(snapshot: Snapshot) -> str:
     return names[0]
 
 
-def _table(tree: Tree, keys: Any) -> Any:
+def keys_of(tree: Tree, names: Sequence[str], keys: Any) -> Any:
+    """Return keys as :func:`look_up` takes them, as an Arrow table with some columns of a tree.
+
+    :raises InvalidSchema: if a key is not one.
+    """
     import pyarrow as pa
 
-    names, kinds = tree.hash_fields, kinds_of(tree, tree.hash_fields)
+    kinds = kinds_of(tree, names)
     if isinstance(keys, (pa.Array, pa.ChunkedArray)):
         keys = pa.table([keys], names=["" if len(names) > 1 else names[0]])
     if isinstance(keys, (pa.Table, pa.RecordBatch)):
@@ -316,7 +319,7 @@ def _table(tree: Tree, keys: Any) -> Any:
         columns = [_cast(keys.column(name), kind, name) for name, kind in zip(names, kinds, strict=True)]
         return pa.table(columns, names=list(names))
     rows = [_checked(key if isinstance(key, (tuple, list)) else (key,), kinds) for key in keys]
-    return keys_to_arrow(tree, rows)
+    return keys_to_arrow(tree, rows, names)
 
 
 def _checked(key: Sequence[Any], kinds: Sequence[ColumnType]) -> tuple[Any, ...]:

@@ -189,10 +189,17 @@ def test_a_spark_out_of_the_range_is_refused_by_its_range_and_a_reason(version: 
         check_spark(alone)
 
 
-def test_a_spark_out_of_the_range_is_refused_when_a_table_is_imported(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import pyspark; import spark_apps.mergetree.tree",
+        "from spark_apps.mergetree.pyspark_names import T; T.LongType()",
+    ],
+)
+def test_a_spark_out_of_the_range_is_refused_when_it_is_first_used(code: str, tmp_path: Path) -> None:
     (tmp_path / "pyspark").mkdir()
     (tmp_path / "pyspark" / "__init__.py").write_text('__version__ = "3.4.4"\n')
-    done = python("import spark_apps.mergetree.tree", path=tmp_path)
+    done = python(code, path=tmp_path)
     assert done.returncode == 1
     assert "EnvironmentMismatch: This is Spark 3.4.4" in done.stderr
 

@@ -17,8 +17,8 @@ from spark_apps import IndexedTable
 from spark_apps.actions.template import Attempt, StagedChanges, run
 from spark_apps.actions.write import Upsert
 from spark_apps.mergetree import read
+from spark_apps.mergetree.pyspark_names import spark_errors
 from spark_apps.mergetree.read import encode_positions
-from spark_apps.mergetree.spark_versions import SPARK_ERRORS
 from spark_apps.storage.errors import InvalidInput
 from spark_apps.timeline.files import DataFile, Positions, positions_path
 from spark_apps.timeline.model import DATA_TREE
@@ -226,7 +226,7 @@ def test_positions_that_do_not_speak_of_all_rows_fail_the_read(table: IndexedTab
     file_of(table, delta).write_bytes(encode_positions(found.over, 64, np.arange(10)))
     snapshot = table.snapshot
     snapshot.intact.add(positions_path(delta.path))  # as if their size had not told
-    with pytest.raises(SPARK_ERRORS, match="do not speak of all rows"):
+    with pytest.raises(spark_errors(), match="do not speak of all rows"):
         read.scan(snapshot, snapshot.data, snapshot.groups()).collect()
 
 

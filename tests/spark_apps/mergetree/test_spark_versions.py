@@ -42,7 +42,7 @@ def bits(rows: Any) -> list[str]:
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Spark's own way, and the way round for a Spark that has none."""
     if request.param != "as it is":
-        monkeypatch.setattr(spark_versions, "_TAKES_ARROW", False)
+        monkeypatch.setattr(spark_versions, "_takes_arrow", lambda: False)
 
 
 @pytest.mark.usefixtures("way")
@@ -78,7 +78,7 @@ def test_given_numbers_that_do_not_fit_then_they_are_null_and_no_others(
     spark: Any, monkeypatch: pytest.MonkeyPatch, ansi: str, without: bool
 ) -> None:
     if without:
-        monkeypatch.setattr(spark_versions, "_HAS_TRY_CAST", False)
+        monkeypatch.setattr(spark_versions, "_has_try_cast", lambda: False)
     numbers = [-128, 127, 128, -129, 2**31 - 1, 2**31, 2**53, None]
     rows = frame(spark, [(n, None if n is None else float(n)) for n in numbers], "n bigint, x double")
     with session_with(spark, {"spark.sql.ansi.enabled": ansi}):
@@ -99,7 +99,7 @@ def test_given_numbers_of_partitions_then_each_row_is_in_its_own(
     spark: Any, monkeypatch: pytest.MonkeyPatch, count: int, without: bool
 ) -> None:
     if without:
-        monkeypatch.setattr(spark_versions, "_HAS_REPARTITION_BY_ID", False)
+        monkeypatch.setattr(spark_versions, "_has_repartition_by_id", lambda: False)
     rows = spark.range(500).select((F.col("id") % count).cast("int").alias("slot"))
     found = repartition_by_id(rows, count, "slot").select("slot", F.spark_partition_id().alias("at"))
 
