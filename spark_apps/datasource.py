@@ -16,20 +16,17 @@ import logging
 import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pyspark.sql import types as T
 
-from spark_apps.actions import register
-from spark_apps.actions.template import TableHandle
 from spark_apps.layout.types import ColumnType, normalize, parse_type
-from spark_apps.mergetree.blocks import access_options, block_format
-from spark_apps.mergetree.external_files import THROUGH, attached_values
-from spark_apps.mergetree.schema import parse_simple_string, resolve
-from spark_apps.mergetree.spark_versions import arrow_schema
-from spark_apps.mergetree.tree import NO_SPARK, Snapshot
-from spark_apps.query.arrow_rows import ArrowFile, ArrowRows, ArrowShape
+from spark_apps.mergetree.schema import resolve
+from spark_apps.mergetree.tree import Snapshot
+from spark_apps.opened import exact_predicate, open_table
+from spark_apps.query.arrow_reading import ArrowPart, ArrowPlan, arrow_plan, check_readable
 from spark_apps.query.planning import ReadPlan, plan_read
 from spark_apps.query.predicates import (
     NAN,
@@ -41,10 +38,8 @@ from spark_apps.query.predicates import (
     Not,
     Opaque,
     Predicate,
-    reasons,
 )
 from spark_apps.storage.errors import InvalidInput, InvalidPredicate, InvalidSchema, UnsupportedSource
-from spark_apps.timeline.files import DataFile
 from spark_apps.timeline.locations import Warehouse
 
 try:
@@ -116,7 +111,7 @@ class ReadOptions:
         return cls(version=None if version is None else int(version), storage=storage, **rest)
 
 
-def open_table(options: ReadOptions, version: int | None = None) -> Snapshot:
+def open_snapshot(options: ReadOptions, version: int | None = None) -> Snapshot:
     """Return the snapshot of a table, without a Spark session.
 
     :param version: read this version if the options name none.
@@ -126,17 +121,11 @@ def open_table(options: ReadOptions, version: int | None = None) -> Snapshot:
     :raises SnapshotExpired: if the files of the version were cleaned.
     """
     warehouse = Warehouse(options.warehouse, options.storage, "the option 'warehouse'")
-    location = warehouse.locate(options.path)
-    timeline = register.open_log(NO_SPARK, location, options.storage, options.index_root, options.name)
-    handle = TableHandle(NO_SPARK, timeline, options.storage)
-    if options.source_version is not None:
-        if options.version is not None or options.as_of is not None:
-            raise InvalidInput("source_version was given with version or as_of.", hint="Give one of them.")
-        return register.at_source_version(handle, options.source_version)
-    if options.version is None and options.as_of is None and version is None:
-        return handle.snapshot()
-    log_version = version if options.version is None and options.as_of is None else options.version
-    return register.at_log_version(handle, log_version, options.as_of)
+    pinned = options.version is not None or options.as_of is not None or options.source_version is not None
+    return open_table(
+        warehouse.locate(options.path), options.version if pinned else version, options.as_of, options.storage,
+        source_version=options.source_version, index_root=options.index_root, name=options.name,
+    ).snapshot  # fmt: skip
 
 
 # --- The Python data source ``indexed`` -----------------------------------------------------------------------------
@@ -190,20 +179,23 @@ class IndexedDataSource(DataSource):
         return IndexedReader(snapshot, _checked(snapshot, schema), options.where)
 
     def _snapshot(self) -> Snapshot:
-        snapshot = open_table(ReadOptions.of(self.options), self._version)
+        snapshot = open_snapshot(ReadOptions.of(self.options), self._version)
         _check_readable(snapshot)
         return snapshot
 
 
 class _Part(InputPartition):
-    """Some file groups, each with its files in merge order."""
+    """Some parts of what is read.
 
-    def __init__(self, groups: Sequence[Sequence[ArrowFile]]) -> None:
+    Spark hands the reader to its tasks as it was before it planned, so what is read stands here.
+    """
+
+    def __init__(self, plan: ArrowPlan) -> None:
         super().__init__(None)
-        self.groups = tuple(map(tuple, groups))
+        self.plan = plan
 
     def __repr__(self) -> str:
-        return f"{len(self.groups)} file groups"
+        return f"{len(self.plan.parts)} parts"
 
 
 class _Pushing:
@@ -230,13 +222,7 @@ class IndexedReader(DataSourceReader):
         self._exact = _where(snapshot, where)
         self._predicate, self._text = self._exact, where
         self._pushed = False
-        self._options = access_options(snapshot)
-        table = snapshot.table
-        self._types = {field.name: field.type for field in table.fields}
-        self._key = table.record_key if table.source is None else ()
-        self._ordering = table.ordering_column if table.merge_by == "ordering" else None
-        self._stored = dict(snapshot.data.stored_names)
-        self._foreign = table.source is not None
+        self._types = {field.name: field.type for field in snapshot.table.fields}
 
     def __getstate__(self) -> dict[str, Any]:
         # Readers go to every task; the log's state stays where the query is planned.
@@ -264,18 +250,16 @@ class IndexedReader(DataSourceReader):
         plan = self.plan()
         if plan.predicate is None:
             logger.warning("%s is read whole: %s", plan.snapshot.store.uri, self._why())
-        snapshot = plan.snapshot
-        groups = [[_described(snapshot, plan, file) for file in files] for files in plan.files.values()]
-        if snapshot.external is not None:
-            snapshot.external.check([file.file for files in groups for file in files])
-        return list(_parts(groups)) or [_Part(())]
+        whole = arrow_plan(plan, self._schema.names, self._exact)
+        return [_Part(replace(whole, parts=parts)) for parts in _together(whole.parts)] or [_Part(whole)]
 
     def plan(self) -> ReadPlan:
         """Return what is read, by the filters that are known."""
         assert self._snapshot is not None
+        names = self._schema.names
         if self._predicate is None or self._text is None:
-            return plan_read(self._snapshot)
-        return plan_read(self._snapshot, self._text, predicate=self._predicate)
+            return plan_read(self._snapshot, None, names)
+        return plan_read(self._snapshot, self._text, names, predicate=self._predicate)
 
     def _why(self) -> str:
         """Return why nothing is pruned."""
@@ -293,82 +277,48 @@ class IndexedReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[Any]:
         if not isinstance(partition, _Part):
             return
-        rows = ArrowRows(self._shape(), arrow_schema(self._schema), self._options)
-        for files in partition.groups:
-            yield from rows.read(files)
-
-    def _shape(self) -> ArrowShape:
-        return ArrowShape(
-            tuple(self._schema.names), self._types, self._key, self._ordering, self._stored, self._foreign,
-            self._predicate, self._exact,
-        )  # fmt: skip
+        for part in partition.plan.parts:
+            yield from partition.plan.read(part)
 
 
-def _described(snapshot: Snapshot, plan: ReadPlan, file: DataFile) -> ArrowFile:
-    attached = {} if snapshot.table.source is None else attached_values(snapshot, file)
-    blocks = plan.blocks.get(file.lineage)
-    form = block_format(snapshot, file)
-    assert form is not None  # or it was declined
-    return ArrowFile(file, snapshot.store.spark_path(file.path), form, attached, blocks)
-
-
-def _parts(groups: Iterable[Sequence[ArrowFile]]) -> Iterator[_Part]:
-    """Group file groups so that no task is tiny."""
-    part: list[Sequence[ArrowFile]] = []
-    size = 0
-    for files in groups:
-        part.append(files)
-        size += sum(file.file.bytes for file in files)
-        if size >= _PART_BYTES:
-            yield _Part(part)
-            part, size = [], 0
-    if part:
-        yield _Part(part)
+def _together(parts: Iterable[ArrowPart]) -> Iterator[tuple[ArrowPart, ...]]:
+    """Yield groups of what is read, so that no task is tiny."""
+    together: list[ArrowPart] = []
+    for part in parts:
+        together.append(part)
+        if sum(one.bytes for one in together) >= _PART_BYTES:
+            yield tuple(together)
+            together = []
+    if together:
+        yield tuple(together)
 
 
 # --- what it takes ------------------------------------------------------------------------------------------------
 
 
-def _check_readable(snapshot: Snapshot) -> None:
-    """Check that nothing in a table needs Spark's own reader.
+def _where(snapshot: Snapshot, where: str | None) -> Predicate | None:
+    with _in_own_words():
+        return exact_predicate(snapshot, where, "The option 'where'")
 
+
+def _check_readable(snapshot: Snapshot) -> None:
+    with _in_own_words():
+        check_readable(snapshot)
+
+
+@contextmanager
+def _in_own_words() -> Iterator[None]:
+    """Say of what cannot be read here what to use in a session.
+
+    :raises InvalidPredicate: if a predicate cannot be decided without Spark.
     :raises UnsupportedSource: naming what only Spark can read.
     """
-    table = snapshot.table
-    for column in table.fields:
-        if parse_simple_string(column.type) is None:
-            raise UnsupportedSource(
-                f"The column {column.name!r} of type {column.type} cannot be read by the data source {NAME!r}.",
-                hint=_INSTEAD,
-            )
-    if table.source is None:
-        return
-    for file in snapshot.state.files(snapshot.data.name):
-        if block_format(snapshot, file) is None:
-            through = (file.extra or {}).get(THROUGH)
-            why = f"{file.path} is read through {through}" if through else f"its files are {table.source.format}"
-            raise UnsupportedSource(
-                f"The source {table.source.location} cannot be read by the data source {NAME!r}: {why}.", hint=_INSTEAD
-            )
-
-
-def _where(snapshot: Snapshot, where: str | None) -> Predicate | None:
-    """Return the predicate of the option ``where``.
-
-    :raises InvalidPredicate: if it cannot be decided without Spark.
-    :raises UnknownColumn: if a name is that of no column of the table.
-    """
-    if where is None:
-        return None
-    from spark_apps.query.parsing import parse_predicate
-
-    predicate = parse_predicate(where, {field.name: field.type for field in snapshot.table.fields})
-    unclear = reasons(predicate)
-    if unclear:
-        raise InvalidPredicate(
-            f"The option 'where' is {where!r}, of which only Spark can tell: {'; '.join(unclear[:3])}.", hint=_INSTEAD
-        )
-    return predicate
+    try:
+        yield
+    except (InvalidPredicate, UnsupportedSource) as error:
+        if type(error) not in (InvalidPredicate, UnsupportedSource):
+            raise
+        raise type(error)(error.message, hint=_INSTEAD) from error
 
 
 def _checked(snapshot: Snapshot, schema: T.StructType) -> T.StructType:

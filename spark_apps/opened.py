@@ -1,7 +1,7 @@
 """A table opened to be read in this process: no Spark, no JVM, rows as Arrow.
 
 Planning is that of :mod:`spark_apps.query.planning`, as far as it goes without a session, and rows are read and merged
-by :mod:`spark_apps.query.arrow_rows`. A predicate means here what it means to Spark; what cannot be judged exactly
+by :mod:`spark_apps.query.arrow_reading`. A predicate means here what it means to Spark; what cannot be judged exactly
 without Spark is refused by name and never guessed. Only what is asked for is read: of a table on an object store, the
 footers and the row groups that can hold such rows.
 """
@@ -12,18 +12,17 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from importlib import import_module
 from typing import Any
 
 from spark_apps.actions import register
 from spark_apps.actions.template import TableHandle
 from spark_apps.indexes.keyed.matching import keys_from_arrow, kinds_of, normalize_column
-from spark_apps.layout.types import nested_arrow_type
-from spark_apps.mergetree.blocks import access_options, block_format
-from spark_apps.mergetree.external_files import THROUGH, attached_values
 from spark_apps.mergetree.read import positions_of_keys
 from spark_apps.mergetree.schema import resolve
 from spark_apps.mergetree.tree import NO_SPARK, Snapshot, Tree
-from spark_apps.query.arrow_rows import ArrowFile, ArrowRows, ArrowShape
+from spark_apps.query.arrow_dataset import arrow_dataset
+from spark_apps.query.arrow_reading import BY_SPARK, arrow_plan, arrow_schema
 from spark_apps.query.explain import (
     Explanation,
     HistoryEntry,
@@ -39,12 +38,9 @@ from spark_apps.query.explain import (
 )
 from spark_apps.query.planning import ReadPlan, plan_read
 from spark_apps.query.predicates import And, Comparison, Fixed, In, Or, Predicate, reasons
-from spark_apps.storage.errors import InvalidInput, InvalidPredicate, UnsupportedSource
+from spark_apps.storage.errors import EnvironmentMismatch, InvalidInput, InvalidPredicate
 from spark_apps.storage.printing import Printed, ResultList, ResultMap, View
-from spark_apps.timeline.files import DataFile
 from spark_apps.timeline.model import TableDefinition
-
-_BY_SPARK = "Use IndexedTable.load(spark, …).read(where)."
 
 
 def open_table(
@@ -165,10 +161,9 @@ class OpenTable(Printed):
         """
         import pyarrow as pa
 
-        _check_readable(self._snapshot)
         query = self._query(where, columns)
-        schema = arrow_schema(self._snapshot, query.names)
-        return pa.RecordBatchReader.from_batches(schema, query_batches(query.plan(), query.names, query.predicate))
+        plan = arrow_plan(query.plan(), query.names, query.predicate)
+        return pa.RecordBatchReader.from_batches(plan.schema, plan.batches())
 
     def lookup(self, keys: Any, columns: Sequence[str] | None = None) -> Any:
         """Return the rows of some record keys as a ``pyarrow.Table``, in no order; keys that are not there give none.
@@ -183,7 +178,6 @@ class OpenTable(Printed):
 
         from spark_apps.indexes.keyed.record import keys_of
 
-        _check_readable(self._snapshot)
         tree = self._snapshot.data
         if not tree.key:
             raise InvalidInput("The table has no record key.", hint="Use read(where).")
@@ -191,9 +185,9 @@ class OpenTable(Printed):
         wanted = keys_of(tree, tree.key, keys)
         needed = tuple(dict.fromkeys([*names, *tree.key]))
         predicate = _predicate_of_keys(tree, wanted)
-        plan = plan_read(self._snapshot, None if predicate is None else "record keys", predicate=predicate)
-        parts = [arrow_schema(self._snapshot, needed).empty_table()]
-        parts += _rows_with_keys(tree, query_batches(plan, needed, None), wanted)
+        asked = None if predicate is None else "record keys"
+        plan = arrow_plan(plan_read(self._snapshot, asked, needed, predicate=predicate), needed, None)
+        parts = [plan.schema.empty_table(), *_rows_with_keys(tree, plan.batches(), wanted)]
         return pa.concat_tables(parts).select(list(names))
 
     def explain(self, where: str | None = None, columns: Sequence[str] | None = None) -> Explanation:
@@ -203,6 +197,34 @@ class OpenTable(Printed):
         """
         query = self._query(where, columns)
         return explain_plan(query.plan(), query.names)
+
+    def to_pandas(self, where: str | None = None, columns: Sequence[str] | None = None) -> Any:
+        """Return what :meth:`read` does as a ``pandas.DataFrame``, whose columns are backed by Arrow.
+
+        :param where: and ``columns``: as of :meth:`read`.
+        :raises EnvironmentMismatch: if pandas is not installed.
+        """
+        pandas = _library("pandas", "to_pandas")
+        return self.read(where, columns).to_pandas(types_mapper=pandas.ArrowDtype)
+
+    def to_polars(self, where: str | None = None, columns: Sequence[str] | None = None) -> Any:
+        """Return what :meth:`read` does as a ``polars.DataFrame``.
+
+        :param where: and ``columns``: as of :meth:`read`.
+        :raises EnvironmentMismatch: if polars is not installed.
+        """
+        return _library("polars", "to_polars").from_arrow(self.read(where, columns))
+
+    def duckdb(self, connection: Any, name: str) -> None:
+        """Make the table known to a connection of DuckDB, for SQL over it.
+
+        Of a query's filters those that DuckDB hands on (comparisons of columns with values, IN, IS NULL, joined by AND
+        and OR) are planned as of :meth:`read`, so that indexes find its rows; only the columns that it needs are read.
+        What the SQL means is DuckDB's to say.
+
+        :param connection: a ``duckdb.DuckDBPyConnection``. :param name: of the table in its queries.
+        """
+        connection.register(name, arrow_dataset(self._snapshot))
 
     def _query(self, where: str | None, columns: Sequence[str] | None) -> _Query:
         tree = self._snapshot.data
@@ -218,7 +240,7 @@ class _Query:
     names: tuple[str, ...]
 
     def plan(self) -> ReadPlan:
-        return plan_read(self.snapshot, self.where, predicate=self.predicate)
+        return plan_read(self.snapshot, self.where, self.names, predicate=self.predicate)
 
 
 def exact_predicate(snapshot: Snapshot, where: str | None, what: str = "The predicate") -> Predicate | None:
@@ -236,72 +258,23 @@ def exact_predicate(snapshot: Snapshot, where: str | None, what: str = "The pred
     unclear = reasons(predicate)
     if unclear:
         raise InvalidPredicate(
-            f"{what} is {where!r}, of which only Spark can tell: {'; '.join(unclear[:3])}.", hint=_BY_SPARK
+            f"{what} is {where!r}, of which only Spark can tell: {'; '.join(unclear[:3])}.", hint=BY_SPARK
         )
     return predicate
 
 
-def arrow_schema(snapshot: Snapshot, names: Sequence[str]) -> Any:
-    """Return the Arrow schema of some columns, as Spark exchanges them; timestamps with a zone are in UTC."""
-    import pyarrow as pa
+def _library(name: str, method: str) -> Any:
+    """Return a library that is needed for one method alone.
 
-    tree = snapshot.data
-    return pa.schema([pa.field(name, nested_arrow_type(tree.type_of(name))) for name in names])
-
-
-def query_batches(plan: ReadPlan, names: Sequence[str], exact: Predicate | None) -> Iterator[Any]:
-    """Yield the rows that a plan reads, as record batches.
-
-    :param names: the columns to give. :param exact: rows that do not satisfy it are left out.
+    :raises EnvironmentMismatch: if it is not installed.
     """
-    snapshot = plan.snapshot
-    table = snapshot.table
-    groups = [[_described(plan, file) for file in files] for files in plan.files.values()]
-    if snapshot.external is not None:
-        snapshot.external.check([file.file for files in groups for file in files])
-    shape = ArrowShape(
-        columns=tuple(names),
-        types={field.name: field.type for field in table.fields},
-        key=table.record_key if table.source is None else (),
-        ordering=table.ordering_column if table.merge_by == "ordering" else None,
-        stored=dict(snapshot.data.stored_names),
-        external=table.source is not None,
-        predicate=plan.predicate,
-        exact=exact,
-    )
-    rows = ArrowRows(shape, arrow_schema(snapshot, names), access_options(snapshot))
-    for files in groups:
-        yield from rows.read(files)
-
-
-def _described(plan: ReadPlan, file: DataFile) -> ArrowFile:
-    snapshot = plan.snapshot
-    attached = {} if snapshot.table.source is None else attached_values(snapshot, file)
-    form = block_format(snapshot, file)
-    assert form is not None  # or it was refused
-    return ArrowFile(file, snapshot.store.spark_path(file.path), form, attached, plan.blocks.get(file.lineage))
-
-
-def _check_readable(snapshot: Snapshot) -> None:
-    """Check that nothing in a table needs Spark's own reader.
-
-    :raises UnsupportedSource: naming what only Spark can read.
-    """
-    table = snapshot.table
-    for field in table.fields:
-        if nested_arrow_type(field.type) is None:
-            raise UnsupportedSource(
-                f"The column {field.name!r} of type {field.type} cannot be read without Spark.", hint=_BY_SPARK
-            )
-    if table.source is None:
-        return
-    for file in snapshot.state.files(snapshot.data.name):
-        if block_format(snapshot, file) is None:
-            through = (file.extra or {}).get(THROUGH)
-            why = f"{file.path} is read through {through}" if through else f"its files are {table.source.format}"
-            raise UnsupportedSource(
-                f"The source {table.source.location} cannot be read without Spark: {why}.", hint=_BY_SPARK
-            )
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise EnvironmentMismatch(
+            f"{method} needs {name}, which is not installed here: {error}.",
+            hint=f"pip install {name}; or use read, which gives a pyarrow.Table.",
+        ) from error
 
 
 # --- record keys ------------------------------------------------------------------------------------------------------

@@ -331,6 +331,20 @@ class Buckets:
 
 
 @dataclass(frozen=True)
+class EntryFiles:
+    """The files of an index that hold rows, for readers without Spark.
+
+    :param read: Parquet files of this package, each with columns of the table by their names; what one lacks is null.
+    :param void: data files whose entries may lie in them and are not to be read.
+    :param marked: whether they hold the column :data:`~spark_apps.indexes.lineage.LINEAGE`.
+    """
+
+    read: tuple[DataFile, ...]
+    void: frozenset[int]
+    marked: bool
+
+
+@dataclass(frozen=True)
 class CoveringScan:
     """Rows that need not be read from the table's files, for the index holds them.
 
@@ -341,6 +355,7 @@ class CoveringScan:
     :param files: index files that it would read, and an estimate of the bytes that it would read of them.
     :param check: called once the plan takes it; raises a StorageError if what would be read is damaged, for a query
         that runs cannot turn to the table's files any more.
+    :param entries: what ``rows`` reads, where that can be read without Spark.
     :param buckets: set where Spark may be told how the rows are dealt.
     """
 
@@ -349,6 +364,7 @@ class CoveringScan:
     files: int
     bytes: int
     check: Callable[[], None] = lambda: None
+    entries: EntryFiles | None = None
     buckets: Buckets | None = None
 
 

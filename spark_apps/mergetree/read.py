@@ -639,6 +639,11 @@ def _join_on_keys(rows: Any, keys: Any, key: Sequence[str], how: str) -> Any:
     return _take_in_order(rows, joined.column(_ROW))
 
 
+def keys_without(rows: Any, keys: Any, key: Sequence[str]) -> Any:
+    """Return the rows of an Arrow table whose key is not among some."""
+    return _join_on_keys(rows, keys, key, "left anti")
+
+
 def positions_of_keys(rows: Any, keys: Any, key: Sequence[str]) -> Any:
     """Return the positions of the rows whose key is among some, in their order; both are Arrow tables of the key."""
     import pyarrow.compute as pc

@@ -11,14 +11,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from spark_apps.indexes.ranges import Range, python_values, range_of
-from spark_apps.indexes.ranges import value_of as value_of_arrow
+from spark_apps.indexes.ranges import Range, range_of
 from spark_apps.layout.partitions import value_of
 from spark_apps.layout.types import arrow_type, parse_type
 from spark_apps.mergetree.blocks import BlockFile, etag_of, match_column_name, open_blocks
 from spark_apps.mergetree.read import merge_files
 from spark_apps.mergetree.tree import DELETED
-from spark_apps.query.predicates import KeySet, Predicate, columns_of, keys_for, may_match, outcomes
+from spark_apps.query.arrow_filter import satisfying
+from spark_apps.query.predicates import KeySet, Predicate, columns_of, keys_for, may_match
 from spark_apps.storage.errors import StorageError, UnsupportedSource
 from spark_apps.storage.store import Rewritten
 from spark_apps.timeline.files import DataFile
@@ -85,10 +85,12 @@ class ArrowRows:
 
     :param schema: the Arrow schema of the rows: ``shape.columns`` in order, with their types.
     :param options: of the store that holds the files; may hold secrets.
+    :param threaded: whether the columns of a row group are read side by side.
     """
 
-    def __init__(self, shape: ArrowShape, schema: Any, options: Mapping[str, Any]) -> None:
+    def __init__(self, shape: ArrowShape, schema: Any, options: Mapping[str, Any], threaded: bool = False) -> None:
         self._shape = shape
+        self._threaded = threaded
         self._schema = schema
         self._options = options
         self._needed = tuple(dict.fromkeys([*shape.read, *shape.key, *([shape.ordering] if shape.ordering else [])]))
@@ -111,6 +113,11 @@ class ArrowRows:
         for table in tables:
             yield from self._batches(self._filtered(table))
 
+    def keys(self, file: ArrowFile) -> Iterator[Any]:
+        """Yield the columns of the shape of all rows and tombstones of a delta, as tables."""
+        for table in self._tables(file, self._shape.columns, prune=False):
+            yield table.select(list(self._shape.columns)).cast(self._schema)
+
     def _batches(self, table: Any) -> Iterator[Any]:
         import pyarrow as pa
 
@@ -130,20 +137,7 @@ class ArrowRows:
             table = table.filter(pc.is_in(column, value_set=pa.array(values, type=column.type)))
         if self._shape.exact is None:
             return table
-        return table.filter(pa.array(self._satisfying(self._shape.exact, table), pa.bool_()))
-
-    def _satisfying(self, exact: Predicate, table: Any) -> Iterator[bool]:
-        """Yield for each row whether it satisfies a predicate."""
-        kinds = {name: parse_type(self._shape.types[name]) for name in sorted(columns_of(exact))}
-        known: dict[tuple[Any, ...], bool] = {}
-        columns = [python_values(table.column(name)) for name in kinds]
-        for row in zip(*columns, strict=True) if columns else [()] * table.num_rows:
-            if row not in known:
-                values = {
-                    name: value_of_arrow(value, kind) for (name, kind), value in zip(kinds.items(), row, strict=True)
-                }
-                known[row] = outcomes(exact, values) == {True}
-            yield known[row]
+        return table.filter(satisfying(self._shape.exact, table, self._shape.types))
 
     # --- one file ---------------------------------------------------------------------------------------------
 
@@ -236,7 +230,7 @@ class ArrowRows:
             stripe = reader.read_stripe(block, columns=columns)
             table = pa.Table.from_batches([stripe]) if isinstance(stripe, pa.RecordBatch) else stripe
         else:
-            table = reader.read_row_group(block, columns=columns, use_threads=False)
+            table = reader.read_row_group(block, columns=columns, use_threads=self._threaded)
         arrays = [self._array(source_file, name, stored.get(name), table) for name in requested]
         return pa.table(arrays, names=requested)
 

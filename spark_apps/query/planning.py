@@ -876,6 +876,8 @@ def _offer_of(draft: _Draft, entry: IndexEntry, needed: Sequence[str], candidate
         except _UNREADABLE_INDEX as error:
             scan = CannotPrune("")
             refused = _note_unreadable(draft, name, error)
+        if isinstance(scan, CoveringScan) and not draft.snapshot.has_spark and scan.entries is None:
+            scan = CannotPrune("its rows are read by Spark, and there is no session", "no_session")
         if isinstance(scan, CoveringScan):
             offer = _Offer(name, scan, _cost(draft, whole_groups, needed, scan.lineages), _spares_shuffle(draft, scan))
             if offer.saves > 0:

@@ -10,8 +10,10 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from spark_apps import IndexedTable
-from spark_apps.datasource import IndexedReader, _described, _Part
+from spark_apps.datasource import IndexedReader
 from spark_apps.mergetree.tree import NO_SPARK, Snapshot
+from spark_apps.query.arrow_reading import arrow_plan
+from spark_apps.query.planning import plan_read
 from spark_apps.storage.errors import TableNotFound
 from spark_apps.timeline.files import GroupKey
 from spark_apps.timeline.model import DATA_TREE
@@ -73,11 +75,10 @@ def differences(ground: Ground, expected: Expected, few: bool = False) -> Iterat
 
 def rows_by_group(snapshot: Snapshot) -> dict[GroupKey, list[dict[str, Any]]]:
     """All rows, read by Arrow, by the file group that holds them."""
-    reader = IndexedReader(snapshot, snapshot.data.schema, None)
-    groups: dict[GroupKey, list[dict[str, Any]]] = {}
-    for key, files in reader.plan().files.items():
-        part = _Part([[_described(snapshot, reader.plan(), file) for file in files]])
-        groups[key] = [row for batch in reader.read(part) for row in batch.to_pylist()]
+    whole = arrow_plan(plan_read(snapshot), snapshot.data.columns, None)
+    groups: dict[GroupKey, list[dict[str, Any]]] = {key: [] for key in snapshot.groups()}
+    for part in whole.parts:
+        groups[part.files[0].file.group_key] += [row for batch in whole.read(part) for row in batch.to_pylist()]
     return groups
 
 

@@ -7,13 +7,24 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pytest
 
 import spark_apps
-from spark_apps.storage.errors import InvalidInput, InvalidPredicate, InvalidSchema, UnknownColumn, UnsupportedSource
+from spark_apps.query.arrow_rows import ArrowFile, ArrowRows
+from spark_apps.storage.errors import (
+    EnvironmentMismatch,
+    InvalidInput,
+    InvalidPredicate,
+    InvalidSchema,
+    UnknownColumn,
+    UnsupportedSource,
+)
+from spark_apps.storage.store import Store
 from tests.compatibility.lake import EXPECTED, unpack
 from tests.compatibility.values import plain
+from tests.simulation.s3 import BUCKET, s3_server
 
 TABLES: dict[str, Any] = EXPECTED["tables"]
 WITHOUT_SPARK = """
@@ -138,3 +149,105 @@ def test_what_cannot_be_asked_is_said_in_the_packages_words(lake: Path) -> None:
         table.lookup(["three"])
     with pytest.raises(InvalidInput, match="source_version"):
         spark_apps.open_table(lake / "trips", version=1, source_version=1)
+
+
+# --- other libraries in this process ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, frozenset[str]]]:
+    """The data files that were opened, each with the columns that were read of it."""
+    found: list[tuple[str, frozenset[str]]] = []
+    read = ArrowRows._tables
+
+    def counted(self: ArrowRows, source_file: ArrowFile, names: Any, *, prune: bool) -> Any:
+        found.append((source_file.address, frozenset(names)))
+        return read(self, source_file, names, prune=prune)
+
+    monkeypatch.setattr(ArrowRows, "_tables", counted)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("sql", "where", "columns"),
+    [
+        ("SELECT id, city FROM trips", "id = 3", ["id", "city"]),
+        ("SELECT id FROM trips", "city IN ('ams', 'osl') AND fare > 5", ["id"]),
+        ("SELECT id FROM trips", "dt = '2024-11-11' AND tip IS NULL", ["id"]),
+        ("SELECT id FROM trips", "NOT (id = 3 OR city <> 'osl')", ["id"]),
+    ],
+)
+def test_given_sql_of_duckdb_then_filters_and_columns_are_pushed_down_to_what_read_reads(
+    lake: Path, opened: list[tuple[str, frozenset[str]]], sql: str, where: str, columns: list[str]
+) -> None:
+    table, connection = spark_apps.open_table(lake / "trips"), duckdb.connect()
+    table.duckdb(connection, "trips")
+
+    found = connection.execute(f"{sql} WHERE {where}").fetchall()
+    by_sql, opened[:] = {path for path, _ in opened}, []
+    expected = table.read(where, columns)
+
+    assert sorted(found) == sorted(tuple(row.values()) for row in expected.to_pylist()) and found
+    assert by_sql == {path for path, _ in opened}
+    assert len(by_sql) < len(table.snapshot.state.files("data"))
+
+
+def test_given_sql_that_is_not_pushed_down_then_its_answers_are_those_of_all_rows(lake: Path) -> None:
+    table, connection = spark_apps.open_table(lake / "trips"), duckdb.connect()
+    table.duckdb(connection, "trips")
+    connection.register("plain", table.read())
+    for query in (
+        "SELECT count(*) FROM {}", "SELECT city, sum(fare) FROM {} GROUP BY city ORDER BY city",
+        "SELECT max(id) FROM {} WHERE city LIKE 'o%' AND tip > 1.5",
+        "SELECT a.id FROM {0} a JOIN {0} b ON a.id = b.fare ORDER BY 1", "SELECT * FROM {} WHERE id + 1 = 4",
+    ):  # fmt: skip
+        assert (
+            connection.execute(query.format("trips")).fetchall() == connection.execute(query.format("plain")).fetchall()
+        )
+    plan = connection.execute("EXPLAIN SELECT id FROM trips WHERE id = 3").fetchall()[0][1]
+    assert "Filters" in plan and "id = 3" in plan.replace('"', "")
+
+
+def test_frames_of_pandas_are_backed_by_arrow_and_a_library_that_is_missing_is_named(
+    lake: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = spark_apps.open_table(lake / "trips")
+    frame = table.to_pandas("id = 3", ["id", "tip"])
+    assert frame.to_dict("records") == [{"id": 3, "tip": 1.5}] and "pyarrow" in str(frame.dtypes["id"])
+    monkeypatch.setitem(sys.modules, "polars", None)
+    with pytest.raises(EnvironmentMismatch, match="to_polars needs polars"):
+        table.to_polars()
+
+
+# --- on an object store -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.servers
+def test_given_a_table_on_s3_then_a_lookup_opens_the_files_that_can_hold_the_key_and_no_others(
+    lake: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests: list[tuple[str, int]] = []
+    whole = Store.get_range
+
+    def counted(store: Store, key: str, start: int, end: int) -> bytes:
+        requests.append((key, end - start))
+        return whole(store, key, start, end)
+
+    with s3_server() as options:
+        uri = f"s3://{BUCKET}/lake/trips"
+        store = Store(uri, options)
+        for path in sorted((lake / "trips").rglob("*")):
+            if path.is_file() and not path.name.endswith(".crc"):
+                store.put(path.relative_to(lake / "trips").as_posix(), path.read_bytes())
+        table = spark_apps.open_table(uri, options=options)
+        monkeypatch.setattr(Store, "get_range", counted)
+
+        found = table.lookup([3])
+
+        held = {file.path.rpartition("/")[2]: file.bytes for file in table.snapshot.state.files("data")}
+        asked = [(name, size) for key, size in requests if (name := key.rpartition("/")[2]) in held]
+        assert rows(found) == [row for row in TABLES["trips"]["rows"] if row["id"] == 3]
+        # Small files are fetched whole, by one request each: of one bucket of a partition, and of the index's shard.
+        assert 0 < len(asked) == len(set(asked)) < len(held) / 2 and len(requests) < 10
+        assert all(size == held[name] for name, size in asked)
+        assert rows(table.read()) == in_order(TABLES["trips"]["rows"])

@@ -22,7 +22,7 @@ from spark_apps.indexes.covering.index_files import (
     read_entries,
     stages_of,
 )
-from spark_apps.indexes.handler import Buckets, CannotPrune, CoveringScan, IndexContext, PredicateProbe
+from spark_apps.indexes.handler import Buckets, CannotPrune, CoveringScan, EntryFiles, IndexContext, PredicateProbe
 from spark_apps.indexes.included_columns import intersect_names
 from spark_apps.indexes.lineage import LINEAGE, Coverage, entry_files
 from spark_apps.indexes.ranges import Range, range_of
@@ -169,7 +169,8 @@ def substitute(
     key = (*context.table.record_key, LINEAGE) if context.table.source is None else ()
     buckets = Buckets(definition.shards, definition.columns, rows_in_buckets) if has_buckets(definition) else None
     check = partial(check_pages, context, files, {*read, *key})
-    return CoveringScan(lineages, rows, len(files), size, check, buckets if files else None)
+    entries = EntryFiles(tuple(files), void, has_lineage(definition))
+    return CoveringScan(lineages, rows, len(files), size, check, entries, buckets if files else None)
 
 
 def _void_lineages(coverage: Coverage, files: Sequence[DataFile], lineages: frozenset[int]) -> frozenset[int]:

@@ -19,7 +19,6 @@ from spark_apps.indexes.keyed.matching import comparable_type
 from spark_apps.layout.hashing import bucket_id
 from spark_apps.layout.types import parse_type
 from spark_apps.mergetree.parquet_pages import snappy_begin
-from spark_apps.mergetree.schema import struct_type
 from spark_apps.mergetree.tree import DELETED, Tree
 from spark_apps.storage.errors import StorageError
 from spark_apps.storage.store import Store
@@ -78,7 +77,7 @@ class _Files:
         types = [Field(name, kind, nullable=nulls) for name, kind in zip(names, kinds, strict=True)]
         more = [Field(name, "string", nullable=False) for name in ("id", PARTITION)]
         key = names if unique else (*names, "id")
-        self.tree = Tree("index/i@1", struct_type((*types, *(more[1:] if unique else more))), key, names)
+        self.tree = Tree("index/i@1", (*types, *(more[1:] if unique else more)), key, names)
         self.unique, self.nulls, self.files, self.live = unique, nulls, [], {}  # type: ignore[var-annotated]
         r = random.Random(str(kinds))
         for place in range(3):

@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import types as T
 
 from spark_apps.mergetree.buckets import single_target
+from spark_apps.mergetree.schema import table_fields
 from spark_apps.mergetree.tree import DELETED, Tree
 from spark_apps.mergetree.write import stage_rows
 from spark_apps.storage.store import Store
@@ -20,7 +21,7 @@ DDL = "k int, n string, v string"
 
 
 def staged(spark: Any, folder: Path, key: tuple[str, ...], old: list[Any], new: list[Any]) -> list[tuple[Any, ...]]:
-    store, tree = Store(folder), Tree("data", SCHEMA, key, key[:1])
+    store, tree = Store(folder), Tree("data", table_fields(SCHEMA, ()), key, key[:1])
     files = stage_rows(
         store, tree, frame(spark, new, DDL), "data/t.1/rows", single_target(3), one_per_key=False,
         replaced=frame(spark, old, DDL),

@@ -12,7 +12,7 @@ import pytest
 
 from spark_apps.mergetree.buckets import single_target
 from spark_apps.mergetree.read import scan
-from spark_apps.mergetree.schema import parse_ddl
+from spark_apps.mergetree.schema import table_fields
 from spark_apps.mergetree.tree import DELETED, Snapshot, Tree
 from spark_apps.mergetree.write import count_rows, fold, lineage, list_staged, plan_fold, stage_rows
 from spark_apps.storage.errors import StorageError
@@ -28,7 +28,7 @@ class Groups:
     """A tree without a table: files are staged, and given a sequence number by hand."""
 
     def __init__(self, spark: Any, path: Path) -> None:
-        self.tree = Tree("data", parse_ddl(DDL), ("k",), ("k",))
+        self.tree = Tree("data", table_fields(DDL, ()), ("k",), ("k",))
         self.snapshot = Snapshot(spark, Store(path), State())
         self.files: list[DataFile] = []
 
@@ -123,7 +123,7 @@ def test_two_files_for_one_group_are_refused(tmp_path: Path) -> None:
     folder.mkdir(parents=True)
     for name in ("part-0.parquet", "part-1.parquet", "_SUCCESS", ".part-0.parquet.crc"):
         pq.write_table(pa.table({"k": ["a"]}), folder / name)
-    tree = Tree("data", None, ("k",), ("k",))  # type: ignore[arg-type]
+    tree = Tree("data", (), ("k",), ("k",))
 
     with pytest.raises(StorageError, match="more files for a file group"):
         list_staged(Store(tmp_path), tree, "data/txn.1/rows", single_target(1), "base", None)

@@ -16,6 +16,7 @@ from spark_apps.mergetree import write
 from spark_apps.mergetree.buckets import Target
 from spark_apps.mergetree.integrity import count_duplicates
 from spark_apps.mergetree.read import read_files, with_keys
+from spark_apps.mergetree.schema import table_fields
 from spark_apps.mergetree.tree import GROUP_ID, Snapshot, Tree
 from spark_apps.mergetree.write import stage_rows
 from spark_apps.storage.errors import InvalidInput
@@ -27,7 +28,7 @@ from tests.spark_apps.frames import frame
 
 DDL = "p string, k int, n string"
 SCHEMA = T.StructType().add("p", "string").add("k", "integer").add("n", "string")
-TREE = Tree("data", SCHEMA, ("k", "n"), ("k",), partition_by=("p",))
+TREE = Tree("data", table_fields(SCHEMA, ()), ("k", "n"), ("k",), partition_by=("p",))
 TARGETS = (Target("p=a", ("a",), 3), Target("p=__HIVE_DEFAULT_PARTITION__", (None,), 2), Target("p=c", ("c",), 4))
 # Nothing is of p=a, so the first tasks have no rows.
 ROWS: list[tuple[Any, ...]] = [(None if k % 2 else "c", k, None if k % 5 == 0 else f"n{k % 3}") for k in range(40)]
