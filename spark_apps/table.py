@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from spark_apps.actions import register
+from spark_apps.actions import register, take_over
 from spark_apps.actions.bucket_rules import NewRules, Rollback, RuleChange, RuleVersion, rule_versions
 from spark_apps.actions.compact_table import CompactTable
 from spark_apps.actions.create import create, define
@@ -94,9 +94,9 @@ class IndexedTable(Printed):
         cls,
         spark: SparkSession,
         uri: str | os.PathLike[str],
-        schema: StructType | str,
-        record_key: Sequence[str],
-        partition_by: Sequence[str] = (),
+        schema: StructType | str | None = None,
+        record_key: Sequence[str] = (),
+        partition_by: Sequence[str] | None = None,
         ordering_column: str | None = None,
         merge_by: Literal["commit", "ordering"] = "commit",
         buckets: int | None = DEFAULT_BUCKETS,
@@ -109,10 +109,18 @@ class IndexedTable(Printed):
         options: Mapping[str, Any] | None = None,
         txn_id: str | None = None,
         positions: bool = False,
+        *,
+        from_source: str | os.PathLike[str] | None = None,
+        source_format: str | None = None,
+        source_options: Mapping[str, object] | None = None,
     ) -> IndexedTable:
-        """Create a table.
+        """Create a table; with ``from_source`` one that holds the rows of another, which stays as it is.
 
-        :param schema: a StructType, or a DDL string as ``"id bigint, name string"``.
+        Rows are taken over by one commit, after what was written was compared with the source. A run that was killed
+        is called again, with the same arguments: it begins anew, and no row comes in twice.
+
+        :param schema: a StructType, or a DDL string as ``"id bigint, name string"``; with ``from_source`` the source's,
+            if not given.
         :param record_key: columns that make a row unique: in its partition, or with a ``record`` index in the
             table.
         :param ordering_column: of two rows with one key in a batch the higher wins; with
@@ -127,7 +135,12 @@ class IndexedTable(Printed):
         :param bucket_expressions: ``expression,count;…``, or pairs of expression and count; the first match wins.
         :param options: options of the store; see :class:`~spark_apps.storage.store.Store`.
         :param uri: where the table lies: a local path or a URI.
-        :param partition_by: columns whose values name folders; each partition has a bucket count of its own.
+        :param partition_by: columns whose values name folders; each partition has a bucket count of its own. Those of
+            the source, if not given with one.
+        :param from_source: a Delta or Iceberg table, a folder, file or glob, or a table of Spark's catalog.
+        :param source_format: of the source, as :meth:`register` names it; ``options`` are those of its store too. If
+            not given, it is found out for a folder: Delta, Iceberg, else Parquet.
+        :param source_options: of the reader of the source's format, as :meth:`register` takes them.
         :param hash_fields: the part of the record key that places a row in a bucket; all of it by default.
         :param hash_function: "xxhash64", "java", ``sql:…``, or a user's.
         :param write_mode: "merge_on_read" writes delta files, which readers merge; "copy_on_write" merges at once.
@@ -135,6 +148,7 @@ class IndexedTable(Printed):
         :param spark: the session.
         :raises InvalidInput: for arguments that cannot be used.
         :raises TableExists: if there is a table.
+        :raises VerificationFailed: if what was written is not what the source holds; nothing was committed.
         """
         rules = None if buckets is None else BucketRules(bucket_rule, bucket_expressions or "", buckets)
         if rules is None and (bucket_expressions or hash_fields):
@@ -142,12 +156,26 @@ class IndexedTable(Printed):
                 "Bucket rules or hash fields were given for a table without buckets.",
                 hint="Give buckets=…, or leave bucket_expressions and hash_fields out.",
             )
-        definition = define(
-            schema, record_key, partition_by, ordering_column, merge_by, rules is not None, hash_fields, hash_function,
-            write_mode, properties, positions,
-        )  # fmt: skip
         reach(spark, uri)
-        handle, _ = create(spark, Store(uri, options), definition, rules, txn_id)
+        store, source = Store(uri, options), None
+        if from_source is not None:
+            source = take_over.open_rows(
+                spark, os.fspath(from_source), source_format, source_options, options, store.uri
+            )
+            schema = source.schema if schema is None else schema
+            partition_by = source.partition_by if partition_by is None else partition_by
+        elif source_format is not None or source_options is not None:
+            raise InvalidInput("The format or options of a source were given, and no source.", hint="Give from_source.")
+        if schema is None:
+            raise InvalidInput("The table has no columns.", hint="Give schema=…, or from_source=… to have a source's.")
+        definition = define(
+            schema, record_key, partition_by or (), ordering_column, merge_by, rules is not None, hash_fields,
+            hash_function, write_mode, properties, positions,
+        )  # fmt: skip
+        if source is None:
+            handle, _ = create(spark, store, definition, rules, txn_id)
+        else:
+            handle = take_over.take_over(spark, store, source, definition, rules, txn_id)
         return cls(handle, handle.timeline.head)
 
     @classmethod

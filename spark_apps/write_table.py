@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any
 from spark_apps.jobs.job import Job
 from spark_apps.jobs.program import commit_options, load_table, log, main, use_indexes
 from spark_apps.storage.errors import AlreadyCommitted, InvalidInput, TableExists, TableNotFound
+from spark_apps.storage.store import Store
+from spark_apps.timeline.log import Timeline
+from spark_apps.timeline.publish import new_txn_id
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -21,6 +24,8 @@ SOURCE_VIEW = "source"
 def write_table(spark: SparkSession, job: Job) -> Any:
     """Write the job's batches; return one receipt, or a list of them where the job has several batches."""
     arguments = job.arguments
+    if arguments.get("takes_over"):
+        return _take_over(spark, job)
     table = _open(spark, job)
     source = _read(spark, arguments["source"]) if arguments.get("source") else None
     if source is not None:
@@ -45,20 +50,37 @@ def _txn_id(txn_id: str, number: int, arguments: Mapping[str, Any]) -> str:
 
 def _open(spark: SparkSession, job: Job) -> IndexedTable:
     from spark_apps.table import IndexedTable
+    from spark_apps.timeline.model import DATA_TREE
 
     create = job.arguments.get("create")
+    from_source = None if create is None else create.get("from_source")
     try:
-        return _agreeing(load_table(spark, job), create)
+        table = load_table(spark, job)
+        if from_source is None or table.snapshot.state.files(DATA_TREE):
+            return _agreeing(table, create)
     except TableNotFound:
         if create is None:
             raise
+    create = dict(create or {})
     try:
         table = IndexedTable.create(spark, job.table, **create, options=job.storage_options)
     except TableExists:
         # Another task was first; its table is as good as one made here.
         return _agreeing(load_table(spark, job), create)
-    log.info("created %s", job.table)
+    log.info("created %s%s", job.table, "" if from_source is None else f" from {from_source}")
     return table
+
+
+def _take_over(spark: SparkSession, job: Job) -> Receipt:
+    """Make the table of a source's rows, where there is nothing else to write."""
+    from spark_apps.table import IndexedTable
+    from spark_apps.timeline.model import Receipt
+    from spark_apps.timeline.transactions import find_receipt
+
+    create, txn_id = job.arguments["create"], job.txn_id or new_txn_id("take-over")
+    table = IndexedTable.create(spark, job.table, **create, options=job.storage_options, txn_id=txn_id)
+    receipt = find_receipt(Timeline.load(Store(table.uri, job.storage_options)), txn_id)
+    return receipt or Receipt(None, txn_id, "insert")
 
 
 def _agreeing(table: IndexedTable, create: Mapping[str, Any] | None) -> IndexedTable:

@@ -39,9 +39,9 @@ _BATCH: dict[str, Reader] = {
     "partitions": text_list,
 }
 _CREATE: dict[str, Reader] = {
-    "schema": required(text),
+    "schema": text,
     "record_key": required(text_list),
-    "partition_by": default(text_list, []),
+    "partition_by": text_list,
     "ordering_column": text,
     "merge_by": required(choice("commit", "ordering")),
     "buckets": integer,
@@ -52,6 +52,9 @@ _CREATE: dict[str, Reader] = {
     "write_mode": required(choice("merge_on_read", "copy_on_write")),
     "properties": texts_by_name,
     "positions": default(flag, False),
+    "from_source": text,
+    "source_format": text,
+    "source_options": texts_by_name,
 }
 
 
@@ -59,7 +62,8 @@ class WriteTableOperator(SparkTableOperator):
     """Writes what its source gives, in one commit.
 
     The source is files (``source`` and ``format``), a query (``sql``), or both: then the query reads the
-    files as the view ``source``. ``delete`` may have a predicate (``where``) instead. Columns go by name.
+    files as the view ``source``. ``delete`` may have a predicate (``where``) instead. Columns go by name. With
+    ``create={"from_source": …}`` there may be nothing of these: the table is made of that source's rows.
 
     :param operation: ``upsert``, ``insert`` (refuses keys that exist), ``delete`` (rows by their record
         key), ``insert_overwrite`` (replaces the partitions that the rows fall into, or ``partitions``), or
@@ -76,7 +80,8 @@ class WriteTableOperator(SparkTableOperator):
     :param where: with ``delete``, a SQL predicate on the table.
     :param partitions: with ``insert_overwrite``, the partitions to replace, as paths.
     :param create: makes the table first if there is none: what ``IndexedTable.create`` takes, such as
-        ``{"schema": "id bigint, …", "record_key": ["id"], "partition_by": ["dt"], "buckets": 8}``.
+        ``{"schema": "id bigint, …", "record_key": ["id"], "partition_by": ["dt"], "buckets": 8}``. With ``from_source``
+        it begins with the rows of a Delta or Iceberg table or a folder of files, in a commit before the batch's.
     :param batches: several writes by one app, each a commit of its own, in order: each is an object with
         any of ``operation``, ``sql``, ``where``, ``partitions``, over those above. A retry goes on behind
         the last that landed. Not in a transaction of several tasks.
@@ -154,7 +159,7 @@ class WriteTableOperator(SparkTableOperator):
             "partitions": self.partitions,
         }
         batches = [{**shared, **batch} for batch in self.batches] if self.batches is not None else [shared]
-        for batch in batches:
+        for batch in () if self.takes_over else batches:
             self._check(batch)
         return {
             "source": {
@@ -168,6 +173,7 @@ class WriteTableOperator(SparkTableOperator):
             "create": self.create,
             "batches": batches,
             "several": self.batches is not None,
+            **({"takes_over": True} if self.takes_over else {}),
         }
 
     def job(self, context: Mapping[str, Any], txn_id: str | None) -> Job:
@@ -178,6 +184,13 @@ class WriteTableOperator(SparkTableOperator):
         if self.hook.warehouse is None or not any(batch["sql"] for batch in job.arguments["batches"]):
             return job
         return replace(job, arguments={**job.arguments, "warehouse": self.hook.warehouse})
+
+    @property
+    def takes_over(self) -> bool:
+        """True if the table is made of a source's rows, and nothing is written beside them."""
+        given = (self.paths, self.sql, self.where, self.partitions, self.batches)
+        made_of = None if self.create is None else self.create.get("from_source")
+        return made_of is not None and self.operation in ("insert", "upsert") and not any(given)
 
     @property
     def paths(self) -> list[str]:

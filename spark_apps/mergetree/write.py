@@ -249,7 +249,7 @@ def _shuffle_to_slots(
     if len(parts) < len(slots):
         starts = F.get(F.array(*map(F.lit, accumulate(parts, initial=0))), slot)
         part_of_group = F.pmod(
-            F.xxhash64(*[_hashable(assigned, name) for name in tree.key]), F.get(F.array(*map(F.lit, parts)), slot)
+            F.xxhash64(*[hashable(assigned, name) for name in tree.key]), F.get(F.array(*map(F.lit, parts)), slot)
         )
         slot = starts + part_of_group.cast("int")
     return repartition_by_id(assigned.withColumn(_SLOT, slot).drop(PART, GROUP), len(slots), _SLOT)
@@ -315,10 +315,11 @@ def _keep_changes(assigned: DataFrame, tree: Tree) -> DataFrame:
 
 def _preference(rows: DataFrame, tree: Tree) -> list[Column]:
     order = [column(tree.ordering).desc_nulls_last()] if tree.ordering in tree.columns else []
-    return [*order, F.xxhash64(*[_hashable(rows, name) for name in tree.columns]).desc()]
+    return [*order, F.xxhash64(*[hashable(rows, name) for name in tree.columns]).desc()]
 
 
-def _hashable(rows: DataFrame, name: str) -> Column:
+def hashable(rows: DataFrame, name: str) -> Column:
+    """Return a column in a form that Spark can hash."""
     kind = rows.schema[name].dataType
     # Spark refuses to hash maps, and types as young as variant.
     if isinstance(kind, (T.MapType, T.ArrayType, T.StructType)) and "map<" in kind.simpleString():

@@ -284,7 +284,7 @@ class UnsupportedFeature(NewerFormat):
 
 
 class VerificationFailed(LakeIndexError):
-    """An index does not agree with the rows."""
+    """An index does not agree with the rows, or rows that were taken over with their source."""
 
 
 class StorageError(LakeIndexError):

@@ -134,6 +134,11 @@ def tables(spark: Any, folder: Path) -> dict[str, Any]:
     return {}
 
 
+def open_tables(spark: Any, folder: Path) -> dict[str, Any]:
+    of_trips(spark).write.parquet(f"{folder}/lake/raw")
+    return {}
+
+
 def compact(spark: Any, folder: Path) -> dict[str, Any]:
     from spark_apps import IndexedTable
 
@@ -231,6 +236,7 @@ SETUPS: dict[str, Setup] = {
     "sql.md": sql,
     "streaming.md": streaming,
     "tables.md": tables,
+    "open-tables.md": open_tables,
     "transactions.md": transactions,
 }
 

@@ -52,6 +52,16 @@ def test_the_app_is_told_the_warehouse_of_names_in_queries_which_is_no_part_of_t
     assert "warehouse" not in write(source="/files", table_conn_id="lake").job(context, None).arguments
 
 
+def test_a_table_is_made_of_a_source_with_or_without_rows_beside_it() -> None:
+    create = {"record_key": ["id"], "from_source": "s3://lake/raw"}
+    told = write(operation="insert", create=create).arguments()
+    assert told["takes_over"] and told["create"] == create and told["source"] is None
+    assert "takes_over" not in write(source="/files", create=create).arguments()
+    assert "takes_over" not in write(sql="a").arguments(), "it is part of what a task's transaction is named after"
+    with pytest.raises(InvalidInput, match="nothing to write"):
+        write(operation="delete", create=create).arguments()
+
+
 def test_each_batch_is_a_transaction_of_its_own_and_a_single_write_has_the_tasks() -> None:
     assert write(sql="a").transactions("x") == ["x"]
     assert write(batches=[{"sql": "a"}, {"sql": "b"}]).transactions("x") == ["x.000", "x.001"]
