@@ -91,7 +91,7 @@ def rows_of(source: IndexedDataSource, *filters: Any, schema: Any = None) -> Ite
 
 
 def canonical(rows: Any) -> list[str]:
-    return sorted(repr(tuple(_plain(value) for value in found)) for found in rows)
+    return sorted(repr(tuple(_plain(value) for value in values)) for values in rows)
 
 
 def _plain(value: Any) -> Any:
@@ -124,13 +124,13 @@ EQUAL, IN, NOT = ds.EqualTo, ds.In, ds.Not
 def test_given_filters_then_the_rows_read_are_rows_of_the_table_and_all_that_match_are_among_them(
     table: IndexedTable, everything: list[str], filters: tuple[Any, ...], where: str
 ) -> None:
-    found = canonical(rows_of(loaded(table), *filters))
-    assert len(found) == len(set(found))
-    assert set(found) <= set(everything)
+    answer = canonical(rows_of(loaded(table), *filters))
+    assert len(answer) == len(set(answer))
+    assert set(answer) <= set(everything)
     if filters:
-        assert set(canonical(table.read(where).collect())) <= set(found)
+        assert set(canonical(table.read(where).collect())) <= set(answer)
     else:
-        assert found == everything
+        assert answer == everything
 
 
 def test_given_a_spark_that_keeps_what_was_pruned_with_the_frame_then_filters_prune_nothing(
@@ -170,11 +170,11 @@ def test_given_the_option_where_then_exactly_the_rows_that_satisfy_it_are_there(
     expected = canonical(table.read(where).collect())
     try:
         source = loaded(table, where=where)
-        found = canonical(rows_of(source))
+        answer = canonical(rows_of(source))
     except errors.InvalidPredicate:
         assert "double" in where
         return
-    assert found == expected != []
+    assert answer == expected != []
     ids = sorted(repr((one[0],)) for one in rows_of(source))
     narrow = IndexedDataSource({"path": table.uri, "where": where})
     assert sorted(map(repr, rows_of(narrow, schema=T.StructType([T.StructField("id", T.StringType())])))) == ids
@@ -213,7 +213,7 @@ def test_given_rows_that_win_by_their_ordering_then_late_ones_do_not_replace_the
     assert expected == canonical([(1, 5.0, "c"), (2, 1.0, "c"), (3, 0.0, "b"), (4, nan, "a")])
     assert canonical(rows_of(loaded(table))) == expected
     # A base row that no filter lets pass still hides the older delta row over it.
-    late = [found for found in rows_of(loaded(table), EQUAL(("v",), "b")) if found[2] == "b"]
+    late = [values for values in rows_of(loaded(table), EQUAL(("v",), "b")) if values[2] == "b"]
     assert canonical(late) == canonical([(3, 0.0, "b")])
 
 
@@ -259,8 +259,8 @@ def test_given_a_source_of_parquet_then_it_is_read_and_one_that_only_spark_reads
     table.create_index("by_city", "secondary", ["city"])
     source = IndexedDataSource({"path": str(tmp_path / "people")})
     assert canonical(rows_of(source)) == canonical(table.read().collect())
-    found = canonical(rows_of(source, EQUAL(("city",), "rome"), EQUAL(("day",), dt.date(2024, 1, 2))))
-    assert found == canonical(table.read("city = 'rome' AND day = '2024-01-02'").collect())
+    answer = canonical(rows_of(source, EQUAL(("city",), "rome"), EQUAL(("day",), dt.date(2024, 1, 2))))
+    assert answer == canonical(table.read("city = 'rome' AND day = '2024-01-02'").collect())
 
     lines = tmp_path / "lines"
     lines.mkdir()
@@ -276,8 +276,8 @@ def test_given_filters_that_spark_does_not_cast_then_they_are_left_to_spark() ->
         ds.StringContains(("s",), "x"), EQUAL(("l",), [1]), EQUAL(("a", "b"), 1), EQUAL(("a",), 1.5),
         EQUAL(("a",), True),
     ):  # fmt: skip
-        found = predicate_of([one], types)
-        assert isinstance(found, Opaque) and found.columns <= types.keys(), one
+        predicate = predicate_of([one], types)
+        assert isinstance(predicate, Opaque) and predicate.columns <= types.keys(), one
     assert predicate_of([], types) is None
 
 

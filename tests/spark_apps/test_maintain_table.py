@@ -100,7 +100,7 @@ def test_given_the_end_of_the_night_or_an_abort_when_run_then_the_rest_is_left(
         raise AttemptAborted("A drain ended it.")
 
     monkeypatch.setattr(IndexedTable, "compact", ended)
-    told = maintain_table.maintain_table(spark, job(table, STEPS))
-    assert [receipt.version for receipt in told] == [None] * 4
-    assert all("it was told to stop" in receipt.metrics["left"] for receipt in told)
+    receipts = maintain_table.maintain_table(spark, job(table, STEPS))
+    assert [receipt.version for receipt in receipts] == [None] * 4
+    assert all("it was told to stop" in receipt.metrics["left"] for receipt in receipts)
     assert IndexedTable.load(spark, table.uri).version == table.version

@@ -58,10 +58,10 @@ COMMITS = [
 
 
 def state() -> State:
-    told = State()
+    folded = State()
     for commit in COMMITS:
-        told.apply(commit)
-    return told
+        folded.apply(commit)
+    return folded
 
 
 @pytest.fixture(autouse=True)
@@ -228,13 +228,13 @@ def test_given_a_report_of_a_verification_then_it_says_whether_index_and_rows_ag
     ]
 
 
-def explanation(**told: Any) -> Explanation:
+def explanation(**fields: Any) -> Explanation:
     return Explanation(
         version=12, where="city = 'sfo'", columns=("id",), nothing_matches=False, partitions_read=3,
         partitions_skipped=3, groups_read=10, groups_skipped=14, files_read=10, files_skipped=14, bytes_read=109_480,
         bytes_skipped=161_413, record_keys=None, indexes=(IndexUse("by_city", 1, 89_254, 10),),
         not_used={"keys": NotUsed("no_keys", "no finite set of values for column 'id'")}, not_understood=(),
-        warnings=(), **told,
+        warnings=(), **fields,
     )  # fmt: skip
 
 

@@ -72,10 +72,10 @@ def test_given_rows_on_s3_then_python_workers_read_by_indexes_what_a_local_table
 ) -> None:
     spark.dataSource.register(IndexedDataSource)
 
-    found = spark.read.format("indexed").options(**lake.source(), where=where).load().collect()
+    answer = spark.read.format("indexed").options(**lake.source(), where=where).load().collect()
 
     expected = lake.local.read(where).collect()
-    assert len(found) == count and sorted(map(tuple, found)) == sorted(map(tuple, expected))
+    assert len(answer) == count and sorted(map(tuple, answer)) == sorted(map(tuple, expected))
 
 
 def test_given_rows_on_s3_then_the_driver_looks_keys_up_and_names_files_as_locally(spark: Any, lake: Lake) -> None:

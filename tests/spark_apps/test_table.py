@@ -24,8 +24,8 @@ def make(spark: Any, tmp_path: Path) -> Make:
 
 
 def rows(table: IndexedTable, *columns: str, where: str | None = None) -> list[tuple[Any, ...]]:
-    found = table.read(where=where, columns=columns or None).collect()
-    return sorted((tuple(row) for row in found), key=repr)
+    collected = table.read(where=where, columns=columns or None).collect()
+    return sorted((tuple(row) for row in collected), key=repr)
 
 
 def frame(spark: Any, data: list[tuple[Any, ...]], ddl: str = DDL) -> Any:

@@ -293,23 +293,23 @@ def check_files(table: IndexedTable) -> None:
     definition = table.definition
     types = {field.name: field.type for field in definition.fields}
     for file in table._state.files(DATA_TREE):
-        found = pq.ParquetFile(Path(table.uri) / file.path).read().to_pylist()
+        rows = pq.ParquetFile(Path(table.uri) / file.path).read().to_pylist()
         buckets = table.partitions[file.partition].buckets
         assert (buckets is not None) == definition.bucketed
-        keys = [tuple(row[name] for name in definition.record_key) for row in found]
+        keys = [tuple(row[name] for name in definition.record_key) for row in rows]
         assert keys == sorted(keys)
-        flags = [row.get("__index_deleted") for row in found]
+        flags = [row.get("__index_deleted") for row in rows]
         assert len({(key, flag) for key, flag in zip(keys, flags, strict=True)}) == len(keys)
-        assert (len(found), flags.count(True)) == (file.rows, file.tombstones)
-        assert file.kind == "delta" or all("__index_deleted" not in row for row in found)
+        assert (len(rows), flags.count(True)) == (file.rows, file.tombstones)
+        assert file.kind == "delta" or all("__index_deleted" not in row for row in rows)
         hashed = [types[name] for name in definition.hash_fields]
-        for row in found:
+        for row in rows:
             if buckets is None:
                 continue
             values = [row[name] for name in definition.hash_fields]
             assert bucket_id(values, buckets, definition.hash_function, hashed) == int(file.group)
         entry = table._state.partitions[file.partition]
         texts = {
-            tuple(None if (v := row[name]) is None else str(v) for name in definition.partition_by) for row in found
+            tuple(None if (v := row[name]) is None else str(v) for name in definition.partition_by) for row in rows
         }
         assert texts == {entry.values}

@@ -53,8 +53,8 @@ def test_rows_are_placed_found_and_rescaled_by_it(spark: Any, tmp_path: Path, fu
         assert table.explain("id in ('kk9', '0')").groups_read == len(groups)
         assert {file.group for file in table._state.files(DATA_TREE)} >= groups
         assert [tuple(row) for row in table.read("id = 'kk9'").collect()] == [("kk9", 4)]
-        found = table.read("n = 9").collect()
-        assert sorted(row.id for row in found) == sorted(key for key, n in everything if n == 9)
+        matching = table.read("n = 9").collect()
+        assert sorted(row.id for row in matching) == sorted(key for key, n in everything if n == 9)
         assert table.verify("by_n").ok
         if count == 4:
             table.rescale(buckets=3)

@@ -79,8 +79,8 @@ def test_only_partitions_whose_count_changes_are_written_anew_and_rows_stay(spar
     }
     assert HashingConfig.from_json(files["config"][-1].read_text()).count_for("dt=2031-11-11") == 5
     with files["meta"][-1].open("rb") as opened:
-        (told,) = fastavro.reader(opened)
-    assert {path: info["bucketNumber"] for path, info in told["partitionMeta"].items()} == counts(table)
+        (hashing_meta,) = fastavro.reader(opened)
+    assert {path: info["bucketNumber"] for path, info in hashing_meta["partitionMeta"].items()} == counts(table)
 
 
 def test_nothing_to_rescale_commits_nothing(table: IndexedTable) -> None:
@@ -295,13 +295,13 @@ def test_a_pattern_that_would_backtrack_for_ever_is_refused_or_quick(table: Inde
 
 
 def test_the_programs_take_rules_as_json_and_refuse_those_of_a_writer(spark: Any, table: IndexedTable) -> None:
-    def told(arguments: dict[str, Any], **fields: Any) -> Any:
+    def outcome_of(arguments: dict[str, Any], **fields: Any) -> Any:
         return rescale_buckets(spark, Job("rescale_buckets", table.uri, arguments, **fields))
 
     pairs = [["2024-11-11 <= dt < 2024-11-12", 5]]
-    plan = told({"bucket_rule": "range", "bucket_expressions": pairs, "buckets": None}, plan_only=True).value
+    plan = outcome_of({"bucket_rule": "range", "bucket_expressions": pairs, "buckets": None}, plan_only=True).value
     assert [(p["partition"], p["to_buckets"]) for p in plan["partitions"]] == [(DAYS[1], 5)]
-    assert told({"bucket_rule": "range", "bucket_expressions": pairs}, txn_id="up").metrics["partitions"] == 1
+    assert outcome_of({"bucket_rule": "range", "bucket_expressions": pairs}, txn_id="up").metrics["partitions"] == 1
     changed = IndexedTable.load(spark, table.uri)
     assert counts(changed) == dict(zip(DAYS, (2, 5, 2), strict=True))
 
@@ -313,6 +313,6 @@ def test_the_programs_take_rules_as_json_and_refuse_those_of_a_writer(spark: Any
         write_table(spark, Job("write_table", table.uri, {**batches, "create": {**create, "buckets": 3}}))
 
     instant = changed.bucket_rules()[0].instant
-    assert told({"rollback": True}, plan_only=True).value["takes_back"] == instant
-    assert told({"rollback": instant}).metrics["partitions"] == 1
+    assert outcome_of({"rollback": True}, plan_only=True).value["takes_back"] == instant
+    assert outcome_of({"rollback": instant}).metrics["partitions"] == 1
     assert counts(IndexedTable.load(spark, table.uri)) == dict.fromkeys(DAYS, 2)

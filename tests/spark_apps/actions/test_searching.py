@@ -41,7 +41,7 @@ class Looking(Upsert):
 
     def __init__(self, rows: DataFrame) -> None:
         super().__init__(rows)
-        self.found: list[list[Any]] = []
+        self.located: list[list[Any]] = []
 
     def work(self, attempt: Attempt) -> StagedChanges | None:
         tree, snapshot = attempt.snapshot.data, attempt.snapshot
@@ -55,7 +55,7 @@ class Looking(Upsert):
             assert plan.searches(sum(file.rows for file in staged), names) == local
             rows = rows_of_staged(snapshot, tree, plan, staged, touched, names)
             assert rows.columns == names
-            self.found.append([rows.schema, sorted(map(tuple, rows.collect()), key=repr)])
+            self.located.append([rows.schema, sorted(map(tuple, rows.collect()), key=repr)])
         return None
 
 
@@ -76,7 +76,7 @@ def test_rows_found_on_the_driver_are_those_that_spark_finds(spark: Any, tmp_pat
 
     run(table._handle, looking)
 
-    here, there = looking.found
+    here, there = looking.located
     assert here[0] == there[0]
     assert here[1] == there[1]
     assert len(here[1]) == 60  # 20 to 69 and 90 to 99

@@ -71,20 +71,20 @@ class Folder:
 
     def rows(self, columns: list[str], numbers: set[int] | None = None) -> list[tuple[Any, ...]]:
         """What a reader should see: null where a file lacks a column."""
-        found = [
+        values = [
             tuple(value(column, number) if column in names else None for column in columns)
             for names, some in self.files.values()
             for number in some
             if numbers is None or number in numbers
         ]
-        return sorted(found, key=repr)
+        return sorted(values, key=repr)
 
 
 def in_bucket(bucket: int, count: int, start: int) -> list[int]:
     """Numbers that an index over c0 with two buckets keeps in one of them."""
-    found: list[int] = []
-    while len(found) < count:
+    keys: list[int] = []
+    while len(keys) < count:
         if bucket_id((start,), 2, "xxhash64", ["bigint"]) == bucket:
-            found.append(start)
+            keys.append(start)
         start += 1
-    return found
+    return keys

@@ -84,20 +84,20 @@ def scanned(frame: Any) -> Scanned:
     """Runs the query of a DataFrame and adds up its file scans' own metrics."""
     plan = frame._jdf.queryExecution().executedPlan()
     plan.executeCollect()
-    found: list[tuple[int, int]] = []
-    _visit(plan, found)
-    return Scanned(sum(files for files, _ in found), sum(size for _, size in found))
+    scans: list[tuple[int, int]] = []
+    _visit(plan, scans)
+    return Scanned(sum(files for files, _ in scans), sum(size for _, size in scans))
 
 
-def _visit(node: Any, found: list[tuple[int, int]]) -> None:
+def _visit(node: Any, scans: list[tuple[int, int]]) -> None:
     name = node.getClass().getSimpleName()
     if name == "AdaptiveSparkPlanExec":
-        return _visit(node.executedPlan(), found)
+        return _visit(node.executedPlan(), scans)
     if name.endswith("QueryStageExec"):
-        return _visit(node.plan(), found)
+        return _visit(node.plan(), scans)
     if name == "FileSourceScanExec":
         metrics = node.metrics()
-        found.append((metrics.apply("numFiles").value(), metrics.apply("filesSize").value()))
+        scans.append((metrics.apply("numFiles").value(), metrics.apply("filesSize").value()))
     children = node.children()
     for place in range(children.size()):
-        _visit(children.apply(place), found)
+        _visit(children.apply(place), scans)

@@ -116,8 +116,8 @@ def test_given_writes_then_the_index_lags_and_answers_stay_right_until_and_after
 def test_given_a_deferred_index_then_it_is_there_empty_and_unused_until_it_is_rebuilt(table: IndexedTable) -> None:
     table.create_index("i", "compact", ["city"], deferred=True)
     assert index_files(table, "i") == [] and table.indexes["i"].state == "active"
-    told = table.explain("city = 'c1-0'")
-    assert told.index_used is None and told.not_used["i"].code == "covers_nothing"
+    explanation = table.explain("city = 'c1-0'")
+    assert explanation.index_used is None and explanation.not_used["i"].code == "covers_nothing"
     table.refresh_index("i", mode="full", partitions=["p=a/q=0"])
     part = table.explain("city = 'c1-0'")
     assert part.index_used == "i" and part.files_read == 3 and table.indexes["i"].lagging == 3

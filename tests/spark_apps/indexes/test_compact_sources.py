@@ -42,16 +42,16 @@ PREDICATES: list[tuple[str, Callable[[Row], bool]]] = [
 
 def _blocks(rng: random.Random, first: int) -> list[list[Row]]:
     """Ten blocks; a value stands in one or two of them, and -1 and 99 in all, so that min and max rule out nothing."""
-    found = []
+    blocks = []
     for block in range(10):
         own = [first + block, first + (block + 3) % 10] if block < 5 else [first + block]
         values = [-1, 99, *own, *([None] if block == 4 else [])]
-        found.append([
+        blocks.append([
             {"id": (first + block) * BLOCK_ROWS + i, "v": values[i % len(values)], "n": i,
              "pad": rng.randbytes(500).hex()}
             for i in range(BLOCK_ROWS)
         ])  # fmt: skip
-    return found
+    return blocks
 
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.int32()), ("n", pa.int32()), ("pad", pa.string())])
@@ -90,7 +90,7 @@ def test_given_a_predicate_then_the_plan_names_the_blocks_that_hold_its_values_a
 ) -> None:
     plan = plan_read(table.snapshot, where)
     files = {file.lineage: file.partition[2:] for file in table.snapshot.state.files("data")}
-    named = {(files[lineage], block) for lineage, found in plan.blocks.items() for block in found}
+    named = {(files[lineage], block) for lineage, numbers in plan.blocks.items() for block in numbers}
     # By the value alone: other columns of the predicate are the rows' affair.
     wanted = {(p, block) for p, block, row in lake[1] if matches({**row, "n": 99})}
     assert named == wanted
@@ -102,11 +102,11 @@ def test_given_predicates_then_rows_read_block_by_block_are_those_of_a_full_scan
 ) -> None:
     monkeypatch.setattr(planning, "WORTH_BYTES", 0)
     for where, matches in [*PREDICATES[:2], PREDICATES[5], PREDICATES[11]]:
-        told = table.explain(where)
-        assert told.blocks_read and told.index_used == "by_v"
+        explanation = table.explain(where)
+        assert explanation.blocks_read and explanation.index_used == "by_v"
         expected = [row for _, _, row in lake[1] if matches(row)]
-        found = [row.asDict() for row in table.read(where).collect()]
-        assert sorted(map(repr, ({**r} for r in found))) == sorted(repr({n: r[n] for n in found[0]}) for r in expected)
+        answer = [row.asDict() for row in table.read(where).collect()]
+        assert sorted(map(repr, answer)) == sorted(repr({n: r[n] for n in answer[0]}) for r in expected)
 
 
 def test_given_other_blocks_made_unreadable_then_a_lookup_does_not_notice_and_a_scan_does(
@@ -157,8 +157,8 @@ def test_given_a_block_then_the_bytes_fetched_for_it_are_few_beside_those_of_the
 def test_given_a_question_that_leaves_nearly_everything_then_the_index_says_that_it_is_of_no_use(
     table: IndexedTable,
 ) -> None:
-    told = table.explain("v >= -1")
-    assert told.index_used is None and told.not_used["by_v"].code == "no_gain"
+    explanation = table.explain("v >= -1")
+    assert explanation.index_used is None and explanation.not_used["by_v"].code == "no_gain"
     assert table.explain("n = 3").not_used["by_v"].code == "no_keys"
     assert table.explain("v = 3 OR n = 3").not_used["by_v"].code == "no_keys"
     table.alter_index("by_v", {"most_values": "3"})
@@ -174,9 +174,9 @@ def test_given_values_that_min_and_max_tell_as_well_then_explain_says_so(spark: 
     pq.write_table(pa.Table.from_pylist(rows, SCHEMA), source / "f.parquet", row_group_size=100)
     table = IndexedTable.register(spark, source, format="parquet", index_root=str(tmp_path / "logs"))
     table.create_index("by_v", "compact", ["v"])
-    told = table.explain("v = 5")
-    assert told.index_used == "by_v" and told.notes[0].startswith("no_better_than_statistics")
-    assert "no_better_than_statistics" in str(told)
+    explanation = table.explain("v = 5")
+    assert explanation.index_used == "by_v" and explanation.notes[0].startswith("no_better_than_statistics")
+    assert "no_better_than_statistics" in str(explanation)
 
 
 def _write_orc(rows: list[Row], path: Path) -> None:
@@ -206,8 +206,9 @@ def test_given_other_formats_then_stripes_or_whole_files_are_told_and_appended_o
     table = IndexedTable.register(spark, source, format=form, schema="id bigint, v int, n int, pad string",
                                   index_root=str(tmp_path / "logs"))  # fmt: skip
     table.create_index("by_v", "compact", ["v"])
-    told = table.explain("v = 3")
-    assert told.files_read == 1 and told.files_skipped == 1 and bool(told.blocks_skipped) == (form == "orc")
+    explanation = table.explain("v = 3")
+    assert (explanation.files_read, explanation.files_skipped) == (1, 1)
+    assert bool(explanation.blocks_skipped) == (form == "orc")
     assert _ids(table.read("v = 3").collect()) == list(range(300, 400))
 
     write(rows[1500:], source / f"three.{form}")

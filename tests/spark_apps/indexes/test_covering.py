@@ -51,8 +51,8 @@ def test_given_writes_since_then_rows_of_the_index_give_way_to_them(spark: Any, 
         assert _read(table, where) == whole
         return table.explain(where, ["city", "n"])
 
-    told = check()
-    assert told.index_used == "cov" and told.files_read == 0 and told.indexes[0].replaces == 2
+    explanation = check()
+    assert explanation.index_used == "cov" and explanation.files_read == 0 and explanation.indexes[0].replaces == 2
     assert table.explain(where).not_used["cov"].code == "lacks_columns"
     changed: list[tuple[Any, ...]] = [(1, "b", "c3", 9, "new"), (3, "b", "c2", 1, "new"), (400, "b", "c1", 1, "new")]
     changed.append((2, "a", "c1", 7, ""))
@@ -60,8 +60,8 @@ def test_given_writes_since_then_rows_of_the_index_give_way_to_them(spark: Any, 
     expected.update({row[0]: row for row in changed})
     assert table.delete("id IN (8, 15)").committed
     del expected[8], expected[15]
-    told = check()
-    assert told.index_used == "cov" and (told.files_read, told.groups_read) == (4, 2)
+    explanation = check()
+    assert explanation.index_used == "cov" and (explanation.files_read, explanation.groups_read) == (4, 2)
     assert table.verify("cov").ok
     assert table.refresh_index("cov").committed, "the log is told that it knows all it can"
     assert not table.refresh_index("cov").committed

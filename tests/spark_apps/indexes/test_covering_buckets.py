@@ -43,11 +43,11 @@ def _check(table: IndexedTable, rows: dict[int, tuple[Any, ...]], most: int) -> 
             int(file.group)
         ]
     for where, city in (("city = 'c4'", "c4"), ("city IS NULL", None)):
-        told = table.explain(where, ["city", "n"])
-        assert told.index_used == "cov" and told.indexes[0].files <= most, told
+        explanation = table.explain(where, ["city", "n"])
+        assert explanation.index_used == "cov" and explanation.indexes[0].files <= most, explanation
         query = table.read(where, ["city", "n"])
         assert sorted(row[1] for row in query.collect()) == sorted(row[2] for row in rows.values() if row[1] == city)
-        assert scanned(query).files <= most + told.files_read
+        assert scanned(query).files <= most + explanation.files_read
 
 
 @pytest.mark.by_turn(1)

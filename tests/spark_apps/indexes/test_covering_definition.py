@@ -110,11 +110,11 @@ def test_given_partitions_of_a_source_then_a_query_by_them_is_answered_from_the_
     table.create_index("cov", "covering", ["c0"], included=IncludedColumns(include=["c1"]), deferred=True)
     assert table.explain("dt = '2026-01-02'", ["c0", "dt"]).not_used["cov"].code == "covers_nothing"
     table.refresh_index("cov", partitions=["dt=2026-01-02"])
-    told = table.explain("dt = '2026-01-02'", ["c0", "c1"])
-    assert told.index_used is None and told.not_used["cov"].code == "too_much_appended"
+    explanation = table.explain("dt = '2026-01-02'", ["c0", "c1"])
+    assert explanation.index_used is None and explanation.not_used["cov"].code == "too_much_appended"
     table.refresh_index("cov")
-    told = table.explain("dt = '2026-01-02' AND c0 < 45", ["c0", "c1"])
-    assert (told.index_used, told.files_read, told.indexes[0].replaces) == ("cov", 0, 1)
+    explanation = table.explain("dt = '2026-01-02' AND c0 < 45", ["c0", "c1"])
+    assert (explanation.index_used, explanation.files_read, explanation.indexes[0].replaces) == ("cov", 0, 1)
     assert {row[0] for row in table.read("dt = '2026-01-02' AND c0 < 45", ["c0"]).collect()} == set(range(40, 45))
-    assert told.indexes[0].bytes < told.indexes[0].instead_of
+    assert explanation.indexes[0].bytes < explanation.indexes[0].instead_of
     assert table.explain("dt = '2026-01-02'", ["c0", "c2"]).not_used["cov"].code == "lacks_columns"

@@ -83,13 +83,13 @@ class _Steps:
         if len(columns) == 2:
             numbers = {number for _, some in self.folder.files.values() for number in some[:2]}
             where = f"c0 IN ({', '.join(map(str, numbers))})"
-        found = _load(self.spark, self.folder).read(where, columns).collect()
-        assert sorted(map(tuple, found), key=repr) == self.folder.rows(columns, numbers)
+        answer = _load(self.spark, self.folder).read(where, columns).collect()
+        assert sorted(map(tuple, answer), key=repr) == self.folder.rows(columns, numbers)
 
     def uses(self, columns: list[str]) -> int:
         """How many data files a query for these columns reads none of."""
-        told = _load(self.spark, self.folder).explain(columns=columns)
-        return sum(use.replaces for use in told.indexes)
+        explanation = _load(self.spark, self.folder).explain(columns=columns)
+        return sum(use.replaces for use in explanation.indexes)
 
 
 @pytest.mark.parametrize(

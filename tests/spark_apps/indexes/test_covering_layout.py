@@ -42,10 +42,10 @@ def _bounds(table: IndexedTable) -> tuple[Any, ...]:
 
 def _check(table: IndexedTable, where: str, among: list[tuple[Any, ...]], most: int) -> None:
     """A query by some values of ``n``: the rows of a full scan, from so many files of the index at most."""
-    told = table.explain(where, ["id", "n"])
-    assert told.index_used == "cov" and told.indexes[0].files <= most, told
-    found = sorted((row[0], row[1]) for row in table.read(where, ["id", "n"]).collect())
-    assert found == sorted((row[0], row[1]) for row in among)
+    explanation = table.explain(where, ["id", "n"])
+    assert explanation.index_used == "cov" and explanation.indexes[0].files <= most, explanation
+    answer = sorted((row[0], row[1]) for row in table.read(where, ["id", "n"]).collect())
+    assert answer == sorted((row[0], row[1]) for row in among)
 
 
 def test_given_a_range_then_only_files_that_it_meets_are_read(spark: Any, tmp_path: Path) -> None:

@@ -68,8 +68,8 @@ class Lake:
         table = self.table
         assert table.explain("v >= 0", ["id", "v"]).index_used == "cov"
         query: Any = table.read("v >= 0", ["id", "v"])
-        found = sorted((row.id, row.v) for row in query.collect())
-        assert found == sorted(row for rows in self.rows.values() for row in rows)
+        answer = sorted((row.id, row.v) for row in query.collect())
+        assert answer == sorted(row for rows in self.rows.values() for row in rows)
         if filtered is not None:
             assert ("__index_lineage" in query._jdf.queryExecution().optimizedPlan().toString()) is filtered
 

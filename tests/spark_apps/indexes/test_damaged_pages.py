@@ -93,11 +93,11 @@ def test_given_a_byte_turned_over_in_a_large_index_file_then_a_query_answers_fro
             path.write_bytes(bytes(garbled))
         damaged = IndexedTable.load(table.snapshot.spark, table.uri)
         assert sorted(map(tuple, damaged.read(where, columns).collect())) == expected
-        told = damaged.explain(where, columns)
+        explanation = damaged.explain(where, columns)
         # Readers on the driver need no page index.
         unneeded = damage is _page_index and not by_spark and name != "covering"
-        assert name in told.not_used if not unneeded else True
-        assert unneeded or told.not_used[name].code == "unreadable"
+        assert name in explanation.not_used if not unneeded else True
+        assert unneeded or explanation.not_used[name].code == "unreadable"
     finally:
         for path, data in whole.items():
             path.write_bytes(data)

@@ -24,10 +24,10 @@ def test_given_a_plan_of_any_kind_then_it_estimates_and_the_receipt_tells_the_tr
     ):
         plan = table.create_index(name, kind, columns, plan_only=True, **more)
         assert plan.estimated_seconds > 0 and f"{plan.estimated_bytes:,} bytes" in plan.estimate, kind
-        told = table.create_index(name, kind, columns, **more).metrics
-        assert told["estimated_bytes"] == plan.estimated_bytes
-        assert told["bytes"] == table.index_status(name).bytes and told["seconds"] > 0
+        metrics = table.create_index(name, kind, columns, **more).metrics
+        assert metrics["estimated_bytes"] == plan.estimated_bytes
+        assert metrics["bytes"] == table.index_status(name).bytes and metrics["seconds"] > 0
         # Sorting and coding anew changes sizes; the order of magnitude must hold, and below some pages nothing counts.
         slack = 64 * 1024
-        assert told["bytes"] / 3 - slack < plan.estimated_bytes < told["bytes"] * 3 + slack, (kind, told)
+        assert metrics["bytes"] / 3 - slack < plan.estimated_bytes < metrics["bytes"] * 3 + slack, (kind, metrics)
     assert table.create_index("late", "secondary", ["note"], deferred=True, plan_only=True).estimated_bytes == 0

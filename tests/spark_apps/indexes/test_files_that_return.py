@@ -44,8 +44,8 @@ def interpreted(spark: Any) -> Iterator[None]:
 def check(table: IndexedTable, *names: str) -> None:
     """Every index is right about every file that it covers, and a query by any of them finds what there is."""
     table = IndexedTable.load(table._handle.spark, table.uri)
-    found = sorted(row.id for row in table.read("v = 3", columns=["id"]).collect())
-    assert found == [n for n in range(40) if n % 7 == 3]
+    ids = sorted(row.id for row in table.read("v = 3", columns=["id"]).collect())
+    assert ids == [n for n in range(40) if n % 7 == 3]
     for name in names:
         report = table.verify(name)
         assert report.ok, (name, report)

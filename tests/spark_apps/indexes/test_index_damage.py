@@ -54,8 +54,8 @@ def test_given_a_damaged_index_file_then_queries_warn_and_scan_and_a_full_refres
         damage(path)
         caplog.clear()
         with caplog.at_level(logging.WARNING):
-            found = sorted(tuple(row) for row in table.read("city = 'c3'").collect())
-        assert found == sorted(expected), damage.__name__
+            answer = sorted(tuple(row) for row in table.read("city = 'c3'").collect())
+        assert answer == sorted(expected), damage.__name__
         assert "is not used, the rows are scanned instead" in caplog.text
         explained = table.explain("city = 'c3'")
         assert (explained.not_used["city"].code, explained.files_skipped) == ("unreadable", 0)

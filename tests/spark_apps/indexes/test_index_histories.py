@@ -109,19 +109,19 @@ class History:
             assert read(self.table, where) == self.model.where(matches), (done, where, str(self.table.explain(where)))
 
     def check_exact(self, name: str, *columns: str) -> None:
-        found = entries(self.table, name)
+        held = entries(self.table, name)
         if not self.table.definition.bucketed:
-            found = [entry[:-1] for entry in found]  # the file group, which verify compares
-        assert len(found) == len(set(found))
-        assert set(found) == self.model.entries(*columns), (name, self.done)
+            held = [entry[:-1] for entry in held]  # the file group, which verify compares
+        assert len(held) == len(set(held))
+        assert set(held) == self.model.entries(*columns), (name, self.done)
         assert self.table.indexes[name].lagging == 0
 
     def check_entries(self) -> None:
         self.check_exact(self.record)
         self.check_exact("city", "city")
         width = len(("n", "city", "id", "partition"))
-        found = {entry[:width] for entry in entries(self.table, "both")}
-        assert found >= self.model.entries("n", "city")
+        held = {entry[:width] for entry in entries(self.table, "both")}
+        assert held >= self.model.entries("n", "city")
 
 
 @pytest.mark.parametrize("buckets", [2, None])

@@ -83,9 +83,9 @@ def test_given_keys_of_a_type_then_entries_are_those_of_the_rows_that_hold_them(
             (*_values(row, columns), row["id"], f"p={row['p']}") for row in rows if _values(row, columns) in wanted
         }
 
-        found = lookup(context.snapshot, tree, [*asked, *asked[:5]], context.definition.shards)
+        looked_up = lookup(context.snapshot, tree, [*asked, *asked[:5]], context.definition.shards)
 
-        assert sorted(map(repr, found.entries)) == sorted(repr(((*key,), (key[-1], None))) for key in expected)
+        assert sorted(map(repr, looked_up.entries)) == sorted(repr(((*key,), (key[-1], None))) for key in expected)
 
 
 def test_given_record_keys_then_deleted_and_unknown_ones_are_not_found(table: IndexedTable, rows: list[Row]) -> None:
@@ -94,8 +94,8 @@ def test_given_record_keys_then_deleted_and_unknown_ones_are_not_found(table: In
     asked = [f"id-{n:06}" for n in range(ROWS + 2 * CHANGED)] + ["", "id-", "ü"]
 
     def places(keys: list[str]) -> dict[str, str]:
-        found = handler.places(context, pa.table({"id": pa.array(keys, pa.string())}))
-        return dict(zip(found["id"].to_pylist(), found[PARTITION].to_pylist(), strict=True))
+        entries = handler.places(context, pa.table({"id": pa.array(keys, pa.string())}))
+        return dict(zip(entries["id"].to_pylist(), entries[PARTITION].to_pylist(), strict=True))
 
     assert places(asked) == {row["id"]: f"p={row['p']}" for row in rows}
     assert places(["id-000041"]) == {"id-000041": "p=p1"}
@@ -114,9 +114,9 @@ def test_given_keys_as_arrow_or_as_values_then_the_answer_is_the_same(table: Ind
         some,
         [(key,) for key in some],
     ):
-        found = table.lookup(keys)
+        entries = table.lookup(keys)
 
-        assert sorted(zip(found["id"].to_pylist(), found[PARTITION].to_pylist(), strict=True)) == expected
+        assert sorted(zip(entries["id"].to_pylist(), entries[PARTITION].to_pylist(), strict=True)) == expected
 
 
 @pytest.mark.parametrize("keys", [pa.array([1, 2]), pa.table({"x": ["a"]}), [3], [("a", "b")]], ids=str)
@@ -148,9 +148,9 @@ def test_given_large_files_then_threads_and_pages_give_what_the_rows_say(spark: 
     for count in (1, 3, 40, 5_000, 60_000):
         asked = random.Random(count).sample(sorted(everything), count)
 
-        found = lookup_table(
+        looked_up = lookup_table(
             context.snapshot, tree, keys_to_arrow(tree, [(key,) for key in [*asked, "no such key"]]), 1
         )
 
-        told = dict(zip(found.table["id"].to_pylist(), found.table[PARTITION].to_pylist(), strict=True))
-        assert told == {key: everything[key] for key in asked} and len(found.table) == count
+        partitions = dict(zip(looked_up.table["id"].to_pylist(), looked_up.table[PARTITION].to_pylist(), strict=True))
+        assert partitions == {key: everything[key] for key in asked} and len(looked_up.table) == count

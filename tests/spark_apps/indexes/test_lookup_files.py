@@ -138,10 +138,10 @@ def test_given_files_then_the_entries_of_keys_are_those_written_last(
         wanted = set(asked)
         expected = {key: partition for key, partition in files.live.items() if key[:width] in wanted}
 
-        found = lookup.lookup(files.snapshot, files.tree, asked, SHARDS)  # type: ignore[arg-type]
+        looked_up = lookup.lookup(files.snapshot, files.tree, asked, SHARDS)  # type: ignore[arg-type]
 
-        assert len(found.entries) == len(expected)
-        assert {key: place[0] for key, place in found.entries} == expected
+        assert len(looked_up.entries) == len(expected)
+        assert {key: place[0] for key, place in looked_up.entries} == expected
 
 
 def _first_group(files: _Files) -> list[tuple[Any, ...]]:
@@ -164,12 +164,12 @@ def test_given_any_byte_of_the_keys_turned_over_then_nothing_is_told_wrongly(tmp
         files.state = State()
         (tmp_path / base.path).write_bytes(whole[:place] + bytes([whole[place] ^ 0x41]) + whole[place + 1 :])
         try:
-            found = lookup.lookup(files.snapshot, files.tree, keys, SHARDS)
+            looked_up = lookup.lookup(files.snapshot, files.tree, keys, SHARDS)
         except StorageError as error:
             assert base.path in error.message
             found_out += 1
         else:
-            assert {key: told[0] for key, told in found.entries} == expected
+            assert {key: entry[0] for key, entry in looked_up.entries} == expected
     assert found_out
 
 

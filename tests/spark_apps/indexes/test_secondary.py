@@ -40,8 +40,8 @@ MERGED = [
 def entries(table: IndexedTable) -> list[tuple[str, str]]:
     definition = table.indexes["idx_city"].definition
     handler: Any = find("secondary")
-    found = handler.entries(IndexContext(table.snapshot, definition, ""))
-    return sorted(tuple(row) for row in found.select("city", "uuid").collect())
+    entry_rows = handler.entries(IndexContext(table.snapshot, definition, ""))
+    return sorted(tuple(row) for row in entry_rows.select("city", "uuid").collect())
 
 
 def test_entries_of_base_and_log_are_merged_by_secondary_key_and_record_key(spark: Any, tmp_path: Path) -> None:

@@ -101,10 +101,10 @@ def test_given_an_allowed_class_then_its_index_is_built_used_left_behind_refresh
     table.create_index("zones", PATH, ["n"])
 
     def check(where: str, matches: Any, files: int) -> None:
-        found = sorted((tuple(row) for row in table.read(where).collect()), key=repr)
-        assert found == sorted((row for row in rows.values() if matches(row[2])), key=repr), where
-        told = table.explain(where)
-        assert (told.files_read, told.index_used) == (files, "zones")
+        answer = sorted((tuple(row) for row in table.read(where).collect()), key=repr)
+        assert answer == sorted((row for row in rows.values() if matches(row[2])), key=repr), where
+        explanation = table.explain(where)
+        assert (explanation.files_read, explanation.index_used) == (files, "zones")
 
     check("n BETWEEN 12 AND 24", lambda n: n is not None and 12 <= n <= 24, 2)
     check("n > 30 AND length(p) = 1", lambda n: n is not None and n > 30, 1)

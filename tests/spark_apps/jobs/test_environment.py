@@ -175,9 +175,9 @@ def test_on_a_machine_without_java_a_spark_job_runs_on_the_wheel(bare: Path) -> 
 
 
 def test_the_versions_of_this_environment_agree_with_each_other_and_with_the_jars() -> None:
-    found = check_spark()
-    assert {found.code, found.jars, found.pyspark} == {pyspark.__version__}
-    assert found.pyspark_client in (None, pyspark.__version__)
+    versions = check_spark()
+    assert {versions.code, versions.jars, versions.pyspark} == {pyspark.__version__}
+    assert versions.pyspark_client in (None, pyspark.__version__)
 
 
 @pytest.mark.parametrize("version", ["3.4.4", "2.4.8", "3.3.2-amzn-0", "5.0.0", "5.1.0.dev1"])
@@ -205,7 +205,7 @@ def test_a_spark_out_of_the_range_is_refused_when_it_is_first_used(code: str, tm
 
 
 @pytest.mark.parametrize(
-    ("jars", "client", "told"),
+    ("jars", "client", "advice"),
     [
         ("4.3.0", "4.2.0", "pyspark==4.2.0 pyspark-client==4.2.0"),
         ("4.0.5", "4.0.4", "pyspark==4.0.4 pyspark-client==4.0.4"),
@@ -213,10 +213,12 @@ def test_a_spark_out_of_the_range_is_refused_when_it_is_first_used(code: str, tm
         ("3.5.9", "4.2.0", "pip uninstall pyspark-client, then pip install --force-reinstall --no-deps pyspark==3.5.9"),
     ],
 )
-def test_what_to_install_is_of_a_release_that_both_packages_have(bare: Path, jars: str, client: str, told: str) -> None:
+def test_what_to_install_is_of_a_release_that_both_packages_have(
+    bare: Path, jars: str, client: str, advice: str
+) -> None:
     with pytest.raises(EnvironmentMismatch, match="different releases") as caught:
         check_spark(SparkVersions(code=client, jars=jars, pyspark=jars, pyspark_client=client))
-    assert told in caught.value.hint
+    assert advice in caught.value.hint
 
 
 def test_spark_home_is_where_spark_submit_is(bare: Path) -> None:
@@ -312,8 +314,8 @@ def test_a_program_with_libraries_of_another_python_says_which_and_for_which_bef
 def test_a_python_that_is_too_old_is_refused_with_the_range_and_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     supported.check_python()
     monkeypatch.setattr(supported, "sys", SimpleNamespace(version_info=(3, 10, 13), executable="/usr/bin/python3"))
-    told = r"Python 3\.11 and newer, and /usr/bin/python3 is Python 3\.10\.13.*datetime\.UTC.*Nothing was changed"
-    with pytest.raises(EnvironmentMismatch, match=told):
+    message = r"Python 3\.11 and newer, and /usr/bin/python3 is Python 3\.10\.13.*datetime\.UTC.*Nothing was changed"
+    with pytest.raises(EnvironmentMismatch, match=message):
         supported.check_python()
 
 

@@ -169,10 +169,10 @@ def test_no_secret_of_the_job_stands_in_an_outcome() -> None:
     )
     error = ErrorDocument("JobFailed", f"403 for {SECRET}x at eu-central-1", trace=f"{SECRET} sig=abcd")
 
-    told = redact_outcome(Outcome("error", {"conf": [SECRET]}, error), secrets_of(job))
+    outcome = redact_outcome(Outcome("error", {"conf": [SECRET]}, error), secrets_of(job))
 
-    assert told.error is not None and told.error.message == "403 for *** at eu-central-1"
-    assert told.error.trace == "*** ***" and told.value == {"conf": ["***"]}
+    assert outcome.error is not None and outcome.error.message == "403 for *** at eu-central-1"
+    assert outcome.error.trace == "*** ***" and outcome.value == {"conf": ["***"]}
 
 
 def test_wherever_an_app_says_how_it_ended_no_secret_of_its_job_is_told(tmp_path: Path) -> None:
@@ -183,6 +183,6 @@ def test_wherever_an_app_says_how_it_ended_no_secret_of_its_job_is_told(tmp_path
     with heartbeat.Reporting(job) as report:
         assert report.finish(Outcome("error", error=ErrorDocument("JobFailed", f"403 for {SECRET}")))
 
-    told = JobFolder(Store(uri), "x.1.aa").outcome()
-    assert told is not None and told.error is not None and told.error.message == "403 for ***"
+    outcome = JobFolder(Store(uri), "x.1.aa").outcome()
+    assert outcome is not None and outcome.error is not None and outcome.error.message == "403 for ***"
     assert SECRET not in result.read_text()

@@ -37,9 +37,9 @@ def conf(options: dict[str, Any], job_conf: dict[str, str] | None = None, set_el
 
 
 def test_given_storage_options_then_the_session_is_told() -> None:
-    told = conf(KEYS)
+    settings = conf(KEYS)
 
-    assert told[S3A + "secret.key"] == "s" and told[S3A + "endpoint.region"] == "eu-west-1"
+    assert settings[S3A + "secret.key"] == "s" and settings[S3A + "endpoint.region"] == "eu-west-1"
 
 
 def test_given_a_setting_of_ones_own_then_it_wins() -> None:
@@ -49,10 +49,10 @@ def test_given_a_setting_of_ones_own_then_it_wins() -> None:
 
 @pytest.mark.parametrize("own", [S3A + "secret.key", S3A + "access.key"])
 def test_given_keys_of_ones_own_then_they_are_not_mixed_with_others(own: str) -> None:
-    told = conf(KEYS, {own: "mine"})
+    settings = conf(KEYS, {own: "mine"})
 
-    assert not {S3A + "access.key", S3A + "secret.key", S3A + "aws.credentials.provider"} & told.keys()
-    assert told[S3A + "endpoint.region"] == "eu-west-1"
+    assert not {S3A + "access.key", S3A + "secret.key", S3A + "aws.credentials.provider"} & settings.keys()
+    assert settings[S3A + "endpoint.region"] == "eu-west-1"
 
 
 @pytest.mark.parametrize(
@@ -123,9 +123,9 @@ def test_given_a_server_that_shows_a_secret_on_its_page_then_it_gets_none_and_th
     check_redaction(REDACTION, False, conf)
     with pytest.raises(InvalidInput, match=r"spark\.my\.jdbc") as caught:
         check_redaction("(?i)city", False, {"spark.my.jdbc": "postgresql://ada:hunter2@h/x"})
-    [told] = re.findall(rf"{REDACTED}=(.+) or give it", caught.value.hint)
-    check_redaction(told, False, {"spark.my.jdbc": "postgresql://ada:hunter2@h/x"})
-    assert re.search(told, "My.City") and hide(caught.value.hint) == caught.value.hint
+    [pattern] = re.findall(rf"{REDACTED}=(.+) or give it", caught.value.hint)
+    check_redaction(pattern, False, {"spark.my.jdbc": "postgresql://ada:hunter2@h/x"})
+    assert re.search(pattern, "My.City") and hide(caught.value.hint) == caught.value.hint
     check_redaction(SPARKS_REDACTION, False, {"spark.hadoop.fs.s3a.secret.key": "hunter2"})
 
 

@@ -40,18 +40,18 @@ def test_given_columns_then_each_row_gets_the_bucket_that_its_key_has(names: tup
     columns = [_column(name, seed) for seed, name in enumerate(names)]
     arrays = [pa.array(values, comparable_type(kind)) for values, kind in zip(columns, kinds, strict=True)]
 
-    found = buckets_of_columns(arrays, kinds, 997)
+    buckets = buckets_of_columns(arrays, kinds, 997)
 
-    assert found.tolist() == [bucket_id(key, 997, "xxhash64", list(names)) for key in zip(*columns, strict=True)]
+    assert buckets.tolist() == [bucket_id(key, 997, "xxhash64", list(names)) for key in zip(*columns, strict=True)]
 
 
 def test_given_a_part_of_a_larger_column_then_its_own_rows_count() -> None:
     values = _column("string", 5)
     kind = parse_type("string")
 
-    found = buckets_of_columns([pa.array(values).slice(100, 50)], [kind], 31)
+    buckets = buckets_of_columns([pa.array(values).slice(100, 50)], [kind], 31)
 
-    assert found.tolist() == [bucket_id([value], 31, "xxhash64", ["string"]) for value in values[100:150]]
+    assert buckets.tolist() == [bucket_id([value], 31, "xxhash64", ["string"]) for value in values[100:150]]
 
 
 @pytest.mark.parametrize("name", ["decimal(10,2)", "double", "boolean"])

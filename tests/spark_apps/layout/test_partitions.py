@@ -74,10 +74,10 @@ def test_given_any_value_then_the_path_gives_it_back(type_name, data):
     value = data.draw(st.none() | VALUES[type_name])
     path = partition_path(["c/=%", "d"], [value, value], [type_name, type_name])
     assert path.count("/") == 1
-    for column, found in parse_partition_path(path, {"c/=%": type_name, "d": type_name}).items():
+    for column, parsed in parse_partition_path(path, {"c/=%": type_name, "d": type_name}).items():
         assert column in ("c/=%", "d")
-        assert found == value or (value != value and found != found)
-        assert type(found) is type(value)
+        assert parsed == value or (value != value and parsed != parsed)
+        assert type(parsed) is type(value)
 
 
 @given(st.lists(st.none() | TEXT, min_size=2, max_size=2, unique=True))

@@ -30,8 +30,8 @@ def test_given_values_that_repeat_then_no_range_is_empty_by_definition_and_nulls
 
 def test_given_a_bound_then_it_begins_the_next_range_and_null_is_in_the_first() -> None:
     function = 'ranges:["-3", "10"]'
-    found = [bucket_id([value], 3, function, ["int"]) for value in (None, -4, -3, 9, 10, 2**31 - 1)]
-    assert found == [0, 0, 1, 1, 2, 2]
+    buckets = [bucket_id([value], 3, function, ["int"]) for value in (None, -4, -3, 9, 10, 2**31 - 1)]
+    assert buckets == [0, 0, 1, 1, 2, 2]
     assert bucket_id([10], 2, function, ["int"]) == 1, "never a bucket that is not there"
 
 

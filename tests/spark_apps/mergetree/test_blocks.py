@@ -127,7 +127,7 @@ def test_given_a_stored_type_then_only_what_needs_no_guess_is_read_block_by_bloc
 
 
 @pytest.mark.parametrize(
-    ("values", "told", "fits"),
+    ("values", "metadata", "fits"),
     [
         ([dt.date(2020, 1, 1), None], {}, True),
         ([dt.date(1800, 1, 1)], {}, False),
@@ -141,10 +141,10 @@ def test_given_a_stored_type_then_only_what_needs_no_guess_is_read_block_by_bloc
     ],
 )
 def test_given_old_dates_then_it_counts_who_wrote_them(
-    tmp_path: Path, values: list[Any], told: dict[bytes, bytes], fits: bool
+    tmp_path: Path, values: list[Any], metadata: dict[bytes, bytes], fits: bool
 ) -> None:
     table = pa.table({"c": pa.array(values, pa.date32())})
-    assert _one(tmp_path, table.replace_schema_metadata(told)).exact({"c": "date"}) is fits
+    assert _one(tmp_path, table.replace_schema_metadata(metadata)).exact({"c": "date"}) is fits
 
 
 def test_given_names_that_differ_in_case_only_then_none_is_taken(tmp_path: Path) -> None:

@@ -149,51 +149,55 @@ def keys(spark):
         *(bucket_column([name], COUNT, SPARK_BUCKETS, [TYPES[name]]).alias(f"m_{name}") for name in EXACT),
         F.expr("pmod(hash(s, i32, wide), 64)").cast("int").alias("shuffled"),
     ]
-    found = {got["row"]: got.asDict() for got in frame.select(*columns).collect()}
-    told = {"functions": functions}
-    return [(dict(zip(["row", "n", *TYPES], values, strict=True)), found[values[0]] | told) for values in rows]
+    buckets_by_row = {got["row"]: got.asDict() for got in frame.select(*columns).collect()}
+    names = {"functions": functions}
+    return [
+        (dict(zip(["row", "n", *TYPES], values, strict=True)), buckets_by_row[values[0]] | names) for values in rows
+    ]
 
 
 @pytest.mark.parametrize("name", list(TYPES))
 def test_given_any_value_of_a_type_then_driver_and_spark_agree_on_its_xxhash64_bucket(keys, name):
-    for values, found in keys:
-        assert bucket_id([values[name]], COUNT, types=[TYPES[name]]) == found[f"xx_{name}"], values[name]
+    for values, by_spark in keys:
+        assert bucket_id([values[name]], COUNT, types=[TYPES[name]]) == by_spark[f"xx_{name}"], values[name]
 
 
 @pytest.mark.parametrize("name", EXACT)
 def test_given_any_value_of_a_type_then_driver_and_spark_agree_on_the_bucket_of_its_shuffles(keys, name):
-    for values, found in keys:
-        assert bucket_id([values[name]], COUNT, SPARK_BUCKETS, [TYPES[name]]) == found[f"m_{name}"], values[name]
+    for values, by_spark in keys:
+        assert bucket_id([values[name]], COUNT, SPARK_BUCKETS, [TYPES[name]]) == by_spark[f"m_{name}"], values[name]
         several = [values["s"], values["i32"], values["wide"]]
         types = [TYPES["s"], TYPES["i32"], TYPES["wide"]]
-        assert bucket_id(several, 64, SPARK_BUCKETS, types) == found["shuffled"]
+        assert bucket_id(several, 64, SPARK_BUCKETS, types) == by_spark["shuffled"]
 
 
 @pytest.mark.parametrize("name", JAVA)
 def test_given_any_value_of_a_type_then_driver_and_spark_agree_on_its_java_bucket(keys, name):
-    for values, found in keys:
-        assert bucket_id([values[name]], COUNT, "java", [TYPES[name]]) == found[f"java_{name}"], values[name]
+    for values, by_spark in keys:
+        assert bucket_id([values[name]], COUNT, "java", [TYPES[name]]) == by_spark[f"java_{name}"], values[name]
 
 
 @pytest.mark.parametrize("name", [name for name in TYPES if name not in ("flag", "f32", "f64", "b")])
 def test_given_any_value_of_a_type_then_driver_and_spark_agree_on_its_range(keys, name):
-    for values, found in keys:
-        assert bucket_id([values[name]], RANGED, found["functions"][name], [TYPES[name]]) == found[f"ranged_{name}"]
-    assert {found[f"ranged_{name}"] for _, found in keys} == set(range(RANGED))
+    for values, by_spark in keys:
+        assert (
+            bucket_id([values[name]], RANGED, by_spark["functions"][name], [TYPES[name]]) == by_spark[f"ranged_{name}"]
+        )
+    assert {by_spark[f"ranged_{name}"] for _, by_spark in keys} == set(range(RANGED))
 
 
 def test_given_several_fields_and_a_count_per_row_then_driver_and_spark_agree(keys):
-    for values, found in keys:
+    for values, by_spark in keys:
         count = values["n"]
-        assert bucket_id([values[name] for name in TYPES], count, types=list(TYPES.values())) == found["xx_all"]
+        assert bucket_id([values[name] for name in TYPES], count, types=list(TYPES.values())) == by_spark["xx_all"]
         java = bucket_id([values[name] for name in JAVA], count, "java", [TYPES[name] for name in JAVA])
-        assert java == found["java_all"]
+        assert java == by_spark["java_all"]
 
 
 def test_given_plain_spark_sql_then_the_driver_equals_pmod_of_xxhash64(keys):
-    for values, found in keys:
+    for values, by_spark in keys:
         three = [values["s"], values["i32"], values["wide"]]
-        assert bucket_id(three, 64, types=["string", "int", "decimal(38,20)"]) == found["plain_sql"]
+        assert bucket_id(three, 64, types=["string", "int", "decimal(38,20)"]) == by_spark["plain_sql"]
 
 
 def test_given_another_session_time_zone_then_java_buckets_of_timestamps_stay(spark):
@@ -202,14 +206,14 @@ def test_given_another_session_time_zone_then_java_buckets_of_timestamps_stay(sp
     spark.conf.set("spark.sql.session.timeZone", "America/New_York")  # where 02:30 of that day does not exist
     try:
         frame = spark.createDataFrame([(at, local)], "at timestamp, local timestamp_ntz")
-        found = frame.select(
+        buckets = frame.select(
             bucket_column(["at"], COUNT, "java", ["timestamp"]),
             bucket_column(["local"], COUNT, "java", ["timestamp_ntz"]),
         ).first()
     finally:
         spark.conf.set("spark.sql.session.timeZone", before)
-    assert found[0] == bucket_id([at], COUNT, "java", ["timestamp"])
-    assert found[1] == bucket_id([local], COUNT, "java", ["timestamp_ntz"])
+    assert buckets[0] == bucket_id([at], COUNT, "java", ["timestamp"])
+    assert buckets[1] == bucket_id([local], COUNT, "java", ["timestamp_ntz"])
 
 
 def test_given_another_session_time_zone_then_ranges_of_timestamps_stay(spark):
@@ -219,11 +223,11 @@ def test_given_another_session_time_zone_then_ranges_of_timestamps_stay(spark):
     spark.conf.set("spark.sql.session.timeZone", "America/New_York")
     try:
         frame = spark.createDataFrame([(at,) for at in moments], "at timestamp")
-        found = [row[0] for row in frame.select(bucket_column(["at"], 4, function, ["timestamp"])).collect()]
+        buckets = [row[0] for row in frame.select(bucket_column(["at"], 4, function, ["timestamp"])).collect()]
     finally:
         spark.conf.set("spark.sql.session.timeZone", before)
-    assert found == [bucket_id([at], 4, function, ["timestamp"]) for at in moments]
-    assert found == sorted(found) and set(found) == {0, 1, 2, 3}
+    assert buckets == [bucket_id([at], 4, function, ["timestamp"]) for at in moments]
+    assert buckets == sorted(buckets) and set(buckets) == {0, 1, 2, 3}
 
 
 def test_given_a_field_name_with_dots_and_backticks_then_it_is_taken_literally(spark):
@@ -277,14 +281,14 @@ def test_given_a_sql_expression_then_keys_get_the_bucket_that_rows_get(spark):
     function = "sql:crc32(cast(id as binary)) - 3 * `N`"
     fields = {"id": "string", "n": "int"}
     keys = [("a", 1), ("b", -1), (None, 5), ("c", None), ("", 2**29)]
-    found = compute_buckets(spark, fields, keys, 64, function)
-    for (text, number), bucket in zip(keys, found, strict=True):
+    buckets = compute_buckets(spark, fields, keys, 64, function)
+    for (text, number), bucket in zip(keys, buckets, strict=True):
         known = text is not None and number is not None
         assert bucket == ((zlib.crc32(text.encode()) - 3 * number) % 64 if known else 0)
     # Columns of another width are cast to the table's types first.
     wide = spark.createDataFrame(keys, "id string, n bigint")
     rows = wide.select(bucket_column(["id", "n"], F.lit(64), function, list(fields.values()))).collect()
-    assert [row[0] for row in rows] == found
+    assert [row[0] for row in rows] == buckets
 
 
 def test_given_a_class_then_rows_and_keys_get_its_buckets(spark):
@@ -333,5 +337,5 @@ def test_given_a_session_whose_timestamps_have_no_zone_then_those_of_a_table_are
     expected = [bucket_id((moment,), 3, function, ["timestamp"]) for moment in moments]
     assert len(set(expected)) > 1
     with session_with(spark, {ZONE: "Asia/Tokyo", "spark.sql.timestampType": "TIMESTAMP_NTZ"}):
-        found = rows.select(bucket_column(["at"], 3, function, ["timestamp"])).collect()
-    assert [row[0] for row in found] == expected
+        buckets = rows.select(bucket_column(["at"], 3, function, ["timestamp"])).collect()
+    assert [row[0] for row in buckets] == expected

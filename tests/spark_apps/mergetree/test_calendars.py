@@ -51,13 +51,13 @@ def test_given_a_session_whose_timestamps_have_no_zone_then_types_that_are_writt
     setting = "spark.sql.timestampType"
     spark.conf.set(setting, "TIMESTAMP_NTZ")
     try:
-        told = "`timestamp` timestamp, b struct<timestamp:timestamp, c:array<timestamp>, d:timestamp_ntz>"
-        kinds = parse_stored_type(told).simpleString()
+        stored = "`timestamp` timestamp, b struct<timestamp:timestamp, c:array<timestamp>, d:timestamp_ntz>"
+        kinds = parse_stored_type(stored).simpleString()
         table.create_index("cov", "covering", ["ts"], included=["timestamp"])
         other = IndexedTable.load(spark, table.uri)
-        found = other.read("ts = TIMESTAMP '2024-01-01 05:00:00Z'").collect()
+        answer = other.read("ts = TIMESTAMP '2024-01-01 05:00:00Z'").collect()
     finally:
         spark.conf.unset(setting)
     assert kinds == "struct<timestamp:timestamp,b:struct<timestamp:timestamp,c:array<timestamp>,d:timestamp_ntz>>"
-    assert [row.id for row in found] == [1]
+    assert [row.id for row in answer] == [1]
     assert table.verify("cov").ok

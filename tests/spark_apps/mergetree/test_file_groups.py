@@ -139,8 +139,8 @@ def test_lineages_of_attempts_differ_and_fit_a_signed_long() -> None:
 @pytest.mark.spark
 def test_a_file_that_is_lost_before_it_is_found_is_missed(groups: Groups, monkeypatch: pytest.MonkeyPatch) -> None:
     def without_one(self: Store, prefix: str, after: str | None = None) -> list[Any]:
-        found = listing(self, prefix, after)
-        return [info for info in found if not info.key.endswith(".parquet")]
+        infos = listing(self, prefix, after)
+        return [info for info in infos if not info.key.endswith(".parquet")]
 
     listing = Store.list
     monkeypatch.setattr(Store, "list", without_one)

@@ -15,5 +15,5 @@ pytestmark = pytest.mark.spark
 @pytest.mark.parametrize("pieces", [[[1, 2], [], [3], [4, 5]], [[], [1]], [[]], [[], []]])
 def test_no_row_of_an_arrow_table_is_lost_behind_an_empty_piece_of_it(spark: Any, pieces: list[list[int]]) -> None:
     table = pa.table({"n": pa.chunked_array([pa.array(piece, pa.int64()) for piece in pieces])})
-    found = of_arrow(spark, table).collect()
-    assert sorted(row.n for row in found) == [n for piece in pieces for n in piece]
+    collected = of_arrow(spark, table).collect()
+    assert sorted(row.n for row in collected) == [n for piece in pieces for n in piece]

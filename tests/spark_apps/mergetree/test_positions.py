@@ -67,14 +67,14 @@ def rows_of(table: IndexedTable) -> Rows:
 
 
 def deltas(table: IndexedTable) -> list[DataFile]:
-    found = [file for file in table.snapshot.state.files(DATA_TREE) if file.kind == "delta"]
-    return sorted(found, key=lambda file: file.sequence_number)
+    files = [file for file in table.snapshot.state.files(DATA_TREE) if file.kind == "delta"]
+    return sorted(files, key=lambda file: file.sequence_number)
 
 
-def told(table: IndexedTable) -> list[int | None]:
+def hidden_rows(table: IndexedTable) -> list[int | None]:
     """How many rows each delta's positions hide, in the order of commits; ``None`` of a delta that has none."""
-    found = [Positions.of(file) for file in deltas(table)]
-    return [None if one is None else one.hidden for one in found]
+    positions = [Positions.of(file) for file in deltas(table)]
+    return [None if one is None else one.hidden for one in positions]
 
 
 def file_of(table: IndexedTable, delta: DataFile) -> Path:
@@ -87,7 +87,7 @@ def test_reads_leave_out_the_rows_that_deltas_replace_or_delete(table: IndexedTa
     table.insert(frame(table._handle.spark, [(1, 3), (800, 3)], DDL))
     upsert(table, [(n, 4) for n in (1, 2, 500)])
     # What the file under the deltas holds of a key counts, whatever deltas say of it already.
-    assert told(table) == [4, 2, 0, 2]
+    assert hidden_rows(table) == [4, 2, 0, 2]
     expected = dict.fromkeys(range(200), 0) | {0: 1, 64: 1, 199: 1, 500: 1, 800: 3} | {1: 4, 2: 4, 500: 4}
     del expected[63]
     assert rows_of(table) == sorted(expected.items())
@@ -100,11 +100,11 @@ def test_a_file_without_replaced_rows_is_read_as_it_is_and_one_without_others_no
     table: IndexedTable, by_positions: list[int]
 ) -> None:
     upsert(table, [(1000, 1)])
-    assert told(table) == [0]
+    assert hidden_rows(table) == [0]
     assert not file_of(table, deltas(table)[0]).exists()
     assert len(rows_of(table)) == 201
     upsert(table, [(n, 2) for n in range(200)])
-    assert told(table) == [0, 200]
+    assert hidden_rows(table) == [0, 200]
     assert rows_of(table) == [*((n, 2) for n in range(200)), (1000, 1)]
     assert not by_positions
 
@@ -133,10 +133,10 @@ def test_positions_are_found_of_keys_of_any_type(
         made.upsert(frame(spark, [(*one, v) for one in some], ddl))
     expected = dict.fromkeys(KEYS[key][:200], 0)
     expected |= dict.fromkeys(KEYS[key][100:150], 1) | dict.fromkeys(KEYS[key][140:300:2], 2)
-    assert sum(filter(None, told(made))) == 50 + 30
-    found = made.read().collect()
-    assert len(found) == len(expected)
-    assert {(*_given(row[:-1]), row[-1]) for row in found} == {(*one, v) for one, v in expected.items()}
+    assert sum(filter(None, hidden_rows(made))) == 50 + 30
+    answer = made.read().collect()
+    assert len(answer) == len(expected)
+    assert {(*_given(row[:-1]), row[-1]) for row in answer} == {(*one, v) for one, v in expected.items()}
     assert by_positions == [2]
 
 
@@ -151,11 +151,11 @@ def test_a_quick_compaction_finds_the_positions_of_what_it_folds(table: IndexedT
     table.insert(frame(table._handle.spark, [(5, 3)], DDL))
     before = rows_of(table)
     table.compact(mode="quick")
-    assert told(table) == [10]
+    assert hidden_rows(table) == [10]
     assert rows_of(table) == before
     assert by_positions == [1, 1]
     table.compact()
-    assert told(table) == []
+    assert hidden_rows(table) == []
     assert rows_of(table) == before
 
 
@@ -174,12 +174,12 @@ def test_keys_decide_where_the_file_under_a_delta_was_replaced_meanwhile(
     run(table._handle, Raced(frame(spark, [(n, 2) for n in range(3)], DDL)))
     assert by_positions == [1]  # the compaction's own read
     after = IndexedTable.load(spark, table.uri)
-    assert told(after) == [3]
+    assert hidden_rows(after) == [3]
     assert rows_of(after)[:4] == [(0, 2), (1, 2), (2, 2), (3, 0)]
     assert by_positions == [1]
     # Until the file under it is another one again, further deltas need none.
     upsert(after, [(3, 3)])
-    assert told(after) == [3, None]
+    assert hidden_rows(after) == [3, None]
     after.compact()
     upsert(after, [(4, 4)])
     by_positions.clear()
@@ -221,9 +221,9 @@ def test_positions_that_were_altered_fail_the_read_and_may_be_taken_away(spark: 
 def test_positions_that_do_not_speak_of_all_rows_fail_the_read(table: IndexedTable) -> None:
     upsert(table, [(n, 1) for n in range(10)])
     delta = deltas(table)[0]
-    found = Positions.of(delta)
-    assert found is not None
-    file_of(table, delta).write_bytes(encode_positions(found.over, 64, np.arange(10)))
+    positions = Positions.of(delta)
+    assert positions is not None
+    file_of(table, delta).write_bytes(encode_positions(positions.over, 64, np.arange(10)))
     snapshot = table.snapshot
     snapshot.intact.add(positions_path(delta.path))  # as if their size had not told
     with pytest.raises(spark_errors(), match="do not speak of all rows"):
@@ -247,7 +247,7 @@ def test_a_batch_of_more_keys_than_are_broadcast_has_no_positions(table: Indexed
     upsert(table, [(n, 1) for n in range(10)])
     upsert(table, [(n, 2) for n in range(3)])
     # A reader would have no use for those of the second delta.
-    assert told(table) == [None, None]
+    assert hidden_rows(table) == [None, None]
     assert rows_of(table)[:4] == [(0, 2), (1, 2), (2, 2), (3, 1)]
     assert not by_positions
 

@@ -51,15 +51,15 @@ def test_given_rows_of_all_types_then_arrow_tables_bring_them_in_and_out_bit_by_
     schema = parse_ddl(DDL)
     with session_with(spark, {"spark.sql.session.timeZone": zone, "spark.sql.execution.arrow.maxRecordsPerBatch": "2"}):
         rows = frame(spark, ROWS, DDL)
-        found = to_arrow(rows)
-        again = to_arrow(from_arrow(spark, found, schema))
-        told = rows.select("n", F.hex("s"), F.hex("b"), F.date_format("at", "yyyy-MM-dd HH:mm:ss.SSSSSS VV")).collect()
+        arrow = to_arrow(rows)
+        again = to_arrow(from_arrow(spark, arrow, schema))
+        texts = rows.select("n", F.hex("s"), F.hex("b"), F.date_format("at", "yyyy-MM-dd HH:mm:ss.SSSSSS VV")).collect()
 
-    assert found.schema.equals(arrow_schema(schema)) and again.schema.equals(found.schema)
-    assert bits(found) == bits(again)
-    assert [row["big"] for row in sorted(found.to_pylist(), key=lambda row: row["n"])] == [2**63 - 1, -(2**63), None]
-    assert found.column("at").to_pylist()[0] == ZONED and found.column("local").to_pylist()[0] == TIME
-    assert next(row for row in told if row.n == 1)[1:3] == ("C3A400", "FF")
+    assert arrow.schema.equals(arrow_schema(schema)) and again.schema.equals(arrow.schema)
+    assert bits(arrow) == bits(again)
+    assert [row["big"] for row in sorted(arrow.to_pylist(), key=lambda row: row["n"])] == [2**63 - 1, -(2**63), None]
+    assert arrow.column("at").to_pylist()[0] == ZONED and arrow.column("local").to_pylist()[0] == TIME
+    assert next(row for row in texts if row.n == 1)[1:3] == ("C3A400", "FF")
 
 
 @pytest.mark.usefixtures("way")
@@ -83,11 +83,11 @@ def test_given_numbers_that_do_not_fit_then_they_are_null_and_no_others(
     rows = frame(spark, [(n, None if n is None else float(n)) for n in numbers], "n bigint, x double")
     with session_with(spark, {"spark.sql.ansi.enabled": ansi}):
         tiny, whole = T.ByteType(), T.IntegerType()
-        found = rows.select(
+        casts = rows.select(
             "n", try_cast(F.col("n"), tiny), try_cast(F.col("x") + 0.9, tiny), try_cast(F.col("x"), whole)
         ).collect()
 
-    for n, small, cut, known in found:
+    for n, small, cut, known in casts:
         assert small == (n if n in (-128, 127) else None)
         assert cut == {-128: -127, 127: 127, -129: -128}.get(n)
         assert known == (n if n is not None and n < 2**31 else None)
@@ -101,7 +101,7 @@ def test_given_numbers_of_partitions_then_each_row_is_in_its_own(
     if without:
         monkeypatch.setattr(spark_versions, "_has_repartition_by_id", lambda: False)
     rows = spark.range(500).select((F.col("id") % count).cast("int").alias("slot"))
-    found = repartition_by_id(rows, count, "slot").select("slot", F.spark_partition_id().alias("at"))
+    placed = repartition_by_id(rows, count, "slot").select("slot", F.spark_partition_id().alias("at"))
 
-    assert found.rdd.getNumPartitions() == count
-    assert found.where("slot <> at").count() == 0 and found.count() == 500
+    assert placed.rdd.getNumPartitions() == count
+    assert placed.where("slot <> at").count() == 0 and placed.count() == 500

@@ -91,10 +91,10 @@ if SPARK >= (4, 0):
 @pytest.mark.usefixtures("enabled")
 @pytest.mark.parametrize("name", ODD)
 def test_an_odd_query_answers_as_spark_alone_does(spark: SparkSession, things: Path, name: str) -> None:
-    found, alone, explained = both(spark, things, ODD[name][0])
+    answer, alone, explained = both(spark, things, ODD[name][0])
 
-    assert found == alone
-    assert found, "it finds something"
+    assert answer == alone
+    assert answer, "it finds something"
     assert used(explained) == ODD[name][1], explained
     assert not any(scan.failed for scan in explained.scans)
 
@@ -110,12 +110,12 @@ def test_an_hour_that_a_zone_has_twice_is_not_taken_for_the_other(spark: SparkSe
 
         for hours in (4, 5):
             where = f"ts = TIMESTAMP '2024-11-03 01:30:00-0{hours}:00'"
-            found, alone, explained = both(spark, path, lambda r, where=where: r.where(where).select("hours"))  # type: ignore[misc]
-            assert found == alone == [f"Row(hours={hours})"]
+            answer, alone, explained = both(spark, path, lambda r, where=where: r.where(where).select("hours"))  # type: ignore[misc]
+            assert answer == alone == [f"Row(hours={hours})"]
             assert used(explained) == ["by_ts"]
         many = ", ".join(f"TIMESTAMP '2024-11-03 01:30:00-05:00' + INTERVAL {n} DAYS" for n in range(12))
-        found, alone, explained = both(spark, path, lambda r: r.where(f"ts IN ({many})").select("hours"))
-        assert found == alone == ["Row(hours=5)"]
+        answer, alone, explained = both(spark, path, lambda r: r.where(f"ts IN ({many})").select("hours"))
+        assert answer == alone == ["Row(hours=5)"]
         assert used(explained) == ["by_ts"]
 
 
@@ -367,10 +367,10 @@ def test_a_callback_server_that_is_gone_leaves_spark_s_plan_and_a_stopped_sessio
     command = [sys.executable, "-c", _GONE, str(tmp_path)]
     # Else Java calls back on the connection that it was called by.
     environment = {**os.environ, "PYSPARK_PIN_THREAD": "false"}
-    told = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
+    run = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
 
-    assert told.returncode == 0, told.stderr[-3000:]
-    rows, keyed, stopped = told.stdout.splitlines()[-3:]
+    assert run.returncode == 0, run.stderr[-3000:]
+    rows, keyed, stopped = run.stdout.splitlines()[-3:]
     assert (rows, keyed) == ("rows [5]", "keyed True")
     assert "stopped" in stopped.removeprefix("stopped")
 
@@ -426,12 +426,12 @@ def test_times_are_found_by_sessions_of_another_zone_than_the_index_was_built_in
     IndexedTable.register(spark, path).create_index("by_ts", kind="secondary", columns=["ts"])
     with session_with(spark, {"spark.sql.session.timeZone": "America/New_York"}):
         for where in ("ts = '2024-07-01 01:30:00'", "ts IN (TIMESTAMP '2024-07-01 01:30:00', TIMESTAMP '2024-07-02')"):
-            found, alone, explained = both(
+            answer, alone, explained = both(
                 spark,
                 path,
                 lambda rows, where=where: rows.where(where).selectExpr("unix_seconds(ts) AS s"),  # type: ignore[misc]
             )
-            assert found == alone == ["Row(s=1719811800)"]
+            assert answer == alone == ["Row(s=1719811800)"]
             assert used(explained) == ["by_ts"]
 
 

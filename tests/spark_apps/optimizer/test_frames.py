@@ -102,9 +102,9 @@ def test_a_frame_finds_its_index_and_reads_few_files(spark: SparkSession, table:
     explained = spark_apps.explain(table.frame().where("city = 'moved'").select("id"))
 
     assert used(explained) == ["by_city"]
-    told = explained.scans[0].explanation
-    assert told is not None
-    assert told.files_skipped > 0
+    explanation = explained.scans[0].explanation
+    assert explanation is not None
+    assert explanation.files_skipped > 0
     assert "by_city" in str(explained)
 
 

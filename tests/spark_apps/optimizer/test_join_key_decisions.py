@@ -77,7 +77,7 @@ class Request:
     """Stands for the ``ScanRequest`` of the rule."""
 
     def __init__(self, *sides: KeySide, explained: bool = False, keys: Any = ((1,), (2,))) -> None:
-        self.described, self.shown, self.found, self.asked = sides, explained, keys, 0
+        self.described, self.shown, self.distinct, self.asked = sides, explained, keys, 0
 
     def sides(self, number: int) -> str:
         return json.dumps([vars(one) for one in self.described])
@@ -87,7 +87,7 @@ class Request:
 
     def keys(self, number: int, limit: int, milliseconds: int) -> str:
         self.asked += 1
-        return json.dumps({"keys": self.found[:limit]})
+        return json.dumps({"keys": self.distinct[:limit]})
 
 
 class Session:
@@ -99,10 +99,10 @@ class Session:
 @pytest.fixture(autouse=True)
 def seconds(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
     """What the scan takes without keys."""
-    told = {"scan": 10.0}
-    monkeypatch.setattr(join_keys, "plan_seconds", lambda plan: told["scan"])
+    estimates = {"scan": 10.0}
+    monkeypatch.setattr(join_keys, "plan_seconds", lambda plan: estimates["scan"])
     monkeypatch.setattr(planning, "cores", lambda spark: 1)
-    return told
+    return estimates
 
 
 def decided(request: Request, snapshot: Any = None) -> tuple[Any, str | None]:

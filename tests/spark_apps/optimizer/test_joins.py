@@ -123,9 +123,9 @@ QUERIES = {
 
 @pytest.mark.parametrize("query", QUERIES)
 def test_a_join_or_sum_by_the_columns_of_the_buckets_shuffles_nothing(spark: SparkSession, query: str) -> None:
-    found = shuffles(spark, query)
+    count = shuffles(spark, query)
     if QUERIES[query] is not None:
-        assert found == QUERIES[query], spark_apps.explain(query, spark)
+        assert count == QUERIES[query], spark_apps.explain(query, spark)
 
 
 @pytest.mark.by_turn(1)
@@ -242,8 +242,8 @@ def test_rows_of_a_keyed_table_are_merged_beside_the_buckets_of_its_index(spark:
     table.frame().createOrReplaceTempView("s")
     expected = {row.id: (row.k, row.v) for row in table.read().collect()}
     united = SPARK >= (4, 1)  # else no union keeps the buckets of its parts
-    told = "spared" if united else "shuffled: files that the index does not hold are read too"
-    assert told in str(spark_apps.explain(SUM, spark))
+    message = "spared" if united else "shuffled: files that the index does not hold are read too"
+    assert message in str(spark_apps.explain(SUM, spark))
     shuffled = nodes(spark.sql(JOIN))
     got = sorted(
         (row[0], row[1]) for row in spark.sql("SELECT s.k, s.v FROM s LEFT SEMI JOIN b ON s.k = b.k").collect()

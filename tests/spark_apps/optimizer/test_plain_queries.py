@@ -174,21 +174,21 @@ def test_a_view_finds_its_index_after_it_stood_in_a_subquery_that_none_served(sp
 )
 def test_spark_opens_the_files_that_the_explanation_tells_of(spark: SparkSession, query: str, index: str) -> None:
     rows = spark.sql(query)
-    told = next(scan.explanation for scan in spark_apps.explain(rows).scans if scan.replaced)
+    explanation = next(scan.explanation for scan in spark_apps.explain(rows).scans if scan.replaced)
     rows.collect()
     others = read_of(rows, "customers")
     spark_apps.disable(spark)
     alone = spark.sql(query)
     alone.collect()
 
-    assert told is not None
-    assert told.index_used == index
-    entries = sum(use.files for use in told.indexes if use.replaces)
+    assert explanation is not None
+    assert explanation.index_used == index
+    entries = sum(use.files for use in explanation.indexes if use.replaces)
     files, size = read_of(rows)
-    assert files == told.files_read + entries + others[0]
+    assert files == explanation.files_read + entries + others[0]
     assert files < read_of(alone)[0]
     if not entries:
-        assert size == told.bytes_read + others[1], "of index files a plan knows the bytes by estimate"
+        assert size == explanation.bytes_read + others[1], "of index files a plan knows the bytes by estimate"
     assert size < read_of(alone)[1]
 
 
@@ -204,10 +204,10 @@ def read_of(rows: DataFrame, folder: str = "") -> tuple[int, int]:
 def files_of(plan: Any, folder: str = "") -> tuple[int, int]:
     """How many files, and of how many bytes, the scans of a plan have opened; see :func:`read_of`."""
     scans = [scan for scan in _scans_of(plan) if folder in scan.verboseString(99)]
-    told = [(scan.metrics().get("numFiles"), scan.metrics().get("filesSize")) for scan in scans]
+    metrics = [(scan.metrics().get("numFiles"), scan.metrics().get("filesSize")) for scan in scans]
     return (
-        sum(files.get().value() for files, _ in told if files.isDefined()),
-        sum(size.get().value() for _, size in told if size.isDefined()),
+        sum(files.get().value() for files, _ in metrics if files.isDefined()),
+        sum(size.get().value() for _, size in metrics if size.isDefined()),
     )
 
 

@@ -105,9 +105,9 @@ def test_a_query_of_tpc_h_is_answered_as_duckdb_answers_it(
         expected = connection.execute(text).fetchall()
 
     explained = spark_apps.explain(text, spark)
-    found = [tuple(row) for row in spark.sql(text).collect()]
+    answer = [tuple(row) for row in spark.sql(text).collect()]
 
-    assert alike(found, expected), (found[:3], expected[:3])
+    assert alike(answer, expected), (answer[:3], expected[:3])
     assert not any(scan.failed for scan in explained.scans), explained
     if form == "json" and number in SERVED:
         assert any(scan.replaced for scan in explained.scans), explained

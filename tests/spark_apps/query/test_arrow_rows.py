@@ -175,8 +175,8 @@ def test_given_int96_times_outside_of_the_years_then_they_are_left_to_spark(tmp_
         if kind_of_file == "delta":
             columns[DELETED] = pa.array([None], pa.bool_())
         pq.write_table(pa.table(columns), path, use_deprecated_int96_timestamps=True)
-        told = DataFile("data", "", "0", path.name, kind_of_file, 1, path.stat().st_size, place)  # type: ignore[arg-type]
-        return ArrowFile(told, str(path), "parquet")
+        data_file = DataFile("data", "", "0", path.name, kind_of_file, 1, path.stat().st_size, place)  # type: ignore[arg-type]
+        return ArrowFile(data_file, str(path), "parquet")
 
     assert read([file(0, 0, "base"), file(-1, 1, "delta"), file(None, 2, "delta")], form, schema) == ["{'k': 'a'}"]
     with pytest.raises(UnsupportedSource, match=r"years 1 to 9999 in its column 'o'.*read\(where\)"):

@@ -51,8 +51,8 @@ def test_given_a_predicate_longer_than_a_small_table_is_worth_then_it_is_left_to
     many = _cities(499)
     where = f"{many} OR ({many} AND id < 0) OR ({many})"
     assert len(where) > planning.ALWAYS_CHARACTERS
-    told = table.explain(where)
-    assert (told.not_used["by_city"].code, told.groups_read) == ("scan_is_cheaper", 4)
+    explanation = table.explain(where)
+    assert (explanation.not_used["by_city"].code, explanation.groups_read) == ("scan_is_cheaper", 4)
     assert table.read(where, ["id"]).count() == 499
     with pytest.raises(errors.UnknownColumn, match="no column 'town'"):
         table.read(where + " OR town = 'x'")

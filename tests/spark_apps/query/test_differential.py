@@ -273,10 +273,10 @@ def normalized(rows):
     return [dict(zip(SCHEMA, (NAN if v != v else v for v in row), strict=True)) for row in values]
 
 
-def check(text, found, rows, timestamps):
+def check(text, by_spark, rows, timestamps):
     predicate = parse_predicate(text, SCHEMA, time_zone=ZONE, timestamps=timestamps)
     names = sorted(columns_of(predicate)) or ["id"]
-    for row, outcome in zip(rows, found, strict=True):
+    for row, outcome in zip(rows, by_spark, strict=True):
         ours = outcomes(predicate, row)
         assert outcome in ours, (text, row, outcome, ours)
         assert reasons(predicate) or ours == {outcome}, (text, row, outcome, ours)
@@ -285,7 +285,7 @@ def check(text, found, rows, timestamps):
     for columns in [*itertools.combinations(names, 1), *itertools.permutations(names[:3], 2), tuple(names)]:
         allowed = keys_for(predicate, columns)
         finite += not isinstance(allowed, UnboundedKeys)
-        for row, outcome in zip(rows, found, strict=True):
+        for row, outcome in zip(rows, by_spark, strict=True):
             key = tuple(row[name] for name in columns)
             if outcome is True:
                 assert not isinstance(allowed, NothingMatches), (text, columns, row)
@@ -312,11 +312,11 @@ def compare(spark, rows, predicates, timestamps="timestamp", modes=("true", "fal
     refused = pruned = 0
     for ansi in modes:
         spark.conf.set("spark.sql.ansi.enabled", ansi)
-        for text, found in zip(predicates, spark_outcomes(spark, frame, predicates), strict=True):
-            if found is None:
+        for text, by_spark in zip(predicates, spark_outcomes(spark, frame, predicates), strict=True):
+            if by_spark is None:
                 refused += 1
             else:
-                pruned += check(text, found, normalized(rows), timestamps) > 0
+                pruned += check(text, by_spark, normalized(rows), timestamps) > 0
     return refused, pruned
 
 

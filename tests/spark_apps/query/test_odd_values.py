@@ -131,11 +131,11 @@ def stored(table: pa.Table) -> list[str]:
 
 def merged(later: Callable[[Row, Row], bool] = lambda old, new: True, changes: Sequence[Row] = CHANGES) -> list[Row]:
     """The rows that stand: a change in the place of its key's row, where it is the later one."""
-    found = {one[0]: one for one in ROWS}
+    by_key = {one[0]: one for one in ROWS}
     for one in changes:
-        if one[0] not in found or later(found[one[0]], one):
-            found[one[0]] = one
-    return [one for one in found.values() if one[6] != -FAR]
+        if one[0] not in by_key or later(by_key[one[0]], one):
+            by_key[one[0]] = one
+    return [one for one in by_key.values() if one[6] != -FAR]
 
 
 def by_ordering(old: Row, new: Row) -> bool:
@@ -146,22 +146,22 @@ def expected(
     spark: SparkSession, rows: list[Row], predicates: list[str], fields: Mapping[str, str]
 ) -> dict[str, list[int]]:
     asked = frame(spark, rows, fields).selectExpr("n", *(f"({text}) AS `p{at}`" for at, text in enumerate(predicates)))
-    told = to_arrow(asked).to_pydict()
+    answers = to_arrow(asked).to_pydict()
     return {
-        text: sorted(n for n, so in zip(told["n"], told[f"p{at}"], strict=True) if so)
+        text: sorted(n for n, so in zip(answers["n"], answers[f"p{at}"], strict=True) if so)
         for at, text in enumerate(predicates)
     }
 
 
 def by_read(table: IndexedTable, predicates: list[str]) -> dict[str, list[int]]:
     parts = [table.read(text, ["n"]).selectExpr(f"{at} AS p", "n") for at, text in enumerate(predicates)]
-    found = functools.reduce(DataFrame.union, parts).collect()
-    return {text: sorted(one["n"] for one in found if one["p"] == at) for at, text in enumerate(predicates)}
+    rows = functools.reduce(DataFrame.union, parts).collect()
+    return {text: sorted(one["n"] for one in rows if one["p"] == at) for at, text in enumerate(predicates)}
 
 
 def by_data_source(table: IndexedTable, predicates: list[str]) -> dict[str, list[int]]:
     """Of the predicates, and the files, that the data source does not decline."""
-    found = {}
+    numbers = {}
     for text in predicates:
         source = IndexedDataSource({"path": table.uri, "where": text})
         try:
@@ -169,8 +169,8 @@ def by_data_source(table: IndexedTable, predicates: list[str]) -> dict[str, list
             rows = [batch for part in reader.partitions() for batch in reader.read(part)]
         except (InvalidPredicate, UnsupportedSource):
             continue
-        found[text] = sorted(n for batch in rows for n in batch.column("n").to_pylist())
-    return found
+        numbers[text] = sorted(n for batch in rows for n in batch.column("n").to_pylist())
+    return numbers
 
 
 def check(table: IndexedTable, rows: list[Row], kinds: set[str], fields: Mapping[str, str] = FIELDS) -> None:
@@ -179,15 +179,15 @@ def check(table: IndexedTable, rows: list[Row], kinds: set[str], fields: Mapping
     for said, predicates in SESSIONS:
         with session_with(spark, said):
             right = expected(spark, rows, predicates, fields)
-            found = by_read(table, predicates)
-            assert found == right, said
+            by_index = by_read(table, predicates)
+            assert by_index == right, said
     with session_with(spark, SESSIONS[0][0]):
         right = expected(spark, rows, PREDICATES, fields)
         used = {use.name for text in PREDICATES for use in table.explain(text, ["n"]).indexes}
-    told = by_data_source(table, PREDICATES)
-    assert told == {text: right[text] for text in told}
+    by_source = by_data_source(table, PREDICATES)
+    assert by_source == {text: right[text] for text in by_source}
     # The ordering column of all rows is read, and holds times that Arrow cannot be trusted with.
-    assert (len(told) > 5) is (table.definition.merge_by != "ordering")
+    assert (len(by_source) > 5) is (table.definition.merge_by != "ordering")
     assert {table.indexes[one].kind for one in used if one in table.indexes} >= kinds
     assert stored(to_arrow(table.read()).select(list(fields))) == stored(arrow(rows, fields))
 

@@ -62,10 +62,10 @@ def test_given_a_predicate_then_only_its_file_groups_are_read_and_the_rows_are_t
     table: IndexedTable, where: str, used: set[str], most: int
 ) -> None:
     expected = sorted(map(tuple, table.read().where(where).collect()))
-    found = table.read(where)
+    matching = table.read(where)
 
-    assert sorted(map(tuple, found.collect())) == expected
-    read, plan = scanned(found), table.explain(where)
+    assert sorted(map(tuple, matching.collect())) == expected
+    read, plan = scanned(matching), table.explain(where)
     assert {use.name for use in plan.indexes} == used
     assert read.files <= most and plan.groups_read <= most
     # Without deltas a file group is one file, and explain says what Spark does.
@@ -76,9 +76,9 @@ def test_given_a_predicate_then_only_its_file_groups_are_read_and_the_rows_are_t
 def test_given_only_some_columns_then_they_come_in_the_order_asked_for_and_fewer_bytes_are_decoded(
     table: IndexedTable,
 ) -> None:
-    found = table.read("city = 'c3' AND v = 0", columns=["V", "id"])
-    assert found.columns == ["v", "id"]
-    assert {row[0] for row in found.collect()} == {0}
+    matching = table.read("city = 'c3' AND v = 0", columns=["V", "id"])
+    assert matching.columns == ["v", "id"]
+    assert {row[0] for row in matching.collect()} == {0}
 
 
 def test_given_an_index_that_is_no_use_then_explain_says_why(

@@ -57,14 +57,14 @@ def parse(sql, **options):
 
 
 def keys(sql, *columns, **options):
-    found = keys_for(parse(sql, **options), columns)
-    if isinstance(found, KeySet):
-        return {key[0] if len(columns) == 1 else key for key in found.keys}
-    return type(found)
+    allowed = keys_for(parse(sql, **options), columns)
+    if isinstance(allowed, KeySet):
+        return {key[0] if len(columns) == 1 else key for key in allowed.keys}
+    return type(allowed)
 
 
 @pytest.mark.parametrize(
-    ("sql", "column", "found"),
+    ("sql", "column", "expected"),
     [
         ("id = 5", "id", {5}),
         ("5 = ID", "id", {5}),
@@ -95,12 +95,12 @@ def keys(sql, *columns, **options):
         ("id = 1 /* not 2 */ -- or 3", "id", {1}),
     ],
 )
-def test_given_a_predicate_with_finite_keys_then_they_are_found(sql, column, found):
-    assert keys(sql, column) == found
+def test_given_a_predicate_with_finite_keys_then_they_are_found(sql, column, expected):
+    assert keys(sql, column) == expected
 
 
 @pytest.mark.parametrize(
-    ("sql", "column", "found"),
+    ("sql", "column", "expected"),
     [
         ("id = '01'", "id", {1}),
         ("id = 1.0 OR id = 1e0", "id", {1}),
@@ -116,8 +116,8 @@ def test_given_a_predicate_with_finite_keys_then_they_are_found(sql, column, fou
         ("at = '2024-01-01 02:00:00+02:00'", "at", {dt.datetime(2024, 1, 1, tzinfo=dt.UTC)}),
     ],
 )
-def test_given_a_literal_of_another_type_then_it_is_compared_as_spark_does(sql, column, found):
-    assert keys(sql, column) == found
+def test_given_a_literal_of_another_type_then_it_is_compared_as_spark_does(sql, column, expected):
+    assert keys(sql, column) == expected
 
 
 def test_given_a_time_without_a_zone_then_the_session_s_decides_and_without_one_nothing_is_pruned():
@@ -150,12 +150,12 @@ def test_given_a_timestamp_then_the_session_s_type_of_it_decides_whether_an_offs
 
 
 def test_given_a_column_of_times_without_a_zone_then_a_text_with_one_is_left_to_spark():
-    def found(text):
+    def keys_of(text):
         return keys_for(parse_predicate(f"seen = '{text}'", {"seen": "timestamp_ntz"}, time_zone="UTC"), ["seen"])
 
-    assert found("2024-01-01 02:00:00").keys == {(dt.datetime(2024, 1, 1, 2),)}
+    assert keys_of("2024-01-01 02:00:00").keys == {(dt.datetime(2024, 1, 1, 2),)}
     for text in ("2024-01-01 02:00:00+02:00", "2024-01-01 02:00:00Z"):
-        assert isinstance(found(text), UnboundedKeys)
+        assert isinstance(keys_of(text), UnboundedKeys)
 
 
 @pytest.mark.parametrize(
@@ -393,12 +393,12 @@ ONLY_SPARKS = "id >>> 2 = 4"
 
 def test_given_text_that_only_spark_can_read_then_nothing_is_pruned_and_all_columns_are_needed():
     asked = []
-    found = parse(ONLY_SPARKS, check_with_spark=asked.append)
+    predicate = parse(ONLY_SPARKS, check_with_spark=asked.append)
 
     assert asked == [ONLY_SPARKS]
-    assert columns_of(found) == set(SCHEMA)
-    assert isinstance(keys_for(found, ("id",)), UnboundedKeys)
-    assert reasons(found) == (f"{ONLY_SPARKS}: only Spark can read it",)
+    assert columns_of(predicate) == set(SCHEMA)
+    assert isinstance(keys_for(predicate, ("id",)), UnboundedKeys)
+    assert reasons(predicate) == (f"{ONLY_SPARKS}: only Spark can read it",)
 
 
 def test_given_text_that_spark_refuses_too_then_the_error_is_ours_which_tells_the_place():
@@ -434,9 +434,9 @@ def test_given_an_unknown_column_in_text_that_only_spark_can_read_then_it_is_nam
 def test_given_thousands_of_comparisons_then_their_time_grows_as_they_do(written: Any, few: int, many: int) -> None:
     def seconds(number: int) -> float:
         text, began = written(number), time.process_time()
-        found = parse_predicate(text, SCHEMA)
-        keys_for(found, ["id"])
-        keys_for(found, ["id", "city"])
+        predicate = parse_predicate(text, SCHEMA)
+        keys_for(predicate, ["id"])
+        keys_for(predicate, ["id", "city"])
         return time.process_time() - began
 
     # Where it grew as the square, it would be six times and more above what a line gives; half of that is allowed.
@@ -445,6 +445,6 @@ def test_given_thousands_of_comparisons_then_their_time_grows_as_they_do(written
 
 def test_given_too_many_conditions_to_meet_all_then_the_keys_found_hold_those_that_match() -> None:
     text = " AND ".join(f"(id = {number} OR city = 'a')" for number in range(2_000))
-    found = keys_for(parse_predicate(f"({text}) AND id IN (7, 8)", SCHEMA), ["id", "city"])
-    assert isinstance(found, KeySet)
-    assert found.keys == {(7, "a"), (8, "a")}
+    allowed = keys_for(parse_predicate(f"({text}) AND id IN (7, 8)", SCHEMA), ["id", "city"])
+    assert isinstance(allowed, KeySet)
+    assert allowed.keys == {(7, "a"), (8, "a")}

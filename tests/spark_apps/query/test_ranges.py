@@ -48,9 +48,9 @@ def test_given_any_predicate_and_range_then_no_outcome_of_a_value_in_it_is_missi
     for _ in range(400):
         predicate = parsed(random_predicate(rng))
         for held in rng.sample(RANGES, 12):
-            told = outcomes(predicate, {"a": held})
+            possible = outcomes(predicate, {"a": held})
             for value in values(held):
-                assert outcomes(predicate, {"a": value}) <= told, (predicate, held, value)
+                assert outcomes(predicate, {"a": value}) <= possible, (predicate, held, value)
 
 
 @pytest.mark.parametrize("leaf", LEAVES[:13])
@@ -100,6 +100,6 @@ def test_given_decimals_stored_as_integers_then_their_range_is_known(precision: 
     pq.write_table(pa.table({"d": held}), file, store_decimal_as_integer=True)
     statistics = pq.ParquetFile(file).metadata.row_group(0).column(0).statistics
 
-    found = range_of(of(statistics), parse_type(f"decimal({precision},2)"))
+    bounds = range_of(of(statistics), parse_type(f"decimal({precision},2)"))
 
-    assert found == Range(Decimal("-1.50"), Decimal("12.25"), True)
+    assert bounds == Range(Decimal("-1.50"), Decimal("12.25"), True)

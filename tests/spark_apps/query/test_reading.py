@@ -56,10 +56,10 @@ def test_given_many_keys_then_each_read_looks_for_few_of_them_where_that_spares_
     table.create_index("by_k", "record")
     asked = sorted(rows, key=lambda row: row[2] * 7919 % 1000)[:count]
 
-    found = table.read(f"k IN ({', '.join(repr(key) for key, *_ in asked)})")
+    answer = table.read(f"k IN ({', '.join(repr(key) for key, *_ in asked)})")
 
-    assert sorted(map(tuple, found.collect())) == sorted(asked)
-    assert found._jdf.queryExecution().executedPlan().toString().count("FileScan") == reads
+    assert sorted(map(tuple, answer.collect())) == sorted(asked)
+    assert answer._jdf.queryExecution().executedPlan().toString().count("FileScan") == reads
 
 
 @pytest.mark.parametrize("most", [32, 1])
@@ -82,10 +82,10 @@ def test_given_keys_of_several_partitions_then_each_file_is_asked_for_those_of_i
 
     for asked in (expected[:1], expected[3:20:4], expected[::9], expected):
         where = f"k IN ({', '.join(repr(row[0]) for row in asked)})"
-        found = table.read(where)
+        answer = table.read(where)
 
-        assert sorted(map(tuple, found.collect()), key=repr) == sorted(asked, key=repr)
+        assert sorted(map(tuple, answer.collect()), key=repr) == sorted(asked, key=repr)
         assert sorted(row.n for row in table.read(where, ["n"]).collect()) == sorted(row[-1] for row in asked)
-        plan = found._jdf.queryExecution().executedPlan().toString()
-        told = re.search(r"[pd]#\d+ = ", plan) is not None
-        assert told == (1 < len(asked) <= most), plan
+        plan = answer._jdf.queryExecution().executedPlan().toString()
+        pushed = re.search(r"[pd]#\d+ = ", plan) is not None
+        assert pushed == (1 < len(asked) <= most), plan

@@ -57,10 +57,10 @@ def test_given_values_that_python_does_not_know_then_they_compare_as_spark_compa
         "IS DISTINCT FROM": lambda v: v != limit,
     }  # fmt: skip
     for chunked in (array, pa.chunked_array([array.slice(0, 3), array.slice(3)])):
-        found = python_values(chunked)
+        values = python_values(chunked)
         for op, test in tests.items():
             predicate = parse_predicate(f"c {op} {literal}", {"c": type}, time_zone="UTC", timestamps="timestamp")
-            ours = [may_match(predicate, {"c": _zoned(value, type)}) for value in found]
+            ours = [may_match(predicate, {"c": _zoned(value, type)}) for value in values]
             assert ours == [op == "IS DISTINCT FROM" if v is None else test(v) for v in raw], op
 
 
@@ -123,9 +123,9 @@ def test_given_rows_with_such_values_then_the_data_source_reads_them(spark: Any,
     made.upsert(plain)
     made.create_index("com", "compact", ["s"])
     for where in ("s <> 'a'", "s > 'a'", "d < DATE '1970-01-01'", "d <> DATE '1970-01-01'"):
-        found = spark.read.format("indexed").option("where", where).load(str(tmp_path / "t")).select("id")
+        frame = spark.read.format("indexed").option("where", where).load(str(tmp_path / "t")).select("id")
         expected = sorted(row.id for row in plain.where(where).select("id").collect())
-        assert sorted(row.id for row in found.collect()) == expected, where
+        assert sorted(row.id for row in frame.collect()) == expected, where
 
 
 @pytest.mark.spark
@@ -143,8 +143,8 @@ def test_given_keys_and_partitions_of_such_values_then_rows_are_written_found_an
     assert sorted((row.city, row.n) for row in made.read(columns=["city", "n"]).collect()) == [
         ("x", 3), ("z", 11), ("z", 12)
     ]  # fmt: skip
-    for where, found in (("n = 11", [11]), ("s = 'b' AND d = DATE '2024-01-01'", [3]), ("n IN (3, 12)", [3, 12])):
-        assert sorted(row.n for row in made.read(where, ["n"]).collect()) == found, where
+    for where, expected in (("n = 11", [11]), ("s = 'b' AND d = DATE '2024-01-01'", [3]), ("n IN (3, 12)", [3, 12])):
+        assert sorted(row.n for row in made.read(where, ["n"]).collect()) == expected, where
     made.create_index("com", "compact", ["n"])
     assert [row.n for row in made.read("n = 12", ["n"]).collect()] == [12]
     made.delete("n = 11")
@@ -165,10 +165,10 @@ def test_given_partitions_of_such_days_then_they_are_refused_or_read_as_any_othe
     made.create_index("com", "compact", ["id"])
     made.create_index("sec", "secondary", ["id"])
     held = {row.id for row in made.read(columns=["id"]).collect()}
-    for where, found in (
+    for where, expected in (
         ("id = 2", {2}),
         ("d > DATE '2024-01-01'", {2}),
         ("d = DATE '2024-01-01'", {1}),
         ("id = 1", {1}),
     ):
-        assert {row.id for row in made.read(where, ["id"]).collect()} == found & held, where
+        assert {row.id for row in made.read(where, ["id"]).collect()} == expected & held, where

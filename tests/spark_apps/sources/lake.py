@@ -37,18 +37,18 @@ def write(path: Path, rows: pa.Table) -> Path:
 
 def digest(folder: Path) -> str:
     """Names, bytes and times of everything below a folder."""
-    found = hashlib.sha256()
+    hasher = hashlib.sha256()
     for path in sorted(folder.rglob("*")):
-        told = path.stat()
-        found.update(f"{path.relative_to(folder)}\0{told.st_mtime_ns}\0".encode())
-        found.update(path.read_bytes() if path.is_file() else b"")
-    return found.hexdigest()
+        status = path.stat()
+        hasher.update(f"{path.relative_to(folder)}\0{status.st_mtime_ns}\0".encode())
+        hasher.update(path.read_bytes() if path.is_file() else b"")
+    return hasher.hexdigest()
 
 
 def rows_of(frame: DataFrame | Iterable[Sequence[Any]]) -> Counter[tuple[Any, ...]]:
     """Rows as a multiset."""
-    found = frame.collect() if isinstance(frame, DataFrame) else frame
-    return Counter(tuple(row) for row in found)
+    rows = frame.collect() if isinstance(frame, DataFrame) else frame
+    return Counter(tuple(row) for row in rows)
 
 
 def arrow_rows(rows: pa.Table) -> Counter[tuple[Any, ...]]:

@@ -31,9 +31,9 @@ def options(tmp_path: Path) -> dict[str, str]:
 @pytest.fixture
 def catalog(options: dict[str, str]) -> Catalog:
     own = {name.partition(".")[2]: value for name, value in options.items() if "." in name}
-    found = load_catalog("test", **own)
-    found.create_namespace("db")
-    return found
+    made = load_catalog("test", **own)
+    made.create_namespace("db")
+    return made
 
 
 def folder(table: Any) -> Path:
@@ -155,7 +155,7 @@ def test_given_a_widened_column_then_indexes_over_it_are_asked_no_more_until_the
     theirs.append(pa.table([[30, 31], [3, 2**40], [0.1, 0.3]], schema=wider))
     asked = ["n = 3", "n IN (3, 13, 1099511627776)", f"n > {2**31}", "n < 2 OR f = 0.1", "f > 1.8", "id = 13"]
     everything = theirs.scan().to_arrow()
-    right = {where: _found(everything, where) for where in asked}
+    right = {where: _matching(everything, where) for where in asked}
 
     def agrees() -> None:
         for where in asked:
@@ -198,11 +198,11 @@ def test_given_names_that_stand_for_other_columns_then_indexes_do_not_tell_of_th
         table = IndexedTable.load(spark, folder(theirs))
         everything = theirs.scan().to_arrow()
         for where in asked:
-            assert rows_of(table.read(where)) == _found(everything, where), where
+            assert rows_of(table.read(where)) == _matching(everything, where), where
         for name in table.indexes:
             assert table.refresh_index(name).committed and table.verify(name).ok, name
         for where in asked:
-            assert rows_of(table.read(where)) == _found(everything, where), where
+            assert rows_of(table.read(where)) == _matching(everything, where), where
         assert table.explain("note = 'rome'").index_used is not None
 
         with theirs.update_schema() as update:  # and then one is made anew
@@ -212,7 +212,7 @@ def test_given_names_that_stand_for_other_columns_then_indexes_do_not_tell_of_th
         asked = ["note IS NULL", "note = 'rome'", "city = 'note 3'"]
 
 
-def _found(rows: pa.Table, where: str) -> Any:
+def _matching(rows: pa.Table, where: str) -> Any:
     """The rows that satisfy a predicate, as DuckDB finds them."""
     import duckdb
 

@@ -65,16 +65,16 @@ def test_a_time_in_milliseconds_by_a_listing_is_that_in_seconds_by_a_single_look
 def test_a_location_knows_its_base_its_pattern_and_where_its_log_stands(
     uri: str, base: str, pattern: str | None, log: str | None
 ) -> None:
-    found = locate(uri)
-    assert (found.base, found.pattern) == (base, pattern)
+    location = locate(uri)
+    assert (location.base, location.pattern) == (base, pattern)
     if log is not None and "-86" not in log:
-        assert found.default_log() == log
+        assert location.default_log() == log
     else:
         assert (
-            found.default_log().startswith(f"{found.parent}/_indexes/")
-            and found.default_log() == locate(uri).default_log()
+            location.default_log().startswith(f"{location.parent}/_indexes/")
+            and location.default_log() == locate(uri).default_log()
         )
-    assert found.default_log("/elsewhere", "mine") == "/elsewhere/mine"
+    assert location.default_log("/elsewhere", "mine") == "/elsewhere/mine"
 
 
 def test_a_bucket_has_no_place_for_a_log_beside_it() -> None:
@@ -125,9 +125,9 @@ def test_files_of_any_name_are_listed_and_what_spark_passes_over_is_not(tmp_path
     (tmp_path / "far").mkdir()
     (tmp_path / "far" / "linked").write_text("linked")
     (source / "link").symlink_to(tmp_path / "far")
-    found = {file.relative: file for file in list_files(locate(source), None)}
-    assert sorted(found) == sorted([*ODD, "_k=1/y", "sub/z", "link/linked"])
-    assert found["p%20q"].path == f"file://{source}/p%20q"
+    listed = {file.relative: file for file in list_files(locate(source), None)}
+    assert sorted(listed) == sorted([*ODD, "_k=1/y", "sub/z", "link/linked"])
+    assert listed["p%20q"].path == f"file://{source}/p%20q"
     assert all(is_hidden(name) for name in ("_x", ".x", "x._COPYING_")) and not is_hidden("_k=1")
 
 
@@ -150,8 +150,8 @@ def test_a_file_rewritten_under_its_name_has_another_id_and_one_left_alone_keeps
 
 
 @given(st.sets(st.tuples(st.sampled_from("abc"), st.integers(1, 9), st.floats(0, 9), st.sampled_from(["", "x", "y"]))))
-def test_files_that_differ_in_anything_have_different_ids(told: set[tuple[str, int, float, str]]) -> None:
-    files = [SourceFile(path, size, round(at, 6), etag) for path, size, at, etag in told]
+def test_files_that_differ_in_anything_have_different_ids(attributes: set[tuple[str, int, float, str]]) -> None:
+    files = [SourceFile(path, size, round(at, 6), etag) for path, size, at, etag in attributes]
     assert len({file.lineage for file in files}) == len({(f.path, f.bytes, f.modified, f.etag) for f in files})
 
 

@@ -129,14 +129,15 @@ def test_given_another_setting_then_rows_are_the_same_or_the_index_is_not_used_a
     known = next((one for one in SETTINGS if one.name == name and form in one.formats), None)
     where = "n = 5 AND id = 1"
     with session_with(spark, {name: (OTHERS | HARMLESS)[name]}):
-        told = table.explain(where, ["id"])
+        explanation = table.explain(where, ["id"])
         if known is None or known.option is not None:
-            assert told.indexes and "session_differs" not in {why.code for why in told.not_used.values()}
+            assert explanation.indexes and "session_differs" not in {why.code for why in explanation.not_used.values()}
             for asking in (where, "s = 'b'"):
                 assert asked(table, asking, ["id", "s"]) == expected(spark, rows, asking, ["id", "s"]), asking
         else:
-            assert not told.indexes and {why.code for why in told.not_used.values()} == {"session_differs"}
-            assert all(name in why.reason for why in told.not_used.values())
+            assert not explanation.indexes
+            assert {why.code for why in explanation.not_used.values()} == {"session_differs"}
+            assert all(name in why.reason for why in explanation.not_used.values())
             with pytest.raises(InvalidInput, match=name):
                 table.create_index("more", "secondary", ["s"])
             with pytest.raises(InvalidInput, match=name):
@@ -152,10 +153,10 @@ def test_given_a_session_in_which_nothing_was_set_then_what_readings_are_given_i
         for name in OTHERS:
             spark.conf.unset(name)
         for form in ("csv", "json", "parquet", "orc", "delta", "iceberg"):
-            told = reader_settings.session_settings(spark, form)
-            options = reader_settings.reader_options(SourceDefinition(form, "/s", session=told))
-            assert len(options) == (0 if form == "orc" else 2), (form, told)
-            assert "<undefined>" not in told.values()
+            settings = reader_settings.session_settings(spark, form)
+            options = reader_settings.reader_options(SourceDefinition(form, "/s", session=settings))
+            assert len(options) == (0 if form == "orc" else 2), (form, settings)
+            assert "<undefined>" not in settings.values()
 
 
 def test_every_setting_that_is_known_is_tried() -> None:
@@ -170,8 +171,8 @@ def test_given_a_log_that_does_not_tell_the_zone_then_indexes_of_times_in_text_a
     assert old.table.source is not None
     old.definition = replace(old.table, source=replace(old.table.source, session=None))
     shown = IndexedTable(table._handle, old, external=table._external)
-    told = shown.explain(f"ts = {MOMENT}")
-    assert told.not_used["sec"].code == "session_unknown"
+    explanation = shown.explain(f"ts = {MOMENT}")
+    assert explanation.not_used["sec"].code == "session_unknown"
     assert {use.name for use in shown.explain("n = 5", ["id"]).indexes} & {"com", "cov"}
 
 

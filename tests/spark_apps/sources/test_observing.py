@@ -63,7 +63,7 @@ class Lake:
     """The log of one source as a list of commits, and what each index really holds."""
 
     commits: list[Commit] = field(default_factory=list)
-    told: dict[str, set[str]] = field(default_factory=lambda: {name: set() for name in INDEXES})
+    recorded: dict[str, set[str]] = field(default_factory=lambda: {name: set() for name in INDEXES})
 
     def state(self) -> State:
         state = State()
@@ -104,9 +104,9 @@ class Refresh:
         base = lake.state()
         self.base = base.version
         only = {"p=0"} if mode == "in p=0" else None
-        found = difference(base, seen, only)
-        folded = folded_in(base, found)
-        self.observation = Observation(Snapshot(None, None, folded), tuple(found), _writes(base, found))  # type: ignore[arg-type]
+        changes = difference(base, seen, only)
+        folded = folded_in(base, changes)
+        self.observation = Observation(Snapshot(None, None, folded), tuple(changes), _writes(base, changes))  # type: ignore[arg-type]
         tree = INDEXES[name].tree
         lag = {group for group in folded.indexes[name].lag if only is None or group[0] in only}
         live = {file.group_key for file in folded.files(DATA_TREE)}
@@ -127,7 +127,7 @@ class Refresh:
             lake.add(self.base, self.observation.beside(self.own), writes, self.observation.covered_trees(self.own))
             and self.own
         ):
-            lake.told[self.name] = (lake.told[self.name] | self.adds) - self.drops
+            lake.recorded[self.name] = (lake.recorded[self.name] | self.adds) - self.drops
 
 
 @given(LISTINGS, STEPS)
@@ -140,7 +140,7 @@ def test_an_index_never_counts_as_covering_a_file_that_it_was_not_told_of(
     for name, index in INDEXES.items():
         files = lake.state().files(DATA_TREE)
         lake.add(lake.state().version, [PutIndex(index), MarkCovered(index.tree, lake.state().version)], [], [])
-        lake.told[name] = {file.group for file in files}
+        lake.recorded[name] = {file.group for file in files}
     for step in steps:
         if step[0] == "source":
             now = step[1]  # type: ignore[assignment]
@@ -160,7 +160,7 @@ def test_an_index_never_counts_as_covering_a_file_that_it_was_not_told_of(
                     for partition, group in shown.groups(DATA_TREE)
                     if shown.indexes[name].covers((partition, group))
                 }
-                assert covered <= lake.told[name]
+                assert covered <= lake.recorded[name]
     # Left alone, one refresh covers all, and the next finds nothing to do.
     for name in INDEXES:
         Refresh(lake, name, "refresh", listing(now)).commit(lake)

@@ -34,25 +34,25 @@ def test_objects_are_listed_by_prefix_and_glob_and_a_rewritten_one_is_noticed(s3
     store.put("y=3/empty", b"")
     fields = [Field("x", "string"), Field("y", "int")]
     source = PlainFiles(f"s3a://{BUCKET}/plain", {}, fields, ("y",), s3)
-    found = source.listing().files
-    assert [(file.path, file.partition) for file in found] == [
+    objects = source.listing().files
+    assert [(file.path, file.partition) for file in objects] == [
         (f"s3://{BUCKET}/plain/y=1/%20[x].csv", "y=1"),
         (f"s3://{BUCKET}/plain/y=1/a b.csv", "y=1"),
         (f"s3://{BUCKET}/plain/y=2/ü.csv", "y=2"),
     ]
-    assert store.spark_path(found[0].path) == f"s3a://{BUCKET}/plain/y=1/%20[x].csv"
+    assert store.spark_path(objects[0].path) == f"s3a://{BUCKET}/plain/y=1/%20[x].csv"
     some = PlainFiles(f"s3://{BUCKET}/plain/y=*/a?b.csv", {}, fields, ("y",), s3)
     assert [file.path for file in some.listing().files] == [f"s3://{BUCKET}/plain/y=1/a b.csv"]
     one = PlainFiles(f"s3://{BUCKET}/plain/y=1/a b.csv", {}, fields[:1], (), s3)
     assert [file.path for file in one.listing().files] == [f"s3://{BUCKET}/plain/y=1/a b.csv"]
 
-    files = [DataFile.of(file.to_add(), 0) for file in found]
+    files = [DataFile.of(file.to_add(), 0) for file in objects]
     source.check(files)
     store.put("y=1/a b.csv", b"y=1/A B.csv")
     with pytest.raises(errors.StorageError, match="rewritten"):
         source.check(files)
     again = source.listing().files
-    assert [one.lineage == two.lineage for one, two in zip(found, again, strict=True)] == [True, False, True]
+    assert [one.lineage == two.lineage for one, two in zip(objects, again, strict=True)] == [True, False, True]
     store.delete(["y=2/ü.csv"])
     with pytest.raises(errors.ObjectNotFound, match="gone"):
         source.check([DataFile.of(file.to_add(), 0) for file in again])
@@ -62,10 +62,10 @@ def test_delta_and_iceberg_tables_are_listed_with_the_same_storage_options(s3: d
     uri = f"s3://{BUCKET}/delta"
     write_deltalake(uri, people(0, 6), partition_by=["city"], storage_options=s3)
     write_deltalake(uri, people(10, 6), mode="append", storage_options=s3)
-    found = DeltaTable(uri, s3).listing()
-    assert found.version == "1" and len(found.files) == 6 and sum(file.rows for file in found.files) == 12
+    listing = DeltaTable(uri, s3).listing()
+    assert listing.version == "1" and len(listing.files) == 6 and sum(file.rows for file in listing.files) == 12
     store = Store(uri, s3)
-    assert {store.head(file.path.removeprefix(f"{uri}/")) is not None for file in found.files} == {True}
+    assert {store.head(file.path.removeprefix(f"{uri}/")) is not None for file in listing.files} == {True}
     assert len(DeltaTable(uri, s3).listing(0).files) == 3
 
     io = {"s3.endpoint": s3["endpoint"], "s3.access-key-id": "a", "s3.secret-access-key": "b", "s3.region": "us-east-1"}

@@ -23,8 +23,8 @@ GROUP = 500
 def rows(cities: str) -> pa.Table:
     """A row group (stripe) of each city: "abc" is one of a, one of b, one of c. Its first and last row are others, so
     that min and max tell nothing."""
-    found = [letter for city in cities for letter in ["A", *[city] * (GROUP - 2), "z"]]
-    return pa.table({"id": pa.array(range(len(found)), pa.int64()), "city": pa.array(found, pa.string())})
+    letters = [letter for city in cities for letter in ["A", *[city] * (GROUP - 2), "z"]]
+    return pa.table({"id": pa.array(range(len(letters)), pa.int64()), "city": pa.array(letters, pa.string())})
 
 
 def write(path: Path, cities: str) -> None:
@@ -50,16 +50,16 @@ def test_given_a_file_replaced_by_one_of_its_size_then_its_old_blocks_are_not_lo
     table.create_index("com", "compact", ["city"])
     monkeypatch.setattr(planning, "WORTH_BYTES", 0)
     size = path.stat().st_size
-    found = table.read("city = 'b'", ["id"])
+    frame = table.read("city = 'b'", ["id"])
     source = IndexedDataSource({"path": table.uri, "where": "city = 'b'"})
     reader = source.reader(source.schema())
     parts = reader.partitions()
     assert table.explain("city = 'b'").blocks_read == 1
-    assert found.count() == GROUP - 2
+    assert frame.count() == GROUP - 2
     write(path, "baaa")
     assert path.stat().st_size == size, "or it would be noticed by that"
     with pytest.raises(Exception, match=r"0\.\w+ was rewritten") as raised:
-        found.collect()
+        frame.collect()
     assert "oad the table again" in str(raised.value)
     with pytest.raises(errors.StorageError, match="was rewritten"):
         [batch for part in parts for batch in reader.read(part)]
@@ -73,14 +73,14 @@ def test_given_files_replaced_after_read_then_each_answers_as_it_was_or_as_it_is
         write(source / f"{n}.parquet", cities)
     table = IndexedTable.register(spark, source)
     table.create_index("sec", "secondary", ["city"])
-    found = table.read("city IN ('a', 'b')", ["city"])
+    frame = table.read("city IN ('a', 'b')", ["city"])
     write(source / "0.parquet", "bb")  # chosen: read as it is
     write(source / "1.parquet", "ab")  # passed over: answers as it was
     (source / "2.parquet").unlink()  # passed over
-    assert {row.city: row["count"] for row in found.groupBy("city").count().collect()} == {"b": 2 * (GROUP - 2)}
+    assert {row.city: row["count"] for row in frame.groupBy("city").count().collect()} == {"b": 2 * (GROUP - 2)}
     later = IndexedTable.load(spark, source)
     assert {row.city for row in later.read("city IN ('a', 'b')", ["city"]).collect()} == {"a", "b"}
-    found = later.read("city = 'a'", ["city"])
+    frame = later.read("city = 'a'", ["city"])
     (source / "1.parquet").unlink()
     with pytest.raises(Exception, match=r"1\.parquet"):
-        found.collect()
+        frame.collect()

@@ -43,4 +43,4 @@ def refused(desk: Desk, kind: type[LakeIndexError], text: str, **fields: Any) ->
 
 
 def versions(desk: Desk) -> dict[str, int]:
-    return {found.name: Timeline(found.log).refresh().version for found in Warehouse(str(desk.root)).tables()}
+    return {table.name: Timeline(table.log).refresh().version for table in Warehouse(str(desk.root)).tables()}

@@ -92,5 +92,5 @@ def test_only_what_is_stored_elsewhere_has_a_location_and_no_index_table(
         ask(spark, lake, make + "WITH DEFERRED REBUILD IN TABLE far_away")
     ask(spark, lake, make + "WITH DEFERRED REBUILD LOCATION 'db://entries'")
 
-    told = dict(ask(spark, lake, "DESCRIBE INDEX far ON t").rows)
-    assert (told["location"], told["index_table"]) == ("db://entries", None)
+    description = dict(ask(spark, lake, "DESCRIBE INDEX far ON t").rows)
+    assert (description["location"], description["index_table"]) == ("db://entries", None)

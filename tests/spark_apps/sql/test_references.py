@@ -22,17 +22,17 @@ COLUMNS = ("id", "x", "n", "d")
     ],
 )
 def test_given_a_query_then_its_tables_are_found_and_its_own_ctes_are_not(query: str, names: list[str]) -> None:
-    assert [found.name for found in references(query)] == names
+    assert [reference.name for reference in references(query)] == names
 
 
 def test_given_tables_then_others_take_their_place_and_the_rest_of_the_text_stays() -> None:
     query = """SELECT lake.t.id, /* lake.t */ 'lake.t', t.* FROM lake.t VERSION AS OF 3, q TABLESAMPLE (10 PERCENT),
         (SELECT lake.t.id FROM lake.t TIMESTAMP AS OF '2026-01-01' AS t) WHERE `lake`.t.`x` = 3"""
 
-    found = references(query)
-    text = replaced(query, [(one, f"v{number}") for number, one in enumerate(found)])
+    tables = references(query)
+    text = replaced(query, [(one, f"v{number}") for number, one in enumerate(tables)])
 
-    assert [(one.name, one.version, one.as_of, one.called) for one in found] == [
+    assert [(one.name, one.version, one.as_of, one.called) for one in tables] == [
         ("lake.t", 3, None, "t"), ("q", None, None, "q"), ("lake.t", None, "2026-01-01", "t"),
     ]  # fmt: skip
     assert text.startswith(
@@ -65,9 +65,9 @@ PUSHED = [
 ]
 
 
-@pytest.mark.parametrize(("query", "told"), PUSHED)
-def test_given_a_query_then_only_what_every_row_must_satisfy_is_told(query: str, told: list[str | None]) -> None:
-    assert [pushed_down(query, one, COLUMNS) for one in references(query)] == told
+@pytest.mark.parametrize(("query", "pushed"), PUSHED)
+def test_given_a_query_then_only_what_every_row_must_satisfy_is_told(query: str, pushed: list[str | None]) -> None:
+    assert [pushed_down(query, one, COLUMNS) for one in references(query)] == pushed
 
 
 def test_given_a_query_then_the_columns_it_may_read_are_told() -> None:

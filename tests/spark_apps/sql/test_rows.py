@@ -334,8 +334,8 @@ def test_the_programs_queries_use_indexes_by_themselves(desk: Desk) -> None:
     try:
         batches = [{"operation": "upsert", "sql": "SELECT t.* FROM lake.trips t JOIN made ON t.id = made.id"}]
         desk.spark.range(4).createOrReplaceTempView("made")
-        told = {"batches": batches, "warehouse": warehouse}
-        written = write_table(desk.spark, Job("write_table", f"{warehouse}/lake/copy", told))
+        arguments = {"batches": batches, "warehouse": warehouse}
+        written = write_table(desk.spark, Job("write_table", f"{warehouse}/lake/copy", arguments))
         outcome = run_sql(desk.spark, Job("run_sql", warehouse, {"sql": query, "max_rows": 2}))
         plan = explain(query, desk.spark)
     finally:

@@ -118,16 +118,16 @@ def test_an_index_is_made_shown_described_and_dropped_by_its_name_alone(desk: De
     assert desk.table().read("city = 'c1'").count() == 3
 
     shown = desk("SHOW INDEXES ON db.rides")
-    told = dict(zip(shown.columns, shown.rows[0], strict=True))
+    row = dict(zip(shown.columns, shown.rows[0], strict=True))
     files = sum(info.files for info in desk.table().partitions.values())
-    assert (told["index"], told["kind"], told["state"], told["columns"]) == ("By_City", "secondary", "active", ["city"])
-    assert (told["covered_files"], told["lagging_files"], told["lagging_bytes"]) == (files, 0, 0)
-    assert told["covered_bytes"] == sum(info.bytes for info in desk.table().partitions.values())
-    assert told["index_files"] > 0 and told["index_bytes"] > 0
-    assert told["properties"]["tombstones"] == "eager"
-    assert (told["index_table"], told["comment"]) == ("rides_by_city", "cities")
-    assert told["location"] == f"{desk.root}/db/rides/_index/indexes/By_City"
-    assert told["refreshed_version"] == desk.table().version and told["last_refresh"].startswith("20")
+    assert (row["index"], row["kind"], row["state"], row["columns"]) == ("By_City", "secondary", "active", ["city"])
+    assert (row["covered_files"], row["lagging_files"], row["lagging_bytes"]) == (files, 0, 0)
+    assert row["covered_bytes"] == sum(info.bytes for info in desk.table().partitions.values())
+    assert row["index_files"] > 0 and row["index_bytes"] > 0
+    assert row["properties"]["tombstones"] == "eager"
+    assert (row["index_table"], row["comment"]) == ("rides_by_city", "cities")
+    assert row["location"] == f"{desk.root}/db/rides/_index/indexes/By_City"
+    assert row["refreshed_version"] == desk.table().version and row["last_refresh"].startswith("20")
     assert shown.to_df().where("covered_files > 0").select("properties").first()[0]["tombstones"] == "eager"
 
     described = dict(desk("DESCRIBE FORMATTED INDEX by_city ON db.rides").rows)
@@ -207,8 +207,10 @@ def test_an_index_that_is_not_there_is_refused_unless_if_exists(desk: Desk) -> N
     refused(desk, IndexNotFound, "REFRESH INDEX none ON db.rides")
     refused(desk, IndexNotFound, "DESCRIBE INDEX none ON db.rides")
 
-    found = desk("DROP INDEX IF EXISTS none; DROP INDEX IF EXISTS none ON db.rides; DROP INDEX IF EXISTS x ON db.none")
-    assert [receipt.version for receipt in found.receipts] == [None, None, None]
+    results = desk(
+        "DROP INDEX IF EXISTS none; DROP INDEX IF EXISTS none ON db.rides; DROP INDEX IF EXISTS x ON db.none"
+    )
+    assert [receipt.version for receipt in results.receipts] == [None, None, None]
 
 
 def test_a_name_of_two_indexes_needs_its_table(desk: Desk) -> None:
@@ -244,11 +246,11 @@ def test_a_script_that_fails_says_where_and_what_stands(desk: Desk) -> None:
     with pytest.raises(IndexNotFound) as caught:
         desk("CREATE INDEX s ON db.rides (city) WITH DEFERRED REBUILD;\nDROP INDEX t ON db.rides;\nDROP TABLE db.rides")
 
-    told = str(caught.value)
-    assert "Statement 2 of 3 (line 2, DROP INDEX)" in told
-    assert f"statement 1 stands as version {desk.table().version} of {desk.root}/db/rides" in told
-    assert "The statement behind it was not run." in told
-    assert "This statement changed nothing." in told
+    message = str(caught.value)
+    assert "Statement 2 of 3 (line 2, DROP INDEX)" in message
+    assert f"statement 1 stands as version {desk.table().version} of {desk.root}/db/rides" in message
+    assert "The statement behind it was not run." in message
+    assert "This statement changed nothing." in message
     assert list(desk.table().indexes) == ["s"]
     desk("DROP INDEX s ON db.rides")
 
@@ -369,10 +371,10 @@ def test_hives_index_is_made_with_all_its_clauses_and_kept_apart_by_partition(de
         ALTER INDEX blocks ON db.rides PARTITION (dt = '2024-11-12') REBUILD;
         ALTER INDEX blocks ON db.rides SET IDXPROPERTIES ('most_values' = '200')""")
 
-    told = dict(desk("DESCRIBE INDEX blocks ON db.rides").rows)
-    assert (told["kind"], told["partitioned_by"], told["index_table"]) == ("compact", "dt", "rides_blocks")
-    assert (told["properties"], told["comment"]) == ("most_values=200", "where a city's blocks are")
-    assert int(told["covered_files"]) > 0 < int(told["lagging_files"])
+    row = dict(desk("DESCRIBE INDEX blocks ON db.rides").rows)
+    assert (row["kind"], row["partitioned_by"], row["index_table"]) == ("compact", "dt", "rides_blocks")
+    assert (row["properties"], row["comment"]) == ("most_values=200", "where a city's blocks are")
+    assert int(row["covered_files"]) > 0 < int(row["lagging_files"])
 
     desk("ALTER INDEX blocks ON db.rides REBUILD")
     assert desk.field(desk("SHOW INDEXES ON db.rides"), 0, "lagging_files") == 0

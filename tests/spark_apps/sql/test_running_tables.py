@@ -88,7 +88,7 @@ def test_a_source_is_registered_where_its_name_stands_for_or_elsewhere_and_found
         assert table.uri == str(desk.root / "raw" / "_indexes" / name)
         assert table.read("n = 1").count() == 3 and table.explain("n = 1").index_used == "by_n"
     assert table.definition.record_key == ("id",) and table.definition.properties["comment"] == "of others"
-    assert {found.name for found in Warehouse(str(desk.root)).tables()} >= {"raw.near", "raw.away"}
+    assert {listed.name for listed in Warehouse(str(desk.root)).tables()} >= {"raw.near", "raw.away"}
     assert desk.field(desk("SHOW INDEXES ON raw.away"), 0, "covered_files") == 1
     for name in ("near", "away"):  # a table there would hide the source
         refused(desk, TableExists, f"CREATE TABLE raw.{name} (id int) USING indexed TBLPROPERTIES (primaryKey = 'id')")

@@ -20,15 +20,15 @@ ABFSS = f"abfss://lake@{HOST}/wh"
 def test_given_keys_of_s3_then_hadoop_gets_the_same(scheme: str, prefix: str) -> None:
     options = {f"{prefix}access_key_id": "a", f"{prefix}secret_access_key": "s", f"{prefix}region": "eu-west-1"}
 
-    told = hadoop_settings(f"{scheme}://lake/wh", options)
+    hadoop = hadoop_settings(f"{scheme}://lake/wh", options)
 
-    assert told.conf == {
+    assert hadoop.conf == {
         S3A + "access.key": "a",
         S3A + "secret.key": "s",
         S3A + "endpoint.region": "eu-west-1",
         S3A + "aws.credentials.provider": "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider",
     }
-    assert told.unsupported_options == []
+    assert hadoop.unsupported_options == []
 
 
 @pytest.mark.parametrize(
@@ -71,10 +71,10 @@ def test_given_keys_of_s3_then_hadoop_gets_the_same(scheme: str, prefix: str) ->
     ],
 )
 def test_given_options_of_s3_then_each_has_its_setting(options: dict[str, Any], conf: dict[str, str]) -> None:
-    told = hadoop_settings("s3://lake/wh", options)
+    hadoop = hadoop_settings("s3://lake/wh", options)
 
-    assert told.conf == {S3A + name: value for name, value in conf.items()}
-    assert told.unsupported_options == []
+    assert hadoop.conf == {S3A + name: value for name, value in conf.items()}
+    assert hadoop.unsupported_options == []
 
 
 @pytest.mark.parametrize(
@@ -104,18 +104,18 @@ def test_given_options_of_s3_then_each_has_its_setting(options: dict[str, Any], 
     ],
 )
 def test_given_options_of_azure_then_they_are_of_that_account(options: dict[str, Any], conf: dict[str, str]) -> None:
-    told = hadoop_settings(ABFSS, options)
+    hadoop = hadoop_settings(ABFSS, options)
 
-    assert told.conf == {f"{AZURE}{name}.{HOST}": value for name, value in conf.items()}
-    assert told.unsupported_options == []
+    assert hadoop.conf == {f"{AZURE}{name}.{HOST}": value for name, value in conf.items()}
+    assert hadoop.unsupported_options == []
 
 
 def test_given_a_service_account_of_google_then_both_connectors_are_told() -> None:
-    told = hadoop_settings("gs://lake/wh", {"google_service_account": "/etc/key.json"})
+    hadoop = hadoop_settings("gs://lake/wh", {"google_service_account": "/etc/key.json"})
 
-    assert told.conf["spark.hadoop.fs.gs.auth.service.account.json.keyfile"] == "/etc/key.json"
-    assert told.conf["spark.hadoop.google.cloud.auth.service.account.json.keyfile"] == "/etc/key.json"
-    assert told.conf["spark.hadoop.fs.gs.auth.type"] == "SERVICE_ACCOUNT_JSON_KEYFILE"
+    assert hadoop.conf["spark.hadoop.fs.gs.auth.service.account.json.keyfile"] == "/etc/key.json"
+    assert hadoop.conf["spark.hadoop.google.cloud.auth.service.account.json.keyfile"] == "/etc/key.json"
+    assert hadoop.conf["spark.hadoop.fs.gs.auth.type"] == "SERVICE_ACCOUNT_JSON_KEYFILE"
 
 
 def test_given_an_option_without_counterpart_then_it_is_named() -> None:

@@ -107,8 +107,8 @@ def all_settings(location: str, hadoop: str | None = None) -> Iterator[tuple[str
     options = OPTIONS[location]
     for count in (1, 2, 3):
         for names in itertools.combinations(options, count):
-            told = hadoop_settings(location, {name: options[name] for name in names}, hadoop)
-            for name, value in told.conf.items():
+            settings = hadoop_settings(location, {name: options[name] for name in names}, hadoop)
+            for name, value in settings.conf.items():
                 assert name.startswith("spark.hadoop."), name
                 yield name.removeprefix("spark.hadoop.").removesuffix(f".{HOST}"), value
 
@@ -122,9 +122,9 @@ def test_given_any_storage_options_then_each_setting_has_a_documented_name(locat
 
 @pytest.mark.parametrize("location", OPTIONS)
 def test_given_any_storage_options_then_each_class_and_each_word_is_a_documented_one(location: str) -> None:
-    told = {(name, value) for name, value in all_settings(location) if name in DOCUMENTED_VALUES}
+    settings = {(name, value) for name, value in all_settings(location) if name in DOCUMENTED_VALUES}
 
-    assert told and {(name, value) for name, value in told if value not in DOCUMENTED_VALUES[name]} == set()
+    assert settings and {(name, value) for name, value in settings if value not in DOCUMENTED_VALUES[name]} == set()
 
 
 @pytest.mark.parametrize("hadoop", ["3.3.4", "3.3.6-amzn-2"])
@@ -136,9 +136,9 @@ def test_given_a_hadoop_of_the_first_sdk_then_no_class_of_the_second_is_named(ha
 
 
 def test_given_an_sts_of_its_own_then_s3a_is_told_the_region_that_it_requires_with_it() -> None:
-    told = hadoop_settings("s3://lake", {"sts_endpoint": "https://sts.h", "region": "r", "role_arn": "arn:x"})
+    settings = hadoop_settings("s3://lake", {"sts_endpoint": "https://sts.h", "region": "r", "role_arn": "arn:x"})
 
-    assert told.conf["spark.hadoop.fs.s3a.assumed.role.sts.endpoint.region"] == "r"
+    assert settings.conf["spark.hadoop.fs.s3a.assumed.role.sts.endpoint.region"] == "r"
 
 
 def test_given_the_documented_defaults_of_spark_s_own_hadoop_then_these_lists_agree_with_them() -> None:
@@ -148,9 +148,9 @@ def test_given_the_documented_defaults_of_spark_s_own_hadoop_then_these_lists_ag
     (jar,) = (Path(pyspark.__file__).parent / "jars").glob("hadoop-client-api-*.jar")
     with zipfile.ZipFile(jar) as packed:
         names = set(re.findall(r"<name>\s*([^<\s]+)\s*</name>", packed.read("core-default.xml").decode()))
-    told = {name for name, _ in all_settings("s3://lake/wh")}
+    used = {name for name, _ in all_settings("s3://lake/wh")}
 
-    assert told - names <= {"fs.s3a.endpoint.region", "fs.s3a.requester.pays.enabled"}
+    assert used - names <= {"fs.s3a.endpoint.region", "fs.s3a.requester.pays.enabled"}
 
 
 def test_given_a_scheme_then_its_class_and_package_are_the_published_ones() -> None:

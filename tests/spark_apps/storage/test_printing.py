@@ -102,8 +102,8 @@ def test_given_the_width_of_a_terminal_then_it_is_kept_and_without_one_nothing_i
 def test_given_names_that_a_terminal_or_a_browser_would_obey_then_they_are_shown_as_text() -> None:
     evil = "\x1b[2J<script>alert('x')</script>\u202egnp\n\ud800"
     view = View(evil, [(evil, evil)], [Grid((evil,), [(evil,)], evil)], [evil])
-    told = as_text(view)
-    assert told.replace("\n", "").isprintable() and "\\x1b[2J<script>" in told and "\\u202e" in told
+    text = as_text(view)
+    assert text.replace("\n", "").isprintable() and "\\x1b[2J<script>" in text and "\\u202e" in text
     page = as_html(view)
     assert "<script" not in page and "&lt;script&gt;alert(&#x27;x&#x27;)" in page
     assert page.isprintable()

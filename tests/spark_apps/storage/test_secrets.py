@@ -60,16 +60,16 @@ def test_given_objects_within_objects_then_every_secret_in_them_is_found() -> No
         "n": 1,
     }
 
-    found = secrets_in(held)
+    secrets = secrets_in(held)
 
-    assert {"x-1", "x-2", "x-3"} <= set(found) and '{"user": "x-4"}' in found
+    assert {"x-1", "x-2", "x-3"} <= set(secrets) and '{"user": "x-4"}' in secrets
     assert known_secrets({"password": "abc"}, {"token": "abcd"}, {"token": "abcdef"}) == ["abcdef", "abcd"]
 
 
 def test_given_texts_of_an_answer_then_known_and_told_secrets_are_gone_from_all_of_them() -> None:
-    told = {"x": ["the planted one", {"k planted": "password='other'"}], "n": 5, "y": None}
+    answer = {"x": ["the planted one", {"k planted": "password='other'"}], "n": 5, "y": None}
 
-    assert hide_all(told, ["planted"]) == {"x": ["the *** one", {"k ***": "password='***'"}], "n": 5, "y": None}
+    assert hide_all(answer, ["planted"]) == {"x": ["the *** one", {"k ***": "password='***'"}], "n": 5, "y": None}
 
 
 @pytest.mark.parametrize(
@@ -95,11 +95,11 @@ def test_given_settings_then_sparks_redaction_hides_each_secret_among_them_and_w
     }
     conf["spark.hadoop.my.uri"] = "https://ada:hunter2@h"
 
-    told = redaction_regex(conf, "city")
-    pattern = re.compile(told)
+    regex = redaction_regex(conf, "city")
+    pattern = re.compile(regex)
 
     # It is copied from an error, where secrets are hidden, into a file of settings, where Java takes backslashes away.
-    assert "\\" not in told and hide(told) == told
+    assert "\\" not in regex and hide(regex) == regex
     assert [name for name in conf if not pattern.search(name)] == []
     # On Spark's page Hadoop's own settings have no prefix.
     assert pattern.search("my.uri") and pattern.search("spark.my.city") and not pattern.search("spark.master")
@@ -129,8 +129,8 @@ def test_given_the_pattern_of_a_server_then_the_wider_one_keeps_it_and_can_be_wi
 
     assert (not_hidden(once, conf), not_hidden(once, another)) == ([], ["spark.my.other"])
     assert not_hidden(twice, {**conf, **another}) == []
-    for told in (once, twice):
-        assert all(re.search(told, name) for name in hidden) and not any(re.search(told, name) for name in shown)
+    for regex in (once, twice):
+        assert all(re.search(regex, name) for name in hidden) and not any(re.search(regex, name) for name in shown)
 
 
 def test_given_an_object_then_it_is_told_where_in_it_secrets_stand() -> None:

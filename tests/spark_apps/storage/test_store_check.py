@@ -60,16 +60,16 @@ def test_given_a_store_that_does_less_then_the_check_names_that_alone_and_says_w
         reaches = try_store(Store(f"s3://{BUCKET}/{fault}", options))
 
     assert list(failed(reaches)) == what
-    assert all(hint in told for told in failed(reaches).values())
+    assert all(hint in message for message in failed(reaches).values())
     assert "FAILED" in table_of(reaches).splitlines()[-1]
 
 
 def test_given_listings_that_come_late_then_the_check_says_so(s3: dict[str, str]) -> None:
     with poor_s3(s3, LATE) as options:
-        told = failed(try_store(Store(f"s3://{BUCKET}/late", options)))
+        failures = failed(try_store(Store(f"s3://{BUCKET}/late", options)))
 
-    assert "listings come late" in told["see every file listed at once, in order"]
-    assert "create a file that is not there" not in told
+    assert "listings come late" in failures["see every file listed at once, in order"]
+    assert "create a file that is not there" not in failures
 
 
 def test_given_a_bucket_that_is_not_there_then_the_check_stops_and_says_so(s3: dict[str, str]) -> None:

@@ -38,8 +38,8 @@ def test_given_a_table_without_features_then_its_commits_are_those_that_every_pa
     job: work.Job, world: work.World
 ) -> None:
     upsert(job, "one", k0=1)
-    told = written(world, 1)
-    assert told["format"] == 1 and not {"reader_features", "writer_features"} & told.keys()
+    commit = written(world, 1)
+    assert commit["format"] == 1 and not {"reader_features", "writer_features"} & commit.keys()
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
@@ -93,13 +93,13 @@ def test_given_known_features_then_each_commit_and_checkpoint_carries_them_in_a_
     known = new_job(world)
     upsert(known, "one", k0=1)
 
-    told = written(world, 1)
-    assert (told["format"], told["reader_features"], told["writer_features"]) == (2, ["row-tracking"], ["sorted-files"])
+    commit = written(world, 1)
+    assert commit["format"] == 2
+    assert (commit["reader_features"], commit["writer_features"]) == (["row-tracking"], ["sorted-files"])
     body = encode_checkpoint(known.timeline.head)
-    found = decode_checkpoint(body)
-    assert (
-        found is not None and found.reader_features == ("row-tracking",) and found.writer_features == ("sorted-files",)
-    )
+    header = decode_checkpoint(body)
+    assert header is not None
+    assert (header.reader_features, header.writer_features) == (("row-tracking",), ("sorted-files",))
 
     monkeypatch.setattr(features, "READER_FEATURES", frozenset())
     assert decode_checkpoint(body) is None  # and the log behind it is what refuses
@@ -108,12 +108,12 @@ def test_given_known_features_then_each_commit_and_checkpoint_carries_them_in_a_
         Timeline.load(job.store)
 
 
-@pytest.mark.parametrize("told", ["x", [1], ["Upper"], [""], ["a b"], ["\x1b[2J"], ["x" * 65], ["x"] * 1001, {"a": 1}])
+@pytest.mark.parametrize("value", ["x", [1], ["Upper"], [""], ["a b"], ["\x1b[2J"], ["x" * 65], ["x"] * 1001, {"a": 1}])
 @pytest.mark.parametrize("field", ["reader_features", "writer_features"])
 def test_given_features_that_can_be_none_then_the_log_is_damaged(
-    job: work.Job, world: work.World, field: str, told: Any
+    job: work.Job, world: work.World, field: str, value: Any
 ) -> None:
-    rewrite(world, 0, format=2, **{field: told})
+    rewrite(world, 0, format=2, **{field: value})
     with pytest.raises(LogDamaged, match=field) as refused:
         Timeline.load(job.store)
     assert not isinstance(refused.value, NewerFormat) and refused.value.message.isprintable()

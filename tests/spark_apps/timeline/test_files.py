@@ -144,11 +144,11 @@ def test_three_checkpoints_are_kept_and_the_newest_is_used(job: work.Job, world:
         log.write_checkpoint(job.store, job.timeline.refresh())
     names = [key.rpartition("/")[2][:20] for key in world.objects.bodies if "checkpoints" in key]
     assert [int(name) for name in names] == [3, 4, 5]
-    found = log.newest_checkpoint(job.store)
+    newest = log.newest_checkpoint(job.store)
     older = log.newest_checkpoint(job.store, until=4)
-    assert found is not None
+    assert newest is not None
     assert older is not None
-    assert (found.version, older.version) == (5, 4)
+    assert (newest.version, older.version) == (5, 4)
 
 
 def test_reading_a_checkpoint_brings_in_neither_pandas_nor_datasets(tmp_path: Path) -> None:

@@ -125,8 +125,8 @@ def test_a_rescale_a_drop_and_a_restore_tell_the_counts_that_they_leave(job: wor
     job.begin("drop", "drop").commit((DropPartition(B),), writes=(Write(partition_scope(B), "replace"),))
     assert hashing_config.read_meta(job.store.get(files(world, "meta")[-1])).keys() == {A}
     restore(job.timeline, 2, txn_id="back")
-    told = hashing_config.read_meta(job.store.get(files(world, "meta")[-1]))
-    assert {path: count for path, (count, _) in told.items()} == counts(job) == {A: 2, B: 2}
+    recorded = hashing_config.read_meta(job.store.get(files(world, "meta")[-1]))
+    assert {path: count for path, (count, _) in recorded.items()} == counts(job) == {A: 2, B: 2}
 
 
 def test_configs_hold_all_history_under_the_instants_of_their_commits(job: work.Job, world: work.World) -> None:

@@ -23,9 +23,9 @@ def actions(of: type[Action] = Action) -> Iterator[type[Action]]:
 def test_every_action_is_an_operation_that_is_listed() -> None:
     for module in pkgutil.iter_modules(spark_apps.actions.__path__):
         import_module(f"spark_apps.actions.{module.name}")
-    found = {kind.operation.name for kind in actions() if hasattr(kind, "operation")}
-    assert {"upsert", "insert_overwrite", "rescale", "drop_table", "repair_index"} <= found
-    assert found <= OPERATIONS.keys()
+    names = {kind.operation.name for kind in actions() if hasattr(kind, "operation")}
+    assert {"upsert", "insert_overwrite", "rescale", "drop_table", "repair_index"} <= names
+    assert names <= OPERATIONS.keys()
 
 
 def test_upkeep_changes_files_and_no_row() -> None:

@@ -113,8 +113,8 @@ def test_writers_that_keep_it_in_step_do_not_hold_a_refresh_up(job: work.Job) ->
     refresher = new_job(job.world)
     transaction = refresher.begin("refresh_index", "r")
     upsert(job, "two", A, k0=2)
-    found = {f"{A}|0": True}
-    actions, writes = work.entry_files(refresher, transaction, "work", found, transaction.base.version, "backdated")
+    entries = {f"{A}|0": True}
+    actions, writes = work.entry_files(refresher, transaction, "work", entries, transaction.base.version, "backdated")
     transaction.commit((*actions, MarkCovered(INDEX_TREE, transaction.base.version)), writes=writes)
     assert lag(job) == {}
     check_all(job.world.checker)

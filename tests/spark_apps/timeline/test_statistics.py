@@ -89,9 +89,9 @@ def test_given_a_partition_when_pictured_then_each_bucket_has_its_bytes_and_empt
     state = job.timeline.refresh()
     size = sum(file.bytes for file in state.files(DATA_TREE))
 
-    [found] = partition_statistics(state)
-    assert (found.path, found.buckets, found.bucket_bytes) == (A, 2, (size, 0))
-    assert found.skew == 2.0
+    [statistics] = partition_statistics(state)
+    assert (statistics.path, statistics.buckets, statistics.bucket_bytes) == (A, 2, (size, 0))
+    assert statistics.skew == 2.0
     assert partition_statistics(state, ["p=none"]) == []
 
 

@@ -50,9 +50,9 @@ from tests.spark_apps.timeline.conftest import A, B, new_job, upsert, write_chec
 
 def test_a_retry_finds_its_commit(job: work.Job) -> None:
     version = upsert(job, "w", k0=1)
-    with pytest.raises(AlreadyCommitted, match=f"as version {version}") as found:
+    with pytest.raises(AlreadyCommitted, match=f"as version {version}") as caught:
         begin(new_job(job.world).timeline, operation="upsert", txn_id="w")
-    assert found.value.receipt == find_receipt(job.timeline, "w")
+    assert caught.value.receipt == find_receipt(job.timeline, "w")
     assert find_receipt(job.timeline, "never") is None
 
 

@@ -30,12 +30,12 @@ def test_a_warehouse_is_searched_by_its_logs(tmp_path: Path) -> None:
     (tmp_path / "db" / "files").mkdir()
     (tmp_path / "db" / "files" / "part.parquet").write_bytes(b"somebody else's")
 
-    found = {table.name: table for table in Warehouse(str(tmp_path)).tables()}
+    tables = {table.name: table for table in Warehouse(str(tmp_path)).tables()}
 
-    assert sorted(found) == ["cat.db.three", "db.files", "db.two", "gone", "one"]
-    assert found["db.two"].location == str(tmp_path / "db" / "two")
-    assert found["db.files"].location == str(tmp_path / "db" / "_indexes" / "files")
-    assert found["gone"].state() is None and found["one"].state() is not None
+    assert sorted(tables) == ["cat.db.three", "db.files", "db.two", "gone", "one"]
+    assert tables["db.two"].location == str(tmp_path / "db" / "two")
+    assert tables["db.files"].location == str(tmp_path / "db" / "_indexes" / "files")
+    assert tables["gone"].state() is None and tables["one"].state() is not None
 
 
 def test_without_a_root_there_is_nothing_to_search_and_no_name_to_find() -> None:
