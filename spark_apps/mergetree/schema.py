@@ -92,11 +92,24 @@ def parse_stored_type(text: str) -> T.DataType:
 
 @lru_cache(maxsize=256)
 def struct_type(fields: tuple[Field, ...]) -> T.StructType:
-    """Return the Spark schema of a table's fields."""
-    types = [parse_stored_type(field.type) for field in fields]
-    return T.StructType(
-        [T.StructField(field.name, kind, field.nullable) for field, kind in zip(fields, types, strict=True)]
-    )
+    """Return the Spark schema of a table's fields.
+
+    :raises InvalidSchema: if this Spark does not know a type, as a table of a newer one may have it; names the column.
+    """
+    return T.StructType([T.StructField(field.name, _type_of(field), field.nullable) for field in fields])
+
+
+def _type_of(field: Field) -> T.DataType:
+    try:
+        return parse_stored_type(field.type)
+    except InvalidSchema as error:
+        import pyspark
+
+        raise InvalidSchema(
+            f"The column {field.name!r} is of type {field.type}, which this Spark, {pyspark.__version__}, does not"
+            " know.",
+            hint="Collated strings and variants came with Spark 4.0, times of day with 4.1: use a Spark that has it.",
+        ) from error
 
 
 def column_types(fields: Iterable[Field]) -> dict[str, str]:

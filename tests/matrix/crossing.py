@@ -17,7 +17,7 @@ from typing import Any
 from spark_apps import IndexedTable
 from spark_apps.layout.hashing import bucket_id
 from spark_apps.mergetree.buckets import bucket_column
-from spark_apps.mergetree.spark_versions import to_arrow
+from spark_apps.mergetree.spark_versions import release, to_arrow
 from spark_apps.storage.errors import InvalidSchema
 from tests.spark.local import local_session
 from tests.spark_apps.frames import frame
@@ -26,6 +26,7 @@ DDL = (
     "k decimal(20,4), s string, p date, n int, x double, f float, at timestamp, local timestamp_ntz, b binary, "
     "t boolean, many array<int>, named struct<a: int, at: timestamp>"
 )
+COLLATED = "n bigint, town string collate UNICODE_CI"
 HASHED = ("k", "s")
 INDEXES = {
     "rec": ("record", []),
@@ -64,15 +65,20 @@ def batch(number: int) -> list[tuple[Any, ...]]:
 
 def written(folder: Path) -> list[int]:
     """The batches that a table was given, in order."""
-    path = folder.with_suffix(".json")
+    path = beside(folder)
     return list(json.loads(path.read_text())) if path.exists() else []
+
+
+def beside(folder: Path) -> Path:
+    """Where a table's batches are written down; the name is kept whole, as ``.0`` is no suffix of ``spark-4.0``."""
+    return folder.with_name(f"{folder.name}.json")
 
 
 def write(spark: Any, folder: Path, number: int) -> None:
     """Give a table a batch, the second time as a row lives on in it, and write the batch down."""
     table = IndexedTable.load(spark, folder)
     table.upsert(frame(spark, batch(number), DDL))
-    folder.with_suffix(".json").write_text(json.dumps([*written(folder), number]))
+    beside(folder).write_text(json.dumps([*written(folder), number]))
 
 
 def check(spark: Any, folder: Path) -> None:
@@ -103,14 +109,38 @@ def bits(frame: Any) -> list[str]:
     return sorted(repr(each) for each in to_arrow(frame).to_pylist())
 
 
-def collated_strings_are_refused(spark: Any, folder: Path) -> None:
+def write_collated(spark: Any, folder: Path) -> None:
+    """Refuse a collation in a key and in an index, and make a table that has one in a column of its own."""
+    refused(IndexedTable.create, spark, folder, "town string collate UNICODE_CI, n bigint", ["town"])
+    assert not folder.exists()
+    if release(spark) < (4, 0):
+        return
+    table = IndexedTable.create(spark, folder, COLLATED, ["n"], buckets=2)
+    table.upsert(spark.sql("SELECT id AS n, if(id % 2 = 0, 'Ulm', 'ULM') COLLATE UNICODE_CI AS town FROM range(6)"))
+    for kind in ("secondary", "compact", "covering"):
+        refused(table.create_index, "i", kind, ["town"])
+
+
+def check_collated(spark: Any, folder: Path) -> None:
+    """Read a table with a collated column by its collation, or refuse it where there are none."""
+    if not folder.exists():
+        return
+    if release(spark) < (4, 0):
+        refused(IndexedTable.load(spark, folder).read)
+        return
+    table = IndexedTable.load(spark, folder)
+    assert table.read("town = 'ulm'").count() == table.read().count() == 6
+    assert table.read("town = 'ulm' AND n = 3").count() == 1
+
+
+def refused(action: Any, *arguments: Any) -> None:
+    """Expect an error that names the collated column."""
     try:
-        IndexedTable.create(spark, folder, "town string collate UNICODE_CI, n bigint", ["town"])
+        action(*arguments)
     except InvalidSchema as error:
         assert "town" in str(error), error
     else:
-        raise AssertionError("A table with a collated key was created.")
-    assert not folder.exists()
+        raise AssertionError(f"{action} took a collated string.")
 
 
 def main() -> int:
@@ -124,9 +154,10 @@ def main() -> int:
         for index, (kind, columns) in INDEXES.items():
             table = IndexedTable.load(spark, home / name)
             table.create_index(index, kind, columns)
-        collated_strings_are_refused(spark, home / f"collated-{name}")
+        write_collated(spark, home / f"collated-{name}")
     else:
         for other in numbers:
+            check_collated(spark, home / f"collated-{other}")
             check(spark, home / other)
             write(spark, home / other, len(numbers) + numbers[name])
             check(spark, home / other)
