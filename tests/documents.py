@@ -212,7 +212,7 @@ def wants(function: Function, around: str = "") -> Iterator[str]:
         return
     names = [one.arg for one in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)]
     known = described_parameters(text) | described_parameters(around)
-    # What a sentence of a docstring names by its own word is told: "the rows of the batch" of ``rows``.
+    # What a sentence of a docstring names by its own word is described: "the rows of the batch" of ``rows``.
     said = {word.lower() for word in re.findall(r"\w+", text)}
     missing = [one for one in names if one not in ("self", "cls") and one not in known and one.strip("_") not in said]
     if missing:
@@ -295,7 +295,7 @@ def faults_of_name(name: str, methods: bool) -> Iterator[str]:
 
 
 def inherits(module: str, node: ast.ClassDef, function: Function) -> bool:
-    """Tell a method without a docstring that a base has, of Airflow's or of ours: it is told of there."""
+    """Tell a method without a docstring that a base has, of Airflow's or of ours: it is described there."""
     return ast.get_docstring(function) is None and bool(node.bases)
 
 

@@ -1,4 +1,4 @@
-"""What Airflow is told of the provider is true and fits Airflow's own schema."""
+"""What Airflow reads of the provider is true and fits Airflow's own schema."""
 
 from __future__ import annotations
 

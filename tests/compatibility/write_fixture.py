@@ -231,7 +231,7 @@ def trips(spark: SparkSession, folder: Path) -> Written:
     oldest = sorted(map(int, made.versions))[2]
     made.reload().clean(retain_versions=made.table.version - oldest + 1, retain_seconds=0)
     made.versions = {version: rows for version, rows in made.versions.items() if int(version) >= oldest}
-    # Deltas and tombstones that nothing has folded, and which the deferred indexes were not told of.
+    # Deltas and tombstones that nothing has folded, and which the deferred indexes do not cover.
     last = [later(5, "ams", 700), later(40, "ber", 700), later(0, "x", 700, gone=True)]
     made.reload().upsert(made.put([{"gone": False} | row for row in last], newer), deleted="gone", txn_id="last")
 

@@ -246,7 +246,7 @@ class OddKeyed(Keyed):
     def step(self, step: Step) -> None:
         """In any session, as far as the step means the same there."""
         said = draw_session(self.odd.rng, self.tally)
-        said.pop("spark.sql.timestampType", None)  # the columns' types are told by their names
+        said.pop("spark.sql.timestampType", None)  # the columns' types are given by their names
         if step.kind.startswith("delete where"):
             said = {}
         with session_with(self.spark, said):

@@ -88,7 +88,7 @@ class Registered:
         return f"{self.said}\n{' > '.join(self.done)}"
 
     def place(self, table: Any) -> dict[str, str]:
-        """What the data source is told: the log, and which version of the source where it is an old one."""
+        """The options of the data source: the log, and which version of the source where it is an old one."""
         options = {"path": str(self.log)}
         return options if self.asked_version is None else {**options, "source_version": str(self.asked_version)}
 

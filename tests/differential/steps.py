@@ -252,7 +252,7 @@ class Steps:
         elif self.model.partition_by and self.table.partitions and self.rng.random() < 0.2:
             paths = sorted(self.table.partitions)
             more["partitions"] = self.rng.sample(paths, self.rng.randrange(1, len(paths) + 1))
-        # A deferred record index may meet one key in two partitions; without lineage files that went cannot be told.
+        # A deferred record index may meet one key in two partitions; without lineage files that went cannot be known.
         refusals: tuple[type[Exception], ...] = ()
         if info.kind == "record" and self.model.repeated_keys():
             refusals = (errors.VerificationFailed,)

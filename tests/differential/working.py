@@ -41,7 +41,7 @@ def work(seed: int, until: float) -> Outcome:
     started, tally, folder = time.monotonic(), Tally(), Path(tempfile.mkdtemp(prefix="differential"))
     try:
         history(_spark, folder, seed, tally, long=True)
-    except Exception as error:  # noqa: BLE001 - whatever a history finds is told, and the others go on
+    except Exception as error:  # noqa: BLE001 - whatever a history finds is reported, and the others go on
         trace = "".join(traceback.format_exception(error))
         return Outcome(seed, time.monotonic() - started, tally.counts, f"{error}"[:4000], trace[-6000:])
     finally:

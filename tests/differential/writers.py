@@ -55,7 +55,7 @@ class Owner(ABC):
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """What a registration is told."""
+        """The arguments of a registration."""
         registered: dict[str, Any] = {"uri": self.folder, "format": self.format, "record_key": ["id"]}
         return registered | ({"schema": ddl_of(self.names, self.types)} if self.declares else {})
 

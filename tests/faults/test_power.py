@@ -1,4 +1,4 @@
-"""The power goes at calls to the disk all along: no commit that was told of is lost, and the table works on.
+"""The power goes at calls to the disk all along: no acknowledged commit is lost, and the table works on.
 
 The calls are those that the real store makes while a table is made and written; what a cut leaves is put into another
 folder, and read by the real code again.
@@ -59,11 +59,11 @@ class Killed(BaseException):
 
 
 class Lost(AssertionError):
-    """What was told of is not there any more."""
+    """What was acknowledged is not there any more."""
 
 
 class Table:
-    """A table on the disk, and what callers were told of it."""
+    """A table on the disk, and the commits that callers know of."""
 
     def __init__(self, disk: Disk) -> None:
         self.disk = disk
@@ -96,7 +96,7 @@ class Table:
         self.files |= written
 
     def check(self, left: Path) -> None:
-        """What a cut has left: every commit that was told of, with all that belongs to it; and it can be written.
+        """What a cut has left: every acknowledged commit, with all that belongs to it; and it can be written.
 
         :raises Lost:
         """
@@ -111,7 +111,7 @@ class Table:
         for txn, version in self.acknowledged.items():
             receipt = find_receipt(timeline, txn)
             if receipt is None or receipt.version != version:
-                raise Lost(f"{txn} was told version {version}; there is {receipt}.")
+                raise Lost(f"{txn} was acknowledged as version {version}; there is {receipt}.")
         for file in timeline.head.files(DATA_TREE):
             if len(store.get(file.path)) != file.bytes:
                 raise Lost(f"{file.path} of version {timeline.head.version} has lost its bytes.")
@@ -224,7 +224,7 @@ def test_a_disk_that_cannot_sync_is_not_told_as_committed(disk: Disk, what: str)
     disk.before = failing
     with pytest.raises((CommitStateUnknown, StorageUnavailable)):
         transaction.commit((), writes=[Write(group_scope("p=a", "0"))])
-    if what == "the folder":  # a system that has told of it once says "done" the next time
+    if what == "the folder":  # a system that has reported it once says "done" the next time
         disk.before = lambda _call, _path: None
         with pytest.raises(StorageUnavailable, match="could not be synced"):
             find_receipt(Timeline.load(table.store), "w")

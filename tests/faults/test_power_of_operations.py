@@ -142,7 +142,7 @@ OPERATIONS: dict[str, Callable[[Job], Any]] = {
 
 
 class Watched:
-    """What callers were told, and what a cut right now leaves of it."""
+    """What callers know of, and what a cut right now leaves of it."""
 
     def __init__(self, job: Job, into: Path) -> None:
         self.job, self.into = job, into
@@ -157,7 +157,7 @@ class Watched:
                 self.rows[version] = table_of(self.job.store, timeline.rebuild(version))
 
     def check(self, names: Any, contents: Any) -> None:
-        """:raises Lost: a commit that was told of, a file of a version that can be read, or a row."""
+        """:raises Lost: an acknowledged commit, a file of a version that can be read, or a row."""
         shutil.rmtree(self.into, ignore_errors=True)
         self.job.disk.cut(self.into, names, contents)
         store: Any = Store(self.into)
@@ -165,7 +165,7 @@ class Watched:
         state = timeline.refresh()
         newest = max(self.rows)
         if state.version < newest:
-            raise Lost(f"Version {newest} was told of, and the log ends at {state.version}.")
+            raise Lost(f"Version {newest} was acknowledged, and the log ends at {state.version}.")
         if state.dropped:
             return
         for version in range(state.expired_below, state.version + 1):
@@ -176,7 +176,7 @@ class Watched:
             if version in self.rows and table_of(store, there) != self.rows[version]:
                 raise Lost(f"Version {version} has other rows.")
         for txn in state.committed:
-            with suppress(CommitUndone):  # told as such, not lost
+            with suppress(CommitUndone):  # reported as undone, not lost
                 find_receipt(timeline, txn)
         begin(timeline, operation="afterwards", txn_id="afterwards").commit((), writes=[Write(table_scope())])
         cleaning.clean(timeline, retain_versions=1, retain_seconds=0.0, presumed_dead_seconds=0.0)
@@ -239,7 +239,7 @@ def test_whatever_call_of_an_operation_the_power_goes_at_nothing_that_was_told_o
     assert deleting.unnoted() == [], "the model must have seen every write"
     with real_disk():
         try:
-            watched.learn()  # what is kept afterwards is as it was told
+            watched.learn()  # what is kept afterwards is as it was acknowledged
         except TableNotFound:
             assert name == "drop"
         for names, contents in cuts(chosen).values():

@@ -1,1 +1,1 @@
-"""A module that nothing imports but what was told to by a log (:mod:`tests.hostile.watching`)."""
+"""A module that nothing imports but what a log has made to do so (:mod:`tests.hostile.watching`)."""

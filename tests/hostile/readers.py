@@ -39,7 +39,7 @@ _HELPERS = Readers(2)
 
 
 def everything(state: Any) -> None:
-    """What is told of a table from its log alone."""
+    """What the log alone says of a table."""
     if state.dropped:
         return
     statistics.table_statistics(state)

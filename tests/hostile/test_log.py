@@ -199,7 +199,7 @@ def test_each_document_as_it_should_be_is_read_by_each_reader(arena: Arena) -> N
 def test_given_a_document_with_a_bad_value_when_read_then_refused_by_name_or_harmless(
     arena: Arena, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Each case that goes wrong is told, with the seed."""
+    """Each case that goes wrong is reported, with the seed."""
     die, began, wrong = random.Random(seed()), time.monotonic(), Counter[str]()
     tried = reads = 0
     examples: dict[str, str] = {}

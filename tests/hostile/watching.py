@@ -174,7 +174,7 @@ class _Inotify:
                     self._names[number] = str(path)
 
     def events(self) -> list[str]:
-        """What has happened since it was asked last; looking into a folder is not told of, its files are."""
+        """What has happened since it was asked last; looking into a folder is not reported, its files are."""
         events_since = []
         while True:
             try:

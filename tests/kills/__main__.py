@@ -64,7 +64,7 @@ def run(names: list[str], conf: Mapping[str, str], master: str, until: float, se
             started, ok, cell = time.monotonic(), "", Cell(here, spark, EVENTS[event], WORKS[work])
             try:
                 said, ok = cell.run(), "yes"
-            except Exception as error:  # noqa: BLE001 - what a cell finds is told, and the others go on
+            except Exception as error:  # noqa: BLE001 - what a cell finds is reported, and the others go on
                 said = f"NOT SO: {error}"
                 say(traceback.format_exc())
                 cell.let_go()

@@ -33,9 +33,9 @@ print(table.read("city = 'c1'").count(), table.verify("by_city").ok, table.versi
 NAMES = """
 import importlib, sys
 for module in ("operators", "sensors", "triggers", "hooks", "task_groups", "runners", "testing", "maintenance"):
-    found = importlib.import_module(f"airflow_provider_index.{module}")
-    for name in found.__all__:
-        assert getattr(found, name) is not None, name
+    package = importlib.import_module(f"airflow_provider_index.{module}")
+    for name in package.__all__:
+        assert getattr(package, name) is not None, name
 import spark_apps
 for name in spark_apps.__all__:
     assert getattr(spark_apps, name) is not None, name

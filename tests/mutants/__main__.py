@@ -62,9 +62,9 @@ def main() -> int:
             seconds = time.monotonic() - started
             say(f"{number} of {len(left)} {name}: {', '.join(tests) or 'NOTHING FINDS IT'} ({seconds:.0f} s)")
             results = record(name, {"fault": fault.digest, "found_by": tests})
-    unfound = [name for name in listed if not results.get(name, {}).get("found_by")]
-    say(f"{len(listed) - len(unfound)} of {len(listed)} faults are found; not: {', '.join(unfound) or 'none'}")
-    return 1 if unfound or missing else 0
+    undetected = [name for name in listed if not results.get(name, {}).get("found_by")]
+    say(f"{len(listed) - len(undetected)} of {len(listed)} faults are found; not: {', '.join(undetected) or 'none'}")
+    return 1 if undetected or missing else 0
 
 
 if __name__ == "__main__":

@@ -87,7 +87,7 @@ class InFolder(ast.NodeTransformer):
 
 
 def run(block: Block, names: dict[str, Any], folder: Path) -> None:
-    """Run a block; what goes wrong is told with the line of the page."""
+    """Run a block; what goes wrong is reported with the line of the page."""
     tree = InFolder(folder).visit(ast.parse(block.text))
     ast.increment_lineno(tree, block.line)
     ast.fix_missing_locations(tree)
@@ -336,8 +336,8 @@ def test_what_a_page_types_into_spark_works(
         BEFORE.get((page.name, number), lambda _: None)(names)
         run(block, names, tmp_path)
         for other in blocks(page):
-            if other.title == "Spark's own" and names.get("__told__", 0) < other.line < _next(page, block):
-                names["__told__"] = other.line
+            if other.title == "Spark's own" and names.get("__line__", 0) < other.line < _next(page, block):
+                names["__line__"] = other.line
                 for statement in filter(str.strip, other.text.split(";")):
                     as_it_was.sql(statement.replace("s3:/", str(tmp_path))).collect()
     if page.name in PROMISES:

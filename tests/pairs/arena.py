@@ -361,7 +361,7 @@ class _Doing:
                 outcome.wrong.append(f"{self.act.name}: {type(error).__name__} is no refusal: {error}")
             outcome.notes.append(f"{self.act.name}: {error}")
             return type(error).__name__
-        except Exception as error:  # noqa: BLE001 - what a pair finds is told, and the others go on
+        except Exception as error:  # noqa: BLE001 - what a pair finds is reported, and the others go on
             outcome.wrong.append(f"{self.act.name}: {type(error).__name__}: {error}")
             return type(error).__name__
         return "nothing to do" if getattr(receipt, "version", 0) is None else "committed"

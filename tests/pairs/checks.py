@@ -41,7 +41,7 @@ FEW = 14
 
 
 def differences(ground: Ground, expected: Expected, few: bool = False) -> Iterator[str]:
-    """What is not as it should be, told without Spark.
+    """What is not as it should be, worked out without Spark.
 
     :param few: ask some of the questions, drawn by what the table holds.
     """

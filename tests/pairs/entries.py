@@ -50,7 +50,7 @@ def _by_key(snapshot: Snapshot, name: str, entry: IndexEntry, rows: Rows) -> Ite
 
 
 def _by_file(snapshot: Snapshot, name: str, entry: IndexEntry) -> Iterator[str]:
-    """Each file that the index says it covers is told of whole, by its values of the indexed columns."""
+    """Each file that the index says it covers has entries for all its values of the indexed columns."""
     definition, table = entry.definition, snapshot.table
     stored = {field.name: field.stored_name for field in table.fields}
     held = [stored.get(column, column) for column in definition.columns]

@@ -85,7 +85,7 @@ def _one(arena: Arena, names: tuple[str, ...], wanted: Wanted, tally: Tally) -> 
         deep = zlib.crc32(" x ".join(names).encode()) / 2**32 < wanted.deep
         if deep and not outcome.wrong and outcome.expected is not None:
             outcome.wrong += list(further_differences(arena.ground, outcome.expected))
-    except Exception:  # noqa: BLE001 - what a pair finds is told, and the others go on
+    except Exception:  # noqa: BLE001 - what a pair finds is reported, and the others go on
         outcome, deep = Outcome(names, ["broken"], [traceback.format_exc()[-1500:]]), False
     tally.take(outcome, deep)
     if outcome.wrong:

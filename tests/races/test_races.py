@@ -65,7 +65,7 @@ def test_processes_that_race_all_get_their_commits_in(
 
 
 def race(store: Store, commits: int) -> tuple[dict[str, int], float]:
-    """Starts the processes, lets them go at once, and gathers what each was told."""
+    """Starts the processes, lets them go at once, and gathers the versions that each got."""
     root = Path(__file__).parents[2]
     command = [sys.executable, "-m", "tests.simulation.racing", store.uri, json.dumps(store.options)]
     racers = [

@@ -96,7 +96,7 @@ class Actor:
             result = operation(self)
         except Crash:
             self.timeline = self._fresh_timeline()
-        except Exception as error:  # noqa: BLE001 - what may be raised is judged by the one who is told
+        except Exception as error:  # noqa: BLE001 - what may be raised is judged by the checker
             self.finished(self, None, error)
         else:
             self.finished(self, result, None)

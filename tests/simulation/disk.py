@@ -1,4 +1,4 @@
-"""A disk that loses its power: which bytes and names were synced, told from the calls that the real code makes.
+"""A disk that loses its power: which bytes and names were synced, worked out from the calls that the real code makes.
 
 The calls of :mod:`spark_apps.storage.store` to the system go through here on their way. They are done, on a real
 folder, and noted: what a file holds in memory and what on the platter, and likewise which names a folder holds. A power

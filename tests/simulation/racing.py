@@ -1,7 +1,7 @@
 """One of several real processes that commit to one table as fast as they can; run as a program of its own.
 
 ``python -m tests.simulation.racing <uri> <options as JSON> <name> <commits>``: waits for the file ``go`` of the table,
-then prints one line of JSON with the versions it was told.
+then prints one line of JSON with the versions that it got.
 """
 
 from __future__ import annotations

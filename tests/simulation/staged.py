@@ -34,7 +34,7 @@ def rows_task(job: Job, transaction: Transaction, partition: str, changes: Chang
 def index_task(job: Job, transaction: Transaction, locks: bool = True) -> None:
     """Stages the entries of the staged rows, which it sees over the version that the transaction began from.
 
-    :param locks: hold on to the file groups that the index was told of, as it must.
+    :param locks: hold on to the file groups whose entries are staged, as it must.
     """
     transaction = resume(job.timeline, transaction.txn_id, transaction.attempt)
     rows, made_from = transaction.staged("rows")

@@ -107,7 +107,7 @@ def session_with(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[N
         yield
     finally:
         for name, value in before.items():
-            # Unset first: what was told before may be Spark's default, which some settings cannot be set to.
+            # Unset first: what was set before may be Spark's default, which some settings cannot be set to.
             spark.conf.unset(name)
             if value is not None and spark.conf.get(name, None) != value:
                 spark.conf.set(name, value)

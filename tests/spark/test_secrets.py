@@ -57,7 +57,7 @@ BROKEN = {"batches": [{"operation": "upsert", "sql": f"SELECT * FRM jdbc OPTIONS
 
 @dataclass(frozen=True)
 class Run:
-    """What a run told, and what was seen of it."""
+    """What a run logged, and what was seen of it."""
 
     sweep: Sweep
     events: str
@@ -82,7 +82,7 @@ def watched(folder: Path, *pages: str, events: Path | None = None, also: tuple[P
     def left() -> list[tuple[Path, list[str]]]:
         return sweep.holding(files_below(*folders()))
 
-    with suppress(AssertionError):  # a detached driver has told how it ended, and is ending
+    with suppress(AssertionError):  # a detached driver has reported how it ended, and is ending
         wait_until(lambda: not left())
     runs.append(Run(sweep, event_log, json.dumps(answers, default=str), left()))
 
@@ -232,16 +232,16 @@ os.makedirs(home, mode=0o700)
 for path in files:
     shutil.copy(path, home)
 keytab = given[given.index("--keytab") + 1]
-with open(keytab) as content, open(home + "/keytab-of-submission", "w") as told:
+with open(keytab) as content, open(home + "/keytab-of-submission", "w") as out:
     modes = [oct(os.stat(path).st_mode & 0o777) for path in (keytab, os.path.dirname(keytab))]
-    print(*modes, len(content.read()), file=told)
+    print(*modes, len(content.read()), file=out)
 for name, value in (("--master", "local[1]"), ("--deploy-mode", "client")):
     given[given.index(name) + 1] = value
 at = given.index("--files")
 del given[at:at + 2]
-told = os.open(home + "/stdout", os.O_WRONLY | os.O_CREAT, 0o600)
+log = os.open(home + "/stdout", os.O_WRONLY | os.O_CREAT, 0o600)
 submit = str(environment.spark_home() / "bin" / "spark-submit")
-subprocess.Popen([submit, *given], cwd=home, stdout=told, stderr=told, stdin=subprocess.DEVNULL, start_new_session=True)
+subprocess.Popen([submit, *given], cwd=home, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True)
 print("Submitted application application_1700000000000_0042")
 """
 """Stands for a cluster: the driver that it starts gets the files that were submitted, and nothing else."""

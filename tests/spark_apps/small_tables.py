@@ -24,7 +24,7 @@ def within(table: IndexedTable, **limits: Any) -> IndexedTable:
     return table
 
 
-def found_by_spark(table: IndexedTable) -> IndexedTable:
+def locating_by_spark(table: IndexedTable) -> IndexedTable:
     """Give the table, whose writes leave rows and many keys to Spark, as where files are not on the driver's disk."""
     return within(table, local_files=False)
 

@@ -157,15 +157,15 @@ def test_what_cannot_be_asked_is_said_in_the_packages_words(lake: Path) -> None:
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, frozenset[str]]]:
     """The data files that were opened, each with the columns that were read of it."""
-    found: list[tuple[str, frozenset[str]]] = []
+    files: list[tuple[str, frozenset[str]]] = []
     read = ArrowRows._tables
 
     def counted(self: ArrowRows, source_file: ArrowFile, names: Any, *, prune: bool) -> Any:
-        found.append((source_file.address, frozenset(names)))
+        files.append((source_file.address, frozenset(names)))
         return read(self, source_file, names, prune=prune)
 
     monkeypatch.setattr(ArrowRows, "_tables", counted)
-    return found
+    return files
 
 
 @pytest.mark.parametrize(
@@ -183,11 +183,11 @@ def test_given_sql_of_duckdb_then_filters_and_columns_are_pushed_down_to_what_re
     table, connection = spark_apps.open_table(lake / "trips"), duckdb.connect()
     table.duckdb(connection, "trips")
 
-    found = connection.execute(f"{sql} WHERE {where}").fetchall()
+    answer = connection.execute(f"{sql} WHERE {where}").fetchall()
     by_sql, opened[:] = {path for path, _ in opened}, []
     expected = table.read(where, columns)
 
-    assert sorted(found) == sorted(tuple(row.values()) for row in expected.to_pylist()) and found
+    assert sorted(answer) == sorted(tuple(row.values()) for row in expected.to_pylist()) and answer
     assert by_sql == {path for path, _ in opened}
     assert len(by_sql) < len(table.snapshot.state.files("data"))
 
@@ -242,11 +242,11 @@ def test_given_a_table_on_s3_then_a_lookup_opens_the_files_that_can_hold_the_key
         table = spark_apps.open_table(uri, options=options)
         monkeypatch.setattr(Store, "get_range", counted)
 
-        found = table.lookup([3])
+        entries = table.lookup([3])
 
         held = {file.path.rpartition("/")[2]: file.bytes for file in table.snapshot.state.files("data")}
         asked = [(name, size) for key, size in requests if (name := key.rpartition("/")[2]) in held]
-        assert rows(found) == [row for row in TABLES["trips"]["rows"] if row["id"] == 3]
+        assert rows(entries) == [row for row in TABLES["trips"]["rows"] if row["id"] == 3]
         # Small files are fetched whole, by one request each: of one bucket of a partition, and of the index's shard.
         assert 0 < len(asked) == len(set(asked)) < len(held) / 2 and len(requests) < 10
         assert all(size == held[name] for name, size in asked)

@@ -18,7 +18,7 @@ from spark_apps.storage.errors import KeysExist
 from spark_apps.timeline.files import NO_ROWS, RowCount
 from spark_apps.timeline.model import DATA_TREE
 from tests.spark_apps.frames import frame
-from tests.spark_apps.small_tables import found_by_spark
+from tests.spark_apps.small_tables import locating_by_spark
 from tests.spark_apps.table_model import Model, Row
 
 pytestmark = pytest.mark.spark
@@ -269,7 +269,7 @@ def test_a_table_reads_as_the_model_after_every_step_of_a_random_history(
 ) -> None:
     history = History(spark, shape, tmp_path / "table", seed=1)
     if SHAPES.index(shape) % 2:
-        found_by_spark(history.table)
+        locating_by_spark(history.table)
     done = []
     # A step with an index costs thrice as much.
     for _ in range(STEPS * 5 // 8 if shape.record_index else STEPS):

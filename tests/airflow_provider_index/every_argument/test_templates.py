@@ -56,7 +56,7 @@ def environment(native: bool) -> Any:
 
 
 def made(kind: type, native: bool, params: dict[str, Any], /, **given: Any) -> Any:
-    """What a task of these arguments has been told once it is rendered; not read yet."""
+    """The operator of a task with these arguments, rendered; its arguments are not read yet."""
     with DAG("d", schedule=None, params=params, render_template_as_native_obj=native) as dag:
         kind(task_id="t", **{**required(kind), **given})
     return rendered(dag)

@@ -20,7 +20,7 @@ HERE = Path(__file__).parent
 
 
 def given(kind: type) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What a class is told by other tasks: a value of each argument, and mapped, another one or the text of one."""
+    """What a class gets from other tasks: a value of each argument, and mapped, another one or the text of one."""
     first, *_, last = [*rounds(kind), rounds(kind)[-1]]
     mapped = {name: value if at % 2 else str(value) for at, (name, (value, _)) in enumerate(last.items())}
     return {name: value for name, (value, _) in first.items()}, mapped

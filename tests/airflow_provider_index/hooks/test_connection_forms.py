@@ -1,4 +1,4 @@
-"""The forms of the two connection types, as Airflow's own page is told of them: by the provider info, and before
+"""The forms of the two connection types, as Airflow's own page gets them: by the provider info, and before
 Airflow 3.2 by the classes of the hooks."""
 
 from __future__ import annotations

@@ -54,8 +54,8 @@ def test_the_app_is_told_the_warehouse_of_names_in_queries_which_is_no_part_of_t
 
 def test_a_table_is_made_of_a_source_with_or_without_rows_beside_it() -> None:
     create = {"record_key": ["id"], "from_source": "s3://lake/raw"}
-    told = write(operation="insert", create=create).arguments()
-    assert told["takes_over"] and told["create"] == create and told["source"] is None
+    arguments = write(operation="insert", create=create).arguments()
+    assert arguments["takes_over"] and arguments["create"] == create and arguments["source"] is None
     assert "takes_over" not in write(source="/files", create=create).arguments()
     assert "takes_over" not in write(sql="a").arguments(), "it is part of what a task's transaction is named after"
     with pytest.raises(InvalidInput, match="nothing to write"):

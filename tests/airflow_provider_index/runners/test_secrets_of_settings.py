@@ -19,7 +19,7 @@ from spark_apps.storage.errors import InvalidInput
 from tests.spark_apps.storage.names_of_secrets import OPEN_NAMES, OPEN_VALUES, SECRET_NAMES, SECRET_VALUES
 
 SPOKEN = {"spark.executor.extraJavaOptions", "spark.jars", "spark.files"}
-"""Of the table's settings those that can only be told on a command line."""
+"""Of the table's settings those that can only be given on a command line."""
 
 
 def command(folder: Path, **fields: Any) -> list[str]:

@@ -66,7 +66,7 @@ def watcher(kind: type[BaseEventTrigger], memory: AssetStore | None, **asked: An
 
 
 async def sent(stream: AsyncIterator[TriggerEvent], seconds: float = 0.4) -> list[str]:
-    """The commits told of until nothing more came for so long."""
+    """The commits of the events, until nothing more came for so long."""
     commits = []
     try:
         while True:

@@ -63,7 +63,7 @@ def test_given_writes_since_then_rows_of_the_index_give_way_to_them(spark: Any, 
     explanation = check()
     assert explanation.index_used == "cov" and (explanation.files_read, explanation.groups_read) == (4, 2)
     assert table.verify("cov").ok
-    assert table.refresh_index("cov").committed, "the log is told that it knows all it can"
+    assert table.refresh_index("cov").committed, "the log records that it covers all it can"
     assert not table.refresh_index("cov").committed
     check()
     table.compact()

@@ -69,4 +69,4 @@ def test_given_a_list_of_names_then_these_are_included_and_a_string_is_refused(t
     table.refresh_index("listed", included=["note"])
     assert table.indexes["listed"].included == ("n", "note")
     with pytest.raises(errors.InvalidInput, match="list of names"):
-        table.create_index("told", "covering", ["id"], included="note")
+        table.create_index("as_text", "covering", ["id"], included="note")

@@ -1,4 +1,4 @@
-"""Which part of an entry file a predicate leaves, told by the file's own min and max; no Spark."""
+"""Which part of an entry file a predicate leaves, by the file's own min and max; no Spark."""
 
 from __future__ import annotations
 

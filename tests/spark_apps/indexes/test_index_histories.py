@@ -12,7 +12,7 @@ import pytest
 
 from spark_apps import IndexedTable
 from tests.spark_apps.indexes.support import CITIES, DDL, Model, Row, draw, entries, frame, read
-from tests.spark_apps.small_tables import found_by_spark
+from tests.spark_apps.small_tables import locating_by_spark
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -132,7 +132,7 @@ def test_given_any_history_then_queries_and_entries_are_those_of_the_model(
 ) -> None:
     history = History(spark, tmp_path / "table", seed, buckets)
     if (seed + (buckets is None)) % 2:
-        found_by_spark(history.table)
+        locating_by_spark(history.table)
     steps = ["upsert", "move", "delete", "delete_where", "overwrite", "drop_partition", "compact", "compact_indexes",
              "rescale", "restore", "refresh"]  # fmt: skip
     history.random.shuffle(steps)

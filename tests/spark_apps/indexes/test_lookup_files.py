@@ -159,7 +159,7 @@ def test_given_any_byte_of_the_keys_turned_over_then_nothing_is_told_wrongly(tmp
     [base] = [file for file in files.files if file.path == "0-0.parquet"]
     whole = (tmp_path / base.path).read_bytes()
     chunk = pq.read_metadata(tmp_path / base.path).row_group(0).column(0)
-    start, found_out = chunk.data_page_offset, 0
+    start, detected = chunk.data_page_offset, 0
     for place in range(start, start + chunk.total_compressed_size, 2):
         files.state = State()
         (tmp_path / base.path).write_bytes(whole[:place] + bytes([whole[place] ^ 0x41]) + whole[place + 1 :])
@@ -167,10 +167,10 @@ def test_given_any_byte_of_the_keys_turned_over_then_nothing_is_told_wrongly(tmp
             looked_up = lookup.lookup(files.snapshot, files.tree, keys, SHARDS)
         except StorageError as error:
             assert base.path in error.message
-            found_out += 1
+            detected += 1
         else:
             assert {key: entry[0] for key, entry in looked_up.entries} == expected
-    assert found_out
+    assert detected
 
 
 def test_given_compressed_bytes_then_their_begin_is_what_was_compressed() -> None:

@@ -1,4 +1,4 @@
-"""A small warehouse whose tables are made of commits alone: files are told of in the log and never opened."""
+"""A small warehouse whose tables are made of commits alone: files are listed in the log and never opened."""
 
 from __future__ import annotations
 

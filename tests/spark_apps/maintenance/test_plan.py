@@ -52,7 +52,7 @@ def test_given_limits_when_a_table_reaches_them_then_it_is_due_with_its_numbers(
 
     assert due_work["compact"].overdue == 1.5 and due_work["compact"].bytes == 6_000_000
     assert "6 small files" in due_work["compact"].reason
-    # The limit that is exceeded most counts; each that is reached is told.
+    # The limit that is exceeded most counts; each that is reached is reported.
     assert due_work["refresh.by_k"].overdue == 6 and "6 commits behind" in due_work["refresh.by_k"].reason
     assert reasons(seen) == {
         ("compact_index", "by_k"): "not_due", ("verify", None): "not_due", ("clean", None): "not_due",

@@ -60,7 +60,7 @@ def test_the_highest_place_says_what_a_key_is_also_for_files_that_came_late_unde
     groups.add(7, [("b", 7)])
     assert groups.rows() == [("a", 5), ("b", 7)]
 
-    groups.add(3, [("a", 3), ("late", 3)])  # entries of version 3, told after the base of version 5 was made
+    groups.add(3, [("a", 3), ("late", 3)])  # entries of version 3, written after the base of version 5 was made
 
     assert groups.rows() == [("a", 5), ("b", 7), ("late", 3)]
 

@@ -23,7 +23,7 @@ from spark_apps.storage.errors import InvalidInput
 from spark_apps.timeline.files import DataFile, Positions, positions_path
 from spark_apps.timeline.model import DATA_TREE
 from tests.spark_apps.frames import frame
-from tests.spark_apps.small_tables import Prepared, found_by_spark, within
+from tests.spark_apps.small_tables import Prepared, locating_by_spark, within
 
 pytestmark = pytest.mark.spark
 
@@ -128,7 +128,7 @@ def test_positions_are_found_of_keys_of_any_type(
     ddl = f"{key}, v int"
     made = IndexedTable.create(spark, tmp_path / "table", ddl, names, buckets=2, positions=True)
     if not here:
-        found_by_spark(made)
+        locating_by_spark(made)
     for v, some in ((0, KEYS[key][:200]), (1, KEYS[key][100:150]), (2, KEYS[key][140:300:2])):
         made.upsert(frame(spark, [(*one, v) for one in some], ddl))
     expected = dict.fromkeys(KEYS[key][:200], 0)
@@ -225,7 +225,7 @@ def test_positions_that_do_not_speak_of_all_rows_fail_the_read(table: IndexedTab
     assert positions is not None
     file_of(table, delta).write_bytes(encode_positions(positions.over, 64, np.arange(10)))
     snapshot = table.snapshot
-    snapshot.intact.add(positions_path(delta.path))  # as if their size had not told
+    snapshot.intact.add(positions_path(delta.path))  # as if their size had not given them away
     with pytest.raises(spark_errors(), match="do not speak of all rows"):
         read.scan(snapshot, snapshot.data, snapshot.groups()).collect()
 

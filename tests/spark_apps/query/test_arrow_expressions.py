@@ -62,8 +62,8 @@ def test_what_is_not_understood_prunes_nothing() -> None:
         pc.field("x") > 1.0, pc.starts_with(pc.field("s"), "a"), pc.field("id").isin([1, None]),
         pc.field("id") == pc.field("n"), pc.field("id") + 1 == 2, pc.list_value_length(pc.field("l")) == 1,
     ):  # fmt: skip
-        found = read(odd)
-        assert reasons(found) and may_match(found, {}) and may_match(Not(found), {}), odd
+        predicate = read(odd)
+        assert reasons(predicate) and may_match(predicate, {}) and may_match(Not(predicate), {}), odd
         both = read(odd & (pc.field("id") == 1))
         assert not may_match(both, {"id": 2}) or isinstance(both, Opaque)
 

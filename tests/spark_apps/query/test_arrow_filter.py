@@ -48,11 +48,11 @@ def predicates(kind: str, name: str) -> list[Predicate]:
 
 
 def expected(predicate: Predicate, rows: list[dict[str, Any]]) -> list[bool | None]:
-    found = []
+    booleans = []
     for row in rows:
         [outcome] = outcomes(predicate, row)
-        found.append(outcome)
-    return found
+        booleans.append(outcome)
+    return booleans
 
 
 @pytest.mark.parametrize("kind", VALUES)

@@ -1,5 +1,5 @@
-"""What a predicate is taken to mean, which keys it allows, and how mistakes are told. Spark itself is compared with in
-``test_differential.py``.
+"""What a predicate is taken to mean, which keys it allows, and how mistakes are reported. Spark itself is compared with
+in ``test_differential.py``.
 """
 
 from __future__ import annotations

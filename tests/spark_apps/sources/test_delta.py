@@ -62,7 +62,7 @@ def test_a_partitioned_table_is_read_by_its_log_indexed_and_followed_through_its
     assert table.read("id = 12").count() == 0 and table.read("id = 52").count() == 1
     assert table.refresh_index("by_id").committed
     assert table.definition.source is not None and table.definition.source.version == str(delta.version())
-    assert table.refresh_index("by_note").committed, "it was not told yet"
+    assert table.refresh_index("by_note").committed, "it was not recorded yet"
     assert table.refresh_index("by_note").version is None
     assert table.explain("id = 52").files_read == 1
 

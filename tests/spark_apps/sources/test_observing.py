@@ -1,8 +1,8 @@
-"""What a state says of an index over a source, held against a model of what the index was told; without Spark.
+"""What a state says of an index over a source, held against a model of what the index covers; without Spark.
 
 Several refreshes look at a source that changes all the while, each starts from whatever version and listing it has, and
-they commit in any order that the log allows. Whatever happens, an index must never count as covering a file that it was
-not told of.
+they commit in any order that the log allows. Whatever happens, an index must never count as covering a file whose
+rows it has not seen.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Storage options in Hadoop's words: each way of signing in, which names are secrets, and what stays untold."""
+"""Storage options in Hadoop's words: each way of signing in, which names are secrets, and which have no setting."""
 
 from __future__ import annotations
 

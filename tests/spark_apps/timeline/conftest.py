@@ -30,7 +30,7 @@ def upsert(job: work.Job, txn: str, partition: str = A, maintain: bool = True, *
 
 
 def write_checkpoint(job: work.Job, tells_of_drops: bool) -> None:
-    """A checkpoint of the newest version, or one as it was written before it told of drops."""
+    """A checkpoint of the newest version, or one as it was written before it recorded drops."""
     state = job.timeline.refresh().copy()
     if not tells_of_drops:
         state.last_drop = None

@@ -54,7 +54,7 @@ def test_a_refresh_covers_what_it_read_and_not_what_landed_meanwhile(job: work.J
 
 
 def dropped(job: work.Job, txn: str, partition: str = A) -> None:
-    """A partition goes, of which the index is not told."""
+    """A partition goes, and nothing of it is written to the index."""
     job.world.effects[txn] = work.overwriting(partition, {})
     gone = Write(partition_scope(partition), "replace")
     job.begin("drop_partition", txn).commit((DropPartition(partition),), writes=(gone,))

@@ -1,5 +1,5 @@
 """Every operator and sensor with every argument from another task: handed on as it is, and mapped. Instead of working,
-each returns what it was told."""
+each returns its arguments."""
 
 from __future__ import annotations
 
