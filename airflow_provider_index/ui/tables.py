@@ -159,10 +159,10 @@ class Lake:
         :raises StorageUnavailable: if the warehouse itself cannot be listed.
         """
         self._check_there()
-        found = {one.location: one for one in self._below(Store(self.root, self.options), [], many, seconds)}
+        by_location = {one.location: one for one in self._below(Store(self.root, self.options), [], many, seconds)}
         for table in self._outside(many, seconds):
-            found.setdefault(table.location, table)
-        return sorted(found.values(), key=lambda table: (table.name, table.location))
+            by_location.setdefault(table.location, table)
+        return sorted(by_location.values(), key=lambda table: (table.name, table.location))
 
     def find(self, table: str) -> tuple[TableName, Store]:
         """Return a table by the location or name that a request gives, and the store of its log.
@@ -222,10 +222,10 @@ class Lake:
         tables = []
         for address, call in zip(self.listed, calls, strict=True):
             answered = call.done() and call.exception() is None
-            found = call.result() if answered else []
-            if not found and not (answered and _last(address) == LOGS_OF_SOURCES):
-                found = [address]  # a folder of logs may be empty; what else is listed is a table
-            tables += [TableName(_last(location), location, True) for location in found]
+            locations = call.result() if answered else []
+            if not locations and not (answered and _last(address) == LOGS_OF_SOURCES):
+                locations = [address]  # a folder of logs may be empty; what else is listed is a table
+            tables += [TableName(_last(location), location, True) for location in locations]
         return tables
 
     def _logs_of(self, address: str) -> list[str]:

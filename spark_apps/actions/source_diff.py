@@ -97,8 +97,8 @@ class LastObservation:
     def difference(self, logged: State, listing: Listing) -> tuple[State, tuple[AnyAction, ...]] | None:
         """Return the state with the difference folded in, and the difference; ``None`` if it has to be found."""
         # A source that has changed gives another listing, and so does one that does not know.
-        found = self._observed
-        return None if found is None or found[0] is not logged or found[1] is not listing else found[2:]
+        last = self._observed
+        return None if last is None or last[0] is not logged or last[1] is not listing else last[2:]
 
     def keep(self, logged: State, listing: Listing, observed: State, actions: tuple[AnyAction, ...]) -> None:
         """Remember an observation in place of the last one."""
@@ -136,8 +136,8 @@ def observe(
         if partitions is None:
             seen.keep(state, listing, *known)
     observed, actions = known
-    found = replace(snapshot, state=observed, external=source, intact=set())
-    return Observation(found, actions, _writes(state, actions))
+    current = replace(snapshot, state=observed, external=source, intact=set())
+    return Observation(current, actions, _writes(state, actions))
 
 
 def unobserved(snapshot: Snapshot, storage_options: Mapping[str, Any] | None = None) -> Snapshot:

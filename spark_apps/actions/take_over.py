@@ -196,8 +196,8 @@ def _fingerprint(source: Source, definition: TableDefinition, rules: BucketRules
     """
     bucketing = None if rules is None else (rules.rule, rules.text, rules.default)
     unversioned = replace(source.definition, version=None)
-    told = msgspec.json.encode((replace(definition, table_id=""), unversioned, bucketing, dropped))
-    return hashlib.sha256(told).hexdigest()[:24]
+    identity = msgspec.json.encode((replace(definition, table_id=""), unversioned, bucketing, dropped))
+    return hashlib.sha256(identity).hexdigest()[:24]
 
 
 class TakeOver(InsertOverwrite):
@@ -212,8 +212,8 @@ class TakeOver(InsertOverwrite):
     @property
     def inputs(self) -> dict[str, Any]:
         """The source, for the request of the attempt."""
-        told = {"source": self.source.definition.location, "format": self.source.definition.format}
-        return told if self.source.version is None else {**told, "source_version": self.source.version}
+        origin = {"source": self.source.definition.location, "format": self.source.definition.format}
+        return origin if self.source.version is None else {**origin, "source_version": self.source.version}
 
     def not_staged_because(self) -> str | None:
         return "it is how a table begins"
@@ -241,12 +241,12 @@ class TakeOver(InsertOverwrite):
         if work is None:
             return None
         files = as_files(attempt.snapshot, staged)
-        found = totals(read_files(attempt.snapshot, tree, files, tree.columns), tree)
-        differing = [name for name in expected if expected[name] != found[name]]
+        written = totals(read_files(attempt.snapshot, tree, files, tree.columns), tree)
+        differing = [name for name in expected if expected[name] != written[name]]
         if differing:
             raise VerificationFailed(
                 f"What was written of {self.source.definition.location} is not what it holds: "
-                + "; ".join(f"{name}: {expected[name]} there, {found[name]} here" for name in differing[:_EXAMPLES]),
+                + "; ".join(f"{name}: {expected[name]} there, {written[name]} here" for name in differing[:_EXAMPLES]),
                 hint="If others write to the source, take a Delta or Iceberg table over, or wait until they are done.",
             )
         work.metrics.update({**self.inputs, "verified": len(expected)})
@@ -277,8 +277,8 @@ def _refuse_repeated(rows: DataFrame, tree: Tree, snapshot: Snapshot) -> None:
     names = tree.key if keys_are_located(snapshot) else tree.identity
     repeated = rows.groupBy(*map(column, names)).count().where("count > 1")
     with translate_spark_errors():
-        found = repeated.orderBy(*map(column, names)).limit(_EXAMPLES).collect()
-    examples = [", ".join(f"{name}={row[name]!r}" for name in names) + f" ({row['count']} rows)" for row in found]
+        sample = repeated.orderBy(*map(column, names)).limit(_EXAMPLES).collect()
+    examples = [", ".join(f"{name}={row[name]!r}" for name in names) + f" ({row['count']} rows)" for row in sample]
     raise InvalidInput(
         f"The source has several rows of one key, such as {'; '.join(examples)}.",
         outcome="Nothing was taken over.",

@@ -35,24 +35,24 @@ class _Lazy:
         self._module = module
         self._name = name
 
-    def _found(self) -> Any:
+    def _resolved(self) -> Any:
         module = _imported(self._module)
         return module if self._name is None else getattr(module, self._name)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") and name in ("__getstate__", "__setstate__", "__wrapped__", "__file__"):
             raise AttributeError(name)
-        value = getattr(self._found(), name)
+        value = getattr(self._resolved(), name)
         if not name.startswith("__"):
             self.__dict__[name] = value
         return value
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
-        return self._found()(*arguments, **named)
+        return self._resolved()(*arguments, **named)
 
     def __instancecheck__(self, value: Any) -> bool:
         # No value is of a class of a library that was not imported.
-        return self._module.partition(".")[0] in sys.modules and isinstance(value, self._found())
+        return self._module.partition(".")[0] in sys.modules and isinstance(value, self._resolved())
 
     def __reduce__(self) -> Any:
         return _Lazy, (self._module, self._name)

@@ -199,10 +199,10 @@ def _fields(message: Any) -> dict[int, list[Any]]:
     """Return field number -> values of a message of protocol buffers: numbers, or bytes."""
     if not isinstance(message, bytes):
         raise _NotUnderstood("it is not of the form that is known")
-    found: dict[int, list[Any]] = {}
+    values: dict[int, list[Any]] = {}
     for number, value in _read_fields(message):
-        found.setdefault(number, []).append(value)
-    return found
+        values.setdefault(number, []).append(value)
+    return values
 
 
 def _read_fields(message: bytes) -> Iterator[tuple[int, Any]]:

@@ -101,8 +101,8 @@ def _in(node: In, column: Any, values: Any) -> Any:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    found = pc.is_in(column, value_set=values)
+    matches = pc.is_in(column, value_set=values)
     null = pa.scalar(None, pa.bool_())
     if node.has_null:
-        return pc.if_else(found, True, null)
-    return pc.if_else(pc.is_valid(column), found, null)
+        return pc.if_else(matches, True, null)
+    return pc.if_else(pc.is_valid(column), matches, null)

@@ -228,8 +228,8 @@ def _read_entries(plan: ArrowPlan, file: ArrowFile, entries: ArrowEntries, threa
     for batch in ArrowRows(read, schema, plan.options, threaded).read([file]):
         rows = pa.Table.from_batches([batch])
         if entries.marked and len(listed):
-            found = pc.is_in(rows.column(LINEAGE), value_set=listed)
-            rows = rows.filter(found if few else pc.invert(found))
+            in_list = pc.is_in(rows.column(LINEAGE), value_set=listed)
+            rows = rows.filter(in_list if few else pc.invert(in_list))
         if hidden is not None and rows.num_rows:
             rows = keys_without(rows, hidden, (*shape.key, LINEAGE))
         yield from rows.select(plan.schema.names).cast(plan.schema).to_batches()
