@@ -47,7 +47,8 @@ def row(number: int, batch: int) -> tuple[Any, ...]:
     """A row of a batch; keys of two batches that follow each other meet in part."""
     empty = number % 7 == 6
     doubles = (-0.0, 0.0, float("nan"), float("inf"), 1e-300, number / 3)
-    at = dt.datetime(1850, 1, 1, 0, 0, number) if number % 3 == 1 else TIME + dt.timedelta(seconds=number)
+    begun = dt.datetime(1850, 1, 1) if number % 3 == 1 else TIME
+    at = begun + dt.timedelta(seconds=number)
     return (
         Decimal(number - 4) * Decimal("0.5"), ("", "ä", "b\U0001f642", "c" * 40)[number % 4],
         dt.date(2024, 10, 27) if number % 2 else dt.date(1582, 10, 4), None if empty else number % 5 + batch,

@@ -53,6 +53,7 @@ SUITES = {
     "provider": Suite(("tests/airflow_provider_index",), markers="not heavy"),
     "whole Airflow": Suite(("tests/airflow",)),
     "mixed": Suite(("tests/matrix/mixed.py",), markers=""),
+    "mixed Connect": Suite(("tests/matrix/mixed_connect.py",), markers=""),
     "wheel": Suite(("tests/matrix/wheel.py",), markers=""),
 }
 
@@ -62,6 +63,7 @@ SUITES["by turns"] = Suite(tuple(path for name in list(SUITES)[:7] for path in S
 SPARK = ("tables", "reading", "queries", "SQL", "logs and races", "histories", "faults", "runners", "demo")
 # The demo's tasks reach Spark by a Connect server, which 4.0 brought.
 WITHOUT_CONNECT = SPARK[:-1]
+MIXED = ("mixed", "mixed Connect")
 AIRFLOW = ("provider", "whole Airflow", "wheel")
 
 _SPARK_4_2 = ("pyspark==4.2.0", "pyspark-client==4.2.0")
@@ -81,7 +83,5 @@ ENVIRONMENTS = (
     Environment("airflow-3.2", "3.12", ("apache-airflow==3.2.2", *_SPARK_4_2), AIRFLOW),
     Environment("airflow-3.3", "3.13", ("apache-airflow==3.3.2", *_SPARK_4_2), AIRFLOW),
     # An Airflow on a machine without Spark, beside the clusters of other environments.
-    Environment(
-        "airflow-only", "3.12", ("apache-airflow==3.2.2", "hypothesis", "pytest", "pytest-timeout"), ("mixed",), ()
-    ),
+    Environment("airflow-only", "3.12", ("apache-airflow==3.2.2", "hypothesis", "pytest", "pytest-timeout"), MIXED, ()),
 )

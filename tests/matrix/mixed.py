@@ -1,5 +1,5 @@
 """Airflow on one side and Spark on another, of other versions: an Airflow without Spark (Python 3.12) hands jobs to a
-standalone cluster of Spark 3.5 with a bare Python 3.11, and to Spark Connect servers by clients of other releases.
+standalone cluster of Spark 3.5 with a bare Python 3.11.
 
 Run in the environment ``airflow-only``, by ``make matrix ONLY=airflow-only`` once the others that are named here are
 made. What Airflow's machine has of Spark is the ``spark-submit`` of another environment, as with a client installed
@@ -23,7 +23,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_index.runners.settings import SparkSettings
-from spark_apps.storage.errors import EnvironmentMismatch, InvalidInput
+from spark_apps.storage.errors import InvalidInput
 from tests.matrix.installing import HOME, ROOT
 from tests.spark import jobs
 
@@ -161,31 +161,3 @@ def test_given_a_standalone_cluster_when_its_drivers_are_to_run_there_then_it_is
 ) -> None:
     with pytest.raises(InvalidInput, match=r"deploy mode 'cluster' on spark://.*Python"):
         connection(**cluster, **{"deploy-mode": "cluster"})
-
-
-# --- Spark Connect: clients and servers of other releases -------------------------------------------------------------
-
-
-@pytest.fixture(scope="module", params=["spark-4.1", "spark-4.2", "spark-4.3"])
-def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
-    with served(request.param, "connect", tmp_path_factory.mktemp("connect")) as settings:
-        yield request.param, settings["master"]
-
-
-@pytest.mark.parametrize("client", ["spark-4.0", "spark-4.1", "spark-4.2"])
-def test_a_client_works_with_a_newer_server_and_refuses_an_older_one(
-    server: tuple[str, str], client: str, tmp_path: Path
-) -> None:
-    name, address = server
-    settings = connection(address, environment={"PYSPARK_DRIVER_PYTHON": str(python_of(client))})
-    rows = jobs.write_rows(tmp_path / "rows.parquet", range(20), 1)
-    arguments = jobs.upsert(rows, create=True)
-
-    if client > name:
-        with pytest.raises(EnvironmentMismatch, match="The Spark Connect server runs Spark"):
-            jobs.run(settings, "write_table", tmp_path / "t", arguments)
-        return
-    jobs.run(settings, "write_table", tmp_path / "t", arguments)
-    jobs.run(settings, "build_index", tmp_path / "t", {"name": "i", "kind": "secondary", "columns": ["city"]})
-
-    assert jobs.run(settings, "verify_index", tmp_path / "t", {})["ok"]
