@@ -54,7 +54,7 @@ def test_of_two_counts_for_a_partition_one_gets_in_and_the_other_hears_both(tmp_
             racer.kill()
     state = Timeline.load(store).head
     for number in range(ROUNDS):
-        errors = {count: error for told_of, count, error in answers if told_of == number}
+        errors = {count: error for partition, count, error in answers if partition == number}
         (winner,) = (count for count in COUNTS if not errors[count])
         (loser,) = set(COUNTS) - {winner}
         assert state.partitions[f"p={number}"].buckets == winner
