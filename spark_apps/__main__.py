@@ -1,12 +1,12 @@
-"""``python -m spark_apps``: what one does with the apps from a shell.
+"""``lakeindex``, or ``python -m spark_apps``: what one does with tables and the apps from a shell.
 
-``quickstart`` shows on this machine what an index does. ``bundle`` puts the apps where drivers on other machines can
-read them: a folder here or on an object store.
+The commands about tables stand in :mod:`spark_apps.cli`. Here are those of the apps: ``quickstart`` shows on this
+machine what an index does; ``bundle`` puts the apps where drivers on other machines can read them, a folder here or on
+an object store.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import tempfile
@@ -14,6 +14,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import click
+
+from spark_apps.cli.app import app, run
 from spark_apps.jobs.bundle import ARCHIVE, PLATFORM, make_bundle, pack_environment
 from spark_apps.storage.errors import InvalidInput, LakeIndexError
 from spark_apps.storage.store import Store
@@ -29,43 +32,37 @@ _PYTHON_PATHS = (
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; return the exit status."""
-    given = sys.argv[1:] if arguments is None else list(arguments)
-    parser = argparse.ArgumentParser(prog="python -m spark_apps")
-    commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser(
-        "quickstart", add_help=False, help="a table of five million rows, an index, a query with and without"
-    )
-    bundle = commands.add_parser(
-        "bundle", help="put the apps, and on request what they need beside Spark, into a folder or an object store"
-    )
-    bundle.add_argument("--to", required=True, metavar="FOLDER_OR_URI", help="a folder for this version is made in it")
-    bundle.add_argument("--environment", action="store_true", help="with the libraries that the apps import")
-    bundle.add_argument("--platform", default=PLATFORM, help="of the cluster's machines (default: %(default)s)")
-    bundle.add_argument("--python", metavar="3.11", help="of the cluster's machines (default: the one that runs)")
-    bundle.add_argument(
-        "--options", type=Path, metavar="FILE", help="storage options as JSON; a file, since they may hold keys"
-    )
-    if given[:1] == ["quickstart"]:
-        return _quickstart(given[1:])
-    chosen = parser.parse_args(given)
+    return run(arguments)
+
+
+@app.command("quickstart", add_help_option=False, context_settings={"ignore_unknown_options": True})
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def quickstart(arguments: tuple[str, ...]) -> None:
+    """Make a table of five million rows, an index, and a query with and without. Starts Spark."""
+    try:
+        from dags_examples import quickstart as example
+    except ModuleNotFoundError:
+        click.echo("The examples (package dags_examples) are not installed beside spark_apps.", err=True)
+        click.get_current_context().exit(1)
+    click.get_current_context().exit(example.main(list(arguments)))
+
+
+@app.command("bundle")
+@click.option("--to", required=True, metavar="FOLDER_OR_URI", help="A folder for this version is made in it.")
+@click.option("--environment", is_flag=True, help="With the libraries that the apps import.")
+@click.option("--platform", default=PLATFORM, show_default=True, help="Of the cluster's machines.")
+@click.option("--python", metavar="3.11", help="Of the cluster's machines; by default the one that runs.")
+@click.option("--options", metavar="FILE", help="Storage options as JSON; a file, since they may hold keys.")
+def bundle(to: str, environment: bool, platform: str, python: str | None, options: str | None) -> None:
+    """Put the apps, and on request what they need beside Spark, into a folder or an object store."""
     try:
         at, files, packed_names = publish(
-            chosen.to, _options(chosen.options), chosen.environment, chosen.platform, chosen.python
+            to, _options(None if options is None else Path(options)), environment, platform, python
         )
     except LakeIndexError as error:
-        sys.stderr.write(f"{error}\n")
-        return 1
-    sys.stdout.write(_usage(at, files, packed_names))
-    return 0
-
-
-def _quickstart(arguments: Sequence[str]) -> int:
-    try:
-        from dags_examples import quickstart
-    except ModuleNotFoundError:
-        sys.stderr.write("The examples (package dags_examples) are not installed beside spark_apps.\n")
-        return 1
-    return quickstart.main(arguments)
+        click.echo(str(error), err=True)
+        click.get_current_context().exit(1)
+    click.echo(_usage(at, files, packed_names), nl=False)
 
 
 def publish(

@@ -15,7 +15,7 @@ from spark_apps.mergetree.read import scan
 from spark_apps.mergetree.schema import column, resolve
 from spark_apps.mergetree.tree import GROUP_ID, Snapshot
 from spark_apps.query.planning import IndexUse, NotUsed, ReadPlan, compare_with_statistics, plan_read
-from spark_apps.query.predicates import of_whole_rows, reasons
+from spark_apps.query.predicates import Predicate, of_whole_rows, reasons
 from spark_apps.storage.errors import InvalidInput, InvalidPredicate
 from spark_apps.storage.printing import (
     ALL_ROWS,
@@ -185,11 +185,14 @@ class LocatedFile:
         return asdict(self)
 
 
-def locate_files(snapshot: Snapshot, where: str, count: bool = False) -> ResultList[LocatedFile]:
+def locate_files(
+    snapshot: Snapshot, where: str, count: bool = False, predicate: Predicate | None = None
+) -> ResultList[LocatedFile]:
     """Return the files that can hold rows which satisfy a predicate, by path.
 
     Every file that holds such a row is among them.
 
+    :param predicate: what ``where`` means, where that was read already; without a session it has to be.
     :param count: read these files and count; those without a match are left out.
     :raises InvalidPredicate: if the predicate cannot be read.
     :raises UnknownColumn: if a name is that of no column of the table.
@@ -201,7 +204,7 @@ def locate_files(snapshot: Snapshot, where: str, count: bool = False) -> ResultL
             "Rows of this table are merged from several files, so they cannot be counted by file.",
             hint="Leave count out, or count rows with read(where).",
         )
-    plan = plan_read(snapshot, where)
+    plan = plan_read(snapshot, where, predicate=predicate)
     if count and plan.predicate is not None and of_whole_rows(plan.predicate):
         raise InvalidPredicate(
             f"Rows are not counted by file for {where!r}, which speaks of whole rows.",
@@ -436,11 +439,17 @@ def view_indexes(indexes: Mapping[str, IndexInfo]) -> View:
     return View(counted(len(indexes), "index", "indexes"), grids=[grid])
 
 
-def history_of(timeline: Timeline, version: int) -> ResultList[HistoryEntry]:
-    """Return all commits up to ``version``, oldest first."""
+def history_of(
+    timeline: Timeline, version: int, after: int = -1, operation: str | None = None
+) -> ResultList[HistoryEntry]:
+    """Return the commits up to ``version``, oldest first.
+
+    :param after: only those behind this version. :param operation: only those of one.
+    """
     entries = [
         HistoryEntry(commit.version, commit.instant, commit.operation, commit.txn_id, dict(commit.metrics))
-        for commit in timeline.commits(until=version)
+        for commit in timeline.commits(after=after, until=version)
+        if operation is None or commit.operation == operation
     ]
     return ResultList(entries, _view_history)
 
