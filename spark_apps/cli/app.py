@@ -1,5 +1,4 @@
-"""The frame of the command line: its commands, the options that all of them have, exit codes, and errors without a
-traceback.
+"""The frame of the command line: the options that all commands have, exit codes, and errors without a traceback.
 
 What a command answers stands in :mod:`spark_apps.cli.log_commands` and :mod:`spark_apps.cli.row_commands`.
 """
@@ -30,7 +29,7 @@ from spark_apps.cli.lake import (
     with_nearest,
 )
 from spark_apps.cli.output import Output, encode
-from spark_apps.storage.errors import InvalidInput, LakeIndexError, LogDamaged, NotFound, StorageError
+from spark_apps.storage.errors import AlreadyExists, InvalidInput, LakeIndexError, LogDamaged, NotFound, StorageError
 from spark_apps.timeline.state import State
 from spark_apps.version import __version__
 
@@ -49,8 +48,9 @@ INTERRUPTED = 130
 PIPE_CLOSED = 141
 
 EPILOG = (
-    "Exit codes: 0 done; 1 the answer is no (an index differs, a check failed); 2 a mistake in what was given; 3 no such "
-    "table, index or version; 4 the store failed; 5 the log is damaged or newer than this package; 6 anything else."
+    "Exit codes: 0 done; 1 the answer is no (no such key, a check that failed); 2 a mistake in what was given; "
+    "3 no such table, index or version; 4 the store failed, or a file is gone; 5 the log is damaged, or newer than "
+    "this package; 6 anything else."
 )
 
 
@@ -131,7 +131,9 @@ def note_state(state: State) -> State:
 
 
 _COMMON: list[Any] = [
-    click.option("-w", "--warehouse", envvar=WAREHOUSE, metavar="URI", show_envvar=True, help="Where tables have names."),
+    click.option(
+        "-w", "--warehouse", envvar=WAREHOUSE, metavar="URI", show_envvar=True, help="Where tables have names."
+    ),
     click.option(
         "--connection", envvar=CONNECTION, metavar="ID", show_envvar=True,
         help="An Airflow connection of the environment (AIRFLOW_CONN_<ID>, as JSON) that says all of this.",
@@ -225,7 +227,13 @@ def _told(error: LakeIndexError, noted: _Run) -> int:
 
 def _exit_code(error: LakeIndexError) -> int:
     # The first that fits: an object that is missing is the store's, and no table that is not there.
-    codes = ((StorageError, STORE_FAILED), (LogDamaged, LOG_DAMAGED), (NotFound, NOT_FOUND), (InvalidInput, MISUSED))
+    codes = (
+        (StorageError, STORE_FAILED),
+        (LogDamaged, LOG_DAMAGED),
+        (NotFound, NOT_FOUND),
+        (InvalidInput, MISUSED),
+        (AlreadyExists, MISUSED),
+    )
     return next((code for kind, code in codes if isinstance(error, kind)), FAILED)
 
 

@@ -51,17 +51,16 @@ class Lake:
         :raises InvalidName: if it can be no name.
         """
         if "://" not in table and "/" in table and not table.startswith("file:"):
-            table = str(Path(table).absolute())  # as every program takes a path
+            table = str(Path(table).resolve())  # as every program takes a path
         if "/" not in table and self.warehouse.root is None:
             raise InvalidInput(
                 f"The table {table} is given by name, and no warehouse is named.",
                 hint=f"Give --warehouse, or set {WAREHOUSE}; or give the table's address, ./{table} for a folder here.",
             )
         location = self.warehouse.locate(table)
-        if "://" in location or Path(location).parent.is_dir():  # a look must not make a folder
-            log = self.warehouse.log_of(location)
-            if log is not None:
-                return log
+        log = self.warehouse.log_of(location)
+        if log is not None:
+            return log
         raise TableNotFound(f"There is no table {table}.", hint=self._hint(table, location))
 
     def timeline(self, table: str) -> Timeline:
@@ -119,7 +118,9 @@ class Lake:
         near = nearest(table, names)
         if near is not None:
             return f"Did you mean {near}?"
-        return "See `lakeindex tables`." if names else f"Nothing of a table lies at {location}."
+        if "/" in table:
+            return "Give the folder of a table, the address of a registered source, or a name below --warehouse."
+        return "See `lakeindex tables`." if names else f"Nothing lies at {location}."
 
 
 def nearest(name: str, names: Iterable[str]) -> str | None:
@@ -211,8 +212,7 @@ def _open_options(options: dict[str, Any]) -> dict[str, Any]:
         if is_secret(name):
             raise InvalidInput(
                 f"The option {name} is a secret, and others of this machine can read a command line.",
-                hint=f"Give it in a file (--storage-options FILE), in {STORAGE_OPTIONS}, or by the store's own variables "
-                "such as AWS_SECRET_ACCESS_KEY.",
+                hint=f"Give it in a file (--storage-options FILE) or in {STORAGE_OPTIONS}.",
             )
     return options
 

@@ -123,17 +123,18 @@ def show(lake: Lake, table: str, version: int | None, as_of: str | None, partiti
         lake.output.view(View(view.heading, view.facts, [*view.grids, *more], view.remarks))
         return
     statistics = table_statistics(state)
-    told = {
+    definition = {**_plain_fields(state.table), "columns": [_plain_fields(field) for field in state.table.fields]}
+    del definition["fields"]
+    told: dict[str, Any] = {
         "location": uri,
         "version": state.version,
         "instant": iso(state.instant),
-        "definition": {**_plain_fields(state.table), "columns": [_plain_fields(field) for field in state.table.fields]},
+        "definition": definition,
         "data": {**statistics.data.to_dict(), **_counts(statistics.data.count)},
         "indexes": {name: index.to_dict() for name, index in statistics.indexes.items()},
         "windows": [_of_window(window) for window in state.windows.values()],
         "features": {"reader": list(state.reader_features), "writer": list(state.writer_features)},
     }
-    told["definition"].pop("fields")
     if partitions:
         told["partitions"] = [asdict(one) for one in partition_statistics(state)]
     lake.output.json(told)

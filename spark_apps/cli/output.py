@@ -75,7 +75,7 @@ class Output:
                 )
             click.echo("\n]")
             return count
-        shown = []
+        shown: list[list[Any]] = []
         more = False
         for row in rows:
             if most is not None and len(shown) == most:

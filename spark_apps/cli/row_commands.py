@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import sys
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -74,34 +75,6 @@ def explain(
         lake.output.view(told.view())
 
 
-@command("verify")
-@table_argument
-@click.argument("index", required=False)
-@version_options
-def verify(lake: Lake, table: str, index: str | None, version: int | None, as_of: str | None) -> int:
-    """Compare an index with the rows of the table, or all of them. Exits with 1 if one differs.
-
-    All rows are read, in this process; of a large table Airflow's VerifyIndexOperator has Spark do it.
-    """
-    opened = lake.open(table, version, as_of)
-    state = note_state(opened.snapshot.state)
-    names = sorted(state.indexes) if index is None else [state.index(index).definition.name]
-    reports = []
-    with lake.output.progress("reading rows") as progress:
-        for name in names:
-            progress.tell(f"comparing {name} with the rows")
-            reports.append(opened.verify(name))
-    if lake.output.as_json:
-        lake.output.json([report.to_dict() for report in reports])
-    elif not reports:
-        lake.output.view(View(f"{table} has no index"))
-    for number, report in enumerate(reports if not lake.output.as_json else ()):
-        if number:
-            lake.output.text("")
-        lake.output.view(report.view())
-    return 0 if all(report.ok for report in reports) else NO
-
-
 # --- rows -------------------------------------------------------------------------------------------------------------
 
 
@@ -153,9 +126,9 @@ def _typed_keys(names: Sequence[str], types: Sequence[Any], given: Sequence[str]
                 hint=f"Write it as {','.join(f'<{name}>' for name in names)}.",
             )
     arrays = []
-    for name, type_, values in zip(names, types, zip(*keys, strict=True), strict=True):
+    for name, type_, column in zip(names, types, zip(*keys, strict=True), strict=True):
         try:
-            arrays.append(pa.array(values, pa.string()).cast(type_))
+            arrays.append(pa.array(column, pa.string()).cast(type_))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise InvalidInput(f"A key is no value of {name}, which is {type_}: {error}.") from error
     return pa.table(arrays, names=list(names))
@@ -191,7 +164,7 @@ def _keys_of_file(names: Sequence[str], types: Sequence[Any], path: str) -> Any:
 @command("query")
 @click.argument("sql")
 @click.option(
-    "--table", "named", multiple=True, metavar="NAME=TABLE", help="A name for a table, so that SQL need not have its address."
+    "--table", "named", multiple=True, metavar="NAME=TABLE", help="A name for a table in the query."
 )  # fmt: skip
 @rows_option
 def query(lake: Lake, sql: str, named: tuple[str, ...], most: int) -> None:
@@ -212,7 +185,9 @@ def query(lake: Lake, sql: str, named: tuple[str, ...], most: int) -> None:
                 except TableNotFound as error:
                     missing = missing or error  # or a name of DuckDB's own: a file, a part of the query
             result = connection.sql(text)
-            reader = result.to_arrow_reader(_ROWS_AT_ONCE)
+            # Older releases of DuckDB know the second name alone.
+            make_reader = getattr(result, "to_arrow_reader", None) or result.fetch_arrow_reader
+            reader = make_reader(_ROWS_AT_ONCE)
             first = next(iter(reader), None)
     except duckdb.CatalogException as error:
         raise missing or _refused(error) from error
@@ -252,13 +227,12 @@ def _tables_of(connection: Any, text: str) -> Iterator[tuple[str, ...]]:
 
     :raises InvalidStatement: if it is no query.
     """
-    (told,) = connection.execute("SELECT json_serialize_sql(?)", [text]).fetchone()
-    tree = json.loads(told)
+    tree = json.loads(connection.execute("SELECT json_serialize_sql(?)", [text]).fetchall()[0][0])
     if tree.get("error"):
-        hint = (
-            "" if "syntax" in tree["error_message"] else "Nothing but a SELECT is answered; tables are never changed."
-        )
-        raise InvalidStatement(f"The query cannot be read: {tree['error_message']}.".replace("!.", "."), hint=hint)
+        message = str(tree["error_message"]).rstrip(".!")
+        if message.startswith("Only SELECT"):
+            raise InvalidStatement("That is no query.", hint="Tables are only read here: write a SELECT.")
+        raise InvalidStatement(f"The query cannot be read: {message}.")
     if len(tree["statements"]) != 1:
         raise InvalidStatement(f"{len(tree['statements'])} statements were given.", hint="Give one SELECT.")
     nodes: list[Any] = [tree]
@@ -284,7 +258,7 @@ def _register(lake: Lake, connection: Any, parts: tuple[str, ...], names: Mappin
         near = nearest(name, names)
         hint = f"Did you mean {near}?" if near else "Give --warehouse, or --table NAME=ADDRESS."
         raise TableNotFound(f"There is no table {name}, and no warehouse is named.", hint=hint)
-    own = f"__lakeindex_{connection.execute('SELECT count(*) FROM duckdb_views()').fetchone()[0]}"
+    own = f"__lakeindex_{uuid.uuid4().hex}"
     lake.open(table).duckdb(connection, own)
     quoted = ['"' + part.replace('"', '""') + '"' for part in parts]
     if len(quoted) == 3:

@@ -170,7 +170,9 @@ class Warehouse:
         above, _, folder = whole.uri.rstrip("/").rpartition("/")
         if above.endswith(":/"):  # a whole bucket, which nothing stands beside
             return whole if whole.head(commit_key(0)) is not None else None
-        # Asked from above: a folder that is not there is not made by looking into it.
+        # Asked from above: a folder that is not there is not made by looking into it, nor is the one above.
+        if "://" not in whole.uri and not Path(above or "/").is_dir():
+            return None
         parent = Store(above or "/", self.options)
         folders = [folder] if source.pattern is None else []
         for path in (*folders, f"{LOGS_OF_SOURCES}/{source.name}"):

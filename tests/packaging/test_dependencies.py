@@ -56,7 +56,7 @@ def imported(folder: str) -> dict[str, str]:
 REQUIRED = distributions(CONFIG["options"]["install_requires"])
 EXTRAS = {name: distributions(text) for name, text in CONFIG["options.extras_require"].items()}
 DEMO = REQUIRED | EXTRAS["spark"] | EXTRAS["jdk"] | EXTRAS["lake"] | EXTRAS["demo"]
-TEST = DEMO | EXTRAS["openlineage"] | EXTRAS["test"]
+TEST = DEMO | EXTRAS["openlineage"] | EXTRAS["sql"] | EXTRAS["test"]
 
 # What comes with a declared one, as a part of it or as what it is built on.
 BROUGHT_ALONG = {
@@ -87,7 +87,7 @@ BROUGHT_ALONG = {
     ("folder", "declared"),
     [
         ("airflow_provider_index", REQUIRED | EXTRAS["lake"] | EXTRAS["openlineage"]),
-        ("spark_apps", REQUIRED | EXTRAS["spark"] | EXTRAS["jdk"] | EXTRAS["lake"]),
+        ("spark_apps", REQUIRED | EXTRAS["spark"] | EXTRAS["jdk"] | EXTRAS["lake"] | EXTRAS["sql"]),
         ("dags_examples", DEMO),
         ("tests", TEST),
         ("benchmarks", TEST | EXTRAS["bench"]),
