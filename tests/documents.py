@@ -118,8 +118,8 @@ def unreadable(block: Block) -> str | None:
 
 # --- commands -------------------------------------------------------------------------------------------------------
 
-KNOWN = {"airflow", "pytest", "spark-submit", "kubectl", "apt-get", "cd", "export", "yarn"}
-"""Commands of others."""
+KNOWN = {"airflow", "pytest", "spark-submit", "kubectl", "apt-get", "cd", "eval", "export", "yarn", "lakeindex"}
+"""Commands of others, and ours, whose lines tests/spark_apps/cli reads."""
 
 
 @cache

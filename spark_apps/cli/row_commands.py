@@ -5,10 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import sys
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
@@ -17,6 +19,7 @@ import click
 from spark_apps.cli.app import NO, command, note_state, table_argument, version_options
 from spark_apps.cli.lake import Lake, nearest
 from spark_apps.cli.output import encode
+from spark_apps.storage import errors
 from spark_apps.storage.errors import (
     AlreadyExists,
     EnvironmentMismatch,
@@ -188,18 +191,15 @@ def query(lake: Lake, sql: str, named: tuple[str, ...], most: int) -> None:
             # Older releases of DuckDB know the second name alone.
             make_reader = getattr(result, "to_arrow_reader", None) or result.fetch_arrow_reader
             reader = make_reader(_ROWS_AT_ONCE)
-            first = next(iter(reader), None)
+            batches = _batches(reader)
+            first = next(batches, None)
     except duckdb.CatalogException as error:
         raise missing or _refused(error) from error
     except duckdb.Error as error:
         if missing is not None and isinstance(error, duckdb.IOException):
             raise missing from error
         raise _refused(error) from error
-    try:
-        batches = () if first is None else _chained(first, reader)
-        lake.output.rows(reader.schema.names, batches, most or None)
-    except duckdb.Error as error:
-        raise _refused(error) from error
+    lake.output.rows(reader.schema.names, batches if first is None else chain([first], batches), most or None)
 
 
 def _duckdb() -> Any:
@@ -268,19 +268,30 @@ def _register(lake: Lake, connection: Any, parts: tuple[str, ...], names: Mappin
     connection.execute(f"CREATE VIEW {'.'.join(quoted)} AS SELECT * FROM {own}")
 
 
-def _chained(first: Any, rest: Any) -> Iterator[Any]:
-    yield first
-    yield from rest
+def _batches(reader: Any) -> Iterator[Any]:
+    """Yield the batches of an answer; what a table's reading raised comes through DuckDB and Arrow as text."""
+    import pyarrow as pa
+
+    try:
+        yield from reader
+    except (OSError, pa.ArrowException, _duckdb().Error) as error:
+        raise _refused(error) from error
+
+
+_OWN_ERROR = re.compile(r"spark_apps\.storage\.errors\.(\w+): (.+)")
 
 
 def _refused(error: Exception) -> LakeIndexError:
     """Return DuckDB's error as one of ours; where a table's reading failed, that one."""
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, LakeIndexError):
-            return cause
-        cause = cause.__cause__ or cause.__context__
-    return InvalidStatement(f"DuckDB: {str(error).strip()}")
+    text = str(error).strip()
+    told = _OWN_ERROR.findall(text)
+    if told:
+        name, message = told[-1]
+        kind = getattr(errors, name, None)
+        # Those that carry a receipt are of commits, which are not made here.
+        known = kind if isinstance(kind, type) and issubclass(kind, LakeIndexError) else StorageError
+        return known(message, outcome="")
+    return InvalidStatement(f"DuckDB: {text}")
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
