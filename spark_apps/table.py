@@ -19,7 +19,7 @@ from spark_apps.actions import register, take_over
 from spark_apps.actions.bucket_rules import NewRules, Rollback, RuleChange, RuleVersion, rule_versions
 from spark_apps.actions.compact_table import CompactTable
 from spark_apps.actions.create import create, define
-from spark_apps.actions.evolve_schema import AddColumns, DropColumns, RenameColumn, WidenColumn
+from spark_apps.actions.evolve_schema import AddColumns, DropColumns, RenameColumn, SetPublished, WidenColumn
 from spark_apps.actions.rescale import Rescale, rescale
 from spark_apps.actions.template import Action, Stage, TableHandle, run
 from spark_apps.actions.write import (
@@ -53,9 +53,10 @@ from spark_apps.query.reading import read_rows
 from spark_apps.storage.errors import EnvironmentMismatch, InvalidInput
 from spark_apps.storage.printing import Printed, ResultList, ResultMap, View
 from spark_apps.storage.store import Store
-from spark_apps.timeline import cleaning, restore, windows
+from spark_apps.timeline import cleaning, open_tables, restore, windows
 from spark_apps.timeline.limits import RETAIN_SECONDS, RETAIN_VERSIONS, WINDOW_SECONDS
 from spark_apps.timeline.model import Receipt, TableDefinition
+from spark_apps.timeline.open_tables import Published
 from spark_apps.timeline.state import State, Window
 
 if TYPE_CHECKING:
@@ -113,6 +114,7 @@ class IndexedTable(Printed):
         from_source: str | os.PathLike[str] | None = None,
         source_format: str | None = None,
         source_options: Mapping[str, object] | None = None,
+        publish: Sequence[str] | None = None,
     ) -> IndexedTable:
         """Create a table; with ``from_source`` one that holds the rows of another, which stays as it is.
 
@@ -145,6 +147,8 @@ class IndexedTable(Printed):
         :param hash_function: "xxhash64", "java", ``sql:…``, or a user's.
         :param write_mode: "merge_on_read" writes delta files, which readers merge; "copy_on_write" merges at once.
         :param properties: of the table, as text.
+        :param publish: ``["delta"]``: each commit that changes rows is followed by one of a Delta log over the same
+            files, by which other engines read them.
         :param spark: the session.
         :raises InvalidInput: for arguments that cannot be used.
         :raises TableExists: if there is a table.
@@ -168,10 +172,12 @@ class IndexedTable(Printed):
             raise InvalidInput("The format or options of a source were given, and no source.", hint="Give from_source.")
         if schema is None:
             raise InvalidInput("The table has no columns.", hint="Give schema=…, or from_source=… to have a source's.")
+        properties = {**dict(properties or {}), **open_tables.check_formats(publish)}
         definition = define(
             schema, record_key, partition_by or (), ordering_column, merge_by, rules is not None, hash_fields,
             hash_function, write_mode, properties, positions,
         )  # fmt: skip
+        open_tables.check_definition(definition)
         if source is None:
             handle, _ = create(spark, store, definition, rules, txn_id)
         else:
@@ -283,7 +289,9 @@ class IndexedTable(Printed):
         return f"IndexedTable({self.uri!r}, version={self.version})"
 
     def view(self) -> View:
-        return view_table(self.uri, self._state)
+        view, shown = view_table(self.uri, self._state), open_tables.published(self._handle.timeline)
+        facts = view.facts if shown is None else [*view.facts, (f"published as {shown.format}", shown.text)]
+        return dataclasses.replace(view, facts=facts)
 
     @property
     def uri(self) -> str:
@@ -779,6 +787,27 @@ class IndexedTable(Printed):
             timeline, retain_versions=retain_versions, retain_seconds=retain_seconds, txn_id=txn_id
         )
         return self._moved_to(receipt)
+
+    @property
+    def published(self) -> Published | None:
+        """The version that readers of another format see; ``None`` of a table that is not published."""
+        self._handle.timeline.refresh()
+        return open_tables.published(self._handle.timeline)
+
+    def publish(self, formats: Sequence[str] | None = None) -> Published | None:
+        """Publish what a commit could not; with ``formats`` in others from now on than the table was created with.
+
+        :param formats: ``["delta"]``, or none at all to publish no more.
+        :raises PublishRefused: if another writer has written into the log.
+        :raises InvalidInput: for a format that is not written here, or a table that is not published.
+        :returns: how far it is published now; ``None`` if it is not any more.
+        """
+        self._check_writable()
+        if formats is not None:
+            self._run(SetPublished(formats), None, None)
+            if not open_tables.is_published(self._handle.timeline.refresh().definition):
+                return None
+        return open_tables.publish_open(self._handle.timeline)
 
     def open_window(
         self,

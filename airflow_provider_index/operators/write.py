@@ -55,6 +55,7 @@ _CREATE: dict[str, Reader] = {
     "from_source": text,
     "source_format": text,
     "source_options": texts_by_name,
+    "publish": text_list,
 }
 
 

@@ -23,6 +23,7 @@ from spark_apps.timeline.limits import SILENT_WRITER_SECONDS
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.maintenance_records import TablePlan, read_last
 from spark_apps.timeline.model import Commit, Heartbeat, Requested
+from spark_apps.timeline.open_tables import Published, published
 from spark_apps.timeline.state import State
 from spark_apps.timeline.statistics import (
     PartitionStatistics,
@@ -92,6 +93,8 @@ class Detail:
     partition_count: int
     largest_bucket: int
     plans: tuple[TablePlan, ...]
+    published: Published | None
+    """How far other engines see the table, if it is published for them."""
 
     @property
     def unknown_features(self) -> list[str]:
@@ -137,6 +140,7 @@ def read_detail(lake: Lake, name: str, query: DetailQuery, many: Readers) -> Det
         len(paths),
         max((size for partition in partitions for size in partition.bucket_bytes), default=0),
         tuple(_last_plans(store)),
+        published(timeline),
     )
 
 

@@ -23,6 +23,7 @@ from spark_apps.mergetree.tree import Snapshot
 from spark_apps.storage.errors import EnvironmentMismatch, InvalidInput, InvalidSchema
 from spark_apps.storage.names import check_column_name
 from spark_apps.storage.secrets import UNWRITTEN_HINT, check_unwritten
+from spark_apps.timeline import open_tables
 from spark_apps.timeline.model import (
     DEFINITIONS_SCOPE,
     SCHEMA_SCOPE,
@@ -115,6 +116,24 @@ class AddColumns(ChangeColumns):
     def metrics(self) -> dict[str, str]:
         names = self.columns if isinstance(self.columns, str) else ", ".join(self.columns.names)
         return {"added": names}
+
+
+class SetPublished(ChangeColumns):
+    """The formats change in which a table is published; none ends it."""
+
+    reads = (SCHEMA_SCOPE,)
+
+    def __init__(self, formats: Sequence[str]) -> None:
+        self.properties = open_tables.check_formats(formats)
+
+    def changed(self, snapshot: Snapshot) -> tuple[TableDefinition, list[IndexDefinition]]:
+        others = {k: v for k, v in snapshot.table.properties.items() if k != open_tables.PROPERTY}
+        table = replace(snapshot.table, properties={**others, **self.properties})
+        open_tables.check_definition(table)
+        return table, []
+
+    def metrics(self) -> dict[str, str]:
+        return {"published": self.properties.get(open_tables.PROPERTY, "")}
 
 
 class WidenColumn(ChangeColumns):

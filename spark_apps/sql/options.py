@@ -190,6 +190,7 @@ _NAMES: dict[str, tuple[_Reader, tuple[str, ...]]] = {
     "hash_fields": (names_of, ("hoodie.bucket.index.hash.field",)),
     "hash_function": (_text, ()),
     "positions": (_yes_or_no, ()),
+    "publish": (names_of, ()),
 }
 """Argument of ``IndexedTable.create`` -> how its value is read, and its other names."""
 

@@ -10,6 +10,7 @@
     │   ├── InvalidPredicate      a SQL predicate that cannot be parsed
     │   ├── InvalidStatement      a SQL statement that cannot be parsed, with line and column
     │   ├── UnknownColumn         a column that the table lacks
+    │   ├── CannotPublish         something of a table that another format has no form for, by its name
     │   ├── UnsupportedSource     a source with something that cannot be honoured, by its name
     │   └── SourceNotAllowed      a log names a source that its reader has not allowed
     ├── NotFound
@@ -42,6 +43,7 @@
     │   ├── LogVanished           the log of a table that existed is gone
     │   └── NewerFormat           written by a newer version of this package
     │       └── UnsupportedFeature   a feature that a reader, or a writer, must know
+    ├── PublishRefused            another writer has written into the log that a table is published in
     ├── VerificationFailed        an index, or a count, does not agree with the rows
     ├── StorageError
     │   ├── ObjectNotFound
@@ -126,6 +128,10 @@ class InvalidStatement(InvalidInput):
 
 class UnknownColumn(InvalidInput):
     """A column that the table lacks."""
+
+
+class CannotPublish(InvalidInput):
+    """Something of a table that another format has no form for, or that its readers get wrong, by its name."""
 
 
 class UnsupportedSource(InvalidInput):
@@ -281,6 +287,10 @@ class NewerFormat(LogDamaged):
 
 class UnsupportedFeature(NewerFormat):
     """The table has a feature that this version of the package does not know, and must know to read or write it."""
+
+
+class PublishRefused(LakeIndexError):
+    """Another writer has written into the log that a table is published in; nothing was overwritten."""
 
 
 class VerificationFailed(LakeIndexError):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from spark_apps.storage.errors import AlreadyCommitted
 from spark_apps.storage.printing import Grid, Printed, View, counted, exact, size
 from spark_apps.storage.store import ObjectInfo
-from spark_apps.timeline import hashing_config
+from spark_apps.timeline import delta_log, hashing_config, open_tables
 from spark_apps.timeline.files import delta_of
 from spark_apps.timeline.limits import RETAIN_SECONDS, RETAIN_VERSIONS
 from spark_apps.timeline.log import Timeline, format_instant
@@ -44,7 +44,7 @@ _NUMBER = re.compile("[0-9]{1,19}")
 class CleaningPlan(Printed):
     """Plan of a cleaning: versions below ``expire_below`` go, and so do ``files`` of ``bytes`` in all.
 
-    ``keeps_for`` names the attempts because of which older files stay.
+    ``keeps_for`` names the attempts, and readers of another format, because of which older files stay.
     """
 
     expire_below: int
@@ -144,7 +144,8 @@ def _deletable(timeline: Timeline, below: int) -> tuple[dict[str, int], tuple[st
     live = live_requests(timeline)
     state = timeline.head
     protecting = [request for request in live if request.oldest_needed < below]
-    oldest = min([below, *(request.oldest_needed for request in protecting)])
+    published = open_tables.oldest_needed(timeline)
+    oldest = min([below, *(request.oldest_needed for request in protecting), below if published is None else published])
     needed, withdrawn = _needed(timeline, state, oldest), set(withdrawn_attempts(timeline))
     deletable: dict[str, int] = {}
     for prefix in (DATA, INDEXES):
@@ -153,7 +154,16 @@ def _deletable(timeline: Timeline, below: int) -> tuple[dict[str, int], tuple[st
             ended = owner is not None and (owner in withdrawn or not is_live(state, *owner))
             if ended and _beside(info.key) not in needed:
                 deletable[info.key] = info.size
-    return deletable, tuple(f"{request.txn_id}.{request.attempt}" for request in protecting)
+    if published is not None:
+        named = open_tables.vectors_needed(timeline, oldest)
+        vectors = timeline.store.list(delta_log.VECTORS)
+        # One that is being published is named by no version yet.
+        long_ago = timeline.clock() - _LATEST_LANDING_SECONDS
+        deletable |= {
+            info.key: info.size for info in vectors if info.key not in named and info.modified.timestamp() < long_ago
+        }
+    keeps_for = [f"{request.txn_id}.{request.attempt}" for request in protecting]
+    return deletable, (*keeps_for, *(["readers of the published log"] if oldest == published != below else []))
 
 
 def _needed(timeline: Timeline, state: State, oldest: int) -> set[str]:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from spark_apps.storage.errors import AlreadyCommitted, InvalidName, LogVanished, StorageError, TableExists
 from spark_apps.storage.names import check_txn_id
 from spark_apps.storage.store import ObjectStore, Store
-from spark_apps.timeline import hashing_config
+from spark_apps.timeline import hashing_config, open_tables
 from spark_apps.timeline.log import ROOT, Timeline, commit_key, left_by_a_table
 from spark_apps.timeline.model import (
     FORMAT_VERSION,
@@ -79,6 +79,7 @@ def create_table(
         if landed.txn_id == intent.txn_id:
             timeline.refresh()
             _leave_note(store)
+            open_tables.follow(timeline, landed)
             return timeline, Receipt.of(landed)
     return timeline, _retry_or_recreate(timeline, intent)
 

@@ -571,6 +571,13 @@ class FileSet:
             if tree in self._added:
                 yield from self._added[tree].by_path
 
+    def get(self, tree: str, path: str) -> DataFile | None:
+        """Return a file by its path, or ``None`` if it is not among them."""
+        if tree in self._added and path in self._added[tree].by_path:
+            return self._added[tree].by_path[path]
+        row = self._shared.find(tree, path)
+        return None if row is None or row in self._removed else next(self._read([row]))
+
     def has(self, tree: str, path: str) -> bool:
         if tree in self._added and path in self._added[tree].by_path:
             return True

@@ -29,7 +29,7 @@ from spark_apps.storage.errors import (
     TableNotFound,
 )
 from spark_apps.storage.store import ObjectStore, RangedFile
-from spark_apps.timeline import hashing_config
+from spark_apps.timeline import hashing_config, open_tables
 from spark_apps.timeline.features import format_of
 from spark_apps.timeline.log import Timeline, commit_key, format_instant
 from spark_apps.timeline.model import (
@@ -256,6 +256,7 @@ def publish(timeline: Timeline, intent: Intent, guard: Guard | None = None) -> R
             timeline.checkpoint_if_due()
             if candidate is not bare:
                 hashing_config.archive(timeline.store, head, timeline.head)
+            open_tables.follow(timeline, candidate, head)
             return Receipt.of(candidate)
 
 

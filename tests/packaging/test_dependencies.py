@@ -19,7 +19,7 @@ CONFIG = configparser.ConfigParser()
 CONFIG.read(ROOT / "setup.cfg")
 
 
-PEERS = ROOT / "benchmarks" / "peers"
+PEERS = {ROOT / "benchmarks" / "peers", ROOT / "tests" / "foreign"}
 """Run in environments of their own, of what the lists beside them name."""
 
 
@@ -38,7 +38,7 @@ def imported(folder: str) -> dict[str, str]:
     """Top-level modules of others that are imported below ``folder``, each with a file that does."""
     importers: dict[str, str] = {}
     for path in (ROOT / folder).rglob("*.py"):
-        if PEERS in path.parents:
+        if PEERS & {*path.parents}:
             continue
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             names: list[str] = []
@@ -122,7 +122,7 @@ def test_everything_declared_is_pinned_and_has_its_reason_on_the_page_of_depende
 
 
 def test_an_engine_s_environment_is_made_of_pinned_packages() -> None:
-    lists = sorted(PEERS.glob("*.txt"))
+    lists = sorted(path for folder in PEERS for path in folder.glob("*.txt"))
     assert lists
     for path in lists:
         assert all(re.fullmatch(r"[A-Za-z0-9._-]+==[A-Za-z0-9.]+", line) for line in path.read_text().split()), path

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import re
 import time
 from pathlib import Path
@@ -16,6 +17,7 @@ from airflow_provider_index.ui.app import static_names
 from airflow_provider_index.ui.overview import TableCache
 from tests.airflow_provider_index.ui import lakes
 from tests.airflow_provider_index.ui.conftest import Pages, connect
+from tests.spark_apps.timeline.plain_rows import PlainRows
 
 ROUTES = [
     "/",
@@ -261,6 +263,17 @@ def test_a_table_page_shows_the_log_what_is_at_work_sizes_and_plans(lake: Pages,
         assert words in text
     assert "sales.erase" in text
     assert text.count("<figure>") == len(state.partitions)
+
+
+def test_a_table_that_other_engines_read_says_how_far(
+    lake: Pages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect(monkeypatch, "bare", tmp_path)
+    rng, rows = random.Random(1), PlainRows(tmp_path / "open" / "orders", partitioned=False)
+    rows.write("insert", None, [rows.row(number, None, rng) for number in range(4)])
+    rows.write("delete", None, [], [3])
+    page = lake().get("/tables", params={"conn": "bare", "table": "open.orders"}).text
+    assert "Published as delta" in page and "version 1, 1 commits behind: The file group" in page
 
 
 def test_older_commits_are_on_further_pages(lake: Pages) -> None:

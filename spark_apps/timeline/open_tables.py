@@ -1,0 +1,678 @@
+"""Publishes a table to readers of other formats: commits of a Delta log over the table's own files, none copied.
+
+A commit that changes rows or columns is followed by one of the Delta log. It names the version that it shows, so what
+a process left undone between the two is seen, and done, by whoever commits next; and since its number is taken by
+creating a file that must not exist, each version is published once and in order. What other readers would merge wrongly
+is not published: of file groups with deltas only those whose positions tell which rows count, as deletion vectors.
+Until the table has such a state again, the last one stays published.
+
+A log that another writer has a commit in is left as it is.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import re
+import uuid
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from spark_apps.storage.errors import CannotPublish, ConcurrentWrite, InvalidInput, ObjectNotFound, PublishRefused
+from spark_apps.storage.store import ObjectStore, RangedFile, write_once
+from spark_apps.timeline import delta_log
+from spark_apps.timeline.delta_log import Origin
+from spark_apps.timeline.files import (
+    DataFile,
+    GroupKey,
+    Positions,
+    is_merged,
+    lowest_files,
+    merge_order,
+    positions_path,
+)
+from spark_apps.timeline.log import Timeline, seconds_of
+from spark_apps.timeline.model import (
+    DATA_TREE,
+    NEW_KEYS,
+    AddFile,
+    Commit,
+    DropPartition,
+    DropTable,
+    PutTable,
+    RemoveFile,
+    Restore,
+    TableDefinition,
+)
+from spark_apps.timeline.operations import operation_of
+from spark_apps.timeline.state import State
+from spark_apps.version import __version__
+
+logger = logging.getLogger(__name__)
+
+PROPERTY = "publish"
+"""Property of a table: the formats that it is published in, separated by commas."""
+
+RETENTION = "publish.retention_hours"
+"""Property: for so long files stay that a published version, replaced since, names."""
+
+RETENTION_HOURS = 168
+FORMATS = ("delta",)
+
+_ENGINE = f"airflow-provider-index/{__version__}"
+_NUMBERED = re.compile(r"(\d{20})\.")
+_BEGINNING = 64 * 1024
+_MOST_HEAD = 10_000
+_AT_ONCE = 8
+_TRIES = 20
+_MOST_SINCE = 100
+"""Of so many later commits at most each is read."""
+_DELETED = "__index_deleted"  # as in spark_apps.mergetree.tree, which knows Spark
+_MOST_DELTA_ROWS = 20_000_000
+"""Of file groups with more rows in deltas their keys are not compared here."""
+
+
+@dataclass(frozen=True)
+class Published:
+    """The published part of a table.
+
+    :param version: of the table, that readers of the other format see; ``None`` if nothing is published yet.
+    :param log_version: of the other format's log.
+    :param behind: how many later commits changed rows or columns; of more than 100 commits, how many there are.
+    :param why: those are not published.
+    """
+
+    format: str
+    version: int | None
+    log_version: int | None
+    behind: int
+    why: str = ""
+
+    @property
+    def text(self) -> str:
+        """The figures, for people."""
+        if self.version is None:
+            shown = "nothing yet"
+        else:
+            shown = f"version {self.version}" + (f", {self.behind} commits behind" if self.behind else "")
+        return f"{shown}: {self.why}" if self.why else shown
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """A file that is published, and those above it whose rows replace some of its own."""
+
+    file: DataFile
+    above: tuple[DataFile, ...] = ()
+
+    @property
+    def vector(self) -> uuid.UUID | None:
+        """The name of its deletion vector, if it may have one."""
+        if not self.above and not self.file.tombstones:
+            return None
+        return delta_log.vector_name(self.file.path, (file.path for file in self.above))
+
+    @property
+    def id(self) -> tuple[str, uuid.UUID | None]:
+        return self.file.path, self.vector
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """A version of the table as another format shows it."""
+
+    table: TableDefinition | None
+    entries: dict[str, _Entry]
+    partitions: dict[str, dict[str, str | None]]
+
+
+def check_formats(formats: Sequence[str] | None) -> dict[str, str]:
+    """Return the properties of a table that is published in these formats.
+
+    :raises InvalidInput: for a format that is not written here, with the reason.
+    """
+    if isinstance(formats, str):
+        raise InvalidInput(f"publish is the text {formats!r}.", hint=f"Give a list: [{formats!r}].")
+    for name in formats or ():
+        if name == "iceberg":
+            raise InvalidInput(
+                "A table cannot be published as Iceberg: pyiceberg adds files only where a catalog takes its commits, "
+                "and writes no deletes for rows that were replaced.",
+                hint="Publish as 'delta'.",
+            )
+        if name not in FORMATS:
+            raise InvalidInput(f"A table cannot be published as {name!r}.", hint=f"There is: {', '.join(FORMATS)}.")
+    return {PROPERTY: ",".join(dict.fromkeys(formats))} if formats else {}
+
+
+def check_definition(table: TableDefinition) -> None:
+    """Check that a table can be published as it asks to be.
+
+    :raises CannotPublish: naming the column that cannot.
+    :raises InvalidInput: for a retention that is none.
+    """
+    if is_published(table):
+        delta_log.metadata(table, delta_log.is_renamed(table), retention_hours(table))
+
+
+def is_published(table: TableDefinition | None) -> bool:
+    """Test whether a table is published as Delta."""
+    return table is not None and table.source is None and "delta" in table.properties.get(PROPERTY, "").split(",")
+
+
+def retention_hours(table: TableDefinition) -> int:
+    """Return for how many hours files of replaced published versions stay. :raises InvalidInput: for no number."""
+    text = table.properties.get(RETENTION, str(RETENTION_HOURS))
+    if not re.fullmatch(r"[0-9]{1,6}", text):
+        raise InvalidInput(f"The property {RETENTION} is {text[:50]!r}.", hint="Give a whole number of hours.")
+    return int(text)
+
+
+def follow(timeline: Timeline, commit: Commit, before: State | None = None) -> None:
+    """Publish what was just committed. It stands whatever comes of this, so a failure is told and left to the next.
+
+    :param before: the state before that commit, if it is at hand.
+    """
+    head = timeline.head
+    if not _concerns(commit) or not is_published(head.definition):
+        return
+    try:
+        touched = _Touched()
+        touched.note(commit, State() if before is None else before)
+        _shown(head, touched.groups)
+        publish_open(timeline, before)
+    except CannotPublish as error:
+        logger.info("Version %s of %s is not published: %s", head.version, timeline.store.uri, error.message)
+    except Exception as error:  # noqa: BLE001 - the commit is in the log, and no failure here may say otherwise
+        logger.warning(
+            "Version %s of %s is committed and not published: %s. The next commit tries again.",
+            head.version, timeline.store.uri, error,
+        )  # fmt: skip
+
+
+def publish_open(timeline: Timeline, known: State | None = None) -> Published:
+    """Publish each version that is not, oldest first, as far as they can be.
+
+    :param known: a state of the table, which need not be read again if it is the one that is published.
+    :raises PublishRefused: if another writer has written into the log.
+    :raises StorageError: if the store fails; what was published stays so.
+    """
+    for _ in range(_TRIES):
+        head = timeline.refresh()
+        _check_asked(timeline, head)
+        newest = _newest(timeline)
+        if newest is None:
+            log_version, origin, then = -1, None, State()
+            steps: Iterable[tuple[State, Commit | None]] = [] if head.dropped else [(head, None)]
+        else:
+            log_version, origin = newest
+            if origin.version >= head.version:
+                return Published("delta", origin.version, log_version, 0)
+            why = _why_not(head)
+            if why and head.version - origin.version > _MOST_SINCE:
+                # Who committed those between has looked at each; reading them all would make commits slow.
+                return _told(timeline, origin, log_version, head, why)
+            then = _state_at(timeline, origin.version, known)
+            steps = _later(timeline, then)
+        behind, why, raced, rows = 0, "", False, False
+        last, touched = then, _Touched()
+        for state, commit in steps:
+            behind, rows = behind + 1, rows or commit is None or "rows" in operation_of(commit.operation).changes
+            touched.note(commit, last)
+            last = state
+            if not is_published(state.definition):
+                continue
+            if state.version < head.expired_below:
+                continue  # its files may be gone; a later version has what became of them
+            try:
+                was = origin is not None and origin.mapped
+                told = Origin(timeline.identity, state.version, _is_mapped(state) or (was and _same_table(then, state)))
+                before, after = _shown(then, touched.groups), _shown(state, touched.groups)
+                body = _body(timeline.store, before, was, after, told, state, commit, rows)
+            except CannotPublish as error:
+                why = error.message
+                continue
+            except ObjectNotFound:
+                if timeline.refresh().expired_below > state.version:
+                    continue
+                raise
+            if write_once(timeline.store, delta_log.commit_key(log_version + 1), body, timeline.sleep) != body:
+                raced = True  # another process was first; what it published is looked at anew
+                break
+            log_version, origin, then = log_version + 1, told, state
+            behind, why, rows, touched = 0, "", False, _Touched()
+        if not raced:
+            return Published("delta", None if origin is None else origin.version, _known(log_version), behind, why)
+    raise ConcurrentWrite(f"{_TRIES} others were first to publish {timeline.store.uri}.", hint="Try again.")
+
+
+def published(timeline: Timeline) -> Published | None:
+    """Return how far a table is published; ``None`` if it does not ask to be."""
+    head = timeline.head
+    if head.dropped or not is_published(head.definition):
+        return None
+    try:
+        newest = _newest(timeline)
+    except PublishRefused as error:
+        return Published("delta", None, None, 0, error.message)
+    if newest is None:
+        return Published("delta", None, None, 0, _why_not(head) or "The next commit of rows publishes it.")
+    log_version, origin = newest
+    why = _why_not(head) or "The next commit of rows publishes it, and so does IndexedTable.publish()."
+    return _told(timeline, origin, log_version, head, why)
+
+
+def _told(timeline: Timeline, origin: Origin, log_version: int, head: State, why: str) -> Published:
+    behind = head.version - origin.version
+    if behind <= _MOST_SINCE:
+        behind = sum(map(_concerns, timeline.commits(origin.version, head.version)))
+    return Published("delta", origin.version, log_version, behind, why if behind else "")
+
+
+def _why_not(head: State) -> str:
+    """Return why a version cannot be published; empty if it can, as far as the log tells."""
+    try:
+        _shown(head)
+    except CannotPublish as error:
+        return error.message
+    return ""
+
+
+def oldest_needed(timeline: Timeline) -> int | None:
+    """Return the oldest version whose files readers of the other format may need; ``None`` if it is not published.
+
+    It is the one that was published when the retention began: what was replaced before that may go.
+    """
+    definition = timeline.head.definition
+    if definition is None or not is_published(definition):
+        return None
+    try:
+        newest = _newest(timeline)
+        since = timeline.clock() - retention_hours(definition) * 3600
+        if newest is None:
+            return None
+        number, origin = newest
+        for earlier in range(number, max(number - _MOST_HEAD, -1), -1):
+            found = _read_origin(timeline.store, earlier)
+            if found is None:
+                break
+            origin, written = found
+            if written <= since:
+                break
+        return origin.version
+    except (PublishRefused, InvalidInput) as error:
+        logger.warning("No file is deleted: %s", error.message)
+        return 0
+
+
+def vectors_needed(timeline: Timeline, oldest: int) -> set[str]:
+    """Return the keys of the deletion vectors that published versions from ``oldest`` on name."""
+    state = timeline.rebuild(oldest).copy()
+    needed = set(_vectors(state))
+    for later, _ in _later(timeline, state):
+        needed.update(_vectors(later))
+    return needed
+
+
+def _vectors(state: State) -> Iterator[str]:
+    try:
+        names = [entry.vector for entry in _shown(state).entries.values()]
+    except CannotPublish:
+        return
+    yield from (delta_log.vector_key(name) for name in names if name is not None)
+
+
+def _check_asked(timeline: Timeline, head: State) -> None:
+    if not is_published(head.definition):
+        raise InvalidInput(
+            f"The table at {timeline.store.uri} is not published.", hint="Create it with publish=['delta']."
+        )
+
+
+def _known(number: int) -> int | None:
+    return number if number >= 0 else None
+
+
+# --- the log there is -------------------------------------------------------------------------------------------------
+
+
+def _newest(timeline: Timeline) -> tuple[int, Origin] | None:
+    """Return the newest commit of the Delta log: its number, and the version that it shows.
+
+    :raises PublishRefused: if it is not ours.
+    """
+    names = [info.key.rpartition("/")[2] for info in timeline.store.list(delta_log.FOLDER)]
+    numbers = [int(match[1]) for name in names if (match := _NUMBERED.match(name))]
+    if not numbers:
+        return None
+    found = _read_origin(timeline.store, max(numbers))
+    if found is None or found[0].log != timeline.identity or found[0].version > timeline.refresh().version:
+        raise PublishRefused(
+            f"Version {max(numbers)} of the Delta log in {timeline.store.uri} was not written for this table by this "
+            "package.",
+            outcome="Nothing was overwritten, and nothing is published any more.",
+            hint=f"Find out who wrote it. To publish anew, move the folder {delta_log.FOLDER} away.",
+        )
+    return max(numbers), found[0]
+
+
+def _read_origin(store: ObjectStore, number: int) -> tuple[Origin, float] | None:
+    """Return what a commit shows, with the time at which it was written; ``None`` if it is not ours."""
+    key = delta_log.commit_key(number)
+    info = store.head(key)
+    if info is None:
+        return None
+    origin = delta_log.origin_of(store.get_range(key, 0, min(info.size, _BEGINNING)))
+    return None if origin is None else (origin, info.modified.timestamp())
+
+
+# --- what is shown of a version ---------------------------------------------------------------------------------------
+
+
+def _state_at(timeline: Timeline, version: int, known: State | None) -> State:
+    """Return the state of a version, or a known one that differs from it in nothing that is published."""
+    if known is not None and known.version >= version:
+        since = timeline.commits(version, known.version)
+        if known.version - version <= _MOST_SINCE and not any(map(_concerns, since)):
+            return known
+    return timeline.rebuild(version)
+
+
+class _Touched:
+    """The file groups that commits have changed; all of them where these changed more than files."""
+
+    def __init__(self) -> None:
+        self.groups: set[GroupKey] | None = set()
+
+    def note(self, commit: Commit | None, before: State) -> None:
+        """Add those of one commit, whose state was ``before``."""
+        if commit is None or any(isinstance(a, PutTable | DropTable | DropPartition | Restore) for a in commit.actions):
+            self.groups = None
+        if self.groups is None or commit is None:
+            return
+        for action in commit.actions:
+            if isinstance(action, AddFile) and action.tree == DATA_TREE:
+                self.groups.add(action.group_key)
+            elif isinstance(action, RemoveFile) and action.tree == DATA_TREE:
+                file = before.file_set.get(DATA_TREE, action.path)
+                if file is not None:
+                    self.groups.add(file.group_key)
+
+
+def _later(timeline: Timeline, state: State) -> Iterator[tuple[State, Commit]]:
+    """Yield the versions after a state that change rows or columns, each with its commit."""
+    head = timeline.head.version
+    state = state.copy()
+    for commit in timeline.commits(state.version, head):
+        state.apply(commit)
+        if _concerns(commit):
+            yield state.copy(), commit
+
+
+def _concerns(commit: Commit) -> bool:
+    return any(
+        isinstance(action, PutTable | DropTable | DropPartition | Restore)
+        or (isinstance(action, AddFile | RemoveFile) and action.tree == DATA_TREE)
+        for action in commit.actions
+    )
+
+
+def _same_table(one: State, other: State) -> bool:
+    ids = [None if state.definition is None else state.definition.table_id for state in (one, other)]
+    return ids[0] == ids[1]
+
+
+def _is_mapped(state: State) -> bool:
+    return state.definition is not None and delta_log.is_renamed(state.definition)
+
+
+def _shown(state: State, only: Collection[GroupKey] | None = None) -> _Shown:
+    """Return what is published of a version, or of some of its file groups.
+
+    :raises CannotPublish: if it would be read wrongly.
+    """
+    table = state.definition
+    if table is None or state.dropped or not is_published(table):
+        return _Shown(table, {}, {})
+    entries = {}
+    groups = state.groups(DATA_TREE) if only is None else {key: state.files(DATA_TREE, *key) for key in sorted(only)}
+    for (partition, group), files in groups.items():
+        for entry in _entries(table, partition, group, sorted(files, key=merge_order)):
+            entries[entry.file.path] = entry
+    names = [next(f.stored_name for f in table.fields if f.name == name) for name in table.partition_by]
+    live = {entry.file.partition for entry in entries.values()} if table.partition_by else set()
+    values = {path: dict(zip(names, state.partitions[path].values, strict=True)) for path in live}
+    empty = [path for path in sorted(live) if "" in values.get(path, {}).values()]
+    if empty:
+        raise CannotPublish(
+            f"The partition {empty[0]!r} has an empty text as its value, which a Delta log cannot tell from null."
+        )
+    return _Shown(table, entries, values)
+
+
+def _entries(table: TableDefinition, partition: str, group: str, files: Sequence[DataFile]) -> list[_Entry]:
+    if (
+        not files
+        or is_merged(files)
+        or (
+            not any(file.tombstones for file in files)
+            and all((file.extra or {}).get(NEW_KEYS) for file in files[len(lowest_files(files)) :])
+        )
+    ):
+        return [_Entry(file) for file in files]
+    bottom, deltas = files[0], files[1:]
+    told = [Positions.of(file) for file in deltas]
+    if (
+        table.positions
+        and len(lowest_files(files)) == 1
+        and bottom.lineage
+        and not bottom.tombstones
+        and all(positions is not None and positions.over == bottom.lineage for positions in told)
+        and sum(file.rows for file in deltas) <= _MOST_DELTA_ROWS
+    ):
+        return [_Entry(file, tuple(files[number + 1 :])) for number, file in enumerate(files)]
+    where = f"file group {group!r}" + (f" of {partition!r}" if partition else "")
+    raise CannotPublish(
+        f"The {where} has deltas over its base file, which only a reader of this package merges; a full compaction "
+        "folds them."
+    )
+
+
+def _body(
+    store: ObjectStore,
+    before: _Shown,
+    was_mapped: bool,
+    after: _Shown,
+    told: Origin,
+    state: State,
+    commit: Commit | None,
+    rows: bool,
+) -> bytes:
+    """Return the commit that leads from what is published to another version.
+
+    :param was_mapped: columns are found by their names in files in what is published.
+    :param rows: rows may have changed since; else they only lie in other files.
+    :raises CannotPublish: if files cannot be told of.
+    """
+    at = int(seconds_of(state.instant) * 1000)
+    operation = "CREATE TABLE" if before.table is None else "WRITE" if commit is None else commit.operation.upper()
+    actions: list[dict[str, Any]] = [
+        delta_log.commit_info(told, operation, at, _ENGINE),
+        {"txn": {"appId": delta_log.APP_ID, "version": state.version, "lastUpdated": at}},
+    ]
+    table = after.table
+    assert table is not None
+    mapped, hours = told.mapped, retention_hours(table)
+    described = [delta_log.protocol(table, mapped), delta_log.metadata(table, mapped, hours)]
+    known: list[dict[str, Any]] = []
+    if before.table is not None:
+        hours_before = retention_hours(before.table)
+        known = [
+            delta_log.protocol(before.table, was_mapped),
+            delta_log.metadata(before.table, was_mapped, hours_before),
+        ]
+    actions += [action for action in described if action not in known]
+    if before.table is not None and _types(before.table) != _types(table):
+        kept = [entry for path, entry in after.entries.items() if path in before.entries]
+        _in_threads(lambda entry: delta_log.statistics(_footer(store, entry.file), table, True), kept)
+
+    def removed(entry: _Entry) -> list[dict[str, Any]]:
+        return (
+            [] if entry.file.path in after.entries else [_remove(entry, _known_vector(store, entry), before, at, rows)]
+        )
+
+    def added(entry: _Entry) -> list[dict[str, Any]]:
+        earlier = before.entries.get(entry.file.path)
+        if earlier is not None and earlier.id == entry.id:
+            return []
+        vector = _written_vector(store, table, entry)
+        old = None if earlier is None else _known_vector(store, earlier)
+        if earlier is not None and old is None and vector is None:
+            return []
+        gone = [] if earlier is None else [_remove(earlier, old, before, at, rows)]
+        return [*gone, _add(store, table, entry, vector, after, at, rows)]
+
+    for work, entries in ((removed, before.entries), (added, after.entries)):
+        for made in _in_threads(work, list(entries.values())):
+            actions += made
+    return delta_log.lines(actions)
+
+
+def _types(table: TableDefinition) -> dict[str, str]:
+    return {field.stored_name: field.type for field in table.fields}
+
+
+def _in_threads(work: Callable[[_Entry], Any], entries: Sequence[_Entry]) -> list[Any]:
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        return list(pool.map(work, entries))
+
+
+def _add(
+    store: ObjectStore,
+    table: TableDefinition,
+    entry: _Entry,
+    vector: dict[str, Any] | None,
+    shown: _Shown,
+    at: int,
+    rows: bool,
+) -> dict[str, Any]:
+    file = entry.file
+    told = {
+        "path": delta_log.path_of(file.path),
+        "partitionValues": shown.partitions.get(file.partition, {}),
+        "size": file.bytes,
+        "modificationTime": at,
+        "dataChange": rows,
+        "stats": delta_log.statistics(_footer(store, file), table, vector is None),
+    }
+    return {"add": told if vector is None else {**told, "deletionVector": vector}}
+
+
+def _remove(entry: _Entry, vector: dict[str, Any] | None, shown: _Shown, at: int, rows: bool) -> dict[str, Any]:
+    file = entry.file
+    told = {
+        "path": delta_log.path_of(file.path),
+        "deletionTimestamp": at,
+        "dataChange": rows,
+        "extendedFileMetadata": True,
+        "partitionValues": shown.partitions.get(file.partition, {}),
+        "size": file.bytes,
+    }
+    return {"remove": told if vector is None else {**told, "deletionVector": vector}}
+
+
+def _footer(store: ObjectStore, file: DataFile) -> Any:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    return pq.read_metadata(pa.PythonFile(_opened(store, file), mode="r"))
+
+
+def _opened(store: ObjectStore, file: DataFile) -> RangedFile:
+    return RangedFile(lambda start, end: store.get_range(file.path, start, end), file.bytes)
+
+
+# --- rows that do not count -------------------------------------------------------------------------------------------
+
+
+def _known_vector(store: ObjectStore, entry: _Entry) -> dict[str, Any] | None:
+    """Return the deletion vector that a published file has; it has none if it was not written."""
+    if entry.vector is None:
+        return None
+    try:
+        # A bitmap takes a bit a row at the most, beside what it says of each 65,536 of them.
+        body = store.get(delta_log.vector_key(entry.vector), entry.file.rows // 4 + 4096)
+        return delta_log.vector_descriptor(entry.vector, body)
+    except ObjectNotFound:
+        return None
+
+
+def _written_vector(store: ObjectStore, table: TableDefinition, entry: _Entry) -> dict[str, Any] | None:
+    """Write the deletion vector of a file, if rows of it do not count."""
+    if entry.vector is None:
+        return None
+    hidden = _hidden(store, table, entry)
+    if not len(hidden):
+        return None
+    body = delta_log.encode_vector(hidden)
+    store.put(delta_log.vector_key(entry.vector), body)
+    return delta_log.vector_descriptor(entry.vector, body)
+
+
+def _hidden(store: ObjectStore, table: TableDefinition, entry: _Entry) -> Any:
+    """Return the numbers of the rows of a file that are tombstones, or that files above it replace, in order."""
+    import numpy as np
+
+    told = [Positions.of(file) for file in entry.above]
+    if entry.above and all(positions is not None and positions.over == entry.file.lineage for positions in told):
+        parts = [
+            _marked(store, positions_path(file.path), positions.bytes, entry.file.rows)
+            for file, positions in zip(entry.above, told, strict=True)
+            if positions is not None and positions.bytes
+        ]
+        return np.unique(np.concatenate(parts)) if parts else np.zeros(0, np.int64)
+    return _replaced(store, table, entry)
+
+
+def _marked(store: ObjectStore, path: str, size: int, rows: int) -> Any:
+    """Return the row numbers that a file of positions marks. :raises CannotPublish: if it speaks of other rows."""
+    import numpy as np
+    import pyarrow.parquet as pq
+
+    refused = CannotPublish(f"{path} does not speak of all rows of its file.", hint="Compact the table.")
+    file, expected = pq.ParquetFile(io.BytesIO(store.get(path, size))), -(-rows // 64)
+    groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
+    if sum(max(group.column(n).num_values for n in range(group.num_columns)) for group in groups) != expected:
+        raise refused
+    words = file.read(["words"])["words"].combine_chunks().flatten().to_numpy(zero_copy_only=False)
+    found = np.flatnonzero(np.unpackbits(words.astype("<i8").view(np.uint8), bitorder="little"))
+    if len(words) != expected or (len(found) and found[-1] >= rows):
+        raise refused
+    return found
+
+
+def _replaced(store: ObjectStore, table: TableDefinition, entry: _Entry) -> Any:
+    """Return the rows of a delta that are tombstones or whose keys stand in a later one."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    stored = {field.name: field.stored_name for field in table.fields}
+    key = [stored[name] for name in table.record_key]
+
+    def read(file: DataFile, columns: list[str]) -> Any:
+        source = pa.PythonFile(_opened(store, file), mode="r")
+        return pq.read_table(source, columns=columns, coerce_int96_timestamp_unit="us", partitioning=None)
+
+    own = read(entry.file, [*key, _DELETED])
+    numbers = pa.array(np.arange(own.num_rows, dtype=np.int64))
+    tombstones = np.flatnonzero(own[_DELETED].fill_null(False).to_numpy())
+    later = [read(file, key) for file in sorted(entry.above, key=merge_order)]
+    if not later:
+        return tombstones
+    keys = pa.concat_tables([table.rename_columns(key) for table in later], promote_options="permissive")
+    numbered = own.select(key).append_column("__number", numbers)
+    found = numbered.join(keys, keys=key, join_type="left semi", use_threads=False)["__number"].to_numpy()
+    return np.unique(np.concatenate([tombstones, found]))

@@ -1,0 +1,57 @@
+"""Reads a published table by each engine; DuckDB and its extension have to be of one release."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import duckdb
+import duckdb_extension_delta
+import polars
+import polars_deltalake
+import pyarrow as pa
+
+from benchmarks.peers.serve import serve
+
+
+@cache
+def _duckdb() -> Any:
+    """A session with the extension, which comes as a wheel."""
+    [extension] = Path(duckdb_extension_delta.__file__).parent.rglob("*.duckdb_extension")
+    session = duckdb.connect(config={"allow_unsigned_extensions": "true"})
+    session.execute(f"LOAD '{extension}'")
+    session.execute("SET TimeZone = 'UTC'")
+    return session
+
+
+def _by_duckdb(folder: str) -> pa.Table:
+    answer = _duckdb().execute(f"SELECT * FROM delta_scan('{folder}')").arrow()
+    return answer if isinstance(answer, pa.Table) else answer.read_all()
+
+
+ENGINES: dict[str, Callable[[str], pa.Table]] = {
+    "duckdb": _by_duckdb,
+    "polars-deltalake": lambda folder: polars_deltalake.scan_delta(folder).collect().to_arrow(),
+    "deltalake": lambda folder: pa.table(deltalake.DeltaTable(folder).scan()),
+    "polars": lambda folder: polars.scan_delta(folder).collect().to_arrow(),
+}
+
+
+def rows(folder: str, engine: str) -> dict[str, Any]:
+    """The rows of a table, each as text, in order; or the engine's own words where it declines."""
+    try:
+        table = ENGINES[engine](folder)
+    except Exception as error:  # noqa: BLE001 - an engine that declines answers too
+        return {"declined": f"{type(error).__name__}: {error}"[:300]}
+    return {"rows": sorted(repr(tuple(_plain(value) for value in row.values())) for row in table.to_pylist())}
+
+
+def _plain(value: Any) -> Any:
+    return value.replace(tzinfo=None) if hasattr(value, "tzinfo") else value
+
+
+if __name__ == "__main__":
+    serve({"rows": rows}, Path(__file__).with_suffix(".txt"))

@@ -1,0 +1,324 @@
+"""Tables published as Delta, read by ``deltalake``, which knows nothing of this package; without Spark."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import DeltaError
+from msgspec.structs import replace
+
+from spark_apps.storage.errors import CannotPublish, InvalidInput, PublishRefused, StorageUnavailable
+from spark_apps.storage.store import Store
+from spark_apps.timeline import cleaning, delta_log, open_tables
+from spark_apps.timeline.model import Field
+from spark_apps.timeline.open_tables import publish_open, published
+from tests.simulation.s3 import BUCKET, s3_server
+from tests.spark_apps.timeline.plain_rows import FIELDS, PARTITIONS, PlainRows
+
+
+def theirs(
+    folder: Path | str, where: str | None = None, version: int | None = None, options: dict[str, str] | None = None
+) -> list[tuple[Any, ...]]:
+    """Rows that another engine reads."""
+    rows = pa.table(DeltaTable(folder, version, storage_options=options).scan(predicate=where)).to_pylist()
+    return sorted((tuple(row.values()) for row in rows), key=repr)
+
+
+def log(folder: Path) -> list[list[dict[str, Any]]]:
+    """The commits of the Delta log, as they stand there."""
+    files = sorted((folder / "_delta_log").glob("*.json"))
+    assert [int(file.stem) for file in files] == list(range(len(files)))
+    return [[json.loads(line) for line in file.read_text().splitlines()] for file in files]
+
+
+def of(commit: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+    return [action[kind] for action in commit if kind in action]
+
+
+def check(table: PlainRows, folder: Path) -> None:
+    """What is published is what a version of the table holds, all of it, and nothing else."""
+    state = published(table.log)
+    assert state is not None and state.version is not None
+    assert theirs(folder) == table.expected(state.version)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_given_a_random_history_then_after_each_step_another_engine_reads_what_is_published(
+    seed: int, tmp_path: Path
+) -> None:
+    rng = random.Random(seed)
+    partitioned, positions = bool(seed & 1), bool(seed & 2)
+    table = PlainRows(tmp_path, partitioned=partitioned, positions=positions)
+    check(table, tmp_path)
+    for step in range(14):
+        before = table.log.head.version
+        partition = rng.choice(PARTITIONS) if partitioned else None
+        there = [n for p, n in table.rows if p == (partition if partitioned else None)]
+        some = rng.sample(there, min(len(there), rng.randint(0, 4)))
+        fresh = [1000 * step + n for n in range(rng.randint(1, 9))]
+        kind = rng.choice(["insert", "upsert", "upsert", "delete", "compact", "restore", "columns", "drop", "crash"])
+        if kind == "insert":
+            table.write("insert", partition, [table.row(n, partition, rng) for n in fresh])
+        elif kind == "upsert":
+            table.write("upsert", partition, [table.row(n, partition, rng) for n in [*some, *fresh]])
+        elif kind == "delete" and some:
+            table.write("delete", partition, [], some)
+        elif kind == "compact":
+            table.fold()
+        elif kind == "restore":
+            table.restore(rng.choice(list(table.versions)))
+        elif kind == "drop" and partitioned and there:
+            table.drop_partition(partition)
+        elif kind == "columns":
+            table.define(fields=(*table.table.fields, Field(f"c{step}", "bigint")))
+        elif kind == "crash":  # between the commit and that of the Delta log
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(open_tables, "publish_open", lambda _: None)
+                table.write("insert", partition, [table.row(n, partition, rng) for n in fresh])
+            continue
+        check(table, tmp_path)
+        if positions and table.log.head.version > before:
+            assert published(table.log).behind == 0, published(table.log)
+    table.fold()
+    state = publish_open(table.log)
+    assert state.behind == 0
+    check(table, tmp_path)
+    for state_of in {info["txn"]["version"] for commit in log(tmp_path) for info in commit if "txn" in info}:
+        assert state_of in table.versions
+
+
+def test_given_each_commit_that_changes_rows_then_one_of_the_delta_log_follows_with_statistics(tmp_path: Path) -> None:
+    rng = random.Random(1)
+    table = PlainRows(tmp_path, partitioned=True)
+    table.write("insert", "a b", [table.row(n, "a b", rng) for n in range(0, 20, 2)])
+    table.fold()
+    created, inserted, folded = log(tmp_path)
+    assert of(created, "protocol") == [
+        {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["airflowProviderIndex"]}
+    ]
+    assert [of(commit, "txn")[0]["version"] for commit in (created, inserted, folded)] == [0, 1, 2]
+    [added] = of(inserted, "add")
+    stats = json.loads(added["stats"])
+    prices = [row["price"] for row in table.rows.values()]
+    assert stats["numRecords"] == 10 and (stats["minValues"]["id"], stats["maxValues"]["id"]) == (0, 18)
+    assert stats["nullCount"]["price"] == prices.count(None) and "x" not in stats["minValues"]
+    assert stats["minValues"]["price"] == float(min(p for p in prices if p is not None))
+    times = [row["at"] for row in table.rows.values()]
+    least, most = (dt.datetime.fromisoformat(stats[bound]["at"]) for bound in ("minValues", "maxValues"))
+    assert least <= min(times) and max(times) <= most <= max(times) + dt.timedelta(milliseconds=1)
+    assert added["partitionValues"] == {"p": "a b"} and added["dataChange"]
+    assert [a["dataChange"] for a in (*of(folded, "add"), *of(folded, "remove"))] == [False, False]
+    assert of(folded, "remove")[0]["path"] == added["path"] and not of(folded, "metaData")
+    assert theirs(tmp_path, "id >= 10") == [row for row in table.expected(2) if row[0] >= 10]
+    assert (tmp_path / added["path"]).exists(), "no file was copied"
+
+
+def test_given_deltas_without_positions_then_the_last_state_stays_and_the_lag_is_told(tmp_path: Path) -> None:
+    rng = random.Random(2)
+    table = PlainRows(tmp_path, partitioned=False)
+    table.write("insert", None, [table.row(n, None, rng) for n in range(10)])
+    table.write("upsert", None, [table.row(3, None, rng)])
+    table.write("delete", None, [], [4])
+    state = published(table.log)
+    assert (state.version, state.behind) == (1, 2) and "full compaction folds them" in state.why
+    assert theirs(tmp_path) == table.expected(1)
+    table.fold()
+    assert published(table.log) == open_tables.Published("delta", 4, 2, 0)
+    assert theirs(tmp_path) == table.expected(4)
+
+
+def test_given_a_crash_between_both_commits_then_the_next_one_publishes_both_in_order(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    rng = random.Random(3)
+    table = PlainRows(tmp_path, partitioned=False)
+
+    def down(*_: Any) -> Any:
+        raise StorageUnavailable("The store is down.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(open_tables, "write_once", down)
+        table.write("insert", None, [table.row(n, None, rng) for n in range(4)])
+    assert published(table.log).behind == 1 and theirs(tmp_path) == []
+    table.write("insert", None, [table.row(9, None, rng)])
+    assert [of(commit, "txn")[0]["version"] for commit in log(tmp_path)] == [0, 1, 2]
+    assert theirs(tmp_path) == table.expected(2) and theirs(tmp_path, version=1) == table.expected(1)
+    before = log(tmp_path)
+    assert publish_open(table.log).log_version == 2 and log(tmp_path) == before, "each once"
+
+
+def test_given_two_that_publish_at_once_then_each_version_is_published_once(tmp_path: Path, monkeypatch: Any) -> None:
+    rng = random.Random(4)
+    table = PlainRows(tmp_path, partitioned=False)
+    with monkeypatch.context() as patch:
+        patch.setattr(open_tables, "publish_open", lambda _: None)
+        for number in range(3):
+            table.write("insert", None, [table.row(number, None, rng)])
+    real, others = open_tables.write_once, []
+
+    def after_another(store: Any, key: str, body: bytes, sleep: Any) -> bytes:
+        if not others:
+            others.append(1)
+            publish_open(table.log)
+        return real(store, key, body, sleep)
+
+    monkeypatch.setattr(open_tables, "write_once", after_another)
+    monkeypatch.setattr(open_tables, "_ENGINE", "another release")
+    publish_open(table.log)
+    assert [of(commit, "txn")[0]["version"] for commit in log(tmp_path)] == [0, 1, 2, 3]
+    assert theirs(tmp_path) == table.expected(3)
+
+
+def test_given_another_writer_then_it_is_kept_out_and_a_log_that_it_wrote_is_left_as_it_is(tmp_path: Path) -> None:
+    rng = random.Random(5)
+    table = PlainRows(tmp_path, partitioned=False)
+    table.write("insert", None, [table.row(n, None, rng) for n in range(4)])
+    with pytest.raises(DeltaError, match="airflowProviderIndex"):
+        write_deltalake(tmp_path, pa.table(DeltaTable(tmp_path).scan()), mode="append")
+    for foreign in (
+        b'{"commitInfo": {"timestamp": 1, "operation": "WRITE"}}\n',
+        b"not json",
+        b"[" * 100_000,
+        b'{"commitInfo": {"airflowProviderIndex": {"log": "another", "version": 1}}}\n',
+        b'{"commitInfo": {"airflowProviderIndex": {"log": 3, "version": -1}}}\n',
+    ):
+        path = tmp_path / "_delta_log" / f"{2:020d}.json"
+        path.write_bytes(foreign)
+        table.write("insert", None, [table.row(max(n for _, n in table.rows) + 1, None, rng)])
+        assert path.read_bytes() == foreign and len(list((tmp_path / "_delta_log").iterdir())) == 3
+        with pytest.raises(PublishRefused, match="was not written for this table"):
+            publish_open(table.log)
+        assert "was not written for this table" in published(table.log).why
+        assert cleaning.plan(table.log, retain_versions=1, retain_seconds=0).files == ()
+        path.unlink()
+    table.write("insert", None, [table.row(100, None, rng)])
+    assert theirs(tmp_path) == table.expected(table.log.head.version)
+
+
+def test_given_columns_that_are_renamed_widened_or_dropped_then_they_are_mapped_or_declined_by_name(
+    tmp_path: Path,
+) -> None:
+    rng = random.Random(6)
+    table = PlainRows(tmp_path / "t", partitioned=False)
+    table.write("insert", None, [table.row(n, None, rng) for n in range(4)])
+
+    def changed(column: str, **what: Any) -> None:
+        table.define(fields=tuple(replace(f, **what) if f.name == column else f for f in table.table.fields))
+
+    changed("name", name="called", stored="name")
+    table.write("insert", None, [table.row(n, None, rng) for n in range(10, 14)])
+    check(table, tmp_path / "t")
+    [told] = of(log(tmp_path / "t")[2], "protocol")
+    assert told["minReaderVersion"] == 2 and "columnMapping" in told["writerFeatures"]
+    table.define(fields=tuple(f for f in table.table.fields if f.name != "x"), retired=("x",))
+    check(table, tmp_path / "t")
+    changed("called", name="name", stored=None)
+    check(table, tmp_path / "t")
+    assert published(table.log).behind == 0
+
+    table.define(fields=(*table.table.fields, Field("n", "int")))
+    table.write("insert", None, [table.row(n, None, rng) for n in range(20, 24)])
+    check(table, tmp_path / "t")
+    changed("n", type="bigint")
+    assert "'n' is bigint, and int32 in files" in publish_open(table.log).why
+    check(table, tmp_path / "t")
+    table.fold()
+    assert "'n' is bigint" in publish_open(table.log).why or published(table.log).behind == 0
+
+    other = PlainRows(tmp_path / "u", partitioned=True)
+    other.write("insert", "a b", [other.row(1, "a b", rng)])
+    other.define(fields=tuple(replace(f, name="q", stored="x") if f.name == "x" else f for f in other.table.fields))
+    assert "partitioned" in publish_open(other.log).why and published(other.log).version == 1
+    other.write("insert", "", [other.row(2, "", rng)])
+    assert "empty text" in publish_open(other.log).why
+    for kind in ("interval day to second", "variant", "map<string,void>"):
+        with pytest.raises(CannotPublish, match="'c"):
+            open_tables.check_definition(replace(table.table, fields=(*FIELDS, Field("c", kind))))
+
+
+def test_given_a_drop_and_a_table_made_anew_then_readers_see_none_and_then_its_rows(tmp_path: Path) -> None:
+    rng = random.Random(7)
+    table = PlainRows(tmp_path, partitioned=False)
+    table.write("insert", None, [table.row(n, None, rng) for n in range(4)])
+    table.drop()
+    assert theirs(tmp_path) == []
+    again = PlainRows(tmp_path, partitioned=False)
+    again.write("insert", None, [again.row(7, None, rng)])
+    assert theirs(tmp_path) == again.expected(again.log.head.version)
+
+
+def test_given_cleaning_then_files_of_published_versions_stay_for_the_retention(tmp_path: Path) -> None:
+    rng = random.Random(8)
+    given = {"publish": "delta", "publish.retention_hours": "1"}
+    table = PlainRows(tmp_path, partitioned=False, positions=True, properties=given)
+    table.write("insert", None, [table.row(n, None, rng) for n in range(8)])
+    table.fold()
+    for number in range(3):
+        table.write("upsert", None, [table.row(number, None, rng)])
+    vectors = sorted((tmp_path / "_deletion_vectors").iterdir())
+    assert len(vectors) >= 3
+    plan = cleaning.plan(table.log, retain_versions=1, retain_seconds=0)
+    assert plan.files == () and "readers of the published log" in plan.keeps_for
+    table.fold()
+    now = table.log.clock() + 90_000
+    table.log.clock = lambda: now
+    cleaning.clean(table.log, retain_versions=1, retain_seconds=0)
+    assert not list((tmp_path / "_deletion_vectors").iterdir())
+    assert len(list(tmp_path.glob("data/**/*.parquet"))) == 2
+    table.note()
+    assert theirs(tmp_path) == table.expected(published(table.log).version)
+
+
+def test_given_a_table_on_s3_then_another_engine_reads_it_there() -> None:
+    rng, uri = random.Random(10), f"s3://{BUCKET}/published"
+    with s3_server() as options:
+        table = PlainRows(uri, partitioned=True, positions=True, options=options)
+        table.write("insert", "x%y/z", [table.row(n, "x%y/z", rng) for n in range(9)])
+        table.write("upsert", "x%y/z", [table.row(3, "x%y/z", rng)])
+        table.write("delete", "x%y/z", [], [4])
+        assert published(table.log) == open_tables.Published("delta", 3, 3, 0)
+        assert theirs(uri, options=options) == table.expected(3)
+
+
+def test_given_many_rows_then_a_deletion_vector_of_any_shape_is_read_as_it_was_meant(tmp_path: Path) -> None:
+    rng = np.random.default_rng(9)
+    for count, share in ((70_000, 0.5), (70_000, 0.01), (200_000, 1.0), (65_537, 0.9), (5, 0.2)):
+        hidden = np.flatnonzero(rng.random(count) < share).astype(np.int64)
+        if not len(hidden):
+            continue
+        folder = tmp_path / f"{count}-{share}"
+        body = delta_log.encode_vector(hidden)
+        assert delta_log.vector_cardinality(body) == len(hidden)
+        name = delta_log.vector_name("f.parquet", ["g.parquet"])
+        folder.mkdir()
+        pa.parquet.write_table(pa.table({"n": np.arange(count)}), folder / "f.parquet")
+        Store(folder).put(delta_log.vector_key(name), body)
+        table = PlainRows(tmp_path / f"{count}-{share}-t", partitioned=False, positions=True).table
+        table = replace(table, fields=(Field("n", "bigint"),), record_key=("n",))
+        add = {
+            "path": "f.parquet", "partitionValues": {}, "size": (folder / "f.parquet").stat().st_size,
+            "modificationTime": 0, "dataChange": True, "stats": json.dumps({"numRecords": count, "tightBounds": False}),
+            "deletionVector": delta_log.vector_descriptor(name, body),
+        }  # fmt: skip
+        actions = [delta_log.protocol(table, False), delta_log.metadata(table, False, 1), {"add": add}]
+        Store(folder).put(delta_log.commit_key(0), delta_log.lines(actions))
+        read = pa.table(DeltaTable(folder).scan())["n"].to_numpy()
+        assert np.array_equal(np.sort(read), np.setdiff1d(np.arange(count), hidden))
+    with pytest.raises(CannotPublish, match="damaged"):
+        delta_log.vector_cardinality(body[:-1])
+
+
+@pytest.mark.parametrize(
+    ("formats", "words"), [(["iceberg"], "needs|catalog"), (["hudi"], "'hudi'"), ("delta", "the text")]
+)
+def test_given_a_format_that_is_not_written_then_it_is_declined_by_name(formats: Any, words: str) -> None:
+    with pytest.raises(InvalidInput, match=words):
+        open_tables.check_formats(formats)
