@@ -81,7 +81,9 @@ def _properties(definition: IndexDefinition) -> dict[str, str]:
             f"The index property {unknown[0]!r} is not one of kind 'covering'.",
             hint=f"Known are: {', '.join(sorted(_KNOWN_PROPERTIES - {EXCLUDED, SCHEMA, BOUNDS}))}.",
         )
-    properties = {"buckets": str(definition.shards), EXCLUDED: "[]", **DEFAULTS, **definition.properties}
+    # Spark joins buckets without a shuffle where one side's count is a multiple of the other's.
+    buckets = 1 << (definition.shards - 1).bit_length() if has_buckets(definition) else definition.shards
+    properties = {"buckets": str(buckets), EXCLUDED: "[]", **DEFAULTS, **definition.properties}
     check_bucket_count(_parse_whole_number(properties, "buckets"), "The number of buckets")
     _parse_whole_number(properties, "small_bytes")
     for name in ("hybrid_appended_ratio", "hybrid_deleted_ratio"):

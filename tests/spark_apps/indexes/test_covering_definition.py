@@ -52,6 +52,16 @@ def test_given_lineage_then_partition_columns_join_the_index_unless_excluded(spa
     assert "dt" in held_columns(SOURCE, back)
 
 
+@pytest.mark.parametrize(("rows", "layout", "buckets"), [(7, "buckets", 8), (2, "buckets", 2), (7, "hash", 7)])
+def test_given_no_number_of_buckets_then_those_of_spark_are_a_power_of_two_so_that_one_tables_divide_anothers(
+    spark: Any, rows: int, layout: str, buckets: int
+) -> None:
+    defined = _defined(properties={"layout": layout}, shards=rows)
+    assert defined.shards == buckets
+    again = complete_definition(KEYED, defined)
+    assert again == defined
+
+
 @pytest.mark.parametrize(
     ("changes", "schema", "mode", "error", "says"),
     [
