@@ -117,9 +117,13 @@ def _halves(column_range: Range) -> tuple[Range, Range] | None:
     """Return a range cut in the middle; ``None`` where there is no middle, or none can be computed."""
     low, high = column_range.low, column_range.high
     middle: Any
-    if low is None or isinstance(low, (bool, str, bytes)) or not low < high:
+    if low is None or isinstance(low, (bool, bytes)) or not low < high:
         return None
-    if isinstance(low, dt.date) and not isinstance(low, dt.datetime):
+    if isinstance(low, str):
+        middle = above = _between(low, high)
+        if not low < middle < high:
+            return None
+    elif isinstance(low, dt.date) and not isinstance(low, dt.datetime):
         middle = low + dt.timedelta(days=(high - low).days // 2)
         above = middle + dt.timedelta(days=1)
     elif isinstance(low, int):
@@ -128,6 +132,31 @@ def _halves(column_range: Range) -> tuple[Range, Range] | None:
     else:
         middle = above = low + (high - low) / 2
     return replace(column_range, high=middle), replace(column_range, low=above)
+
+
+_CHARACTERS = 6
+"""So many characters behind a common beginning tell where a text lies between two others."""
+
+_LAST = 0x110000
+_SURROGATES = range(0xD800, 0xE000)
+
+
+def _between(low: str, high: str) -> str:
+    """Return a text about halfway between two others, in the order of their characters; it may be one of them."""
+    same = next((n for n, (a, b) in enumerate(zip(low, high, strict=False)) if a != b), min(len(low), len(high)))
+    number = sum(_number(text[same:]) for text in (low, high)) // 2
+    codes = []
+    for _ in range(_CHARACTERS):
+        number, code = divmod(number, _LAST)
+        codes.append(_SURROGATES.start - 1 if code in _SURROGATES else code)
+    return low[:same] + "".join(map(chr, reversed(codes)))
+
+
+def _number(text: str) -> int:
+    number = 0
+    for character in text[:_CHARACTERS].ljust(_CHARACTERS, "\0"):
+        number = number * _LAST + ord(character)
+    return number
 
 
 # --- Answers from a covering index ------------------------------------------------------------------------------------

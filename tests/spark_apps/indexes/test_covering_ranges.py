@@ -29,7 +29,10 @@ def part(where: str, first: str, *ranges: Range) -> float:
         ("n < 250 OR n >= 750", "n", Range(0, 999), 0.5),
         ("d >= DATE'2024-07-01'", "d", Range(dt.date(2024, 1, 1), dt.date(2024, 12, 31)), 0.5),
         ("p <= 25.00", "p", Range(Decimal("0.00"), Decimal("100.00")), 0.25),
-        ("s >= 'm'", "s", Range("a", "z"), 1.0),  # no middle is known of words
+        ("s >= 'm'", "s", Range("a", "z"), 0.52),
+        ("s = 'customer-7'", "s", Range("customer-1", "customer-99"), 1 / 128),
+        ("s >= 'ab'", "s", Range("a", "a\U0010ffff"), 1.0),
+        ("s >= 'b'", "s", Range("a", "a\x00"), 0.0),
         ("other = 3", "n", Range(0, 999), 1.0),
         ("n >= 500 AND other = 3", "n", Range(0, 999), 0.5),
         ("n >= 500 OR other = 3", "n", Range(0, 999), 1.0),
