@@ -24,6 +24,7 @@ from spark_apps.mergetree.spark_utils import setting
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.query.planning import ReadPlan, plan_seconds, prunes_by, read_seconds
 from spark_apps.query.predicates import And, In, IsNull, Or, Predicate
+from spark_apps.query.reading import any_of
 from spark_apps.timeline.model import DATA_TREE
 
 if TYPE_CHECKING:
@@ -103,18 +104,20 @@ class JoinKeys:
         predicate: Predicate | None,
         plan: ReadPlan,
         replan: Callable[[Predicate, str], ReadPlan],
-    ) -> tuple[ReadPlan, str | None]:
-        """Return what is read of a scan, narrowed down by keys of joins, and which were taken or why they were not.
+    ) -> tuple[ReadPlan, str | None, str | None]:
+        """Return what is read of a scan, narrowed down by keys of joins, which were taken or why not, and a filter.
+
+        The filter, SQL or ``None``, lets rows with these keys pass, by which Parquet passes over pages.
 
         :param plan: what is read by the query's own filters. :param replan: plans with a predicate and words for it.
         """
         if plan.nothing_matches or str(setting(self.spark, ENABLED, "true")).lower() != "true":
-            return plan, None
+            return plan, None, None
         try:
             return self._narrowed(number, snapshot, predicate, plan, replan)
         except Exception as error:  # noqa: BLE001 - without them the scan is read as its own filters leave it
             logger.warning("Keys of joins are not taken for the scan of %s: %s", snapshot.store.uri, error)
-            return plan, f"not taken: {type(error).__name__}: {error}"
+            return plan, f"not taken: {type(error).__name__}: {error}", None
 
     def _narrowed(
         self,
@@ -123,8 +126,8 @@ class JoinKeys:
         predicate: Predicate | None,
         plan: ReadPlan,
         replan: Callable[[Predicate, str], ReadPlan],
-    ) -> tuple[ReadPlan, str | None]:
-        notes, terms = [], []
+    ) -> tuple[ReadPlan, str | None, str | None]:
+        notes, terms, filters = [], [], list[str]()
         for side in self._sides(number, snapshot, predicate, plan):
             keys = self._keys(side, plan)
             if isinstance(keys, str):
@@ -134,7 +137,8 @@ class JoinKeys:
             terms.append(f"{side} IN ({len(keys):,} keys of a join)")
             plan = replan(predicate, " AND ".join(terms))
             notes.append(f"{len(keys):,} of {side}")
-        return plan, "; ".join(notes) or None
+            filters += _filters(side, keys)
+        return plan, "; ".join(notes) or None, " AND ".join(filters) or None
 
     def _sides(self, number: int, snapshot: Snapshot, predicate: Predicate | None, plan: ReadPlan) -> list[KeySide]:
         """Return the sides with keys that the table is pruned by, those that cost nothing first.
@@ -251,6 +255,16 @@ def with_keys(predicate: Predicate | None, side: KeySide, keys: frozenset[Key]) 
         each = [And(tuple(map(_equal, side.columns, key, side.null_safe))) for key in keys]
         parts.append(Or(tuple(each)))
     return And(tuple(parts)) if len(parts) > 1 else parts[0]
+
+
+def _filters(side: KeySide, keys: frozenset[Key]) -> list[str]:
+    """Return SQL conditions that rows with these keys satisfy, of columns of which Parquet can use one."""
+    conditions = []
+    for position, (column, text, null_safe) in enumerate(zip(side.columns, side.types, side.null_safe, strict=True)):
+        condition = None if null_safe else any_of(column, parse_type(text), {key[position] for key in keys})
+        if condition is not None:
+            conditions.append(condition)
+    return conditions
 
 
 def _among(column: str, values: set[Any], null_safe: bool) -> Predicate:

@@ -13,7 +13,7 @@ import logging
 import os
 import stat
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -37,6 +37,7 @@ from spark_apps.query.planning import (
     parse_for_session,
     plan_read,
     prunes_by,
+    read_seconds,
     scan_is_cheaper_than_parsing,
 )
 from spark_apps.query.predicates import Predicate
@@ -73,6 +74,15 @@ _WORTH_SHARE = 0.75
 """An index that holds rows stands in for a source's files if it reads less than this share of their bytes, by estimate.
 
 Of columnar files Spark reads the needed columns alone too: an index of all rows in another order took twice as long.
+"""
+
+_SURE_SHARE = 1 / 3
+_USE_SECONDS = 0.05
+"""From that share on it must also spare so many seconds of reading, which another scan takes to be planned.
+
+And its rows must not be joined by other columns than it is sorted by, or have to lie in its buckets: of files whose
+rows lie by the other table's key each meets a row near the last one's there, which was measured to make reading and
+joining a row three times as fast as where rows lie by a date.
 """
 
 _NO_INDEX = "it has no index"
@@ -342,7 +352,7 @@ class Rewriter:
         if scan.kind == "keyed":
             snapshot = self._keyed_snapshot(scan, query)
             read = _plan(request, number, scan, snapshot, *_filter_of(snapshot, scan), keys)
-            _put(request, number, read.plan)
+            _put(request, number, read.plan, read.filter)
             return ScanDecision(scan.address, True, None, read.plan, shuffle=read.shuffle, keys=read.keys)
         left: list[ScanDecision] = []
         for handle in self._sources_at(scan.address, query):
@@ -354,8 +364,8 @@ class Rewriter:
             except _LeftToSpark as why:
                 left.append(ScanDecision(scan.address, False, str(why)))
                 continue
-            if _spares(read.plan):
-                _put(request, number, read.plan)
+            if _spares(read.plan, scan.joined):
+                _put(request, number, read.plan, read.filter)
                 return ScanDecision(scan.address, True, None, read.plan, shuffle=read.shuffle, keys=read.keys)
             left.append(ScanDecision(scan.address, False, _why_not(read.plan), read.plan, keys=read.keys))
         if not left:
@@ -532,11 +542,15 @@ def _columns(snapshot: Snapshot, scan: _Scan) -> Sequence[str]:
 
 @dataclass(frozen=True)
 class _Reading:
-    """A plan in place of a scan; see :class:`ScanDecision` for its fields."""
+    """A plan in place of a scan; see :class:`ScanDecision` for its fields.
+
+    :param filter: SQL that the rows which count satisfy, by which files pass over pages.
+    """
 
     plan: ReadPlan
     shuffle: str | None
     keys: str | None = None
+    filter: str | None = None
 
 
 def _plan(
@@ -558,15 +572,16 @@ def _plan(
 
     plan = plan_read(snapshot, where, columns, predicate=predicate, shuffled_by=shuffles)
     taken: str | None = None
+    passing: str | None = None
     if prunes_by(snapshot, predicate, scan.joined, plan.columns):
-        plan, taken = keys.narrowed(number, snapshot, predicate, plan, replan)
+        plan, taken, passing = keys.narrowed(number, snapshot, predicate, plan, replan)
     if plan.bucketed is None:
-        return _Reading(plan, None, taken)
+        return _Reading(plan, None, taken, passing)
     if keeps_buckets(plan):
-        return _Reading(plan, _kept_text(plan), taken)
+        return _Reading(plan, _kept_text(plan), taken, passing)
     plan = plan_read(snapshot, plan.where, columns, predicate=plan.predicate)
     words = "shuffled: files that the index does not hold are read too, and this Spark keeps no buckets then"
-    return _Reading(plan, words, taken)
+    return _Reading(plan, words, taken, passing)
 
 
 def _shuffles(request: Any, number: int, snapshot: Snapshot) -> list[Shuffle]:
@@ -584,21 +599,24 @@ def _kept_text(plan: ReadPlan) -> str:
     return f"spared: {kept.count} buckets by {', '.join(kept.columns)}{others}"
 
 
-def _put(request: Any, number: int, plan: ReadPlan) -> None:
+def _put(request: Any, number: int, plan: ReadPlan, passing: str | None = None) -> None:
     rows: Any = planned_rows(plan)
+    if passing is not None:
+        rows = rows.where(passing)
     request.replace(number, rows._jdf.queryExecution().analyzed())
 
 
-def _spares(plan: ReadPlan) -> bool:
-    """Tell whether a plan reads less than Spark's own scan of the same files, which prunes partitions itself."""
+def _spares(plan: ReadPlan, joined: Collection[str]) -> bool:
+    """Tell whether a plan takes less time than Spark's own scan of the same files, which prunes partitions itself.
+
+    :param joined: columns that joins compare.
+    """
     indexes = plan.snapshot.state.indexes
     pruned = any(use.name in indexes and not use.replaces for use in plan.used)
     files = sum(map(len, plan.files.values()))
     fewer = files < len(plan.snapshot.state.files(DATA_TREE))
-    replacing = [use for use in plan.used if use.replaces]
-    narrow = sum(use.bytes for use in replacing) < _WORTH_SHARE * sum(use.instead_of for use in replacing)
     return bool(
-        narrow
+        _is_narrow(plan, joined)
         or plan.bucketed is not None
         or plan.block_choice
         or plan.keyed
@@ -607,11 +625,27 @@ def _spares(plan: ReadPlan) -> bool:
     )
 
 
+def _is_narrow(plan: ReadPlan, joined: Collection[str]) -> bool:
+    """Tell whether indexes that hold rows spare more of a source's bytes than using them costs.
+
+    :param joined: columns that joins compare.
+    """
+    replacing = [use for use in plan.used if use.replaces]
+    held, stored = sum(use.bytes for use in replacing), sum(use.instead_of for use in replacing)
+    if held < _SURE_SHARE * stored:
+        return True
+    indexes = plan.snapshot.state.indexes
+    others = any(indexes[use.name].definition.columns[0] not in joined for use in replacing) if joined else False
+    spared = read_seconds(plan.snapshot.spark, max(0, stored - held))
+    return held < _WORTH_SHARE * stored and spared > _USE_SECONDS and not others
+
+
 def _why_not(plan: ReadPlan) -> str:
     """Return why a plan is not worth more than Spark's own scan."""
     reasons = [f"{name}: {why.reason}" for name, why in plan.not_used.items()]
     reasons += [
-        f"{use.name}: it would read about {use.bytes:,} bytes, the files that it stands for {use.instead_of:,}"
+        f"{use.name}: it would read about {use.bytes:,} bytes, the files that it stands for {use.instead_of:,}, "
+        "which is not worth another scan"
         for use in plan.used
         if use.replaces
     ]

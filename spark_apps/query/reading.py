@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 
 from spark_apps.indexes.handler import Buckets, CoveringScan, Key
 from spark_apps.indexes.lineage import LINEAGE
-from spark_apps.layout.types import parse_type
+from spark_apps.layout.types import ColumnType, parse_type
 from spark_apps.mergetree.blocks import read_blocks
 from spark_apps.mergetree.read import empty, read_files, scan, with_keys
 from spark_apps.mergetree.schema import arrange_columns, column, quote, resolve, select_columns
@@ -244,10 +244,24 @@ def _key_condition(tree: Tree, keys: Collection[Key]) -> str:
         kind = parse_type(tree.type_of(name))
         if kind.is_integer or kind.kind in _FILTERED:
             listed = [_literal(value) for value in sorted({key[position] for key in keys})]
-            step = _VALUES_AN_IN if len(listed) <= _MOST_VALUES else len(listed)
-            lists = [f"{quote(name)} IN ({', '.join(listed[n : n + step])})" for n in range(0, len(listed), step)]
-            each.append(f"({' OR '.join(lists)})")
+            each.append(_among(name, listed, _VALUES_AN_IN if len(listed) <= _MOST_VALUES else len(listed)))
     return " AND ".join(each) or "true"
+
+
+def _among(name: str, listed: Sequence[str], step: int) -> str:
+    """Return the SQL condition that a column has one of some literals, in lists of a length."""
+    lists = [f"{quote(name)} IN ({', '.join(listed[n : n + step])})" for n in range(0, len(listed), step)]
+    return f"({' OR '.join(lists)})"
+
+
+def any_of(name: str, kind: ColumnType, values: Collection[Any]) -> str | None:
+    """Return the SQL condition that a column has one of some values.
+
+    ``None`` if Parquet rules no page out by it, for they are too many, or of a type whose literals it may not use.
+    """
+    if not 0 < len(values) <= _MOST_VALUES or not (kind.is_integer or kind.kind in _FILTERED):
+        return None
+    return _among(name, [_literal(value) for value in sorted(values)], _VALUES_AN_IN)
 
 
 def _literal(value: Any) -> str:

@@ -105,7 +105,7 @@ def seconds(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
     return estimates
 
 
-def decided(request: Request, snapshot: Any = None) -> tuple[Any, str | None]:
+def decided(request: Request, snapshot: Any = None) -> tuple[Any, str | None, str | None]:
     plan: Any = SimpleNamespace(nothing_matches=False, used=(), columns=())
     keys = JoinKeys(Session(), request, lambda number: None)  # type: ignore[arg-type]
     return keys.narrowed(0, snapshot or table(("secondary", "k")), None, plan, lambda predicate, text: predicate)  # type: ignore[arg-type,return-value]
@@ -133,7 +133,7 @@ def test_a_side_is_looked_into_where_that_takes_half_of_what_it_may_spare_and_va
     for scan, kind, taken in ((10.0, "files", True), (0.5, "files", False), (0.5, "local", True)):
         seconds["scan"] = scan
         request = Request(side(kind=kind))
-        predicate, words = decided(request)
+        predicate, words, _ = decided(request)
         assert request.asked == taken
         assert (words == "2 of k", isinstance(predicate, In)) == (taken, taken)
 
@@ -148,6 +148,24 @@ def test_more_keys_than_are_looked_up_prune_nothing_and_none_leave_nothing() -> 
     assert many[1] == "keys of k not taken: they are more than 10,000"
     assert decided(Request(side(), keys=[(n,) for n in range(10_000)]))[1] == "10,000 of k"
     assert decided(Request(side(), keys=[]))[0] == In("k", frozenset())
+
+
+@pytest.mark.parametrize(
+    ("one", "keys", "condition"),
+    [
+        (side(), [(2,), (1,)], "(`k` IN (1, 2))"),
+        (side(), [(n,) for n in range(12)], "(`k` IN (0, 1, 2, 3, 4, 5, 6, 7, 8, 9) OR `k` IN (10, 11))"),
+        (side(), [(n,) for n in range(41)], None),
+        (side(types="double"), [(1.5,)], None),
+        (side(null_safe=(True,)), [(1,), (None,)], None),
+        (side(types="string"), [("a",)], "(`k` IN (cast(X'61' AS string)))"),
+        (side(types="date"), [(19_725,)], "(`k` IN (DATE'2024-01-03'))"),
+    ],
+)
+def test_few_keys_are_a_filter_too_by_which_files_pass_over_pages(
+    one: KeySide, keys: list[Any], condition: str | None
+) -> None:
+    assert decided(Request(one, keys=keys))[2] == condition
 
 
 def test_keys_become_values_of_the_columns_without_those_that_no_row_can_have() -> None:
