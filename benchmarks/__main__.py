@@ -20,6 +20,7 @@ QUESTIONS = {
     "upsert": "benchmarks.upsert",
     "covering": "benchmarks.covering",
     "joins": "benchmarks.joins",
+    "keys": "benchmarks.join_keys",
     "compaction": "benchmarks.compaction",
     "merging": "benchmarks.merging",
     "parse": "benchmarks.dag_parse",

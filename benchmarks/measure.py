@@ -106,6 +106,15 @@ def peak(pid: int | str = "self") -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 if pid == "self" else 0
 
 
+def processor_seconds(pid: int) -> float:
+    """Seconds that all threads of a process have run on processors so far, in hundredths; 0 where not known."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    except OSError:
+        return 0.0
+
+
 def weight(folder: Path, suffix: str = ".parquet") -> dict[str, int]:
     """Files of a folder, those of its folders too, and their bytes."""
     sizes = [path.stat().st_size for path in folder.rglob(f"*{suffix}") if path.is_file()]

@@ -7,13 +7,14 @@ the queries. The same texts are asked in a session with the rule and, in turn, i
 from __future__ import annotations
 
 import statistics
+import time
 from argparse import Namespace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks import data
-from benchmarks.measure import Answer, interleaved, timed
+from benchmarks.measure import Answer, interleaved, processor_seconds, timed
 from benchmarks.report import Report
 from benchmarks.tpch import INDEXES, QUERIES, TABLES, alike, query
 from benchmarks.workplace import workplace
@@ -43,26 +44,22 @@ def run(report: Report, arguments: Namespace) -> None:
             text = query(number, scale)
             scans = spark_apps.explain(text, spark).scans
             used = [scan for scan in scans if scan.replaced]
-            answers: dict[str, list[Any]] = {}
-            cases = {
-                "indexes": partial(_ask, spark, text, answers, "indexes"),
-                "plain Spark": partial(_ask, plain, text, answers, "plain"),
-            }
+            asked = [_Asked(spark, text), _Asked(plain, text)]
+            cases = {"indexes": asked[0], "plain Spark": asked[1]}
             with_indexes, without = interleaved(cases, min(arguments.repeats, 3), warm=1)
-            if not alike(answers["indexes"], answers["plain"]):
+            if not alike(asked[0].rows, asked[1].rows):
                 raise ValueError(f"query {number} has another answer with indexes")
             ratio = with_indexes.median / without.median
             ratios.append((ratio, number))
             if used:
                 served.append(ratio)
             names = ", ".join(f"{Path(scan.address).name}: {_index(scan)}" for scan in used) or "none"
-            lines.append(
-                (str(number), names, f"{with_indexes.median:.2f}", f"{without.median:.2f}", f"{ratio:.2f}")
-            )  # fmt: skip
+            seconds = [with_indexes.median, without.median, ratio, *(one.processor_seconds for one in asked)]
+            lines.append((str(number), names, *(f"{figure:.2f}" for figure in seconds)))
             report.console.print(f"query {number}: {names}: {ratio:.2f}")
         report.table(
             f"TPC-H at scale {scale:g}: seconds",
-            ("query", "index used in each scan", "with", "without", "ratio"),
+            ("query", "index used in each scan", "with", "without", "ratio", "processor, with", "without"),
             lines,
         )
         if served:
@@ -85,7 +82,7 @@ def _register(report: Report, spark: SparkSession, folder: Path, scale: float) -
             "covering",
             list(index.columns),
             included=IncludedColumns(include=list(index.included)),
-            properties={"layout": index.layout},
+            properties=index.properties(scale),
         )
         report.say(
             f"{index.table}, {index.name} with {len(index.included)} columns more: built in {timed(build):.0f} s"
@@ -96,6 +93,26 @@ def _index(scan: Any) -> str:
     return (scan.explanation.index_used if scan.explanation is not None else None) or "none"
 
 
-def _ask(session: SparkSession, text: str, answers: dict[str, list[Any]], who: str) -> Answer:
-    seconds = timed(lambda: answers.__setitem__(who, [tuple(row) for row in session.sql(text).collect()]))
-    return Answer({"rows": len(answers[who])}, seconds)
+class _Asked:
+    """A query of a session as a case, which keeps its rows, and the processors' seconds of each of its runs."""
+
+    def __init__(self, session: SparkSession, text: str) -> None:
+        self._session, self._text = session, text
+        self.rows: list[Any] = []
+        self._spent: list[float] = []
+
+    def __call__(self) -> Answer:
+        before = self._processors()
+        seconds = timed(lambda: setattr(self, "rows", [tuple(row) for row in self._session.sql(self._text).collect()]))
+        self._spent.append(self._processors() - before)
+        return Answer({"rows": len(self.rows)}, seconds)
+
+    @property
+    def processor_seconds(self) -> float:
+        """The median of the runs but for the first, which warms up."""
+        return statistics.median(self._spent[1:])
+
+    def _processors(self) -> float:
+        """The seconds of Spark's threads and of this process, which other processes on the machine do not change."""
+        jvm: Any = self._session.sparkContext._jvm
+        return processor_seconds(jvm.java.lang.ProcessHandle.current().pid()) + time.process_time()
