@@ -9,7 +9,7 @@ footers and the row groups that can hold such rows.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from importlib import import_module
@@ -18,11 +18,10 @@ from typing import Any
 from spark_apps.actions import register
 from spark_apps.actions.template import TableHandle
 from spark_apps.indexes.keyed.matching import keys_from_arrow, kinds_of, normalize_column
-from spark_apps.mergetree.read import positions_of_keys
 from spark_apps.mergetree.schema import resolve
 from spark_apps.mergetree.tree import NO_SPARK, Snapshot, Tree
 from spark_apps.query.arrow_dataset import arrow_dataset
-from spark_apps.query.arrow_reading import BY_SPARK, arrow_plan, arrow_schema
+from spark_apps.query.arrow_reading import BY_SPARK, arrow_plan, arrow_schema, predicate_of_keys
 from spark_apps.query.explain import (
     Explanation,
     HistoryEntry,
@@ -37,9 +36,10 @@ from spark_apps.query.explain import (
     view_table,
 )
 from spark_apps.query.planning import ReadPlan, plan_read
-from spark_apps.query.predicates import And, Comparison, Fixed, In, Or, Predicate, reasons
+from spark_apps.query.predicates import Fixed, Predicate, reasons
 from spark_apps.storage.errors import EnvironmentMismatch, InvalidInput, InvalidPredicate
 from spark_apps.storage.printing import Printed, ResultList, ResultMap, View
+from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.model import TableDefinition
 
 
@@ -75,6 +75,16 @@ def open_table(
         return OpenTable(handle, register.at_source_version(handle, source_version))
     if version is not None or as_of is not None:
         return OpenTable(handle, register.at_log_version(handle, version, as_of))
+    return OpenTable(handle, handle.snapshot())
+
+
+def opened_log(timeline: Timeline, storage_options: Mapping[str, Any] | None = None) -> OpenTable:
+    """Return the table of a log that was read, at its newest version.
+
+    :param storage_options: of the store that holds a registered source, if not those of the log's.
+    """
+    options = getattr(timeline.store, "options", None) if storage_options is None else storage_options
+    handle = TableHandle(NO_SPARK, timeline, options)
     return OpenTable(handle, handle.snapshot())
 
 
@@ -185,10 +195,11 @@ class OpenTable(Printed):
         wanted = keys_of(tree, tree.key, keys)
         needed = tuple(dict.fromkeys([*names, *tree.key]))
         predicate = _predicate_of_keys(tree, wanted)
-        asked = None if predicate is None else "record keys"
-        plan = arrow_plan(plan_read(self._snapshot, asked, needed, predicate=predicate), needed, None)
-        parts = [plan.schema.empty_table(), *_rows_with_keys(tree, plan.batches(), wanted)]
-        return pa.concat_tables(parts).select(list(names))
+        plan = plan_read(
+            self._snapshot, None if predicate is None else "record keys", needed, predicate=predicate
+        )  # fmt: skip
+        found = arrow_plan(plan, needed, None, _as_compared(tree, wanted))
+        return pa.Table.from_batches(found.batches(), found.schema).select(list(names))
 
     def explain(self, where: str | None = None, columns: Sequence[str] | None = None) -> Explanation:
         """Return how :meth:`read` would answer: index used, files and bytes read and skipped, why not the others.
@@ -279,11 +290,8 @@ def _library(name: str, method: str) -> Any:
 
 # --- record keys ------------------------------------------------------------------------------------------------------
 
-_MOST_ALTERNATIVES = 1_000
-"""Up to so many keys of several columns are told one by one in a predicate; of more, the values of each column."""
-_MOST_VALUES = 100_000
+_MOST_VALUES = 10_000
 """So many values of a column are told in a predicate at most; of more keys all rows are compared."""
-_ROWS_AT_ONCE = 1_000_000
 
 
 def _predicate_of_keys(tree: Tree, keys: Any) -> Predicate | None:
@@ -299,36 +307,13 @@ def _predicate_of_keys(tree: Tree, keys: Any) -> Predicate | None:
         return None
     if not listed:
         return Fixed(False)
-    if len(tree.key) > 1 and len(listed) <= _MOST_ALTERNATIVES:
-        alternatives = tuple(
-            And(tuple(Comparison(name, "=", value) for name, value in zip(tree.key, key, strict=True)))
-            for key in dict.fromkeys(listed)
-        )
-        return alternatives[0] if len(alternatives) == 1 else Or(alternatives)
-    parts = tuple(In(name, frozenset(values)) for name, values in zip(tree.key, zip(*listed, strict=True), strict=True))
-    return parts[0] if len(parts) == 1 else And(parts)
+    return predicate_of_keys(tree.key, set(listed))
 
 
-def _rows_with_keys(tree: Tree, batches: Iterator[Any], keys: Any) -> Iterator[Any]:
-    """Yield the rows whose key is among some, as tables."""
-    import pyarrow as pa
-
+def _as_compared(tree: Tree, keys: Any) -> dict[str, Any]:
+    """Return keys of an Arrow table in the form in which they are compared, each column in one piece."""
     kinds = kinds_of(tree, tree.key)
-    compared = pa.table(
-        [normalize_column(keys.column(name), kind) for name, kind in zip(tree.key, kinds, strict=True)],
-        names=list(tree.key),
-    )
-    waiting: list[Any] = []
-
-    def matching() -> Any:
-        rows = pa.Table.from_batches(waiting)
-        columns = [normalize_column(rows.column(name), kind) for name, kind in zip(tree.key, kinds, strict=True)]
-        return rows.take(positions_of_keys(pa.table(columns, names=list(tree.key)), compared, tree.key))
-
-    for batch in batches:
-        waiting.append(batch)
-        if sum(one.num_rows for one in waiting) >= _ROWS_AT_ONCE:
-            yield matching()
-            waiting.clear()
-    if waiting:
-        yield matching()
+    return {
+        name: normalize_column(keys.column(name).combine_chunks(), kind)
+        for name, kind in zip(tree.key, kinds, strict=True)
+    }

@@ -251,13 +251,14 @@ def etag_of(file: DataFile) -> str | None:
 
 
 def open_blocks(
-    form: str, address: str, size: int, options: Mapping[str, Any], etag: str | None = None
+    form: str, address: str, size: int, options: Mapping[str, Any], etag: str | None = None, metadata: Any = None
 ) -> tuple[Any, RangedFile]:
     """Open a Parquet or ORC file that fetches only what is read of it.
 
     Returned with the file below, which counts the bytes.
 
     :param etag: of a file that its owner may replace: what lies in which block is known of that very file.
+    :param metadata: of a Parquet file whose footer was read before.
     :raises OSError: here or while it is read.
     """
     import pyarrow as pa
@@ -270,7 +271,13 @@ def open_blocks(
         return orc.ORCFile(file), ranged
     import pyarrow.parquet as pq
 
-    reader = pq.ParquetFile(file, pre_buffer=False, page_checksum_verification=True, coerce_int96_timestamp_unit="us")
+    reader = pq.ParquetFile(
+        file,
+        metadata=metadata,
+        pre_buffer=False,
+        page_checksum_verification=True,
+        coerce_int96_timestamp_unit="us",
+    )
     return reader, ranged
 
 

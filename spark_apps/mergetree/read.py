@@ -520,7 +520,7 @@ Opener = Callable[[Any, Sequence[str], bool], Iterator[Any]]
 def merge_files(
     files: Sequence[MergedFile], key: Sequence[str], ordering: str | None, tables: Opener, columns: Sequence[str]
 ) -> Iterator[Any]:
-    """Return the merged rows of a file group, as tables. Deltas are held in memory; the base passes through.
+    """Return the merged rows of a file group, as tables. The lowest file passes through; those over it are held.
 
     :param files: in merge order.
     :param key: columns that tell rows apart within the group, among ``columns``.
@@ -528,19 +528,18 @@ def merge_files(
     """
     import pyarrow as pa
 
-    base = None if files[0].delta else files[0]
-    deltas = files if base is None else files[1:]
+    lowest, deltas = files[0], files[1:]
     # A key that hides rows of older files must be known, also where its own row does not match.
     entries = [_as_entries(table, file) for file in deltas for table in tables(file, columns, False)]
     keys = _distinct_keys(pa.concat_tables([table.select(list(key)) for table in entries]), key) if entries else None
-    # By ordering a row of the base can win, so those with a key of the deltas are entries too.
-    for table in () if base is None else tables(base, columns, ordering is None):
+    # By ordering a row of the lowest file can win, so those with a key of the files over it are entries too.
+    for table in tables(lowest, columns, ordering is None):
         if keys is None:
-            yield table.select(list(columns))
+            yield live_rows(table).select(list(columns))
             continue
-        yield _join_on_keys(table, keys, key, "left anti").select(list(columns))
+        yield live_rows(_join_on_keys(table, keys, key, "left anti")).select(list(columns))
         if ordering is not None:
-            entries.append(_as_entries(_join_on_keys(table, keys, key, "left semi"), base))
+            entries.append(_as_entries(_join_on_keys(table, keys, key, "left semi"), lowest))
     if entries:
         yield live_rows(newest_rows(pa.concat_tables(entries), key, ordering)).select(list(columns))
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from queue import Empty, Full, Queue
 from typing import Any
 
-from spark_apps.indexes.handler import CoveringScan
+from spark_apps.indexes.handler import CoveringScan, Key
 from spark_apps.indexes.lineage import LINEAGE
 from spark_apps.layout.types import nested_arrow_type
 from spark_apps.mergetree.blocks import access_options, block_format
@@ -24,7 +24,7 @@ from spark_apps.mergetree.read import keys_without
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.query.arrow_rows import ArrowFile, ArrowRows, ArrowShape
 from spark_apps.query.planning import ReadPlan
-from spark_apps.query.predicates import Predicate
+from spark_apps.query.predicates import And, Comparison, In, Or, Predicate
 from spark_apps.storage.errors import UnsupportedSource
 from spark_apps.timeline.files import DataFile, is_merged
 
@@ -41,10 +41,12 @@ class ArrowPart:
 
     :param files: of a file group in merge order; or one file of an index.
     :param entries: which of the plan's covering scans it is of, ``None`` for files of the table.
+    :param keys: what the record keys of its rows that are wanted satisfy, where an index has told them.
     """
 
     files: tuple[ArrowFile, ...]
     entries: int | None = None
+    keys: Predicate | None = None
 
     @property
     def bytes(self) -> int:
@@ -86,7 +88,7 @@ class ArrowPlan:
         :raises UnsupportedSource: naming one whose values Arrow would not read as Spark does, and what to use instead.
         """
         if part.entries is None:
-            yield from ArrowRows(self.shape, self.schema, self.options, threaded).read(part.files)
+            yield from ArrowRows(self.shape, self.schema, self.options, threaded).read(part.files, part.keys)
         else:
             yield from _read_entries(self, part.files[0], self.entries[part.entries], threaded)
 
@@ -120,16 +122,18 @@ def arrow_schema(snapshot: Snapshot, names: Sequence[str]) -> Any:
     return pa.schema(fields)
 
 
-def arrow_plan(plan: ReadPlan, names: Sequence[str], exact: Predicate | None) -> ArrowPlan:
+def arrow_plan(
+    plan: ReadPlan, names: Sequence[str], exact: Predicate | None, wanted: Mapping[str, Any] | None = None
+) -> ArrowPlan:
     """Return what a plan reads.
 
     :param names: the columns to give. :param exact: rows that do not satisfy it are left out; understood in every part.
+    :param wanted: as of :class:`~spark_apps.query.arrow_rows.ArrowShape`; its columns are among ``names``.
     :raises UnsupportedSource: naming what only Spark can read.
     :raises StorageError: if a file of a source is gone or was rewritten since it was listed.
     """
     snapshot, table = plan.snapshot, plan.snapshot.table
-    groups = [list(files) for files in plan.files.values()]
-    every_file = [file for files in groups for file in files]
+    every_file = [file for files in plan.files.values() for file in files]
     check_readable(snapshot, every_file)
     if snapshot.external is not None:
         snapshot.external.check(every_file)
@@ -142,11 +146,17 @@ def arrow_plan(plan: ReadPlan, names: Sequence[str], exact: Predicate | None) ->
         external=table.source is not None,
         predicate=plan.predicate,
         exact=exact,
+        wanted=wanted,
     )
     parts = []
-    for files in groups:
+    for group, files in plan.files.items():
         described = [_described(plan, file) for file in files]
-        parts += [ArrowPart((one,)) for one in described] if is_merged(files) else [ArrowPart(tuple(described))]
+        if is_merged(files):
+            parts += [ArrowPart((one,)) for one in described]
+        else:
+            known = plan.keyed.get(group)
+            keys = None if known is None else predicate_of_keys(shape.key, known)
+            parts.append(ArrowPart(tuple(described), None, keys))
     entries = []
     for number, scan in enumerate(plan.covering_scans):
         assert scan.entries is not None  # or it would not have been chosen without Spark
@@ -177,6 +187,25 @@ def check_readable(snapshot: Snapshot, files: Iterable[DataFile] | None = None) 
         files = () if snapshot.table.source is None else snapshot.state.files(snapshot.data.name)
     for file in files:
         _check_file(snapshot, file)
+
+
+_MOST_ALTERNATIVES = 1_000
+"""Up to so many keys of several columns are told one by one in a predicate; of more, the values of each column."""
+
+
+def predicate_of_keys(names: Sequence[str], keys: Collection[Key]) -> Predicate:
+    """Return a predicate that holds for all rows with one of some keys, of which there is one at least.
+
+    Perhaps for others too, where keys are of several columns and many.
+    """
+    if len(names) > 1 and len(keys) <= _MOST_ALTERNATIVES:
+        alternatives = tuple(
+            And(tuple(Comparison(name, "=", value) for name, value in zip(names, key, strict=True))) for key in keys
+        )
+        return alternatives[0] if len(alternatives) == 1 else Or(alternatives)
+    values = zip(names, zip(*keys, strict=True), strict=True)
+    parts = tuple(In(name, frozenset(column_values)) for name, column_values in values)
+    return parts[0] if len(parts) == 1 else And(parts)
 
 
 def _check_file(snapshot: Snapshot, file: DataFile) -> None:
@@ -221,6 +250,7 @@ def _read_entries(plan: ArrowPlan, file: ArrowFile, entries: ArrowEntries, threa
         key=(),
         predicate=shape.predicate,
         exact=shape.exact,
+        wanted=shape.wanted,
     )
     # Whichever list is the shorter; mostly there is nothing to filter at all.
     few = len(entries.lineages) < len(entries.void)

@@ -7,20 +7,24 @@ statistics, or by single values, may be left out; the caller applies the predica
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
+from spark_apps.indexes.keyed.matching import normalize_column
 from spark_apps.indexes.ranges import Range, range_of
 from spark_apps.layout.partitions import value_of
 from spark_apps.layout.types import arrow_type, parse_type
 from spark_apps.mergetree.blocks import BlockFile, etag_of, match_column_name, open_blocks
-from spark_apps.mergetree.read import merge_files
+from spark_apps.mergetree.parquet_rows import Bounds, Interval, PagedFile, footer_bytes
+from spark_apps.mergetree.read import merge_files, positions_of_keys
 from spark_apps.mergetree.tree import DELETED
 from spark_apps.query.arrow_filter import satisfying
-from spark_apps.query.predicates import KeySet, Predicate, columns_of, keys_for, may_match
+from spark_apps.query.predicates import And, KeySet, Predicate, columns_of, keys_for, may_match, of_columns, walk
 from spark_apps.storage.errors import StorageError, UnsupportedSource
-from spark_apps.storage.store import Rewritten
+from spark_apps.storage.store import RangedFile, Rewritten
 from spark_apps.timeline.files import DataFile
 
 _EXACT_KINDS = ("string", "date", "boolean")
@@ -61,7 +65,8 @@ class ArrowShape:
     :param ordering: the column that decides across commits, if one does.
     :param external: whether the files are another writer's, so that not every one can be read here.
     :param predicate: what the rows are wanted for: others may be left out. :param exact: without these all others are
-        left out; understood in every part.
+        left out; understood in every part. :param wanted: record keys as Arrow columns, in the form in which keys are
+        compared: rows with others are left out.
     """
 
     columns: tuple[str, ...]
@@ -72,6 +77,7 @@ class ArrowShape:
     external: bool = False
     predicate: Predicate | None = None
     exact: Predicate | None = None
+    wanted: Mapping[str, Any] | None = None
 
     @property
     def read(self) -> tuple[str, ...]:
@@ -95,28 +101,60 @@ class ArrowRows:
         self._options = options
         self._needed = tuple(dict.fromkeys([*shape.read, *shape.key, *([shape.ordering] if shape.ordering else [])]))
         self._single_values = _single_values(shape)
+        self._kinds = [parse_type(shape.types[name]) for name in shape.wanted or ()]
 
-    def read(self, files: Sequence[ArrowFile]) -> Iterator[Any]:
+    def read(self, files: Sequence[ArrowFile], keys: Predicate | None = None) -> Iterator[Any]:
         """Yield the record batches of one file group.
 
-        :param files: in merge order.
+        :param files: in merge order. :param keys: what the record keys of its rows that are wanted satisfy, if known.
         :raises StorageError: naming a file that is gone or damaged.
         :raises UnsupportedSource: naming one whose values Arrow would not read as Spark does, and what to use instead.
         """
         if len(files) == 1 and not files[0].file.tombstones:
-            tables = self._tables(files[0], self._shape.read, prune=True)
+            alone = self._tables(files[0], self._shape.read, self._shape.predicate, True)
+            tables: Iterator[Any] = map(self._of_wanted, alone)
         else:
             tables = merge_files(
                 files, self._shape.key, self._shape.ordering,
-                lambda file, names, prune: self._tables(file, names, prune=prune), self._needed,
+                partial(self._entries, of_keys=self._of_keys(keys)), self._needed,
             )  # fmt: skip
         for table in tables:
             yield from self._batches(self._filtered(table))
 
     def keys(self, file: ArrowFile) -> Iterator[Any]:
         """Yield the columns of the shape of all rows and tombstones of a delta, as tables."""
-        for table in self._tables(file, self._shape.columns, prune=False):
+        for table in self._tables(file, self._shape.columns, None, False):
             yield table.select(list(self._shape.columns)).cast(self._schema)
+
+    def _of_keys(self, keys: Predicate | None) -> Predicate | None:
+        """Return what record keys satisfy of which rows are wanted: entries of others need not be merged."""
+        wanted = [] if keys is None else [keys]
+        if self._shape.predicate is not None:
+            wanted.append(of_columns(self._shape.predicate, self._shape.key))
+        return And(tuple(wanted)) if any(map(columns_of, wanted)) else None
+
+    def _entries(
+        self, source_file: ArrowFile, names: Sequence[str], prune: bool, of_keys: Predicate | None
+    ) -> Iterator[Any]:
+        """Yield the entries of a file that is merged with others, without those of keys that are not wanted."""
+        judged = self._shape.predicate if prune else of_keys
+        for table in self._tables(source_file, names, judged, prune):
+            some = table if of_keys is None else table.filter(satisfying(of_keys, table, self._shape.types))
+            yield self._of_wanted(some)
+
+    def _of_wanted(self, table: Any) -> Any:
+        """Return the rows of a table whose record key is one of those that are wanted, if any are named."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        wanted = self._shape.wanted
+        if wanted is None or not table.num_rows:
+            return table
+        columns = [normalize_column(table.column(name), kind) for name, kind in zip(wanted, self._kinds, strict=True)]
+        if len(columns) == 1:
+            return table.filter(pc.is_in(columns[0], value_set=next(iter(wanted.values())), skip_nulls=True))
+        names = list(wanted)
+        return table.take(positions_of_keys(pa.table(columns, names=names), pa.table(dict(wanted)), names))
 
     def _batches(self, table: Any) -> Iterator[Any]:
         import pyarrow as pa
@@ -141,23 +179,38 @@ class ArrowRows:
 
     # --- one file ---------------------------------------------------------------------------------------------
 
-    def _tables(self, source_file: ArrowFile, names: Sequence[str], *, prune: bool) -> Iterator[Any]:
+    def _tables(
+        self, source_file: ArrowFile, names: Sequence[str], judged: Predicate | None, prune: bool
+    ) -> Iterator[Any]:
         """Yield the rows of a file, a row group at a time; those of a delta with the column that tells tombstones.
 
-        :param prune: leave out row groups that hold no row which the predicate can match.
+        :param judged: leave out row groups, and pages, that hold no row which this predicate can match.
+        :param prune: leave out row groups that an index has ruled out.
         """
         import pyarrow as pa
 
         path = source_file.file.path
         try:
-            reader, _ = open_blocks(
-                source_file.form, source_file.address, source_file.file.bytes, self._options, etag_of(source_file.file)
-            )
+            known = None if self._shape.external else _FOOTERS.get(source_file)
+            reader, ranged = open_blocks(
+                source_file.form, source_file.address, source_file.file.bytes, self._options,
+                etag_of(source_file.file), None if known is None else known.metadata,
+            )  # fmt: skip
             footer = self._footer(source_file, reader)
             self._check(source_file, footer, names)
+            if known is None and not self._shape.external:
+                known = _FOOTERS.keep(source_file, reader.metadata)
             file_columns = reader.schema.names if source_file.form == "orc" else reader.schema_arrow.names
-            for block in self._blocks(source_file, footer) if prune else range(footer.blocks):
-                yield self._table(source_file, reader, block, file_columns, names)
+            for block in self._blocks(source_file, footer, judged, prune):
+                rows = None
+                if known is not None and judged is not None:
+                    rows = self._rows_left(known, ranged, footer, block, judged)
+                if rows is None:
+                    yield self._table(source_file, reader, block, file_columns, names)
+                elif rows:
+                    assert known is not None
+                    few = _FewRows(known.paged(ranged), reader, ranged, block, rows)
+                    yield self._table(source_file, few, block, file_columns, names)
         except (pa.ArrowException, OSError) as error:
             if isinstance(error, FileNotFoundError):
                 what = "is gone"
@@ -197,12 +250,13 @@ class ArrowRows:
                 hint=_BY_SPARK,
             )
 
-    def _blocks(self, source_file: ArrowFile, footer: BlockFile) -> Iterator[int]:
-        blocks = range(footer.blocks) if source_file.blocks is None else sorted(source_file.blocks)
-        yield from (block for block in blocks if self._can_match(source_file, footer, block))
+    def _blocks(
+        self, source_file: ArrowFile, footer: BlockFile, judged: Predicate | None, prune: bool
+    ) -> Iterator[int]:
+        blocks = sorted(source_file.blocks) if prune and source_file.blocks is not None else range(footer.blocks)
+        yield from (block for block in blocks if self._can_match(source_file, footer, block, judged))
 
-    def _can_match(self, source_file: ArrowFile, footer: BlockFile, block: int) -> bool:
-        predicate = self._shape.predicate
+    def _can_match(self, source_file: ArrowFile, footer: BlockFile, block: int, predicate: Predicate | None) -> bool:
         if predicate is None or footer.format != "parquet":
             return True
         ranges: dict[str, Range] = {}
@@ -212,6 +266,24 @@ class ArrowRows:
                 if values is not None:
                     ranges[name] = values
         return may_match(predicate, ranges)
+
+    def _rows_left(
+        self, known: _Footer, ranged: RangedFile, footer: BlockFile, block: int, predicate: Predicate
+    ) -> Sequence[Interval] | None:
+        """Return the rows of a row group that its pages do not rule out; ``None`` to read it as a whole."""
+        total = footer.rows[block]
+        if total < _FEW_ROWS or sum(1 for _ in walk(predicate)) > _MOST_NODES:
+            return None
+        kinds = {self._stored(name): name for name in columns_of(predicate)}
+        paged = known.paged(ranged)
+        rows = paged.candidates(
+            ranged, block,
+            {stored: parse_type(self._shape.types[name]) for stored, name in kinds.items()},
+            lambda stored, bounds: may_match(predicate, {kinds[stored]: _range_within(bounds)}),
+        )  # fmt: skip
+        if rows is None or sum(end - first for first, end in rows) > _MOST_OF_A_BLOCK * total:
+            return None
+        return rows
 
     def _table(
         self, source_file: ArrowFile, reader: Any, block: int, file_columns: Sequence[str], names: Sequence[str]
@@ -264,6 +336,87 @@ class ArrowRows:
 
     def _stored(self, name: str) -> str:
         return self._shape.stored.get(name, name)
+
+
+# --- footers that were read, and rows by pages ------------------------------------------------------------------------
+
+_FEW_ROWS = 2_000
+"""A row group of fewer rows is read as a whole."""
+_MOST_NODES = 300
+"""Predicates of more parts are not held against each page."""
+_MOST_OF_A_BLOCK = 0.5
+_MOST_FOOTERS = 1_000
+
+
+class _Footer:
+    """The footer of a file of this package, which is never written again."""
+
+    def __init__(self, metadata: Any) -> None:
+        self.metadata = metadata
+        self._paged: PagedFile | None = None
+
+    def paged(self, ranged: RangedFile) -> PagedFile:
+        """Return the footer as the pages of the file are found by it.
+
+        :raises OSError: if it is damaged.
+        """
+        if self._paged is None:
+            self._paged = PagedFile(footer_bytes(ranged))
+        return self._paged
+
+
+class _Footers:
+    """Footers by the addresses of their files; those of the files that were opened last are kept."""
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[str, int], _Footer] = {}
+        self._lock = threading.Lock()
+
+    def get(self, file: ArrowFile) -> _Footer | None:
+        return self._kept.get((file.address, file.file.bytes))
+
+    def keep(self, file: ArrowFile, metadata: Any) -> _Footer:
+        footer = _Footer(metadata)
+        with self._lock:
+            if len(self._kept) >= _MOST_FOOTERS:
+                del self._kept[next(iter(self._kept))]
+            self._kept[file.address, file.file.bytes] = footer
+        return footer
+
+
+_FOOTERS = _Footers()
+
+
+def _range_within(bounds: Bounds) -> Range:
+    return Range(values=False) if bounds.only_nulls else Range(bounds.low, bounds.high)
+
+
+@dataclass(frozen=True)
+class _FewRows:
+    """A row group of which some rows are read, in place of a reader of whole ones."""
+
+    paged: PagedFile
+    reader: Any
+    ranged: RangedFile
+    block: int
+    rows: Sequence[Interval]
+
+    def read_row_group(self, block: int, columns: Sequence[str], use_threads: bool) -> Any:
+        import pyarrow as pa
+
+        flat = [name for name in columns if self.paged.is_flat(name)]
+        self.paged.fetch(self.ranged, block, flat, self.rows)
+        arrays: dict[str, Any] = {}
+        for name in flat:
+            values = self.paged.column(self.ranged, block, name, self.rows)
+            if values is not None:
+                arrays[name] = values
+        whole = [name for name in columns if name not in arrays]
+        if whole:
+            table = self.reader.read_row_group(block, columns=whole, use_threads=use_threads)
+            parts = pa.concat_tables([table.slice(first, end - first) for first, end in self.rows])
+            arrays.update({name: parts.column(name) for name in whole})
+        return pa.table([arrays[name] for name in columns], names=list(columns))
 
 
 def _within_years(column: Any) -> bool:

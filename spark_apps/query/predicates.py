@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -234,6 +234,17 @@ def said_of(predicate: Predicate, column: str) -> Predicate:
         case Comparison() | In() | IsNull() if predicate.column != column:
             return Fixed(True)
     return predicate
+
+
+def of_columns(predicate: Predicate, columns: Collection[str]) -> Predicate:
+    """Return what a predicate demands of some columns, whatever the others hold: true wherever it is true."""
+    match predicate:
+        case And():
+            return And(tuple(of_columns(part, columns) for part in predicate.parts))
+        case Or():
+            return Or(tuple(of_columns(part, columns) for part in predicate.parts))
+    understood = not any(isinstance(node, Opaque) for node in walk(predicate))
+    return predicate if understood and columns_of(predicate) <= set(columns) else Fixed(True)
 
 
 # --- key sets ------------------------------------------------------------------------------------------------

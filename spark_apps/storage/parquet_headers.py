@@ -176,11 +176,30 @@ def struct(data: bytes, position: int) -> tuple[dict[int, Any], int]:
         raise OSError("the header of a page cannot be read") from error
 
 
+def _list(data: bytes, position: int) -> tuple[list[Any], int]:
+    head = data[position]
+    position += 1
+    size, kind = head >> 4, head & 0x0F
+    if size == 15:
+        size, position = varint(data, position)
+    if size > len(data):
+        raise IndexError("a list with more elements than there are bytes")
+    values = []
+    for _ in range(size):
+        if kind in (1, 2):
+            value, position = data[position] == 1, position + 1
+        else:
+            value, position = _READ[kind](data, position)
+        values.append(value)
+    return values, position
+
+
 _READ: dict[int, Callable[[bytes, int], tuple[Any, int]]] = {
     3: lambda data, position: (data[position], position + 1),
     4: _integer,
     5: _integer,
     6: _integer,
     8: _binary,
+    9: _list,
     12: struct,
 }

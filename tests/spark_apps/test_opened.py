@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import spark_apps
@@ -22,6 +24,15 @@ from spark_apps.storage.errors import (
     UnsupportedSource,
 )
 from spark_apps.storage.store import Store
+from spark_apps.timeline.creation import create_table
+from spark_apps.timeline.model import (
+    AddFile,
+    Field,
+    HashingConfig,
+    PutHashingConfig,
+    PutPartition,
+    TableDefinition,
+)
 from tests.compatibility.lake import EXPECTED, unpack
 from tests.compatibility.values import plain
 from tests.simulation.s3 import BUCKET, s3_server
@@ -160,9 +171,9 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, frozenset[str]]]:
     files: list[tuple[str, frozenset[str]]] = []
     read = ArrowRows._tables
 
-    def counted(self: ArrowRows, source_file: ArrowFile, names: Any, *, prune: bool) -> Any:
+    def counted(self: ArrowRows, source_file: ArrowFile, names: Any, *rest: Any) -> Any:
         files.append((source_file.address, frozenset(names)))
-        return read(self, source_file, names, prune=prune)
+        return read(self, source_file, names, *rest)
 
     monkeypatch.setattr(ArrowRows, "_tables", counted)
     return files
@@ -251,3 +262,50 @@ def test_given_a_table_on_s3_then_a_lookup_opens_the_files_that_can_hold_the_key
         assert 0 < len(asked) == len(set(asked)) < len(held) / 2 and len(requests) < 10
         assert all(size == held[name] for name, size in asked)
         assert rows(table.read()) == in_order(TABLES["trips"]["rows"])
+
+
+ROWS = 200_000
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A table of one file, larger than what is fetched at once."""
+    folder = tmp_path_factory.mktemp("large")
+    path = folder / "t/data/first/rows.parquet"
+    path.parent.mkdir(parents=True)
+    held = pa.table(
+        {"id": [f"k{n:09}" for n in range(ROWS)], "note": [hashlib.sha256(b"%d" % n).hexdigest() for n in range(ROWS)]}
+    )
+    pq.write_table(held, path, write_page_index=True, write_page_checksum=True, data_page_size=64 * 1024)
+    definition = TableDefinition("t", (Field("id", "string", False), Field("note", "string")), ("id",), ())
+    actions = (
+        PutHashingConfig(HashingConfig("", 1)),
+        PutPartition("", 1, ()),
+        AddFile("data", "", "0", "data/first/rows.parquet", "base", ROWS, path.stat().st_size, 0, lineage=7),
+    )
+    create_table(Store(folder / "t"), definition, actions)
+    return folder / "t"
+
+
+def test_given_a_large_file_then_a_lookup_fetches_its_footer_and_some_pages(
+    large: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetched: list[int] = []
+    whole = Store.get_range
+
+    def counted(store: Store, key: str, start: int, end: int) -> bytes:
+        fetched.append(end - start)
+        return whole(store, key, start, end)
+
+    monkeypatch.setattr(Store, "get_range", counted)
+    table = spark_apps.open_table(large)
+    size = (large / "data/first/rows.parquet").stat().st_size
+
+    for key in ("k000012345", "k000199999"):
+        assert table.lookup([key])["note"].to_pylist() == [hashlib.sha256(b"%d" % int(key[1:])).hexdigest()]
+    first, fetched[:] = list(fetched), []
+    assert table.read("id > 'k000150000' AND id <= 'k000150010'").num_rows == 10
+
+    assert size > 5_000_000 and len(first) <= 9 and sum(first) < size / 5
+    assert len(fetched) <= 3 and sum(fetched) < size / 10  # the footer is known
+    assert table.lookup(["k1", "none"]).num_rows == 0

@@ -1,0 +1,392 @@
+"""Rows of a Parquet file by their numbers: of a row group only the pages are fetched and decoded that hold them.
+
+The page index of a file tells where its pages begin and, of each, the least and the highest value. Pages of one column,
+with its dictionary, are handed to Arrow as a file of their own with one row group, so that decoding and checksums are
+Arrow's. Columns that are not flat, and files without a page index, are left to the caller, who reads the row group.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import struct as binary
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from spark_apps.layout.types import ColumnType
+from spark_apps.storage.parquet_headers import struct
+from spark_apps.storage.store import RangedFile
+
+TAIL_BYTES = 64 * 1024
+"""So much of the end of a file is fetched at once: mostly the footer, and the page index before it."""
+
+_MAGIC = b"PAR1"
+_REPEATED = 2
+_EPOCH = dt.date(1970, 1, 1).toordinal()
+_SPAN_BYTES = 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The least and the highest value of a page, beside which it may hold nulls; of one with nothing else ``None``."""
+
+    low: Any
+    high: Any
+
+    @property
+    def only_nulls(self) -> bool:
+        return self.low is None
+
+
+Interval = tuple[int, int]
+"""Rows of a row group, from the first to before the last."""
+
+
+@dataclass(frozen=True)
+class _Page:
+    offset: int
+    size: int
+    first: int
+
+
+@dataclass(frozen=True)
+class _Pages:
+    """The pages of a column of a row group, with the row that each begins with, and the row before which it ends."""
+
+    pages: tuple[_Page, ...]
+    starts: tuple[int, ...]
+    ends: tuple[int, ...]
+
+    def holding(self, rows: Sequence[Interval]) -> list[int]:
+        """Return the pages in which some rows lie, ascending."""
+        numbers: set[int] = set()
+        for first, end in rows:
+            numbers.update(range(bisect_right(self.starts, first) - 1, bisect_right(self.starts, end - 1)))
+        return sorted(numbers)
+
+
+class PagedFile:
+    """The footer of a Parquet file, as far as pages are found by it; kept as long as a file is the same.
+
+    :param footer: its bytes, without length and mark.
+    :raises OSError: if it is no footer.
+    """
+
+    def __init__(self, footer: bytes) -> None:
+        fields, elements = _footer(footer)
+        self._created_by: bytes | None = fields.get(6)
+        self._groups: list[dict[int, Any]] = fields.get(4, [])
+        self._columns: dict[str, int] = {}
+        self._elements: dict[str, bytes] = {}
+        leaf, skip = 0, 0
+        for number, (element, raw) in enumerate(elements):
+            children = element.get(5, 0)
+            if number and not skip and not children and element.get(3) != _REPEATED:
+                name = element[4].decode()
+                self._columns[name], self._elements[name] = leaf, raw
+            leaf += not children and number > 0
+            skip = skip - 1 + children if skip else (children if number else 0)
+        self._pages: dict[tuple[int, str], _Pages | None] = {}
+        self._bounds_of_pages: dict[tuple[int, str], list[Bounds | None] | None] = {}
+
+    def rows(self, group: int) -> int:
+        """Return how many rows a row group has."""
+        return int(self._groups[group][3])
+
+    def is_flat(self, name: str) -> bool:
+        """Tell whether a column holds one value a row."""
+        return name in self._columns
+
+    def pages(self, source: RangedFile, group: int, name: str) -> _Pages | None:
+        """Return where the pages of a flat column lie; ``None`` where that is not known."""
+        key = group, name
+        if key not in self._pages:
+            self._pages[key] = self._read_pages(source, group, name)
+        return self._pages[key]
+
+    def _read_pages(self, source: RangedFile, group: int, name: str) -> _Pages | None:
+        chunk = self._chunk(group, name)
+        if chunk is None or not chunk.get(4) or not chunk.get(5):
+            return None
+        locations = struct(source.range(chunk[4], chunk[4] + chunk[5]), 0)[0].get(1, [])
+        pages = tuple(_Page(one[1], one[2], one.get(3, 0)) for one in locations)
+        if not pages or pages[0].first or any(one.first >= other.first for one, other in pairwise(pages)):
+            return None
+        starts = tuple(page.first for page in pages)
+        return _Pages(pages, starts, (*starts[1:], self.rows(group)))
+
+    def _chunk(self, group: int, name: str) -> dict[int, Any] | None:
+        index = self._columns.get(name)
+        return None if index is None else self._groups[group][1][index]
+
+    def candidates(
+        self,
+        source: RangedFile,
+        group: int,
+        columns: Mapping[str, ColumnType],
+        may_match: Callable[[str, Bounds], bool],
+    ) -> list[Interval] | None:
+        """Return the rows of a row group that its pages do not rule out; ``None`` if that may be all of them.
+
+        :param columns: those of a predicate, by their names in the file. :param may_match: tells of a column whether
+            a row can match whose value lies within bounds.
+        """
+        left: list[Interval] | None = None
+        for name, kind in columns.items():
+            ranges = self._bounds_of(source, group, name, kind)
+            pages = self.pages(source, group, name) if ranges is not None else None
+            if ranges is None or pages is None or len(ranges) != len(pages.pages):
+                continue
+            kept = [
+                (page.first, end)
+                for page, end, values in zip(pages.pages, pages.ends, ranges, strict=True)
+                if values is None or may_match(name, values)
+            ]
+            left = _joined(kept) if left is None else _common(left, _joined(kept))
+        return left
+
+    def _bounds_of(self, source: RangedFile, group: int, name: str, kind: ColumnType) -> list[Bounds | None] | None:
+        key = group, name
+        if key not in self._bounds_of_pages:
+            chunk = self._chunk(group, name)
+            decode = _decoder(kind, None if chunk is None else chunk[3][1])
+            if chunk is None or decode is None or not chunk.get(6) or not chunk.get(7):
+                self._bounds_of_pages[key] = None
+            else:
+                index = struct(source.range(chunk[6], chunk[6] + chunk[7]), 0)[0]
+                bounds = zip(index.get(1, []), index.get(2, []), index.get(3, []), strict=True)
+                self._bounds_of_pages[key] = [_bounds(decode, *one) for one in bounds]
+        return self._bounds_of_pages[key]
+
+    def column(self, source: RangedFile, group: int, name: str, rows: Sequence[Interval]) -> Any:
+        """Return the values of some rows of a flat column, as an Arrow column; ``None`` where its pages are not known.
+
+        :param rows: ascending.
+        :raises OSError: if a page is damaged.
+        """
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        located = self.pages(source, group, name)
+        if located is None:
+            return None
+        numbers = located.holding(rows)
+        count = sum(located.ends[n] - located.pages[n].first for n in numbers)
+        reader = pq.ParquetFile(
+            pa.BufferReader(self._file_of_pages(source, group, name, [located.pages[n] for n in numbers], count)),
+            page_checksum_verification=True,
+            coerce_int96_timestamp_unit="us",
+        )
+        values = reader.read_row_group(0, use_threads=False).column(0)
+        if len(values) != count:
+            raise OSError(f"pages of a column hold {len(values)} values, the page index says {count}")
+        parts, start = [], 0
+        positions: dict[int, int] = {}
+        for n in numbers:
+            positions[n] = start
+            start += located.ends[n] - located.pages[n].first
+        for first, end in rows:
+            for n in located.holding([(first, end)]):
+                page = located.pages[n]
+                low, high = max(first, page.first), min(end, located.ends[n])
+                parts.append(values.slice(positions[n] + low - page.first, high - low))
+        return pa.chunked_array([chunk for part in parts for chunk in part.chunks], values.type)
+
+    def fetch(self, source: RangedFile, group: int, names: Iterable[str], rows: Sequence[Interval]) -> None:
+        """Fetch the pages of some columns by one request, where they lie near each other."""
+        starts, ends, total = [], [], 0
+        for name in names:
+            located = self.pages(source, group, name)
+            if located is None:
+                continue
+            chunk = self._chunk(group, name)
+            assert chunk is not None
+            wanted = [located.pages[n] for n in located.holding(rows)]
+            first = chunk[3].get(11) or wanted[0].offset
+            starts.append(first)
+            ends.append(wanted[-1].offset + wanted[-1].size)
+            total += sum(page.size for page in wanted)
+        if starts and max(ends) - min(starts) <= max(_SPAN_BYTES, 4 * total):
+            source.keep(min(starts), max(ends))
+
+    def _file_of_pages(self, source: RangedFile, group: int, name: str, pages: Sequence[_Page], rows: int) -> bytes:
+        """Return a Parquet file that holds some pages of a column, and its dictionary."""
+        chunk = self._chunk(group, name)
+        assert chunk is not None
+        about = chunk[3]
+        body = bytearray(_MAGIC)
+        dictionary = about.get(11)
+        if dictionary and dictionary < about[9]:
+            body += source.range(dictionary, about[9])
+        data_starts = len(body)
+        for first, last in _runs(pages):
+            body += source.range(first.offset, last.offset + last.size)
+        column = {
+            1: about[1], 2: about[2], 3: about[3], 4: about.get(4, 0), 5: rows, 6: about[6], 7: len(body) - len(_MAGIC),
+            9: data_starts, **({11: len(_MAGIC)} if data_starts > len(_MAGIC) else {}),
+        }  # fmt: skip
+        types = {1: _I32, 2: _LIST_I32, 3: _LIST_BINARY, 4: _I32, 5: _I64, 6: _I64, 7: _I64, 9: _I64, 11: _I64}
+        metadata = _struct(column, types)
+        chunk_bytes = _struct({2: len(_MAGIC), 3: metadata}, {2: _I64, 3: _RAW_STRUCT})
+        group_bytes = _struct(
+            {1: [chunk_bytes], 2: column[7], 3: rows}, {1: _LIST_RAW_STRUCT, 2: _I64, 3: _I64}
+        )  # fmt: skip
+        root = _struct({4: b"root", 5: 1}, {4: _BINARY, 5: _I32})
+        whole = {1: 1, 2: [root, self._elements[name]], 3: rows, 4: [group_bytes]}
+        kinds = {1: _I32, 2: _LIST_RAW_STRUCT, 3: _I64, 4: _LIST_RAW_STRUCT}
+        if self._created_by is not None:
+            whole[6], kinds[6] = self._created_by, _BINARY
+        footer = _struct(whole, kinds)
+        return bytes(body + footer + binary.pack("<I", len(footer)) + _MAGIC)
+
+
+def footer_bytes(source: RangedFile) -> bytes:
+    """Return the footer of a Parquet file.
+
+    :raises OSError: if the file has none.
+    """
+    tail = source.tail(TAIL_BYTES)
+    if len(tail) < 12 or tail[-4:] != _MAGIC:
+        raise OSError("it is no Parquet file")
+    length = int.from_bytes(tail[-8:-4], "little")
+    if length + 8 > len(tail):
+        tail = source.tail(length + 8)
+    if length + 8 > len(tail):
+        raise OSError("its footer is cut")
+    return tail[-8 - length : -8]
+
+
+def _footer(footer: bytes) -> tuple[dict[int, Any], list[tuple[dict[int, Any], bytes]]]:
+    """Return the fields of a footer, and each element of its schema with its bytes."""
+    fields, _ = struct(footer, 0)
+    # The schema's elements once more, for their bytes: they stand behind the version, the first field.
+    position = footer.index(b"\x19", 1)
+    size = footer[position + 1] >> 4
+    position += 2
+    if size == 15:
+        size = shift = 0
+        while True:
+            byte = footer[position]
+            position += 1
+            size |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                break
+    elements = []
+    for _ in range(size):
+        element, end = struct(footer, position)
+        elements.append((element, footer[position:end]))
+        position = end
+    if [element for element, _ in elements] != fields.get(2):
+        raise OSError("its schema cannot be read")
+    return fields, elements
+
+
+def _decoder(kind: ColumnType, physical: int | None) -> Callable[[bytes], Any] | None:
+    """Return what reads a bound of the page index; ``None`` for types whose bounds are not looked at."""
+    if physical == 1 and kind.kind in ("tinyint", "smallint", "int"):
+        return lambda data: binary.unpack("<i", data)[0]
+    if physical == 2 and kind.kind == "bigint":
+        return lambda data: binary.unpack("<q", data)[0]
+    if physical == 1 and kind.kind == "date":
+        return lambda data: dt.date.fromordinal(_EPOCH + binary.unpack("<i", data)[0])
+    if physical == 6 and kind.kind == "string":
+        return lambda data: data.decode()
+    return None
+
+
+def _bounds(decode: Callable[[bytes], Any], null: bool, low: bytes, high: bytes) -> Bounds | None:
+    if null:
+        return Bounds(None, None)
+    try:
+        return Bounds(decode(low), decode(high))
+    except (ValueError, OverflowError, binary.error):  # a year or a text that Python does not know
+        return None
+
+
+# --- rows -------------------------------------------------------------------------------------------------------------
+
+
+def _joined(rows: Iterable[Interval]) -> list[Interval]:
+    """Return ascending rows with those that follow each other as one interval."""
+    joined: list[Interval] = []
+    for first, end in rows:
+        if joined and joined[-1][1] == first:
+            joined[-1] = (joined[-1][0], end)
+        else:
+            joined.append((first, end))
+    return joined
+
+
+def _common(left: Sequence[Interval], right: Sequence[Interval]) -> list[Interval]:
+    common = []
+    for first, end in left:
+        for other_first, other_end in right:
+            if first < other_end and other_first < end:
+                common.append((max(first, other_first), min(end, other_end)))
+    return common
+
+
+def _runs(pages: Sequence[_Page]) -> list[tuple[_Page, _Page]]:
+    """Return the first and the last of pages that lie one behind the other."""
+    runs: list[tuple[_Page, _Page]] = []
+    for page in pages:
+        if runs and runs[-1][1].offset + runs[-1][1].size == page.offset:
+            runs[-1] = (runs[-1][0], page)
+        else:
+            runs.append((page, page))
+    return runs
+
+
+# --- Thrift's compact protocol, written -------------------------------------------------------------------------------
+
+
+def _varint(number: int) -> bytes:
+    written = bytearray()
+    while number > 0x7F:
+        written.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*written, number])
+
+
+def _zigzag(number: int) -> bytes:
+    return _varint(number << 1 if number >= 0 else (-number << 1) - 1)
+
+
+def _list(kind: int, write: Callable[[Any], bytes]) -> Callable[[Sequence[Any]], bytes]:
+    def written(values: Sequence[Any]) -> bytes:
+        size = len(values)
+        head = bytes([size << 4 | kind]) if size < 15 else bytes([0xF0 | kind]) + _varint(size)
+        return head + b"".join(map(write, values))
+
+    return written
+
+
+def _text(value: bytes) -> bytes:
+    return _varint(len(value)) + value
+
+
+_Kind = tuple[int, Callable[[Any], bytes]]
+_I32: _Kind = (5, _zigzag)
+_I64: _Kind = (6, _zigzag)
+_BINARY: _Kind = (8, _text)
+_RAW_STRUCT: _Kind = (12, bytes)
+_LIST_I32: _Kind = (9, _list(5, _zigzag))
+_LIST_BINARY: _Kind = (9, _list(8, _text))
+_LIST_RAW_STRUCT: _Kind = (9, _list(12, bytes))
+
+
+def _struct(fields: Mapping[int, Any], kinds: Mapping[int, _Kind]) -> bytes:
+    """Return the bytes of a struct.
+
+    :param kinds: how each field is written.
+    """
+    written, last = bytearray(), 0
+    for field in sorted(fields):
+        kind, write = kinds[field]
+        written.append((field - last) << 4 | kind)
+        written += write(fields[field])
+        last = field
+    return bytes(written + b"\x00")

@@ -1,0 +1,111 @@
+"""Rows of Parquet files read by pages, against the same rows of the whole file; what is fetched is counted."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from spark_apps.layout.types import parse_type
+from spark_apps.mergetree.parquet_rows import PagedFile, footer_bytes
+from spark_apps.storage.store import RangedFile
+
+ROWS, GROUP = 50_000, 30_000
+FLAT = ["id", "n", "big", "city", "part", "flag", "day"]
+TABLE = pa.table(
+    {
+        "id": [f"k{n:06}" for n in range(ROWS)],
+        "n": pa.array(range(ROWS), pa.int32()),
+        "nested": [[n, None] for n in range(ROWS)],
+        "big": pa.array([n * 2**33 for n in range(ROWS)], pa.int64()),
+        "city": [f"c{n % 50}" for n in range(ROWS)],
+        "part": [None if n % 3 == 0 or 2_000 < n < 9_000 else n / 7 for n in range(ROWS)],
+        "pair": [{"a": n, "b": "x"} for n in range(ROWS)],
+        "flag": [n % 2 == 0 for n in range(ROWS)],
+        "day": pa.array([n // 100 for n in range(ROWS)], pa.int32()).cast(pa.date32()),
+    }
+)
+
+
+class Written:
+    """The file, opened by ranges that are counted."""
+
+    def __init__(self, path: Path, **options: Any) -> None:
+        given: dict[str, Any] = {"write_page_index": True, "write_page_checksum": True, **options}
+        pq.write_table(TABLE, path, row_group_size=GROUP, data_page_size=4_000, **given)
+        self.data = path.read_bytes()
+        self.fetched: list[tuple[int, int]] = []
+        self.source = RangedFile(self.fetch, len(self.data), 0)
+        self.file = PagedFile(footer_bytes(self.source))
+
+    def fetch(self, start: int, end: int) -> bytes:
+        self.fetched.append((start, end))
+        return self.data[start:end]
+
+    def candidates(self, group: int, name: str, kind: str, value: Any) -> Any:
+        return self.file.candidates(
+            self.source, group, {name: parse_type(kind)}, lambda _, values: bool(values.low <= value <= values.high)
+        )
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"compression": "zstd", "use_dictionary": False}, {"data_page_version": "2.0"}]
+)
+def test_any_rows_of_flat_columns_are_those_of_the_whole_file(tmp_path: Path, options: dict[str, Any]) -> None:
+    written, chosen = Written(tmp_path / "f.parquet", **options), random.Random(5)
+    for group, start in ((0, 0), (1, GROUP)):
+        rows = written.file.rows(group)
+        for _ in range(10):
+            ends = sorted(chosen.sample(range(rows), 6))
+            some = [(ends[0], ends[1]), (ends[2], ends[3]), (ends[4], ends[5])]
+            for name in FLAT:
+                found = written.file.column(written.source, group, name, some)
+                expected = [TABLE.column(name).slice(start + first, end - first) for first, end in some]
+                assert found.to_pylist() == [value for part in expected for value in part.to_pylist()], name
+    assert not written.file.is_flat("nested") and not written.file.is_flat("pair")
+    assert written.file.column(written.source, 0, "nested", [(0, 1)]) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "row"),
+    [("id", "string", 31_234), ("n", "int", 7), ("big", "bigint", 49_999), ("day", "date", 12_345)],
+)
+def test_pages_tell_which_rows_can_hold_a_value(tmp_path: Path, name: str, kind: str, row: int) -> None:
+    written = Written(tmp_path / "f.parquet")
+    group, start = divmod(row, GROUP)
+    left = written.candidates(group, name, kind, TABLE.column(name)[row].as_py())
+    assert any(first <= start < end for first, end in left)
+    assert sum(end - first for first, end in left) < GROUP / 4
+    assert written.candidates(1 - group, name, kind, TABLE.column(name)[row].as_py()) == []
+
+
+def test_what_is_fetched_of_one_row_is_a_part_of_the_file(tmp_path: Path) -> None:
+    written = Written(tmp_path / "f.parquet", use_dictionary=False)
+    left = written.candidates(0, "id", "string", "k012345")
+    written.fetched.clear()
+    for name in ("id", "n"):
+        written.file.column(written.source, 0, name, left)
+    assert len(written.fetched) <= 4 and sum(end - start for start, end in written.fetched) < len(written.data) / 20
+
+
+def test_a_file_without_a_page_index_is_left_to_the_caller_and_a_damaged_page_is_found(tmp_path: Path) -> None:
+    written = Written(tmp_path / "f.parquet", write_page_index=False)
+    assert written.candidates(0, "id", "string", "k000001") is None
+    assert written.file.column(written.source, 0, "id", [(0, 1)]) is None
+
+    written = Written(tmp_path / "f.parquet", compression="none", use_dictionary=False)
+    at = written.data.index(b"k000007")
+    written.data = written.data[:at] + b"X" + written.data[at + 1 :]
+    with pytest.raises(OSError, match="CRC"):
+        written.file.column(written.source, 0, "id", [(7, 8)])
+
+
+def test_a_footer_that_is_none_is_refused(tmp_path: Path) -> None:
+    written = Written(tmp_path / "f.parquet")
+    for body in (b"", b"PAR1", written.data[:-1], b"PAR1" + b"\xff" * 64 + (60).to_bytes(4, "little") + b"PAR1"):
+        with pytest.raises(OSError):
+            PagedFile(footer_bytes(RangedFile(lambda start, end, held=body: held[start:end], len(body), 0)))
