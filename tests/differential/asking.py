@@ -7,15 +7,23 @@ import pickle
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
+from zlib import crc32
 
+import duckdb
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 
+import spark_apps
+from spark_apps.actions.template import TableHandle
 from spark_apps.datasource import IndexedDataSource
 from spark_apps.indexes.keyed import lookup
-from spark_apps.query import planning
+from spark_apps.mergetree.tree import NO_SPARK
+from spark_apps.opened import OpenTable
+from spark_apps.query import arrow_reading, planning
+from spark_apps.query import arrow_rows as query_rows
 from spark_apps.storage.errors import InvalidPredicate, LakeIndexError, UnsupportedSource
 from tests.differential.oracle import Oracle, Row, rows_of, shown
 from tests.differential.plain import Half, PlainQueries, Way
@@ -120,6 +128,7 @@ class Questions:
         assert actual == expected, f"{context}: {_differ(actual, expected)}\n{plan}"
         if self.rng.random() < 0.4:
             self._by_data_source(table, where, columns or names, expected, context)
+        self._in_process(table, predicate, columns, names, expected, context)
         if self.plain.rng.random() < self.share:
             self._plainly(table, oracle, Half(predicate, [oracle.rows[row] for row in matching]), names, history)
         self.tally.add("compared", "predicates with DuckDB" if predicate.duck else "predicates with plain Spark")
@@ -160,6 +169,91 @@ class Questions:
         rows = [row for batch in batches for row in zip(*(one.to_pylist() for one in batch.columns), strict=True)]
         assert shown(rows) == expected, f"{context}, by the data source: {_differ(shown(rows), expected)}"
         self.tally.add("read paths", "data source")
+
+    def _in_process(
+        self,
+        table: Any,
+        predicate: Predicate,
+        columns: list[str] | None,
+        names: list[str],
+        expected: Counter[tuple[str, ...]],
+        context: str,
+    ) -> None:
+        """The same without Spark: by a predicate, by the keys of its rows, and by DuckDB over the table."""
+        opened = self._opened(table)
+        with _small_is_large(crc32(context.encode()) % 2 == 0):
+            self._read_in_process(opened, predicate, columns, names, expected, context)
+
+    def _read_in_process(
+        self,
+        opened: OpenTable,
+        predicate: Predicate,
+        columns: list[str] | None,
+        names: list[str],
+        expected: Counter[tuple[str, ...]],
+        context: str,
+    ) -> None:
+        try:
+            found = opened.read(predicate.spark, columns)
+            key = list(opened.definition.record_key)
+            # Else a key may stand in several partitions.
+            if opened.definition.source is None and set(opened.definition.partition_by) <= set(key):
+                by_keys = arrow_rows(opened.lookup(opened.read(predicate.spark, key), columns))
+                assert by_keys == expected, f"{context}, by keys: {_differ(by_keys, expected)}"
+                self.tally.add("read paths", "keys in process")
+        except (UnsupportedSource, InvalidPredicate) as declined:
+            self.tally.add("declined in process", type(declined).__name__)
+        except LakeIndexError as error:
+            raise AssertionError(f"{context}, in process: {error}") from error
+        else:
+            assert arrow_rows(found) == expected, f"{context}, in process: {_differ(arrow_rows(found), expected)}"
+            self.tally.add("read paths", "in process")
+        if predicate.duck is None:
+            return
+        try:
+            with duckdb.connect() as connection:
+                connection.execute("SET TimeZone = 'UTC'")
+                opened.duckdb(connection, "asked")
+                wanted = ", ".join('"' + name.replace('"', '""') + '"' for name in columns or names)
+                sql = f"SELECT {wanted} FROM asked WHERE {predicate.duck}"
+                by_sql = arrow_rows(connection.execute(sql).to_arrow_table())
+        except UnsupportedSource as declined:
+            self.tally.add("declined in process", f"{type(declined).__name__} by DuckDB")
+            return
+        except duckdb.InvalidInputException as declined:
+            # What is found in a file while rows are read comes as an error of DuckDB's.
+            assert "only Spark's own reader reads rightly" in str(declined) or "Arrow may" in str(declined), declined
+            self.tally.add("declined in process", "a file by DuckDB")
+            return
+        assert by_sql == expected, f"{context}, by DuckDB: {_differ(by_sql, expected)}"
+        self.tally.add("read paths", "DuckDB over a table")
+
+    def _opened(self, table: Any) -> OpenTable:
+        options = self.place(table)
+        if options is None:
+            # A source is shown with the files that the table was loaded with.
+            handle = TableHandle(NO_SPARK, table._handle.timeline, table._handle.source_options)
+            return OpenTable(handle, replace(table.snapshot, spark=NO_SPARK))
+        storage = {name.removeprefix("storage."): text for name, text in options.items() if name.startswith("storage.")}
+        version = int(options["version"]) if "version" in options else None
+        source_version = options.get("source_version")
+        return spark_apps.open_table(options["path"], version, options=storage, source_version=source_version)
+
+
+@contextlib.contextmanager
+def _small_is_large(so: bool) -> Iterator[None]:
+    """Sometimes takes ways for large tables: some pages of a row group, file groups side by side."""
+    with pytest.MonkeyPatch.context() as patch:
+        if so:
+            patch.setattr(query_rows, "_FEW_ROWS", 0)
+            patch.setattr(query_rows, "_MOST_OF_A_BLOCK", 1.0)
+            patch.setattr(arrow_reading, "_SMALL_BYTES", 0)
+        yield
+
+
+def arrow_rows(rows: Any) -> Counter[tuple[str, ...]]:
+    """The rows of an Arrow table as :func:`shown` shows them."""
+    return shown(zip(*(column.to_pylist() for column in rows.columns), strict=True)) if rows.num_rows else Counter()
 
 
 @contextlib.contextmanager

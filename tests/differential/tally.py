@@ -10,7 +10,7 @@ FORMATS = ("parquet", "json", "csv", "orc", "delta", "iceberg")
 PATHS = (
     "scan", "partitions pruned", "bucket layout", "nothing matches", "record keys looked for", "many keys joined",
     "rows from an index", "rows from an index under deltas", "index lags, rest scanned", "several indexes",
-    "merged on read", "blocks alone", "data source",
+    "merged on read", "blocks alone", "data source", "in process", "keys in process", "DuckDB over a table",
 )  # fmt: skip
 
 RARE = ("blocks alone",)
