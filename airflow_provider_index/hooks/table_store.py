@@ -1,7 +1,8 @@
 """Locations of tables: a connection names a warehouse, how to reach its store, and which Spark works on it.
 
 The hook turns what a DAG calls a table into a location and opens that table's timeline. It reads and
-commits through :mod:`spark_apps.timeline` only, so a worker needs no Spark for it.
+commits through :mod:`spark_apps.timeline` only, and opens rows by :func:`spark_apps.open_table`, so a worker needs no
+Spark for it.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from spark_apps.storage.errors import InvalidInput, LakeIndexError
 
 if TYPE_CHECKING:
     from airflow_provider_index.runners.settings import SparkSettings
+    from spark_apps.opened import OpenTable
     from spark_apps.storage.store import Store
     from spark_apps.timeline.log import Timeline
 
@@ -169,6 +171,16 @@ class TableStoreHook(BaseHook):
         from spark_apps.timeline.log import Timeline
 
         return Timeline.load(self.log_store(table))
+
+    def open(self, table: str, version: int | None = None, as_of: str | None = None) -> OpenTable:
+        """Open a table, or the source registered there, to read its rows in this process, without Spark.
+
+        :param version: and ``as_of``: as of :func:`spark_apps.open_table`.
+        :raises TableNotFound: :raises VersionNotFound: :raises SnapshotExpired:
+        """
+        from spark_apps.opened import open_table
+
+        return open_table(self.locate(table), version, as_of, self.storage_options)
 
     def log_store(self, table: str) -> Store:
         """Return the store of a table's log, or of the source registered there; of none, where a table's would be."""

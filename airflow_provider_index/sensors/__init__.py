@@ -7,6 +7,7 @@ from airflow_provider_index.sensors.timeline import (
     IndexStateSensor,
     StopWriteWindowClosedSensor,
     TableCommitSensor,
+    TableRowSensor,
     WritersDrainedSensor,
 )
 
@@ -15,5 +16,6 @@ __all__ = [
     "IndexStateSensor",
     "StopWriteWindowClosedSensor",
     "TableCommitSensor",
+    "TableRowSensor",
     "WritersDrainedSensor",
 ]

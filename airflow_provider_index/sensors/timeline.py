@@ -266,6 +266,34 @@ class IndexFreshnessSensor(TimelineSensor):
         )
 
 
+class TableRowSensor(TimelineSensor):
+    """Waits until rows of a table satisfy a predicate, and hands on ``version`` (of the table) and ``rows``.
+
+    The rows are read in the worker or the triggerer, without Spark, found by the table's indexes as
+    :func:`spark_apps.open_table` finds them: for predicates that few rows satisfy.
+
+    :param where: a predicate in Spark's SQL that is decided by the values of columns; one that only Spark can judge
+        fails the task at once.
+    :param at_least: how many rows are to satisfy it; ``rows`` may be more.
+    """
+
+    readers: ClassVar[Mapping[str, Reader]] = {
+        **TimelineSensor.readers,
+        "where": required(text),
+        "at_least": default(integer, 1),
+    }
+
+    def __init__(self, *, where: str, at_least: int = 1, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.where = where
+        self.at_least = at_least
+
+    def trigger(self, context: Mapping[str, Any], **shared: Any) -> TimelineTrigger:
+        from airflow_provider_index.triggers.timeline import TableRowTrigger
+
+        return TableRowTrigger(where=self.where, at_least=self.at_least, **shared)
+
+
 class IndexStateSensor(TimelineSensor):
     """Waits until an index is in a state, and hands on ``index``, ``version`` (of the table) and ``state``.
 

@@ -15,7 +15,14 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from asgiref.sync import sync_to_async
 
 from airflow_provider_index.arguments import index_states, integer, number, required, some_texts, text
-from airflow_provider_index.conditions import index_fresh, index_in_state, new_commit, windows_closed, writers_drained
+from airflow_provider_index.conditions import (
+    index_fresh,
+    index_in_state,
+    new_commit,
+    rows_match,
+    windows_closed,
+    writers_drained,
+)
 from airflow_provider_index.hooks.table_store import TableStoreHook
 from airflow_provider_index.triggers.polling import as_event, polled
 from spark_apps.storage.errors import StorageUnavailable
@@ -207,6 +214,24 @@ class IndexStateTrigger(TimelineTrigger):
 
     def serialized_arguments(self) -> dict[str, Any]:
         return {"index": self.index, "states": self.states}
+
+
+class TableRowTrigger(TimelineTrigger):
+    """Fires once rows satisfy a predicate; see :func:`airflow_provider_index.conditions.rows_match`.
+
+    :param where: and ``at_least``: as of the sensor.
+    """
+
+    def __init__(self, *, where: str, at_least: int = 1, **shared: Any) -> None:
+        super().__init__(**shared)
+        self.where = required(text)("where", where)
+        self.at_least = required(integer)("at_least", at_least)
+
+    def evaluate(self, timeline: Timeline) -> dict[str, Any] | None:
+        return rows_match(timeline, self.where, self.at_least)
+
+    def serialized_arguments(self) -> dict[str, Any]:
+        return {"where": self.where, "at_least": self.at_least}
 
 
 class WindowsClosedTrigger(TimelineTrigger):

@@ -1,4 +1,4 @@
-"""Waits for the day's orders, and for the index over them, before it reads: four sensors that leave their slot.
+"""Waits for the day's orders, and for the index over them, before it reads: five sensors that leave their slot.
 
 Whoever writes the orders need not be known here, nor by which DAG: the commit in the table's log is what counts.
 """
@@ -13,6 +13,7 @@ from airflow_provider_index.sensors import (
     IndexStateSensor,
     StopWriteWindowClosedSensor,
     TableCommitSensor,
+    TableRowSensor,
 )
 
 ORDERS = {"table": "shop.orders", "table_conn_id": "index_table_store_default", "deferrable": True}
@@ -32,9 +33,10 @@ with DAG(
     quiet = StopWriteWindowClosedSensor(task_id="quiet", **ORDERS)
     built = IndexStateSensor(task_id="built", index="by_city", states=["active"], **ORDERS)
     fresh = IndexFreshnessSensor(task_id="fresh", index="by_city", within_commits=0, **ORDERS)
+    ordered = TableRowSensor(task_id="ordered", where="city = '{{ params.city }}'", at_least=1, **ORDERS)
     report = IndexSQLOperator(
         task_id="report",
         sql="SELECT count(*) AS orders FROM shop.orders WHERE city = '{{ params.city }}'",
         table_conn_id=ORDERS["table_conn_id"],
     )
-    landed >> quiet >> built >> fresh >> report
+    landed >> quiet >> built >> fresh >> ordered >> report

@@ -108,6 +108,7 @@ MEANINGS: dict[str, list[tuple[Any, Any]]] = {
     "after_version": [WHOLE],
     "operations": [("upsert", ["upsert"]), (["insert", "upsert"], ["insert", "upsert"])],
     "within_commits": [WHOLE],
+    "at_least": [WHOLE],
     "states": [("active", ["active"]), (["active", "absent"], ["active", "absent"])],
     "deadline": [SECONDS],
     "abort_at": [SECONDS],

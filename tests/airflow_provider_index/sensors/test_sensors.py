@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from airflow_provider_index.sensors import TableCommitSensor, WritersDrainedSensor
+from airflow_provider_index.hooks.table_store import TableStoreHook
+from airflow_provider_index.sensors import TableCommitSensor, TableRowSensor, WritersDrainedSensor
+from airflow_provider_index.triggers.timeline import TableRowTrigger
+from spark_apps.storage.errors import InvalidPredicate
 from spark_apps.timeline import windows
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.transactions import begin
 from tests.airflow_provider_index.operators.plain_table import Memory, context, make_table, stage_rows
+from tests.compatibility.lake import EXPECTED, unpack
 
 
 @pytest.fixture
@@ -69,3 +74,27 @@ def test_writers_that_are_left_when_patience_is_over_are_ended(table: Timeline) 
 
     assert poked.is_done and poked.xcom_value == {"epoch": epoch, "aborted": 1}
     assert table.refresh().is_aborted("slow", writer.attempt)
+
+
+def test_rows_that_satisfy_a_predicate_are_waited_for_and_read_by_the_hook_without_spark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_LAKE", json.dumps({"conn_type": "index_table_store", "extra": {"warehouse": str(tmp_path)}})
+    )
+    unpack(tmp_path)
+    osl = [row["id"] for row in EXPECTED["tables"]["trips"]["rows"] if row["city"] == "osl"]
+
+    def look(where: str, at_least: int) -> Any:
+        sensor = TableRowSensor(task_id="wait", table="trips", table_conn_id="lake", where=where, at_least=at_least)
+        return sensor.poke(context("wait", memory=Memory()))
+
+    assert look("city = 'osl'", len(osl)).xcom_value == {"version": 46, "rows": len(osl)}
+    assert not look("city = 'osl'", len(osl) + 1).is_done and not look("id = -1", 1).is_done
+    with pytest.raises(InvalidPredicate, match="only Spark can tell"):
+        look("rand() < 1", 1)
+    trips = TableStoreHook("lake").open("trips")
+    assert sorted(trips.read("city = 'osl'", ["id"])["id"].to_pylist()) == sorted(osl)
+    trigger = TableRowTrigger(where="id = 1", table="trips", table_conn_id="lake", poll_interval=1, deadline=2)
+    path, arguments = trigger.serialize()
+    assert path.endswith("TableRowTrigger") and arguments["where"] == "id = 1" and arguments["at_least"] == 1
