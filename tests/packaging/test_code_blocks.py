@@ -176,6 +176,11 @@ def indexes(spark: Any, folder: Path) -> dict[str, Any]:
     return {"table": table}
 
 
+def in_process(spark: Any, folder: Path) -> dict[str, Any]:
+    trips(spark, folder / "lake/trips").create_index("by_city", "secondary", ["city"])
+    return {}
+
+
 def reading(spark: Any, folder: Path) -> dict[str, Any]:
     table = trips(spark, folder / "lake/trips")
     table.create_index("keys", "record")
@@ -229,6 +234,7 @@ SETUPS: dict[str, Setup] = {
     "covering.md": covering,
     "erasure.md": erasure,
     "first-index.md": first_index,
+    "in-process.md": in_process,
     "indexes.md": indexes,
     "reading.md": reading,
     "rescale.md": rescale,
@@ -270,6 +276,11 @@ def erased(names: dict[str, Any], printed: str) -> None:
     assert names["trips"].read("rider = 'r-17'").count() == 0 and names["trips"].read().count() == 57
 
 
+def read_in_process(names: dict[str, Any], printed: str) -> None:
+    assert sorted(row["id"] for row in names["rows"].to_pylist()) == ["k1", "k2"] and names["some"].num_rows == 17
+    assert "nyc" in printed and "sfo" in printed
+
+
 def found_where_it_is(names: dict[str, Any], printed: str) -> None:
     assert set(names["found"]["id"].to_pylist()) == {"k1", "k7"}
     assert names["trips"].count() == 20 and names["plan"].files > 0
@@ -301,6 +312,7 @@ PROMISES: dict[str, Callable[[dict[str, Any], str], None]] = {
     "README.md": answered_by_its_index,
     "erasure.md": erased,
     "first-index.md": found_and_verified,
+    "in-process.md": read_in_process,
     "reading.md": found_where_it_is,
     "rescale.md": the_page_s_rules,
     "sql.md": a_row_an_index,
