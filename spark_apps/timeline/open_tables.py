@@ -210,8 +210,8 @@ def publish_open(timeline: Timeline, known: State | None = None) -> Published:
             log_version, origin = newest
             if origin.version >= head.version:
                 return Published("delta", origin.version, log_version, 0)
-            why = _why_not(head)
-            if why and head.version - origin.version > _MOST_SINCE:
+            why = _why_not(head) if head.version - origin.version > _MOST_SINCE else ""
+            if why:
                 # Who committed those between has looked at each; reading them all would make commits slow.
                 return _told(timeline, origin, log_version, head, why)
             then = _state_at(timeline, origin.version, known)

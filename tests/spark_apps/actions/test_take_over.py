@@ -12,9 +12,11 @@ from deltalake import DeltaTable, write_deltalake
 
 from spark_apps import IndexedTable
 from spark_apps.actions import take_over
+from spark_apps.jobs.job import Job
 from spark_apps.storage import errors
 from spark_apps.storage.store import Store
 from spark_apps.timeline.log import Timeline
+from spark_apps.write_table import write_table
 from tests.spark_apps.sources.lake import arrow_rows, digest, people, rows_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.by_turn(2)]
@@ -132,3 +134,26 @@ def test_given_a_place_inside_the_source_or_rows_of_others_then_it_is_refused(sp
     IndexedTable.create(spark, tmp_path / "t", "id int", ["id"])
     with pytest.raises(errors.TableExists):
         IndexedTable.create(spark, tmp_path / "t", record_key=["id"], from_source=source)
+
+
+def test_given_a_task_then_its_table_is_made_of_the_source_once_and_written_to_after_that(
+    spark: Any, tmp_path: Path
+) -> None:
+    source, uri = tmp_path / "raw", str(tmp_path / "t")
+    source.mkdir()
+    pq.write_table(people(0, 5), source / "1.parquet")
+    pq.write_table(people(5, 2), tmp_path / "more.parquet")
+    create = {"record_key": ["id"], "from_source": str(source), "buckets": 2, "publish": ["delta"]}
+    alone = {"create": create, "batches": [], "takes_over": True}
+    for _ in range(2):
+        receipt = write_table(spark, Job("write_table", uri, alone, txn_id="task"))
+        assert (receipt.version, receipt.txn_id, receipt.metrics["rows"]) == (1, "task", 5)
+    files = {"paths": [str(tmp_path / "more.parquet")], "format": "parquet", "options": {}, "schema": None}
+    batch = {"operation": "upsert", "sql": None, "deleted": None, "where": None, "partitions": None}
+    beside = {"create": create, "batches": [batch], "source": files}
+    assert write_table(spark, Job("write_table", uri, beside, txn_id="next")).version == 2
+    other = str(tmp_path / "u")
+    assert write_table(spark, Job("write_table", other, beside, txn_id="first")).version == 2
+    for table in (uri, other):
+        rows = IndexedTable.load(spark, table).read()
+        assert rows_of(rows) == arrow_rows(pa.concat_tables([people(0, 5), people(5, 2)]))
