@@ -17,11 +17,13 @@ from typing import Any
 
 from spark_apps.actions import register
 from spark_apps.actions.template import TableHandle
+from spark_apps.indexes.handler import VerificationReport
 from spark_apps.indexes.keyed.matching import keys_from_arrow, kinds_of, normalize_column
 from spark_apps.mergetree.schema import resolve
 from spark_apps.mergetree.tree import NO_SPARK, Snapshot, Tree
 from spark_apps.query.arrow_dataset import arrow_dataset
 from spark_apps.query.arrow_reading import BY_SPARK, arrow_plan, arrow_schema, predicate_of_keys
+from spark_apps.query.arrow_verify import verify_entries
 from spark_apps.query.explain import (
     Explanation,
     HistoryEntry,
@@ -144,6 +146,19 @@ class OpenTable(Printed):
         :raises IndexNotFound: if there is none of that name.
         """
         return status_of(self._handle.timeline, self._snapshot.state, name)
+
+    def verify(self, name: str) -> VerificationReport:
+        """Compare a ``record`` or ``secondary`` index of a keyed table with the rows that it covers, all of them read.
+
+        Every row and entry becomes a Python object: for tables of some million rows at most.
+
+        :param name: of the index.
+        :returns: what agrees and what differs.
+        :raises IndexNotFound: if there is none of that name.
+        :raises InvalidInput: if it is of another kind, or of a registered source: Spark alone compares these.
+        :raises StorageError: if a file of the table is gone or damaged.
+        """
+        return verify_entries(self._snapshot, name)
 
     def history(self) -> ResultList[HistoryEntry]:
         """Return all commits up to this version, oldest first."""

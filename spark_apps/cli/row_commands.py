@@ -29,7 +29,7 @@ from spark_apps.storage.errors import (
     StorageError,
     TableNotFound,
 )
-from spark_apps.storage.printing import View, counted, size
+from spark_apps.storage.printing import Grid, View, counted, size
 
 _ROWS_AT_ONCE = 10_000
 
@@ -76,6 +76,39 @@ def explain(
         lake.output.json(told.to_dict())
     else:
         lake.output.view(told.view())
+
+
+@command("verify")
+@table_argument
+@click.argument("index", required=False)
+@version_options
+def verify(lake: Lake, table: str, index: str | None, version: int | None, as_of: str | None) -> int:
+    """Compare an index with the rows of the table, or all of them. Exits with 1 if one differs.
+
+    All rows are read, in this process. Of kinds record and secondary, on tables of some million rows at most; all
+    others, and large tables, are compared by Airflow's VerifyIndexOperator.
+    """
+    opened = lake.open(table, version, as_of)
+    state = note_state(opened.snapshot.state)
+    reports, refused = [], {}
+    with lake.output.progress("reading rows") as progress:
+        for name in sorted(state.indexes) if index is None else [index]:
+            progress.tell(f"comparing {name} with the rows")
+            try:
+                reports.append(opened.verify(name))
+            except InvalidInput as error:
+                if index is not None:
+                    raise
+                refused[name] = error.message
+    if lake.output.as_json:
+        lake.output.json({"reports": [report.to_dict() for report in reports], "not_compared": refused})
+    else:
+        for report in reports:
+            lake.output.view(report.view())
+        rest = Grid(("not compared", "why"), list(refused.items()))
+        if refused or not reports:
+            lake.output.view(View(f"{counted(len(reports), 'index', 'indexes')} compared", grids=[rest]))
+    return 0 if all(report.ok for report in reports) else NO
 
 
 # --- rows -------------------------------------------------------------------------------------------------------------

@@ -36,6 +36,7 @@ history|trips
 indexes|trips|by_city
 explain|trips|id = 3
 lookup|trips|3
+verify|trips
 query|SELECT count(*) FROM trips
 windows|trips
 attempts|trips

@@ -13,6 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
 
+from spark_apps.storage.store import Store
+from spark_apps.timeline.log import Timeline
+from spark_apps.timeline.model import RemoveFile, Write, definition_scope
+from spark_apps.timeline.transactions import begin
 from tests.compatibility.lake import EXPECTED, unpack
 from tests.spark_apps.cli.conftest import Ask
 
@@ -140,3 +144,33 @@ def test_given_a_file_that_is_gone_then_it_is_the_store_that_failed_and_no_half_
         told = ask(*arguments, "-w", str(lake))
         assert told.code == 4 and Path(gone).name in told.err and "Traceback" not in told.err, (arguments, told.err)
     assert not [path for path in tmp_path.rglob("*rows*") if path.suffix in (".jsonl", ".part")]
+
+
+def test_given_indexes_of_rows_then_they_agree_until_entries_are_lost_or_a_file_is_another(
+    ask: Ask, tmp_path: Path
+) -> None:
+    lake = unpack(tmp_path)
+    told = ask("verify", "trips", "-w", str(lake), "--json").json
+    assert {one["index"]: one["ok"] for one in told["reports"]} == {"by_city": True, "by_id": True, "by_note": True}
+    assert set(told["not_compared"]) == {"by_fare", "by_ts"}
+    assert ask("verify", "trips", "by_fare").code == 2 and ask("verify", "trips", "by_cty").code == 3
+
+    timeline = Timeline.load(Store(lake / "groups"))
+    entry = timeline.head.index("by_v")
+    file = timeline.head.files(entry.definition.tree)[0]
+    attempt = begin(timeline, operation="refresh_index")
+    attempt.commit([RemoveFile(file.tree, file.path)], writes=[Write(definition_scope("by_v"), "fold")])
+    lost = ask("verify", "groups", "by_v", "-w", str(lake))
+    assert lost.code == 1 and "DIFFERS" in lost.out
+    assert file.rows <= len(EXPECTED["tables"]["groups"]["rows"]) and "missing" in lost.out
+
+    path = lake / "trips" / Timeline.load(Store(lake / "trips")).head.files(tree_of(lake, "by_city"))[0].path
+    rows = parquet.read_table(path)
+    cities = pa.array(["nowhere"] * rows.num_rows, rows.schema.field("city").type)
+    parquet.write_table(rows.set_column(rows.schema.get_field_index("city"), "city", cities), path)
+    other = ask("verify", "trips", "by_city", "-w", str(lake))
+    assert other.code == 1 and "unreadable" in other.out, other
+
+
+def tree_of(lake: Path, index: str) -> str:
+    return Timeline.load(Store(lake / "trips")).head.index(index).definition.tree
