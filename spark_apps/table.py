@@ -289,9 +289,8 @@ class IndexedTable(Printed):
         return f"IndexedTable({self.uri!r}, version={self.version})"
 
     def view(self) -> View:
-        view, shown = view_table(self.uri, self._state), open_tables.published(self._handle.timeline)
-        facts = view.facts if shown is None else [*view.facts, (f"published as {shown.format}", shown.text)]
-        return dataclasses.replace(view, facts=facts)
+        view = view_table(self.uri, self._state)
+        return dataclasses.replace(view, facts=[*view.facts, *open_tables.facts(self._handle.timeline)])
 
     @property
     def uri(self) -> str:

@@ -17,6 +17,7 @@ from spark_apps.cli.lake import Lake, hidden, warehouse_of
 from spark_apps.cli.output import iso, iso_of_seconds
 from spark_apps.storage.errors import LakeIndexError, TransactionNotFound
 from spark_apps.storage.printing import Figure, Grid, View, counted, exact, moment_text, size, span
+from spark_apps.timeline import open_tables
 from spark_apps.timeline.files import RowCount
 from spark_apps.timeline.locations import WarehouseTable
 from spark_apps.timeline.log import Timeline
@@ -120,7 +121,8 @@ def show(lake: Lake, table: str, version: int | None, as_of: str | None, partiti
     if not lake.output.as_json:
         view = view_table(uri, state)
         more = [*partitions_of(state).view().grids] if partitions else []
-        lake.output.view(View(view.heading, view.facts, [*view.grids, *more], view.remarks))
+        facts = [*view.facts, *open_tables.facts(timeline)]
+        lake.output.view(View(view.heading, facts, [*view.grids, *more], view.remarks))
         return
     statistics = table_statistics(state)
     definition = {**_plain_fields(state.table), "columns": [_plain_fields(field) for field in state.table.fields]}
@@ -133,6 +135,7 @@ def show(lake: Lake, table: str, version: int | None, as_of: str | None, partiti
         "data": {**statistics.data.to_dict(), **_counts(statistics.data.count)},
         "indexes": {name: index.to_dict() for name, index in statistics.indexes.items()},
         "windows": [_of_window(window) for window in state.windows.values()],
+        "published": None if (shown := open_tables.published(timeline)) is None else asdict(shown),
         "features": {"reader": list(state.reader_features), "writer": list(state.writer_features)},
     }
     if partitions:

@@ -264,6 +264,12 @@ def published(timeline: Timeline) -> Published | None:
     return _told(timeline, origin, log_version, head, why)
 
 
+def facts(timeline: Timeline) -> list[tuple[str, str]]:
+    """Return what the view of a table says of how far it is published; nothing if it does not ask to be."""
+    shown = published(timeline)
+    return [] if shown is None else [(f"published as {shown.format}", shown.text)]
+
+
 def _told(timeline: Timeline, origin: Origin, log_version: int, head: State, why: str) -> Published:
     behind = head.version - origin.version
     if behind <= _MOST_SINCE:

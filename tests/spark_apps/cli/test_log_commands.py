@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import shlex
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from spark_apps.timeline.transactions import begin
 from tests.compatibility.lake import EXPECTED, unpack
 from tests.spark_apps.cli.conftest import Ask
 from tests.spark_apps.maintenance.lake import Table
+from tests.spark_apps.timeline.plain_rows import PlainRows
 
 TABLES = ["groups", "marked", "raw.riders", "raw.rides", "trips", "whole"]
 
@@ -41,6 +43,17 @@ def test_given_a_table_that_cannot_be_read_then_it_is_listed_with_the_reason(ask
     assert "cannot be read" in told["db.bad"]["error"]
     refused = ask("show", "db.bad", "-w", str(tmp_path))
     assert refused.code == 5 and refused.err.startswith("Error: ") and "Traceback" not in refused.err
+
+
+def test_given_a_table_that_other_engines_read_then_show_says_how_far(ask: Ask, tmp_path: Path) -> None:
+    rng, rows = random.Random(1), PlainRows(tmp_path / "db" / "open", partitioned=False)
+    rows.write("insert", None, [rows.row(number, None, rng) for number in range(4)])
+    rows.write("delete", None, [], [3])
+
+    told = ask("show", "db.open", "-w", str(tmp_path), "--json").json["published"]
+    assert (told["format"], told["version"], told["log_version"], told["behind"]) == ("delta", 1, 1, 1)
+    assert "published as delta" in ask("show", "db.open", "-w", str(tmp_path)).out
+    assert ask("show", "trips", "--json").json["published"] is None
 
 
 def test_given_a_terminal_of_forty_columns_then_no_line_is_longer(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
