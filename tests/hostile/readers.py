@@ -94,7 +94,8 @@ def trigger_classes() -> list[type[waiting.TimelineTrigger]]:
     return classes[1:]
 
 
-_ARGUMENTS = {"after": -1, "epoch": 0, "silent_seconds": 60.0, "index": "by_id", "states": ["active"], "txn_id": "load"}
+_ARGUMENTS = {"after": -1, "epoch": 0, "silent_seconds": 60.0, "index": "by_id", "states": ["active"], "txn_id": "load",
+              "where": "false"}  # fmt: skip
 
 
 def look_as_triggers_do(store: Store) -> None:

@@ -121,7 +121,7 @@ def test_given_partitions_indexes_and_history_then_each_is_a_table_and_equals_wh
         "  kept      with the data",
         "  shards    4",
     ]
-    timeline: Any = SimpleNamespace(commits=lambda until: COMMITS[: until + 1])
+    timeline: Any = SimpleNamespace(commits=lambda after, until: COMMITS[after + 1 : until + 1])
     assert lines(history_of(timeline, 1)) == [
         "2 commits",
         "",
