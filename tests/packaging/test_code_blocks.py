@@ -269,7 +269,7 @@ def found_and_verified(names: dict[str, Any], printed: str) -> None:
 
 
 def answered_by_its_index(names: dict[str, Any], printed: str) -> None:
-    assert "used by_city" in printed
+    assert re.search(r"^used .*\n.*\nby_city ", printed, re.MULTILINE), printed
 
 
 def erased(names: dict[str, Any], printed: str) -> None:
