@@ -33,6 +33,8 @@ ELSEWHERE = {
     ("spark_apps/actions/register.py", "_of_source"): "the log of a source: hostile/test_sources.py",
     ("spark_apps/actions/register.py", "standing"): "the log of a source: hostile/test_sources.py",
     ("spark_apps/actions/template.py", "_renew"): "the log that the action has read already",
+    ("spark_apps/actions/take_over.py", "_last_drop"): "the log of a table that was dropped: actions/test_take_over.py",
+    ("spark_apps/cli/lake.py", "timeline"): "as the hook does, for a person: cli/",
     ("spark_apps/register_table.py", "register_table"): "the log that it has just made",
     ("spark_apps/jobs/heartbeat.py", "_was_ended"): "one commit after the other, as history does",
     ("spark_apps/sql/executor.py", "register_source"): "the log that it has just made",
@@ -42,6 +44,7 @@ ELSEWHERE = {
     ("spark_apps/optimizer/rewriting.py", "_newest"): "by Spark: test_spark_readers.py",
     ("spark_apps/optimizer/rewriting.py", "_sources_at"): "by Spark: test_spark_readers.py",
     ("spark_apps/table.py", "load"): "by Spark: test_spark_readers.py",
+    ("spark_apps/write_table.py", "_take_over"): "the log that it has just made",
     ("spark_apps/timeline/creation.py", "create_table"): "a log that is not there yet",
     ("airflow_provider_index/operators/sql.py", "_timelines"): "as the operator does, by the same hook",
     ("airflow_provider_index/testing/lake.py", "timeline"): "for tests of those who use the package",
@@ -126,6 +129,9 @@ def test_whoever_opens_a_log_or_decodes_a_document_is_run_by_a_reader_of_the_sea
 NOT_READ = {
     "Receipt": "what a caller is handed",
     "FormatOnly": "a field of the commit",
+    "Origin": "of a published log: test_published.py",
+    "_CommitInfo": "of a published log: test_published.py",
+    "_Line": "of a published log: test_published.py",
     "DataFile": "made of an action, or of the columns of a checkpoint",
 }
 IN_ANOTHER_FORM = {
