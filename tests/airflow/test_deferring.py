@@ -11,6 +11,7 @@ import pytest
 
 from spark_apps.jobs.job_folder import list_jobs
 from spark_apps.storage.store import Store
+from spark_apps.timeline.log import commit_key
 from spark_apps.timeline.model import Requested
 from spark_apps.timeline.transactions import live_requests
 from tests.airflow.lake import Lake
@@ -43,7 +44,8 @@ def wait_for_the_attempt(lake: Lake, dag: str, run_id: str, table: str) -> str:
     """Waits until the run's task is deferred and its driver at work; returns the job's id."""
     state = lake.client.wait_for_task(dag, run_id, "write", DEFERRED, timeout=240)
     assert state == "deferred", lake.client.log(dag, run_id, "write")
-    assert wait_until(lambda: (lake.warehouse / "db" / table / "_index/timeline").exists(), 120)
+    store = Store(lake.warehouse / "db" / table)
+    assert wait_until(lambda: store.head(commit_key(0)), 120)
     assert wait_until(lambda: live_requests(lake.timeline(f"db/{table}")), 60)
     [job_id] = jobs(lake, table)
     assert len(drivers(job_id)) >= 1
