@@ -130,7 +130,7 @@ def check_copies(console: Console, spark: SparkSession, copies: Path, flights: p
 def _ask(grid: Table, verdicts: Verdicts, table: IndexedTable, lookup: Lookup, raw: pd.DataFrame) -> None:
     columns = list(lookup.columns or ()) or None
     plan = table.explain(lookup.where, columns)
-    answer = table.read(lookup.where, columns).toPandas()
+    answer = table.read(lookup.where, columns).toArrow().to_pandas()
     wanted = raw.loc[lookup.raw(raw).fillna(False).astype(bool), list(answer.columns)]
     good = lookup.index in (plan.index_used or "") and len(wanted) > 0 and _only_in_one(answer, wanted) == 0
     grid.add_row(
@@ -141,7 +141,7 @@ def _ask(grid: Table, verdicts: Verdicts, table: IndexedTable, lookup: Lookup, r
 
 def _counted(rows: DataFrame, expected: Expected, left: pd.DataFrame) -> Mapping[str, tuple[int, int]]:
     """Figure -> (in the table, in the raw data)."""
-    answer = rows.toPandas()
+    answer = rows.toArrow().to_pandas()
     december = answer[answer["month"] == 12]
     cancelled = f"cancelled in December, of {expected.cancelled_in_december:,} delivered"
     return {

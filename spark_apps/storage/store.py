@@ -327,6 +327,8 @@ class Store:
     def _open(self) -> Any:
         if self._inner is None:
             if self._local is not None:
+                if self._local.is_file():
+                    raise InvalidInput(f"{self.uri} is a file.", hint="Give the folder that it lies in.")
                 self._inner = LocalStore(self._local, mkdir=True)
             else:
                 settings = store_options(self._options)

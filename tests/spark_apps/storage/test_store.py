@@ -114,7 +114,7 @@ def test_secrets_do_not_appear_when_a_store_is_shown() -> None:
 def test_a_store_that_does_not_answer_is_told_from_a_missing_object(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(StorageUnavailable, match="failed to get"):
-        Store(tmp_path / "file").get("below/a/file")
+        Store(tmp_path).get("file/below/a/file")
 
 
 # --- writing once -------------------------------------------------------------------------------------------------
@@ -159,3 +159,9 @@ def test_a_local_address_keeps_what_is_a_fragment_elsewhere(uri: str, tmp_path: 
     Store(uri.format(tmp_path)).put("k", b"1")
 
     assert (tmp_path / "a#b" / "k").read_bytes() == b"1"
+
+
+def test_a_file_in_place_of_a_folder_is_named(tmp_path: Path) -> None:
+    (tmp_path / "rows.parquet").write_bytes(b"rows")
+    with pytest.raises(InvalidInput, match=r"rows\.parquet is a file\. .*Give the folder that it lies in"):
+        Store(tmp_path / "rows.parquet").list("metadata")
