@@ -308,6 +308,11 @@ class SparkSubmitRunner:
                 f"There is no {self._settings.binary!r}, which the Spark connection names as its spark-submit.",
                 hint="Install Spark on the worker, or correct 'spark-binary' in the connection.",
             )
+        # A path means the Spark that it is of, a mere name the worker's own, where it says which.
+        given = self._settings.environment if os.sep in self._settings.binary else env
+        own = None if given.get("SPARK_HOME") else environment.spark_home_of(binary)
+        if own is not None:
+            env["SPARK_HOME"] = str(own)
         return binary, env
 
     def _environment(self) -> dict[str, str]:

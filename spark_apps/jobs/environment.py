@@ -181,6 +181,19 @@ def spark_home() -> Path:
     )
 
 
+def spark_home_of(binary: str | os.PathLike[str]) -> Path | None:
+    """Return the Spark home that a ``spark-submit`` belongs to; ``None`` if files do not tell, as for a wrapper.
+
+    Spark's own script obeys a ``SPARK_HOME`` of another Spark. One that pip put beside an environment's Python asks
+    whichever Python is first on the ``PATH`` for its pyspark.
+    """
+    folder = Path(binary).resolve().parent
+    homes = [folder.parent] if (folder / "spark-class").exists() and (folder.parent / "jars").is_dir() else []
+    if not homes and (folder / "find_spark_home.py").exists():
+        homes = list((folder.parent / "lib").glob("python3*/*-packages/pyspark"))
+    return homes[0] if len(homes) == 1 else None
+
+
 def _pyspark_folder() -> Path | None:
     spec = find_spec("pyspark")
     folders = list(spec.submodule_search_locations or ()) if spec else []

@@ -60,7 +60,7 @@ SUITES = {
 # What CI asks of the oldest Spark, a part by each commit: all but what starts clusters, in one run.
 SUITES["by turns"] = Suite(tuple(path for name in list(SUITES)[:7] for path in SUITES[name].paths))
 
-SPARK = ("tables", "reading", "queries", "SQL", "logs and races", "histories", "faults", "runners", "demo")
+SPARK = ("tables", "reading", "queries", "SQL", "logs and races", "histories", "faults", "runners", "wheel", "demo")
 # The demo's tasks reach Spark by a Connect server, which 4.0 brought.
 WITHOUT_CONNECT = SPARK[:-1]
 MIXED = ("mixed", "mixed Connect")

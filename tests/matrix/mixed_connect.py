@@ -40,4 +40,4 @@ def test_a_client_works_with_a_newer_server_and_refuses_an_older_one(
     jobs.run(settings, "write_table", tmp_path / "t", arguments)
     jobs.run(settings, "build_index", tmp_path / "t", {"name": "i", "kind": "secondary", "columns": ["city"]})
 
-    assert jobs.run(settings, "verify_index", tmp_path / "t", {})["ok"]
+    assert jobs.run(settings, "verify_index", tmp_path / "t", {})["i"]["ok"]

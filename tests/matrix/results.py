@@ -16,6 +16,7 @@ from tests.matrix.running import Result
 
 RESULTS = Path(__file__).with_name("results.json")
 PAGE = ROOT / "docs" / "versions.md"
+_WHOLE = "all"
 _BEGIN, _END = "<!-- made by python -m tests.matrix -->\n", "<!-- end -->"
 
 
@@ -25,7 +26,10 @@ def known() -> dict[str, Any]:
 
 
 def record(name: str, versions: dict[str, str], suite: str, result: Result) -> None:
-    """Write down what became of a suite; a part of one does not take the place of a whole one of the same versions."""
+    """Write down what became of a suite, or of a part of one beside other parts of as many.
+
+    Where a whole one of the same versions is written down, a part does not take its place.
+    """
     with _alone():
         _record(name, versions, suite, result)
 
@@ -46,14 +50,25 @@ def _record(name: str, versions: dict[str, str], suite: str, result: Result) -> 
     entry = results.get(name, {})
     if entry.get("versions") != versions:
         entry = {"versions": versions, "suites": {}}
-    before = entry["suites"].get(suite)
-    if before is None or result.part == "all" or before["part"] != "all":
-        entry["suites"][suite] = result.to_dict()
+    before = entry["suites"].get(suite, [])
+    if result.part == _WHOLE or all(each["part"] != _WHOLE for each in before):
+        beside = [each for each in before if each["part"] != result.part and parts(each) == parts(result.to_dict())]
+        entry["suites"][suite] = sorted([*beside, result.to_dict()], key=number)
     results[name] = entry
     order = [environment.name for environment in ENVIRONMENTS]
     ordered = {each: results[each] for each in order if each in results}
     RESULTS.write_text(json.dumps(ordered, indent=1) + "\n")
     PAGE.write_text(page(PAGE.read_text(), ordered))
+
+
+def number(result: dict[str, Any]) -> int:
+    """Return which part of a suite a result is of; 1 for a whole one."""
+    return 1 if result["part"] == _WHOLE else int(result["part"].split()[0])
+
+
+def parts(result: dict[str, Any]) -> int:
+    """Return of how many parts that is one."""
+    return 1 if result["part"] == _WHOLE else int(result["part"].split()[-1])
 
 
 def page(text: str, results: dict[str, Any]) -> str:
@@ -69,18 +84,23 @@ def table(results: dict[str, Any]) -> str:
     for name, entry in results.items():
         ran = entry["suites"]
         versions = ", ".join(f"{package} {release}" for package, release in entry["versions"].items())
-        dates = sorted({result["date"] for result in ran.values()})
+        dates = sorted({result["date"] for results_of_suite in ran.values() for result in results_of_suite})
         cells = [_cell(ran[suite]) if suite in ran else "" for suite in suites]
         lines.append(f"| {name} | {versions} | {' | '.join(cells)} | {dates[-1] if dates else ''} |")
     return "\n".join(lines)
 
 
-def _cell(result: dict[str, Any]) -> str:
-    counts = f"{result['passed']} passed"
-    if result["failed"]:
-        counts += f", **{result['failed']} failed**"
-    if result["skipped"]:
-        counts += f", {result['skipped']} skipped"
-    if result["drawn"] == "all":
+def _cell(ran: list[dict[str, Any]]) -> str:
+    """Return what became of a suite, of all its parts that ran together."""
+    passed, failed, skipped = (sum(result[name] for result in ran) for name in ("passed", "failed", "skipped"))
+    counts = f"{passed} passed"
+    if failed:
+        counts += f", **{failed} failed**"
+    if skipped:
+        counts += f", {skipped} skipped"
+    if all(result["drawn"] == "all" for result in ran):
         counts += ", all cases"
-    return counts if result["part"] == "all" else f"{counts} (part {result['part']})"
+    numbers, of = [number(result) for result in ran], parts(ran[0])
+    if len(numbers) == of:
+        return counts
+    return f"{counts} (part{'s' if numbers[1:] else ''} {', '.join(map(str, numbers))} of {of})"

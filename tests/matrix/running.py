@@ -41,15 +41,18 @@ class Result:
 
 
 def run(name: str, suite: Suite, python: Path, parts: int, environment: Mapping[str, str]) -> Result | None:
-    """Run the suite, or this turn's part of so many of its files; None if there is no test in it.
+    """Run the suite, or this turn's part of so many of its files; None if there is no file or no test in it.
 
     What it prints goes to ``.matrix/<environment>/<suite>.log``, and to standard output too.
     """
     started = time.monotonic()
     folder = python.parents[1]
+    chosen = files(suite) if parts == 1 else of_this_turn(files(suite), parts)
+    if not chosen and not suite.module:
+        return None
     with tempfile.TemporaryDirectory(prefix="matrix") as scratch:
         report = Path(scratch) / "report.xml"
-        command = [str(python), "-m", *(suite.module or _pytest(suite, parts, report))]
+        command = [str(python), "-m", *(suite.module or _pytest(suite, chosen, report))]
         log = folder / f"{name.replace(' ', '-')}.log"
         settings = {
             **os.environ,
@@ -87,8 +90,7 @@ def files(suite: Suite) -> list[str]:
     return sorted({name for name in names if not suite.without or not name.startswith(suite.without)})
 
 
-def _pytest(suite: Suite, parts: int, report: Path) -> list[str]:
-    chosen = files(suite) if parts == 1 else of_this_turn(files(suite), parts)
+def _pytest(suite: Suite, chosen: list[str], report: Path) -> list[str]:
     options = ["-q", "-p", "no:cacheprovider", "-m", suite.markers, f"--junit-xml={report}"]
     return ["pytest", *options, *os.environ.get("TEST_ARGS", "").split(), *chosen]
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import configparser
 import re
+from pathlib import Path
+
+import pytest
 
 from spark_apps.storage.supported import FIRST_SPARK_BEYOND, OLDEST_SPARK, SPARK_RANGE
+from tests.matrix import results
 from tests.matrix.environments import ENVIRONMENTS, SUITES
 from tests.matrix.installing import CONSTRAINTS, ROOT, pins
-from tests.matrix.results import PAGE, known, page
-from tests.matrix.running import files
+from tests.matrix.results import PAGE, known, page, record
+from tests.matrix.running import Result, files
 
 CONFIG = configparser.ConfigParser()
 CONFIG.read(ROOT / "setup.cfg")
@@ -20,6 +24,38 @@ def test_the_page_shows_what_ran() -> None:
     assert page(text, known()) == text
     assert set(known()) <= {environment.name for environment in ENVIRONMENTS}
     assert known(), "nothing was recorded: RECORD=1 make matrix"
+
+
+@pytest.fixture
+def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Results and a page of a test's own: the page."""
+    (tmp_path / "page.md").write_text("Before.\n\n<!-- made by python -m tests.matrix -->\n\n<!-- end -->\n\nAfter.\n")
+    monkeypatch.setattr(results, "RESULTS", tmp_path / "results.json")
+    monkeypatch.setattr(results, "PAGE", tmp_path / "page.md")
+    return tmp_path / "page.md"
+
+
+def ran(part: str, passed: int, failed: int = 0) -> Result:
+    return Result("2026-11-24", part, "a turn", passed, failed, 0, 1)
+
+
+def test_given_parts_of_a_suite_then_they_stand_together_until_all_of_it_has_run(scratch: Path) -> None:
+    versions = {"python": "3.11.7"}
+    for part, passed, failed, cell in (
+        ("3 of 3", 5, 0, "5 passed (part 3 of 3)"),
+        ("1 of 3", 7, 1, "12 passed, **1 failed** (parts 1, 3 of 3)"),
+        ("1 of 3", 8, 0, "13 passed (parts 1, 3 of 3)"),
+        ("2 of 3", 1, 0, "14 passed"),
+        ("2 of 4", 2, 0, "2 passed (part 2 of 4)"),
+        ("all", 20, 0, "20 passed"),
+        ("1 of 3", 7, 1, "20 passed"),
+    ):
+        record("spark-3.5", versions, "tables", ran(part, passed, failed))
+        assert f"| spark-3.5 | python 3.11.7 | {cell} | 2026-11-24 |\n\n<!-- end -->\n\nAfter." in scratch.read_text()
+
+    record("spark-3.5", {"python": "3.11.8"}, "faults", ran("all", 4))
+
+    assert "| spark-3.5 | python 3.11.8 | 4 passed | 2026-11-24 |" in scratch.read_text()
 
 
 def test_each_environment_is_pinned_by_name_and_version() -> None:

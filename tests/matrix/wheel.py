@@ -15,7 +15,7 @@ import pytest
 from spark_apps.jobs.environment import java_home
 from spark_apps.version import __version__
 from tests.matrix.installing import CONSTRAINTS
-from tests.packaging.building import build, copy_sources
+from tests.packaging.building import build, copy_sources, install
 
 pytestmark = [pytest.mark.heavy, pytest.mark.timeout(900)]
 
@@ -49,13 +49,9 @@ Run = Callable[..., str]
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Run the Python of the empty environment; returns what it printed."""
     wheel, _ = build(copy_sources(tmp_path_factory.mktemp("source")))
-    folder, home = tmp_path_factory.mktemp("empty"), tmp_path_factory.mktemp("home")
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
-    python = folder / "bin" / "python"
-    pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--disable-pip-version-check"]
-    pins = CONSTRAINTS / f"{Path(sys.prefix).name}.txt"
+    home, pins = tmp_path_factory.mktemp("home"), CONSTRAINTS / f"{Path(sys.prefix).name}.txt"
     row = [f"{name}=={importlib.metadata.version(name)}" for name in ("apache-airflow", "pyspark")]
-    subprocess.run([*pip, "--constraint", str(pins), f"{wheel}[spark]", *row], check=True)
+    python = install(tmp_path_factory.mktemp("empty"), f"{wheel}[spark]", *row, constraints=pins)
 
     def run(*arguments: str) -> str:
         variables = {k: v for k, v in os.environ.items() if not k.startswith(("AIRFLOW", "PYTHON", "PYSPARK", "SPARK"))}

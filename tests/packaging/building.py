@@ -1,4 +1,4 @@
-"""Builds what is published, from a copy of the sources: a wheel and a source distribution."""
+"""Builds what is published, from a copy of the sources: a wheel and a source distribution; and installs it."""
 
 from __future__ import annotations
 
@@ -32,3 +32,15 @@ def build(source: Path, url: str = "") -> tuple[Path, Path]:
     subprocess.run([sys.executable, "-c", _BUILD], cwd=source, env=environment, check=True, timeout=120, stdout=-3)
     (wheel,), (archive,) = (source / "dist").glob("*.whl"), (source / "dist").glob("*.tar.gz")
     return wheel, archive
+
+
+def install(folder: Path, *requirements: Path | str, constraints: Path | None = None) -> Path:
+    """Make an environment that has some distributions and what they need; return its Python."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True, timeout=120)
+    python = folder / "bin" / "python"
+    pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--disable-pip-version-check"]
+    pinned = ["--constraint", str(constraints)] if constraints else []
+    # pip counts what lies on the import path as installed, these sources among it.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    subprocess.run([*pip, *pinned, *map(str, requirements)], check=True, timeout=800, env=environment)
+    return python

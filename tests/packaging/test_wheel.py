@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from spark_apps.version import __version__
-from tests.packaging.building import PACKAGES, ROOT, build, copy_sources
+from tests.packaging.building import PACKAGES, ROOT, build, copy_sources, install
 
 URL = "https://forge.example/lake/airflow-provider-index"
 
@@ -70,13 +69,8 @@ def wheel(built: tuple[Path, Path]) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    folder = tmp_path_factory.mktemp("installed")
-    home = tmp_path_factory.mktemp("home")
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True, timeout=120)
-    python = folder / "bin" / "python"
-    pip = [sys.executable, "-m", "pip", "--python", str(python), "--quiet", "--disable-pip-version-check"]
-    subprocess.run([*pip, "install", "--constraint", ROOT / "constraints.txt", wheel], check=True, timeout=800)
-    return Installed(python, home)
+    python = install(tmp_path_factory.mktemp("installed"), wheel, constraints=ROOT / "constraints.txt")
+    return Installed(python, tmp_path_factory.mktemp("home"))
 
 
 def test_the_wheel_holds_all_files_of_the_three_packages_and_no_others(wheel: Path) -> None:
@@ -92,10 +86,7 @@ def test_the_wheel_holds_all_files_of_the_three_packages_and_no_others(wheel: Pa
 
 
 def test_both_are_accepted_by_what_uploads_them(built: tuple[Path, Path], tmp_path: Path) -> None:
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path], check=True, timeout=120)
-    python = tmp_path / "bin" / "python"
-    pip = [sys.executable, "-m", "pip", "--python", str(python), "--quiet", "--disable-pip-version-check"]
-    subprocess.run([*pip, "install", "twine"], check=True, timeout=600)
+    python = install(tmp_path, "twine")
 
     done = subprocess.run([python, "-m", "twine", "check", "--strict", *built], capture_output=True, text=True)
 
