@@ -39,8 +39,11 @@ if TYPE_CHECKING:
 
 YEARS = range(1984, 2014)
 WARM_UP, ROUNDS = 2, 3
+BUSY_PLANE = "N725MQ"
+"""The plane with the most flights. It flew in every week, so no file can be ruled out by its own statistics."""
+
 LEAST_TIMES = 3
-"""How many times as fast each question has to be. Measured were 12, 10 and 13 times; a busy machine may spoil a median,
+"""How many times as fast each question has to be. Measured were 13, 11 and 12 times; a busy machine may spoil a median,
 but an index that saves little does not pass."""
 
 SETTINGS = {
@@ -73,7 +76,7 @@ QUESTIONS = (
     Question(
         "a plane's last flights",
         "SELECT time_hour, carrier, flight, origin, dest, distance, dep_time, dep_delay, arr_time, arr_delay, air_time "
-        f"FROM flights WHERE tailnum = '{data.PLANE}' ORDER BY time_hour DESC, flight LIMIT 20",
+        f"FROM flights WHERE tailnum = '{BUSY_PLANE}' ORDER BY time_hour DESC, flight LIMIT 20",
         "by_plane", "covering", ("tailnum",),
         ("time_hour", "carrier", "flight", "origin", "dest", "distance", "dep_time", "dep_delay", "arr_time",
          "arr_delay", "air_time"),
