@@ -186,7 +186,8 @@ def read_files(
     stored = [name for name in columns if name in tree.columns]
     with list_on_driver(snapshot.spark, paths):
         scan_options = {**describe_scan(snapshot, tree, files, stored), **(buckets or {})}
-        rows = load_files(snapshot.spark, "parquet", _schema(tree, stored, flag), READ_OPTIONS, paths, scan_options)
+        schema = _schema(tree, stored, flag)
+        rows = load_files(snapshot.spark, "parquet", schema, READ_OPTIONS, paths, scan_options, written_once=True)
     file_columns: dict[str, tuple[str, list[Any]]] = {}
     if len(stored) < len(columns):
         file_columns[GROUP_ID] = ("string", [file.group for file in files])

@@ -9,6 +9,7 @@ import json
 import logging
 import re
 import threading
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -71,6 +72,11 @@ def setting(spark: SparkSession, name: str, *default: str | None) -> str | None:
 _READERS: WeakKeyDictionary[SparkSession, dict[tuple[Any, ...], DataFrameReader]] = WeakKeyDictionary()
 _MOST_READERS = 1_000
 
+_RELATIONS: WeakKeyDictionary[SparkSession, OrderedDict[tuple[Any, ...], Any]] = WeakKeyDictionary()
+_MOST_RELATIONS = 128
+_MOST_PATHS = 256
+"""A relation is kept of no more files than that: it holds what the file system says of each."""
+
 
 def load_files(
     spark: SparkSession,
@@ -79,23 +85,41 @@ def load_files(
     options: Mapping[str, str],
     paths: list[str],
     described: Mapping[str, Any],
+    *,
+    written_once: bool = False,
 ) -> DataFrame:
     """Return the rows of files as a frame.
 
     Readers are kept for the same arguments: to make one takes a call to the JVM for each option, and a query may need
-    several.
+    several. So is what Spark's reader makes of files that never change: it looks each of them up, every time.
 
     :raises EnvironmentMismatch: if Spark lacks the class of the files' store.
     :param described: what the rule in the optimizer tells Spark of this scan: its ``name``, ``share`` of the files'
         bytes, ``rows`` where they are known, and, where Spark is to take the files for buckets, ``buckets``, and the
         columns that they are dealt ``by`` and ``sorted`` by.
+    :param written_once: no other file is ever written at one of these paths.
     """
     readers = _READERS.setdefault(spark, {})
     key = (form, schema.json(), tuple(sorted(options.items())))
+    description = json.dumps(described)
+    kept = written_once and len(paths) <= _MOST_PATHS and not over_connect(spark)
+    files_key = (*key, description, tuple(paths))
+    relations: OrderedDict[tuple[Any, ...], Any] = (
+        _RELATIONS.setdefault(spark, OrderedDict()) if kept else OrderedDict()
+    )
+    if (relation := relations.pop(files_key, None)) is not None:
+        relations[files_key] = relation
+        # With columns of ids of their own, so that one query may read the same files twice.
+        return DataFrame(_java_session(spark).baseRelationToDataFrame(relation), spark)
     # Taken out while it is used: another thread that finds none makes its own.
     reader = readers.pop(key, None) or spark.read.schema(schema).options(**options).format(form)
     try:
-        return reader.option(OWN_SCAN, json.dumps(described)).load(paths)
+        rows = reader.option(OWN_SCAN, description).load(paths)
+        if kept:
+            relations[files_key] = _java_frame(rows).queryExecution().analyzed().relation()
+            while len(relations) > _MOST_RELATIONS:
+                relations.popitem(last=False)
+        return rows
     except Exception as error:
         if (missing := missing_file_system(str(error))) is None:
             raise
@@ -107,6 +131,14 @@ def load_files(
         if len(readers) >= _MOST_READERS:
             readers.clear()
         readers[key] = reader
+
+
+def _java_session(spark: Any) -> Any:
+    return spark._jsparkSession
+
+
+def _java_frame(rows: Any) -> Any:
+    return rows._jdf
 
 
 def with_columns(rows: DataFrame, columns: Mapping[str, Column]) -> DataFrame:

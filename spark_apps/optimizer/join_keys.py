@@ -48,8 +48,8 @@ _DEFAULT_SECONDS = 2.0
 _JOB_SECONDS = 0.3
 """A job that finds a few keys takes about so long, beyond reading."""
 
-_WORTH = 2.0
-"""Reading what the keys may spare must take so many times as long as finding them."""
+_WORTH = 10.0
+"""Reading what keys may spare must take so many times as long as finding them, for they may spare nothing."""
 
 _MOST_TUPLES = 1_000
 """Up to so many keys of several columns are told together, more of them by column."""
@@ -181,7 +181,7 @@ class JoinKeys:
             if spared < _WORTH * cost:
                 return f"finding them takes about {cost:.2g} s, and reading what is left {spared:.2g} s"
             most = float(setting(self.spark, MAX_SECONDS, str(_DEFAULT_SECONDS)) or 0)
-            seconds = min(most - self._waited, spared)
+            seconds = min(most - self._waited, spared / _WORTH)
             if seconds <= 0:
                 return f"{self._waited:.2g} s were spent on keys of this query"
         began = time.monotonic()

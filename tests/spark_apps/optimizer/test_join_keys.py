@@ -50,7 +50,7 @@ def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def views(spark: SparkSession, lake: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The names of the tables; jobs for keys are worth their time here, however small the tables are."""
-    monkeypatch.setattr(join_keys, "_WORTH", 0.0)
+    monkeypatch.setattr(join_keys, "_WORTH", 1e-9)
     monkeypatch.setattr(join_keys, "plan_seconds", lambda plan: 60.0)
     spark_apps.enable(spark, lake)
     spark.read.parquet(str(lake / "facts")).createOrReplaceTempView("t")
@@ -231,7 +231,7 @@ def test_many_keys_prune_nothing(spark: SparkSession) -> None:
 def test_a_side_that_takes_longer_than_it_may_spare_is_not_looked_into(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(join_keys, "_WORTH", 2.0)
+    monkeypatch.setattr(join_keys, "_WORTH", 10.0)
     monkeypatch.setattr(join_keys, "plan_seconds", lambda plan: 0.5)
 
     assert "finding them takes about 0.3 s, and reading what is left 0.5 s" in str(keys_of_scans(FILES_SIDE, spark))

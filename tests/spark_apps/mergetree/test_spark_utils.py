@@ -1,0 +1,50 @@
+"""Files that never change are looked up once a session, whatever reads them again; others each time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql.readwriter import DataFrameReader
+
+from spark_apps.mergetree import spark_utils
+from spark_apps.mergetree.spark_utils import load_files
+
+pytestmark = pytest.mark.spark
+
+
+def test_files_that_are_written_once_are_looked_up_once(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = spark.range(10).selectExpr("id", "id % 3 AS k")
+    rows.coalesce(1).write.parquet(str(tmp_path / "files"))
+    paths = sorted(map(str, (tmp_path / "files").glob("*.parquet")))
+    loads: list[Any] = []
+    load = DataFrameReader.load
+
+    def noted(reader: DataFrameReader, *arguments: Any) -> Any:
+        loads.append(arguments)
+        return load(reader, *arguments)
+
+    monkeypatch.setattr(DataFrameReader, "load", noted)
+
+    def read(written_once: bool, name: str = "a") -> Any:
+        return load_files(spark, "parquet", rows.schema, {}, paths, {"name": name}, written_once=written_once)
+
+    first, second = read(True), read(True)
+    assert len(loads) == 1
+    # Each of the ids 0 to 2 meets those of its class: the two have columns of their own.
+    assert first.join(second, first.id == second.k).count() == 10
+    assert sorted(second.selectExpr("id", "_metadata.file_name").collect()) == sorted(
+        first.selectExpr("id", "_metadata.file_name").collect()
+    )
+    read(True, "b")
+    read(False)
+    read(False)
+    assert len(loads) == 4
+
+    monkeypatch.setattr(spark_utils, "_MOST_RELATIONS", 1)
+    read(True, "c")
+    read(True, "a")
+    assert len(loads) == 6
