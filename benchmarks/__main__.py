@@ -17,6 +17,7 @@ QUESTIONS = {
     "build": "benchmarks.build",
     "refresh": "benchmarks.refresh",
     "lookup": "benchmarks.lookup",
+    "rows": "benchmarks.rows_in_process",
     "upsert": "benchmarks.upsert",
     "covering": "benchmarks.covering",
     "joins": "benchmarks.joins",

@@ -99,9 +99,9 @@ class _Bench:
     def compare(self) -> None:
         many = interleaved(self._cases("many"), self.repeats * 4)
         title = f"{self.many:,} keys among {self.rows:,}"
-        self.report.timings(title, _with_p95(many), RECORD_INDEX)
+        self.report.timings(title, with_p95(many), RECORD_INDEX)
         one = interleaved(self._cases("one"), self.repeats * 20, warm=3)
-        self.report.timings(f"One key among {self.rows:,}", _with_p95(one), RECORD_INDEX)
+        self.report.timings(f"One key among {self.rows:,}", with_p95(one), RECORD_INDEX)
         self._judge("many", many, many[0].percentile(0.95))
         self._judge("one", one, one[0].median)
 
@@ -116,9 +116,9 @@ class _Bench:
     def _peer(self, peer: Peer, what: str, more: Mapping[str, bool], turn: int) -> Answer:
         folder = str(self.folder / peer.name)
         if what == "one":
-            return _checked(peer("one", folder=folder, number=turn % len(self.keys), **more), 1)
+            return checked(peer("one", folder=folder, number=turn % len(self.keys), **more), 1)
         first = turn % SETS * self.many
-        return _checked(peer("many", folder=folder, first=first, count=self.many, **more), self.many)
+        return checked(peer("many", folder=folder, first=first, count=self.many, **more), self.many)
 
     def _many(self, turn: int) -> Answer:
         first = turn % SETS * self.many
@@ -156,21 +156,21 @@ def _by_index(table: IndexedTable, keys: pa.Array) -> Answer:
     results: list[Any] = []
     forget_peak()
     seconds = timed(lambda: results.append(table.lookup(keys)))
-    return _checked(Answer({"rows": len(results[0])}, seconds, peak()), len(keys))
+    return checked(Answer({"rows": len(results[0])}, seconds, peak()), len(keys))
 
 
 def _next(ask: Any, turns: Any) -> Answer:
     return ask(next(turns))  # type: ignore[no-any-return]
 
 
-def _checked(answer: Answer, rows: int) -> Answer:
+def checked(answer: Answer, rows: int) -> Answer:
     """:raises ValueError: rows are missing: what is not found costs nothing."""
     if answer.value["rows"] != rows:
         raise ValueError(f"{rows} keys were asked for, all of which exist, and {answer.value['rows']} were found")
     return answer
 
 
-def _with_p95(timings: Sequence[Timing]) -> list[Timing]:
+def with_p95(timings: Sequence[Timing]) -> list[Timing]:
     return [
         Timing(each.name, each.seconds, f"p95 {1000 * each.percentile(0.95):.1f} ms", each.peak, each.counts)
         for each in timings

@@ -37,8 +37,9 @@ from spark_apps.query.explain import (
     status_of,
     view_table,
 )
-from spark_apps.query.planning import ReadPlan, plan_read
+from spark_apps.query.planning import ALWAYS_KEYS, ReadPlan, plan_read
 from spark_apps.query.predicates import Fixed, Predicate, reasons
+from spark_apps.query.wanted_keys import WantedKeys, keys_by_group
 from spark_apps.storage.errors import EnvironmentMismatch, InvalidInput, InvalidPredicate
 from spark_apps.storage.printing import Printed, ResultList, ResultMap, View
 from spark_apps.timeline.log import Timeline
@@ -207,13 +208,14 @@ class OpenTable(Printed):
         if not tree.key:
             raise InvalidInput("The table has no record key.", hint="Use read(where).")
         names = tree.columns if columns is None else resolve(columns, tree.columns, "columns")
-        wanted = keys_of(tree, tree.key, keys)
+        given = keys_of(tree, tree.key, keys)
         needed = tuple(dict.fromkeys([*names, *tree.key]))
-        predicate = _predicate_of_keys(tree, wanted)
+        predicate = _predicate_of_keys(self._snapshot, given)
         plan = plan_read(
             self._snapshot, None if predicate is None else "record keys", needed, predicate=predicate
         )  # fmt: skip
-        found = arrow_plan(plan, needed, None, _as_compared(tree, wanted))
+        wanted = _as_compared(tree, given)
+        found = arrow_plan(plan, needed, None, wanted, keys_by_group(plan, wanted))
         return pa.Table.from_batches(found.batches(), found.schema).select(list(names))
 
     def explain(self, where: str | None = None, columns: Sequence[str] | None = None) -> Explanation:
@@ -308,14 +310,20 @@ def _library(name: str, method: str) -> Any:
 _MOST_VALUES = 10_000
 """So many values of a column are told in a predicate at most; of more keys all rows are compared."""
 
+_ROWS_A_KEY = 8_192
+"""Of more keys than one to so many rows most pages hold one, of the rows and of an index: no index is asked then."""
 
-def _predicate_of_keys(tree: Tree, keys: Any) -> Predicate | None:
+
+def _predicate_of_keys(snapshot: Snapshot, keys: Any) -> Predicate | None:
     """Return a predicate that holds for all rows with one of these keys, and perhaps for others.
 
     ``None`` if they are too many, or hold values that Python does not know.
     """
-    if keys.num_rows > _MOST_VALUES:
-        return None
+    tree = snapshot.data
+    if keys.num_rows > ALWAYS_KEYS:
+        rows = sum(file.rows for file in snapshot.state.files(tree.name))
+        if keys.num_rows > min(_MOST_VALUES, rows // _ROWS_A_KEY):
+            return None
     try:
         listed = [key for key in keys_from_arrow(keys, tree, tree.key) if None not in key]
     except (OverflowError, ValueError):
@@ -325,10 +333,11 @@ def _predicate_of_keys(tree: Tree, keys: Any) -> Predicate | None:
     return predicate_of_keys(tree.key, set(listed))
 
 
-def _as_compared(tree: Tree, keys: Any) -> dict[str, Any]:
-    """Return keys of an Arrow table in the form in which they are compared, each column in one piece."""
+def _as_compared(tree: Tree, keys: Any) -> WantedKeys:
+    """Return the keys of an Arrow table in the form in which they are compared, each column in one piece."""
     kinds = kinds_of(tree, tree.key)
-    return {
+    columns = {
         name: normalize_column(keys.column(name).combine_chunks(), kind)
         for name, kind in zip(tree.key, kinds, strict=True)
     }
+    return WantedKeys(columns, kinds)

@@ -26,6 +26,7 @@ _MAGIC = b"PAR1"
 _REPEATED = 2
 _EPOCH = dt.date(1970, 1, 1).toordinal()
 _SPAN_BYTES = 1024 * 1024
+_MOST_OF_THE_PAGES = 0.5
 
 
 @dataclass(frozen=True)
@@ -167,21 +168,12 @@ class PagedFile:
         :raises OSError: if a page is damaged.
         """
         import pyarrow as pa
-        import pyarrow.parquet as pq
 
         located = self.pages(source, group, name)
         if located is None:
             return None
         numbers = located.holding(rows)
-        count = sum(located.ends[n] - located.pages[n].first for n in numbers)
-        reader = pq.ParquetFile(
-            pa.BufferReader(self._file_of_pages(source, group, name, [located.pages[n] for n in numbers], count)),
-            page_checksum_verification=True,
-            coerce_int96_timestamp_unit="us",
-        )
-        values = reader.read_row_group(0, use_threads=False).column(0)
-        if len(values) != count:
-            raise OSError(f"pages of a column hold {len(values)} values, the page index says {count}")
+        values = self._values(source, group, name, located, numbers)
         parts, start = [], 0
         positions: dict[int, int] = {}
         for n in numbers:
@@ -193,6 +185,43 @@ class PagedFile:
                 low, high = max(first, page.first), min(end, located.ends[n])
                 parts.append(values.slice(positions[n] + low - page.first, high - low))
         return pa.chunked_array([chunk for part in parts for chunk in part.chunks], values.type)
+
+    def take(self, source: RangedFile, group: int, name: str, rows: Sequence[int]) -> Any:
+        """Return the values of single rows of a flat column, as an Arrow column.
+
+        :param rows: their numbers, ascending.
+        :returns: ``None`` where the column's pages are not known, or most of them hold such a row.
+        :raises OSError: if a page is damaged.
+        """
+        located = self.pages(source, group, name)
+        if located is None:
+            return None
+        pages = [bisect_right(located.starts, row) - 1 for row in rows]
+        numbers = sorted(set(pages))
+        if len(numbers) > _MOST_OF_THE_PAGES * len(located.pages):
+            return None
+        values = self._values(source, group, name, located, numbers)
+        shifts, start = {}, 0
+        for n in numbers:
+            shifts[n] = start - located.starts[n]
+            start += located.ends[n] - located.starts[n]
+        return values.take([row + shifts[n] for row, n in zip(rows, pages, strict=True)])
+
+    def _values(self, source: RangedFile, group: int, name: str, located: _Pages, numbers: Sequence[int]) -> Any:
+        """Return the values of some pages of a column, one behind the other."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        count = sum(located.ends[n] - located.pages[n].first for n in numbers)
+        reader = pq.ParquetFile(
+            pa.BufferReader(self._file_of_pages(source, group, name, [located.pages[n] for n in numbers], count)),
+            page_checksum_verification=True,
+            coerce_int96_timestamp_unit="us",
+        )
+        values = reader.read_row_group(0, use_threads=False).column(0)
+        if len(values) != count:
+            raise OSError(f"pages of a column hold {len(values)} values, the page index says {count}")
+        return values
 
     def fetch(self, source: RangedFile, group: int, names: Iterable[str], rows: Sequence[Interval]) -> None:
         """Fetch the pages of some columns by one request, where they lie near each other."""

@@ -25,8 +25,9 @@ from spark_apps.mergetree.tree import Snapshot
 from spark_apps.query.arrow_rows import ArrowFile, ArrowRows, ArrowShape
 from spark_apps.query.planning import ReadPlan
 from spark_apps.query.predicates import And, Comparison, In, Or, Predicate
+from spark_apps.query.wanted_keys import WantedKeys
 from spark_apps.storage.errors import UnsupportedSource
-from spark_apps.timeline.files import DataFile, is_merged
+from spark_apps.timeline.files import DataFile, GroupKey, is_merged
 
 BY_SPARK = "Use IndexedTable.load(spark, …).read(where)."
 _LINEAGE_TYPE = "bigint"
@@ -42,11 +43,13 @@ class ArrowPart:
     :param files: of a file group in merge order; or one file of an index.
     :param entries: which of the plan's covering scans it is of, ``None`` for files of the table.
     :param keys: what the record keys of its rows that are wanted satisfy, where an index has told them.
+    :param wanted: the record keys asked for that it can hold, where that is known.
     """
 
     files: tuple[ArrowFile, ...]
     entries: int | None = None
     keys: Predicate | None = None
+    wanted: WantedKeys | None = None
 
     @property
     def bytes(self) -> int:
@@ -88,7 +91,9 @@ class ArrowPlan:
         :raises UnsupportedSource: naming one whose values Arrow would not read as Spark does, and what to use instead.
         """
         if part.entries is None:
-            yield from ArrowRows(self.shape, self.schema, self.options, threaded).read(part.files, part.keys)
+            yield from ArrowRows(self.shape, self.schema, self.options, threaded).read(
+                part.files, part.keys, part.wanted
+            )
         else:
             yield from _read_entries(self, part.files[0], self.entries[part.entries], threaded)
 
@@ -123,12 +128,17 @@ def arrow_schema(snapshot: Snapshot, names: Sequence[str]) -> Any:
 
 
 def arrow_plan(
-    plan: ReadPlan, names: Sequence[str], exact: Predicate | None, wanted: Mapping[str, Any] | None = None
+    plan: ReadPlan,
+    names: Sequence[str],
+    exact: Predicate | None,
+    wanted: WantedKeys | None = None,
+    by_group: Mapping[GroupKey, WantedKeys] | None = None,
 ) -> ArrowPlan:
     """Return what a plan reads.
 
     :param names: the columns to give. :param exact: rows that do not satisfy it are left out; understood in every part.
-    :param wanted: as of :class:`~spark_apps.query.arrow_rows.ArrowShape`; its columns are among ``names``.
+    :param wanted: record keys: rows with others are left out. Its columns are among ``names``.
+    :param by_group: which of them each file group can hold, if that is known; groups that are not in it hold none.
     :raises UnsupportedSource: naming what only Spark can read.
     :raises StorageError: if a file of a source is gone or was rewritten since it was listed.
     """
@@ -150,13 +160,16 @@ def arrow_plan(
     )
     parts = []
     for group, files in plan.files.items():
+        some = None if by_group is None else by_group.get(group)
+        if some is None and by_group is not None:
+            continue
         described = [_described(plan, file) for file in files]
         if is_merged(files):
-            parts += [ArrowPart((one,)) for one in described]
+            parts += [ArrowPart((one,), wanted=some) for one in described]
         else:
             known = plan.keyed.get(group)
             keys = None if known is None else predicate_of_keys(shape.key, known)
-            parts.append(ArrowPart(tuple(described), None, keys))
+            parts.append(ArrowPart(tuple(described), None, keys, some))
     entries = []
     for number, scan in enumerate(plan.covering_scans):
         assert scan.entries is not None  # or it would not have been chosen without Spark

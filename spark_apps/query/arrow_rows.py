@@ -13,16 +13,16 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from spark_apps.indexes.keyed.matching import normalize_column
 from spark_apps.indexes.ranges import Range, range_of
 from spark_apps.layout.partitions import value_of
 from spark_apps.layout.types import arrow_type, parse_type
 from spark_apps.mergetree.blocks import BlockFile, etag_of, match_column_name, open_blocks
 from spark_apps.mergetree.parquet_rows import Bounds, Interval, PagedFile, footer_bytes
-from spark_apps.mergetree.read import merge_files, positions_of_keys
+from spark_apps.mergetree.read import merge_files
 from spark_apps.mergetree.tree import DELETED
 from spark_apps.query.arrow_filter import satisfying
 from spark_apps.query.predicates import And, KeySet, Predicate, columns_of, keys_for, may_match, of_columns, walk
+from spark_apps.query.wanted_keys import WantedKeys
 from spark_apps.storage.errors import StorageError, UnsupportedSource
 from spark_apps.storage.store import RangedFile, Rewritten
 from spark_apps.timeline.files import DataFile
@@ -65,8 +65,7 @@ class ArrowShape:
     :param ordering: the column that decides across commits, if one does.
     :param external: whether the files are another writer's, so that not every one can be read here.
     :param predicate: what the rows are wanted for: others may be left out. :param exact: without these all others are
-        left out; understood in every part. :param wanted: record keys as Arrow columns, in the form in which keys are
-        compared: rows with others are left out.
+        left out; understood in every part. :param wanted: record keys: rows with others are left out.
     """
 
     columns: tuple[str, ...]
@@ -77,7 +76,7 @@ class ArrowShape:
     external: bool = False
     predicate: Predicate | None = None
     exact: Predicate | None = None
-    wanted: Mapping[str, Any] | None = None
+    wanted: WantedKeys | None = None
 
     @property
     def read(self) -> tuple[str, ...]:
@@ -100,19 +99,22 @@ class ArrowRows:
         self._schema = schema
         self._options = options
         self._needed = tuple(dict.fromkeys([*shape.read, *shape.key, *([shape.ordering] if shape.ordering else [])]))
-        self._single_values = _single_values(shape)
-        self._kinds = [parse_type(shape.types[name]) for name in shape.wanted or ()]
+        self._wanted = shape.wanted
+        self._single_values = {} if shape.wanted is not None else _single_values(shape)
 
-    def read(self, files: Sequence[ArrowFile], keys: Predicate | None = None) -> Iterator[Any]:
+    def read(
+        self, files: Sequence[ArrowFile], keys: Predicate | None = None, wanted: WantedKeys | None = None
+    ) -> Iterator[Any]:
         """Yield the record batches of one file group.
 
         :param files: in merge order. :param keys: what the record keys of its rows that are wanted satisfy, if known.
+        :param wanted: those of the shape's record keys that these files can hold, if that is known.
         :raises StorageError: naming a file that is gone or damaged.
         :raises UnsupportedSource: naming one whose values Arrow would not read as Spark does, and what to use instead.
         """
+        self._wanted = self._shape.wanted if wanted is None else wanted
         if len(files) == 1 and not files[0].file.tombstones:
-            alone = self._tables(files[0], self._shape.read, self._shape.predicate, True)
-            tables: Iterator[Any] = map(self._of_wanted, alone)
+            tables = self._tables(files[0], self._shape.read, self._shape.predicate, True, self._wanted)
         else:
             tables = merge_files(
                 files, self._shape.key, self._shape.ordering,
@@ -138,23 +140,8 @@ class ArrowRows:
     ) -> Iterator[Any]:
         """Yield the entries of a file that is merged with others, without those of keys that are not wanted."""
         judged = self._shape.predicate if prune else of_keys
-        for table in self._tables(source_file, names, judged, prune):
-            some = table if of_keys is None else table.filter(satisfying(of_keys, table, self._shape.types))
-            yield self._of_wanted(some)
-
-    def _of_wanted(self, table: Any) -> Any:
-        """Return the rows of a table whose record key is one of those that are wanted, if any are named."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        wanted = self._shape.wanted
-        if wanted is None or not table.num_rows:
-            return table
-        columns = [normalize_column(table.column(name), kind) for name, kind in zip(wanted, self._kinds, strict=True)]
-        if len(columns) == 1:
-            return table.filter(pc.is_in(columns[0], value_set=next(iter(wanted.values())), skip_nulls=True))
-        names = list(wanted)
-        return table.take(positions_of_keys(pa.table(columns, names=names), pa.table(dict(wanted)), names))
+        for table in self._tables(source_file, names, judged, prune, self._wanted):
+            yield table if of_keys is None else table.filter(satisfying(of_keys, table, self._shape.types))
 
     def _batches(self, table: Any) -> Iterator[Any]:
         import pyarrow as pa
@@ -180,12 +167,18 @@ class ArrowRows:
     # --- one file ---------------------------------------------------------------------------------------------
 
     def _tables(
-        self, source_file: ArrowFile, names: Sequence[str], judged: Predicate | None, prune: bool
+        self,
+        source_file: ArrowFile,
+        names: Sequence[str],
+        judged: Predicate | None,
+        prune: bool,
+        wanted: WantedKeys | None = None,
     ) -> Iterator[Any]:
         """Yield the rows of a file, a row group at a time; those of a delta with the column that tells tombstones.
 
         :param judged: leave out row groups, and pages, that hold no row which this predicate can match.
         :param prune: leave out row groups that an index has ruled out.
+        :param wanted: leave out rows with other record keys.
         """
         import pyarrow as pa
 
@@ -201,16 +194,26 @@ class ArrowRows:
             if known is None and not self._shape.external:
                 known = _FOOTERS.keep(source_file, reader.metadata)
             file_columns = reader.schema.names if source_file.form == "orc" else reader.schema_arrow.names
+            columns = [*names, DELETED] if source_file.delta else list(names)
             for block in self._blocks(source_file, footer, judged, prune):
+                if wanted is not None:
+                    if not self._can_hold(footer, block, wanted):
+                        continue
+                    assert known is not None  # of tables of this package alone record keys are asked for
+                    group = _RowGroup(source_file, file_columns, reader, ranged, known, block, footer.rows[block])
+                    table = self._table_of_keys(group, columns, wanted)
+                    if table is not None:
+                        yield table
+                    continue
                 rows = None
                 if known is not None and judged is not None:
                     rows = self._rows_left(known, ranged, footer, block, judged)
                 if rows is None:
-                    yield self._table(source_file, reader, block, file_columns, names)
+                    yield self._table(source_file, reader, block, file_columns, columns)
                 elif rows:
                     assert known is not None
                     few = _FewRows(known.paged(ranged), reader, ranged, block, rows)
-                    yield self._table(source_file, few, block, file_columns, names)
+                    yield self._table(source_file, few, block, file_columns, columns)
         except (pa.ArrowException, OSError) as error:
             if isinstance(error, FileNotFoundError):
                 what = "is gone"
@@ -260,12 +263,26 @@ class ArrowRows:
         if predicate is None or footer.format != "parquet":
             return True
         ranges: dict[str, Range] = {}
-        for name, text in self._shape.types.items():
+        for name in columns_of(predicate):
+            text = self._shape.types[name]
             if name not in source_file.attached and footer.exact({self._stored(name): text}):
                 values = range_of(footer.statistics(block, self._stored(name)), parse_type(text))
                 if values is not None:
                     ranges[name] = values
         return may_match(predicate, ranges)
+
+    def _can_hold(self, footer: BlockFile, block: int, wanted: WantedKeys) -> bool:
+        """Tell whether a row group can hold one of some record keys, by its statistics."""
+        if not wanted.rules_pages_out:
+            return True
+        [name] = wanted.names
+        text, stored = self._shape.types[name], self._stored(name)
+        if not footer.exact({stored: text}):
+            return True
+        values = range_of(footer.statistics(block, stored), parse_type(text))
+        if values is None:
+            return True
+        return wanted.may_be_within(Bounds(values.low, values.high) if values.values else Bounds(None, None))
 
     def _rows_left(
         self, known: _Footer, ranged: RangedFile, footer: BlockFile, block: int, predicate: Predicate
@@ -281,16 +298,52 @@ class ArrowRows:
             {stored: parse_type(self._shape.types[name]) for stored, name in kinds.items()},
             lambda stored, bounds: may_match(predicate, {kinds[stored]: _range_within(bounds)}),
         )  # fmt: skip
-        if rows is None or sum(end - first for first, end in rows) > _MOST_OF_A_BLOCK * total:
+        return _if_few(rows, total)
+
+    def _table_of_keys(self, group: _RowGroup, columns: Sequence[str], wanted: WantedKeys) -> Any:
+        """Return the rows of a row group that have one of some keys, as a table; ``None`` if there are none.
+
+        The columns of the key are read first, and of the others the pages that hold such rows, where these are few.
+        """
+        import numpy as np
+        import pyarrow as pa
+
+        def read(reader: Any, names: Sequence[str]) -> Any:
+            return self._table(group.file, reader, group.block, group.columns, names)
+
+        within = self._rows_with(group, wanted)
+        if within is not None and not within:
             return None
-        return rows
+        of_key = read(group.reader if within is None else group.few(within), wanted.names)
+        positions = wanted.positions(of_key)
+        if not len(positions):
+            return None
+        numbers = positions
+        if within is not None:
+            numbers = np.concatenate([np.arange(first, end) for first, end in within])[positions]
+        found, others = of_key.take(positions), [name for name in columns if name not in wanted.names]
+        if not others:
+            return found.select(list(columns))
+        rest = read(group.single(numbers), others)
+        return pa.table([(rest if name in others else found).column(name) for name in columns], names=list(columns))
+
+    def _rows_with(self, group: _RowGroup, wanted: WantedKeys) -> Sequence[Interval] | None:
+        """Return the rows of a row group whose pages can hold a key; ``None`` to read the key as a whole."""
+        if group.rows < _FEW_ROWS or not wanted.rules_pages_out:
+            return None
+        [name] = wanted.names
+        rows = group.paged.candidates(
+            group.ranged, group.block,
+            {self._stored(name): parse_type(self._shape.types[name])},
+            lambda _, bounds: wanted.may_be_within(bounds),
+        )  # fmt: skip
+        return _if_few(rows, group.rows)
 
     def _table(
-        self, source_file: ArrowFile, reader: Any, block: int, file_columns: Sequence[str], names: Sequence[str]
+        self, source_file: ArrowFile, reader: Any, block: int, file_columns: Sequence[str], requested: Sequence[str]
     ) -> Any:
         import pyarrow as pa
 
-        requested = [*names, DELETED] if source_file.delta else list(names)
         stored = {
             name: match_column_name(file_columns, self._stored(name))
             for name in requested
@@ -304,7 +357,7 @@ class ArrowRows:
         else:
             table = reader.read_row_group(block, columns=columns, use_threads=self._threaded)
         arrays = [self._array(source_file, name, stored.get(name), table) for name in requested]
-        return pa.table(arrays, names=requested)
+        return pa.table(arrays, names=list(requested))
 
     def _array(self, source_file: ArrowFile, name: str, stored: str | None, table: Any) -> Any:
         import pyarrow as pa
@@ -345,6 +398,8 @@ _FEW_ROWS = 2_000
 _MOST_NODES = 300
 """Predicates of more parts are not held against each page."""
 _MOST_OF_A_BLOCK = 0.5
+_SINGLE = 256
+"""Of more rows pages are not chosen, but whole columns read."""
 _MOST_FOOTERS = 1_000
 
 
@@ -387,6 +442,41 @@ class _Footers:
 _FOOTERS = _Footers()
 
 
+def _if_few(rows: Sequence[Interval] | None, total: int) -> Sequence[Interval] | None:
+    """Return rows of a row group that has so many in all, if they are few enough to be read by pages."""
+    if rows is None or sum(end - first for first, end in rows) > _MOST_OF_A_BLOCK * total:
+        return None
+    return rows
+
+
+@dataclass(frozen=True)
+class _RowGroup:
+    """A row group of a file that is open.
+
+    :param columns: the names of those of the file. :param reader: of whole row groups.
+    """
+
+    file: ArrowFile
+    columns: Sequence[str]
+    reader: Any
+    ranged: RangedFile
+    footer: _Footer
+    block: int
+    rows: int
+
+    @property
+    def paged(self) -> PagedFile:
+        return self.footer.paged(self.ranged)
+
+    def few(self, rows: Sequence[Interval]) -> _FewRows:
+        """Return what reads some rows of it, page by page."""
+        return _FewRows(self.paged, self.reader, self.ranged, self.block, rows)
+
+    def single(self, rows: Any) -> _SingleRows:
+        """Return what reads single rows of it."""
+        return _SingleRows(self.paged, self.reader, self.ranged, self.block, rows)
+
+
 def _range_within(bounds: Bounds) -> Range:
     return Range(values=False) if bounds.only_nulls else Range(bounds.low, bounds.high)
 
@@ -416,6 +506,36 @@ class _FewRows:
             table = self.reader.read_row_group(block, columns=whole, use_threads=use_threads)
             parts = pa.concat_tables([table.slice(first, end - first) for first, end in self.rows])
             arrays.update({name: parts.column(name) for name in whole})
+        return pa.table([arrays[name] for name in columns], names=list(columns))
+
+
+@dataclass(frozen=True)
+class _SingleRows:
+    """A row group of which single rows are read, in place of a reader of whole ones.
+
+    :param rows: their numbers, as a numpy array, ascending.
+    """
+
+    paged: PagedFile
+    reader: Any
+    ranged: RangedFile
+    block: int
+    rows: Any
+
+    def read_row_group(self, block: int, columns: Sequence[str], use_threads: bool) -> Any:
+        import pyarrow as pa
+
+        arrays: dict[str, Any] = {}
+        if len(self.rows) <= _SINGLE:
+            rows = self.rows.tolist()
+            flat = [name for name in columns if self.paged.is_flat(name)]
+            self.paged.fetch(self.ranged, block, flat, [(row, row + 1) for row in rows])
+            taken = {name: self.paged.take(self.ranged, block, name, rows) for name in flat}
+            arrays = {name: values for name, values in taken.items() if values is not None}
+        whole = [name for name in columns if name not in arrays]
+        if whole:
+            table = self.reader.read_row_group(block, columns=whole, use_threads=use_threads).take(self.rows)
+            arrays.update({name: table.column(name) for name in whole})
         return pa.table([arrays[name] for name in columns], names=list(columns))
 
 

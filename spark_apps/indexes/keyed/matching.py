@@ -25,6 +25,7 @@ SORTED_KINDS = {"string", "binary", "tinyint", "smallint", "int", "bigint", "dat
 _PYTHON_KINDS = {*SORTED_KINDS, "boolean"}
 _MAX_VALUES_TO_COMPARE = 1000
 _WORD_BYTES = 8
+_MOST_ALIKE = 4
 
 
 def kinds_of(tree: Tree, names: Sequence[str]) -> list[ColumnType]:
@@ -226,6 +227,82 @@ class KeyMatcher:
         return True
 
 
+class FixedWidth:
+    """Keys of one column that are all integers, or strings of one length, in an order in which rows' are looked up.
+
+    :param values: of the keys. :param words: numbers in ascending order, one a key: of strings some bytes, from
+        ``start`` on. :param alike: so many keys have the same number at most.
+    """
+
+    def __init__(self, kind: ColumnType, values: Any, words: Any, start: int, alike: int) -> None:
+        self._kind, self._values, self._words, self._start, self._alike = kind, values, words, start, alike
+
+    @classmethod
+    def of(cls, keys: Any, kind: ColumnType) -> FixedWidth | None:
+        """Return the keys of an Arrow array in this form; ``None`` if they cannot be, or are not told apart so."""
+        import numpy as np
+
+        if kind.kind not in SORTED_KINDS or keys.null_count or not len(keys):
+            return None
+        by_width = _as_numpy(keys, kind)
+        if len(by_width) > 1:
+            return None
+        [(width, (values, _))] = by_width.items()
+        if values.dtype.kind != "S":
+            values = np.sort(values)
+            return cls(kind, values, values, 0, 1)
+        if width < _WORD_BYTES:
+            return None
+        matrix = np.ascontiguousarray(values).view(np.uint8).reshape(len(values), width)
+        start = min(int((matrix != matrix[0]).any(axis=0).argmax()), width - _WORD_BYTES)
+        words = _words(values, start)
+        order = np.argsort(words)
+        words, alike = words[order], 1
+        while alike < len(words) and bool((words[alike:] == words[:-alike]).any()):
+            alike += 1
+            if alike > _MOST_ALIKE:
+                distinct = keys.unique()
+                return cls.of(distinct, kind) if len(distinct) < len(keys) else None
+        return cls(kind, values[order], words, start, alike)
+
+    def rows_among(self, column: Any) -> Any:
+        """Return the positions of the rows of an Arrow array that hold one of the keys; ascending.
+
+        :returns: a numpy array; ``None`` where the column holds nulls, or strings of several lengths.
+        """
+        import numpy as np
+
+        if column.null_count or not _has_one_width(column, self._kind):
+            return None
+        if not len(column):
+            return np.empty(0, np.int64)
+        [(width, (rows, _))] = _as_numpy(column, self._kind).items()
+        of_text = self._values.dtype.kind == "S"
+        if of_text and width != self._values.dtype.itemsize:
+            return np.empty(0, np.int64)
+        words = _words(rows, self._start) if of_text else rows
+        last = len(self._words) - 1
+        nearest = np.minimum(np.searchsorted(self._words, words), last)
+        like = np.flatnonzero(self._words[nearest] == words)
+        if not of_text:
+            return like
+        nearest, rows = nearest[like], rows[like]
+        same = self._values[nearest] == rows
+        for offset in range(1, self._alike):
+            same |= self._values[np.minimum(nearest + offset, last)] == rows
+        return like[same]
+
+
+def _has_one_width(column: Any, kind: ColumnType) -> bool:
+    """Tell whether the values of an Arrow array without nulls, of a sortable type, all have the same length."""
+    import numpy as np
+
+    if kind.kind not in ("string", "binary") or not len(column):
+        return True
+    lengths = np.diff(np.frombuffer(column.buffers()[1], np.int32, len(column) + 1, column.offset * 4))
+    return bool((lengths == lengths[0]).all())
+
+
 def _overlaps(values: list[Any], null: bool, column_range: Range) -> bool:
     if null and column_range.nulls:
         return True
@@ -270,16 +347,23 @@ def _as_words(values: Any, keys: Any) -> tuple[Any, Any] | None:
     These are searched in half the time; ``None`` if one word of bytes does not tell them apart. A key that is not there
     may match then.
     """
-    import numpy as np
 
     width = values.dtype.itemsize
     if values.dtype.kind != "S" or width <= _WORD_BYTES or not len(keys):
         return None
-    # What the first and the last have in common, all between them do.
-    first, last = values[[0, -1]].view(np.uint8).reshape(2, width)
-    start = min(int((first != last).argmax()), width - _WORD_BYTES)
+    start = _first_difference(values)
     words = _words(values, start)
     return (words, _words(keys, start)) if _all_differ(words) else None
+
+
+def _first_difference(values: Any) -> int:
+    """Return from which byte on sorted strings of one length, of a word at least, are to be compared as words."""
+    import numpy as np
+
+    width = values.dtype.itemsize
+    # What the first and the last have in common, all between them do.
+    first, last = values[[0, -1]].view(np.uint8).reshape(2, width)
+    return min(int((first != last).argmax()), width - _WORD_BYTES)
 
 
 def _words(values: Any, start: int) -> Any:
