@@ -10,6 +10,7 @@ import pytest
 from spark_apps import IndexedTable
 from spark_apps.storage.errors import InvalidPredicate, UnknownColumn
 from spark_apps.timeline.model import DATA_TREE
+from tests.spark.releases import since
 from tests.spark_apps.frames import frame
 from tests.spark_apps.indexes.support import scanned
 
@@ -122,9 +123,8 @@ def test_given_a_large_index_then_one_key_reads_a_small_part_of_it(spark: Any, t
     assert table.read(f"id = '{key}x'").collect() == []
 
 
-def test_given_sql_that_only_spark_can_read_then_the_rows_are_scanned_and_nonsense_is_refused(
-    table: IndexedTable,
-) -> None:
+@since(4, 0, "the operator >>>")
+def test_given_sql_that_only_spark_can_read_then_the_rows_are_scanned(table: IndexedTable) -> None:
     where = "id >>> 9 = 15"
     assert sorted(row[0] for row in table.read(where, columns=["id"]).collect()) == list(range(7680, 8000))
     plan = table.explain(where)
@@ -132,5 +132,8 @@ def test_given_sql_that_only_spark_can_read_then_the_rows_are_scanned_and_nonsen
     assert plan.not_understood == (f"{where}: only Spark can read it",)
     with pytest.raises(UnknownColumn, match="nope"):
         table.read("nope >>> 9 = 15")
+
+
+def test_given_nonsense_then_it_is_refused_with_its_place(table: IndexedTable) -> None:
     with pytest.raises(InvalidPredicate, match=r"line 1, column .*Nothing was changed"):
         table.read("id >>> ")
