@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from functools import lru_cache, partial, reduce
-from typing import Any
+from typing import Any, TypeVar
 
 import xxhash
 
@@ -27,6 +27,9 @@ from spark_apps.storage.errors import ObjectNotFound, StorageError
 from spark_apps.storage.store import ObjectInfo, ObjectStore, RangedFile
 from spark_apps.timeline.files import DataFile
 from spark_apps.timeline.model import DATA_TREE, AddFile
+
+_T = TypeVar("_T")
+_R = TypeVar("_R")
 
 FOOTER = "footer"
 """Under which the log keeps the footer's digest, among what is extra of a file."""
@@ -202,8 +205,7 @@ def _check_seals(snapshot: Snapshot, tree: Tree, files: Iterable[tuple[DataFile,
                 hint=_hint(tree, ""),
             ) from error
 
-    with ThreadPoolExecutor(_THREADS) as pool:
-        list(pool.map(check, fresh))
+    _side_by_side(store, check, fresh)
     if len(_SEALED) > _MAX_REMEMBERED:
         _SEALED.clear()
     _SEALED.update({(store.uri, file.path): identity for file, identity in fresh})
@@ -222,11 +224,18 @@ def _existing_files(store: ObjectStore, paths: Iterable[str]) -> dict[str, Objec
         folders.setdefault(above.split("/__index_", 1)[0], []).append(path)
     listed_folders = [folder for folder, names in folders.items() if len(names) >= _MIN_FILES_TO_LIST]
     single_files = [name for folder, names in folders.items() if len(names) < _MIN_FILES_TO_LIST for name in names]
-    with ThreadPoolExecutor(_THREADS) as pool:
-        listed = pool.map(store.list, listed_folders)
-        headed = pool.map(store.head, single_files)
-        infos = [info for infos in listed for info in infos] + [info for info in headed if info is not None]
+    listed = _side_by_side(store, store.list, listed_folders)
+    headed = _side_by_side(store, store.head, single_files)
+    infos = [info for infos in listed for info in infos] + [info for info in headed if info is not None]
     return {info.key: info for info in infos}
+
+
+def _side_by_side(store: ObjectStore, call: Callable[[_T], _R], items: Sequence[_T]) -> list[_R]:
+    """Return what calls to a store answer; a local disk answers sooner than threads begin."""
+    if len(items) < 2 or store.spark_path("").startswith("file:"):
+        return [call(item) for item in items]
+    with ThreadPoolExecutor(_THREADS) as pool:
+        return list(pool.map(call, items))
 
 
 def _name(tree: Tree, path: str) -> str:
