@@ -26,6 +26,7 @@ _PYTHON_KINDS = {*SORTED_KINDS, "boolean"}
 _MAX_VALUES_TO_COMPARE = 1000
 _WORD_BYTES = 8
 _MOST_ALIKE = 4
+_MOST_TIES = 0.05
 
 
 def kinds_of(tree: Tree, names: Sequence[str]) -> list[ColumnType]:
@@ -169,9 +170,15 @@ class KeyMatcher:
         keys = keys[low : high + 1]
         values = np.ascontiguousarray(values)
         if not self._may_repeat:
-            starts_at = np.searchsorted(*(_as_words(values, keys) or (values, keys)))
-            starts_at = starts_at[starts_at < len(values)]  # keys are sorted: those behind the last value are the last
-            return starts_at[values[starts_at] == keys[: len(starts_at)]]
+            words = _as_words(values, keys)
+            of_values, of_keys, alike = (values, keys, 1) if words is None else words
+            first = np.searchsorted(of_values, of_keys)
+            row_numbers = []
+            for offset in range(alike):
+                inside = first + offset < len(values)
+                row_numbers.append((first + offset)[inside])
+                row_numbers[-1] = row_numbers[-1][values[row_numbers[-1]] == keys[inside]]
+            return row_numbers[0] if alike == 1 else np.sort(np.concatenate(row_numbers))
         starts_at = np.searchsorted(values, keys)
         counts = np.searchsorted(values, keys, "right") - starts_at
         starts = np.repeat(starts_at - np.concatenate([[0], np.cumsum(counts)[:-1]]), counts)
@@ -257,12 +264,11 @@ class FixedWidth:
         start = min(int((matrix != matrix[0]).any(axis=0).argmax()), width - _WORD_BYTES)
         words = _words(values, start)
         order = np.argsort(words)
-        words, alike = words[order], 1
-        while alike < len(words) and bool((words[alike:] == words[:-alike]).any()):
-            alike += 1
-            if alike > _MOST_ALIKE:
-                distinct = keys.unique()
-                return cls.of(distinct, kind) if len(distinct) < len(keys) else None
+        words = words[order]
+        alike = _most_alike(words)
+        if alike is None:
+            distinct = keys.unique()
+            return cls.of(distinct, kind) if len(distinct) < len(keys) else None
         return cls(kind, values[order], words, start, alike)
 
     def rows_among(self, column: Any) -> Any:
@@ -328,32 +334,46 @@ def _as_numpy(values: Any, kind: ColumnType) -> dict[int, tuple[Any, Any]]:
 def _distinct(values: Any) -> Any:
     """Return the values once each, sorted.
 
-    (numpy's own ``unique`` hashes strings first, and takes four times as long.)
+    Strings are sorted by their first bytes as numbers, and those alike in them once more: as strings it takes four
+    times as long, and so does numpy's own ``unique``, which hashes them first.
     """
     import numpy as np
 
     if values.dtype.kind == "S" and values.dtype.itemsize > _WORD_BYTES:
         words = _words(values, 0)
         order = np.argsort(words)
-        if _all_differ(words[order]):
-            return values[order]
+        words, ordered = words[order], values[order]
+        ties = np.flatnonzero(words[1:] == words[:-1])
+        if len(ties) <= _MOST_TIES * len(values):
+            tied = np.union1d(ties, ties + 1)
+            ordered[tied] = np.sort(ordered[tied])
+            again = 1 + ties[ordered[ties] == ordered[ties + 1]]
+            return np.delete(ordered, again) if len(again) else ordered
     values = np.sort(values)
     return values[np.concatenate([[True], values[1:] != values[:-1]])] if len(values) > 1 else values
 
 
-def _as_words(values: Any, keys: Any) -> tuple[Any, Any] | None:
-    """Return sorted values, and keys to search for among them, as the bytes that tell the values apart, as numbers.
+def _as_words(values: Any, keys: Any) -> tuple[Any, Any, int] | None:
+    """Return sorted values, and sorted keys to search for among them, as numbers made of some of their bytes.
 
-    These are searched in half the time; ``None`` if one word of bytes does not tell them apart. A key that is not there
-    may match then.
+    These are searched in half the time. A key that is not there may match then. With them comes how many values have
+    the same number at most; ``None`` if these are too many.
     """
-
     width = values.dtype.itemsize
     if values.dtype.kind != "S" or width <= _WORD_BYTES or not len(keys):
         return None
     start = _first_difference(values)
     words = _words(values, start)
-    return (words, _words(keys, start)) if _all_differ(words) else None
+    alike = _most_alike(words)
+    return None if alike is None else (words, _words(keys, start), alike)
+
+
+def _most_alike(words: Any) -> int | None:
+    """Return how many of sorted numbers are equal at most; ``None`` if more than :data:`_MOST_ALIKE`."""
+    for alike in range(1, _MOST_ALIKE + 1):
+        if alike >= len(words) or not (words[alike:] == words[:-alike]).any():
+            return alike
+    return None
 
 
 def _first_difference(values: Any) -> int:
@@ -373,11 +393,6 @@ def _words(values: Any, start: int) -> Any:
     contiguous = np.ascontiguousarray(values)
     words = np.ndarray(len(contiguous), ">u8", contiguous.view(np.uint8).data, start, (contiguous.dtype.itemsize,))
     return words.astype(np.uint64)
-
-
-def _all_differ(words: Any) -> bool:
-    """Tell whether no two of sorted numbers are equal."""
-    return bool((words[1:] != words[:-1]).all())
 
 
 def _pages_with(pages: Sequence[Page], key: Any) -> Iterator[int]:
