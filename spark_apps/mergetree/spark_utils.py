@@ -46,21 +46,27 @@ def cores(spark: SparkSession) -> int:
 
 _REMEMBERED = threading.local()
 
+SettingAsked = tuple[int, str, tuple[str | None, ...]]
+"""The id of a session, the name of a setting and, if one was given, its default."""
+
 
 @contextmanager
-def remembered_settings() -> Iterator[None]:
-    """Ask a session once for each of its settings within the block, in this thread: each question takes a call."""
+def remembered_settings() -> Iterator[dict[SettingAsked, str | None]]:
+    """Ask a session once for each of its settings within the block, in this thread: each question takes a call.
+
+    Yields what is known so far, which the block may add to.
+    """
     outer = getattr(_REMEMBERED, "values", None)
-    _REMEMBERED.values = {} if outer is None else outer
+    values = _REMEMBERED.values = {} if outer is None else outer
     try:
-        yield
+        yield values
     finally:
         _REMEMBERED.values = outer
 
 
 def setting(spark: SparkSession, name: str, *default: str | None) -> str | None:
     """Return a setting of the session, as ``spark.conf.get`` does."""
-    values: dict[Any, str | None] | None = getattr(_REMEMBERED, "values", None)
+    values: dict[SettingAsked, str | None] | None = getattr(_REMEMBERED, "values", None)
     if values is None:
         return spark.conf.get(name, *default)
     key = (id(spark), name, default)

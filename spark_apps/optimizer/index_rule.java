@@ -636,6 +636,27 @@ public class ScanRequest {
         return new com.fasterxml.jackson.databind.ObjectMapper().writeValueAsString(said);
     }
 
+    /** The values of settings, as a session tells them; without those that it does not know. JSON in and out. */
+    public String settings(String asked) throws Exception {
+        com.fasterxml.jackson.databind.ObjectMapper mapper = new com.fasterxml.jackson.databind.ObjectMapper();
+        List values = new ArrayList();
+        Iterator each = ((List) mapper.readValue(asked, List.class)).iterator();
+        while (each.hasNext()) {
+            List setting = (List) each.next(); // its name and, if one was given, its default
+            String name = (String) setting.get(0);
+            List value = new ArrayList();
+            try {
+                value.add(setting.size() > 1
+                    ? session.conf().getConfString(name, (String) setting.get(1))
+                    : session.conf().getConfString(name));
+            } catch (java.util.NoSuchElementException unknown) {
+                // Asked again, it fails as it does there.
+            }
+            values.add(value);
+        }
+        return mapper.writeValueAsString(values);
+    }
+
     /** How the query shuffles a scan's rows, by the sizes of the scans that were replaced so far; JSON. */
     public String shuffled(int number) throws Exception {
         ScanPart scan = (ScanPart) scans.get(number);

@@ -26,7 +26,7 @@ from spark_apps.actions.template import TableHandle
 from spark_apps.indexes.covering.definition import has_buckets
 from spark_apps.mergetree.reader_settings import TEXTS, differing_setting
 from spark_apps.mergetree.schema import struct_type
-from spark_apps.mergetree.spark_utils import remembered_settings, setting
+from spark_apps.mergetree.spark_utils import SettingAsked, remembered_settings, setting
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.optimizer.join_keys import JoinKeys
 from spark_apps.query.explain import Explanation, explain_plan
@@ -205,6 +205,7 @@ class Rewriter:
         self._queries: OrderedDict[int, _Query] = OrderedDict()
         # Log -> the state whose files were found to be those of a listing of Spark's, and the hash of that.
         self._same_files: dict[str, tuple[State, str]] = {}
+        self._settings: set[SettingAsked] = set()
         # Queries of several threads are planned one after the other, for a log is read by one thread.
         self._lock = RLock()
         # A store of a local folder would make it.
@@ -302,8 +303,18 @@ class Rewriter:
         :param request: the ``ScanRequest`` of ``index_rule.java``.
         """
         said = json.loads(request.json())
-        with self._lock, remembered_settings():
+        with self._lock, remembered_settings() as settings:
+            self._ask_settings(request, settings)
             self._decide_each(request, said["scans"], self._query(said["query"]))
+            self._settings.update(key for key in settings if key[0] == id(self.spark))
+
+    def _ask_settings(self, request: Any, settings: dict[SettingAsked, str | None]) -> None:
+        """Ask at once for the settings that queries before have asked for one by one."""
+        asked = list(self._settings)
+        if not asked:
+            return
+        answers = json.loads(request.settings(json.dumps([[name, *default] for _, name, default in asked])))
+        settings.update({key: answer[0] for key, answer in zip(asked, answers, strict=True) if answer})
 
     def _decide_each(self, request: Any, described: Sequence[Mapping[str, Any]], query: _Query) -> None:
         scans = [_Scan.of(one) for one in described]
