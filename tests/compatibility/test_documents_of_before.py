@@ -33,6 +33,7 @@ KINDS = {  # where a document lies -> what it is, by the name that it had
     r"_index/maintenance/last\.json": "spark_apps.timeline.maintenance.LastPlans",
     r"_index/maintenance/done/[^/]+\.json": "spark_apps.timeline.maintenance.DoneWork",
 }
+CHECKPOINTS = [("trips", 25), ("trips", 40), ("trips", 44)]
 CHECKPOINT_COLUMNS = [
     "tree", "partition", "group", "path", "kind", "rows", "bytes", "place", "tombstones", "lineage", "extra",
     "path_hash",
@@ -72,7 +73,9 @@ def test_every_action_of_a_commit_is_in_the_lake_and_in_a_sidecar_it_is_written_
 def test_a_checkpoint_of_the_lake_is_read_and_written_again_alike(lake: Path) -> None:
     from spark_apps.timeline import log
 
-    for path in sorted(lake.glob("*/_index/timeline/checkpoints/*.parquet")):
+    checkpoints = sorted(lake.rglob("_index/timeline/checkpoints/*.parquet"))
+    assert [(path.parents[3].name, int(path.name.partition(".")[0])) for path in checkpoints] == CHECKPOINTS
+    for path in checkpoints:
         body = path.read_bytes()
         before, state = pq.ParquetFile(io.BytesIO(body)), log.decode_checkpoint(body)
         assert state is not None

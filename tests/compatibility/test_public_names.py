@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.airflow_provider_index.every_argument import surface
 from tests.compatibility import observed
 from tests.compatibility.recording import HERE, documented, everything, lacks, pages, public, resolve
 from tests.compatibility.write_names import described
@@ -50,13 +51,14 @@ def test_what_goes_to_xcom_of_reports_and_plans_has_its_names() -> None:
 
 def test_a_deferred_task_of_before_finds_its_trigger_and_its_arguments() -> None:
     """A task that was deferred holds the path of its trigger's class, and its arguments."""
-    now = observed.triggers_now()
+    assert set(WRITTEN["triggers"]) >= {*EVENTS, "JobTrigger", "TableCommitTrigger", "WritersDrainedTrigger"}
     for name, (path, arguments) in WRITTEN["triggers"].items():
-        assert resolve(path) is not None
-        of_today = next(kept for where, kept in now.values() if resolve(where) is resolve(path))
-        assert set(of_today) == set(arguments), name
+        kind = resolve(path)
+        path_now, kept = kind(**surface.required(kind)).serialize()
+        assert set(kept) == set(arguments), name
+        assert type(kind(**kept)) is kind and kind(**kept).serialize() == (path_now, kept), name
         # The mark of what a watcher has sent is kept under this path.
-        assert name not in EVENTS or now[name][0] == path, name
+        assert name not in EVENTS or path_now == path, name
 
 
 def test_the_transaction_of_a_task_is_made_of_what_it_was() -> None:

@@ -230,6 +230,7 @@ def check(spark: Any, path: Path, work: str, course: Course, *, give_up: bool) -
 
     assert look(table) == course.after
     assert [commit.txn_id for commit in Timeline.load(Store(path)).commits()].count(TXN) == 1
+    assert set(table.indexes) == {"rec", "city", *(["n"] if work == "build" else [])}
     assert all(table.verify(name).ok for name in table.indexes)
     wait_for_jobs(spark)
     clean(timeline, path)

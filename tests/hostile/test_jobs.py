@@ -15,7 +15,7 @@ from airflow_provider_index.reporting import Reporting
 from airflow_provider_index.submission import JobWatch, Submission, cancel
 from spark_apps.jobs.job import ErrorDocument, rebuild_error
 from spark_apps.jobs.job_folder import BegunAttempt, JobFolder, JobHeartbeat, end_job
-from spark_apps.storage.errors import JobFailed
+from spark_apps.storage.errors import JobFailed, LakeIndexError, TableNotFound
 from spark_apps.storage.store import Store
 from spark_apps.timeline.creation import create_table
 from spark_apps.timeline.locations import locate
@@ -137,7 +137,13 @@ def test_given_a_job_of_statements_then_attempts_in_the_tables_that_they_name_ar
     assert len(end_job(folder, Store, "killed", job.tables)) == 2
 
 
-@pytest.mark.parametrize("kind", ["_CarriesReceipt", "Any", "annotations", "__name__", "SystemExit", "LakeIndexError"])
+@pytest.mark.parametrize("kind", ["_CarriesReceipt", "Any", "annotations", "__name__", "SystemExit", "", "no.such"])
 def test_given_an_answer_of_an_error_that_is_none_of_ours_then_it_is_told_as_a_failed_job(kind: str) -> None:
     error = rebuild_error(ErrorDocument(kind, "m"))
-    assert isinstance(error, JobFailed) or kind == "LakeIndexError"
+    assert type(error) is JobFailed and error.message == f"The Spark app failed with {kind}: m"
+
+
+@pytest.mark.parametrize("kind", [LakeIndexError, TableNotFound, JobFailed])
+def test_given_an_answer_of_an_error_of_ours_then_it_is_that_one_with_its_words(kind: type[LakeIndexError]) -> None:
+    error = rebuild_error(ErrorDocument(kind.__name__, "m", outcome="o", hint="h"))
+    assert (type(error), error.message, error.outcome, error.hint) == (kind, "m", "o", "h")

@@ -93,14 +93,27 @@ def test_given_somebody_commits_in_the_way_when_run_then_it_begins_again_and_get
 def test_given_the_end_of_the_night_or_an_abort_when_run_then_the_rest_is_left(
     spark: Any, table: IndexedTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    left = [("night.1", "compact"), ("night.2", "refresh"), ("night.3", "verify"), ("night.4", "clean")]
+
+    def told(receipts: list[Any], reason: str) -> list[tuple[str, str]]:
+        assert all(one.version is None and one.metrics["left"].startswith(reason) for one in receipts)
+        return [(one.txn_id, one.operation) for one in receipts]
+
     late = maintain_table.maintain_table(spark, job(table, STEPS, until=time.time() - 1))
-    assert all("the time given" in receipt.metrics["left"] for receipt in late)
+    assert told(late, "the time given") == left
+    assert IndexedTable.load(spark, table.uri).version == table.version
 
     def ended(*_: Any, **__: Any) -> Any:
         raise AttemptAborted("A drain ended it.")
 
-    monkeypatch.setattr(IndexedTable, "compact", ended)
-    receipts = maintain_table.maintain_table(spark, job(table, STEPS))
-    assert [receipt.version for receipt in receipts] == [None] * 4
-    assert all("it was told to stop" in receipt.metrics["left"] for receipt in receipts)
+    with monkeypatch.context() as patch:
+        patch.setattr(IndexedTable, "compact", ended)
+        receipts = maintain_table.maintain_table(spark, job(table, STEPS))
+    assert told(receipts, "it was told to stop: A drain ended it.") == left
     assert IndexedTable.load(spark, table.uri).version == table.version
+
+    monkeypatch.setattr(IndexedTable, "refresh_index", ended)
+    begun = maintain_table.maintain_table(spark, job(table, STEPS))
+    assert (begun[0].operation, begun[0].version) == ("compact", table.version + 1)
+    assert told(begun[1:], "it was told to stop") == left[1:]
+    assert IndexedTable.load(spark, table.uri).version == table.version + 1

@@ -281,6 +281,7 @@ def test_a_table_reads_as_the_model_after_every_step_of_a_random_history(
         table = IndexedTable.load(spark, history.table.uri, version=version)
         assert read(table) == history.model.expected(version), version
     check_files(history.table)
+    assert len(history.table.indexes) == shape.record_index
     assert all(history.table.verify(name).ok for name in history.table.indexes)
     for shown in (history.table, history.table.partitions, history.table.indexes, history.table.history()):
         assert len(str(shown).split("\n")) > (2 if shown else 0) and shown._repr_html_().startswith("<div><strong>")

@@ -105,8 +105,16 @@ def test_an_app_is_told_the_number_of_its_try_which_makes_no_other_work_of_it(ta
     assert "number" not in write.inputs()["transaction"]
 
 
-def test_given_nothing_begun_when_rolled_back_then_there_is_nothing_to_do(table: Timeline) -> None:
-    roll_back(table, None)
+@pytest.mark.parametrize("nothing", [None, "", {}])
+def test_given_nothing_begun_when_rolled_back_then_there_is_nothing_to_do(table: Timeline, nothing: Any) -> None:
+    txn = begin(table)
+    stage_both(table, txn)
+    before = Timeline.load(table.store).head.version
+
+    roll_back(table, nothing)
+
+    assert Timeline.load(table.store).head.version == before, "no abort was committed"
+    assert commit(table, txn)["version"] == before + 1
 
 
 def test_a_retry_of_begin_finds_its_attempt_and_a_clear_begins_another_and_ends_the_first(table: Timeline) -> None:

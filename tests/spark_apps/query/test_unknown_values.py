@@ -108,8 +108,10 @@ def test_given_rows_with_such_values_then_every_comparison_finds_what_a_scan_doe
 
 @pytest.mark.spark
 def test_given_rows_with_such_values_then_indexes_verify(table: IndexedTable) -> None:
+    assert set(table.indexes) == {*(f"{kind}_{name}" for kind in ("com", "sec") for name in ("s", "d", "ts")), "cov"}
     for name in table.indexes:
-        assert table.verify(name).ok, name
+        report = table.verify(name)
+        assert report.ok and report.uncovered == 0 and report.rows >= 2 * len(set(DAYS)), name
 
 
 @pytest.mark.spark
