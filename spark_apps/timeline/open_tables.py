@@ -22,7 +22,7 @@ from typing import Any
 
 from spark_apps.storage.errors import CannotPublish, ConcurrentWrite, InvalidInput, ObjectNotFound, PublishRefused
 from spark_apps.storage.store import ObjectStore, RangedFile, write_once
-from spark_apps.timeline import delta_log
+from spark_apps.timeline import delta_checkpoints, delta_log
 from spark_apps.timeline.delta_log import Origin
 from spark_apps.timeline.files import (
     DataFile,
@@ -242,10 +242,17 @@ def publish_open(timeline: Timeline, known: State | None = None) -> Published:
                 raced = True  # another process was first; what it published is looked at anew
                 break
             log_version, origin, then = log_version + 1, told, state
+            _checkpoint(timeline, state, log_version)
             behind, why, rows, touched = 0, "", False, _Touched()
         if not raced:
             return Published("delta", None if origin is None else origin.version, _known(log_version), behind, why)
     raise ConcurrentWrite(f"{_TRIES} others were first to publish {timeline.store.uri}.", hint="Try again.")
+
+
+def _checkpoint(timeline: Timeline, state: State, log_version: int) -> None:
+    table = state.table
+    kept_from = int((timeline.clock() - retention_hours(table) * 3600) * 1000)
+    delta_checkpoints.write_if_due(timeline.store, log_version, kept_from)
 
 
 def published(timeline: Timeline) -> Published | None:

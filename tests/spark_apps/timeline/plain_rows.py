@@ -7,6 +7,7 @@ import decimal
 import io
 import random
 from collections.abc import Callable, Iterable
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,13 @@ class PlainRows:
     @property
     def table(self) -> TableDefinition:
         return self.log.head.table
+
+    def reopened(self, store: Store) -> PlainRows:
+        """The same table by another process, at another folder perhaps, and with a model of its own."""
+        again = copy(self)
+        again.store, again.log = store, Timeline.load(store)
+        again.rows, again.versions = dict(self.rows), dict(self.versions)
+        return again
 
     def note(self) -> None:
         """Remember what the newest version holds."""

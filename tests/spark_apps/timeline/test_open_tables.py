@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import random
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from msgspec.structs import replace
 
 from spark_apps.storage.errors import CannotPublish, InvalidInput, PublishRefused, StorageUnavailable
 from spark_apps.storage.store import Store
-from spark_apps.timeline import cleaning, delta_log, open_tables
+from spark_apps.timeline import cleaning, delta_checkpoints, delta_log, open_tables
 from spark_apps.timeline.model import Field
 from spark_apps.timeline.open_tables import publish_open, published
 from tests.simulation.s3 import BUCKET, s3_server
@@ -52,8 +53,9 @@ def check(table: PlainRows, folder: Path) -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_given_a_random_history_then_after_each_step_another_engine_reads_what_is_published(
-    seed: int, tmp_path: Path
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(delta_checkpoints, "EVERY", 3)
     rng = random.Random(seed)
     partitioned, positions = bool(seed & 1), bool(seed & 2)
     table = PlainRows(tmp_path, partitioned=partitioned, positions=positions)
@@ -93,6 +95,58 @@ def test_given_a_random_history_then_after_each_step_another_engine_reads_what_i
     check(table, tmp_path)
     for state_of in {info["txn"]["version"] for commit in log(tmp_path) for info in commit if "txn" in info}:
         assert state_of in table.versions
+    assert_read_from_checkpoint(table, tmp_path)
+
+
+def assert_read_from_checkpoint(table: PlainRows, folder: Path) -> None:
+    """Readers need no commit that a checkpoint holds."""
+    told = json.loads((folder / delta_checkpoints.LAST).read_text())
+    files = pa.parquet.read_table(folder / delta_checkpoints.checkpoint_key(told["version"])).to_pylist()
+    assert told["size"] == len(files) and told["numOfAddFiles"] == sum(row["add"] is not None for row in files)
+    copy = folder.with_name(f"{folder.name}-copy")
+    shutil.copytree(folder, copy)
+    for number in range(told["version"] + 1):
+        (copy / delta_log.commit_key(number)).unlink()
+    check(table, copy)
+
+
+def test_given_a_hundred_commits_then_a_checkpoint_has_what_they_come_to_and_none_is_no_harm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng, folder = random.Random(11), tmp_path / "t"
+    monkeypatch.setattr(delta_checkpoints, "EVERY", 4)
+    table = PlainRows(folder, partitioned=True, positions=True)
+
+    def wrote() -> list[int]:
+        return sorted(int(path.name[:20]) for path in (folder / delta_log.FOLDER).glob("*.checkpoint.parquet"))
+
+    def write(count: int) -> None:
+        for _ in range(count):
+            number = table.log.head.version
+            table.write("upsert", "a b", [table.row(n, "a b", rng) for n in (number, 3)])
+
+    write(5)
+    table.fold()
+    write(4)
+    assert wrote() == [4, 8]
+    assert_read_from_checkpoint(table, folder)
+    rows = pa.parquet.read_table(folder / delta_checkpoints.checkpoint_key(8)).to_pylist()
+    assert any(row["remove"] for row in rows) and any((row["add"] or {}).get("deletionVector") for row in rows)
+    # Of one that is damaged or was never written the commits before it are read; a failure hinders no commit.
+    (folder / delta_checkpoints.checkpoint_key(8)).write_bytes(b"PAR1")
+    (folder / delta_checkpoints.LAST).unlink()
+    write(2)
+    assert wrote() == [4, 8, 12]
+    shutil.rmtree(tmp_path / "t-copy")
+    assert_read_from_checkpoint(table, folder)
+
+    def down(*_: Any) -> Any:
+        raise StorageUnavailable("The store is down.")
+
+    monkeypatch.setattr(delta_checkpoints, "_encode", down)
+    write(5)
+    assert wrote() == [4, 8, 12] and published(table.log).behind == 0
+    check(table, folder)
 
 
 def test_given_each_commit_that_changes_rows_then_one_of_the_delta_log_follows_with_statistics(tmp_path: Path) -> None:
