@@ -56,6 +56,7 @@ def open_table(
     storage_options: Mapping[str, Any] | None = None,
     index_root: str | os.PathLike[str] | None = None,
     name: str | None = None,
+    time_zone: str | None = None,
 ) -> OpenTable:
     """Open a table to read it in this process, without Spark: at its newest version, or as of one or an instant.
 
@@ -65,20 +66,24 @@ def open_table(
     :param source_version: of a registered Delta or Iceberg table its own version or snapshot id.
     :param storage_options: of the store that holds the source, if not ``options``.
     :param index_root: and ``name``: as given when the source was registered.
-    :raises InvalidInput: if ``source_version`` is given together with one of the others.
+    :param time_zone: the zone of times that a predicate gives without one, as ``spark.sql.session.timeZone``:
+        ``"Europe/Berlin"``, ``"+02:00"``; ``TIMESTAMP`` then is the type with a zone. Without it they are refused.
+    :raises InvalidInput: for a time zone that is not known; if ``source_version`` is given with one of the others.
     :raises TableNotFound: if there is no table.
     :raises VersionNotFound: if there is no such version.
     :raises SnapshotExpired: if the version has expired.
     """
+    if time_zone is not None:
+        _check_time_zone(time_zone)
     timeline = register.open_log(NO_SPARK, uri, options, index_root, name)
     handle = TableHandle(NO_SPARK, timeline, options if storage_options is None else storage_options)
     if source_version is not None:
         if version is not None or as_of is not None:
             raise InvalidInput("source_version was given with version or as_of.", hint="Give one of them.")
-        return OpenTable(handle, register.at_source_version(handle, source_version))
+        return OpenTable(handle, register.at_source_version(handle, source_version), time_zone)
     if version is not None or as_of is not None:
-        return OpenTable(handle, register.at_log_version(handle, version, as_of))
-    return OpenTable(handle, handle.snapshot())
+        return OpenTable(handle, register.at_log_version(handle, version, as_of), time_zone)
+    return OpenTable(handle, handle.snapshot(), time_zone)
 
 
 def opened_log(timeline: Timeline, storage_options: Mapping[str, Any] | None = None) -> OpenTable:
@@ -97,9 +102,10 @@ class OpenTable(Printed):
     Several threads may read one object.
     """
 
-    def __init__(self, handle: TableHandle, snapshot: Snapshot) -> None:
+    def __init__(self, handle: TableHandle, snapshot: Snapshot, time_zone: str | None = None) -> None:
         self._handle = handle
         self._snapshot = snapshot
+        self._time_zone = time_zone
 
     # --- the version shown --------------------------------------------------------------------------------------------
 
@@ -149,14 +155,16 @@ class OpenTable(Printed):
         return status_of(self._handle.timeline, self._snapshot.state, name)
 
     def verify(self, name: str) -> VerificationReport:
-        """Compare a ``record`` or ``secondary`` index of a keyed table with the rows that it covers, all of them read.
+        """Compare an index with the rows that it covers, all of them read.
 
         Every row and entry becomes a Python object: for tables of some million rows at most.
 
         :param name: of the index.
         :returns: what agrees and what differs.
         :raises IndexNotFound: if there is none of that name.
-        :raises InvalidInput: if it is of another kind, or of a registered source: Spark alone compares these.
+        :raises InvalidInput: if it is of a kind that was registered, or of keys of a registered source, or placed by a
+            hash function of Spark's: Spark alone compares these.
+        :raises UnsupportedSource: naming a file of a source that only Spark reads rightly.
         :raises StorageError: if a file of the table is gone or damaged.
         """
         return verify_entries(self._snapshot, name)
@@ -257,7 +265,7 @@ class OpenTable(Printed):
     def _query(self, where: str | None, columns: Sequence[str] | None) -> _Query:
         tree = self._snapshot.data
         names = tree.columns if columns is None else resolve(columns, tree.columns, "columns")
-        return _Query(self._snapshot, where, exact_predicate(self._snapshot, where), names)
+        return _Query(self._snapshot, where, exact_predicate(self._snapshot, where, time_zone=self._time_zone), names)
 
 
 @dataclass(frozen=True)
@@ -271,10 +279,12 @@ class _Query:
         return plan_read(self.snapshot, self.where, self.names, predicate=self.predicate)
 
 
-def exact_predicate(snapshot: Snapshot, where: str | None, what: str = "The predicate") -> Predicate | None:
+def exact_predicate(
+    snapshot: Snapshot, where: str | None, what: str = "The predicate", time_zone: str | None = None
+) -> Predicate | None:
     """Return a predicate that is decided by the rows' values alone.
 
-    :param what: who gave it, for the message.
+    :param what: who gave it, for the message. :param time_zone: of times without one, if it is known.
     :raises InvalidPredicate: if it cannot be decided without Spark.
     :raises UnknownColumn: if a name is that of no column of the table.
     """
@@ -282,13 +292,25 @@ def exact_predicate(snapshot: Snapshot, where: str | None, what: str = "The pred
         return None
     from spark_apps.query.parsing import parse_predicate
 
-    predicate = parse_predicate(where, {field.name: field.type for field in snapshot.table.fields})
+    types = {field.name: field.type for field in snapshot.table.fields}
+    timestamps = None if time_zone is None else "timestamp"
+    predicate = parse_predicate(where, types, time_zone=time_zone, timestamps=timestamps)
     unclear = reasons(predicate)
     if unclear:
         raise InvalidPredicate(
             f"{what} is {where!r}, of which only Spark can tell: {'; '.join(unclear[:3])}.", hint=BY_SPARK
         )
     return predicate
+
+
+def _check_time_zone(name: str) -> None:
+    from spark_apps.query.parsing import zone_named
+
+    if not isinstance(name, str) or zone_named(name) is None:
+        raise InvalidInput(
+            f"The time zone {name!r} is not known.",
+            hint="Give a region, as 'Europe/Berlin', or an offset, as '+02:00'.",
+        )
 
 
 def _library(name: str, method: str) -> Any:

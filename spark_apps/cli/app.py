@@ -123,6 +123,13 @@ def version_options(function: Any) -> Any:
     return version(as_of(function))
 
 
+def time_zone_option(function: Any) -> Any:
+    """Give a command the option for times that are written without a zone."""
+    return click.option("--time-zone", metavar="ZONE", help="Of times in WHERE without one: Europe/Berlin, +02:00.")(
+        function
+    )
+
+
 def note_state(state: State) -> State:
     """Remember the state that a command looks at, so that a misspelt name of it can be told from the others."""
     run = click.get_current_context().find_root().obj

@@ -76,12 +76,14 @@ class Lake:
         timeline = self.timeline(table)
         return timeline, timeline.at(version, as_of)
 
-    def open(self, table: str, version: int | None = None, as_of: str | None = None) -> Any:
+    def open(
+        self, table: str, version: int | None = None, as_of: str | None = None, time_zone: str | None = None
+    ) -> Any:
         """Open a table to read its rows; see :func:`spark_apps.opened.open_table`."""
         from spark_apps.opened import open_table
 
         _check_one(version, as_of)
-        return open_table(self.log(table).uri, version, as_of, self.warehouse.options)
+        return open_table(self.log(table).uri, version, as_of, self.warehouse.options, time_zone=time_zone)
 
     def tables(self) -> Iterable[WarehouseTable]:
         """Return the tables of the warehouse.

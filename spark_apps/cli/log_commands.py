@@ -12,7 +12,7 @@ from typing import Any
 import click
 import msgspec
 
-from spark_apps.cli.app import command, note_state, table_argument, version_options
+from spark_apps.cli.app import command, note_state, table_argument, time_zone_option, version_options
 from spark_apps.cli.lake import Lake, hidden, warehouse_of
 from spark_apps.cli.output import iso, iso_of_seconds
 from spark_apps.storage.errors import LakeIndexError, TransactionNotFound
@@ -201,8 +201,11 @@ def indexes(lake: Lake, table: str, index: str | None, version: int | None, as_o
 @command("locate")
 @table_argument
 @click.argument("where", required=False)
+@time_zone_option
 @version_options
-def locate(lake: Lake, table: str, where: str | None, version: int | None, as_of: str | None) -> None:
+def locate(
+    lake: Lake, table: str, where: str | None, time_zone: str | None, version: int | None, as_of: str | None
+) -> None:
     """Tell where a table is: its rows and its log; with WHERE, the files that can hold such rows.
 
     Every file that holds a row which satisfies the predicate is among them.
@@ -220,10 +223,10 @@ def locate(lake: Lake, table: str, where: str | None, version: int | None, as_of
     from spark_apps.opened import exact_predicate
     from spark_apps.query.explain import locate_files
 
-    opened = lake.open(table, version, as_of)
+    opened = lake.open(table, version, as_of, time_zone)
     note_state(opened.snapshot.state)
     with lake.output.progress("asking indexes"):
-        predicate = exact_predicate(opened.snapshot, where)
+        predicate = exact_predicate(opened.snapshot, where, time_zone=time_zone)
         files = locate_files(opened.snapshot, where, predicate=predicate)
     if lake.output.as_json:
         lake.output.json([file.to_dict() for file in files])

@@ -16,7 +16,7 @@ from typing import IO, Any
 
 import click
 
-from spark_apps.cli.app import NO, command, note_state, table_argument, version_options
+from spark_apps.cli.app import NO, command, note_state, table_argument, time_zone_option, version_options
 from spark_apps.cli.lake import Lake, nearest
 from spark_apps.cli.output import encode
 from spark_apps.storage import errors
@@ -60,15 +60,22 @@ def rows_option(function: Any) -> Any:
 @table_argument
 @click.argument("where", required=False)
 @columns_option
+@time_zone_option
 @version_options
 def explain(
-    lake: Lake, table: str, where: str | None, columns: list[str] | None, version: int | None, as_of: str | None
+    lake: Lake,
+    table: str,
+    where: str | None,
+    columns: list[str] | None,
+    time_zone: str | None,
+    version: int | None,
+    as_of: str | None,
 ) -> None:
     """Tell how rows that satisfy WHERE would be found: indexes, files and bytes read and skipped, and why.
 
     WHERE is what stands behind WHERE in Spark's SQL; without it all rows are meant.
     """
-    opened = lake.open(table, version, as_of)
+    opened = lake.open(table, version, as_of, time_zone)
     note_state(opened.snapshot.state)
     with lake.output.progress("asking indexes"):
         told = opened.explain(where, columns)
@@ -85,8 +92,8 @@ def explain(
 def verify(lake: Lake, table: str, index: str | None, version: int | None, as_of: str | None) -> int:
     """Compare an index with the rows of the table, or all of them. Exits with 1 if one differs.
 
-    All rows are read, in this process. Of kinds record and secondary, on tables of some million rows at most; all
-    others, and large tables, are compared by Airflow's VerifyIndexOperator.
+    All rows are read, in this process: of tables of some million rows at most. Larger ones, and indexes of keys of a
+    registered source, are compared by Airflow's VerifyIndexOperator.
     """
     opened = lake.open(table, version, as_of)
     state = note_state(opened.snapshot.state)
@@ -342,6 +349,7 @@ _SUFFIXES = {".parquet": "parquet", ".csv": "csv", ".json": "json", ".jsonl": "j
 @columns_option
 @click.option("--format", "form", type=click.Choice(_FORMATS), help="By default as the file's name ends.")
 @click.option("--overwrite", is_flag=True, help="Replace a file that is there.")
+@time_zone_option
 @version_options
 def export(
     lake: Lake,
@@ -351,6 +359,7 @@ def export(
     columns: list[str] | None,
     form: str | None,
     overwrite: bool,
+    time_zone: str | None,
     version: int | None,
     as_of: str | None,
 ) -> None:
@@ -368,7 +377,7 @@ def export(
     path = None if target == "-" else Path(target)
     if path is not None and path.exists() and (path.is_dir() or not overwrite):
         raise AlreadyExists(f"{path} is there already.", hint="Name another file, or give --overwrite.")
-    opened = lake.open(table, version, as_of)
+    opened = lake.open(table, version, as_of, time_zone)
     note_state(opened.snapshot.state)
     reader = opened.batches(where, columns)
     with lake.output.progress(f"writing {target}") as progress, _written(path) as stream:

@@ -23,6 +23,7 @@ from spark_apps.mergetree.external_files import THROUGH, attached_values
 from spark_apps.mergetree.read import keys_without
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.query.arrow_rows import ArrowFile, ArrowRows, ArrowShape
+from spark_apps.query.arrow_text import NotPlain, TextFormat, text_format
 from spark_apps.query.planning import ReadPlan
 from spark_apps.query.predicates import And, Comparison, In, Or, Predicate
 from spark_apps.query.wanted_keys import WantedKeys
@@ -157,6 +158,7 @@ def arrow_plan(
         predicate=plan.predicate,
         exact=exact,
         wanted=wanted,
+        text=text_format_of(snapshot),
     )
     parts = []
     for group, files in plan.files.items():
@@ -182,11 +184,15 @@ def arrow_plan(
 
 
 def _described(plan: ReadPlan, file: DataFile) -> ArrowFile:
-    snapshot = plan.snapshot
-    attached = {} if snapshot.table.source is None else attached_values(snapshot, file)
-    form = block_format(snapshot, file)
-    assert form is not None  # or it was refused
-    return ArrowFile(file, snapshot.store.spark_path(file.path), form, attached, plan.blocks.get(file.lineage))
+    return described_file(plan.snapshot, file, plan.blocks.get(file.lineage))
+
+
+def described_file(snapshot: Snapshot, file: DataFile, blocks: frozenset[int] | None = None) -> ArrowFile:
+    """Return a data file of a table, to be read; all of it, or some of its blocks."""
+    source = snapshot.table.source
+    form = block_format(snapshot, file) or ("" if source is None else source.format)  # or it was refused
+    attached = {} if source is None else attached_values(snapshot, file)
+    return ArrowFile(file, snapshot.store.spark_path(file.path), form, attached, blocks)
 
 
 def check_readable(snapshot: Snapshot, files: Iterable[DataFile] | None = None) -> None:
@@ -227,7 +233,21 @@ def _check_file(snapshot: Snapshot, file: DataFile) -> None:
         return
     through = (file.extra or {}).get(THROUGH)
     why = f"{file.path} is read through {through}" if through else f"its files are {source.format}"
+    try:
+        if not through and text_format(source, snapshot.data.columns) is not None:
+            return
+    except NotPlain as reason:
+        why = str(reason)
     raise UnsupportedSource(f"The source {source.location} cannot be read without Spark: {why}.", hint=BY_SPARK)
+
+
+def text_format_of(snapshot: Snapshot) -> TextFormat | None:
+    """Return how files of lines of a table are read here; ``None`` for others, and for those that are refused."""
+    source = snapshot.table.source
+    try:
+        return None if source is None else text_format(source, snapshot.data.columns)
+    except NotPlain:
+        return None  # its files are not read, or they were refused
 
 
 # --- entries of a covering index in place of files --------------------------------------------------------------------

@@ -19,12 +19,14 @@ from spark_apps.layout.types import arrow_type, parse_type
 from spark_apps.mergetree.blocks import BlockFile, etag_of, match_column_name, open_blocks
 from spark_apps.mergetree.parquet_rows import Bounds, Interval, PagedFile, footer_bytes
 from spark_apps.mergetree.read import merge_files
+from spark_apps.mergetree.reader_settings import TEXTS
 from spark_apps.mergetree.tree import DELETED
 from spark_apps.query.arrow_filter import satisfying
+from spark_apps.query.arrow_text import NotPlain, TextFormat, read_text
 from spark_apps.query.predicates import And, KeySet, Predicate, columns_of, keys_for, may_match, of_columns, walk
 from spark_apps.query.wanted_keys import WantedKeys
 from spark_apps.storage.errors import StorageError, UnsupportedSource
-from spark_apps.storage.store import RangedFile, Rewritten
+from spark_apps.storage.store import RangedFile, Rewritten, open_by_address
 from spark_apps.timeline.files import DataFile
 
 _EXACT_KINDS = ("string", "date", "boolean")
@@ -65,7 +67,8 @@ class ArrowShape:
     :param ordering: the column that decides across commits, if one does.
     :param external: whether the files are another writer's, so that not every one can be read here.
     :param predicate: what the rows are wanted for: others may be left out. :param exact: without these all others are
-        left out; understood in every part. :param wanted: record keys: rows with others are left out.
+        left out; understood in every part. :param wanted: record keys: rows with others are left out. :param text: how
+        files of lines are read.
     """
 
     columns: tuple[str, ...]
@@ -77,6 +80,7 @@ class ArrowShape:
     predicate: Predicate | None = None
     exact: Predicate | None = None
     wanted: WantedKeys | None = None
+    text: TextFormat | None = None
 
     @property
     def read(self) -> tuple[str, ...]:
@@ -184,6 +188,9 @@ class ArrowRows:
 
         path = source_file.file.path
         try:
+            if source_file.form in TEXTS:
+                yield from self._lines(source_file, names)
+                return
             known = None if self._shape.external else _FOOTERS.get(source_file)
             reader, ranged = open_blocks(
                 source_file.form, source_file.address, source_file.file.bytes, self._options,
@@ -224,6 +231,20 @@ class ArrowRows:
             raise StorageError(
                 f"{path} {what}.", hint="Load the table again; if it happens again, bring the file back from a backup."
             ) from error
+
+    def _lines(self, source_file: ArrowFile, names: Sequence[str]) -> Iterator[Any]:
+        """Yield the rows of a file of lines, some megabytes at a time."""
+        import pyarrow as pa
+
+        file = source_file.file
+        ranged = open_by_address(source_file.address, file.bytes, self._options, etag_of(file))
+        held = {name: kind for name, kind in self._shape.types.items() if name not in source_file.attached}
+        assert self._shape.text is not None
+        try:
+            for rows in read_text(self._shape.text, ranged, file.path, held, [name for name in names if name in held]):
+                yield pa.table([self._array(source_file, name, name, rows) for name in names], names=list(names))
+        except NotPlain as error:
+            raise UnsupportedSource(f"{file.path} cannot be read without Spark: {error}.", hint=_BY_SPARK) from error
 
     def _footer(self, source_file: ArrowFile, reader: Any) -> BlockFile:
         if source_file.form == "orc":

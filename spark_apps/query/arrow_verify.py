@@ -1,16 +1,22 @@
-"""The comparison of a keyed index with the rows of its table in this process, without Spark: for what is small.
+"""The comparison of an index with the rows of its table in this process, without Spark: for what is small.
 
-It finds what :meth:`~spark_apps.indexes.handler.IndexHandler.verify` finds of the live entries of a keyed table's
-``record`` and ``secondary`` indexes. Every row and entry becomes a Python object. Kinds that address files, and
-registered sources, are compared by Spark alone.
+It finds what :meth:`~spark_apps.indexes.handler.IndexHandler.verify` finds of live entries: of a keyed table's
+``record`` and ``secondary`` indexes, and of ``compact`` and ``covering`` ones. Every row and entry becomes a Python
+object. Other kinds, and indexes of keys over registered sources, are compared by Spark alone.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from spark_apps.indexes.block.compact import BLOCKS, ROWS, CompactHandler
+from spark_apps.indexes.block.compact import entry_tree as block_entry_tree
+from spark_apps.indexes.covering import index_files as covering_files
+from spark_apps.indexes.covering.covering import CoveringHandler
+from spark_apps.indexes.covering.definition import has_lineage, hash_of
 from spark_apps.indexes.handler import (
     EXAMPLES,
     PARTITION,
@@ -20,14 +26,16 @@ from spark_apps.indexes.handler import (
     unreadable,
 )
 from spark_apps.indexes.keyed.entries import GROUP_COLUMNS, WRONG_SHARD, EntryHandler
+from spark_apps.indexes.lineage import LINEAGE, Coverage, entry_files, indexable
 from spark_apps.indexes.registry import find
-from spark_apps.layout.hashing import bucket_id
+from spark_apps.layout.hashing import bucket_id, on_driver
 from spark_apps.layout.types import nested_arrow_type
-from spark_apps.mergetree.blocks import access_options
+from spark_apps.mergetree.blocks import BLOCK, access_options, read_footers
 from spark_apps.mergetree.tree import GROUP_ID, Snapshot, Tree
+from spark_apps.query.arrow_reading import check_readable, described_file, text_format_of
 from spark_apps.query.arrow_rows import ArrowFile, ArrowRows, ArrowShape
-from spark_apps.storage.errors import InvalidInput, StorageError
-from spark_apps.timeline.files import GroupKey
+from spark_apps.storage.errors import InvalidInput, LogDamaged, StorageError
+from spark_apps.timeline.files import DataFile, GroupKey
 from spark_apps.timeline.model import DATA_TREE, TableDefinition
 
 _NAN = object()
@@ -48,26 +56,31 @@ class _Pair:
 
 
 def verify_entries(snapshot: Snapshot, name: str) -> VerificationReport:
-    """Compare a keyed index with the rows that it covers.
+    """Compare an index with the rows that it covers.
 
     :raises IndexNotFound: if there is none of that name.
     :raises InvalidInput: if only Spark can compare it.
+    :raises UnsupportedSource: naming a file of a source that only Spark can read.
     :raises StorageError: if a file of the table is gone or damaged.
     """
     definition = snapshot.state.index(name).definition
     handler = find(definition.kind)
-    if not isinstance(handler, EntryHandler) or snapshot.table.source is not None:
-        what = "of a registered source" if snapshot.table.source is not None else f"of kind {definition.kind}"
-        raise InvalidInput(
-            f"The index {name!r} {what} is compared with the rows by Spark alone.",
-            hint="Use IndexedTable.load(spark, …).verify(name), or VerifyIndexOperator.",
-        )
     context = IndexContext(snapshot, definition, "")
-    tree = handler.tree(snapshot.table, definition)
+    check_readable(snapshot)
     try:
-        return _compare(context, handler, tree)
+        if type(handler) is CompactHandler:
+            return _compare_blocks(context)
+        if type(handler) is CoveringHandler and on_driver(hash_of(definition)):
+            return _compare_covering(context)
+        if isinstance(handler, EntryHandler) and snapshot.table.source is None:
+            return _compare(context, handler, handler.tree(snapshot.table, definition))
     except StorageError as error:
-        return unreadable(context, snapshot.state.files(tree.name), error)
+        return unreadable(context, snapshot.state.files(definition.tree), error)
+    what = f"of kind {definition.kind}" if snapshot.table.source is None else "of a registered source"
+    raise InvalidInput(
+        f"The index {name!r} {what} is compared with the rows by Spark alone.",
+        hint="Use IndexedTable.load(spark, …).verify(name), or VerifyIndexOperator.",
+    )
 
 
 def _compare(context: IndexContext, handler: EntryHandler, tree: Tree) -> VerificationReport:
@@ -173,3 +186,165 @@ def _rows(
         for batch in reader.read(described):
             for row in batch.to_pylist():
                 yield group, row
+
+
+# --- indexes that address files ---------------------------------------------------------------------------------------
+
+
+def _compare_blocks(context: IndexContext) -> VerificationReport:
+    """Compare a compact index: each value of each block of the files covered, with how often it stands there."""
+    snapshot, tree = context.snapshot, block_entry_tree(context.table, context.definition)
+    index_files = snapshot.state.files(tree.name)
+    coverage = Coverage.of(index_files)
+    files = [file for file in snapshot.state.files(DATA_TREE) if file.lineage in coverage.lineages]
+    names = [name for name in tree.columns if name not in (LINEAGE, BLOCK, BLOCKS, ROWS)]
+    expected: dict[Key, tuple[int, int]] = {}
+    blocks = {footer.file.lineage: footer.blocks for footer in read_footers(snapshot, files)}
+    for file in files:
+        count = blocks.get(file.lineage, 1)
+        for number in range(count):
+            rows = Counter(_plain_rows(snapshot, file, names, None if file.lineage not in blocks else number))
+            expected |= {(*values, file.lineage, number): (count, times) for values, times in rows.items()}
+    live, types = {file.lineage for file in files}, {field.name: field.type for field in tree.fields}
+    said: dict[Key, list[tuple[int, int]]] = {}
+    stale = 0
+    for file in entry_files(index_files):
+        for entry in _entry_rows(snapshot, types, file, [*names, LINEAGE, BLOCK, BLOCKS, ROWS]):
+            *key, of_blocks, rows_told = entry
+            if key[-2] in live:
+                said.setdefault(tuple(key), []).append((of_blocks, rows_told))
+            else:
+                stale += 1
+    counts = dict.fromkeys(("missing", "too many", "wrong values", "agree"), 0)
+    examples: list[Difference] = []
+    for values in dict.fromkeys([*expected, *said]):
+        there, told = expected.get(values), said.get(values)
+        fault = (
+            "missing" if told is None else "too many" if there is None
+            else "agree" if told == [there] else "wrong values"
+        )  # fmt: skip
+        counts[fault] += 1
+        if fault != "agree" and len(examples) < EXAMPLES:
+            one = max(told) if told else None
+            named = {**dict(zip(names, values, strict=False)), "lineage": values[-2]}
+            examples.append(Difference(fault, named, _block_text(values[-1], one), _block_text(values[-1], there)))
+    return VerificationReport(
+        index=context.definition.name, version=snapshot.state.version, rows=sum(n for _, n in expected.values()),
+        entries=sum(map(len, said.values())), missing=counts["missing"], too_many=counts["too many"], wrong_partition=0,
+        stale=stale, differences=tuple(examples), wrong_values=counts["wrong values"],
+        uncovered=sum(
+            not any(file.lineage in coverage.lineages for file in group) for group in snapshot.groups().values()
+        ),
+    )  # fmt: skip
+
+
+def _block_text(block: int, told: tuple[int, int] | None) -> str | None:
+    return None if told is None else f"block {block} of {told[0]}, {told[1]} rows"
+
+
+def _compare_covering(context: IndexContext) -> VerificationReport:
+    """Compare a covering index: the rows of the files covered, each with its bucket, and the entries."""
+    snapshot, definition = context.snapshot, context.definition
+    index_files = snapshot.state.files(definition.tree)
+    coverage, files = Coverage.of(index_files), entry_files(index_files)
+    live = {file.lineage: file for file in indexable(snapshot).values()}
+    covered = coverage.lineages & live.keys()
+    if not has_lineage(definition) and covered != coverage.lineages:
+        covered = frozenset()  # of which file a row is cannot be known any more, and no query relies on it
+    identity = covering_files.identity_columns(context)
+    types = {**{field.name: field.type for field in context.table.fields}, LINEAGE: "bigint"}
+    rows: dict[Key, Counter[Key]] = {}
+    entries: dict[Key, Counter[Key]] = {}
+    stray = sorted({name for part in coverage.parts for name in part.columns} - types.keys())
+    if stray:
+        raise LogDamaged(
+            f"The log of {snapshot.store.uri} says that the index {definition.name!r} holds a column {stray[0]!r}, "
+            "which is none of the table's (field 'covers').",
+            hint="Drop the index and create it again.",
+        )
+    for columns, lineages in covering_files.by_columns(context, coverage, covered).items():
+        held = [*columns, *([LINEAGE] if has_lineage(definition) else [])]
+        places, hashed = [held.index(name) for name in identity], [columns.index(name) for name in definition.columns]
+        kinds = [types[name] for name in definition.columns]
+        for lineage in lineages:
+            for values in _rows_as_they_lie(snapshot, live[lineage], columns):
+                key = [values[place] for place in hashed]
+                bucket = bucket_id(key, definition.shards, hash_of(definition), kinds)
+                row = (*map(_hashable, values), *([lineage] if has_lineage(definition) else []), str(bucket))
+                rows.setdefault(tuple(row[place] for place in places), Counter())[row] += 1
+        wanted = frozenset(lineages)
+        for file in files:
+            known = [name for name in held if name == LINEAGE or name in covering_files.columns_of(file)]
+            for values in _entry_rows(snapshot, types, file, known):
+                entry = dict(zip(known, values, strict=True))
+                if has_lineage(definition) and entry[LINEAGE] not in wanted:
+                    continue
+                row = (*(entry.get(name) for name in held), file.group)
+                entries.setdefault(tuple(row[place] for place in places), Counter())[row] += 1
+    counts = dict.fromkeys(("missing", "too many", "wrong values"), 0)
+    examples: list[Difference] = []
+    for values in dict.fromkeys([*rows, *entries]):
+        there, told = rows.get(values, Counter()), entries.get(values, Counter())
+        fewer, more = there - told, told - there
+        other = min(fewer.total(), more.total())
+        found = {"missing": fewer.total() - other, "too many": more.total() - other, "wrong values": other}
+        for fault, count in found.items():
+            counts[fault] += count
+        if fewer or more:
+            fault = "wrong values" if other else "missing" if fewer else "too many"
+            named = {name: value for name, value in zip(identity, values, strict=True) if name != LINEAGE}
+            if len(examples) < EXAMPLES:
+                told_of, expected = (str(next(iter(some))) if some else None for some in (more, fewer))
+                examples.append(Difference(fault, named, told_of, expected))
+    compared, count = (sum(counter.total() for counter in some.values()) for some in (rows, entries))
+    return VerificationReport(
+        index=definition.name, version=snapshot.state.version, rows=compared, entries=count,
+        missing=counts["missing"], too_many=counts["too many"], wrong_partition=0,
+        stale=max(0, sum(file.rows for file in files) - count), uncovered=len(live) - len(covered),
+        differences=tuple(examples), wrong_values=counts["wrong values"],
+    )  # fmt: skip
+
+
+def _rows_as_they_lie(
+    snapshot: Snapshot, file: DataFile, names: Sequence[str], block: int | None = None
+) -> Iterator[Key]:
+    """Yield the values of a data file's rows, of all of them or of one block, merged with nothing."""
+    described = described_file(snapshot, file)
+    if block is not None:
+        described = replace(described, blocks=frozenset((block,)))
+    types = {field.name: field.type for field in snapshot.table.fields}
+    text = text_format_of(snapshot)
+    shape = ArrowShape(tuple(names), types, (), stored=dict(snapshot.data.stored_names),
+                       external=snapshot.table.source is not None, text=text)  # fmt: skip
+    yield from _values(snapshot, shape, described)
+
+
+def _plain_rows(snapshot: Snapshot, file: DataFile, names: Sequence[str], block: int | None) -> Iterator[Key]:
+    return (tuple(map(_hashable, values)) for values in _rows_as_they_lie(snapshot, file, names, block))
+
+
+def _entry_rows(snapshot: Snapshot, types: Mapping[str, str], file: DataFile, names: Sequence[str]) -> Iterator[Key]:
+    """Yield the values of the entries of a file of an index."""
+    shape = ArrowShape(tuple(names), types, ())
+    described = ArrowFile(file, snapshot.store.spark_path(file.path), "parquet")
+    return (tuple(map(_hashable, values)) for values in _values(snapshot, shape, described))
+
+
+def _values(snapshot: Snapshot, shape: ArrowShape, file: ArrowFile) -> Iterator[Key]:
+    import pyarrow as pa
+
+    schema = pa.schema([pa.field(name, nested_arrow_type(shape.types[name])) for name in shape.columns])
+    for batch in ArrowRows(shape, schema, access_options(snapshot)).read([file]):
+        try:
+            yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+        except (OverflowError, ValueError) as error:
+            raise InvalidInput(
+                f"{file.file.path} holds a value that Python does not know: {error}.",
+                hint="Use IndexedTable.load(spark, …).verify(name), or VerifyIndexOperator.",
+            ) from error
+
+
+def _hashable(value: Any) -> Any:
+    if isinstance(value, dict | list):
+        return repr(value)
+    return _NAN if value != value else value

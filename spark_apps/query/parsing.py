@@ -618,7 +618,7 @@ def _parse_moment(text: str) -> tuple[dt.datetime, str | None]:
 def _instant(moment: dt.datetime, offset: str | None, zone: str | None) -> dt.datetime:
     """Return the instant of a local time, with the earlier offset where the clock is set back, as Java takes it."""
     name = offset or zone
-    known = None if name is None else _zone_named(name)
+    known = None if name is None else zone_named(name)
     if known is None:
         raise Unclear("the time has no zone of its own and the session's is not known")
     if isinstance(known, zoneinfo.ZoneInfo) and moment.year < _FIRST_RULED_YEAR:
@@ -629,7 +629,8 @@ def _instant(moment: dt.datetime, offset: str | None, zone: str | None) -> dt.da
         raise Unclear(f"the instant lies outside of the calendar: {error}") from error
 
 
-def _zone_named(name: str) -> dt.tzinfo | None:
+def zone_named(name: str) -> dt.tzinfo | None:
+    """Return a time zone by the name that Spark knows it by; ``None`` if it is none, or not the same one everywhere."""
     if name in ("Z", "UTC", "GMT", "Etc/UTC"):
         return dt.UTC
     if match := _OFFSET.fullmatch(name):

@@ -265,9 +265,14 @@ def test_given_a_source_of_parquet_then_it_is_read_and_one_that_only_spark_reads
     lines = tmp_path / "lines"
     lines.mkdir()
     (lines / "a.csv").write_text("1,rome\n")
-    IndexedTable.register(spark, lines, format="csv", schema="id int, city string")
-    with pytest.raises(errors.UnsupportedSource, match=r"its files are csv.*create_view"):
-        IndexedDataSource({"path": str(lines)}).schema()
+    plain = IndexedTable.register(spark, lines, format="csv", schema="id int, city string")
+    assert (
+        list(rows_of(IndexedDataSource({"path": str(lines)}))) == [(1, "rome")] == [*map(tuple, plain.read().collect())]
+    )
+    (tmp_path / "marked").mkdir()
+    IndexedTable.register(spark, tmp_path / "marked", "csv", "id int, city string", {"comment": "#"})
+    with pytest.raises(errors.UnsupportedSource, match=r"its files are csv read with comment='#'.*create_view"):
+        IndexedDataSource({"path": str(tmp_path / "marked")}).schema()
 
 
 def test_given_filters_that_spark_does_not_cast_then_they_are_left_to_spark() -> None:

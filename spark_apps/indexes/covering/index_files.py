@@ -296,7 +296,7 @@ def _compare(context: IndexContext, index_files: Sequence[DataFile]) -> Verifica
         return _report(context, 0, 0, stale, len(live), {}, [])
     parts = [
         _as_values(context, rows_of(context.snapshot, [live[lineage] for lineage in lineages], columns), columns, None)
-        for columns, lineages in _by_columns(context, coverage, covered).items()
+        for columns, lineages in by_columns(context, coverage, covered).items()
     ]
     parts += [
         _as_values(
@@ -305,7 +305,7 @@ def _compare(context: IndexContext, index_files: Sequence[DataFile]) -> Verifica
             columns,
             1,
         )
-        for columns, lineages in _by_columns(context, coverage, covered).items()
+        for columns, lineages in by_columns(context, coverage, covered).items()
         if files
     ]
     with cached(_differences_by_identity(context, reduce(DataFrame.unionByName, parts))) as differing:
@@ -333,7 +333,7 @@ def _check_held(context: IndexContext, coverage: Coverage) -> None:
         )
 
 
-def _by_columns(context: IndexContext, coverage: Coverage, covered: frozenset[int]) -> dict[tuple[str, ...], list[int]]:
+def by_columns(context: IndexContext, coverage: Coverage, covered: frozenset[int]) -> dict[tuple[str, ...], list[int]]:
     """Return columns to compare -> of which files.
 
     Without lineage these are compared at once, in what all entries have.
@@ -353,7 +353,7 @@ def _lineage_columns(context: IndexContext) -> list[str]:
     return [LINEAGE] if has_lineage(context.definition) else []
 
 
-def _identity(context: IndexContext) -> list[str]:
+def identity_columns(context: IndexContext) -> list[str]:
     """Return the columns by which an entry with other values is known to be of the same row."""
     # In a source the record key need not be unique, and its entries do without.
     key = context.table.record_key if context.table.source is None else ()
@@ -372,7 +372,7 @@ def _as_values(context: IndexContext, rows: DataFrame, columns: Sequence[str], e
     texts = [_text(column(name), schema[name].dataType) for name in columns]
     values = F.to_json(F.array(*texts, F.col(GROUP_ID)), {"ignoreNullFields": "false"})
     return rows.select(
-        *map(column, _identity(context)),
+        *map(column, identity_columns(context)),
         values.alias(_VALUES),
         F.lit(1 - (entry or 0)).alias(_ROWS),
         F.lit(entry or 0).alias(_ENTRIES),
@@ -389,7 +389,7 @@ def _text(value: Any, kind: T.DataType) -> Any:
 
 def _differences_by_identity(context: IndexContext, rows_and_entries: DataFrame) -> DataFrame:
     """Return one row per identity: its rows and entries counted, and how many of these disagree how."""
-    identity = [column(name) for name in _identity(context)]
+    identity = [column(name) for name in identity_columns(context)]
     by_values = rows_and_entries.groupBy(*identity, _VALUES).agg(
         F.sum(_ROWS).alias(_ROWS), F.sum(_ENTRIES).alias(_ENTRIES)
     )
@@ -411,7 +411,7 @@ def _report(
     differences = []
     for row in examples:
         fault = "wrong values" if row["other"] else "missing" if row["missing"] else "too many"
-        key = {name: row[name] for name in _identity(context) if name != LINEAGE}
+        key = {name: row[name] for name in identity_columns(context) if name != LINEAGE}
         differences.append(Difference(fault, key, row["actual"], row["expected"]))
     return VerificationReport(
         index=context.definition.name, version=context.snapshot.state.version, rows=rows, entries=entries,

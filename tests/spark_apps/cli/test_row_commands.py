@@ -92,6 +92,19 @@ def test_given_a_predicate_then_the_plan_and_the_files_are_told(ask: Ask) -> Non
     assert "by_id" in plan["index_used"] and plan["files_read"] < plan["files_skipped"]
     assert len(files) == plan["files_read"] and all(file["indexed"] for file in files)
     assert "by_id" in ask("explain", "trips", "id = 3").out
+    moment = "t = TIMESTAMP '2024-01-01 04:00:00'"
+    for command in (
+        ["explain", "whole", moment],
+        ["locate", "whole", moment],
+        ["export", "whole", "-", "--format", "json", "--where", moment],
+    ):
+        assert ask(*command).code == 2 and "the session's to say" in ask(*command).err, command
+        assert ask(*command, "--time-zone", "Mars").code == 2
+        assert ask(*command, "--time-zone", "UTC").code == 0
+    assert (
+        len(ask("export", "whole", "-", "--format", "json", "--where", moment, "--time-zone", "UTC").out.splitlines())
+        == 1
+    )
     refused = ask("explain", "trips", "id = rand()")
     assert refused.code == 2 and "only Spark can tell" in refused.err
 
@@ -151,9 +164,13 @@ def test_given_indexes_of_rows_then_they_agree_until_entries_are_lost_or_a_file_
 ) -> None:
     lake = unpack(tmp_path)
     told = ask("verify", "trips", "-w", str(lake), "--json").json
-    assert {one["index"]: one["ok"] for one in told["reports"]} == {"by_city": True, "by_id": True, "by_note": True}
-    assert set(told["not_compared"]) == {"by_fare", "by_ts"}
-    assert ask("verify", "trips", "by_fare").code == 2 and ask("verify", "trips", "by_cty").code == 3
+    assert {one["index"]: one["ok"] for one in told["reports"]} == dict.fromkeys(
+        ("by_city", "by_fare", "by_id", "by_note", "by_ts"), True
+    )
+    assert told["not_compared"] == {} and ask("verify", "trips", "by_cty").code == 3
+    of_source = ask("verify", "raw.rides", "-w", str(lake), "--json").json
+    assert all("of a registered source is compared" in why for why in of_source["not_compared"].values())
+    assert ask("verify", "raw.rides", "by_rider", "-w", str(lake)).code in (0, 2)
 
     timeline = Timeline.load(Store(lake / "groups"))
     entry = timeline.head.index("by_v")

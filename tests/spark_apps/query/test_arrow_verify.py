@@ -1,0 +1,124 @@
+"""Indexes compared with rows without Spark: the same report as Spark's, of whole indexes and of faulty ones."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import spark_apps
+from spark_apps import IndexedTable
+from spark_apps.indexes.lineage import entry_files
+from spark_apps.storage.errors import InvalidInput
+from spark_apps.storage.store import Store
+from spark_apps.timeline.log import Timeline
+from spark_apps.timeline.model import AddFile, RemoveFile, Write, definition_scope
+from spark_apps.timeline.transactions import begin
+from tests.compatibility.lake import unpack
+
+INDEXES = [
+    ("trips", "by_city"), ("trips", "by_fare"), ("trips", "by_id"), ("trips", "by_note"), ("trips", "by_ts"),
+    ("whole", "by_m"), ("whole", "by_t"), ("groups", "by_v"), ("groups", "record"), ("marked", "by_v"),
+]  # fmt: skip
+OF_FILES = [("whole", "by_t"), ("trips", "by_ts"), ("marked", "by_v")]
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    return unpack(tmp_path)
+
+
+def changed(lake: Path, table: str, index: str, change: Callable[[pa.Table], pa.Table]) -> None:
+    """Puts another file in place of each file of entries, as a faulty refresh would."""
+    timeline = Timeline.load(Store(lake / table))
+    tree, actions = timeline.head.index(index).definition.tree, []
+    for number, file in enumerate(entry_files(timeline.head.files(tree))):
+        stored = pq.read_table(lake / table / file.path, partitioning=None, coerce_int96_timestamp_unit="us")
+        schema = [f.with_type(pa.timestamp("us", "UTC")) if pa.types.is_timestamp(f.type) else f for f in stored.schema]
+        entries = change(stored.cast(pa.schema(schema)))
+        sink = io.BytesIO()
+        pq.write_table(entries, sink)
+        path = f"{file.path.rpartition('/')[0]}/faulty-{number}.parquet"
+        timeline.store.put(path, sink.getvalue())
+        actions += [
+            RemoveFile(tree, file.path),
+            AddFile(tree, file.partition, file.group, path, "base", entries.num_rows, len(sink.getvalue()),
+                    file.sequence_number, 0, file.lineage + 1, file.extra),
+        ]  # fmt: skip
+    begin(timeline, operation="refresh_index").commit(actions, writes=[Write(definition_scope(index), "fold")])
+
+
+def other(value: Any) -> Any:
+    if isinstance(value, bool):
+        return not value
+    return value + "x" if isinstance(value, str) else value + type(value)(1) if isinstance(value, int) else value
+
+
+@pytest.mark.parametrize(("table", "index"), OF_FILES)
+def test_given_entries_that_are_lost_repeated_or_of_other_values_then_each_is_counted(
+    lake: Path, table: str, index: str
+) -> None:
+    whole = spark_apps.open_table(lake / table).verify(index)
+    assert whole.ok and whole.entries > 0
+
+    changed(lake, table, index, lambda entries: entries.slice(0, 0))
+    lost = spark_apps.open_table(lake / table).verify(index)
+    assert not lost.ok and lost.missing == whole.entries and lost.entries == 0
+    assert {one.fault for one in lost.differences} == {"missing"}
+
+
+@pytest.mark.parametrize(("table", "index"), OF_FILES)
+def test_given_entries_twice_then_they_are_too_many_or_wrong(lake: Path, table: str, index: str) -> None:
+    whole = spark_apps.open_table(lake / table).verify(index)
+    changed(lake, table, index, lambda entries: pa.concat_tables([entries, entries]))
+    twice = spark_apps.open_table(lake / table).verify(index)
+    assert not twice.ok and twice.entries == 2 * whole.entries
+    assert twice.too_many + twice.wrong_values == whole.entries and twice.missing == 0
+
+
+@pytest.mark.parametrize(("table", "index"), OF_FILES)
+def test_given_entries_of_other_values_then_rows_miss_theirs(lake: Path, table: str, index: str) -> None:
+    whole = spark_apps.open_table(lake / table).verify(index)
+    seen = []
+
+    def change(entries: pa.Table) -> pa.Table:
+        name = next(n for n in entries.column_names if pa.types.is_integer(entries.schema.field(n).type)
+                    or pa.types.is_string(entries.schema.field(n).type))  # fmt: skip
+        seen.append(name)
+        at = entries.column_names.index(name)
+        values = [None if value is None else other(value) for value in entries[name].to_pylist()]
+        return entries.set_column(at, entries.schema.field(at), pa.array(values, entries.schema.field(at).type))
+
+    changed(lake, table, index, change)
+    report = spark_apps.open_table(lake / table).verify(index)
+    assert seen and not report.ok
+    assert report.missing + report.wrong_values > 0 and report.rows == whole.rows
+
+
+def test_given_an_index_of_keys_of_a_source_then_it_is_left_to_spark_by_name(lake: Path) -> None:
+    with pytest.raises(InvalidInput, match=r"'by_n' of a registered source is compared with the rows by Spark alone"):
+        spark_apps.open_table(lake / "raw" / "rides").verify("by_n")
+
+
+@pytest.mark.spark
+@pytest.mark.by_turn(4)
+@pytest.mark.parametrize(("table", "index"), INDEXES)
+def test_given_an_index_then_spark_s_report_is_the_same(spark: Any, lake: Path, table: str, index: str) -> None:
+    def both() -> tuple[Any, Any]:
+        ours = spark_apps.open_table(lake / table).verify(index).to_dict()
+        theirs = IndexedTable.load(spark, lake / table).verify(index).to_dict()
+        for told in (ours, theirs):
+            del told["differences"]
+        return ours, theirs
+
+    ours, theirs = both()
+    assert ours == theirs and ours["ok"]
+    if (table, index) in OF_FILES:
+        changed(lake, table, index, lambda entries: pa.concat_tables([entries, entries.slice(1, 1)]))
+        ours, theirs = both()
+        assert ours == theirs and not ours["ok"]
