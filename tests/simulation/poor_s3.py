@@ -3,6 +3,10 @@
 What goes wrong is drawn by name: ``REFUSES`` answers 501 to conditional writes, ``IGNORES`` does them without the
 condition, ``LOOKS`` looks first and writes then (so that of several at once more than one wins), ``LATE`` leaves new
 objects out of listings, ``STALE`` answers what an object was when it was first read.
+
+Of what reads rows: ``SLOW`` answers each request after a while, ``BUSY`` answers 503 to the first two requests for each
+part of an object, ``AWAY`` to all for data files; ``HALF`` gives half of a range as if it were all, ``CUT`` announces
+all of it and ends the connection after half.
 """
 
 from __future__ import annotations
@@ -12,12 +16,17 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from xml.etree import ElementTree
 
 REFUSES, IGNORES, LOOKS, LATE, STALE = "refuses", "ignores", "looks", "late", "stale"
+SLOW, BUSY, AWAY, HALF, CUT = "slow", "busy", "away", "half", "cut"
+
+_SLOW_SECONDS = 0.03
+_SLOW_DOWN = b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"
 
 _LATE_SECONDS = 1.0
 _NAMESPACE = "http://s3.amazonaws.com/doc/2006-03-01/"
@@ -33,7 +42,11 @@ class _Proxy(ThreadingHTTPServer):
         self.upstream, self.fault = upstream, fault
         self.written: dict[str, float] = {}
         self.first_read: dict[tuple[str, str | None], tuple[int, dict[str, str], bytes]] = {}
+        self.asked: Counter[tuple[str, str | None]] = Counter()
         self.lock = threading.Lock()
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Say nothing of a client that did not wait for its answer."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -81,7 +94,27 @@ class _Handler(BaseHTTPRequestHandler):
         if self.server.fault == LATE and listing:
             status, headers, listed = answer
             answer = status, headers, self._without_new(listed)
+        if self.command == "GET" and not listing and self._goes_wrong(key, answer):
+            return
         self._answer(*answer)
+
+    def _goes_wrong(self, key: tuple[str, str | None], answer: tuple[int, dict[str, str], bytes]) -> bool:
+        """Answer a reader of an object wrongly, if it is to be."""
+        fault, (status, headers, body) = self.server.fault, answer
+        with self.server.lock:
+            self.server.asked[key] += 1
+            count = self.server.asked[key]
+        if fault == SLOW:
+            time.sleep(_SLOW_SECONDS)
+        rows = "/data/" in self.path
+        if (fault == BUSY and count <= 2) or (fault == AWAY and rows):
+            self._answer(503, {}, _SLOW_DOWN)
+            return True
+        if fault in (HALF, CUT) and rows and status < 300:
+            self._answer(status, headers, body[: len(body) // 2], len(body) if fault == CUT else None)
+            self.close_connection = fault == CUT
+            return True
+        return False
 
     def _without_new(self, listed: bytes) -> bytes:
         bucket = self.path.split("?")[0].strip("/")
@@ -106,13 +139,14 @@ class _Handler(BaseHTTPRequestHandler):
         except urllib.error.HTTPError as error:
             return error.code, dict(error.headers.items()), error.read()
 
-    def _answer(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
+    def _answer(self, status: int, headers: Mapping[str, str], body: bytes, announced: int | None = None) -> None:
         self.send_response_only(status)
         length = next((value for name, value in headers.items() if name.lower() == "content-length"), "0")
         for name, value in headers.items():
             if name.lower() not in _HOP:
                 self.send_header(name, value)
-        self.send_header("Content-Length", length if self.command == "HEAD" else str(len(body)))
+        size = len(body) if announced is None else announced
+        self.send_header("Content-Length", length if self.command == "HEAD" else str(size))
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(body)

@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[3]
 
 
@@ -66,6 +68,27 @@ def test_given_a_pipe_that_closes_then_the_command_ends_in_silence(whole_lake: P
         process.stdout.close()
         told = process.stderr.read()
     assert (process.returncode, told) == (141, "")
+
+
+@pytest.mark.parametrize("command", ["history trips --all --json", "show trips", "export trips -", "tables --json"])
+def test_given_a_pipe_that_nobody_reads_then_the_exit_code_says_so_and_nothing_else_is_said(
+    whole_lake: Path, command: str
+) -> None:
+    end, written = os.pipe()
+    os.close(end)
+    line = [sys.executable, "-m", "spark_apps", *command.split()]
+    with subprocess.Popen(line, env=environment(whole_lake), stdout=written, stderr=subprocess.PIPE) as process:
+        os.close(written)
+        _, told = process.communicate(timeout=60)
+    assert (process.returncode, told) == (141, b"")
+
+
+def test_given_head_behind_it_then_the_first_line_is_given_and_no_traceback(whole_lake: Path) -> None:
+    line = (
+        f"set -o pipefail; {sys.executable} -m spark_apps query 'SELECT range AS n FROM range(200000)' --json | head -1"
+    )
+    done = subprocess.run(["bash", "-c", line], env=environment(whole_lake), capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (141, "[\n", "")
 
 
 def test_given_a_terminal_then_there_are_colours_and_lines_that_fit(whole_lake: Path) -> None:
