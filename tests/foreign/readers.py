@@ -49,9 +49,23 @@ def rows(folder: str, engine: str) -> dict[str, Any]:
     return {"rows": sorted(repr(tuple(_plain(value) for value in row.values())) for row in table.to_pylist())}
 
 
+def opened(folder: str) -> dict[str, Any]:
+    """The rows that ``open_table`` gives as a frame of Polars: all, and those of one key."""
+    import spark_apps
+
+    table = spark_apps.open_table(folder)
+    frame = table.to_polars()
+    assert isinstance(frame, polars.DataFrame) and frame.columns == table.schema.names
+    one = table.to_polars("id >= 0 AND id < 1000", ["id"])
+    assert one.schema == {"id": polars.Int64}
+    ids = frame.filter((polars.col("id") >= 0) & (polars.col("id") < 1000))["id"]
+    assert sorted(one["id"].to_list()) == sorted(ids.to_list())
+    return {"rows": sorted(repr(tuple(_plain(value) for value in row)) for row in frame.rows())}
+
+
 def _plain(value: Any) -> Any:
     return value.replace(tzinfo=None) if hasattr(value, "tzinfo") else value
 
 
 if __name__ == "__main__":
-    serve({"rows": rows}, Path(__file__).with_suffix(".txt"))
+    serve({"rows": rows, "opened": opened}, Path(__file__).with_suffix(".txt"))

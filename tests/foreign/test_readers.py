@@ -12,6 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from benchmarks.peers import Peer, environment
+from spark_apps.timeline import delta_checkpoints
 from spark_apps.timeline.model import Field
 from spark_apps.timeline.open_tables import published
 from tests.spark_apps.timeline.plain_rows import PARTITIONS, PlainRows
@@ -61,8 +62,9 @@ def step(table: PlainRows, number: int, rng: random.Random) -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_given_a_random_history_then_each_engine_reads_what_is_published(
-    readers: Peer, seed: int, tmp_path: Path
+    readers: Peer, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(delta_checkpoints, "EVERY", 3)
     rng, tally = random.Random(seed), Counter[str]()
     table = PlainRows(tmp_path, partitioned=bool(seed & 1), positions=bool(seed & 2))
     for number in range(10):
@@ -77,4 +79,6 @@ def test_given_a_random_history_then_each_engine_reads_what_is_published(
             else:
                 assert answer["rows"] == expected, engine
                 tally[engine] += 1
+        newest = texts(table.expected(table.log.head.version))
+        assert readers("opened", folder=str(tmp_path)).value["rows"] == newest
     assert all(tally[engine] == 10 for engine in READ)
