@@ -27,7 +27,7 @@ from tests.spark_apps.timeline.test_open_tables import theirs
 from tests.turns import of_this_turn
 
 ALL = os.environ.get("FAULTS") == "all"
-CUT = 8
+CUT = 16
 DOWN = "down from here on"
 
 Gate = Callable[[int, str, str], str | None]

@@ -42,7 +42,7 @@ def changed(lake: Path, table: str, index: str, change: Callable[[pa.Table], pa.
         schema = [f.with_type(pa.timestamp("us", "UTC")) if pa.types.is_timestamp(f.type) else f for f in stored.schema]
         entries = change(stored.cast(pa.schema(schema)))
         sink = io.BytesIO()
-        pq.write_table(entries, sink)
+        pq.write_table(entries, sink, write_page_index=True, write_page_checksum=True)
         path = f"{file.path.rpartition('/')[0]}/faulty-{number}.parquet"
         timeline.store.put(path, sink.getvalue())
         actions += [
