@@ -66,7 +66,7 @@ class NotPlain(Exception):
 
 @dataclass(frozen=True)
 class TextFormat:
-    """How lines of a source become rows.
+    """The rules by which lines of a source become rows.
 
     :param form: ``csv`` or ``json``. :param zone: of times that are written without one; ``None`` if it is not known.
     :param doubled: whether a quotation mark in a field is written twice, or else not at all.

@@ -177,7 +177,13 @@ def indexes(spark: Any, folder: Path) -> dict[str, Any]:
 
 
 def in_process(spark: Any, folder: Path) -> dict[str, Any]:
+    from spark_apps import IndexedTable
+
     trips(spark, folder / "lake/trips").create_index("by_city", "secondary", ["city"])
+    rides = IndexedTable.create(spark, folder / "lake/rides", "id string, ts timestamp", ["id"], buckets=1)
+    rides.upsert(
+        rows(spark, "concat('r', id) AS id, timestamp'2026-11-10 20:00:00Z' + make_interval(0,0,0,0,id) AS ts", 3)
+    )
     return {}
 
 
@@ -278,6 +284,7 @@ def erased(names: dict[str, Any], printed: str) -> None:
 
 def read_in_process(names: dict[str, Any], printed: str) -> None:
     assert sorted(row["id"] for row in names["rows"].to_pylist()) == ["k1", "k2"] and names["some"].num_rows == 17
+    assert sorted(names["late"]["id"].to_pylist()) == ["r1", "r2"]  # from 21:00 UTC on
     assert "nyc" in printed and "sfo" in printed
 
 
