@@ -37,6 +37,7 @@ MORE = {
     "border": "benchmarks.lookup_border",
     "ways": "benchmarks.ways_to_read",
     "scan": "benchmarks.keys_or_scan",
+    "skipping": "benchmarks.skipping",
     "waiting": "benchmarks.waiting",
 }
 QUICK_ROWS, FULL_ROWS = 200_000, 20_000_000

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Unit = Literal["times", "ms", "s", "bytes", "commits", "commits a second", "exponents apart"]
+Unit = Literal["times", "ms", "s", "bytes", "commits", "commits a second", "exponents apart", "files"]
 
 
 @dataclass(frozen=True)
@@ -232,6 +232,19 @@ TARGETS = {
                 Figure("many / DuckDB", "medians; DuckDB over the same rows sorted", 1.0),
                 Figure("one", "the row of one key, the table open", 2, "ms"),
                 Figure("anew", "the row of one key, the table opened for it", 25, "ms"),
+            ),
+        ),
+        Target(
+            21,
+            "A skipping index over a thousand files",
+            (
+                Figure("build", "build / that of the covering index over the same columns", 0.2),
+                Figure("size", "bytes / those of the data", 0.01),
+                Figure("files", "files read for one value, mean", 3, "files"),
+                Figure("ask", "asking the index, its headers remembered", 30, "ms"),
+                Figure("first ask", "asking it for the first time", None, "ms"),
+                Figure("commit", "a commit of a delta with it / without it, less 1", 0.03),
+                Figure("like", "LIKE of a rare word / a scan", 0.1),
             ),
         ),
     )

@@ -379,7 +379,7 @@ class CreateIndex(Action):
             properties=self._properties(table),
             comment=self.comment,
         )
-        return handler.validate(table, self.storage.of(snapshot, given, handler))
+        return handler.complete(snapshot, handler.validate(table, self.storage.of(snapshot, given, handler)))
 
     def _properties(self, table: TableDefinition) -> dict[str, str]:
         """Return the given properties, and which partition columns an index leaves out that would hold them."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from msgspec.structs import replace as changed
 
-from spark_apps.indexes.registry import held_by
+from spark_apps.indexes.registry import asked_by, held_by
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.sources.registry import Source, open_source
 from spark_apps.sources.source_files import Listing, SourceFile, with_row_counts
@@ -281,7 +281,7 @@ def check_columns(logged: State, observed: State) -> None:
     types = {field.name: field.type for field in observed.table.fields}
     before = {field.name: field.type for field in logged.table.fields}
     for name, entry in observed.indexes.items():
-        missing = [column for column in entry.definition.columns if column not in types]
+        missing = [column for column in asked_by(logged.table, entry.definition) if column not in types]
         if missing:
             raise InvalidSchema(
                 f"The source {source.location} has no column {missing[0]!r} any more, which index {name!r} is over.",

@@ -21,6 +21,7 @@ from msgspec.structs import replace as changed
 from spark_apps.actions.source_diff import LastObservation, Observation, check_columns, observe
 from spark_apps.actions.upsert_plan import UpsertLimits
 from spark_apps.layout.partitions import canonical
+from spark_apps.mergetree.pyspark_names import spark_errors
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.storage.errors import (
     AlreadyCommitted,
@@ -32,9 +33,10 @@ from spark_apps.storage.errors import (
     StopWriteWindowOpen,
 )
 from spark_apps.timeline import windows
-from spark_apps.timeline.files import GroupKey
+from spark_apps.timeline.files import DataFile, GroupKey
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.model import (
+    DATA_TREE,
     AddFile,
     AnyAction,
     IndexDefinition,
@@ -258,7 +260,10 @@ def _run(
             if transaction.base.version != observation.snapshot.state.version:
                 observation = observe_table(handle, action, transaction.base)
             confined = action.confined_to(observation.snapshot.table)
-            work = action.work(Attempt(observation.snapshot, transaction, heartbeats, "", handle.limits, confined))
+            attempt = Attempt(observation.snapshot, transaction, heartbeats, "", handle.limits, confined)
+            work = action.work(attempt)
+            if work is not None:
+                follow_files(attempt, work)
             if work is None and observation.actions and action.commits_observation:
                 work = StagedChanges()
             if work is None:
@@ -299,6 +304,38 @@ def _commit(transaction: Transaction, action: Action, observation: Observation, 
                 raise
             logger.info("%s: a part of the work is left out: %s", action.operation, refused.message)
             work = rest
+
+
+def follow_files(attempt: Attempt, work: StagedChanges) -> None:
+    """Add to ``work`` what the data files that it adds mean to indexes that keep something of each file.
+
+    An index that cannot be kept lags behind: rows are written whatever becomes of it.
+    """
+    from spark_apps.indexes.handler import IndexContext
+    from spark_apps.indexes.registry import available
+
+    snapshot = attempt.snapshot
+    # A table that is being made has no indexes, and another writer owns the files of a source.
+    if not snapshot.state.indexes or snapshot.table.source is not None:
+        return
+    added = [action for action in work.actions if isinstance(action, AddFile) and action.tree == DATA_TREE]
+    files = [DataFile.of(action, snapshot.state.version + 1) for action in added]
+    for entry in snapshot.state.indexes.values() if files else ():
+        definition, handler = entry.definition, available(entry.definition.kind)
+        if handler is None or not handler.follows_files or definition.deferred or not entry.active:
+            continue
+        attempt.phase(f"index {definition.name}")
+        try:
+            folder = attempt.index_folder(definition.name, "follow")
+            done = handler.follow(IndexContext(snapshot, definition, folder), files)
+        except spark_errors(LakeIndexError) as error:
+            logger.warning("Index %r lags behind this commit: %s", definition.name, error)
+            continue
+        work.actions.extend(done.actions)
+        work.writes.extend(done.writes)
+        if not done.empty:
+            work.maintained.append(definition.tree)
+        work.metrics.update({f"index.{definition.name}.{name}": value for name, value in done.metrics.items()})
 
 
 def _with_observed(work: StagedChanges, observation: Observation) -> StagedChanges:

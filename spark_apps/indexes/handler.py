@@ -401,6 +401,10 @@ class IndexHandler(ABC):
     """Whether the index can change in the commit of a write (:meth:`maintain`). Else it lags behind after one until it
     is refreshed, deferred or not."""
 
+    follows_files: ClassVar[bool] = False
+    """Whether the index keeps something of each data file, from that file alone, in the commit that adds it
+    (:meth:`follow`)."""
+
     partitioned: ClassVar[bool] = False
     """Whether entries can be kept apart by partition columns (:attr:`IndexDefinition.partition_by`)."""
 
@@ -416,6 +420,14 @@ class IndexHandler(ABC):
 
         :raises InvalidInput: (or one of its kin) if such an index cannot be on such a table.
         """
+
+    def complete(self, snapshot: Snapshot, definition: IndexDefinition) -> IndexDefinition:
+        """Return a new definition that :meth:`validate` gave with what Spark tells of it.
+
+        :param snapshot: the table at the version that the index is made over.
+        :raises InvalidInput: (or one of its kin) if Spark cannot make what it is over.
+        """
+        return definition
 
     def alter(
         self, table: TableDefinition, definition: IndexDefinition, properties: Mapping[str, str]
@@ -467,6 +479,18 @@ class IndexHandler(ABC):
         """
         return (*definition.columns, *definition.included)
 
+    def asked_by(self, table: TableDefinition, definition: IndexDefinition) -> tuple[str, ...]:
+        """Return the table's columns of whose values a predicate must speak for the index to be of use."""
+        return definition.columns or table.record_key
+
+    def expressions(self, table: TableDefinition, definition: IndexDefinition) -> Mapping[str, str]:
+        """Return the expressions that the index holds values of, with their Spark types.
+
+        In the canonical text of :mod:`spark_apps.indexes.expressions`. In a probe their values stand under
+        :func:`~spark_apps.indexes.expressions.key_of` that text.
+        """
+        return {}
+
     def reads(self, table: TableDefinition, definition: IndexDefinition) -> tuple[str, ...]:
         """Return columns beside partition columns and record key that :meth:`maintain` needs in :class:`Changes`."""
         return ()
@@ -512,6 +536,17 @@ class IndexHandler(ABC):
 
         :returns: the files that were staged, as actions.
         """
+
+    def follow(self, context: IndexContext, files: Sequence[DataFile]) -> IndexWork:
+        """Stage what data files mean to the index that a commit adds; it is published in the same commit.
+
+        For a kind that :attr:`follows_files`, on keyed tables. If it fails, the index lags behind and the rows are
+        written.
+
+        :param files: all that the commit adds, with the sequence numbers that they will have.
+        :returns: the files that were staged, as actions; nothing if the index is to lag behind.
+        """
+        return IndexWork()
 
     @abstractmethod
     def refresh(

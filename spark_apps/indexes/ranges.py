@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -33,6 +34,25 @@ NOTHING = Range(nulls=False, values=False)
 """No value and no null: a predicate that can be true all the same does not depend on the column."""
 
 ONLY_NULLS = Range(values=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The facts known of the values that a column or an expression has in some rows, each holding by itself.
+
+    :param nulls: whether some are null. :param filled: whether some are not.
+    :param span: between which the others lie.
+    :param values: all others.
+    :param may_equal: tells of a value whether it may be among them.
+    :param may_contain: tells of a text whether it may stand in one of them.
+    """
+
+    nulls: bool
+    filled: bool
+    span: Range | None = None
+    values: frozenset[Any] | None = None
+    may_equal: Callable[[Any], bool] | None = None
+    may_contain: Callable[[str], bool] | None = None
 
 
 def range_of(statistics: Any, kind: ColumnType) -> Range | None:

@@ -29,6 +29,7 @@ _KINDS: Plugins[IndexHandler] = Plugins(
         "secondary": "spark_apps.indexes.keyed.secondary:SecondaryHandler",
         "compact": "spark_apps.indexes.block.compact:CompactHandler",
         "covering": "spark_apps.indexes.covering.covering:CoveringHandler",
+        "skipping": "spark_apps.indexes.skipping.skipping:SkippingHandler",
     },
     f"{__name__}.allow",
     error=InvalidInput,
@@ -71,3 +72,9 @@ def held_by(table: TableDefinition, definition: IndexDefinition) -> tuple[str, .
     """Return the columns that an index may hold values of."""
     handler = available(definition.kind)
     return (*definition.columns, *definition.included) if handler is None else handler.holds(table, definition)
+
+
+def asked_by(table: TableDefinition, definition: IndexDefinition) -> tuple[str, ...]:
+    """Return the columns of whose values a predicate must speak for an index to be of use."""
+    handler = available(definition.kind)
+    return definition.columns if handler is None else handler.asked_by(table, definition)

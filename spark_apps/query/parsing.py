@@ -17,7 +17,7 @@ import re
 import struct
 import zoneinfo
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal, localcontext
 from functools import cached_property
 from typing import Any
@@ -26,8 +26,9 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.tokens import Token, TokenType
 
+from spark_apps.indexes.expressions import NotIndexable, expression_of, key_of
 from spark_apps.layout.types import INTEGER_BITS, ColumnType, parse_type
-from spark_apps.query.predicates import NAN, And, Comparison, Fixed, In, IsNull, Not, Opaque, Or, Predicate
+from spark_apps.query.predicates import NAN, And, Comparison, Fixed, Holds, In, IsNull, Not, Opaque, Or, Predicate
 from spark_apps.storage.errors import InvalidPredicate, UnknownColumn
 
 _COMPARISONS: dict[type[exp.Expr], str] = {
@@ -42,6 +43,8 @@ _COMPARISONS: dict[type[exp.Expr], str] = {
 }
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _DENIED = {TokenType.GT: (TokenType.LTE, "<="), TokenType.LT: (TokenType.GTE, ">=")}
+_OF_TEXTS = (exp.Like, exp.StartsWith, exp.EndsWith, exp.Contains)
+_WILDCARDS = re.compile("[%_]+")
 # Names that Spark takes for a function without parentheses when no column has them.
 _NAMELESS_FUNCTIONS = frozenset(
     (
@@ -71,6 +74,7 @@ def parse_predicate(
     timestamps: str | None = None,
     case_sensitive: bool = False,
     check_with_spark: Callable[[str], None] | None = None,
+    expressions: Mapping[str, str] | None = None,
 ) -> Predicate:
     """Parse a predicate over a table.
 
@@ -82,13 +86,16 @@ def parse_predicate(
     :param case_sensitive: as ``spark.sql.caseSensitive``.
     :param check_with_spark: called with a text that cannot be read here; raises one of the errors below if Spark cannot
         read it either. What only Spark can read, only the rows can decide.
+    :param expressions: canonical texts of expressions that indexes hold values of, with their Spark types; what the
+        predicate says of one is found in :attr:`~spark_apps.query.predicates.Opaque.same`. ``None`` if nothing is to be
+        known of what is not a comparison of a column.
     :raises InvalidPredicate: when the text is not one predicate, with the position.
     :raises UnknownColumn: for a column that the table lacks, with its position and similar names.
     """
     if not isinstance(sql, str) or not sql.strip():
         raise InvalidPredicate(f"The predicate is {sql!r}.", hint="Write what stands after WHERE, like city = 'sfo'.")
     try:
-        return _parsed(sql, _Columns(schema, case_sensitive), time_zone, timestamps)
+        return _parsed(sql, _Columns(schema, case_sensitive), time_zone, timestamps, expressions)
     except (InvalidPredicate, UnknownColumn) as error:
         if check_with_spark is None:
             raise
@@ -103,7 +110,9 @@ def parse_predicate(
         return Opaque(sql, frozenset(schema), "only Spark can read it", whole="*" in sql)
 
 
-def _parsed(sql: str, columns: _Columns, time_zone: str | None, timestamps: str | None) -> Predicate:
+def _parsed(
+    sql: str, columns: _Columns, time_zone: str | None, timestamps: str | None, expressions: Mapping[str, str] | None
+) -> Predicate:
     try:
         node, strings = _read(sql)
         if isinstance(node.unnest(), exp.Null):
@@ -111,7 +120,7 @@ def _parsed(sql: str, columns: _Columns, time_zone: str | None, timestamps: str 
                 f"The predicate is {sql!r}, which is no condition.", hint="Write what is to be null."
             )
         unsure = frozenset(text for text, plain in strings if not plain or columns.find(text))
-        reader = _Reader(columns, time_zone, timestamps, unsure, sql)
+        reader = _Reader(columns, time_zone, timestamps, unsure, sql, expressions)
         if _DIFFERENT.search(sql):
             why = "it holds a variable or a comment that Spark reads in its own way"
             return Opaque(sql, columns.all, why, whole="*" in sql)
@@ -193,6 +202,7 @@ class _Columns:
     """The columns of the table, found by name as Spark finds them."""
 
     def __init__(self, schema: Mapping[str, str], case_sensitive: bool) -> None:
+        self.case_sensitive = case_sensitive
         self._fold: Callable[[str], str] = str if case_sensitive else fold
         self._names: dict[str, list[str]] = {}
         for name in schema:
@@ -233,6 +243,9 @@ class _Reader:
     timestamps: str | None
     unsure: frozenset[str]
     sql: str
+    expressions: Mapping[str, str] | None = None
+    of_expressions: bool = False
+    """Whether what stands on the left is an expression and not a column."""
 
     def predicate(self, node: exp.Expr) -> Predicate:
         node = node.unnest()
@@ -250,7 +263,76 @@ class _Reader:
         text = node.sql(dialect="spark") if node.parent is not None else self.sql
         if any(map(_names_all, node.find_all(exp.Star))):
             return Opaque(text, self.columns.all, reason, whole=True)
-        return Opaque(text, self._columns_in(node), reason)
+        columns = self._columns_in(node)
+        if self.expressions is None or not columns:
+            return Opaque(text, columns, reason)
+        return Opaque(text, columns, reason, same=self._same(node), implied=self._implied(node))
+
+    def _same(self, node: exp.Expr) -> Predicate | None:
+        """Return what a node says of an expression that an index holds values of."""
+        if not self.expressions:
+            return None
+        try:
+            return replace(self, of_expressions=True)._atom(node)
+        except (Unclear, UnknownColumn):
+            return None
+
+    def _implied(self, node: exp.Expr) -> Holds | None:
+        """Return the texts that a value has to hold where a node is true."""
+        if type(node) not in _OF_TEXTS or {name for name, value in node.args.items() if value} != {
+            "this",
+            "expression",
+        }:
+            return None
+        key = self._text_key(node.this)
+        if key is None:
+            return None
+        try:
+            literal = self._literal(node.expression)
+        except Unclear:
+            return None
+        text = str(literal.value)
+        if literal.kind != "string" or "\ufffd" in text:
+            return None  # that sign stands for bytes that are no text, where Spark looks for a pattern
+        if isinstance(node, exp.StartsWith):
+            return Holds(key, (), text)
+        if not isinstance(node, exp.Like):
+            return Holds(key, (text,))
+        first, *others = _WILDCARDS.split(text)
+        return Holds(key, tuple(piece for piece in others if piece), first)
+
+    def _text_key(self, node: exp.Expr) -> str | None:
+        """Return the name of the values of a column or expression of strings."""
+        for reader in (self, replace(self, of_expressions=True)):
+            try:
+                key = reader._column(node)
+            except (Unclear, UnknownColumn):
+                continue
+            return key if reader._type_of(key).kind == "string" else None
+        return None
+
+    def _type_of(self, key: str) -> ColumnType:
+        if not self.of_expressions:
+            return self.columns.type_of(key)
+        types = {key_of(text): kind for text, kind in (self.expressions or {}).items()}
+        return parse_type(types[key])
+
+    def _key(self, node: exp.Expr) -> str:
+        """Return the name of the values of an expression that an index holds."""
+        try:
+            expression = expression_of(node, self.columns.find, self.columns.case_sensitive)
+        except NotIndexable as error:
+            raise Unclear(str(error)) from error
+        if expression.text not in (self.expressions or {}):
+            raise Unclear("no index holds values of it")
+        return expression.key
+
+    def _is_key(self, node: exp.Expr) -> bool:
+        try:
+            self._key(node)
+        except Unclear:
+            return False
+        return True
 
     def _atom(self, node: exp.Expr) -> Predicate:
         if (op := _COMPARISONS.get(type(node))) is not None:
@@ -273,7 +355,8 @@ class _Reader:
 
     def _comparison(self, node: exp.Expr, op: str) -> Predicate:
         left, right = node.this.unnest(), node.expression.unnest()
-        if isinstance(right, exp.Column) and not isinstance(left, exp.Column):
+        mirrored = isinstance(right, exp.Column) and not isinstance(left, exp.Column)
+        if self._is_key(right) if self.of_expressions else mirrored:
             left, right, op = right, left, _MIRRORED.get(op, op)
         return self._compare(left, op, right)
 
@@ -281,7 +364,7 @@ class _Reader:
         if op in ("<>", "<!>"):
             return Not(self._compare(left, "=" if op == "<>" else "<=>", right))
         name = self._column(left)
-        column = self.columns.type_of(name)
+        column = self._type_of(name)
         literal = self._literal(right)
         if literal.kind == "null":
             return IsNull(name) if op == "<=>" else Fixed(None, frozenset((name,)))
@@ -294,7 +377,7 @@ class _Reader:
 
     def _in_list(self, node: exp.In) -> Predicate:
         name = self._column(node.this)
-        column = self.columns.type_of(name)
+        column = self._type_of(name)
         values = comparable(column, [self._literal(item) for item in node.expressions], self.zone, in_list=True)
         keys = (as_key(value, column) for value in values if value is not None)
         return In(name, frozenset(key for key in keys if key is not NO_VALUE), None in values)
@@ -308,6 +391,8 @@ class _Reader:
 
     def _column(self, node: exp.Expr, of_any_type: bool = False) -> str:
         node = node.unnest()
+        if self.of_expressions:
+            return self._key(node)
         if not isinstance(node, exp.Column):
             raise Unclear("its left side is not a plain column")
         names = self.columns.find(node.parts[0].name)

@@ -10,6 +10,7 @@ left out with a warning. The predicate is applied to the rows in any case.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial, reduce
@@ -28,12 +29,13 @@ from spark_apps.indexes.handler import (
 )
 from spark_apps.indexes.keyed.lookup import MAX_DRIVER_KEYS, MAX_RETURNED_KEYS
 from spark_apps.indexes.ranges import Range, range_of
-from spark_apps.indexes.registry import available
+from spark_apps.indexes.registry import asked_by, available
 from spark_apps.layout.hashing import is_known
 from spark_apps.layout.partitions import value_of
 from spark_apps.layout.types import ColumnType, parse_type
 from spark_apps.mergetree.blocks import BlockFile, BlockRead, is_readable, read_footers, stored_share
 from spark_apps.mergetree.buckets import compute_buckets, is_computable
+from spark_apps.mergetree.pyspark_names import spark_errors
 from spark_apps.mergetree.reader_settings import session_difference, unknown_time_zone
 from spark_apps.mergetree.schema import column_share
 from spark_apps.mergetree.spark_utils import cores, setting
@@ -446,8 +448,11 @@ def prunes_by(
     if table.bucketed and not set(columns).isdisjoint(hashed) and not isinstance(probe.keys(hashed), CannotPrune):
         return True
     for entry in snapshot.state.indexes.values():
-        indexed, handler = entry.definition.columns or table.record_key, available(entry.definition.kind)
-        if not entry.active or handler is None or set(columns).isdisjoint(indexed):
+        handler = available(entry.definition.kind)
+        if not entry.active or handler is None:
+            continue
+        indexed = handler.asked_by(table, entry.definition)
+        if set(columns).isdisjoint(indexed):
             continue
         if type(handler).substitute is not IndexHandler.substitute:
             held = {*indexed, *entry.definition.included, *table.partition_by, *table.record_key}
@@ -540,7 +545,39 @@ def parse_for_session(snapshot: Snapshot, where: str) -> Predicate:
         timestamps=_timestamps(str(setting(spark, "spark.sql.timestampType", "TIMESTAMP_LTZ"))),
         case_sensitive=_is_on(spark, "spark.sql.caseSensitive"),
         check_with_spark=partial(check_predicate, snapshot),
+        expressions=_expressions(snapshot, where),
     )
+
+
+_CALLED = re.compile(r"(\w+)\s*\(")
+
+
+def _expressions(snapshot: Snapshot, where: str) -> dict[str, str] | None:
+    """Return the expressions that indexes hold values of, with their types.
+
+    ``None`` where a function that the text calls is not Spark's own in this session.
+    """
+    expressions: dict[str, str] = {}
+    for entry in snapshot.state.indexes.values():
+        handler = available(entry.definition.kind)
+        if handler is None or not entry.active:
+            continue
+        try:
+            expressions.update(handler.expressions(snapshot.table, entry.definition))
+        except _UNREADABLE_INDEX as error:
+            logger.warning("What index %r holds is not known: %s", entry.definition.name, error)
+    named = {name.lower() for name in _CALLED.findall(where)} - {"in", "and", "or", "not", "cast"}
+    if not named:
+        return expressions
+    return expressions if all(_is_built_in(snapshot.spark, name) for name in named) else None
+
+
+def _is_built_in(spark: SparkSession, name: str) -> bool:
+    """Tell whether a function is Spark's own: a session may put one of a user's in its place."""
+    try:
+        return bool(spark.catalog.getFunction(name).className.startswith("org.apache.spark.sql.catalyst."))
+    except spark_errors(AttributeError):
+        return False
 
 
 def _is_on(spark: SparkSession, name: str) -> bool:
@@ -649,7 +686,9 @@ def _session_mismatches(snapshot: Snapshot) -> dict[str, NotUsed]:
         definition = entry.definition
         if differs is not None:
             mismatches[name] = NotUsed("session_differs", differs)
-        elif (why := unknown_time_zone(snapshot.table, [*definition.columns, *definition.included])) is not None:
+        elif (
+            why := unknown_time_zone(snapshot.table, [*asked_by(snapshot.table, definition), *definition.included])
+        ) is not None:
             mismatches[name] = NotUsed("session_unknown", why)
     return mismatches
 

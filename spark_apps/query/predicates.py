@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from spark_apps.indexes.ranges import Range
+from spark_apps.indexes.ranges import Range, Summary
 from spark_apps.mergetree.pyspark_names import T, spark_errors
 from spark_apps.mergetree.spark_versions import message_of
 from spark_apps.mergetree.tree import Snapshot
@@ -96,12 +96,28 @@ class Opaque:
     :param reason: why it was not understood.
     :param whole: it is about rows as a whole (``hash(*)``), so it means what it says only where the table's columns,
         and no others, stand in their declared order.
+    :param same: has the same outcome for every row, and speaks of expressions that an index holds values of.
+    :param implied: is true wherever this is true.
     """
 
     text: str
     columns: frozenset[str]
     reason: str
     whole: bool = False
+    same: Predicate | None = None
+    implied: Holds | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Holds:
+    """``column LIKE '…'``, as far as it is known: texts stand in the column's value, which begins with one.
+
+    It stands in :attr:`Opaque.implied` only.
+    """
+
+    column: str
+    texts: tuple[str, ...]
+    begins: str = ""
 
 
 Predicate = Fixed | Comparison | In | IsNull | Not | And | Or | Opaque
@@ -137,7 +153,8 @@ def of_whole_rows(predicate: Predicate) -> bool:
 
 def reasons(predicate: Predicate) -> tuple[str, ...]:
     """Return why parts of the predicate cannot prune, each once, for ``explain``."""
-    texts = (f"{node.text}: {node.reason}" for node in walk(predicate) if isinstance(node, Opaque))
+    opaque = (node for node in walk(predicate) if isinstance(node, Opaque) and node.same is None)
+    texts = (f"{node.text}: {node.reason}" for node in opaque)
     return tuple(dict.fromkeys(texts))
 
 
@@ -395,7 +412,7 @@ def outcomes(node: Predicate, values: Mapping[str, Any]) -> frozenset[bool | Non
         case Fixed():
             return frozenset((node.outcome,))
         case Opaque():
-            return _ALL_OUTCOMES
+            return _of_opaque(node, values)
         case Not():
             return frozenset(None if outcome is None else not outcome for outcome in outcomes(node.part, values))
         case And() | Or():
@@ -403,7 +420,90 @@ def outcomes(node: Predicate, values: Mapping[str, Any]) -> frozenset[bool | Non
     if node.column not in values:
         return _ALL_OUTCOMES
     value = values[node.column]
+    if isinstance(value, Summary):
+        return _summarised(node, value)
     return _within(node, value) if isinstance(value, Range) else frozenset((_outcome(node, value),))
+
+
+def _of_opaque(node: Opaque, values: Mapping[str, Any]) -> frozenset[bool | None]:
+    possible = _ALL_OUTCOMES if node.same is None else outcomes(node.same, values)
+    if node.implied is not None and node.implied.column in values and not _may_hold(node.implied, values):
+        possible -= {True}
+    return possible
+
+
+def _may_hold(node: Holds, values: Mapping[str, Any]) -> bool:
+    """Return whether a row with these values can have the texts."""
+    value = values[node.column]
+    if isinstance(value, Range):
+        return value.values and _may_begin(node, value)
+    if not isinstance(value, Summary):
+        return _has_texts(node, value)
+    if not value.filled:
+        return False
+    if value.values is not None and not any(_has_texts(node, each) for each in value.values):
+        return False
+    if value.span is not None and not _may_begin(node, value.span):
+        return False
+    return value.may_contain is None or all(map(value.may_contain, (*node.texts, node.begins)))
+
+
+def _may_begin(node: Holds, span: Range) -> bool:
+    if isinstance(span.high, str) and span.high < node.begins:
+        return False
+    return not (isinstance(span.low, str) and span.low[: len(node.begins)] > node.begins)
+
+
+def _has_texts(node: Holds, value: Any) -> bool:
+    if value is None:
+        return False
+    if not isinstance(value, str):
+        return True  # bytes that are no text
+    return value.startswith(node.begins) and all(text in value for text in node.texts)
+
+
+_MOST_EQUAL = 1_000
+"""Longer lists are not asked value by value of each file."""
+
+
+def _summarised(node: Comparison | In | IsNull, known: Summary) -> frozenset[bool | None]:
+    """Return the outcomes for values of which a summary is known."""
+    possible: set[bool | None] = {_outcome(node, None)} if known.nulls else set()
+    if not known.filled:
+        return frozenset(possible)
+    if isinstance(node, IsNull):
+        return frozenset(possible | {False})
+    if known.values is not None:
+        possible |= {_outcome(node, value) for value in known.values}
+        if isinstance(node, In) and any(isinstance(value, float) and value == 0 for value in known.values):
+            # Spark's sets distinguish -0.0 from 0.0 where its comparisons do not.
+            possible.add(None if node.has_null else False)
+        return frozenset(possible)
+    of_values: set[bool | None] = {True, False, None} if isinstance(node, In) and node.has_null else {True, False}
+    if known.span is not None:
+        of_values = set(_within(node, known.span))
+    if not _may_equal(node, known):
+        of_values = (of_values - {True}) or {False}
+    return frozenset(possible | of_values)
+
+
+def _may_equal(node: Comparison | In, known: Summary) -> bool:
+    """Return whether a value that a node asks for can be among those of a summary."""
+    if isinstance(node, In):
+        if len(node.values) > _MOST_EQUAL:
+            return True
+        sought: Iterable[Any] = node.values
+    elif node.op in ("=", "<=>"):
+        sought = (node.literal,)
+    else:
+        return True
+    return any(_may_be(value, known) for value in sought)
+
+
+def _may_be(value: Any, known: Summary) -> bool:
+    if known.may_equal is not None and not known.may_equal(value):
+        return False
+    return known.may_contain is None or not isinstance(value, str) or known.may_contain(value)
 
 
 def _within(node: Comparison | In | IsNull, span: Range) -> frozenset[bool | None]:

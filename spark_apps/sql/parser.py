@@ -296,7 +296,7 @@ KINDS = {
 }
 """Other names of kinds, in the documents; any case."""
 
-_OWN_KINDS = ("record", "secondary", "compact", "covering")
+_OWN_KINDS = ("record", "secondary", "compact", "covering", "skipping")
 _MODES = ("incremental", "full", "quick")
 
 
@@ -405,6 +405,12 @@ class Reader(TableReader, Transformer[Token, tuple[s.Statement, ...]]):
         return Columns(without_comments(self._script[meta.start_pos : meta.end_pos]), tuple(tokens))
 
     type_text = column_text
+
+    index_columns = names
+
+    @v_args(meta=True)
+    def summary(self, meta: Meta, children: list[Any]) -> Positioned[str]:
+        return Positioned(without_comments(self._script[meta.start_pos : meta.end_pos]), children[0])
 
     # --- clauses ----------------------------------------------------------------------------------------------
 

@@ -167,8 +167,8 @@ rename_column: ALTER TABLE table RENAME COLUMN name TO name
 drop_columns: ALTER TABLE table DROP (COLUMN | COLUMNS) if_exists? (names | name ("," name)*)
 
 // --- indexes
-create_index: CREATE INDEX if_not_exists? name ON TABLE? table names? index_clause*
-?index_clause: USING kind names?                                -> using
+create_index: CREATE INDEX if_not_exists? name ON TABLE? table index_columns? index_clause*
+?index_clause: USING kind index_columns?                        -> using
              | AS text                                          -> as_handler
              | WITH DEFERRED REBUILD                            -> deferred
              | PARTITIONED BY names                             -> partitioned_by
@@ -181,6 +181,11 @@ create_index: CREATE INDEX if_not_exists? name ON TABLE? table names? index_clau
              | LOCATION text                                    -> location
              | TBLPROPERTIES properties                         -> tblproperties
              | COMMENT text                                     -> comment
+index_columns: "(" (index_column ("," index_column)*)? ")"
+?index_column: name | summary
+// The text of what a skipping index keeps is found by its parentheses and read with the index.
+summary: NAME "(" summary_item* ")"
+!summary_item: NAME | BACKTICKED | _text | NUMBER | EXPRESSION_SIGN | "," | "(" summary_item* ")"
 file_format: (NAME | _text)+
 kind: name | SINGLE_QUOTED | RAW_QUOTED
 drop_index: DROP INDEX if_exists? name on_table?
@@ -225,6 +230,7 @@ bare_columns: (NAME | BACKTICKED) column_item+                  -> column_text
 type_text: (NAME | BACKTICKED) column_item*
 
 COLUMN_SIGN: /[<>:]/
+EXPRESSION_SIGN: /[-+*\/%.|&^~<>=!:\[\]]/
 ARGUMENT: /[^\W\d][\w-]*(?=\s*=>)/
 NAME: /[^\W\d][\w$]*/
 BACKTICKED: /`(?:[^`]|``)+`/
@@ -239,8 +245,8 @@ WHITE: /[\s\ufeff]+/
 %ignore WHITE
 """
 
-_NOT_KEYWORDS = {"COLUMN_SIGN", "ARGUMENT", "NAME", "BACKTICKED", "SINGLE_QUOTED", "DOUBLE_QUOTED", "RAW_QUOTED",
-                 "NUMBER", "STORED_BY", "COMMENTS", "WHITE"}  # fmt: skip
+_NOT_KEYWORDS = {"COLUMN_SIGN", "EXPRESSION_SIGN", "ARGUMENT", "NAME", "BACKTICKED", "SINGLE_QUOTED",
+                 "DOUBLE_QUOTED", "RAW_QUOTED", "NUMBER", "STORED_BY", "COMMENTS", "WHITE"}  # fmt: skip
 KEYWORDS = frozenset(re.findall(r"\b[A-Z][A-Z_]+\b", re.sub(r"//.*|/.*/i?$", "", _RULES, flags=re.M))) - _NOT_KEYWORDS
 
 GRAMMAR = _RULES + "\n".join(f"{word}.2: /{word.lower()}(?![\\w$])/i" for word in sorted(KEYWORDS))

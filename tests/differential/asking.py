@@ -28,6 +28,7 @@ from spark_apps.storage.errors import InvalidPredicate, LakeIndexError, Unsuppor
 from tests.differential.oracle import Oracle, Row, rows_of, shown
 from tests.differential.plain import Half, PlainQueries, Way
 from tests.differential.predicates import Predicate, Predicates
+from tests.differential.skipping import asked_columns
 from tests.differential.tally import Tally
 
 
@@ -57,7 +58,7 @@ class Questions:
         self, table: Any, rows: Sequence[Row], names: list[str], types: list[str], history: str, count: int
     ) -> None:
         """Random predicates over these rows."""
-        favoured = [list(info.columns) for info in table.indexes.values()]
+        favoured = asked_columns(table)
         favoured += [list(table.definition.record_key)] if table.definition.record_key else []
         favoured = [columns for columns in favoured if columns and set(columns) <= set(names)]
         raw = [dict(zip(names, row, strict=True)) for row in rows]
@@ -140,7 +141,7 @@ class Questions:
         if not ways:
             return
         raw = [dict(zip(names, row, strict=True)) for row in oracle.rows]
-        favoured = [list(info.columns) for info in table.indexes.values() if set(info.columns) <= set(names)]
+        favoured = [columns for columns in asked_columns(table) if set(columns) <= set(names)]
         other = Predicates(
             self.plain.rng, oracle.types, raw, [columns for columns in favoured if columns], self.careful
         ).portable()

@@ -32,6 +32,7 @@ from spark_apps.storage.errors import InvalidInput, InvalidPredicate, LakeIndexE
 from tests.differential.keyed import Keyed
 from tests.differential.plain import Way, count_decisions, decisions_of, enabled, files_way
 from tests.differential.registered import Registered
+from tests.differential.skipping import draw_parts
 from tests.differential.steps import Step
 from tests.differential.tally import Tally
 from tests.differential.values import KINDS, arrow, literal
@@ -456,13 +457,15 @@ class OddSource:
     # --- its indexes ----------------------------------------------------------------------------------------------
 
     def create_index(self) -> None:
-        kind = self.rng.choice(["secondary", "compact", "covering"])
+        kind = self.rng.choice(["secondary", "compact", "covering", "skipping"])
         columns = self.rng.choice([["ts"], ["d"], ["s"], ["n"], ["t"], ["l"], ["id"], ["s", "id"]])
         more: dict[str, Any] = {}
         if kind == "covering":
             others = [name for name in self.held if name not in columns]
             more["included"] = IncludedColumns(include=self.rng.sample(others, self.rng.randrange(4)))
             more["properties"] = {"buckets": 2, "hybrid_appended_ratio": "1", "hybrid_deleted_ratio": "1"}
+        if kind == "skipping":
+            columns = draw_parts(self.rng, self.types, columns)
         self._by_index(f"create {kind} {columns}", f"i{len(self.done)}", "create_index", kind, columns, **more)
 
     def refresh(self) -> None:

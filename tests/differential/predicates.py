@@ -11,6 +11,15 @@ from typing import Any
 from tests.differential.values import KINDS, Literal, draw, literal
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_OF_TEXTS = (
+    "{} LIKE 'a%'", "upper({}) = 'A'", "length({}) = 1", "{} LIKE '%00%'", "{} NOT LIKE '%b%'", "lower({}) = 'a'",
+    "lower({}) IN ('nan', 'ss')", "contains({}, 'HIVE')", "startswith({}, 'null')", "{} LIKE '%emoji _'",
+    "upper({}) > 'N'",
+)  # fmt: skip
+_OF_TIMES = {
+    "date": ("year({}) = 2024", "year({}) < 1970", "{0} = DATE'2024-01-02' OR year({0}) IN (1, 9999)"),
+    "timestamp": ("to_date({}) = DATE'2024-01-01'", "CAST({} AS DATE) < DATE'1970-01-01'"),
+}
 _OPERATORS = ["=", "=", "=", "=", "<>", "!=", "<", "<=", ">", ">=", "<=>"]
 
 
@@ -144,9 +153,9 @@ class Predicates:
             theirs = None if b is None or d is None else f"{duck} {negated}BETWEEN {b} AND {d}"
             return Predicate(f"{spark} {negated}BETWEEN {a} AND {c}", theirs)
         if chance < 0.47 and self.types[name] == "string":
-            return Predicate(
-                self.rng.choice([f"{spark} LIKE 'a%'", f"upper({spark}) = 'A'", f"length({spark}) = 1"]), None
-            )
+            return Predicate(self.rng.choice(_OF_TEXTS).format(spark), None)
+        if chance < 0.47 and self.types[name] in _OF_TIMES:
+            return Predicate(self.rng.choice(_OF_TIMES[self.types[name]]).format(spark), None)
         if chance < 0.5:
             return Predicate(f"coalesce({spark}, {self._value(name)[0]}) IS NOT NULL", None)
         op = self.rng.choice(_OPERATORS)

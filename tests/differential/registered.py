@@ -14,6 +14,7 @@ from spark_apps.storage import errors
 from tests.differential.asking import Questions
 from tests.differential.crashes import dying_at, end_what_died
 from tests.differential.plain import PlainQueries, Way, enabled, files_way
+from tests.differential.skipping import draw_parts, draw_properties
 from tests.differential.tally import Tally
 from tests.differential.writers import OWNERS, Orc, Owner, Plain
 from tests.simulation.store import Crash
@@ -116,7 +117,7 @@ class Registered:
             raise AssertionError(f"{self.history}: {type(error).__name__}: {error}") from error
 
     def create_index(self, kind: str | None = None, columns: list[str] | None = None) -> None:
-        kind = kind or self.rng.choice(["record", "secondary", "compact", "covering", "covering"])
+        kind = kind or self.rng.choice(["record", "secondary", "compact", "covering", "covering", "skipping"])
         if kind == "record" and any(info.kind == "record" for info in self.table.indexes.values()):
             kind = "compact"
         columns = columns or self.rng.choice([["city"], ["n"], ["day"], ["city", "n"], ["id"]])
@@ -127,6 +128,9 @@ class Registered:
             more["included"] = IncludedColumns(include=self.rng.sample(others, self.rng.randrange(3)))
             more["properties"] = {"buckets": 2, "hybrid_appended_ratio": "1", "hybrid_deleted_ratio": "1",
                                   "lineage": self.rng.choice(["true", "true", "false"])}  # fmt: skip
+        if kind == "skipping":
+            columns = draw_parts(self.rng, dict(zip(self.owner.names, self.owner.types, strict=True)), columns)
+            more["properties"] = draw_properties(self.rng)
         deferred = self.rng.random() < 0.15
         self.done.append(f"create {name} {columns} {more}{' deferred' if deferred else ''}")
         self.table.create_index(name, kind, () if kind == "record" else columns, deferred=deferred, **more)

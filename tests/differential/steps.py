@@ -12,6 +12,7 @@ from spark_apps.storage import errors
 from tests.differential.model import RawRows, draw_rules
 from tests.differential.oracle import Oracle
 from tests.differential.predicates import Predicates
+from tests.differential.skipping import draw_parts, draw_properties
 from tests.differential.values import WIDER, arrow, draw
 from tests.spark.releases import SPARK
 from tests.spark_apps.frames import of_arrow
@@ -20,7 +21,7 @@ from tests.spark_apps.table_model import Row
 _WORDS = {
     "upsert", "insert", "delete", "keys", "rows", "where", "insert_overwrite", "drop_partition", "compact", "table",
     "quick", "full", "incremental", "rescale", "restore", "clean", "create", "record", "secondary", "covering",
-    "refresh", "drop", "column", "add", "rename", "widen",
+    "skipping", "refresh", "drop", "column", "add", "rename", "widen",
 }  # fmt: skip
 
 
@@ -201,7 +202,9 @@ class Steps:
     # --- indexes ------------------------------------------------------------------------------------------------
 
     def create_index(self) -> Step | None:
-        kind = self.rng.choice(["record", "secondary", "secondary", "compact", "covering", "covering"])
+        kind = self.rng.choice(
+            ["record", "secondary", "secondary", "compact", "covering", "covering", "skipping", "skipping"]
+        )
         if kind == "record" and any(info.kind == "record" for info in self.table.indexes.values()):
             kind = "secondary"
         name, deferred = f"{kind}{len(self.done)}", self.rng.random() < 0.2
@@ -212,6 +215,9 @@ class Steps:
             columns = ["city"] if "city" in self.model.names else columns
         more: dict[str, Any] = {}
         refusals: tuple[type[Exception], ...] = (errors.InvalidSchema,)  # types that cannot be indexed
+        if kind == "skipping":
+            columns = draw_parts(self.rng, self.model.typed(), columns)
+            more["properties"], refusals = draw_properties(self.rng), ()
         if kind == "secondary":
             more["properties"] = {"tombstones": self.rng.choice(["eager", "lazy"]), "shards": self.rng.choice([1, 2])}
         if kind == "covering":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-KINDS = ("record", "secondary", "compact", "covering")
+KINDS = ("record", "secondary", "compact", "covering", "skipping")
 FORMATS = ("parquet", "json", "csv", "orc", "delta", "iceberg")
 PATHS = (
     "scan", "partitions pruned", "bucket layout", "nothing matches", "record keys looked for", "many keys joined",

@@ -147,6 +147,16 @@ def compact(spark: Any, folder: Path) -> dict[str, Any]:
     return {"table": table}
 
 
+def skipping(spark: Any, folder: Path) -> dict[str, Any]:
+    from spark_apps import IndexedTable
+
+    ddl = "id bigint, ts timestamp, user_id bigint, city string, note string"
+    table = IndexedTable.create(spark, folder / "t", ddl, ["id"], buckets=2)
+    columns = "id, TIMESTAMP'2026-11-01' AS ts, id AS user_id, if(id < 9, 'SFO', 'Jfk') AS city, 'an umbrella' AS note"
+    table.upsert(rows(spark, columns))
+    return {"table": table}
+
+
 def covering(spark: Any, folder: Path) -> dict[str, Any]:
     from spark_apps import IndexedTable
 
@@ -238,6 +248,7 @@ SETUPS: dict[str, Setup] = {
     "README.md": readme,
     "compact.md": compact,
     "covering.md": covering,
+    "skipping.md": skipping,
     "erasure.md": erasure,
     "first-index.md": first_index,
     "in-process.md": in_process,

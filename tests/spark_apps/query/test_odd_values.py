@@ -78,7 +78,7 @@ PREDICATES = [
     "ts = TIMESTAMP '2024-01-01 05:00:00'", "ts = TIMESTAMP '2024-01-01 05:00:00Z'",
     "ts < TIMESTAMP '0001-01-02 00:00:00'", "l = TIMESTAMP '2024-01-01 05:00:00'", "t = 128", "t >= -129",
     "t <=> TRY_CAST(128 AS TINYINT)", "NOT t IN (127, 300)", "k IN ('', 'b', 'nobody') OR f = 0.0",
-    "p = DATE '9999-12-31'", "p IS NULL OR d IS NULL",
+    "p = DATE '9999-12-31'", "p IS NULL OR d IS NULL", "s LIKE '%a'", "s LIKE 'a%' AND f IS NOT NULL",
 ]  # fmt: skip
 NO_TEXT = ["s = cast(X'FF' AS string)", "s > cast(X'61FF' AS string)", "k IN (cast(X'61FF' AS string), 'b')"]
 NOT_ANSI = ["t = CAST(128 AS TINYINT)", "d = 'x'"]
@@ -199,6 +199,9 @@ def index(table: IndexedTable, tombstones: Mapping[str, str]) -> None:
     table.create_index("by_s", "secondary", ["s"], properties=tombstones)
     table.create_index("by_ts", "secondary", ["ts"], properties=tombstones)
     table.create_index("blocks", "compact", ["f", "s", "d", "ts"])
+    columns = ["f", "s", "d", "ts", "l"]
+    kept = [f"{kind}({name})" for name in columns for kind in ("minmax", "values", "bloom")]
+    table.create_index("skip", "skipping", [*kept, "ngrams(s)", "minmax(k)"], properties={"gram_bytes": "2"})
     always = {"layout": "ranges", "hybrid_appended_ratio": "1", "hybrid_deleted_ratio": "1"}
     table.create_index("cover", "covering", ["d"], included=IncludedColumns(exclude=["t"]), properties=always)
 

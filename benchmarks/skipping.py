@@ -1,0 +1,157 @@
+"""A skipping index: what it costs, and what it spares.
+
+A thousand Parquet files of events are a registered source: rows come by time, users and notes at random, and a rare
+word stands in one note. The index keeps bounds of times, a Bloom filter of users and the cities in lower case; the
+covering index beside holds the same columns. A second index keeps the runs of bytes of notes. A keyed table of its own
+tells what a commit of a delta costs more. Each figure is a ratio of one run, but for the time that the index is asked.
+"""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+import time
+from argparse import Namespace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.measure import Answer, interleaved, timed
+from benchmarks.report import Report
+from benchmarks.workplace import workplace
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+FILES = 1_000
+PARTS = ["minmax(ts)", "bloom(user_id)", "values(lower(city))"]
+_WORD = "zanzibar"
+_LEAST_ROWS = 500 * FILES
+
+
+def run(report: Report, arguments: Namespace) -> None:
+    """Print what building, keeping and asking the index costs."""
+    rows = max(arguments.rows, _LEAST_ROWS)
+    with workplace() as (spark, folder):
+        table = _source(spark, folder, rows)
+        _building(report, spark, table, rows, arguments.repeats)
+        _asking(report, table, rows)
+        _searching(report, table, arguments.repeats)
+        _committing(report, spark, folder, arguments.repeats)
+
+
+def _events(spark: SparkSession, rows: int, first: int = 0) -> DataFrame:
+    """Events in order of their time, of a million users, with notes of some dozen words."""
+    frame = spark.range(first, first + rows, 1, FILES)
+    words = ", ".join(f"lower(conv(cast(floor(rand({seed}) * 60000) + 10000 as string), 10, 36))" for seed in range(14))
+    return frame.selectExpr(
+        "id",
+        "timestamp_seconds(1700000000 + id) AS ts",
+        "cast(floor(rand(100) * 1e12) as bigint) AS user_id",
+        "element_at(array('SFO', 'Jfk', 'lhr', 'HND', 'Txl', 'mad', 'ARN'), 1 + cast(rand(101) * 7 as int)) AS city",
+        "rand(102) * 100 AS fare",
+        f"concat_ws(' ', {words}, if(id = {first + rows // 3}, '{_WORD}', 'common')) AS note",
+    )
+
+
+def _source(spark: SparkSession, folder: Path, rows: int) -> Any:
+    from spark_apps import IndexedTable
+
+    _events(spark, rows).write.parquet(str(folder / "events"))
+    return IndexedTable.register(spark, folder / "events", format="parquet")
+
+
+def _building(report: Report, spark: SparkSession, table: Any, rows: int, repeats: int) -> None:
+    from spark_apps import IncludedColumns
+
+    numbers = itertools.count()
+
+    def build(kind: str, columns: list[str], **more: Any) -> Answer:
+        name = f"{kind}{next(numbers)}"
+        seconds = timed(lambda: table.create_index(name, kind, columns, **more))
+        size = table.index_status(name).bytes
+        table.drop_index(name)
+        return Answer({"bytes": size}, seconds)
+
+    cases = {
+        "skipping": lambda: build("skipping", PARTS),
+        "covering": lambda: build("covering", ["user_id"], included=IncludedColumns(include=["ts", "city"])),
+    }
+    skipping, covering = interleaved(cases, min(repeats, 3))
+    report.timings(f"Building over {rows:,} rows in {FILES:,} files", [skipping, covering], "covering")
+    data = sum(file.bytes for file in table.snapshot.state.files("data"))
+    report.say(f"The data have {data / 1e6:,.1f} MB, the skipping index {skipping.counts['bytes'] / 1e6:,.2f} MB.")
+    report.verdict(21, "build", skipping.median / covering.median)
+    report.verdict(21, "size", skipping.counts["bytes"] / data)
+
+
+def _asking(report: Report, table: Any, rows: int) -> None:
+    from spark_apps.indexes.handler import IndexContext
+    from spark_apps.indexes.registry import find
+    from spark_apps.indexes.skipping import records
+    from spark_apps.query.planning import ParsedPredicateProbe, parse_for_session
+
+    table.create_index("skip", "skipping", PARTS)
+    values = [row.user_id for row in table.read("id % 997 = 5", ["user_id"]).limit(21).collect()]
+    snapshot, handler = table.snapshot, find("skipping")
+    context = IndexContext(snapshot, table.indexes["skip"].definition, "")
+    seconds, files, first = [], [], []
+    for value in values:
+        where = f"user_id = {value}"
+        probe = ParsedPredicateProbe(parse_for_session(snapshot, where))
+        records._OPENED.clear()
+        for kept in (first, seconds):
+            begun = time.perf_counter()
+            handler.prune(context, probe)
+            kept.append(time.perf_counter() - begun)
+        files.append(table.explain(where).files_read)
+    asked, most = statistics.median(seconds), statistics.fmean(files)
+    report.table(
+        f"One value among {FILES:,} files",
+        ("asked the first time, ms", "asked again, ms", "files read, mean", "files read, most"),
+        [(f"{statistics.median(first) * 1e3:.1f}", f"{asked * 1e3:.1f}", f"{most:.1f}", str(max(files)))],
+    )
+    report.verdict(21, "files", most)
+    report.verdict(21, "ask", asked * 1e3)
+    report.verdict(21, "first ask", statistics.median(first) * 1e3)
+
+
+def _searching(report: Report, table: Any, repeats: int) -> None:
+    where = f"note LIKE '%{_WORD}%'"
+
+    def search() -> Answer:
+        found: list[int] = []
+        seconds = timed(lambda: found.append(len(table.read(where, ["id"]).collect())))
+        assert found == [1], found
+        return Answer({"rows": 1}, seconds)
+
+    [scan] = interleaved({"scan": search}, repeats)
+    seconds = timed(lambda: table.create_index("words", "skipping", ["ngrams(note)"]))
+    [indexed] = interleaved({"with ngrams": search}, repeats)
+    status = table.index_status("words")
+    report.timings(
+        f"LIKE of a rare word (index: {seconds:.1f} s, {status.bytes / 1e6:,.1f} MB)", [indexed, scan], "scan"
+    )
+    report.verdict(21, "like", indexed.median / scan.median)
+
+
+def _committing(report: Report, spark: SparkSession, folder: Path, repeats: int) -> None:
+    from spark_apps import IndexedTable
+
+    tables = {}
+    for name in ("without", "with"):
+        ddl = "id bigint, ts timestamp, user_id bigint, city string, fare double, note string"
+        table = IndexedTable.create(spark, folder / name, ddl, ["id"], buckets=4)
+        table.upsert(_events(spark, 100_000).coalesce(4))
+        if name == "with":
+            table.create_index("skip", "skipping", ["minmax(ts)", "bloom(user_id)", "values(city)"])
+        tables[name] = table
+    firsts = itertools.count(50_000, 1_000)
+
+    def commit(name: str) -> Answer:
+        batch = _events(spark, 5_000, next(firsts)).coalesce(2)
+        return Answer({}, timed(lambda: tables[name].upsert(batch)))
+
+    timings = interleaved({name: (lambda name=name: commit(name)) for name in tables}, max(repeats, 9), 2)
+    without, with_index = timings
+    report.timings("A commit of 5,000 rows as deltas", [with_index, without], "without")
+    report.verdict(21, "commit", with_index.median / without.median - 1)

@@ -1,0 +1,494 @@
+"""The files of a skipping index: records of data files, and Bloom filters that are asked without being read as a whole.
+
+A file has a header (one small record a data file) and behind it filters of the same size side by side: block 0 of all
+of them, then block 1 of all. A value lies in one block of a filter, so one range of some kilobytes answers for a
+thousand data files. The header and each page of filters carry a checksum: what is damaged is not used.
+
+A filter is of blocks of 256 bits. A value sets one bit in each eighth of one block: the block is told by the upper half
+of its hash, the bits by the hash of its hash. So a filter of an even number of blocks is folded into one of half as
+many by joining neighbours.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import struct
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from threading import Lock
+from typing import Any, Literal
+
+import msgspec
+
+from spark_apps.indexes.ranges import OutOfRange, RawString
+from spark_apps.layout.hashing import spark_xxhash64
+from spark_apps.layout.types import ColumnType, days, micros, normalize, parse_type
+from spark_apps.storage.errors import StorageError
+from spark_apps.storage.store import ObjectStore
+from spark_apps.timeline.files import DataFile
+
+FilterKind = Literal["bloom", "ngrams"]
+
+WORDS = 4
+"""Words of 64 bits in a block."""
+
+_BLOCK_BYTES = 8 * WORDS
+_BLOCK_BITS = 8 * _BLOCK_BYTES
+_BITS_A_VALUE = 8
+_PAGE_BYTES = 4096
+_CHECKSUM_BYTES = 8
+_MAGIC = b"LKSKIP1\n"
+_PREFIX = struct.Struct("<8sQQ")
+_FIRST_READ = 256 * 1024
+_MOST_HEADER_BYTES = 1 << 30
+_REMEMBERED = 64
+
+
+class ColumnRecord(msgspec.Struct, array_like=True, frozen=True):
+    """The facts known of an expression in the rows of a file.
+
+    :param filled: rows where it is not null.
+    :param low: nothing in the file is less; ``None`` if that is not kept, or there is no value.
+    :param high: nothing is more; ``None`` beside a ``low``: it is not known.
+    :param values: all values, ``None`` if they are not kept or too many.
+    """
+
+    filled: int
+    low: bytes | None = None
+    high: bytes | None = None
+    values: tuple[bytes, ...] | None = None
+
+
+class FileRecord(msgspec.Struct, array_like=True, frozen=True):
+    """The record of a file; ``stamp`` is the number of that of the session that computed it."""
+
+    lineage: int
+    rows: int
+    stamp: int
+    columns: tuple[ColumnRecord, ...]
+
+
+class Section(msgspec.Struct, array_like=True, frozen=True):
+    """Filters of one size, of one expression.
+
+    :param files: numbers of the files' records, in the order of the filters.
+    :param page: blocks in one page. :param offset: from the end of the header.
+    """
+
+    column: int
+    kind: FilterKind
+    blocks: int
+    files: tuple[int, ...]
+    page: int
+    offset: int
+
+    @property
+    def stripe(self) -> int:
+        """Bytes of one block of all filters."""
+        return len(self.files) * _BLOCK_BYTES
+
+    @property
+    def bytes(self) -> int:
+        pages = -(-self.blocks // self.page)
+        return self.blocks * self.stripe + pages * _CHECKSUM_BYTES
+
+
+class Header(msgspec.Struct, frozen=True):
+    """:param keys: texts of the expressions. :param types: their Spark types. :param gram: bytes of an n-gram."""
+
+    keys: tuple[str, ...]
+    types: tuple[str, ...]
+    gram: int
+    stamps: tuple[dict[str, str], ...]
+    files: tuple[FileRecord, ...]
+    sections: tuple[Section, ...]
+
+
+@dataclass(frozen=True)
+class Known:
+    """The facts known of a data file, with its filters: arrays of blocks by words, by expression and kind."""
+
+    lineage: int
+    rows: int
+    stamp: Mapping[str, str]
+    columns: tuple[ColumnRecord, ...]
+    filters: Mapping[tuple[int, FilterKind], Any] = field(default_factory=dict)
+
+
+def alike(one: ColumnRecord, other: ColumnRecord, kind: ColumnType) -> bool:
+    """Tell whether two records say the same, however its numbers are written."""
+
+    def said(record: ColumnRecord) -> list[Any]:
+        bounds = [None if data is None else repr(value_from(data, kind)) for data in (record.low, record.high)]
+        values = None if record.values is None else sorted(repr(value_from(data, kind)) for data in record.values)
+        return [record.filled, *bounds, values]
+
+    return one == other or said(one) == said(other)
+
+
+# --- Values as bytes --------------------------------------------------------------------------------------------------
+
+
+_EPOCH = dt.datetime(1970, 1, 1)
+_EPOCH_DAY = _EPOCH.toordinal()
+ABOVE = OutOfRange(above=True)
+_BELOW = OutOfRange(above=False)
+
+
+def value_from(data: bytes, kind: ColumnType) -> Any:
+    """Return a value from its bytes, in the form of :func:`spark_apps.layout.types.normalize`.
+
+    The bytes are those of a string or binary, else the value's digits; of dates days, of times microseconds since 1970.
+    """
+    if kind.kind == "binary":
+        return data
+    if kind.kind == "string":
+        try:
+            return data.decode()
+        except UnicodeDecodeError:
+            return RawString(data)
+    text = data.decode("ascii")
+    if kind.kind in ("float", "double"):
+        number = float(text)
+        return math.nan if math.isnan(number) else number + 0.0
+    if kind.kind == "decimal":
+        return normalize(Decimal(text), kind)
+    number = int(text)
+    if kind.kind == "boolean":
+        return bool(number)
+    if kind.kind == "date":
+        try:
+            return dt.date.fromordinal(number + _EPOCH_DAY)
+        except (ValueError, OverflowError):
+            return ABOVE if number > 0 else _BELOW
+    if kind.kind in ("timestamp", "timestamp_ntz"):
+        try:
+            moment = _EPOCH + dt.timedelta(microseconds=number)
+        except OverflowError:
+            return ABOVE if number > 0 else _BELOW
+        return moment.replace(tzinfo=dt.UTC) if kind.kind == "timestamp" else moment
+    return number
+
+
+def bytes_of(value: Any, kind: ColumnType) -> bytes | None:
+    """Return the bytes of a value in the form of the package; ``None`` for one that Python does not know."""
+    if isinstance(value, (OutOfRange, RawString)):
+        return None
+    match kind.kind:
+        case "binary":
+            return bytes(value)
+        case "string":
+            return str(value).encode()
+        case "boolean":
+            return b"1" if value else b"0"
+        case "float" | "double":
+            return b"NaN" if value != value else str(value).encode()
+        case "date":
+            return str(days(value)).encode()
+        case "timestamp" | "timestamp_ntz":
+            return str(micros(value)).encode()
+    return str(value).encode()
+
+
+# --- Filters ----------------------------------------------------------------------------------------------------------
+
+
+_MANTISSAS = range(8, 17)
+
+
+def rounded_blocks(blocks: float) -> int:
+    """Return a number of blocks that is not less, an eighth more at most: 1 to 15, or such a number doubled.
+
+    Filters of few sizes lie side by side.
+    """
+    wanted = max(1, math.ceil(blocks))
+    if wanted < 8:
+        return wanted
+    doubled = wanted.bit_length() - 4
+    while True:
+        for mantissa in _MANTISSAS:
+            if mantissa << doubled >= wanted:
+                return mantissa << doubled
+        doubled += 1
+
+
+def blocks_for(values: int, false_positives: float) -> int:
+    """Return how many blocks a filter of so many values has."""
+    bits = -_BITS_A_VALUE / math.log(1 - false_positives ** (1 / _BITS_A_VALUE))
+    return rounded_blocks(values * bits * 1.1 / _BLOCK_BITS)
+
+
+def folded(filters: Any, false_positives: float) -> Any:
+    """Return a filter of as few blocks as its values need, by halving it."""
+    import numpy as np
+
+    blocks = len(filters)
+    share = int.from_bytes(filters.tobytes()).bit_count() / (blocks * _BLOCK_BITS)
+    if share <= 0:
+        return filters[:1]
+    values = -math.log(max(1 - share, 1e-9)) * blocks * _BLOCK_BITS / _BITS_A_VALUE
+    enough = blocks_for(math.ceil(values), false_positives)
+    while blocks % 2 == 0 and blocks // 2 >= enough:
+        filters = np.bitwise_or(filters[0::2], filters[1::2])
+        blocks //= 2
+    return filters
+
+
+@dataclass(frozen=True)
+class Marks:
+    """The place of a value in filters: the upper half of its hash, and the bits of a block as words."""
+
+    upper: int
+    words: tuple[int, ...]
+
+    @classmethod
+    def of(cls, value: Any, kind: ColumnType) -> Marks:
+        """Return the marks of a value; :mod:`spark_apps.indexes.skipping.collecting` has the same in Spark."""
+        first = spark_xxhash64([value], [kind])
+        second = spark_xxhash64([first], [_BIGINT]) & (2**64 - 1)
+        bits = [second >> 5 * number & 31 for number in range(_BITS_A_VALUE)]
+        words = tuple(1 << bits[2 * n] | 1 << 32 + bits[2 * n + 1] for n in range(WORDS))
+        return cls((first & (2**64 - 1)) >> 32, words)
+
+    def block(self, blocks: int) -> int:
+        """Return the block that the value lies in, of a filter of so many."""
+        return self.upper * blocks >> 32
+
+
+_BIGINT = parse_type("bigint")
+_BINARY = parse_type("binary")
+
+
+def _is_text(value: str) -> bool:
+    """Tell whether a text has no half of a character: what such a text is to Spark is not known here."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def grams(text: str, size: int) -> list[bytes]:
+    """Return the runs of so many bytes of a text."""
+    data = text.encode()
+    return list(dict.fromkeys(data[at : at + size] for at in range(len(data) - size + 1)))
+
+
+# --- Writing ----------------------------------------------------------------------------------------------------------
+
+
+def written(keys: Sequence[str], types: Sequence[str], gram: int, known: Sequence[Known]) -> bytes:
+    """Return the bytes of a file of records."""
+    import numpy as np
+
+    stamps: list[dict[str, str]] = []
+    by_size: dict[tuple[int, FilterKind, int], list[tuple[int, Any]]] = {}
+    records = []
+    for number, each in enumerate(known):
+        stamp = dict(each.stamp)
+        if stamp not in stamps:
+            stamps.append(stamp)
+        records.append(FileRecord(each.lineage, each.rows, stamps.index(stamp), each.columns))
+        for (column, kind), filters in each.filters.items():
+            by_size.setdefault((column, kind, len(filters)), []).append((number, filters))
+    sections, body, offset = [], list[bytes](), 0
+    for (column, kind, blocks), members in sorted(by_size.items(), key=lambda item: item[0]):
+        files = tuple(number for number, _ in members)
+        page = max(1, _PAGE_BYTES // (len(files) * _BLOCK_BYTES))
+        section = Section(column, kind, blocks, files, page, offset)
+        side_by_side = np.stack([filters for _, filters in members], axis=1).astype("<i8")
+        for start in range(0, blocks, page):
+            content = side_by_side[start : start + page].tobytes()
+            body += [content, _checksum(content)]
+        sections.append(section)
+        offset += section.bytes
+    header = msgspec.msgpack.encode(
+        Header(tuple(keys), tuple(types), gram, tuple(stamps), tuple(records), tuple(sections))
+    )
+    return b"".join([_PREFIX.pack(_MAGIC, len(header), _digest(header)), header, *body])
+
+
+def _digest(data: bytes) -> int:
+    import xxhash
+
+    return xxhash.xxh3_64_intdigest(data)
+
+
+def _checksum(data: bytes) -> bytes:
+    return _digest(data).to_bytes(_CHECKSUM_BYTES, "little")
+
+
+# --- Reading ----------------------------------------------------------------------------------------------------------
+
+
+class RecordFile:
+    """A file of records, of which the filters are read by ranges.
+
+    :raises StorageError: here and when it is asked, if the file is gone or damaged.
+    """
+
+    def __init__(self, store: ObjectStore, file: DataFile) -> None:
+        self.file = file
+        self._store = store
+        self.fetched = 0
+        """Bytes read of it."""
+        self.header, self._start = self._open()
+        self._pages: dict[tuple[int, int], Any] = {}
+        self._marks: dict[tuple[int, Any], Marks] = {}
+        self.types = tuple(map(parse_type, self.header.types))
+        self._sections: dict[tuple[int, int, FilterKind], tuple[int, int]] = {
+            (number, section.column, section.kind): (at, place)
+            for at, section in enumerate(self.header.sections)
+            for place, number in enumerate(section.files)
+        }
+
+    def _open(self) -> tuple[Header, int]:
+        key = (self._store_uri, self.file.path, self.file.bytes)
+        with _LOCK:
+            opened = _OPENED.get(key)
+            if opened is not None:
+                _OPENED.move_to_end(key)
+                return opened
+        opened = self._read_header()
+        with _LOCK:
+            _OPENED[key] = opened
+            while len(_OPENED) > _REMEMBERED:
+                _OPENED.popitem(last=False)
+        return opened
+
+    @property
+    def _store_uri(self) -> str:
+        return str(getattr(self._store, "uri", id(self._store)))
+
+    def _read_header(self) -> tuple[Header, int]:
+        first = self._fetch(0, min(self.file.bytes, _FIRST_READ))
+        if len(first) < _PREFIX.size:
+            raise self._damaged("it ends in its beginning")
+        magic, length, digest = _PREFIX.unpack_from(first)
+        end = _PREFIX.size + length
+        if magic != _MAGIC or end > self.file.bytes or length > _MOST_HEADER_BYTES:
+            raise self._damaged("it does not begin as such a file does")
+        data = first[_PREFIX.size : end]
+        if len(data) < length:
+            data += self._fetch(_PREFIX.size + len(data), end)
+        if _digest(data) != digest:
+            raise self._damaged("its header is not what was written")
+        try:
+            header = msgspec.msgpack.decode(data, type=Header)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise self._damaged(str(error)) from error
+        self._check(header, end)
+        return header, end
+
+    def _check(self, header: Header, end: int) -> None:
+        width = len(header.keys)
+        sound = (
+            len(header.types) == width
+            and header.gram >= 1
+            and all(len(each.columns) == width and 0 <= each.stamp < len(header.stamps) for each in header.files)
+            and all(
+                0 <= each.column < width and each.blocks > 0 and each.page > 0 and each.offset >= 0
+                and all(0 <= number < len(header.files) for number in each.files)
+                for each in header.sections
+            )
+        )  # fmt: skip
+        ends = max((section.offset + section.bytes for section in header.sections), default=0)
+        if not sound or end + ends != self.file.bytes:
+            raise self._damaged("its header does not fit what follows")
+
+    def may_equal(self, number: int, column: int, value: Any) -> bool:
+        """Tell whether a file may hold a value of an expression, by its filter."""
+        if isinstance(value, str) and not _is_text(value):
+            return True
+        return self._may_hold(number, column, "bloom", value, self.types[column])
+
+    def may_contain(self, number: int, column: int, text: str) -> bool:
+        """Tell whether a file may hold a value in which a text stands."""
+        if not _is_text(text):
+            return True
+        found = grams(text, self.header.gram)
+        return all(self._may_hold(number, column, "ngrams", gram, _BINARY) for gram in found)
+
+    def has(self, number: int, column: int, kind: FilterKind) -> bool:
+        """Tell whether there is a filter of a file."""
+        return (number, column, kind) in self._sections
+
+    def _may_hold(self, number: int, column: int, kind: FilterKind, value: Any, type_: ColumnType) -> bool:
+        known = (column if kind == "bloom" else -1, value)
+        marks = self._marks.get(known)
+        if marks is None:
+            marks = self._marks[known] = Marks.of(value, type_)
+        at, place = self._sections[number, column, kind]
+        section = self.header.sections[at]
+        block = marks.block(section.blocks)
+        words = self._page(at, block // section.page)[block % section.page, place].tolist()
+        return all(word & mark == mark for word, mark in zip(words, marks.words, strict=True))
+
+    def _page(self, at: int, number: int) -> Any:
+        """Return a page of filters: blocks by files by words."""
+        import numpy as np
+
+        known = self._pages.get((at, number))
+        if known is not None:
+            return known
+        section = self.header.sections[at]
+        blocks = min(section.page, section.blocks - number * section.page)
+        start = self._start + section.offset + number * (section.page * section.stripe + _CHECKSUM_BYTES)
+        length = blocks * section.stripe
+        data = self._fetch(start, start + length + _CHECKSUM_BYTES)
+        if _checksum(data[:length]) != data[length:]:
+            raise self._damaged("a page of it is not what was written")
+        page = np.frombuffer(data[:length], dtype="<u8").reshape(blocks, len(section.files), WORDS)
+        self._pages[at, number] = page
+        return page
+
+    def known(self) -> list[Known]:
+        """Return all that it holds, to be written again."""
+        import numpy as np
+
+        filters: dict[int, dict[tuple[int, FilterKind], Any]] = {}
+        for at, section in enumerate(self.header.sections):
+            pages = -(-section.blocks // section.page)
+            whole = np.concatenate([self._page(at, number) for number in range(pages)])
+            for place, number in enumerate(section.files):
+                filters.setdefault(number, {})[section.column, section.kind] = whole[:, place].astype("<i8")
+            self._pages.clear()
+        return [
+            Known(each.lineage, each.rows, self.header.stamps[each.stamp], each.columns, filters.get(number, {}))
+            for number, each in enumerate(self.header.files)
+        ]
+
+    def _fetch(self, start: int, end: int) -> bytes:
+        try:
+            data = self._store.get_range(self.file.path, start, end)
+        except OSError as error:
+            raise self._damaged(str(error)) from error
+        if len(data) != end - start:
+            raise self._damaged(f"it is shorter than the log says, {self.file.bytes:,} bytes")
+        self.fetched += len(data)
+        return data
+
+    def _damaged(self, reason: str) -> StorageError:
+        return StorageError(
+            f"The index file {self.file.path} cannot be read: {reason}.",
+            outcome="The rows are not affected.",
+            hint="Rebuild the index: refresh_index(name, mode='full').",
+        )
+
+
+_LOCK = Lock()
+_OPENED: OrderedDict[tuple[str, str, int], tuple[Header, int]] = OrderedDict()
+"""Headers that were read; such a file is never written again."""
+
+
+def all_known(files: Iterable[RecordFile], lineages: frozenset[int] | None = None) -> list[Known]:
+    """Return what files of records hold, each data file once; of some data files only, where they are given."""
+    found: dict[int, Known] = {}
+    for file in files:
+        for each in file.known():
+            if lineages is None or each.lineage in lineages:
+                found.setdefault(each.lineage, each)
+    return list(found.values())

@@ -1,0 +1,162 @@
+"""The files of a skipping index: what was written is found again, and what is damaged is said to be."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import random
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from spark_apps.indexes.ranges import OutOfRange, RawString
+from spark_apps.indexes.skipping.records import (
+    ColumnRecord,
+    Known,
+    Marks,
+    RecordFile,
+    blocks_for,
+    folded,
+    grams,
+    rounded_blocks,
+    value_from,
+    written,
+)
+from spark_apps.layout.types import parse_type
+from spark_apps.storage.errors import StorageError
+from spark_apps.storage.store import Store
+from spark_apps.timeline.files import DataFile
+
+BIGINT = parse_type("bigint")
+BINARY = parse_type("binary")
+
+
+def _filter(values: list[Any], kind: Any, blocks: int) -> Any:
+    bits = np.zeros((blocks, 4), dtype="<u8")
+    for value in values:
+        marks = Marks.of(value, kind)
+        bits[marks.block(blocks)] |= np.array(marks.words, dtype="<u8")
+    return bits.view("<i8")
+
+
+def _file(folder: Path, known: list[Known], keys: tuple[str, ...] = ("`n`", "`s`")) -> RecordFile:
+    store = Store(folder)
+    data = written(keys, ("bigint", "string"), 3, known)
+    store.put("x.skipping", data)
+    return RecordFile(store, DataFile("t", "", "records", "x.skipping", "base", len(known), len(data), 1))
+
+
+def _known(rng: random.Random, lineage: int, values: list[int], blocks: int) -> Known:
+    texts = [f"text {value} of {lineage}" for value in values]
+    column = ColumnRecord(len(values), b"1", b"9", (b"1", b"2"))
+    found = [gram for text in texts for gram in grams(text, 3)]
+    filters = {(0, "bloom"): _filter(values, BIGINT, blocks), (1, "ngrams"): _filter(found, BINARY, 4)}
+    return Known(lineage, len(values) + 1, {"spark": "4"}, (column, ColumnRecord(0)), filters)  # type: ignore[arg-type]
+
+
+def test_given_many_files_of_several_sizes_then_each_value_is_found_and_few_others_are(tmp_path: Path) -> None:
+    rng = random.Random(1)
+    values = {lineage: [rng.randrange(10**12) for _ in range(200)] for lineage in range(1, 61)}
+    known = [_known(rng, n, held, blocks_for(200, 0.002) if n % 3 else 40) for n, held in values.items()]
+    file = _file(tmp_path, known)
+    for number, held in enumerate(values.values()):
+        assert all(file.may_equal(number, 0, value) for value in held)
+        assert all(file.may_contain(number, 1, f"text {value} of") for value in held[:20])
+    others = [rng.randrange(10**12) for _ in range(500)]
+    wrong = sum(file.may_equal(number, 0, value) for number in range(60) for value in others)
+    assert wrong < 0.01 * 60 * len(others)
+    assert [file.has(0, 0, kind) for kind in ("bloom", "ngrams")] == [True, False]  # type: ignore[arg-type]
+    again = file.known()
+    assert [(one.lineage, one.rows, one.columns, dict(one.stamp)) for one in again] == [
+        (one.lineage, one.rows, one.columns, dict(one.stamp)) for one in known
+    ]
+    assert all((one.filters[key] == bits).all() for one, of in zip(again, known, strict=True)
+               for key, bits in of.filters.items())  # fmt: skip
+
+
+def test_given_one_value_among_a_thousand_files_then_some_kilobytes_are_read(tmp_path: Path) -> None:
+    held = _filter(list(range(2_000)), BIGINT, blocks_for(2_000, 0.002))
+    known = [
+        Known(n + 1, 2_000, {}, (ColumnRecord(2_000), ColumnRecord(0)), {(0, "bloom"): held}) for n in range(1_000)
+    ]
+    file = _file(tmp_path, known)
+    before = file.fetched
+    assert all(file.may_equal(number, 0, 77) for number in range(1_000))
+    assert file.fetched - before < 64 * 1024 < file.file.bytes / 20
+
+
+def test_given_any_byte_changed_or_cut_off_then_the_file_is_refused_and_nothing_is_ruled_out(tmp_path: Path) -> None:
+    rng = random.Random(2)
+    held = [rng.randrange(10**9) for _ in range(50)]
+    file = _file(tmp_path, [_known(rng, 1, held, 8)])
+    data = (tmp_path / "x.skipping").read_bytes()
+    answers = 0
+    for number in range(300):
+        store = Store(tmp_path / f"{number}")
+        at = number if number < 60 else rng.randrange(len(data))
+        broken = data[:at] + bytes([data[at] ^ 1 << rng.randrange(8)]) + data[at + 1 :] if number % 5 else data[:at]
+        store.put("x.skipping", broken)
+        said = DataFile("t", "", "records", "x.skipping", "base", 1, len(data), 1)
+        try:
+            opened = RecordFile(store, said)
+            assert all(opened.may_equal(0, 0, value) for value in held)
+            answers += 1
+        except StorageError as error:
+            assert "x.skipping" in error.message
+    assert answers < 300 and file.may_equal(0, 0, held[0])
+
+
+def test_given_a_filter_larger_than_its_values_need_then_it_is_folded_and_forgets_none() -> None:
+    values = list(range(300))
+    bits = folded(_filter(values, BIGINT, rounded_blocks(4_000)), 0.01)
+    assert len(bits) <= 2 * blocks_for(300, 0.01)
+    words = bits.view("<u8")
+    for value in values:
+        marks = Marks.of(value, BIGINT)
+        held = words[marks.block(len(bits))].tolist()
+        assert all(word & mark == mark for word, mark in zip(held, marks.words, strict=True))
+    assert len(folded(np.zeros((64, 4), dtype="<i8"), 0.01)) == 1
+
+
+@pytest.mark.parametrize("blocks", [0.1, 1, 7, 8, 9, 17, 100, 1_000, 12_345.6])
+def test_given_a_number_of_blocks_then_it_is_rounded_up_by_an_eighth_at_most(blocks: float) -> None:
+    assert blocks <= rounded_blocks(blocks) <= max(1.0, blocks * 1.126 + 1)
+
+
+@pytest.mark.parametrize(
+    ("data", "kind", "value"),
+    [
+        (b"-7", "int", -7),
+        (b"1", "boolean", True),
+        (b"-0.0", "double", 0.0),
+        (b"-Infinity", "float", -math.inf),
+        (b"0E-10", "decimal(38,10)", Decimal("0E-10")),
+        (b"-12.50", "decimal(10,2)", Decimal("-12.50")),
+        (b"19723", "date", dt.date(2024, 1, 1)),
+        (b"1", "timestamp", dt.datetime(1970, 1, 1, microsecond=1, tzinfo=dt.UTC)),
+        (b"-1", "timestamp_ntz", dt.datetime(1969, 12, 31, 23, 59, 59, 999999)),
+        ("Straße".encode(), "string", "Straße"),
+        (b"\xff", "binary", b"\xff"),
+    ],
+)
+def test_given_a_value_as_bytes_then_it_is_the_one_that_predicates_compare(data: bytes, kind: str, value: Any) -> None:
+    assert value_from(data, parse_type(kind)) == value
+
+
+def test_given_values_that_python_does_not_know_then_they_lie_on_the_right_side_of_all_others() -> None:
+    assert math.isnan(value_from(b"NaN", parse_type("double")))
+    assert isinstance(value_from(b"\xff", parse_type("string")), RawString)
+    for kind, one in (("date", dt.date.max), ("timestamp_ntz", dt.datetime.max)):
+        far, early = value_from(b"9" * 18, parse_type(kind)), value_from(b"-" + b"9" * 18, parse_type(kind))
+        assert isinstance(far, OutOfRange) and one < far and early < one
+
+
+def test_given_a_text_with_half_a_character_or_shorter_than_what_is_kept_then_nothing_is_ruled_out(
+    tmp_path: Path,
+) -> None:
+    file = _file(tmp_path, [_known(random.Random(3), 1, [1], 8)])
+    assert file.may_contain(0, 1, "\ud800xyz")
+    assert not file.may_contain(0, 1, "qqqq") and file.may_contain(0, 1, "qq")
