@@ -31,10 +31,12 @@ from spark_apps.indexes.registry import find
 from spark_apps.layout.hashing import bucket_id, on_driver
 from spark_apps.layout.types import nested_arrow_type
 from spark_apps.mergetree.blocks import BLOCK, access_options, read_footers
+from spark_apps.mergetree.integrity import check_seal
 from spark_apps.mergetree.tree import GROUP_ID, Snapshot, Tree
 from spark_apps.query.arrow_reading import check_readable, described_file, text_format_of
 from spark_apps.query.arrow_rows import ArrowFile, ArrowRows, ArrowShape
 from spark_apps.storage.errors import InvalidInput, LogDamaged, StorageError
+from spark_apps.storage.store import RangedFile
 from spark_apps.timeline.files import DataFile, GroupKey
 from spark_apps.timeline.model import DATA_TREE, TableDefinition
 
@@ -327,6 +329,12 @@ def _entry_rows(snapshot: Snapshot, types: Mapping[str, str], file: DataFile, na
     """Yield the values of the entries of a file of an index."""
     shape = ArrowShape(tuple(names), types, ())
     described = ArrowFile(file, snapshot.store.spark_path(file.path), "parquet")
+    try:
+        check_seal(
+            RangedFile(lambda start, end: snapshot.store.get_range(file.path, start, end), file.bytes), file.extra
+        )
+    except OSError as error:
+        raise StorageError(f"The index file {file.path} cannot be read: {error}.") from error
     return (tuple(map(_hashable, values)) for values in _values(snapshot, shape, described))
 
 

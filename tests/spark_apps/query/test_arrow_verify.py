@@ -14,6 +14,7 @@ import pytest
 import spark_apps
 from spark_apps import IndexedTable
 from spark_apps.indexes.lineage import entry_files
+from spark_apps.mergetree.integrity import FOOTER, PAGE_INDEX, seal
 from spark_apps.storage.errors import InvalidInput
 from spark_apps.storage.store import Store
 from spark_apps.timeline.log import Timeline
@@ -45,10 +46,12 @@ def changed(lake: Path, table: str, index: str, change: Callable[[pa.Table], pa.
         pq.write_table(entries, sink, write_page_index=True, write_page_checksum=True)
         path = f"{file.path.rpartition('/')[0]}/faulty-{number}.parquet"
         timeline.store.put(path, sink.getvalue())
+        sealed = seal(timeline.store, path, len(sink.getvalue()), sink.getvalue())
+        extra = {name: value for name, value in (file.extra or {}).items() if name not in (FOOTER, PAGE_INDEX)}
         actions += [
             RemoveFile(tree, file.path),
             AddFile(tree, file.partition, file.group, path, "base", entries.num_rows, len(sink.getvalue()),
-                    file.sequence_number, 0, file.lineage + 1, file.extra),
+                    file.sequence_number, 0, file.lineage + 1, {**extra, **sealed}),
         ]  # fmt: skip
     begin(timeline, operation="refresh_index").commit(actions, writes=[Write(definition_scope(index), "fold")])
 
@@ -98,6 +101,21 @@ def test_given_entries_of_other_values_then_rows_miss_theirs(lake: Path, table: 
     report = spark_apps.open_table(lake / table).verify(index)
     assert seen and not report.ok
     assert report.missing + report.wrong_values > 0 and report.rows == whole.rows
+
+
+@pytest.mark.parametrize(("table", "index"), OF_FILES)
+def test_given_a_file_of_entries_that_was_changed_in_its_place_then_it_is_named(
+    lake: Path, table: str, index: str
+) -> None:
+    timeline = Timeline.load(Store(lake / table))
+    file = entry_files(timeline.head.files(timeline.head.index(index).definition.tree))[0]
+    path = lake / table / file.path
+    body = bytearray(path.read_bytes())
+    body[-20] ^= 1
+    path.write_bytes(bytes(body))
+    report = spark_apps.open_table(lake / table).verify(index)
+    assert not report.ok and {one.fault for one in report.differences} == {"unreadable"}
+    assert {"file": file.path} in [one.key for one in report.differences]
 
 
 def test_given_an_index_of_keys_of_a_source_then_it_is_left_to_spark_by_name(lake: Path) -> None:
