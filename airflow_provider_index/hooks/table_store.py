@@ -172,15 +172,17 @@ class TableStoreHook(BaseHook):
 
         return Timeline.load(self.log_store(table))
 
-    def open(self, table: str, version: int | None = None, as_of: str | None = None) -> OpenTable:
+    def open(
+        self, table: str, version: int | None = None, as_of: str | None = None, time_zone: str | None = None
+    ) -> OpenTable:
         """Open a table, or the source registered there, to read its rows in this process, without Spark.
 
-        :param version: and ``as_of``: as of :func:`spark_apps.open_table`.
+        :param version: and ``as_of`` and ``time_zone``: as of :func:`spark_apps.open_table`.
         :raises TableNotFound: :raises VersionNotFound: :raises SnapshotExpired:
         """
         from spark_apps.opened import open_table
 
-        return open_table(self.locate(table), version, as_of, self.storage_options)
+        return open_table(self.locate(table), version, as_of, self.storage_options, time_zone=time_zone)
 
     def log_store(self, table: str) -> Store:
         """Return the store of a table's log, or of the source registered there; of none, where a table's would be."""

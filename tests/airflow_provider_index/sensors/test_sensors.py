@@ -95,6 +95,10 @@ def test_rows_that_satisfy_a_predicate_are_waited_for_and_read_by_the_hook_witho
         look("rand() < 1", 1)
     trips = TableStoreHook("lake").open("trips")
     assert sorted(trips.read("city = 'osl'", ["id"])["id"].to_pylist()) == sorted(osl)
+    moment = "t = TIMESTAMP '2024-01-01 04:00:00'"
+    zones = ("UTC", "+02:00", "-00:30")
+    in_utc, later, never = (TableStoreHook("lake").open("whole", time_zone=zone).read(moment) for zone in zones)
+    assert (in_utc.num_rows, never.num_rows) == (1, 0) and in_utc != later
     trigger = TableRowTrigger(where="id = 1", table="trips", table_conn_id="lake", poll_interval=1, deadline=2)
     path, arguments = trigger.serialize()
     assert path.endswith("TableRowTrigger") and arguments["where"] == "id = 1" and arguments["at_least"] == 1
