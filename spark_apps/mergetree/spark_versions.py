@@ -7,6 +7,7 @@ the interface: Arrow tables in and out came with 4.0, the layout of a union with
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from decimal import Decimal
 from functools import lru_cache
@@ -17,6 +18,12 @@ from spark_apps.storage.supported import spark_release
 
 UNION_PARTITIONING = "spark.sql.unionOutputPartitioning"
 """Spark's setting by which a union keeps the layout that its parts share; 4.1 brought it."""
+
+
+# Before Spark 4.0 without the name of a class of errors.
+_UNREADABLE_FILE = re.compile(
+    r"(?:\[FAILED_READ_FILE[^\]]*\][^\n]*?|Encountered error while reading) file (\S[^\n]*?)\.(?:\s|$)"
+)
 
 
 def release(spark: SparkSession) -> tuple[int, int]:
@@ -64,6 +71,12 @@ def message_of(error: BaseException) -> str:
     if said is None and hasattr(error, "java_exception"):  # py4j's
         said = error.java_exception.getMessage()
     return ((said or str(error)).strip().splitlines() or [""])[0]
+
+
+def unreadable_file(message: str) -> str | None:
+    """Return the file that Spark could not read, by what it says of an error; None where that is of something else."""
+    found = _UNREADABLE_FILE.search(message)
+    return None if found is None else found[1]
 
 
 def repartition_by_id(rows: DataFrame, count: int, number: str) -> DataFrame:

@@ -40,7 +40,7 @@ from spark_apps.mergetree.pyspark_names import Column, DataFrame, F, Observation
 from spark_apps.mergetree.read import scan
 from spark_apps.mergetree.schema import NULL_MARK, column
 from spark_apps.mergetree.spark_utils import cores, over_connect, proleptic_calendar
-from spark_apps.mergetree.spark_versions import repartition_by_id
+from spark_apps.mergetree.spark_versions import repartition_by_id, unreadable_file
 from spark_apps.mergetree.tree import DELETED, FileGroups, Snapshot, Tree
 from spark_apps.storage.credentials import missing_file_system
 from spark_apps.storage.errors import EnvironmentMismatch, InvalidInput, InvalidSchema, StorageError
@@ -95,8 +95,6 @@ _RANK = "__index_rank"
 _SLOT = "__index_slot"
 _PREVIOUS = "__index_was"
 _MISPLACED_ROW = "[row of another task's file group]"
-
-_UNREADABLE_FILE = re.compile(r"\[FAILED_READ_FILE[^\]]*\][^\n]*? file (\S[^\n]*?)\.(?:\s|$)")
 
 ROWS_PER_TASK = 50_000
 """From so many rows a file group on, each group is a task of its own, which needs no telling of groups apart."""
@@ -353,9 +351,9 @@ class translate_spark_errors:
             ) from error
         if (missing := missing_file_system(text)) is not None:
             raise EnvironmentMismatch(missing[0], hint=missing[1]) from error
-        if (unreadable := _UNREADABLE_FILE.search(text)) is not None:
+        if (unreadable := unreadable_file(text)) is not None:
             raise StorageError(
-                f"Spark cannot read the file {unreadable[1]}: it is damaged, or of another format.",
+                f"Spark cannot read the file {unreadable}: it is damaged, or of another format.",
                 outcome="Nothing was changed.",
                 hint="A file of a table comes back from a backup, or with a restore of a version before it; an index "
                 "is built again with refresh_index(name, mode='full').",

@@ -12,7 +12,14 @@ from pyspark.sql import types as T
 
 from spark_apps.mergetree import spark_versions
 from spark_apps.mergetree.schema import parse_ddl
-from spark_apps.mergetree.spark_versions import arrow_schema, from_arrow, repartition_by_id, to_arrow, try_cast
+from spark_apps.mergetree.spark_versions import (
+    arrow_schema,
+    from_arrow,
+    repartition_by_id,
+    to_arrow,
+    try_cast,
+    unreadable_file,
+)
 from tests.spark.local import session_with
 from tests.spark_apps.frames import frame
 
@@ -105,3 +112,23 @@ def test_given_numbers_of_partitions_then_each_row_is_in_its_own(
 
     assert placed.rdd.getNumPartitions() == count
     assert placed.where("slot <> at").count() == 0 and placed.count() == 500
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "[FAILED_READ_FILE.NO_HINT] Encountered error while reading file {}.  SQLSTATE: KD001",
+        "[FAILED_READ_FILE.CANNOT_READ_FILE_FOOTER] Encountered error while reading file {}. Could not read footer.",
+        # Spark 3.5
+        "Job aborted due to stage failure: Task 1 in stage 305.0 failed 1 times, most recent failure: Lost task 1.0: "
+        "org.apache.spark.SparkException: Encountered error while reading file {}. Details:\n\tat org.apache.spark",
+    ],
+)
+def test_given_a_file_that_no_spark_can_read_then_it_is_named(message: str) -> None:
+    file = "file:///lake/t/p=a%20b/part-0.c000.parquet"
+
+    assert unreadable_file(message.format(file)) == file
+
+
+def test_given_another_error_then_no_file_is_named() -> None:
+    assert unreadable_file("Encountered error while reading the log.") is None
