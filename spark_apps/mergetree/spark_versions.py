@@ -8,7 +8,9 @@ the interface: Arrow tables in and out came with 4.0, the layout of a union with
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any
@@ -20,9 +22,15 @@ UNION_PARTITIONING = "spark.sql.unionOutputPartitioning"
 """Spark's setting by which a union keeps the layout that its parts share; 4.1 brought it."""
 
 
-# Before Spark 4.0 without the name of a class of errors.
+_ROWS_HERE = "spark.sql.execution.arrow.localRelationThreshold"
+"""Spark's setting of how many bytes of Arrow it makes rows of on the driver."""
+_SETTING = threading.Lock()
+
+# Before Spark 4.0 errors over a file have no class of their own; of one that cannot be opened Hadoop and Parquet tell.
 _UNREADABLE_FILE = re.compile(
     r"(?:\[FAILED_READ_FILE[^\]]*\][^\n]*?|Encountered error while reading) file (\S[^\n]*?)\.(?:\s|$)"
+    r"|ChecksumException: Checksum error: (\S[^\n]*?) at \d+ exp:"
+    r"|RuntimeException: (\S[^\n]*?) is not a Parquet file"
 )
 
 
@@ -76,7 +84,7 @@ def message_of(error: BaseException) -> str:
 def unreadable_file(message: str) -> str | None:
     """Return the file that Spark could not read, by what it says of an error; None where that is of something else."""
     found = _UNREADABLE_FILE.search(message)
-    return None if found is None else found[1]
+    return None if found is None else next(filter(None, found.groups()))
 
 
 def repartition_by_id(rows: DataFrame, count: int, number: str) -> DataFrame:
@@ -175,7 +183,11 @@ def from_arrow(spark: SparkSession, table: Any, schema: T.StructType) -> DataFra
 
 
 def _from_batches(spark: Any, table: Any, schema: T.StructType) -> DataFrame:
-    """Hand a table's batches to the JVM, which Spark 3.5 does for frames of pandas alone."""
+    """Hand a table's batches to the JVM, which Spark 3.5 does for frames of pandas alone.
+
+    By default it makes rows of all of them here and hands these to tasks, one object a row. Where there are several
+    batches, tasks are handed these instead, and make rows of them.
+    """
     from pyspark.sql.pandas.serializers import ArrowStreamSerializer
 
     most = spark._jconf.arrowMaxRecordsPerBatch()
@@ -187,4 +199,19 @@ def _from_batches(spark: Any, table: Any, schema: T.StructType) -> DataFrame:
     iterator = spark._sc._serialize_to_jvm(
         batches, ArrowStreamSerializer(), utilities.readArrowStreamFromFile, python.ArrowIteratorServer
     )
-    return DataFrame(utilities.toDataFrame(iterator, schema.json(), spark._jsparkSession), spark)
+    with _setting(spark, _ROWS_HERE, "0") if len(batches) > 1 else nullcontext():
+        return DataFrame(utilities.toDataFrame(iterator, schema.json(), spark._jsparkSession), spark)
+
+
+@contextmanager
+def _setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
+    """Give the session another setting for the block; other threads may see it, and must not mind."""
+    with _SETTING:
+        before = spark.conf.get(name, None)
+        spark.conf.set(name, value)
+        try:
+            yield
+        finally:
+            spark.conf.unset(name)
+            if before is not None and spark.conf.get(name, None) != before:
+                spark.conf.set(name, before)

