@@ -555,17 +555,20 @@ _CALLED = re.compile(r"(\w+)\s*\(")
 def _expressions(snapshot: Snapshot, where: str) -> dict[str, str] | None:
     """Return the expressions that indexes hold values of, with their types.
 
-    ``None`` where a function that the text calls is not Spark's own in this session.
+    ``None`` where no index can make use of more than comparisons of columns, and where a function that the text calls
+    is not Spark's own in this session.
     """
-    expressions: dict[str, str] = {}
+    expressions: dict[str, str] | None = None
     for entry in snapshot.state.indexes.values():
         handler = available(entry.definition.kind)
-        if handler is None or not entry.active:
+        if handler is None or not entry.active or type(handler).expressions is IndexHandler.expressions:
             continue
         try:
-            expressions.update(handler.expressions(snapshot.table, entry.definition))
+            expressions = {**(expressions or {}), **handler.expressions(snapshot.table, entry.definition)}
         except _UNREADABLE_INDEX as error:
             logger.warning("What index %r holds is not known: %s", entry.definition.name, error)
+    if expressions is None:
+        return None
     named = {name.lower() for name in _CALLED.findall(where)} - {"in", "and", "or", "not", "cast"}
     if not named:
         return expressions
