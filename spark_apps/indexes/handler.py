@@ -403,7 +403,7 @@ class IndexHandler(ABC):
 
     follows_files: ClassVar[bool] = False
     """Whether the index keeps something of each data file, from that file alone, in the commit that adds it
-    (:meth:`follow`)."""
+    (:meth:`follow`); it is asked of a predicate as a whole, and not of its parts."""
 
     partitioned: ClassVar[bool] = False
     """Whether entries can be kept apart by partition columns (:attr:`IndexDefinition.partition_by`)."""

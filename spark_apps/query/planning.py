@@ -653,6 +653,8 @@ class _Pruner:
     narrow: Callable[[PredicateProbe], Narrowed | NotUsed]
     cannot: Callable[[PredicateProbe], CannotPrune | None]
     """Return why the means would be of no use, without reading anything."""
+    by_whole_files: bool = False
+    """Whether it holds a predicate as a whole against what it knows of files: asked of parts it tells nothing more."""
 
 
 def _pruners(draft: _Draft) -> list[_Pruner]:
@@ -674,7 +676,12 @@ def _pruners(draft: _Draft) -> list[_Pruner]:
             draft.not_used[name] = NotUsed("covers_nothing", "it covers no file group that the query could read")
         else:
             pruners.append(
-                _Pruner(name, partial(_prune_by_index, draft, entry), partial(_why_no_index, draft, entry, handler))
+                _Pruner(
+                    name,
+                    partial(_prune_by_index, draft, entry),
+                    partial(_why_no_index, draft, entry, handler),
+                    handler.follows_files,
+                )
             )
     return pruners
 
@@ -775,11 +782,17 @@ class _Narrowing:
         self._draft = draft
         self._pruners = list(sources)
 
-    def narrow(self, node: Predicate) -> Narrowed | None:
-        """Return what can hold rows for which ``node`` is true, or ``None`` if no means bounds them."""
+    def narrow(self, node: Predicate, whole: bool = True) -> Narrowed | None:
+        """Return what can hold rows for which ``node`` is true, or ``None`` if no means bounds them.
+
+        :param whole: whether it is the whole predicate.
+        """
         answers: list[Narrowed] = []
+        by_parts = 0
         probe = ParsedPredicateProbe(node)
         for source in list(self._pruners):
+            if source.by_whole_files and not whole:
+                continue
             cannot = source.cannot(probe)
             if cannot is not None:
                 self._note_refusal(source, cannot.reason)
@@ -787,11 +800,12 @@ class _Narrowing:
             answer = self._ask_pruner(source, probe)
             if answer is not None:
                 answers.append(answer)
+                by_parts += not source.by_whole_files
         if isinstance(node, And):
-            parts = [self.narrow(part) for part in node.parts if isinstance(part, Or)]
+            parts = [self.narrow(part, whole=False) for part in node.parts if isinstance(part, Or)]
             answers.extend(part for part in parts if part is not None)
-        elif isinstance(node, Or) and not answers and self._bounded(node):
-            parts = [self.narrow(part) for part in node.parts]
+        elif isinstance(node, Or) and not by_parts and self._bounded(node):
+            parts = [self.narrow(part, whole=False) for part in node.parts]
             known = [part for part in parts if part is not None]
             if len(known) == len(parts):
                 answers.append(reduce(or_, known))
@@ -803,7 +817,7 @@ class _Narrowing:
         None is asked, for an answer on half of an OR is of no use.
         """
         probe = ParsedPredicateProbe(node)
-        if any(source.cannot(probe) is None for source in self._pruners):
+        if any(source.cannot(probe) is None for source in self._pruners if not source.by_whole_files):
             return True
         if isinstance(node, Or):
             return all(self._bounded(part) for part in node.parts)

@@ -8,8 +8,8 @@ delta files are no rows.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
@@ -25,7 +25,7 @@ from spark_apps.mergetree.external_files import is_external
 from spark_apps.mergetree.pyspark_names import Column, DataFrame, F, SparkSession, spark_errors
 from spark_apps.mergetree.read import read_files
 from spark_apps.mergetree.schema import column
-from spark_apps.mergetree.spark_utils import inline, setting
+from spark_apps.mergetree.spark_utils import cached, inline, setting
 from spark_apps.mergetree.spark_versions import to_arrow
 from spark_apps.mergetree.tree import DELETED, GROUP_ID, Snapshot
 from spark_apps.storage.errors import VerificationFailed
@@ -47,6 +47,9 @@ _MOST_GRAMS = 1 << 20
 
 _MOST_BLOCKS = 1 << 22
 """128 MB: of more values than some fifty million a filter tells less, and stays as large."""
+
+_MOST_KEPT_ROWS = 20_000_000
+"""Up to so many rows Spark keeps what was read of the files between the passes over it."""
 
 _FILE, _PART, _BLOCK = "__index_lineage", "__index_part", "__index_in_block"
 _BLOCKS, _HASH, _VALUE = "__index_blocks", "__index_hash", "__index_value"
@@ -288,11 +291,13 @@ def collect(context: IndexContext, parts: Sequence[Part], settings: Settings, fi
     wanted: list[tuple[int, FilterKind]] = [
         (number, kind) for number, part in enumerate(parts) for kind in ("bloom", "ngrams") if kind in part.kinds
     ]
-    jobs: list[Callable[[], Any]] = [lambda: _bounds(rows, parts)]
-    jobs.append(lambda: _value_sets(rows, parts, listed, settings.most_values) if listed else {})
-    jobs.append(lambda: _filters(snapshot, rows, parts, wanted, files, settings) if wanted else {})
-    with ThreadPoolExecutor(len(jobs)) as pool:
-        bounds, values, filters = (future.result() for future in [pool.submit(job) for job in jobs])
+    several = bool(listed) + bool(wanted) > 0
+    with ExitStack() as held:
+        if several and sum(map(estimated_rows, files)) <= _MOST_KEPT_ROWS:
+            rows = held.enter_context(cached(rows))  # opening many small files takes longer than all the rest
+        bounds = _bounds(rows, parts)
+        values = _value_sets(rows, parts, listed, settings.most_values) if listed else {}
+        filters = _filters(snapshot, rows, parts, wanted, files, settings) if wanted else {}
     _check_rows(context, files, bounds)
     empty = _Bounds(0, (ColumnRecord(0),) * len(parts))
     found = []
