@@ -1,8 +1,8 @@
 """Bounds, values and filters of data files, computed by Spark from each file alone.
 
 One pass over the rows gives bounds and counts, one more the filters, one more the sets of values; what a build of not
-too many rows has read is kept between them. Spark itself compares and hashes, so that what it would find is what is known. Tombstones of
-delta files are no rows.
+too many rows has read is kept between them. Spark itself compares and hashes, so that what it would find is what is
+known. Tombstones of delta files are no rows.
 """
 
 from __future__ import annotations
