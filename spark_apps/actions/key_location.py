@@ -84,6 +84,7 @@ if TYPE_CHECKING:
 # --- the rows that are replaced ---------------------------------------------------------------------------------------
 
 
+_READ_BY_DRIVER = 10_000
 _AT_ONCE = 16
 _INDEXES_AT_ONCE = 4
 
@@ -114,6 +115,41 @@ def rows_in(snapshot: Snapshot, tree: Tree, staged: Sequence[AddFile], names: Se
     if not files:
         return None
     return read_files(snapshot, tree, files, names, flag=True).where(F.col(DELETED).isNull()).drop(DELETED)
+
+
+def _rows_staged(
+    snapshot: Snapshot, tree: Tree, plan: UpsertPlan, staged: Sequence[AddFile], names: Sequence[str]
+) -> DataFrame | None:
+    """Return the rows that staged files hold, as :func:`rows_in` does; of few rows the driver reads the files."""
+    files = as_files(snapshot, [action for action in staged if action.rows > action.tombstones])
+    count = sum(file.rows for file in files)
+    if not count or count > _READ_BY_DRIVER or not plan.searches(count, [name for name in names if name != GROUP_ID]):
+        return rows_in(snapshot, tree, staged, names)
+    import pyarrow as pa
+
+    stored = [tree.stored(name) for name in names if name != GROUP_ID]
+
+    def read(file: DataFile) -> Any:
+        with _opened(snapshot, file) as opened:
+            flag = [DELETED] if DELETED in opened.schema_arrow.names else []
+            rows = opened.read([*stored, *flag], use_threads=False)
+        rows = rows.filter(rows.column(DELETED).is_null()) if flag else rows
+        columns = [
+            pa.repeat(file.group, len(rows))
+            if name == GROUP_ID
+            else normalize_column(rows.column(tree.stored(name)), *kinds_of(tree, [name]))
+            for name in names
+        ]
+        return pa.table(columns, names=list(names))
+
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        tables = list(pool.map(read, files))
+    return from_arrow(snapshot.spark, pa.concat_tables(tables), _schema_of(tree, names))
+
+
+def _schema_of(tree: Tree, names: Sequence[str]) -> T.StructType:
+    kinds = [T.StringType() if name == GROUP_ID else tree.field(name).dataType for name in names]
+    return T.StructType([T.StructField(name, kind) for name, kind in zip(names, kinds, strict=True)])
 
 
 def rows_of_staged(
@@ -202,9 +238,7 @@ def _rows_with_keys(
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         by_group = list(pool.map(search, groups))
     table = pa.concat_tables(by_group)
-    kinds = [T.StringType() if name == GROUP_ID else tree.field(name).dataType for name in columns]
-    schema = T.StructType([T.StructField(name, kind) for name, kind in zip(columns, kinds, strict=True)])
-    return from_arrow(snapshot.spark, table, schema), {
+    return from_arrow(snapshot.spark, table, _schema_of(tree, columns)), {
         key: len(rows) for key, rows in zip(groups, by_group, strict=True)
     }
 
@@ -393,7 +427,7 @@ def changes_of(snapshot: Snapshot, tree: Tree, plan: UpsertPlan, staged: Sequenc
         merged = with_staged(snapshot, touched, staged)
         after: DataFrame | None = rows_of_staged(snapshot, tree, plan, staged, merged, names)
     else:
-        after = rows_in(snapshot, tree, staged, names)
+        after = _rows_staged(snapshot, tree, plan, staged, names)
     return Changes(before, after, frozenset((action.partition, action.group) for action in staged), counts=counts)
 
 
@@ -898,5 +932,5 @@ def changes_by(
             before = moved if before is None else before.unionByName(moved)
         counts = None if counts is None or leaving.counts is None else {**leaving.counts, **counts}
     groups = frozenset((action.partition, action.group) for action in (*staged, *vacated))
-    after = rows_in(snapshot, tree, staged, names)
+    after = _rows_staged(snapshot, tree, plan, staged, names)
     return Changes(before, after, groups, located=locations.located, settled=locations.settled, counts=counts)
