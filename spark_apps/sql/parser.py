@@ -622,6 +622,8 @@ def _refused(script: str, error: Refused) -> InvalidStatement:
 def _unexpected(script: str, error: UnexpectedInput) -> InvalidStatement:
     if isinstance(error, UnexpectedToken) and error.token.type != "$END":
         start, length, read = error.token.start_pos or 0, len(error.token), f"found {_short(error.token)}"
+        if script.startswith("/*", start):  # a comment that is closed is no token
+            return refusal(script, start, length, f"{_OPENINGS['/*']} that begins here is not closed.")
     elif isinstance(error, UnexpectedCharacters):
         start, length = error.pos_in_stream or 0, 1
         unclosed = next((what for sign, what in _OPENINGS.items() if script.startswith(sign, start)), None)

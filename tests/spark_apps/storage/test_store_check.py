@@ -93,7 +93,7 @@ def test_given_a_folder_that_cannot_be_written_then_the_hint_is_about_the_folder
 
     reaches = try_store(Store(tmp_path / "file"))
 
-    assert "Name a folder" in reaches[-1].hint
+    assert reaches[-1].detail.endswith("is a file.") and "Give the folder" in reaches[-1].hint
 
 
 @pytest.mark.parametrize(
