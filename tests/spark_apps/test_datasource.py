@@ -270,6 +270,7 @@ def test_given_a_source_of_parquet_then_it_is_read_and_one_that_only_spark_reads
         list(rows_of(IndexedDataSource({"path": str(lines)}))) == [(1, "rome")] == [*map(tuple, plain.read().collect())]
     )
     (tmp_path / "marked").mkdir()
+    (tmp_path / "marked" / "a.csv").write_text("1,rome\n")
     IndexedTable.register(spark, tmp_path / "marked", "csv", "id int, city string", {"comment": "#"})
     with pytest.raises(errors.UnsupportedSource, match=r"its files are csv read with comment='#'.*create_view"):
         IndexedDataSource({"path": str(tmp_path / "marked")}).schema()

@@ -430,7 +430,7 @@ def _restore_of_another_table(patch: pytest.MonkeyPatch) -> None:
 # Each with the words of the violation that it must be found by: any other failure is another bug.
 PLANTED = (
     (_read_back_skipped, "was told that nothing was changed, but it is version"),
-    (_exists_means_mine, "was told version"),
+    (_exists_means_mine, "was told version|was aborted after its commit"),
     (_window_checked_before_the_rebase, "into window"),
     (_cleaner_blind_to_live_attempts, "was deleted and attempt"),
     (_cleaner_takes_staged_files, "was deleted and its attempt may still commit"),
