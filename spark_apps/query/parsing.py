@@ -19,7 +19,7 @@ import zoneinfo
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal, localcontext
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import sqlglot
@@ -66,6 +66,9 @@ _NAMELESS_FUNCTIONS = frozenset(
 _DIFFERENT = re.compile(r"--[^\n]*\\\r?\n|\$\{")
 
 
+_REMEMBERED_CHARACTERS = 2_000
+
+
 def parse_predicate(
     sql: str,
     schema: Mapping[str, str],
@@ -94,8 +97,10 @@ def parse_predicate(
     """
     if not isinstance(sql, str) or not sql.strip():
         raise InvalidPredicate(f"The predicate is {sql!r}.", hint="Write what stands after WHERE, like city = 'sfo'.")
+    known = None if expressions is None else tuple(expressions.items())
+    parsed = _remembered if len(sql) <= _REMEMBERED_CHARACTERS else _parsed
     try:
-        return _parsed(sql, _Columns(schema, case_sensitive), time_zone, timestamps, expressions)
+        return parsed(sql, tuple(schema.items()), case_sensitive, time_zone, timestamps, known)
     except (InvalidPredicate, UnknownColumn) as error:
         if check_with_spark is None:
             raise
@@ -111,8 +116,14 @@ def parse_predicate(
 
 
 def _parsed(
-    sql: str, columns: _Columns, time_zone: str | None, timestamps: str | None, expressions: Mapping[str, str] | None
+    sql: str,
+    schema: tuple[tuple[str, str], ...],
+    case_sensitive: bool,
+    time_zone: str | None,
+    timestamps: str | None,
+    known: tuple[tuple[str, str], ...] | None,
 ) -> Predicate:
+    columns, expressions = _Columns(dict(schema), case_sensitive), None if known is None else dict(known)
     try:
         node, strings = _read(sql)
         if isinstance(node.unnest(), exp.Null):
@@ -129,6 +140,10 @@ def _parsed(
         raise InvalidPredicate(
             "The predicate is nested too deeply to be read.", hint="Write long lists with IN, or in fewer parentheses."
         ) from error
+
+
+# Nothing in a text is read by the time or by a state of the process, and a query is often asked again.
+_remembered = lru_cache(maxsize=256)(_parsed)
 
 
 def _read(sql: str) -> tuple[exp.Expr, frozenset[tuple[str, bool]]]:
