@@ -46,7 +46,7 @@ def run(report: Report, arguments: Namespace) -> None:
             used = [scan for scan in scans if scan.replaced]
             asked = [_Asked(spark, text), _Asked(plain, text)]
             cases = {"indexes": asked[0], "plain Spark": asked[1]}
-            with_indexes, without = interleaved(cases, min(arguments.repeats, 3), warm=1)
+            with_indexes, without = interleaved(cases, min(arguments.repeats, 5), warm=2)
             if not alike(asked[0].rows, asked[1].rows):
                 raise ValueError(f"query {number} has another answer with indexes")
             ratio = with_indexes.median / without.median
