@@ -491,6 +491,54 @@ def buckets_of_columns(columns: Sequence[Any], kinds: Sequence[ColumnType], coun
     return hashed.astype(np.int64) % np.int64(count)
 
 
+def hashes_of(values: Any, kind: ColumnType) -> Any:
+    """Return Spark's ``xxhash64`` of each value of an Arrow array without nulls, as a numpy array of unsigned numbers.
+
+    :param values: of the type in which Spark exchanges such values.
+    """
+    import numpy as np
+
+    match kind.kind:
+        case "boolean":
+            numbers = values.cast("int8").to_numpy(zero_copy_only=False).astype("<i4")
+        case "float" | "double":
+            numbers = values.to_numpy(zero_copy_only=False)
+            numbers = np.where(np.isnan(numbers), numbers.dtype.type(np.nan), numbers)  # Java has one NaN
+        case "decimal":
+            return _hashes_of_decimals(values, kind)
+        case _:
+            hashed = np.full(len(values), _SEED, np.uint64)
+            with np.errstate(over="ignore"):
+                _mix_in(hashed, values, kind.kind)
+            return hashed
+    return hashes_of_numbers(numbers)
+
+
+def hashes_of_numbers(numbers: Any) -> Any:
+    """Return Spark's ``xxhash64`` of numbers of four or eight bytes, as a numpy array of unsigned numbers."""
+    import numpy as np
+
+    matrix = np.ascontiguousarray(numbers).view(np.uint8).reshape(len(numbers), numbers.dtype.itemsize)
+    return hashes_of_bytes(matrix)
+
+
+def hashes_of_bytes(matrix: Any) -> Any:
+    """Return Spark's ``xxhash64`` of the rows of a matrix of bytes, as a numpy array of unsigned numbers."""
+    import numpy as np
+
+    with np.errstate(over="ignore"):
+        return _xxhash64(matrix, np.full(len(matrix), _SEED, np.uint64))
+
+
+def _hashes_of_decimals(values: Any, kind: ColumnType) -> Any:
+    """Return the hashes of decimals, each different one hashed once."""
+    import numpy as np
+
+    encoded = values.dictionary_encode()
+    known = [spark_xxhash64([normalize(value, kind)], [kind]) for value in encoded.dictionary.to_pylist()]
+    return np.array(known, np.int64).view(np.uint64)[encoded.indices.to_numpy(zero_copy_only=False)]
+
+
 def _mix_in(hashed: Any, values: Any, kind: str) -> None:
     import numpy as np
 

@@ -553,6 +553,34 @@ def read_block_batches(
     return (batch for block in request["blocks"] for batch in rows(block)), ranged
 
 
+def read_file(
+    file: DataFile, address: str, types: Mapping[str, tuple[str, str]], options: Mapping[str, Any]
+) -> Any | None:
+    """Return columns of all rows of a Parquet file as an Arrow table, which opens it once.
+
+    :param types: column -> its name in the file, and its Spark type.
+    :return: ``None`` where Arrow does not read the columns as Spark does.
+    :raises OSError: if the file is not as it was listed.
+    """
+    import pyarrow as pa
+
+    reader, _ = open_blocks("parquet", address, file.bytes, options, etag_of(file))
+    metadata = reader.metadata
+    footer = BlockFile(file, address, "parquet", metadata.num_row_groups, (), metadata, reader.schema_arrow)
+    if not footer.exact(dict(types.values())):
+        return None
+    held = {name: footer.held(stored) for name, (stored, _) in types.items()}
+    wanted = [name for name in dict.fromkeys(held.values()) if name is not None]
+    table = reader.read(columns=wanted, use_threads=False) if wanted else None
+    arrays = [
+        pa.nulls(metadata.num_rows, arrow_type(parse_type(kind)))
+        if held[name] is None or table is None
+        else _cast_or_null(table, held[name], arrow_type(parse_type(kind)))
+        for name, (_, kind) in types.items()
+    ]
+    return pa.table(arrays, names=list(types))
+
+
 def _cast_or_null(table: Any, name: str | None, kind: Any) -> Any:
     import pyarrow as pa
 

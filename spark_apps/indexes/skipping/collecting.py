@@ -1,8 +1,9 @@
 """Bounds, values and filters of data files, computed by Spark from each file alone.
 
-One pass over the rows gives bounds and counts, one more the filters, one more the sets of values; what a build of not
-too many rows has read is kept between them. Spark itself compares and hashes, so that what it would find is what is
-known. Tombstones of delta files are no rows.
+This is for what :mod:`spark_apps.indexes.skipping.collecting_here` leaves: files that Arrow does not read as Spark
+does, nested fields, expressions of many values. One pass over the rows gives bounds and counts, one more the filters,
+one more the sets of values; what a build of not too many rows has read is kept between them. Spark itself compares and
+hashes, so that what it would find is what is known. Tombstones of delta files are no rows.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from msgspec.structs import replace
 
 from spark_apps.indexes.handler import IndexContext, estimated_rows
 from spark_apps.indexes.skipping.definition import Part, Settings
-from spark_apps.indexes.skipping.records import ColumnRecord, FilterKind, Known, blocks_for, folded
+from spark_apps.indexes.skipping.records import ColumnRecord, FilterKind, Known, folded
+from spark_apps.indexes.skipping.summaries import LONGEST, LONGEST_LISTED, blocks_at_first, rate_of
 from spark_apps.layout.types import ColumnType
 from spark_apps.mergetree.external_files import is_external
 from spark_apps.mergetree.pyspark_names import Column, DataFrame, F, SparkSession, spark_errors
@@ -32,21 +34,6 @@ from spark_apps.storage.errors import VerificationFailed
 from spark_apps.timeline.files import DataFile
 
 logger = logging.getLogger(__name__)
-
-LONGEST = 64
-"""Bounds of strings and binaries are cut to so many characters or bytes."""
-
-LONGEST_LISTED = 256
-"""Bytes of a value that stands in a set of values."""
-
-GRAM_FALSE_POSITIVES = 0.05
-"""A text has several n-grams, each of which is looked for."""
-
-_MOST_GRAMS = 1 << 20
-"""So many different n-grams a file has at most, for which a filter is made at first."""
-
-_MOST_BLOCKS = 1 << 22
-"""128 MB: of more values than some fifty million a filter tells less, and stays as large."""
 
 _MOST_KEPT_ROWS = 20_000_000
 """Up to so many rows Spark keeps what was read of the files between the passes over it."""
@@ -209,17 +196,6 @@ def _hashes(rows: DataFrame, part: Part, number: int, kind: FilterKind, gram: in
     each = f"transform(sequence(1, octet_length({data}) - {gram - 1}), at -> xxhash64(substring({data}, at, {gram})))"
     long = kept.where(F.expr(f"octet_length({data}) >= {gram}"))
     return long.select(_FILE, F.explode(F.array_distinct(F.expr(each))).alias(_HASH))
-
-
-def rate_of(kind: FilterKind, settings: Settings) -> float:
-    """Return how often a filter may be wrong on what is not in it."""
-    return settings.false_positives if kind == "bloom" else GRAM_FALSE_POSITIVES
-
-
-def blocks_at_first(file: DataFile, kind: FilterKind, settings: Settings) -> int:
-    """Return the blocks of a file's filter before it is folded: enough for whatever the file may hold."""
-    most = max(estimated_rows(file), 1) if kind == "bloom" else min(max(file.bytes, 1024) * 4, _MOST_GRAMS)
-    return min(blocks_for(most, rate_of(kind, settings)), _MOST_BLOCKS)
 
 
 def _filters(

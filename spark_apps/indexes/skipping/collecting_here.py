@@ -1,156 +1,308 @@
-"""The same of small files on the driver, without a job of Spark's: what a commit of some hundred rows can wait for.
+"""Bounds, values and filters of Parquet files, computed from one reading of each file, without a job over the rows.
 
-Only for columns, whose values are read here as Spark reads them; what an expression gives, Spark alone knows. Where a
-value is met that Python does not know, the files are left to Spark.
+Arrow reads the columns, numpy does the rest (:mod:`spark_apps.indexes.skipping.summaries`): in this process where there
+is little to read, else in tasks of Spark. What an expression gives, Spark alone knows; so it evaluates it, once for
+each different value of the columns in it where these are few. What is not known here is left to
+:mod:`spark_apps.indexes.skipping.collecting`.
 """
 
 from __future__ import annotations
 
 import logging
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
-from spark_apps.indexes.handler import IndexContext
-from spark_apps.indexes.ranges import OutOfRange, RawString, python_values, value_of
-from spark_apps.indexes.skipping.collecting import LONGEST, LONGEST_LISTED, blocks_at_first, rate_of
+import msgspec
+
+from spark_apps.indexes.handler import IndexContext, estimated_rows
 from spark_apps.indexes.skipping.definition import Part, Settings
-from spark_apps.indexes.skipping.records import (
-    WORDS,
-    ColumnRecord,
-    FilterKind,
-    Known,
-    Marks,
-    bytes_of,
-    folded,
-    grams,
-)
-from spark_apps.layout.types import ColumnType, arrow_type, parse_type
-from spark_apps.mergetree.blocks import BlockFile, access_options, on_driver_alone, read_block_batches, read_footers
-from spark_apps.mergetree.tree import DELETED
+from spark_apps.indexes.skipping.records import WORDS, ColumnRecord, FilterKind
+from spark_apps.indexes.skipping.summaries import NotKnownHere, blocks_at_first, summarize
+from spark_apps.layout.types import arrow_type, parse_type
+from spark_apps.mergetree.blocks import access_options, block_format, on_driver_alone, read_file, stored_share
+from spark_apps.mergetree.external_files import attached_values, is_external
+from spark_apps.mergetree.pyspark_names import F, T
+from spark_apps.mergetree.spark_utils import cores
+from spark_apps.mergetree.spark_versions import from_arrow, to_arrow
+from spark_apps.mergetree.tree import DELETED, Snapshot
 from spark_apps.storage.errors import StorageError
 from spark_apps.timeline.files import DataFile
 
 logger = logging.getLogger(__name__)
 
-_MOST_ROWS = 20_000
-_MOST_FILES = 64
-_MOST_TEXT = 100_000
-"""Characters of which n-grams are made here."""
+_MOST_BYTES_HERE = 256 << 20
+"""Of columns as they are stored; of more, tasks make the records."""
 
-_THREADS = 8
-_BINARY = parse_type("binary")
+_BYTES_AT_ONCE = 64 << 20
+_ROWS_AT_ONCE = 2_000_000
+_MOST_ROWS_OF_FILE = 8_000_000
+"""A file of more rows is left to Spark, which needs no memory for all of them."""
+
+_MOST_DIFFERENT = 20_000
+"""So many different values Spark evaluates an expression for; of more, it reads the rows itself."""
+
+_SMALL_FILE = 1 << 20
+_THREADS = 16
+_FLOATING = ("float", "double")
+_FILTERS: tuple[FilterKind, ...] = ("bloom", "ngrams")
+_NUMBER, _VALUE = "__index_number", "__index_value"
 
 
-class _LeftToSpark(Exception):
-    """A value was met that Python does not know."""
+class Found(msgspec.Struct, array_like=True):
+    """The facts found of a file: records and filters by the numbers of the parts."""
+
+    lineage: int
+    rows: int
+    columns: dict[int, ColumnRecord]
+    filters: list[tuple[int, FilterKind, bytes]]
+
+    def arrays(self) -> dict[tuple[int, FilterKind], Any]:
+        """Return the filters as arrays of blocks by words."""
+        import numpy as np
+
+        return {(number, kind): np.frombuffer(data, "<i8").reshape(-1, WORDS) for number, kind, data in self.filters}
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """The columns that are read of files, and the parts that are made of them; goes to tasks.
+
+    :param types: column -> its name in the files, and its Spark type. :param exact_rows: whether the log knows the rows
+        of each file.
+    """
+
+    parts: Mapping[int, Part]
+    settings: Settings
+    types: Mapping[str, tuple[str, str]]
+    options: Mapping[str, Any]
+    exact_rows: bool
 
 
 def collect_here(
     context: IndexContext, parts: Sequence[Part], settings: Settings, files: Sequence[DataFile]
-) -> list[Known] | None:
-    """Return what is to be known of files that a commit adds; ``None`` where that is left to Spark."""
+) -> tuple[list[Found], frozenset[int]]:
+    """Return what is found of files, in their order, and the numbers of the parts of which it is.
+
+    No part at all where all is left to Spark.
+
+    :raises PySparkException: what Spark raises of an expression on a row.
+    """
+    import pyarrow as pa
+
     snapshot = context.snapshot
-    small = len(files) <= _MOST_FILES and all(file.rows >= 0 for file in files)
-    if not small or sum(file.rows for file in files) > _MOST_ROWS or on_driver_alone(snapshot):
-        return None
-    if any(part.expression.column is None or arrow_type(part.type) is None for part in parts):
-        return None
+    possible = _possible(snapshot, parts, files)
+    if not possible:
+        return [], frozenset()
+    columns = tuple(dict.fromkeys(name for part in possible.values() for name in part.expression.columns))
+    types = {name: (snapshot.data.stored(name), snapshot.data.type_of(name)) for name in columns}
+    if any(file.tombstones for file in files):
+        types[DELETED] = (DELETED, "boolean")
+    source = snapshot.table.source
+    exact_rows = source is None or source.format == "parquet"
+    reading = _Reading(possible, settings, types, access_options(snapshot), exact_rows)
     try:
-        footers = read_footers(snapshot, files)
-        types = {_name(part): (snapshot.data.stored(_name(part)), part.type.text) for part in parts}
-        if not all(footer.exact(dict(types.values())) for footer in footers):
-            return None
-        with ThreadPoolExecutor(min(_THREADS, len(files))) as pool:
-            return list(pool.map(lambda footer: _known(context, footer, parts, settings, types), footers))
-    except (StorageError, OSError, _LeftToSpark) as error:
+        total = sum(file.bytes for file in files)
+        if total <= _MOST_BYTES_HERE or total * (stored_share(snapshot, files, columns) or 1) <= _MOST_BYTES_HERE:
+            return _in_this_process(snapshot, reading, files)
+        plain = {number: part for number, part in possible.items() if part.expression.column is not None}
+        if not plain or on_driver_alone(snapshot):
+            return [], frozenset()
+        return _in_tasks(snapshot, replace(reading, parts=plain), files), frozenset(plain)
+    except (StorageError, OSError, NotKnownHere, pa.ArrowException) as error:
         logger.info("Records of %d files are left to Spark: %s", len(files), error)
-        return None
+        return [], frozenset()
 
 
-def _name(part: Part) -> str:
-    assert part.expression.column is not None
-    return part.expression.column
+def _possible(snapshot: Snapshot, parts: Sequence[Part], files: Sequence[DataFile]) -> dict[int, Part]:
+    """Return the parts, by their numbers, whose columns Arrow can read."""
+    if not files or any(file.rows > _MOST_ROWS_OF_FILE for file in files):
+        return {}
+    if any(block_format(snapshot, file) != "parquet" for file in files):
+        return {}
+    external = is_external(snapshot, snapshot.data)
+    attached = {name for file in files for name in attached_values(snapshot, file)} if external else set[str]()
+
+    def readable(part: Part) -> bool:
+        names, plain = part.expression.columns, part.expression.column is not None
+        kinds = [parse_type(snapshot.data.type_of(name)) for name in names]
+        # Of zeros of both signs an expression may give two things, and they are one value here.
+        known = all(arrow_type(kind) is not None and (plain or kind.kind not in _FLOATING) for kind in kinds)
+        return known and arrow_type(part.type) is not None and attached.isdisjoint(names)
+
+    return {number: part for number, part in enumerate(parts) if readable(part)}
 
 
-def _known(
-    context: IndexContext,
-    footer: BlockFile,
-    parts: Sequence[Part],
-    settings: Settings,
-    types: dict[str, tuple[str, str]],
-) -> Known:
-    """Return what is to be known of a file.
+# --- In this process --------------------------------------------------------------------------------------------------
 
-    :raises _LeftToSpark: if Python does not know a value of it, or there are not as many rows as the log says.
+
+def _in_this_process(
+    snapshot: Snapshot, reading: _Reading, files: Sequence[DataFile]
+) -> tuple[list[Found], frozenset[int]]:
+    """Read the files here, some at once; small ones of a local disk in one thread, which is the quickest."""
+    local = snapshot.store.spark_path("").startswith("file:")
+    threads = cores(snapshot.spark) if local else _THREADS
+    if local and max(file.bytes for file in files) <= _SMALL_FILE:
+        threads = 1
+    found: list[Found] = []
+    left = reading
+    with ThreadPoolExecutor(threads) as pool:
+        for some in _at_once(files):
+            read = partial(_rows, reading)
+            requests = [(file, snapshot.store.spark_path(file.path)) for file in some]
+            tables = list(pool.map(read, requests) if threads > 1 else map(read, requests))
+            left, values = _with_expressions(snapshot, left, tables)
+            found += _found(left, some, [table.num_rows for table in tables], values)
+    known = frozenset(left.parts)
+    for each in found:  # what a later piece left to Spark is left for all files
+        each.columns = {number: record for number, record in each.columns.items() if number in known}
+        each.filters = [made for made in each.filters if made[0] in known]
+    return found, known
+
+
+def _at_once(files: Sequence[DataFile]) -> Iterator[list[DataFile]]:
+    """Yield files in pieces that fit into memory together."""
+    some: list[DataFile] = []
+    size = rows = 0
+    for file in files:
+        if some and (size + file.bytes > _BYTES_AT_ONCE or rows + estimated_rows(file) > _ROWS_AT_ONCE):
+            yield some
+            some, size, rows = [], 0, 0
+        some.append(file)
+        size, rows = size + file.bytes, rows + estimated_rows(file)
+    yield some
+
+
+def _rows(reading: _Reading, request: tuple[DataFile, str]) -> Any:
+    """Return the columns of the rows of a file.
+
+    :raises NotKnownHere: if Arrow does not read them as Spark does, or they are not as many as the log says.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    file = footer.file
-    request = {"path": footer.address, "size": file.bytes, "etag": None, "lineage": file.lineage, "form": "parquet",
-               "blocks": list(range(footer.blocks))}  # fmt: skip
-    batches, _ = read_block_batches(request, {**types, DELETED: (DELETED, "boolean")}, access_options(context.snapshot))
-    read = list(batches)
-    if not read:
-        raise _LeftToSpark("a file without rows")
-    rows = pa.Table.from_batches(read)
-    rows = rows.filter(pc.is_null(rows.column(DELETED)))
-    if rows.num_rows != file.rows - file.tombstones:
-        raise _LeftToSpark(f"{file.path} has {rows.num_rows} rows")
-    columns: list[ColumnRecord] = []
-    filters: dict[tuple[int, FilterKind], Any] = {}
-    for number, part in enumerate(parts):
-        values = _values(rows.column(_name(part)), part.type)
-        distinct = set(values)
-        columns.append(_record(distinct, len(values), part, settings))
-        if "bloom" in part.kinds:
-            filters[number, "bloom"] = _filter(distinct, part.type, file, "bloom", settings)
-        if "ngrams" in part.kinds:
-            if sum(map(len, distinct)) > _MOST_TEXT:
-                raise _LeftToSpark("much text")
-            found = {gram for text in distinct for gram in grams(text, settings.gram_bytes)}
-            filters[number, "ngrams"] = _filter(found, _BINARY, file, "ngrams", settings)
-    return Known(file.lineage, rows.num_rows, {}, tuple(columns), filters)
+    file, address = request
+    try:
+        table = read_file(file, address, reading.types, reading.options)
+    except pa.ArrowException as error:
+        raise NotKnownHere(f"{file.path} cannot be read: {error}") from error
+    if table is None:
+        raise NotKnownHere(f"{file.path} is read by Spark alone")
+    if DELETED in reading.types:
+        table = table.filter(pc.is_null(table.column(DELETED))).drop_columns([DELETED])
+    if reading.exact_rows and file.rows >= 0 and table.num_rows != file.rows - file.tombstones:
+        raise NotKnownHere(f"{file.path} has {table.num_rows} rows")
+    return table
 
 
-def _values(column: Any, kind: ColumnType) -> list[Any]:
-    """Return the values that are not null, as they are compared; one NaN for all."""
-    values = [value_of(value, kind) for value in python_values(column.drop_null())]
-    if any(isinstance(value, (OutOfRange, RawString)) for value in values):
-        raise _LeftToSpark("a value that Python does not know")
-    return [math.nan if value != value else value for value in values]
+def _with_expressions(snapshot: Snapshot, reading: _Reading, tables: Sequence[Any]) -> tuple[_Reading, dict[int, Any]]:
+    """Return the values of each part in all rows, and without the parts that have too many for Spark to be asked."""
+    import pyarrow as pa
+
+    whole = pa.concat_tables(tables).combine_chunks()
+    values: dict[int, Any] = {}
+    for number, part in reading.parts.items():
+        if part.expression.column is not None:
+            values[number] = _one_array(whole.column(part.expression.column))
+            continue
+        computed = _evaluated(snapshot, part, whole)
+        if computed is not None:
+            values[number] = computed
+    parts = {number: part for number, part in reading.parts.items() if number in values}
+    return replace(reading, parts=parts), values
 
 
-def _record(distinct: set[Any], filled: int, part: Part, settings: Settings) -> ColumnRecord:
-    kind = part.type
-    low = high = values = None
-    if "minmax" in part.kinds and distinct:
-        least, most = min(distinct, key=_order), max(distinct, key=_order)
-        cut = kind.kind in ("string", "binary")
-        low = bytes_of(least[:LONGEST] if cut else least, kind)
-        high = None if cut and len(most) > LONGEST else bytes_of(most, kind)
-    if "values" in part.kinds and len(distinct) <= settings.most_values:
-        found = [bytes_of(value, kind) for value in distinct]
-        if all(data is not None and len(data) <= LONGEST_LISTED for data in found):
-            values = tuple(sorted(data for data in found if data is not None))
-    return ColumnRecord(filled, low, high, values)
+def _one_array(column: Any) -> Any:
+    import pyarrow as pa
+
+    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks or [pa.nulls(0, column.type)])
 
 
-def _order(value: Any) -> tuple[bool, Any]:
-    """Return the sort key by which NaN is above all numbers."""
-    return (True, 0) if value != value else (False, value)
-
-
-def _filter(values: Iterable[Any], kind: ColumnType, file: DataFile, of: FilterKind, settings: Settings) -> Any:
+def _evaluated(snapshot: Snapshot, part: Part, rows: Any) -> Any | None:
+    """Return what Spark makes of an expression in all rows; ``None`` if it would be asked of too many values."""
     import numpy as np
+    import pyarrow as pa
 
-    blocks = blocks_at_first(file, of, settings)
-    bits = [[0] * WORDS for _ in range(blocks)]
-    for value in values:
-        marks = Marks.of(value, kind)
-        block = bits[marks.block(blocks)]
-        for word, mark in enumerate(marks.words):
-            block[word] |= mark
-    return folded(np.array(bits, dtype="<u8").view("<i8"), rate_of(of, settings))
+    codes: Any = np.zeros(rows.num_rows, np.int64)
+    for name in part.expression.columns:
+        encoded = _one_array(rows.column(name)).dictionary_encode(null_encoding="encode")
+        if len(encoded.dictionary) > _MOST_DIFFERENT:
+            return None
+        codes = codes * max(len(encoded.dictionary), 1) + encoded.indices.to_numpy(zero_copy_only=False)
+        _, examples, codes = np.unique(codes, return_index=True, return_inverse=True)
+        codes = codes.reshape(-1)
+        if len(examples) > _MOST_DIFFERENT:
+            return None
+    if not rows.num_rows:
+        return pa.nulls(0, arrow_type(part.type))
+    names = part.expression.columns
+    different = rows.select(names).take(pa.array(examples))
+    different = different.append_column(_NUMBER, pa.array(range(len(examples)), pa.int64()))
+    fields = [T.StructField(name, snapshot.data.field(name).dataType, True) for name in names]
+    schema = T.StructType([*fields, T.StructField(_NUMBER, T.LongType(), False)])
+    asked = from_arrow(snapshot.spark, different, schema)
+    table = to_arrow(asked.select(_NUMBER, F.expr(part.expression.text).alias(_VALUE))).sort_by(_NUMBER)
+    answers = _one_array(table.column(_VALUE))
+    if answers.type != arrow_type(part.type) or len(answers) != len(examples):
+        return None
+    return answers.take(pa.array(codes))
+
+
+def _found(reading: _Reading, files: Sequence[DataFile], rows: Sequence[int], values: Mapping[int, Any]) -> list[Found]:
+    """Return what is found of files, from the values of the parts in all of their rows."""
+    found = [Found(file.lineage, count, {}, []) for file, count in zip(files, rows, strict=True)]
+    for number, part in reading.parts.items():
+        blocks = {kind: [blocks_at_first(file, kind, reading.settings) for file in files] for kind in _FILTERS}
+        made = summarize(values[number], rows, part, reading.settings, blocks)
+        for each, record in zip(found, made.records, strict=True):
+            each.columns[number] = record
+        for kind, filters in made.filters.items():
+            for each, bits in zip(found, filters, strict=True):
+                each.filters.append((number, kind, bits.tobytes()))
+    return found
+
+
+# --- In tasks ---------------------------------------------------------------------------------------------------------
+
+
+def _in_tasks(snapshot: Snapshot, reading: _Reading, files: Sequence[DataFile]) -> list[Found]:
+    """Have tasks of Spark read the files, as many to each as fit into its memory together."""
+    encode = msgspec.msgpack.encode
+    requests = [
+        (bytearray(encode([(file, snapshot.store.spark_path(file.path)) for file in some])),)
+        for some in _at_once(files)
+    ]
+    asked = snapshot.spark.createDataFrame(requests, f"{_VALUE} binary").repartition(len(requests))
+    answers = to_arrow(asked.mapInArrow(partial(_of_requests, reading), f"{_VALUE} binary")).column(_VALUE)
+    decoder = msgspec.msgpack.Decoder(Found | str)
+    found: dict[int, Found] = {}
+    for answer in answers.to_pylist():
+        each = decoder.decode(answer)
+        if isinstance(each, str):
+            raise NotKnownHere(each)
+        found[each.lineage] = each
+    return [found[file.lineage] for file in files]
+
+
+def _of_requests(reading: _Reading, batches: Iterable[Any]) -> Iterator[Any]:
+    """Yield, in a task, what is found of the files in each row, or why it is left to Spark."""
+    import pyarrow as pa
+
+    decoder = msgspec.msgpack.Decoder(list[tuple[DataFile, str]])
+    for batch in batches:
+        for data in batch.column(0).to_pylist():
+            requests = decoder.decode(data)
+            try:
+                tables = [_rows(reading, request) for request in requests]
+                whole = pa.concat_tables(tables).combine_chunks()
+                values = {
+                    number: _one_array(whole.column(part.expression.column)) for number, part in reading.parts.items()
+                }
+                files = [file for file, _ in requests]
+                answers: list[Any] = _found(reading, files, [table.num_rows for table in tables], values)
+            except (StorageError, OSError, NotKnownHere, pa.ArrowException) as error:
+                answers = [str(error)]
+            encoded = [msgspec.msgpack.encode(answer) for answer in answers]
+            yield pa.record_batch([pa.array(encoded, pa.binary())], names=[_VALUE])

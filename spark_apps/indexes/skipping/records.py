@@ -2,7 +2,8 @@
 
 A file has a header (one small record a data file) and behind it filters of the same size side by side: block 0 of all
 of them, then block 1 of all. A value lies in one block of a filter, so one range of some kilobytes answers for a
-thousand data files. The header and each page of filters carry a checksum: what is damaged is not used.
+thousand data files. The header, which is compressed, and each page of filters carry a checksum: what is damaged is not
+used.
 
 A filter is of blocks of 256 bits. A value sets one bit in each eighth of one block: the block is told by the upper half
 of its hash, the bits by the hash of its hash. So a filter of an even number of blocks is folded into one of half as
@@ -26,7 +27,7 @@ import msgspec
 from spark_apps.indexes.ranges import OutOfRange, RawString
 from spark_apps.layout.hashing import spark_xxhash64
 from spark_apps.layout.types import ColumnType, days, micros, normalize, parse_type
-from spark_apps.storage.errors import StorageError
+from spark_apps.storage.errors import LakeIndexError, StorageError
 from spark_apps.storage.store import ObjectStore
 from spark_apps.timeline.files import DataFile
 
@@ -40,8 +41,15 @@ _BLOCK_BITS = 8 * _BLOCK_BYTES
 _BITS_A_VALUE = 8
 _PAGE_BYTES = 4096
 _CHECKSUM_BYTES = 8
-_MAGIC = b"LKSKIP1\n"
-_PREFIX = struct.Struct("<8sQQ")
+_MAGIC = b"LKSKIP2\n"
+_PREFIX = struct.Struct("<8sQQQ")
+"""The mark, the bytes of the header as it lies there, those that it has, and its checksum."""
+
+_EARLIER_MAGIC = b"LKSKIP1\n"
+_EARLIER_PREFIX = struct.Struct("<8sQQ")
+"""Of files whose header is not compressed."""
+
+_CODEC = "zstd"
 _FIRST_READ = 256 * 1024
 _MOST_HEADER_BYTES = 1 << 30
 _REMEMBERED = 64
@@ -283,6 +291,7 @@ def grams(text: str, size: int) -> list[bytes]:
 def written(keys: Sequence[str], types: Sequence[str], gram: int, known: Sequence[Known]) -> bytes:
     """Return the bytes of a file of records."""
     import numpy as np
+    import pyarrow as pa
 
     stamps: list[dict[str, str]] = []
     by_size: dict[tuple[int, FilterKind, int], list[tuple[int, Any]]] = {}
@@ -308,7 +317,8 @@ def written(keys: Sequence[str], types: Sequence[str], gram: int, known: Sequenc
     header = msgspec.msgpack.encode(
         Header(tuple(keys), tuple(types), gram, tuple(stamps), tuple(records), tuple(sections))
     )
-    return b"".join([_PREFIX.pack(_MAGIC, len(header), _digest(header)), header, *body])
+    packed = pa.compress(header, codec=_CODEC, asbytes=True)
+    return b"".join([_PREFIX.pack(_MAGIC, len(packed), len(header), _digest(packed)), packed, *body])
 
 
 def _digest(data: bytes) -> int:
@@ -338,12 +348,18 @@ class RecordFile:
         self.header, self._start = self._open()
         self._pages: dict[tuple[int, int], Any] = {}
         self._marks: dict[tuple[int, Any], Marks] = {}
-        self.types = tuple(map(parse_type, self.header.types))
+        self.types = self._types()
         self._sections: dict[tuple[int, int, FilterKind], tuple[int, int]] = {
             (number, section.column, section.kind): (at, place)
             for at, section in enumerate(self.header.sections)
             for place, number in enumerate(section.files)
         }
+
+    def _types(self) -> tuple[ColumnType, ...]:
+        try:
+            return tuple(map(parse_type, self.header.types))
+        except (LakeIndexError, ValueError) as error:
+            raise self.damaged(f"its types are none of Spark's ({error})") from error
 
     def _open(self) -> tuple[Header, int]:
         key = (self._store_uri, self.file.path, self.file.bytes)
@@ -364,22 +380,30 @@ class RecordFile:
         return str(getattr(self._store, "uri", id(self._store)))
 
     def _read_header(self) -> tuple[Header, int]:
+        import pyarrow as pa
+
         first = self._fetch(0, min(self.file.bytes, _FIRST_READ))
         if len(first) < _PREFIX.size:
-            raise self._damaged("it ends in its beginning")
-        magic, length, digest = _PREFIX.unpack_from(first)
-        end = _PREFIX.size + length
-        if magic != _MAGIC or end > self.file.bytes or length > _MOST_HEADER_BYTES:
-            raise self._damaged("it does not begin as such a file does")
-        data = first[_PREFIX.size : end]
+            raise self.damaged("it ends in its beginning")
+        begin = _PREFIX.size
+        magic, length, whole, digest = _PREFIX.unpack_from(first)
+        if magic == _EARLIER_MAGIC:
+            begin, whole = _EARLIER_PREFIX.size, 0
+            magic, length, digest = _EARLIER_PREFIX.unpack_from(first)
+        end = begin + length
+        if magic not in (_MAGIC, _EARLIER_MAGIC) or end > self.file.bytes or max(length, whole) > _MOST_HEADER_BYTES:
+            raise self.damaged("it does not begin as such a file does")
+        data = first[begin:end]
         if len(data) < length:
-            data += self._fetch(_PREFIX.size + len(data), end)
+            data += self._fetch(begin + len(data), end)
         if _digest(data) != digest:
-            raise self._damaged("its header is not what was written")
+            raise self.damaged("its header is not what was written")
         try:
+            if magic == _MAGIC:
+                data = pa.decompress(data, decompressed_size=whole, codec=_CODEC, asbytes=True)
             header = msgspec.msgpack.decode(data, type=Header)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise self._damaged(str(error)) from error
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, pa.ArrowException, OSError) as error:
+            raise self.damaged(str(error)) from error
         self._check(header, end)
         return header, end
 
@@ -397,7 +421,7 @@ class RecordFile:
         )  # fmt: skip
         ends = max((section.offset + section.bytes for section in header.sections), default=0)
         if not sound or end + ends != self.file.bytes:
-            raise self._damaged("its header does not fit what follows")
+            raise self.damaged("its header does not fit what follows")
 
     def may_equal(self, number: int, column: int, value: Any) -> bool:
         """Tell whether a file may hold a value of an expression, by its filter."""
@@ -440,7 +464,7 @@ class RecordFile:
         length = blocks * section.stripe
         data = self._fetch(start, start + length + _CHECKSUM_BYTES)
         if _checksum(data[:length]) != data[length:]:
-            raise self._damaged("a page of it is not what was written")
+            raise self.damaged("a page of it is not what was written")
         page = np.frombuffer(data[:length], dtype="<u8").reshape(blocks, len(section.files), WORDS)
         self._pages[at, number] = page
         return page
@@ -465,13 +489,24 @@ class RecordFile:
         try:
             data = self._store.get_range(self.file.path, start, end)
         except OSError as error:
-            raise self._damaged(str(error)) from error
+            raise self.damaged(str(error)) from error
         if len(data) != end - start:
-            raise self._damaged(f"it is shorter than the log says, {self.file.bytes:,} bytes")
+            raise self.damaged(f"it is shorter than the log says, {self.file.bytes:,} bytes")
         self.fetched += len(data)
         return data
 
-    def _damaged(self, reason: str) -> StorageError:
+    def value(self, data: bytes, column: int) -> Any:
+        """Return a value of an expression from its bytes in a record.
+
+        :raises StorageError: if they are those of none.
+        """
+        try:
+            return value_from(data, self.types[column])
+        except (ValueError, ArithmeticError, LakeIndexError) as error:
+            raise self.damaged(f"a value in it is none of type {self.header.types[column]}") from error
+
+    def damaged(self, reason: str) -> StorageError:
+        """Return the error that says that the file cannot be used."""
         return StorageError(
             f"The index file {self.file.path} cannot be read: {reason}.",
             outcome="The rows are not affected.",

@@ -38,6 +38,7 @@ from spark_apps.indexes.skipping.collecting import collect, stamp
 from spark_apps.indexes.skipping.collecting_here import collect_here
 from spark_apps.indexes.skipping.definition import (
     Part,
+    Settings,
     check_types,
     checked_properties,
     parts_of,
@@ -53,7 +54,6 @@ from spark_apps.indexes.skipping.records import (
     RecordFile,
     alike,
     all_known,
-    value_from,
     written,
 )
 from spark_apps.mergetree.pyspark_names import spark_errors
@@ -148,9 +148,7 @@ class SkippingHandler(IndexHandler):
     def follow(self, context: IndexContext, files: Sequence[DataFile]) -> IndexWork:
         if not all(file.lineage for file in files):
             return IndexWork()
-        parts, settings = parts_of(context.table, context.definition), _settings(context)
-        known = collect_here(context, parts, settings, files)
-        added = _staged(context, self._collected(context, files) if known is None else known, files)
+        added = _staged(context, self._collected(context, files), files)
         return _work(context, [added], "append", {"files": len(files), "bytes": added.bytes})
 
     def refresh(
@@ -213,7 +211,7 @@ class SkippingHandler(IndexHandler):
         parts, settings = parts_of(context.table, context.definition), _settings(context)
         known: list[Known] = []
         for start in range(0, len(files), _FILES_AT_ONCE):
-            known += collect(context, parts, settings, files[start : start + _FILES_AT_ONCE])
+            known += _known(context, parts, settings, files[start : start + _FILES_AT_ONCE])
         return known
 
     # --- Queries ------------------------------------------------------------------------------------------------------
@@ -282,6 +280,27 @@ class SkippingHandler(IndexHandler):
         )
 
 
+def _known(context: IndexContext, parts: Sequence[Part], settings: Settings, files: Sequence[DataFile]) -> list[Known]:
+    """Return what is to be known of data files: read by Arrow what it can, and by Spark the rest."""
+    found, here = collect_here(context, parts, settings, files)
+    left = [number for number in range(len(parts)) if number not in here]
+    if not here:
+        return collect(context, parts, settings, files)
+    others = collect(context, [parts[number] for number in left], settings, files) if left else []
+    if any(each.rows != other.rows for each, other in zip(found, others, strict=False)):
+        return collect(context, parts, settings, files)  # Arrow and Spark do not see the same rows
+    stamped = stamp(context.snapshot.spark) if any(part.expression.stamped for part in parts) else {}
+    known = []
+    for at, each in enumerate(found):
+        columns, filters = dict(each.columns), each.arrays()
+        if others:
+            columns.update(zip(left, others[at].columns, strict=True))
+            filters.update({(left[number], kind): made for (number, kind), made in others[at].filters.items()})
+        ordered = tuple(columns[number] for number in range(len(parts)))
+        known.append(Known(each.lineage, each.rows, stamped, ordered, filters))
+    return known
+
+
 # --- What a query asks ------------------------------------------------------------------------------------------------
 
 
@@ -330,18 +349,16 @@ class _Asked:
                 continue  # of the column as it was
             if part.expression.stamped and self._stamp != header.stamps[record.stamp]:
                 continue  # this session may compute other values
-            values[part.expression.key] = self._summary(part, record.rows, record.columns[at], records, number, at)
+            values[part.expression.key] = self._summary(record.rows, record.columns[at], records, number, at)
         return values
 
-    def _summary(
-        self, part: Part, rows: int, record: ColumnRecord, records: RecordFile, number: int, at: int
-    ) -> Summary:
+    def _summary(self, rows: int, record: ColumnRecord, records: RecordFile, number: int, at: int) -> Summary:
         """Return what a record says of the values of an expression."""
-        low, high, kind = record.low, record.high, part.type
+        low, high = record.low, record.high
         span = None
         if low is not None:
-            span = Range(value_from(low, kind), ABOVE if high is None else value_from(high, kind), nulls=False)
-        values = None if record.values is None else frozenset(value_from(value, kind) for value in record.values)
+            span = Range(records.value(low, at), ABOVE if high is None else records.value(high, at), nulls=False)
+        values = None if record.values is None else frozenset(records.value(value, at) for value in record.values)
 
         def may_equal(value: Any) -> bool:
             self._lookups += 1
@@ -390,7 +407,7 @@ def _opened(context: IndexContext, files: Sequence[DataFile]) -> list[RecordFile
         return list(pool.map(lambda file: RecordFile(context.snapshot.store, file), files))
 
 
-def _settings(context: IndexContext) -> Any:
+def _settings(context: IndexContext) -> Settings:
     return settings_of(context.definition.properties, f"The skipping index {context.definition.name!r}")
 
 

@@ -156,6 +156,22 @@ def test_given_values_of_all_types_and_deltas_then_no_match_is_ever_ruled_out(
     assert verify(table.snapshot, "skip").ok
 
 
+def test_given_the_same_files_then_this_process_tasks_and_spark_alone_find_the_same(
+    made: tuple[IndexedTable, dict[int, Row]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from spark_apps.indexes.skipping import collecting_here, skipping
+
+    table, _ = made
+    with monkeypatch.context() as patch:
+        patch.setattr(collecting_here, "_MOST_BYTES_HERE", -1)
+        patch.setattr(collecting_here, "_BYTES_AT_ONCE", table.snapshot.state.files("data")[0].bytes * 4)
+        patch.setattr(collecting_here, "_in_this_process", None)
+        assert verify(table.snapshot, "skip").ok
+    with monkeypatch.context() as patch:
+        patch.setattr(skipping, "collect_here", lambda *_: ([], frozenset()))
+        assert verify(table.snapshot, "skip").ok
+
+
 def test_given_another_session_then_what_it_computes_otherwise_is_not_asked_and_answers_are_its_own(
     spark: Any, made: tuple[IndexedTable, dict[int, Row]]
 ) -> None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import datetime as dt
 import math
 import random
+import struct
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
+import xxhash
 
 from spark_apps.indexes.ranges import OutOfRange, RawString
 from spark_apps.indexes.skipping.records import (
@@ -160,3 +163,31 @@ def test_given_a_text_with_half_a_character_or_shorter_than_what_is_kept_then_no
     file = _file(tmp_path, [_known(random.Random(3), 1, [1], 8)])
     assert file.may_contain(0, 1, "\ud800xyz")
     assert not file.may_contain(0, 1, "qqqq") and file.may_contain(0, 1, "qq")
+
+
+def test_given_a_file_of_an_earlier_release_then_it_is_read(tmp_path: Path) -> None:
+    rng = random.Random(3)
+    file = _file(tmp_path, [_known(rng, 1, [1, 2, 3], 8)])
+    header = msgspec.msgpack.encode(file.header)
+    data = (tmp_path / "x.skipping").read_bytes()
+    earlier = struct.pack("<8sQQ", b"LKSKIP1\n", len(header), xxhash.xxh3_64_intdigest(header)) + header
+    earlier += data[len(data) - sum(section.bytes for section in file.header.sections) :]
+    (tmp_path / "e.skipping").write_bytes(earlier)
+    opened = RecordFile(Store(tmp_path), DataFile("t", "", "records", "e.skipping", "base", 1, len(earlier), 1))
+    assert opened.header == file.header and all(opened.may_equal(0, 0, value) for value in (1, 2, 3))
+
+
+@pytest.mark.parametrize(
+    ("kind", "data"),
+    [("int", b"x"), ("decimal(4,2)", b"1.234"), ("double", b""), ("date", b"1e3"), ("timestamp", "١".encode())],
+)
+def test_given_bytes_that_are_no_value_of_their_type_then_the_file_is_damaged(
+    tmp_path: Path, kind: str, data: bytes
+) -> None:
+    known = [Known(1, 1, {}, (ColumnRecord(1, data, data),))]
+    store = Store(tmp_path)
+    content = written(["`n`"], [kind], 4, known)
+    store.put("b.skipping", content)
+    file = RecordFile(store, DataFile("t", "", "records", "b.skipping", "base", 1, len(content), 1))
+    with pytest.raises(StorageError, match=r"b\.skipping"):
+        file.value(data, 0)

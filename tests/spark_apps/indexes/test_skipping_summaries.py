@@ -1,0 +1,119 @@
+"""What numpy finds in the rows of several files, beside what is found value by value; without Spark."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import random
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from spark_apps.indexes.expressions import Expression
+from spark_apps.indexes.ranges import value_of
+from spark_apps.indexes.skipping.definition import Part, Settings
+from spark_apps.indexes.skipping.records import WORDS, ColumnRecord, Marks, bytes_of, folded, grams, value_from
+from spark_apps.indexes.skipping.summaries import NotKnownHere, summarize
+from spark_apps.layout.types import ColumnType, arrow_type, parse_type
+
+ZONE = dt.UTC
+VALUES: dict[str, Callable[[random.Random], Any]] = {
+    "boolean": lambda rng: rng.random() < 0.3,
+    "tinyint": lambda rng: rng.randrange(-128, 128),
+    "int": lambda rng: rng.randrange(-(2**31), 2**31),
+    "bigint": lambda rng: rng.choice([-(2**63), 2**63 - 1, rng.randrange(50)]),
+    "float": lambda rng: rng.choice([math.nan, 0.0, -0.0, math.inf, -math.inf, 1.5, -2.25, rng.randrange(9) / 8]),
+    "double": lambda rng: rng.choice([math.nan, 0.0, -0.0, math.inf, -math.inf, 1e300, rng.random()]),
+    "decimal(12,2)": lambda rng: Decimal(rng.randrange(-500, 500)).scaleb(-2),
+    "decimal(38,4)": lambda rng: Decimal(rng.randrange(-(10**34), 10**34)).scaleb(-4),
+    "string": lambda rng: rng.choice(["", "a", "abc", "straße", "\U0001f600" * 80, "b" * 300, f"w{rng.randrange(90)}"]),
+    "binary": lambda rng: rng.choice([b"", b"\x00\xff", b"x" * 70, rng.randbytes(3)]),
+    "date": lambda rng: dt.date(1999, 1, 1) + dt.timedelta(days=rng.randrange(400)),
+    "timestamp": lambda rng: dt.datetime(1969, 1, 1, tzinfo=ZONE) + dt.timedelta(microseconds=rng.randrange(10**15)),
+    "timestamp_ntz": lambda rng: dt.datetime(2024, 1, 1) + dt.timedelta(microseconds=rng.randrange(10**6)),
+}
+SETTINGS = Settings(most_values=12, false_positives=0.01, gram_bytes=4)
+
+
+def _part(kind: str) -> Part:
+    kinds = ["minmax", "values", "bloom"] + (["ngrams"] if kind == "string" else [])
+    return Part(Expression("`c`", "c", ("c",), "c"), frozenset(kinds), parse_type(kind))
+
+
+def _expected(values: list[Any], kind: ColumnType, blocks: int) -> tuple[ColumnRecord, Any]:
+    """Return a file's record and filter, from one value after the other."""
+    known = [value_of(value, kind) for value in values if value is not None]
+    distinct = {math.nan if value != value else value for value in known}
+    if any(value != value for value in distinct):
+        distinct = {value for value in distinct if value == value} | {math.nan}
+    low = high = None
+    if distinct:
+        ordered: list[Any] = sorted(distinct, key=lambda value: (True, 0) if value != value else (False, value))
+        cut = kind.kind in ("string", "binary")
+        low = bytes_of(ordered[0][:64] if cut else ordered[0], kind)
+        high = None if cut and len(ordered[-1]) > 64 else bytes_of(ordered[-1], kind)
+    found = [bytes_of(value, kind) or b"" for value in distinct]
+    few = len(found) <= SETTINGS.most_values and all(len(data) <= 256 for data in found)
+    return ColumnRecord(len(known), low, high, tuple(sorted(found)) if few else None), _marked(distinct, kind, blocks)
+
+
+def _marked(values: Any, kind: ColumnType, blocks: int) -> Any:
+    bits = [[0] * WORDS for _ in range(blocks)]
+    for value in values:
+        marks = Marks.of(value, kind)
+        for word, mark in enumerate(marks.words):
+            bits[marks.block(blocks)][word] |= mark
+    return np.array(bits, dtype="<u8").view("<i8")
+
+
+@pytest.mark.parametrize("kind", list(VALUES))
+@pytest.mark.parametrize("seed", [1, 2])
+def test_given_rows_of_several_files_then_each_has_the_record_and_filter_of_its_own_values(
+    kind: str, seed: int
+) -> None:
+    rng, type_ = random.Random(seed), parse_type(kind)
+    files: list[list[Any]] = [
+        [None if rng.random() < 0.1 else VALUES[kind](rng) for _ in range(rows)] for rows in (40, 0, 3, 1, 120)
+    ]
+    files += [[None, None], []]
+    blocks = [rng.choice([1, 3, 8, 36]) for _ in files]
+    array = pa.array([value for values in files for value in values], arrow_type(type_))
+    made = summarize(array, list(map(len, files)), _part(kind), SETTINGS, {"bloom": blocks, "ngrams": blocks})
+
+    for number, values in enumerate(files):
+        record, bits = _expected(values, type_, blocks[number])
+        mine = made.records[number]
+        assert mine.filled == record.filled
+        for one, other in ((mine.low, record.low), (mine.high, record.high)):
+            assert (one is None) == (other is None)
+            if one is not None and other is not None:
+                assert repr(value_from(one, type_)) == repr(value_from(other, type_))
+        assert (mine.values is None) == (record.values is None)
+        if mine.values is not None and record.values is not None:
+            assert {repr(value_from(data, type_)) for data in mine.values} == {
+                repr(value_from(data, type_)) for data in record.values
+            }
+        assert (made.filters["bloom"][number] == folded(bits, 0.01)).all()
+        if kind == "string":
+            runs = {run for text in values if text is not None for run in grams(text, 4)}
+            expected = folded(_marked(runs, parse_type("binary"), blocks[number]), 0.05)
+            assert (made.filters["ngrams"][number] == expected).all()
+
+
+@pytest.mark.parametrize("size", [2, 8, 9, 16])
+def test_given_runs_of_another_length_then_none_crosses_from_one_text_into_the_next(size: int) -> None:
+    texts = ["abcdefghi", "", "j", "klmnopqrstuvwxyzäöü", "klmnopqrstuvwxyz"]
+    settings = Settings(64, 0.01, size)
+    made = summarize(pa.array(texts), [len(texts)], _part("string"), settings, {"bloom": [8], "ngrams": [64]})
+    runs = {run for text in texts for run in grams(text, size)}
+    assert (made.filters["ngrams"][0] == folded(_marked(runs, parse_type("binary"), 64), 0.05)).all()
+
+
+def test_given_a_long_text_that_is_no_utf8_then_it_is_left_to_spark_which_counts_its_characters() -> None:
+    text = pa.array([b"\xff" * 65]).view(pa.string())
+    with pytest.raises(NotKnownHere):
+        summarize(text, [1], _part("string"), SETTINGS, {"bloom": [1], "ngrams": [1]})
