@@ -9,11 +9,11 @@ footers and the row groups that can hold such rows.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from spark_apps.actions import register
 from spark_apps.actions.template import TableHandle
@@ -44,6 +44,10 @@ from spark_apps.storage.errors import EnvironmentMismatch, InvalidInput, Invalid
 from spark_apps.storage.printing import Printed, ResultList, ResultMap, View
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.model import TableDefinition
+
+if TYPE_CHECKING:
+    from spark_apps.advisor.advice import Advice
+    from spark_apps.workload.asked import AskedQuery, Workload
 
 
 def open_table(
@@ -226,13 +230,50 @@ class OpenTable(Printed):
         found = arrow_plan(plan, needed, None, wanted, keys_by_group(plan, wanted))
         return pa.Table.from_batches(found.batches(), found.schema).select(list(names))
 
-    def explain(self, where: str | None = None, columns: Sequence[str] | None = None) -> Explanation:
+    def explain(
+        self,
+        where: str | None = None,
+        columns: Sequence[str] | None = None,
+        hypothetical: Sequence[Mapping[str, Any]] = (),
+    ) -> Explanation:
         """Return how :meth:`read` would answer: index used, files and bytes read and skipped, why not the others.
 
         :param where: and ``columns``: as of :meth:`read`.
+        :param hypothetical: indexes that are counted as if they were there, each with ``kind`` and ``columns``, and
+            perhaps ``included``, ``properties`` and ``name``, as of
+            :meth:`IndexedTable.create_index <spark_apps.table.IndexedTable.create_index>`. Their columns are read in a
+            sample of file groups.
+        :raises InvalidInput: (or its kin) for a hypothetical index that ``create_index`` would refuse.
+        :raises EnvironmentMismatch: where definitions of indexes cannot be checked, for pyspark is not installed.
         """
         query = self._query(where, columns)
-        return explain_plan(query.plan(), query.names)
+        if not hypothetical:
+            return explain_plan(query.plan(), query.names)
+        from spark_apps.advisor.hypothetical import explain_hypothetical
+
+        _library("pyspark", "explain(hypothetical=…)")
+        return explain_hypothetical(self._snapshot, where, query.names, hypothetical, query.predicate)
+
+    def advise(
+        self,
+        workload: Workload | Iterable[AskedQuery] | None = None,
+        budget: Mapping[str, Any] | None = None,
+    ) -> Advice:
+        """Return which indexes the table should have for what is asked of it, with the figures and the statements.
+
+        Reads some columns of a sample of file groups. Nothing is done.
+
+        :param workload: what was asked; what the table's own log of queries has, if not given.
+        :param budget: ``bytes`` that indexes may hold in all (``"5GB"``), and ``minutes`` of upkeep a day.
+        :raises InvalidInput: for a budget or a workload that is none.
+        :raises EnvironmentMismatch: where definitions of indexes cannot be checked, for pyspark is not installed.
+        :raises UnsupportedSource: naming what of a source only Spark's own reader reads rightly.
+        :raises StorageError: naming a file that is gone or damaged.
+        """
+        from spark_apps.advisor.advice import advise
+
+        _library("pyspark", "advise")
+        return advise(self._snapshot, self._handle.timeline, workload, budget)
 
     def to_pandas(self, where: str | None = None, columns: Sequence[str] | None = None) -> Any:
         """Return what :meth:`read` does as a ``pandas.DataFrame``, whose columns are backed by Arrow.

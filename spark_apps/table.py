@@ -63,8 +63,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+    from spark_apps.advisor.advice import Advice
     from spark_apps.indexes.handler import VerificationReport
     from spark_apps.indexes.included_columns import IncludedColumns
+    from spark_apps.workload.asked import AskedQuery, Workload
 
 logger = logging.getLogger(__name__)
 
@@ -642,14 +644,46 @@ class IndexedTable(Printed):
         mended, receipt = repair(self._handle, reports, txn_id=txn_id, window=window)
         return mended, self._moved_to(receipt)
 
-    def explain(self, where: str | None = None, columns: Sequence[str] | None = None) -> Any:
+    def explain(
+        self,
+        where: str | None = None,
+        columns: Sequence[str] | None = None,
+        hypothetical: Sequence[Mapping[str, Any]] = (),
+    ) -> Any:
         """Return how :meth:`read` would answer: index used, files and bytes read and skipped, why not the others.
 
         :param where: a SQL predicate. :param columns: the names that are asked for; all by default.
+        :param hypothetical: indexes that are counted as if they were there, each with ``kind`` and ``columns``, and
+            perhaps ``included``, ``properties`` and ``name``, as of :meth:`create_index`. Their columns are read in a
+            sample of file groups, and nothing is written.
+        :raises InvalidInput: (or its kin) for a hypothetical index that :meth:`create_index` would refuse.
         """
         from spark_apps.query.explain import explain
 
+        if hypothetical:
+            from spark_apps.advisor.hypothetical import explain_hypothetical
+
+            return explain_hypothetical(self.snapshot, where, columns, hypothetical)
         return explain(self.snapshot, where, columns)
+
+    def advise(
+        self,
+        workload: Workload | Iterable[AskedQuery] | None = None,
+        budget: Mapping[str, Any] | None = None,
+    ) -> Advice:
+        """Return which indexes the table should have for what is asked of it, with the figures and the statements.
+
+        Reads some columns of a sample of file groups. Nothing is done.
+
+        :param workload: what was asked; what the table's own log of queries has, if not given.
+        :param budget: ``bytes`` that indexes may hold in all (``"5GB"``), and ``minutes`` of upkeep a day.
+        :raises InvalidInput: for a budget or a workload that is none.
+        :raises UnsupportedSource: naming what of a source only Spark's own reader reads rightly.
+        :raises StorageError: naming a file that is gone or damaged.
+        """
+        from spark_apps.advisor.advice import advise
+
+        return advise(self.snapshot, self._handle.timeline, workload, budget)
 
     # --- files and buckets --------------------------------------------------------------------------------------------
 

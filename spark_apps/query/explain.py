@@ -52,6 +52,9 @@ class Explanation(Printed):
     :param blocks_read: blocks (row groups, stripes) that are read of files of which not all are; ``bytes_read`` counts
         what the columns take in them. ``blocks_skipped``: the others of these files.
     :param notes: what else there is to say, each beginning with a word for it: ``no_better_than_statistics``.
+    :param hypothetical: indexes that the table does not have, and that were counted as if they were there; what is read
+        and skipped is an estimate then. ``bytes_skipped_bounds`` is between what the skipped bytes are, in 95 of 100
+        cases.
     """
 
     version: int
@@ -74,6 +77,8 @@ class Explanation(Printed):
     blocks_read: int = 0
     blocks_skipped: int = 0
     notes: tuple[str, ...] = ()
+    hypothetical: tuple[str, ...] = ()
+    bytes_skipped_bounds: tuple[int, int] | None = None
 
     @property
     def index_used(self) -> str | None:
@@ -92,6 +97,8 @@ class Explanation(Printed):
             ("files", f"{self.files_read:,} read, {self.files_skipped:,} skipped"),
             ("bytes", f"{size(self.bytes_read)} read, {size(self.bytes_skipped)} skipped"),
             ("blocks", f"{self.blocks_read:,} read, {self.blocks_skipped:,} skipped" if self.blocks_skipped else None),
+            ("hypothetical", [f"{name}, which is not there" for name in self.hypothetical]),
+            ("skipped, between", _bounds(self.bytes_skipped_bounds)),
             ("nothing matches", "no row can satisfy the predicate" if self.nothing_matches else None),
             *(("only rows can tell", part) for part in self.not_understood),
             *(("note", text) for text in self.notes),
@@ -107,6 +114,10 @@ class Explanation(Printed):
         unused = [(name, why.code, why.reason) for name, why in self.not_used.items()]
         grids = [Grid(columns, used), Grid(("not used", "code", "why"), unused)]
         return View(f"version {self.version}: {self.where if self.where is not None else 'all rows'}", facts, grids)
+
+
+def _bounds(bounds: tuple[int, int] | None) -> str | None:
+    return None if bounds is None else f"{size(bounds[0])} and {size(bounds[1])}"
 
 
 def explain(snapshot: Snapshot, where: str | None = None, columns: Sequence[str] | None = None) -> Explanation:

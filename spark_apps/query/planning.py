@@ -61,6 +61,7 @@ from spark_apps.query.predicates import (
 from spark_apps.storage.errors import InvalidInput, LakeIndexError, LogDamaged, StorageError
 from spark_apps.storage.printing import Grid, Printed, View, counted
 from spark_apps.timeline.files import DataFile, GroupKey
+from spark_apps.timeline.model import IndexDefinition
 from spark_apps.timeline.state import IndexEntry
 
 if TYPE_CHECKING:
@@ -371,6 +372,7 @@ def plan_read(
     *,
     predicate: Predicate | None = None,
     shuffled_by: Sequence[Shuffle] = (),
+    handlers: Mapping[str, IndexHandler] | None = None,
 ) -> ReadPlan:
     """Return what a query reads for the rows that satisfy a predicate.
 
@@ -379,11 +381,13 @@ def plan_read(
     :param predicate: ``where`` as it was parsed before, which needs no Spark session; ``where`` is its text then.
     :param shuffled_by: how the query would shuffle these rows; an index in whose buckets they lie so is read in place
         of files that take as many bytes, and its buckets are kept.
+    :param handlers: what answers for some indexes in place of the code of their kinds, by their names.
     :raises InvalidPredicate: if neither this package nor Spark can read the predicate.
     :raises UnknownColumn: if the predicate names a column that the table lacks.
     """
     draft = _Draft(snapshot, predicate)
     draft.shuffled_by = tuple(shuffled_by)
+    draft.handlers = handlers or {}
     if where is None:
         draft.refuse_all(NotUsed("no_keys", "there is no predicate"))
     elif predicate is None and scan_is_cheaper_than_parsing(snapshot, where):
@@ -424,6 +428,19 @@ def plan_seconds(plan: ReadPlan) -> float:
     return scan_seconds(snapshot, files, _part_of_rows(snapshot, files, plan.columns)) + read_seconds(
         snapshot.spark, held
     )
+
+
+def plan_bytes(plan: ReadPlan) -> int:
+    """Estimate the bytes that a query reads: of files what its columns take there, and of indexes what they are asked.
+
+    Of a file whose record keys are known what looking these up takes, of one that is read by blocks these.
+    """
+    choice = plan.block_choice
+    chosen = frozenset[int]() if choice is None else choice.lineages
+    files = [(group, file) for group, members in plan.files.items() for file in members if file.lineage not in chosen]
+    part = _part_of_rows(plan.snapshot, [file for _, file in files], plan.columns)
+    whole = round(sum(_bytes(file, part, plan.groups[group], {}) for group, file in files))
+    return whole + (0 if choice is None else choice.bytes) + sum(use.bytes for use in plan.used)
 
 
 def prunes_by(
@@ -475,6 +492,7 @@ class _Draft:
         self.all_groups = snapshot.groups()
         self.groups: dict[GroupKey, Keys] = dict.fromkeys(self.all_groups, None)
         self.shuffled_by: tuple[Shuffle, ...] = ()
+        self.handlers: Mapping[str, IndexHandler] = {}
         self.blocks: dict[int, frozenset[int]] = {}
         self.covering_scans: list[CoveringScan] = []
         self.nothing_matches = False
@@ -492,6 +510,10 @@ class _Draft:
             (key, [file for file in self.all_groups[key] if file.lineage not in replaced]) for key in self.groups
         )
         return {key: files for key, files in remaining if files}
+
+    def handler(self, definition: IndexDefinition) -> IndexHandler | None:
+        """Return what answers for an index; ``None`` where its code is not here."""
+        return self.handlers.get(definition.name) or available(definition.kind)
 
     def refuse_all(self, why: NotUsed) -> None:
         """Note for every index why it is not used."""
@@ -665,7 +687,7 @@ def _pruners(draft: _Draft) -> list[_Pruner]:
     )
     mismatches = _session_mismatches(snapshot)
     for name, entry in sorted(snapshot.state.indexes.items()):
-        handler = available(entry.definition.kind)
+        handler = draft.handler(entry.definition)
         if not entry.active:
             draft.not_used[name] = NotUsed("not_active", f"its state is {entry.state!r}")
         elif name in mismatches:
@@ -744,7 +766,7 @@ def _why_no_index(draft: _Draft, entry: IndexEntry, handler: IndexHandler, probe
 
 def _prune_by_index(draft: _Draft, entry: IndexEntry, probe: PredicateProbe) -> Narrowed | NotUsed:
     definition = entry.definition
-    handler = available(definition.kind)
+    handler = draft.handler(definition)
     assert handler is not None
     dear = scan_is_cheaper(draft.snapshot, entry, probe, draft.groups)
     if dear is not None:
@@ -921,7 +943,7 @@ def _offer_of(draft: _Draft, entry: IndexEntry, needed: Sequence[str], candidate
 
     An index that gives nothing is not asked again.
     """
-    name, handler = entry.definition.name, available(entry.definition.kind)
+    name, handler = entry.definition.name, draft.handler(entry.definition)
     probe = None if draft.predicate is None else ParsedPredicateProbe(draft.predicate)
     refused: NotUsed | None = None
     if handler is not None and type(handler).substitute is not IndexHandler.substitute:
@@ -961,7 +983,7 @@ def _cost(
     """Estimate the bytes that the query would read of data files."""
     counted = [(group, file) for group, files in groups.items() for file in files if file.lineage in lineages]
     part = _part_of_rows(draft.snapshot, [file for _, file in counted], needed)
-    return round(sum(_bytes(draft, group, file, part) for group, file in counted))
+    return round(sum(_bytes(file, part, draft.groups[group], draft.blocks) for group, file in counted))
 
 
 def _part_of_rows(snapshot: Snapshot, files: Sequence[DataFile], needed: Iterable[str]) -> float:
@@ -973,8 +995,13 @@ def _part_of_rows(snapshot: Snapshot, files: Sequence[DataFile], needed: Iterabl
     return column_share(snapshot.data.fields, needed) if share is None else share
 
 
-def _bytes(draft: _Draft, group: GroupKey, file: DataFile, part: float) -> float:
-    size, keys, blocks = file.bytes * part, draft.groups[group], draft.blocks.get(file.lineage)
+def _bytes(file: DataFile, part: float, keys: Keys, known_blocks: Mapping[int, frozenset[int]]) -> float:
+    """Estimate the bytes read of a file.
+
+    :param part: of its bytes that the columns take. :param keys: record keys of the rows that are wanted, if known.
+    :param known_blocks: lineage of a file -> its blocks that can hold such rows.
+    """
+    size, blocks = file.bytes * part, known_blocks.get(file.lineage)
     if keys is not None:
         size = min(size, KEY_BYTES * len(keys))
     if blocks is not None:

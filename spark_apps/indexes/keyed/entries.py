@@ -181,7 +181,7 @@ def _parts(sizes: Mapping[GroupKey, float], shards: int) -> dict[GroupKey, int]:
 # --- Indexes of entries by key ----------------------------------------------------------------------------------------
 
 
-_ROW_GROUP_BYTES = 1024 * 1024
+ROW_GROUP_BYTES = 1024 * 1024
 _MARK = "__index_mark"
 
 
@@ -271,7 +271,7 @@ class EntryHandler(IndexHandler):
             hash_fields=self.lookup_columns(table, definition),
             hash_function=definition.hash_function,
             unique=table.record_key if len(table.record_key) == 1 else (),
-            row_group_bytes=_ROW_GROUP_BYTES,
+            row_group_bytes=ROW_GROUP_BYTES,
             stored_names=stored_names(table.fields),
         )
 

@@ -1,0 +1,651 @@
+"""Indexes that a table does not have, answering queries as if they were there.
+
+Such an index is tried over a sample of the table's file groups (:mod:`spark_apps.advisor.sample`): what its kind would
+keep of these is computed in memory and asked by the planner in place of the kind's own code, so that a plan with it is
+chosen as it will be. File groups outside of the sample are left out in the same share. Nothing is written.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from dataclasses import replace as replaced
+from itertools import pairwise
+from typing import Any
+
+from spark_apps.actions.indexing import CreateIndex
+from spark_apps.advisor.sample import Sample, read_sample
+from spark_apps.indexes.block.compact import CompactHandler
+from spark_apps.indexes.covering.covering import CoveringHandler
+from spark_apps.indexes.covering.definition import LAYOUT, hash_of, held_columns
+from spark_apps.indexes.covering.scan import RowGroupRanges, matching_fraction
+from spark_apps.indexes.handler import (
+    Candidates,
+    CannotPrune,
+    CoveringScan,
+    EntryFiles,
+    IndexContext,
+    IndexHandler,
+    IndexPlan,
+    Key,
+    PredicateProbe,
+    estimated_rows,
+)
+from spark_apps.indexes.keyed.entries import ROW_GROUP_BYTES, EntryHandler
+from spark_apps.indexes.keyed.lookup import MAX_DRIVER_KEYS, MAX_RETURNED_KEYS
+from spark_apps.indexes.keyed.record import RecordHandler
+from spark_apps.indexes.keyed.secondary import SecondaryHandler
+from spark_apps.indexes.ranges import Range, Summary, python_values, value_of
+from spark_apps.indexes.registry import find
+from spark_apps.indexes.skipping.definition import Part, parts_of, settings_of
+from spark_apps.indexes.skipping.records import blocks_for
+from spark_apps.indexes.skipping.skipping import SkippingHandler
+from spark_apps.layout.hashing import bucket_id
+from spark_apps.layout.types import normalize, parse_type
+from spark_apps.mergetree.blocks import stored_share
+from spark_apps.mergetree.schema import column_share, column_types, resolve
+from spark_apps.mergetree.tree import NeedsSpark, Snapshot
+from spark_apps.query.explain import Explanation, explain_plan
+from spark_apps.query.planning import ParsedPredicateProbe, ReadPlan, Shuffle, plan_read
+from spark_apps.query.predicates import Predicate, of_columns
+from spark_apps.storage.errors import InvalidInput
+from spark_apps.timeline.files import DataFile, GroupKey, lowest_plain_file
+from spark_apps.timeline.model import DATA_TREE, IndexDefinition
+from spark_apps.timeline.state import IndexEntry
+
+_GIVEN = ("kind", "columns", "included", "properties", "name")
+_ENOUGH = 8
+"""So many file groups of the sample among those that a query reads are asked alone; of fewer, all of the sample."""
+
+_Z = 1.96
+_SORTED_ROWS = 100_000
+_ROW_GROUP_BYTES = 128 * 1024 * 1024
+_MOST_KEYS = 10_000
+# Measured on tables of the tests and of TPC-H; see docs/advice.md.
+_LOOKUP_BYTES = 48 * 1024
+_REPACKED = 1.05
+"""Rows in the order of an index take a little more than in their own, in which neighbours are often alike."""
+_HEADER_BYTES = 256
+_MOST_SHARE_OF_BLOCKS = 0.9
+
+
+def definition_of(snapshot: Snapshot, given: Mapping[str, Any], number: int = 1) -> IndexDefinition:
+    """Return the definition of an index as ``create_index`` would make it.
+
+    :param given: ``kind`` and ``columns``, and perhaps ``included``, ``properties`` and ``name``, as of
+        :meth:`~spark_apps.table.IndexedTable.create_index`. :param number: names it if it has no name.
+    :raises InvalidInput: (or its kin) as ``create_index`` does; for a kind that is not one of this package.
+    """
+    if not isinstance(given, Mapping):
+        raise InvalidInput(f"A hypothetical index is given as {given!r}.", hint='Give {"kind": …, "columns": […]}.')
+    unknown = sorted(str(name) for name in given if name not in _GIVEN)
+    if unknown or "kind" not in given:
+        raise InvalidInput(
+            f"A hypothetical index {f'has no {unknown[0]!r}' if unknown else 'is given without its kind'}.",
+            hint=f"Give {', '.join(_GIVEN)} as of create_index.",
+        )
+    properties = given.get("properties") or {}
+    if not isinstance(properties, Mapping):
+        raise InvalidInput(f"The properties are {properties!r}.", hint="Give a dictionary of names and values.")
+    action = CreateIndex(
+        str(given.get("name") or f"hypothetical_{number}"), given["kind"], given.get("columns") or (),
+        given.get("included"), properties=properties,
+    )  # fmt: skip
+    if find(action.kind).kind not in _TRIED:
+        raise InvalidInput(
+            f"What an index of kind {action.kind!r} would spare cannot be told before it is there.",
+            hint=f"Kinds that can be tried: {', '.join(_TRIED)}.",
+        )
+    try:
+        action.validate(snapshot)
+        return action.definition(snapshot)
+    except NeedsSpark as error:
+        raise InvalidInput(
+            f"The index {action.name!r} keeps values of an expression, whose type only Spark can tell.",
+            hint="Ask IndexedTable.load(spark, …).explain, or name columns alone.",
+        ) from error
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """A hypothetical index, tried over a sample.
+
+    :param build: what a build would write and how long it would take. :param handler: answers queries in its place.
+    """
+
+    definition: IndexDefinition
+    build: IndexPlan
+    handler: Tried
+
+    @property
+    def name(self) -> str:
+        return self.definition.name
+
+    @property
+    def bytes(self) -> int:
+        """The bytes that the index would hold, about."""
+        return self.build.estimated_bytes
+
+
+def trial_of(snapshot: Snapshot, definition: IndexDefinition, sample: Sample) -> Trial:
+    """Return an index as it is tried over a sample."""
+    context, handler = IndexContext(snapshot, definition, ""), find(definition.kind)
+    build = handler.priced(context, handler.plan(context))
+    if isinstance(handler, SkippingHandler):
+        build = replaced(build, estimated_bytes=_records_bytes(context, sample))
+    elif isinstance(handler, SecondaryHandler) and snapshot.table.source is not None:
+        build = replaced(build, estimated_bytes=round(build.estimated_bytes * _distinct_part(definition, sample)))
+    return Trial(definition, build, _TRIED[definition.kind](definition, build.estimated_bytes, sample))
+
+
+class Hypothetical:
+    """A table with some indexes that it does not have, and perhaps without some that it has.
+
+    :param snapshot: the table. :param trials: the indexes. :param sample: of the columns that they are over.
+    :param without: names of indexes that are counted as if they were not there.
+    """
+
+    def __init__(
+        self, snapshot: Snapshot, trials: Sequence[Trial], sample: Sample, without: Collection[str] = ()
+    ) -> None:
+        self._real = snapshot
+        self.trials = tuple(trials)
+        self.sample = sample
+        self._handlers = {one.name: one.handler for one in trials}
+        state = snapshot.state.copy()
+        for name in without:
+            del state.indexes[name]
+        for one in trials:
+            definition = one.definition
+            state.indexes[definition.name] = IndexEntry(definition, "active")
+            for shard in range(definition.shards):
+                state.file_set.add(_pretended(definition, shard, one.bytes // definition.shards, state.version))
+        self.snapshot = replaced(snapshot, state=state)
+
+    def plan(
+        self,
+        where: str | None,
+        columns: Sequence[str] | None,
+        predicate: Predicate | None = None,
+        shuffled_by: Sequence[Shuffle] = (),
+        without: ReadPlan | None = None,
+    ) -> ReadPlan:
+        """Return what a query would read; see :func:`~spark_apps.query.planning.plan_read`.
+
+        The plan cannot be carried out.
+
+        :param without: what it reads now, if that is known.
+        """
+        if without is None:
+            without = plan_read(self._real, where, columns, predicate=predicate, shuffled_by=shuffled_by)
+        for handler in self._handlers.values():
+            handler.within = without.groups.keys()
+        return plan_read(
+            self.snapshot, where, columns, predicate=predicate, shuffled_by=shuffled_by, handlers=self._handlers
+        )
+
+    def explain(self, where: str | None, names: Sequence[str], predicate: Predicate | None = None) -> Explanation:
+        """Return how a query would be answered, which says that these indexes are not there."""
+        without = plan_read(self._real, where, names, predicate=predicate)
+        plan = self.plan(where, names, predicate, without=without)
+        told = explain_plan(plan, names)
+        sampled, all_of_them = len(self.sample.groups), self.sample.of
+        counted = "in all file groups" if self.sample.whole else f"in {sampled:,} of {all_of_them:,} file groups"
+        used = [one.name for one in self.trials]
+        return replaced(
+            told,
+            notes=(*told.notes, f"hypothetical: what {', '.join(used)} would leave was found by trying {counted}"),
+            hypothetical=tuple(used),
+            bytes_skipped_bounds=self._bounds(without, plan, told.bytes_skipped),
+        )
+
+    def _bounds(self, without: ReadPlan, plan: ReadPlan, skipped: int) -> tuple[int, int]:
+        """Return between what the skipped bytes are: exactly, where all file groups were tried."""
+        if self.sample.whole or plan.covering_scans:
+            return skipped, skipped
+        groups = self._real.groups(only=without.groups)
+        tried = [group for group in without.groups if group in self.sample.groups]
+        asked = tried if len(tried) >= _ENOUGH else list(self.sample.groups)
+        left = sum(group in plan.groups for group in asked)
+        others = sum(group not in self.sample.groups for group in groups)
+        low, high = _between(left, len(asked), others)
+        rest = sum(file.bytes for group, files in groups.items() if group not in self.sample.groups for file in files)
+        read = sum(
+            file.bytes for group, files in plan.files.items() if group not in self.sample.groups for file in files
+        )
+        known = skipped - (rest - read)
+        return round(known + rest * (1 - high)), round(known + rest * (1 - low))
+
+
+def explain_hypothetical(
+    snapshot: Snapshot,
+    where: str | None,
+    columns: Sequence[str] | None,
+    given: Sequence[Mapping[str, Any]],
+    predicate: Predicate | None = None,
+) -> Explanation:
+    """Return how a query would be answered if the table had some indexes more.
+
+    Reads the columns of these indexes in a sample of file groups. Nothing is written.
+
+    :param columns: that are asked for; all by default. :param given: the indexes; see :func:`definition_of`.
+    :param predicate: ``where`` as it was parsed before; without a session it has to be.
+    :raises InvalidInput: (or its kin) for what ``create_index`` refuses.
+    :raises UnsupportedSource: naming what only Spark's own reader reads rightly.
+    """
+    names = snapshot.data.columns if columns is None else resolve(columns, snapshot.data.columns, "columns")
+    if isinstance(given, (str, Mapping)) or not isinstance(given, Sequence):
+        raise InvalidInput(f"The hypothetical indexes are {given!r}.", hint="Give a list of them.")
+    definitions = [definition_of(snapshot, one, number) for number, one in enumerate(given, 1)]
+    taken = [definition.name.lower() for definition in definitions]
+    twice = next((name for name in taken if taken.count(name) > 1), None)
+    if twice is not None:
+        raise InvalidInput(f"Two hypothetical indexes are called {twice!r}.", hint="Give each a name of its own.")
+    sample = read_sample(snapshot, columns_to_sample(snapshot, definitions))
+    trials = [trial_of(snapshot, definition, sample) for definition in definitions]
+    return Hypothetical(snapshot, trials, sample).explain(where, names, predicate)
+
+
+def columns_to_sample(snapshot: Snapshot, definitions: Sequence[IndexDefinition]) -> tuple[str, ...]:
+    """Return the table's columns that must be read to try some indexes."""
+    table = snapshot.table
+    columns: list[str] = []
+    for definition in definitions:
+        handler = find(definition.kind)
+        columns += handler.asked_by(table, definition)
+        if isinstance(handler, EntryHandler) and table.source is None:
+            columns += table.record_key
+    return tuple(dict.fromkeys(columns))
+
+
+def _pretended(definition: IndexDefinition, shard: int, size: int, version: int) -> DataFile:
+    path = f"_index/indexes/{definition.name}/hypothetical-{shard}"
+    return DataFile(definition.tree, "", str(shard), path, "base", 0, size, version)
+
+
+def _between(left: int, asked: int, others: int) -> tuple[float, float]:
+    """Return between what the share of other file groups is that are left, in 95 of 100 cases, by Wilson's interval.
+
+    :param left: so many are left of those ``asked``. :param others: so many were not asked.
+    """
+    if not asked or not others:
+        return 0.0, 1.0
+    # Both what was counted and what is told of are few of many.
+    of = 1 / (1 / asked + 1 / others)
+    share = left / asked
+    middle = (share + _Z**2 / (2 * of)) / (1 + _Z**2 / of)
+    half = _Z * math.sqrt(share * (1 - share) / of + _Z**2 / (4 * of * of)) / (1 + _Z**2 / of)
+    return math.floor(max(0.0, middle - half) * others) / others, math.ceil(min(1.0, middle + half) * others) / others
+
+
+# --- what each kind would answer --------------------------------------------------------------------------------------
+
+
+class Tried(IndexHandler):
+    """A kind whose answers come from a sample.
+
+    :param size: bytes that the index would hold.
+    :ivar within: the file groups that the query reads without the index.
+    """
+
+    def __init__(self, definition: IndexDefinition, size: int, sample: Sample) -> None:
+        self._definition = definition
+        self._size = size
+        self._sample = sample
+        self.within: Collection[GroupKey] = ()
+
+    def _predicate(self, probe: PredicateProbe, columns: Collection[str]) -> Predicate:
+        """Return what a predicate demands of the index's columns."""
+        assert isinstance(probe, ParsedPredicateProbe)
+        return of_columns(probe.predicate, columns)
+
+    def _extended(self, context: IndexContext, left: Collection[GroupKey]) -> tuple[set[GroupKey], float]:
+        """Return the file groups that are left of all, and for how many of them each of the sample stands.
+
+        :param left: those of the sample.
+        """
+        sampled = self._sample.groups
+        if self._sample.whole:
+            return set(left), 1.0
+        asked = [group for group in self.within if group in sampled]
+        if len(asked) < _ENOUGH:
+            asked = list(sampled)
+        share = sum(group in left for group in asked) / max(len(asked), 1)
+        others = [group for group in context.snapshot.groups() if group not in sampled]
+        inside = sorted((group for group in others if group in self.within), key=self._order)
+        outside = [group for group in others if group not in self.within]
+        drawn = inside[: round(share * len(inside))]
+        return {*left, *drawn, *outside}, self._sample.of / max(len(sampled), 1)
+
+    def _order(self, group: GroupKey) -> int:
+        """Return a number by which file groups are drawn, for each index in another order."""
+        return zlib.crc32(f"{self._definition.name}/{group[0]}/{group[1]}".encode())
+
+
+class _TriedEntries(Tried, EntryHandler):
+    def prune(self, context: IndexContext, probe: PredicateProbe) -> Candidates | CannotPrune:
+        columns = self.lookup_columns(context.table, context.definition)
+        keys = probe.keys(columns)
+        if isinstance(keys, CannotPrune):
+            return keys
+        if self._sample.seen < 1.0:
+            return CannotPrune("its file groups are too large to be tried in memory", "no_gain")
+        wanted = self._predicate(probe, columns)
+        counts = self._sample.live.counts(wanted)
+        by_group: dict[GroupKey, int] = {}
+        for block, count in zip(self._sample.live.blocks, counts, strict=True):
+            if count:
+                by_group[block.group] = by_group.get(block.group, 0) + int(count)
+        groups, each = self._extended(context, by_group)
+        rows = round(each * sum(by_group.values()))
+        found = self._record_keys(context, wanted, by_group, groups) if rows <= MAX_RETURNED_KEYS else None
+        shards = min(context.definition.shards, len(keys))
+        return Candidates(frozenset(groups), found, shards, self._fetched(context, len(keys), rows))
+
+    def _fetched(self, context: IndexContext, keys: int, rows: int) -> int:
+        """Return the bytes that looking keys up reads of the index, of whose entries so many are theirs.
+
+        Entries of a key lie side by side, in row groups that are read as a whole.
+        """
+        if keys > MAX_DRIVER_KEYS:
+            return self._size
+        of_all = sum(map(estimated_rows, context.snapshot.state.files(DATA_TREE)))
+        held = self._size * rows / max(of_all, 1)
+        return round(min(self._size, held + keys * min(ROW_GROUP_BYTES, self._size / context.definition.shards)))
+
+    def _record_keys(
+        self, context: IndexContext, wanted: Predicate, by_group: Mapping[GroupKey, int], groups: Collection[GroupKey]
+    ) -> dict[GroupKey, frozenset[Key]] | None:
+        """Return the record keys of matching rows, by file group; of one that was not tried, as many as of others."""
+        import numpy as np
+
+        key = context.table.record_key
+        if context.table.source is not None or not by_group or not set(key) <= set(self._sample.live.rows.column_names):
+            return None
+        positions = np.flatnonzero(self._sample.live.matching(wanted))
+        taken = self._sample.live.rows.select(list(key)).take(positions)
+        kinds = [parse_type(self._sample.types[name]) for name in key]
+        values = zip(
+            *(
+                [value_of(value, kind) for value in python_values(taken.column(name))]
+                for name, kind in zip(key, kinds, strict=True)
+            ),
+            strict=True,
+        )
+        starts = np.array([block.start for block in self._sample.live.blocks])
+        found: dict[GroupKey, set[Key]] = {}
+        for position, record_key in zip(positions, values, strict=True):
+            group = self._sample.live.blocks[int(np.searchsorted(starts, position, side="right")) - 1].group
+            found.setdefault(group, set()).add(record_key)
+        usual = max(1, round(sum(map(len, found.values())) / len(found)))
+        return {
+            group: frozenset(found[group] if group in found else {(*group, number) for number in range(usual)})
+            for group in groups
+        }
+
+
+class _TriedSecondary(_TriedEntries, SecondaryHandler):
+    pass
+
+
+class _TriedRecord(_TriedEntries, RecordHandler):
+    pass
+
+
+class _TriedCompact(Tried, CompactHandler):
+    def prune(self, context: IndexContext, probe: PredicateProbe) -> Candidates | CannotPrune:
+        counts = self._sample.counts(self._predicate(probe, context.definition.columns))
+        members = context.snapshot.groups(only=self._sample.groups)
+        alone = {group for group, files in members.items() if len(files) == 1 and not files[0].tombstones}
+        left: dict[GroupKey, set[int]] = {}
+        total: dict[GroupKey, int] = {}
+        for block, count in zip(self._sample.blocks, counts, strict=True):
+            total[block.group] = total.get(block.group, 0) + 1
+            if count and block.group in alone:
+                left.setdefault(block.group, set()).add(block.number)
+        of_all = sum(total[group] for group in alone)
+        if sum(map(len, left.values())) >= _MOST_SHARE_OF_BLOCKS * of_all:
+            return CannotPrune("it would leave (nearly) all blocks", "no_gain")
+        groups, _ = self._extended(context, {*left, *(members.keys() - alone)})
+        blocks = {
+            members[group][0].lineage: frozenset(numbers)
+            for group, numbers in left.items()
+            if len(numbers) < total[group]
+        }
+        if self._sample.seen < 1.0:  # of blocks that were not read nothing is known but their share
+            groups |= self._sample.groups
+        return Candidates(frozenset(groups), None, 1, min(self._size, _LOOKUP_BYTES), blocks)
+
+
+class _TriedSkipping(Tried, SkippingHandler):
+    def __init__(self, definition: IndexDefinition, size: int, sample: Sample) -> None:
+        super().__init__(definition, size, sample)
+        self._summaries: dict[tuple[str, int], Summary] = {}
+
+    def prune(self, context: IndexContext, probe: PredicateProbe) -> Candidates | CannotPrune:
+        parts = [
+            part
+            for part in parts_of(context.table, context.definition)
+            if part.expression.column is not None and part.expression.column in probe.columns
+        ]
+        if self._sample.seen < 1.0:
+            return CannotPrune("its file groups are too large to be tried in memory", "no_gain")
+        left: set[GroupKey] = set()
+        for group, file, start, end in self._sample.files:
+            if group in left:
+                continue
+            known = {part.expression.key: self._summary(part, file, start, end) for part in parts}
+            if probe.may_match(known):
+                left.add(group)
+        if len(left) == len(self._sample.groups):
+            return CannotPrune(f"it would rule out none of the {len(left):,} file groups tried", "no_gain")
+        groups, _ = self._extended(context, left)
+        files = len(context.snapshot.state.files(DATA_TREE))
+        return Candidates(frozenset(groups), None, 1, min(self._size, files * _HEADER_BYTES * len(parts)))
+
+    def _summary(self, part: Part, file: DataFile, start: int, end: int) -> Summary:
+        name = part.expression.column
+        assert name is not None
+        if (name, start) not in self._summaries:
+            values = self._sample.column(name, start, end)
+            self._summaries[name, start] = _summary_of(values, part, self._definition, file)
+        return self._summaries[name, start]
+
+
+def _summary_of(column: Any, part: Part, definition: IndexDefinition, file: DataFile) -> Summary:
+    """Return what a skipping index would tell of the values of a column in a file."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    settings = settings_of(definition.properties, f"The index {definition.name!r}")
+    filled = column.drop_null()
+    span = values = None
+    if not part.comparable or part.type.kind in ("float", "double"):
+        # Arrow's least and most leave NaN out, which is the highest number for Spark.
+        return Summary(nulls=column.null_count > 0, filled=len(filled) > 0)
+    if "minmax" in part.kinds and len(filled):
+        span = replaced(_range_within(filled, part.type.text), nulls=False)
+    if "values" in part.kinds:
+        distinct = pc.unique(filled)
+        if len(distinct) <= settings.most_values:
+            values = frozenset(value_of(value, part.type) for value in python_values(distinct))
+
+    def may_equal(value: Any) -> bool:
+        try:
+            wanted = pa.scalar(normalize(value, part.type), filled.type)
+        except (pa.ArrowException, OverflowError, TypeError, ValueError):
+            return True
+        if pc.any(pc.equal(filled, wanted)).as_py():
+            return True
+        return zlib.crc32(f"{file.lineage}/{value!r}".encode()) < settings.false_positives * 2**32
+
+    def may_contain(text: str) -> bool:
+        data, size = text.encode(), settings.gram_bytes
+        runs = {data[at : at + size] for at in range(len(data) - size + 1)}
+        return all(pc.any(pc.match_substring(filled.cast(pa.binary()), run)).as_py() for run in runs)
+
+    return Summary(
+        nulls=column.null_count > 0,
+        filled=len(filled) > 0,
+        span=span,
+        values=values,
+        may_equal=may_equal if "bloom" in part.kinds else None,
+        may_contain=may_contain if "ngrams" in part.kinds else None,
+    )
+
+
+def _distinct_part(definition: IndexDefinition, sample: Sample) -> float:
+    """Return how many entries an index of values and files has a row."""
+    names = list(definition.columns)
+    rows = sample.rows.select(names)
+    entries = sum(
+        rows.slice(start, end - start).group_by(names).aggregate([]).num_rows for _, _, start, end in sample.files
+    )
+    return entries / max(rows.num_rows, 1)
+
+
+def _records_bytes(context: IndexContext, sample: Sample) -> int:
+    """Return about what a skipping index would write: its records and filters of a file, for each file."""
+    import pyarrow.compute as pc
+
+    settings = settings_of(context.definition.properties, f"The index {context.definition.name!r}")
+    files = sample.files
+    total = 0
+    for part in parts_of(context.table, context.definition):
+        name = part.expression.column
+        for _, file, start, end in files:
+            total += 64
+            if name is None or not part.kinds & {"bloom", "ngrams", "values"}:
+                continue
+            distinct = pc.count_distinct(sample.column(name, start, end)).as_py()
+            if "bloom" in part.kinds:
+                total += 32 * blocks_for(distinct, settings.false_positives)
+            if "ngrams" in part.kinds:
+                total += file.bytes // 20
+            if "values" in part.kinds:
+                total += 12 * min(distinct, settings.most_values)
+    every = len(context.snapshot.state.files(DATA_TREE))
+    return round(total * every / max(len(files), 1))
+
+
+class _TriedCovering(Tried, CoveringHandler):
+    def __init__(self, definition: IndexDefinition, size: int, sample: Sample) -> None:
+        super().__init__(definition, size, sample)
+        self._entry_files: list[tuple[str, RowGroupRanges]] | None = None
+
+    def substitute(
+        self,
+        context: IndexContext,
+        probe: PredicateProbe | None,
+        columns: Sequence[str],
+        groups: Collection[GroupKey],
+    ) -> CoveringScan | CannotPrune:
+        table, definition = context.table, context.definition
+        held = held_columns(table, definition)
+        lacking = sorted(set(columns) - set(held))
+        if lacking:
+            return CannotPrune(f"it would not hold {', '.join(lacking)}", "lacks_columns")
+        lineages = set()
+        for files in context.snapshot.groups(only=groups).values():
+            file = lowest_plain_file(files)
+            if file is not None and (len(files) == 1 or context.snapshot.data.merge_by != "ordering"):
+                lineages.add(file.lineage)
+        if not lineages:
+            return CannotPrune("it would hold rows of no file that is left to read", "covers_nothing")
+        entry_files = self._files(context)
+        parts = [matching_fraction(probe, ranges, definition.columns[0]) for _, ranges in entry_files]
+        if probe is not None:
+            buckets = self._buckets(context, probe)
+            parts = [
+                0.0 if buckets is not None and bucket not in buckets else part
+                for part, (bucket, _) in zip(parts, entry_files, strict=True)
+            ]
+        share = sum(parts) / max(len(parts), 1)
+        size = round(
+            _REPACKED * share * self._size * _share(context.snapshot, columns) / _share(context.snapshot, held)
+        )
+
+        def rows(names: Sequence[str]) -> Any:
+            raise AssertionError(f"{definition.name} is hypothetical")
+
+        return CoveringScan(
+            frozenset(lineages), rows, sum(part > 0 for part in parts), size, entries=EntryFiles((), frozenset(), False)
+        )
+
+    def _buckets(self, context: IndexContext, probe: PredicateProbe) -> set[str] | None:
+        """Return the buckets in which matching rows would lie; ``None`` if they can lie in all, or in ranges."""
+        definition = context.definition
+        if definition.properties.get(LAYOUT) == "ranges":
+            return None
+        keys = probe.keys(definition.columns, _MOST_KEYS)
+        if isinstance(keys, CannotPrune):
+            return None
+        types = column_types(context.table.fields)
+        kinds = [types[name] for name in definition.columns]
+        return {str(bucket_id(key, definition.shards, hash_of(definition), kinds)) for key in keys}
+
+    def _files(self, context: IndexContext) -> list[tuple[str, RowGroupRanges]]:
+        """Return the bucket and the ranges of row groups of each file that the index would have."""
+        if self._entry_files is None:
+            self._entry_files = self._laid(context.definition)
+        return self._entry_files
+
+    def _laid(self, definition: IndexDefinition) -> list[tuple[str, RowGroupRanges]]:
+        import numpy as np
+        import pyarrow.compute as pc
+
+        shards, first = definition.shards, definition.columns[0]
+        by_ranges = definition.properties.get(LAYOUT) == "ranges"
+        groups = max(1, round(self._size / shards / _ROW_GROUP_BYTES))
+        rows = self._sample.rows
+        if rows.num_rows > _SORTED_ROWS:
+            rows = rows.take(np.linspace(0, rows.num_rows - 1, _SORTED_ROWS).astype(np.int64))
+        if not rows.num_rows:
+            return []
+        # Spark puts nulls first; the others lie as Arrow sorts them, NaN behind all numbers.
+        filled = rows.column(first).drop_null()
+        ordered, nulls = filled.take(pc.sort_indices(filled)), rows.column(first).null_count
+        kind = parse_type(self._sample.types[first])
+        others = {name: _range_within(rows.column(name), self._sample.types[name]) for name in definition.columns[1:]}
+
+        def ranges(start: int, end: int) -> Mapping[str, Range]:
+            if end <= nulls or not len(ordered):
+                return {first: Range(values=False), **others}
+            ends = (max(0, start - nulls), min(max(start + 1, end) - nulls, len(ordered)) - 1)
+            low, high = (value_of(python_values(ordered.slice(at, 1))[0], kind) for at in ends)
+            return {first: Range(low, high, nulls=start < nulls), **others}
+
+        pieces = shards if by_ranges else 1
+        cuts = [number * rows.num_rows // (pieces * groups) for number in range(pieces * groups + 1)]
+        laid = [ranges(start, end) for start, end in pairwise(cuts)]
+        if not by_ranges:  # each bucket has values of the whole range
+            return [(str(number), tuple(laid)) for number in range(shards)]
+        return [(str(number), tuple(laid[number * groups : (number + 1) * groups])) for number in range(shards)]
+
+
+def _share(snapshot: Snapshot, columns: Collection[str]) -> float:
+    """Return which part of the bytes of the table's files some columns take."""
+    files = snapshot.state.files(DATA_TREE)
+    share = stored_share(snapshot, files, [snapshot.data.stored(name) for name in columns])
+    return column_share(snapshot.data.fields, columns) if share is None else share
+
+
+def _range_within(column: Any, type_text: str) -> Range:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind = parse_type(type_text)
+    ends = pc.min_max(column)
+    low, high = (value_of(python_values(pa.array([ends[end]]))[0], kind) for end in ("min", "max"))
+    return Range(values=False) if low is None else Range(low, high, nulls=column.null_count > 0)
+
+
+_TRIED: dict[str, type[Tried]] = {
+    "record": _TriedRecord,
+    "secondary": _TriedSecondary,
+    "compact": _TriedCompact,
+    "covering": _TriedCovering,
+    "skipping": _TriedSkipping,
+}

@@ -1,0 +1,200 @@
+"""Some file groups of a table in memory: the rows over which indexes are tried that the table does not have.
+
+File groups are taken evenly from all of the table, as many as their columns' bytes allow. Files are read one by one, in
+this process and without merging, as an index that keeps something of each file sees them; those of a file group that
+are merged once more together, as an index of rows sees them. All of it stays in memory for all questions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from spark_apps.mergetree.blocks import access_options, read_footers, stored_share
+from spark_apps.mergetree.schema import column_share
+from spark_apps.mergetree.tree import Snapshot
+from spark_apps.query.arrow_filter import satisfying
+from spark_apps.query.arrow_reading import arrow_schema, check_readable, described_file, text_format_of
+from spark_apps.query.arrow_rows import ArrowRows, ArrowShape
+from spark_apps.query.predicates import Predicate
+from spark_apps.timeline.files import DataFile, GroupKey
+
+MOST_GROUPS = 64
+MOST_BYTES = 128 * 1024 * 1024
+"""Of the files' columns that are read, about; of some file groups blocks are read where they have more."""
+
+_FEW_GROUPS = 8
+
+_THREADS = 4
+_MOST_KEPT = 2_000
+
+
+@dataclass(frozen=True)
+class Block:
+    """A row group or stripe of a sampled file; of one that has none, all of it.
+
+    :param start: where its rows stand in the sample's, and ``end`` where they end.
+    """
+
+    group: GroupKey
+    file: DataFile
+    number: int
+    start: int
+    end: int
+
+
+class Sample:
+    """File groups of a table, with the rows of their files.
+
+    :param rows: an Arrow table of all rows, file by file. :param blocks: where they stand in it, in their order.
+    :param groups: that were read. :param of: how many the table has. :param types: Spark types of the columns.
+    :param seen: which part of their blocks was read, from 0 to 1; less than 1 only of large ones.
+    :param live: the rows that are left of these once the files of each file group are merged; itself where none are.
+    """
+
+    def __init__(
+        self,
+        rows: Any,
+        blocks: Sequence[Block],
+        groups: Collection[GroupKey],
+        of: int,
+        types: Mapping[str, str],
+        seen: float = 1.0,
+        live: Sample | None = None,
+    ) -> None:
+        self.rows = rows
+        self.blocks = tuple(blocks)
+        self.groups = frozenset(groups)
+        self.of = of
+        self.types = types
+        self.seen = seen
+        self.live = self if live is None else live
+        self._counts: dict[Predicate, Any] = {}
+        self._files: dict[str, list[Block]] = {}
+        for block in blocks:
+            self._files.setdefault(block.file.path, []).append(block)
+
+    @property
+    def whole(self) -> bool:
+        """True if it holds all rows of the table."""
+        return len(self.groups) == self.of and self.seen == 1.0
+
+    @property
+    def files(self) -> list[tuple[GroupKey, DataFile, int, int]]:
+        """Each file with its file group, and where its rows begin and end."""
+        return [(of[0].group, of[0].file, of[0].start, of[-1].end) for of in self._files.values()]
+
+    def column(self, name: str, start: int, end: int) -> Any:
+        """Return the values of a column in some rows, as an Arrow array."""
+        return self.rows.column(name).slice(start, end - start)
+
+    def matching(self, predicate: Predicate) -> Any:
+        """Return for each row whether a predicate is true for it, as a numpy array.
+
+        :param predicate: understood in every part, over columns of the sample.
+        """
+        import numpy as np
+        import pyarrow.compute as pc
+
+        outcome = satisfying(predicate, self.rows, self.types)
+        return np.asarray(pc.fill_null(outcome, False).to_numpy(zero_copy_only=False), dtype=bool)
+
+    def counts(self, predicate: Predicate) -> Any:
+        """Return for each block how many of its rows satisfy a predicate, as a numpy array; see :meth:`matching`."""
+        import numpy as np
+
+        if predicate not in self._counts:
+            until = np.concatenate([[0], np.cumsum(self.matching(predicate))])
+            bounds = np.array([(block.start, block.end) for block in self.blocks], dtype=np.int64).reshape(-1, 2)
+            if len(self._counts) >= _MOST_KEPT:
+                self._counts.clear()
+            self._counts[predicate] = until[bounds[:, 1]] - until[bounds[:, 0]]
+        return self._counts[predicate]
+
+
+def read_sample(snapshot: Snapshot, columns: Sequence[str], most_bytes: int = MOST_BYTES) -> Sample:
+    """Read some columns of some file groups of a table.
+
+    :param columns: of the table.
+    :raises UnsupportedSource: naming what only Spark's own reader reads rightly.
+    :raises StorageError: naming a file that is gone or damaged.
+    """
+    import pyarrow as pa
+
+    groups = snapshot.groups()
+    names = tuple(name for name in snapshot.data.columns if name in columns)
+    chosen, seen = _chosen(snapshot, groups, names, most_bytes)
+    files = [file for key in chosen for file in groups[key]]
+    check_readable(snapshot, files)
+    if snapshot.external is not None:
+        snapshot.external.check(files)
+    numbers = {footer.file.path: footer.blocks for footer in read_footers(snapshot, files)}
+    wanted = [(file, number) for file in files for number in _blocks_of(file, numbers.get(file.path, 1))]
+    if seen < 1.0:
+        count = max(1, round(seen * len(wanted)))
+        seen = count / len(wanted)
+        wanted = [wanted[(2 * number + 1) * len(wanted) // (2 * count)] for number in range(count)]
+    with ThreadPoolExecutor(_THREADS) as pool:
+        tables = list(pool.map(lambda one: _read(snapshot, [one[0]], names, one[1]), wanted))
+        merging = {} if seen < 1.0 else {key: groups[key] for key in chosen if len(groups[key]) > 1}
+        merged = list(pool.map(lambda members: _read(snapshot, members, names), merging.values()))
+    types = {field.name: field.type for field in snapshot.table.fields}
+
+    def made(parts: Sequence[tuple[DataFile, int | None, Any]], live: Sample | None = None) -> Sample:
+        blocks, start = [], 0
+        for file, number, table in parts:
+            blocks.append(Block(file.group_key, file, number or 0, start, start + table.num_rows))
+            start += table.num_rows
+        rows = pa.concat_tables([arrow_schema(snapshot, names).empty_table(), *(table for _, _, table in parts)])
+        return Sample(rows, blocks, chosen, len(groups), types, seen, live)
+
+    parts = [(file, number, table) for (file, number), table in zip(wanted, tables, strict=True)]
+    if not merging:
+        return made(parts)
+    live = [part for part in parts if part[0].group_key not in merging]
+    live += [(members[0], None, table) for members, table in zip(merging.values(), merged, strict=True)]
+    return made(parts, made(live))
+
+
+def _blocks_of(file: DataFile, blocks: int) -> list[int | None]:
+    """Return the numbers of the blocks that are read one by one; ``None`` for the file as a whole."""
+    return [None] if blocks < 2 or file.tombstones else list(range(blocks))
+
+
+def _chosen(
+    snapshot: Snapshot, groups: dict[GroupKey, list[DataFile]], names: Sequence[str], most_bytes: int
+) -> tuple[list[GroupKey], float]:
+    """Return the file groups that are read, evenly from all of them, and which part of their blocks."""
+    files = [file for members in groups.values() for file in members]
+    share = stored_share(snapshot, files, [snapshot.data.stored(name) for name in names])
+    if share is None:
+        share = column_share(snapshot.data.fields, names)
+    total = share * sum(file.bytes for file in files)
+    most = max(_FEW_GROUPS, min(MOST_GROUPS, int(len(groups) * most_bytes / max(total, 1))))
+    keys = sorted(groups)
+    count = min(most, len(keys))
+    chosen = [keys[(2 * number + 1) * len(keys) // (2 * count)] for number in range(count)]
+    read = share * sum(file.bytes for key in chosen for file in groups[key])
+    return chosen, min(1.0, most_bytes / max(read, 1))
+
+
+def _read(snapshot: Snapshot, files: Sequence[DataFile], names: Sequence[str], block: int | None = None) -> Any:
+    """Return the rows of the files of a file group, merged, or of one block of one file."""
+    import pyarrow as pa
+
+    table = snapshot.table
+    schema = arrow_schema(snapshot, names)
+    shape = ArrowShape(
+        columns=tuple(names),
+        types={one.name: one.type for one in table.fields},
+        key=table.record_key if table.source is None else (),
+        ordering=table.ordering_column if table.merge_by == "ordering" else None,
+        stored=dict(snapshot.data.stored_names),
+        external=table.source is not None,
+        text=text_format_of(snapshot),
+    )
+    rows = ArrowRows(shape, schema, access_options(snapshot))
+    described = [described_file(snapshot, file, None if block is None else frozenset((block,))) for file in files]
+    return pa.Table.from_batches(rows.read(described), schema)

@@ -1,0 +1,116 @@
+"""Advice for a small table: what is proposed, and that the proposals do what they say."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spark_apps import IndexedTable, open_table, sql
+from spark_apps.query.planning import plan_bytes, plan_read
+from spark_apps.storage.errors import InvalidInput
+from spark_apps.workload.asked import AskedQuery, Workload
+
+pytestmark = pytest.mark.spark
+
+BEGAN = datetime(2026, 11, 1, tzinfo=UTC)
+
+
+def build(spark: Any, folder: Path) -> None:
+    """A table of 16 file groups of which few hold a rider, a batch or a city."""
+    ddl = "id bigint, day int, rider bigint, batch bigint, city string, fare double, note string"
+    table = IndexedTable.create(spark, folder, ddl, ["id"], partition_by=["day"], buckets=2)
+    table.upsert(
+        spark.range(4_000).selectExpr(
+            "id", "cast(id % 8 as int) AS day", "pmod(hash(id), 2000) AS rider", "id % 8 * 10 + id div 400 AS batch",
+            "concat('city ', id % 8) AS city", "rand(1) AS fare", "sha2(string(id), 256) AS note",
+        )
+    )  # fmt: skip
+
+
+@pytest.fixture
+def table(prepared: Any) -> IndexedTable:
+    return prepared(build)
+
+
+def asked(table: IndexedTable, *queries: tuple[str, float], columns: tuple[str, ...] | None = None) -> Workload:
+    return Workload(
+        AskedQuery(
+            table=table.uri, asked=BEGAN + timedelta(days=number), columns=columns, predicate=where,
+            shape=where.split("=")[0] + "= ?", weight=weight, bytes_read=1_000_000,
+        )
+        for number, (where, weight) in enumerate(queries)
+    )  # fmt: skip
+
+
+def read_by(table: IndexedTable, predicates: Iterable[str]) -> int:
+    return sum(plan_bytes(plan_read(table.snapshot, where, table.snapshot.data.columns)) for where in predicates)
+
+
+RIDERS = [f"rider = {number}" for number in (17, 401, 1202)]
+CITIES = [f"city = 'city {number}'" for number in (1, 6)]
+
+
+def test_given_what_is_asked_when_the_advice_is_followed_then_about_so_much_is_spared(
+    table: IndexedTable, spark: Any
+) -> None:
+    workload = asked(table, *((where, 100) for where in RIDERS), *((where, 10) for where in CITIES))
+    version = table.version
+    advice = table.advise(workload, {"bytes": "2MB", "minutes": 30})
+    assert IndexedTable.load(spark, table.uri).version == version
+    assert advice.statements and all(one.action == "create" for one in advice.proposals)
+    assert any("rider" in " ".join(one.columns) for one in advice.proposals)
+    assert sum(one.bytes for one in advice.proposals) <= 2_000_000
+    before = read_by(table, [*RIDERS, *CITIES])
+    sql.run(spark, ";".join(advice.statements))
+    followed = IndexedTable.load(spark, table.uri)
+    assert {one.index for one in advice.proposals} == set(followed.indexes)
+
+    days = advice.days
+    weights = dict.fromkeys(RIDERS, 100) | dict.fromkeys(CITIES, 10)
+    measured = sum(weight * (read_by(table, [where]) - read_by(followed, [where])) for where, weight in weights.items())
+    predicted = days * (advice.read_a_day_now - advice.read_a_day_then)
+    assert measured > 0 and abs(predicted - measured) <= 0.25 * measured
+    assert read_by(followed, [*RIDERS, *CITIES]) < before
+
+    again = followed.advise(workload, {"bytes": "2MB"})
+    assert not [one for one in again.proposals if one.action != "keep"], again
+
+
+def test_given_another_workload_when_advised_then_the_mind_is_changed_and_what_no_longer_pays_goes(
+    table: IndexedTable,
+) -> None:
+    table.create_index("by_rider", "secondary", ["rider"])
+    advice = table.advise(asked(table, *((where, 50) for where in CITIES)))
+    assert advice.reasons["by_rider"].startswith("spares about 0 B a day")
+    [dropped] = [one for one in advice.proposals if one.action == "drop"]
+    assert dropped.index == "by_rider" and advice.statements[0] == dropped.statement
+    assert any("city" in " ".join(one.columns) for one in advice.proposals if one.action == "create")
+    assert "by_rider" in str(advice) and "<table" in advice._repr_html_()
+    json.dumps(advice.to_dict())
+
+
+def test_given_no_workload_when_advised_then_nothing_is_proposed_and_it_says_so(table: IndexedTable) -> None:
+    for given in (Workload(), [], None):
+        advice = table.advise(given)
+        assert not advice.proposals and not advice.statements and "Nothing is known" in str(advice)
+
+
+def test_given_a_table_opened_without_spark_when_advised_then_the_advice_is_the_same(table: IndexedTable) -> None:
+    workload = asked(table, *((where, 5) for where in RIDERS))
+    here, there = open_table(table.uri).advise(workload), table.advise(workload)
+    assert here.statements == there.statements and here.statements
+
+
+def test_given_what_cannot_be_used_when_advised_then_it_is_counted_or_refused(table: IndexedTable) -> None:
+    advice = table.advise(asked(table, ("nope = 1", 7), ("rider = 4", 3)))
+    assert advice.left_out == {"no predicate of this table": 7}
+    for budget in ({"gigabytes": 3}, {"bytes": "much"}, "5GB", {"minutes": "3 apples"}):
+        with pytest.raises(InvalidInput):
+            table.advise(asked(table, ("rider = 4", 3)), budget)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match="no asked query"):
+        table.advise(["rider = 4"])  # type: ignore[list-item]
