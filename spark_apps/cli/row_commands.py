@@ -26,10 +26,12 @@ from spark_apps.storage.errors import (
     InvalidInput,
     InvalidStatement,
     LakeIndexError,
+    LogDamaged,
     StorageError,
     TableNotFound,
 )
 from spark_apps.storage.printing import Grid, View, counted, size
+from spark_apps.workload.asked import LINE_BYTES, Workload, from_document
 
 _ROWS_AT_ONCE = 10_000
 
@@ -83,6 +85,50 @@ def explain(
         lake.output.json(told.to_dict())
     else:
         lake.output.view(told.view())
+
+
+@command("advise")
+@table_argument
+@click.option(
+    "--queries", required=True, metavar="FILE", help="What was asked, a JSON object a line; - for the standard input."
+)
+@click.option("--budget", metavar="SIZE", help="What all indexes may hold: 5GB.")
+@click.option("--minutes", type=click.FloatRange(0), metavar="N", help="Of upkeep a day.")
+def advise(lake: Lake, table: str, queries: str, budget: str | None, minutes: float | None) -> None:
+    """Tell which indexes a table should have for what is asked of it, with statements to run. Builds nothing.
+
+    Some columns of a sample of the table's files are read, in this process.
+    """
+    opened = lake.open(table)
+    note_state(opened.snapshot.state)
+    limits = {"bytes": budget, "minutes": minutes}
+    with lake.output.progress("trying indexes"):
+        told = opened.advise(
+            _workload(queries, opened.uri), {name: limit for name, limit in limits.items() if limit is not None}
+        )
+    if lake.output.as_json:
+        lake.output.json(told.to_dict())
+    else:
+        lake.output.view(told.view())
+
+
+def _workload(path: str, uri: str) -> Workload:
+    """Return the queries in a file; lines that cannot be read are counted."""
+    asked = Workload()
+    try:
+        with sys.stdin.buffer if path == "-" else Path(path).open("rb") as file:
+            while line := file.readline(LINE_BYTES + 1):
+                if not line.strip():
+                    continue
+                try:
+                    asked.add(from_document(line))
+                except LogDamaged:
+                    asked.refuse("a line is no asked query")
+    except OSError as error:
+        raise InvalidInput(f"The queries in {path} cannot be read: {error.strerror}.") from error
+    if asked.refused and not asked:
+        raise InvalidInput(f"No line of {path} is an asked query.", hint=f"Give lines with the table {uri}.")
+    return asked
 
 
 @command("verify")

@@ -147,6 +147,10 @@ def compact(spark: Any, folder: Path) -> dict[str, Any]:
     return {"table": table}
 
 
+def advice(spark: Any, folder: Path) -> dict[str, Any]:
+    return {"table": trips(spark, folder / "lake/trips")}
+
+
 def skipping(spark: Any, folder: Path) -> dict[str, Any]:
     from spark_apps import IndexedTable
 
@@ -249,6 +253,7 @@ SETUPS: dict[str, Setup] = {
     "compact.md": compact,
     "covering.md": covering,
     "skipping.md": skipping,
+    "advice.md": advice,
     "erasure.md": erasure,
     "first-index.md": first_index,
     "in-process.md": in_process,

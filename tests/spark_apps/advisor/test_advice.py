@@ -114,3 +114,20 @@ def test_given_what_cannot_be_used_when_advised_then_it_is_counted_or_refused(ta
             table.advise(asked(table, ("rider = 4", 3)), budget)  # type: ignore[arg-type]
     with pytest.raises(InvalidInput, match="no asked query"):
         table.advise(["rider = 4"])  # type: ignore[list-item]
+
+
+def test_given_a_file_of_queries_when_advised_from_a_shell_then_it_answers_as_the_table_does(
+    table: IndexedTable, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from spark_apps.cli.app import run
+
+    workload = asked(table, *((where, 5) for where in RIDERS))
+    lines = tmp_path / "asked.jsonl"
+    lines.write_bytes(b"\n".join([*(one.to_document() for one in workload.queries()), b"{no line", b""]))
+    assert run(["advise", table.uri, "--queries", str(lines), "--budget", "2MB", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert tuple(told["statements"]) == table.advise(workload, {"bytes": "2MB"}).statements
+    assert run(["advise", table.uri, "--queries", str(lines), "--budget", "much"]) == 2
+    lines.write_text("nothing\n")
+    assert run(["advise", table.uri, "--queries", str(lines)]) == 2
+    assert run(["advise", table.uri, "--queries", str(tmp_path / "none")]) == 2
