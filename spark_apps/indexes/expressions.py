@@ -11,7 +11,7 @@ such expressions are kept with a stamp of the session that made them, and anothe
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -83,10 +83,10 @@ def key_of(text: str) -> str:
     return f"\x1f{text}"
 
 
-def parse(sql: str, find: Callable[[str], Sequence[str]], case_sensitive: bool = False) -> Expression:
+def parse(sql: str, types: Mapping[str, str], case_sensitive: bool = False) -> Expression:
     """Return the expression that a text is.
 
-    :param find: gives the table's columns of a name.
+    :param types: the table's columns and their Spark types.
     :raises NotIndexable: if it is none, or not one that an index can hold.
     """
     try:
@@ -95,15 +95,18 @@ def parse(sql: str, find: Callable[[str], Sequence[str]], case_sensitive: bool =
         raise NotIndexable(f"{sql!r} cannot be read as an expression") from error
     if len(nodes) != 1 or "--" in sql or "/*" in sql:
         raise NotIndexable(f"{sql!r} is not one expression")
-    return expression_of(nodes[0], find, case_sensitive)
+    return expression_of(nodes[0], finder(types, case_sensitive), types, case_sensitive)
 
 
-def expression_of(node: exp.Expr, find: Callable[[str], Sequence[str]], case_sensitive: bool = False) -> Expression:
+def expression_of(
+    node: exp.Expr, find: Callable[[str], Sequence[str]], types: Mapping[str, str], case_sensitive: bool = False
+) -> Expression:
     """Return the expression that a node of the parser library is.
 
+    :param find: gives the table's columns of a name. :param types: their Spark types.
     :raises NotIndexable: if it is not one that an index can hold.
     """
-    writer = _Writer(find, case_sensitive)
+    writer = _Writer(find, types, case_sensitive)
     try:
         text, shown = writer.write(node)
     except RecursionError as error:
@@ -119,8 +122,9 @@ def expression_of(node: exp.Expr, find: Callable[[str], Sequence[str]], case_sen
 class _Writer:
     """Writes the canonical text of nodes, and a text for people beside it."""
 
-    def __init__(self, find: Callable[[str], Sequence[str]], case_sensitive: bool) -> None:
+    def __init__(self, find: Callable[[str], Sequence[str]], types: Mapping[str, str], case_sensitive: bool) -> None:
         self._find = find
+        self._types = types
         self._case_sensitive = case_sensitive
         self.columns: list[str] = []
         self.computes = False
@@ -180,7 +184,8 @@ class _Writer:
         if len(names) > 1:
             raise NotIndexable(f"the name {first!r} is ambiguous: it is that of {', '.join(names)}")
         self.columns.append(names[0])
-        if not self._case_sensitive:
+        # Behind a map stands a key, whose case always matters.
+        if not self._case_sensitive and "map<" not in self._types[names[0]]:
             rest = [name.lower() for name in rest]
         path = [names[0], *rest]
         return ".".join(map(_quoted, path)), ".".join(map(_named, path))

@@ -222,6 +222,7 @@ class _Columns:
         self._names: dict[str, list[str]] = {}
         for name in schema:
             self._names.setdefault(self._fold(name), []).append(name)
+        self.texts = schema
         self._types = {name: parse_type(text) for name, text in schema.items()}
 
     @property
@@ -335,7 +336,7 @@ class _Reader:
     def _key(self, node: exp.Expr) -> str:
         """Return the name of the values of an expression that an index holds."""
         try:
-            expression = expression_of(node, self.columns.find, self.columns.case_sensitive)
+            expression = expression_of(node, self.columns.find, self.columns.texts, self.columns.case_sensitive)
         except NotIndexable as error:
             raise Unclear(str(error)) from error
         if expression.text not in (self.expressions or {}):

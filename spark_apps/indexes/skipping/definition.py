@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from spark_apps.indexes.expressions import Expression, NotIndexable, finder, is_comparable, parse
+from spark_apps.indexes.expressions import Expression, NotIndexable, is_comparable, parse
 from spark_apps.layout.types import ColumnType, parse_type
 from spark_apps.mergetree.pyspark_names import spark_errors
 from spark_apps.mergetree.schema import column_types
@@ -120,10 +120,10 @@ def checked_properties(given: Mapping[str, str], label: str) -> dict[str, str]:
 # --- Parts ------------------------------------------------------------------------------------------------------------
 
 
-def read_parts(texts: Sequence[str], find: Callable[[str], Sequence[str]], label: str) -> list[tuple[str, Expression]]:
+def read_parts(texts: Sequence[str], types: Mapping[str, str], label: str) -> list[tuple[str, Expression]]:
     """Return what is written in the parts of an index, in their order: a kind of summary, and the expression.
 
-    :param find: gives the table's columns of a name.
+    :param types: the table's columns and their Spark types.
     :raises InvalidInput: if one is no part, or its expression cannot be indexed.
     """
     parts: list[tuple[str, Expression]] = []
@@ -137,7 +137,7 @@ def read_parts(texts: Sequence[str], find: Callable[[str], Sequence[str]], label
                 "'values(lower(city))'.",
             )
         try:
-            parts.append((kind, parse(match[2], find)))
+            parts.append((kind, parse(match[2], types)))
         except NotIndexable as error:
             raise InvalidInput(
                 f"{label} cannot keep {text!r}: {error}.",
@@ -153,9 +153,11 @@ def shown_part(kind: str, expression: Expression) -> str:
 
 
 @lru_cache(maxsize=256)
-def _parts_of(names: tuple[str, ...], columns: tuple[str, ...]) -> tuple[tuple[Expression, frozenset[str]], ...]:
+def _parts_of(
+    types: tuple[tuple[str, str], ...], columns: tuple[str, ...]
+) -> tuple[tuple[Expression, frozenset[str]], ...]:
     by_text: dict[str, tuple[Expression, set[str]]] = {}
-    for kind, expression in read_parts(columns, finder(names), "An index"):
+    for kind, expression in read_parts(columns, dict(types), "An index"):
         by_text.setdefault(expression.text, (expression, set()))[1].add(kind)
     return tuple((expression, frozenset(kinds)) for expression, kinds in by_text.values())
 
@@ -167,7 +169,7 @@ def parts_of(table: TableDefinition, definition: IndexDefinition) -> tuple[Part,
         has other types than expressions.
     """
     types = column_types(table.fields)
-    read = _parts_of(tuple(types), definition.columns)
+    read = _parts_of(tuple(types.items()), definition.columns)
     computed = iter(_types(definition))
     parts = []
     for expression, kinds in read:
@@ -199,8 +201,8 @@ def with_types(snapshot: Snapshot, definition: IndexDefinition, label: str) -> d
 
     :raises InvalidInput: if Spark cannot evaluate one.
     """
-    names = [field.name for field in snapshot.table.fields]
-    computed = [expression for expression, _ in _parts_of(tuple(names), definition.columns) if not expression.column]
+    read = _parts_of(tuple(column_types(snapshot.table.fields).items()), definition.columns)
+    computed = [expression for expression, _ in read if not expression.column]
     if not computed:
         return definition.properties
     rows = snapshot.spark.createDataFrame([], snapshot.data.schema)

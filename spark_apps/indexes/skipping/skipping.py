@@ -16,7 +16,6 @@ from typing import Any, ClassVar, Literal
 
 from msgspec.structs import replace
 
-from spark_apps.indexes.expressions import finder
 from spark_apps.indexes.handler import (
     EXAMPLES,
     Candidates,
@@ -57,6 +56,7 @@ from spark_apps.indexes.skipping.records import (
     written,
 )
 from spark_apps.mergetree.pyspark_names import spark_errors
+from spark_apps.mergetree.schema import column_types
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.mergetree.write import lineage as id_of
 from spark_apps.storage.errors import InvalidInput, StorageError
@@ -104,8 +104,7 @@ class SkippingHandler(IndexHandler):
             raise InvalidInput(
                 f"{label} keeps nothing.", hint="Say what, as in columns=['minmax(ts)', 'bloom(user_id)']."
             )
-        names = [field.name for field in table.fields]
-        parts = read_parts(definition.columns, finder(names), label)
+        parts = read_parts(definition.columns, column_types(table.fields), label)
         columns = tuple(dict.fromkeys(shown_part(kind, expression) for kind, expression in parts))
         return replace(
             definition, columns=columns, addresses="file", partition_by=(), shards=1,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from spark_apps.indexes.expressions import key_of
+from spark_apps.indexes.expressions import key_of, parse
 from spark_apps.indexes.ranges import NOTHING, Range, Summary
 from spark_apps.query.parsing import parse_predicate
 from spark_apps.query.predicates import Opaque, may_match
@@ -143,3 +143,14 @@ def test_given_an_expression_that_an_index_holds_then_a_predicate_depends_on_it_
 def test_given_no_session_then_nothing_is_known_of_expressions() -> None:
     predicate = parse_predicate("lower(s) = 'sfo'", SCHEMA)
     assert isinstance(predicate, Opaque) and (predicate.same, predicate.implied) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("kind", "same"), [("map<string,int>", False), ("struct<Key:int>", True), ("struct<m:map<string,int>>", False)]
+)
+def test_keys_of_maps_are_told_apart_by_their_case_as_fields_are_not(kind: str, same: bool) -> None:
+    node = parse_predicate("p.Key = 5", {"p": kind}, expressions={"`p`.`key`": "int"})
+
+    assert isinstance(node, Opaque)
+    assert (node.same is not None) == same
+    assert (parse("p.Key", {"p": kind}).text == "`p`.`key`") == same
