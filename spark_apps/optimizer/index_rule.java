@@ -32,12 +32,14 @@ import org.apache.spark.sql.catalyst.expressions.And;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.AttributeReference;
 import org.apache.spark.sql.catalyst.expressions.AttributeSet;
+import org.apache.spark.sql.catalyst.expressions.BinaryArithmetic;
 import org.apache.spark.sql.catalyst.expressions.DynamicPruning;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.In;
 import org.apache.spark.sql.catalyst.expressions.InSet;
 import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.expressions.PlanExpression;
+import org.apache.spark.sql.catalyst.expressions.TimeZoneAwareExpression;
 import org.apache.spark.sql.catalyst.planning.ExtractEquiJoinKeys$;
 import org.apache.spark.sql.catalyst.planning.PhysicalOperation$;
 import org.apache.spark.sql.catalyst.plans.logical.Aggregate;
@@ -533,12 +535,28 @@ class ScanPart {
         return new In(set.child(), Scala.toSeq(literals));
     }
 
-    /** Whether a filter is one that SQL has other words for, or none: such a text would name columns that are none. */
-    private static boolean hasNoWords(Expression expression) {
-        if (WORDLESS.contains(expression.getClass().getSimpleName())) return true;
+    /** Whether a filter is one that SQL has other words for, or none: such a text would name columns that are none, or mean something else in the session. */
+    private static boolean hasNoWords(Expression expression, String zone) {
+        if (WORDLESS.contains(expression.getClass().getSimpleName()) || isTried(expression)) return true;
+        if (expression instanceof TimeZoneAwareExpression) {  // a view keeps the zone of the session that made it
+            scala.Option own = ((TimeZoneAwareExpression) expression).timeZoneId();
+            if (own.isDefined() && !own.get().equals(zone)) return true;
+        }
         List children = Scala.toList(expression.children());
-        for (int n = 0; n < children.size(); n++) if (hasNoWords((Expression) children.get(n))) return true;
+        for (int n = 0; n < children.size(); n++) if (hasNoWords((Expression) children.get(n), zone)) return true;
         return false;
+    }
+
+    /** Whether arithmetic gives null where it fails, as try_add does: its text is that of the plain sign. */
+    private static boolean isTried(Expression expression) {
+        if (!(expression instanceof BinaryArithmetic)) return false;
+        try {
+            return "TRY".equals(expression.getClass().getMethod("evalMode", new Class[0]).invoke(expression, new Object[0]).toString());
+        } catch (NoSuchMethodException none) {
+            return false;  // of signs that are never tried
+        } catch (ReflectiveOperationException error) {
+            return true;
+        }
     }
 
     private static final List WORDLESS = Arrays.asList(new Object[] {"Collate", "StaticInvoke", "Invoke", "ScalaUDF", "PythonUDF"});
@@ -546,7 +564,8 @@ class ScanPart {
     /** What a column's metadata holds that makes Spark find other values in a file: a default, an id of Parquet's. */
     private static final String[] MARKS = {"EXISTS_DEFAULT", "parquet.field.id"};
 
-    Map describe() {
+    /** zone: the session's, in which the texts are read. */
+    Map describe(String zone) {
         Map said = new LinkedHashMap();
         List names = new ArrayList();
         List types = new ArrayList();
@@ -560,7 +579,7 @@ class ScanPart {
         List texts = new ArrayList();
         int unwritten = 0;
         for (int n = 0; n < plain.size(); n++) {
-            String text = hasNoWords((Expression) plain.get(n)) ? null : sql((Expression) plain.get(n));
+            String text = hasNoWords((Expression) plain.get(n), zone) ? null : sql((Expression) plain.get(n));
             if (text == null) unwritten++; else texts.add(text);
         }
         said.put("columns", names);
@@ -626,7 +645,7 @@ public class ScanRequest {
         List each = new ArrayList();
         for (int n = 0; n < scans.size(); n++) {
             ScanPart scan = (ScanPart) scans.get(n);
-            Map described = scan.describe();
+            Map described = scan.describe(session.conf().sessionLocalTimeZone());
             described.put("again", Boolean.valueOf(scan.again));
             described.put("joined", scan.names(joinKeys.of(scan.leaf)));
             each.add(described);

@@ -414,6 +414,24 @@ def test_an_index_damaged_between_planning_and_running_is_named_and_the_next_que
 
 
 @pytest.mark.usefixtures("enabled")
+def test_an_expression_that_means_something_else_than_its_text_asks_no_index(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    path = tmp_path / "moments"
+    for hour in (0, 15):
+        rows = spark.sql(f"SELECT TIMESTAMP '2024-07-01 {hour:02}:30:00Z' AS ts, 2147483647 - {hour} AS a, 1 AS b")
+        rows.coalesce(1).write.mode("append").parquet(str(path))
+    with session_with(spark, {"spark.sql.ansi.enabled": "false"}):
+        kept = ["values(hour(ts))", "nulls(a + b)"]
+        IndexedTable.register(spark, path).create_index("by_hour", kind="skipping", columns=kept)
+        with session_with(spark, {"spark.sql.session.timeZone": "Asia/Tokyo"}):
+            spark.sql(f"CREATE OR REPLACE TEMP VIEW nights AS SELECT hour(ts) AS h FROM parquet.`{path}` WHERE hour(ts) = 0")
+
+        assert spark.table("nights").count() == 1
+        assert spark.read.parquet(str(path)).where("try_add(a, b) IS NULL").count() == 1
+
+
+@pytest.mark.usefixtures("enabled")
 @pytest.mark.by_turn(2)
 def test_times_are_found_by_sessions_of_another_zone_than_the_index_was_built_in(
     spark: SparkSession, tmp_path: Path
