@@ -425,7 +425,9 @@ def test_an_expression_that_means_something_else_than_its_text_asks_no_index(
         kept = ["values(hour(ts))", "nulls(a + b)"]
         IndexedTable.register(spark, path).create_index("by_hour", kind="skipping", columns=kept)
         with session_with(spark, {"spark.sql.session.timeZone": "Asia/Tokyo"}):
-            spark.sql(f"CREATE OR REPLACE TEMP VIEW nights AS SELECT hour(ts) AS h FROM parquet.`{path}` WHERE hour(ts) = 0")
+            spark.sql(
+                f"CREATE OR REPLACE TEMP VIEW nights AS SELECT hour(ts) AS h FROM parquet.`{path}` WHERE hour(ts) = 0"
+            )
 
         assert spark.table("nights").count() == 1
         assert spark.read.parquet(str(path)).where("try_add(a, b) IS NULL").count() == 1
