@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from spark_apps import IncludedColumns, IndexedTable
+from spark_apps.mergetree.schema import parse_ddl
 from spark_apps.query import planning, reading
+from tests.spark.local import session_with
 from tests.spark_apps.frames import frame
 
 pytestmark = [pytest.mark.spark, pytest.mark.by_turn(4)]
@@ -25,6 +27,22 @@ def test_given_keys_that_are_days_of_any_year_then_each_is_found_by_its_index(sp
         where = f"day = DATE '{day.isoformat()}'"
         assert table.explain(where).record_keys == 1
         assert [tuple(row) for row in table.read(where).collect()] == [(day, number)]
+
+
+@pytest.mark.by_turn(1)
+@pytest.mark.parametrize("more", ["", ", nested struct<a: int>, `${x} y` int"])
+def test_given_no_rows_then_columns_are_of_the_types_of_the_table(spark: Any, tmp_path: Path, more: str) -> None:
+    ddl = (
+        "id bigint, b boolean, t tinyint, s smallint, i int, f float, d double, x decimal(10,2), bin binary, `my day`"
+        f" date, ts timestamp, ntz timestamp_ntz, text string{more}"
+    )
+    table = IndexedTable.create(spark, tmp_path / "table", ddl, ["id"], buckets=1)
+    with session_with(spark, {"spark.sql.timestampType": "TIMESTAMP_NTZ"}):
+        rows = table.read("id = 1")
+        assert rows.collect() == []
+        assert [(field.name, field.dataType) for field in rows.schema] == [
+            (field.name, field.dataType) for field in parse_ddl(ddl.replace(" timestamp,", " timestamp_ltz,"))
+        ]
 
 
 def test_given_negative_zeros_then_they_are_found_as_the_zeros_that_they_equal(spark: Any, tmp_path: Path) -> None:
