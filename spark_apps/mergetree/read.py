@@ -165,7 +165,9 @@ def empty(snapshot: Snapshot, tree: Tree, columns: Sequence[str], tombstones: bo
         return rows.select(*(column(field.name).alias(name) for field, name in zip(fields, names, strict=True)))
     # A quarter of the calls to the JVM, and Spark drops what is joined with rows of which it knows that there are none.
     named = [(_WITH_ZONE.get(kind, kind), quote(name)) for kind, name in zip(types, names, strict=True)]
-    return snapshot.spark.sql(f"SELECT {', '.join(f'CAST(NULL AS {kind}) AS {name}' for kind, name in named)} WHERE false")
+    return snapshot.spark.sql(
+        f"SELECT {', '.join(f'CAST(NULL AS {kind}) AS {name}' for kind, name in named)} WHERE false"
+    )
 
 
 def read_files(
