@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 import math
 import sys
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -27,6 +28,7 @@ from spark_apps.mergetree.schema import resolve
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.opened import exact_predicate, open_table
 from spark_apps.query.arrow_reading import ArrowPart, ArrowPlan, arrow_plan, check_readable
+from spark_apps.query.logged import Asked, keeps_log, note_query
 from spark_apps.query.planning import ReadPlan, plan_read
 from spark_apps.query.predicates import (
     NAN,
@@ -41,6 +43,7 @@ from spark_apps.query.predicates import (
 )
 from spark_apps.storage.errors import InvalidInput, InvalidPredicate, InvalidSchema, UnsupportedSource
 from spark_apps.timeline.locations import Warehouse
+from spark_apps.workload.query_log import QUERY_LOG
 
 try:
     from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
@@ -220,8 +223,8 @@ class IndexedReader(DataSourceReader):
         self._snapshot: Snapshot | None = snapshot
         self._schema = schema
         self._exact = _where(snapshot, where)
-        self._predicate, self._text = self._exact, where
-        self._pushed = False
+        self._predicate, self._text, self._where = self._exact, where, where
+        self._pushed = self._pushed_some = False
         self._types = {field.name: field.type for field in snapshot.table.fields}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -242,12 +245,18 @@ class IndexedReader(DataSourceReader):
         self._pushed = True
         pushed = predicate_of(filters, self._types)
         if pushed is not None and KEPT_WITH_SCAN:
+            self._pushed_some = True
             self._predicate = pushed if self._exact is None else And((self._exact, pushed))
             self._text = " AND ".join([*([] if self._text is None else [self._text]), *map(text_of, filters)])
         return filters
 
     def partitions(self) -> list[InputPartition]:
+        started = time.perf_counter()
         plan = self.plan()
+        if keeps_log(plan.snapshot.table):
+            # What the option where says is exact, and else filters came without their text.
+            note_query(plan, Asked(self._schema.names, None if self._pushed_some else self._where), started)
+            QUERY_LOG.flush()  # this process is ended without a farewell
         if plan.predicate is None:
             logger.warning("%s is read whole: %s", plan.snapshot.store.uri, self._why())
         whole = arrow_plan(plan, self._schema.names, self._exact)

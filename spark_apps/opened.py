@@ -9,6 +9,7 @@ footers and the row groups that can hold such rows.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,7 +20,7 @@ from spark_apps.actions import register
 from spark_apps.actions.template import TableHandle
 from spark_apps.indexes.handler import VerificationReport
 from spark_apps.indexes.keyed.matching import keys_from_arrow, kinds_of, normalize_column
-from spark_apps.mergetree.schema import resolve
+from spark_apps.mergetree.schema import quote, resolve
 from spark_apps.mergetree.tree import NO_SPARK, Snapshot, Tree
 from spark_apps.query.arrow_dataset import arrow_dataset
 from spark_apps.query.arrow_reading import BY_SPARK, arrow_plan, arrow_schema, predicate_of_keys
@@ -37,6 +38,7 @@ from spark_apps.query.explain import (
     status_of,
     view_table,
 )
+from spark_apps.query.logged import Asked, note_query
 from spark_apps.query.planning import ALWAYS_KEYS, ReadPlan, plan_read
 from spark_apps.query.predicates import Fixed, Predicate, reasons
 from spark_apps.query.wanted_keys import WantedKeys, keys_by_group
@@ -188,7 +190,11 @@ class OpenTable(Printed):
         :raises StorageError: naming a file that is gone or damaged.
         :raises UnsupportedSource: naming what only Spark's own reader reads rightly.
         """
-        return self.batches(where, columns).read_all()
+        started = time.perf_counter()
+        reader, plan, query = self._batches(where, columns)
+        rows = reader.read_all()
+        note_query(plan, Asked(query.names, where), started)
+        return rows
 
     def batches(self, where: str | None = None, columns: Sequence[str] | None = None) -> Any:
         """Return what :meth:`read` does as a ``pyarrow.RecordBatchReader``, which reads on as it is asked.
@@ -197,11 +203,18 @@ class OpenTable(Printed):
 
         :param where: and ``columns``: as of :meth:`read`.
         """
+        started = time.perf_counter()
+        reader, plan, query = self._batches(where, columns)
+        note_query(plan, Asked(query.names, where), started)
+        return reader
+
+    def _batches(self, where: str | None, columns: Sequence[str] | None) -> tuple[Any, ReadPlan, _Query]:
         import pyarrow as pa
 
         query = self._query(where, columns)
-        plan = arrow_plan(query.plan(), query.names, query.predicate)
-        return pa.RecordBatchReader.from_batches(plan.schema, plan.batches())
+        plan = query.plan()
+        found = arrow_plan(plan, query.names, query.predicate)
+        return pa.RecordBatchReader.from_batches(found.schema, found.batches()), plan, query
 
     def lookup(self, keys: Any, columns: Sequence[str] | None = None) -> Any:
         """Return the rows of some record keys as a ``pyarrow.Table``, in no order; keys that are not there give none.
@@ -223,12 +236,16 @@ class OpenTable(Printed):
         given = keys_of(tree, tree.key, keys)
         needed = tuple(dict.fromkeys([*names, *tree.key]))
         predicate = _predicate_of_keys(self._snapshot, given)
+        started = time.perf_counter()
         plan = plan_read(
             self._snapshot, None if predicate is None else "record keys", needed, predicate=predicate
         )  # fmt: skip
         wanted = _as_compared(tree, given)
         found = arrow_plan(plan, needed, None, wanted, keys_by_group(plan, wanted))
-        return pa.Table.from_batches(found.batches(), found.schema).select(list(names))
+        rows = pa.Table.from_batches(found.batches(), found.schema).select(list(names))
+        shape = None if predicate is not None else " AND ".join(f"{quote(name)} IN (?)" for name in tree.key)
+        note_query(plan, Asked(names, shape=shape), started)
+        return rows
 
     def explain(
         self,
@@ -253,6 +270,18 @@ class OpenTable(Printed):
 
         _library("pyspark", "explain(hypothetical=…)")
         return explain_hypothetical(self._snapshot, where, query.names, hypothetical, query.predicate)
+
+    def asked(self) -> Workload:
+        """Return what was asked of the table, as far as its query log has it.
+
+        It has shapes of predicates with their counts, indexes used, not used and why, and bytes that they spared. A
+        log is kept where the property ``query_log`` says so; what this process asks is in it some seconds later.
+
+        :raises StorageUnavailable: if the store does not answer.
+        """
+        from spark_apps.workload.query_log import read_log
+
+        return read_log(self._handle.timeline.store)
 
     def advise(
         self,

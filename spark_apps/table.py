@@ -19,7 +19,14 @@ from spark_apps.actions import register, take_over
 from spark_apps.actions.bucket_rules import NewRules, Rollback, RuleChange, RuleVersion, rule_versions
 from spark_apps.actions.compact_table import CompactTable
 from spark_apps.actions.create import create, define
-from spark_apps.actions.evolve_schema import AddColumns, DropColumns, RenameColumn, SetPublished, WidenColumn
+from spark_apps.actions.evolve_schema import (
+    AddColumns,
+    DropColumns,
+    RenameColumn,
+    SetProperties,
+    SetPublished,
+    WidenColumn,
+)
 from spark_apps.actions.rescale import Rescale, rescale
 from spark_apps.actions.template import Action, Stage, TableHandle, run
 from spark_apps.actions.write import (
@@ -666,6 +673,18 @@ class IndexedTable(Printed):
             return explain_hypothetical(self.snapshot, where, columns, hypothetical)
         return explain(self.snapshot, where, columns)
 
+    def asked(self) -> Workload:
+        """Return what was asked of the table, as far as its query log has it.
+
+        It has shapes of predicates with their counts, indexes used, not used and why, and bytes that they spared. A
+        log is kept where the property ``query_log`` says so; what this process asks is in it some seconds later.
+
+        :raises StorageUnavailable: if the store does not answer.
+        """
+        from spark_apps.workload.query_log import read_log
+
+        return read_log(self._handle.timeline.store)
+
     def advise(
         self,
         workload: Workload | Iterable[AskedQuery] | None = None,
@@ -787,6 +806,17 @@ class IndexedTable(Printed):
         return self._moved_to(receipt)
 
     # --- versions and stop-write windows ------------------------------------------------------------------------------
+
+    def set_properties(
+        self, properties: Mapping[str, str], *, txn_id: str | None = None, window: int | None = None
+    ) -> Receipt:
+        """Change properties of the table that only decide what is done from now on: those of its query log.
+
+        :param properties: ``query_log``: ``off``, ``on`` or ``sampled``; and ``query_log.sample``,
+            ``query_log.literals``, ``query_log.retention_days``, ``query_log.max_bytes``.
+        :raises InvalidInput: for another property, or a value that is none of it.
+        """
+        return self._run(SetProperties(properties), txn_id, window)
 
     def restore(self, version: int, *, txn_id: str | None = None, window: int | None = None) -> Receipt:
         """Bring back the rows, bucket counts and indexes of an earlier version, as a new commit.

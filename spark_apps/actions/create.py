@@ -22,6 +22,7 @@ from spark_apps.storage.store import ObjectStore
 from spark_apps.timeline.creation import create_table
 from spark_apps.timeline.model import HashingConfig as ConfigEntry
 from spark_apps.timeline.model import IndexDefinition, PutHashingConfig, PutIndex, Receipt, TableDefinition
+from spark_apps.workload.query_log import log_settings
 
 GROUPS_BY = "record"
 """The kind of index, and its name, by which a table without buckets finds its file groups."""
@@ -64,6 +65,7 @@ def define(
     check_partition_types(struct, partitions)
     group_rows(dict(properties or {}))
     check_unwritten("property", dict(properties or {}), UNWRITTEN_HINT)
+    log_settings(dict(properties or {}))
     _check_roles(struct, key, partitions, hashed, ordering, merge_by)
     check_hash({name: struct[name].dataType.simpleString() for name in hashed}, hash_function)
     return TableDefinition(

@@ -37,6 +37,8 @@ from spark_apps.timeline.model import (
     definition_scope,
 )
 from spark_apps.timeline.operations import CHANGE_COLUMNS, Operation
+from spark_apps.workload.query_log import PROPERTIES as QUERY_LOG_PROPERTIES
+from spark_apps.workload.query_log import log_settings
 
 _NAMELESS_HASHES = ("xxhash64", "java")
 _INTEGERS = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
@@ -94,6 +96,7 @@ class AddColumns(ChangeColumns):
 
     def changed(self, snapshot: Snapshot) -> tuple[TableDefinition, list[IndexDefinition]]:
         check_unwritten("property", self.properties, UNWRITTEN_HINT)
+        log_settings(self.properties)
         table = snapshot.table
         existing = {field.name.lower() for field in table.fields}
         stored_names = {name.lower() for name in (*table.retired, *(field.stored_name for field in table.fields))}
@@ -134,6 +137,33 @@ class SetPublished(ChangeColumns):
 
     def metrics(self) -> dict[str, str]:
         return {"published": self.properties.get(open_tables.PROPERTY, "")}
+
+
+class SetProperties(ChangeColumns):
+    """Properties of a table change that only decide what is done from now on: those of its query log."""
+
+    reads = (SCHEMA_SCOPE,)
+    on_sources = "blind"
+
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        self.properties = dict(properties)
+
+    def validate(self, snapshot: Snapshot) -> None:
+        self.changed(snapshot)  # of a registered source too
+
+    def changed(self, snapshot: Snapshot) -> tuple[TableDefinition, list[IndexDefinition]]:
+        other = sorted(self.properties.keys() - set(QUERY_LOG_PROPERTIES))
+        if other:
+            raise InvalidInput(
+                f"The property {other[0]!r} of a table cannot be changed by itself.",
+                hint=f"There are: {', '.join(QUERY_LOG_PROPERTIES)}.",
+            )
+        table = replace(snapshot.table, properties={**snapshot.table.properties, **self.properties})
+        log_settings(table.properties)
+        return table, []
+
+    def metrics(self) -> dict[str, str]:
+        return dict(self.properties)
 
 
 class WidenColumn(ChangeColumns):

@@ -29,6 +29,7 @@ from spark_apps.timeline.creation import create_table
 from spark_apps.timeline.locations import Location, locate
 from spark_apps.timeline.log import TIMELINE, Timeline, commit_key
 from spark_apps.timeline.model import Field, PutTable, TableDefinition
+from spark_apps.workload.query_log import log_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,6 +61,7 @@ def register(
     if isinstance(record_key, str):
         raise InvalidInput(f"record_key is the text {record_key!r}.", hint=f"Give a list: [{record_key!r}].")
     check_unwritten("property", dict(properties or {}), UNWRITTEN_HINT)
+    log_settings(dict(properties or {}))
     check_unwritten("location", {"uri": os.fspath(uri)}, UNWRITTEN_HINT)
     discovered = discover(spark, os.fspath(uri), form, schema, options, storage_options)
     names = [field.name for field in discovered.fields]

@@ -27,6 +27,7 @@ from spark_apps.storage.units import parse_bytes, parse_minutes
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.model import DATA_TREE
 from spark_apps.workload.asked import AskedQuery, Workload
+from spark_apps.workload.query_log import PROPERTY, log_settings, read_log
 
 _LEAST_SHARE = 0.01
 """An index that spares less than this part of what is read is not proposed, and one that is there may go."""
@@ -173,11 +174,17 @@ def advise(
     :raises StorageError: naming a file that is gone or damaged.
     """
     limits = _limits(budget)
-    given = Workload() if workload is None else workload_of(workload)
+    given = read_log(snapshot.store) if workload is None else workload_of(workload)
     asked = given.of_table(snapshot.store.uri, *_other_names(snapshot))
     version, uri = snapshot.state.version, snapshot.store.uri
     if not asked:
         why = "Nothing is known of what is asked of the table, so nothing is proposed."
+        if workload is None:
+            share = log_settings(snapshot.table.properties).share
+            why += (
+                " Its query log is empty so far." if share else f" It keeps no query log: set its property {PROPERTY!r}"
+                " to 'on' or 'sampled', and ask again when queries were asked, or give queries."
+            )  # fmt: skip
         return Advice(uri, version, 0, 0, (), budget=_said(limits), remark=why)
     questions = questions_of(snapshot, asked)
     if not questions.all:

@@ -32,6 +32,7 @@ from spark_apps.storage.errors import (
 )
 from spark_apps.storage.printing import Grid, View, counted, size
 from spark_apps.workload.asked import LINE_BYTES, Workload, from_document
+from spark_apps.workload.query_log import read_log
 
 _ROWS_AT_ONCE = 10_000
 
@@ -87,14 +88,26 @@ def explain(
         lake.output.view(told.view())
 
 
+@command("asked")
+@table_argument
+def asked(lake: Lake, table: str) -> None:
+    """Tell what was asked of a table, as its query log has it: predicates, indexes used, and why others were not."""
+    told = read_log(lake.timeline(table).store)
+    if lake.output.as_json:
+        lake.output.json(told.to_dict())
+    else:
+        lake.output.view(told.view())
+
+
 @command("advise")
 @table_argument
 @click.option(
-    "--queries", required=True, metavar="FILE", help="What was asked, a JSON object a line; - for the standard input."
-)
+    "--queries", metavar="FILE", help="What was asked, a JSON object a line; - for the standard input. "
+    "By default what the table's query log has."
+)  # fmt: skip
 @click.option("--budget", metavar="SIZE", help="What all indexes may hold: 5GB.")
 @click.option("--minutes", type=click.FloatRange(0), metavar="N", help="Of upkeep a day.")
-def advise(lake: Lake, table: str, queries: str, budget: str | None, minutes: float | None) -> None:
+def advise(lake: Lake, table: str, queries: str | None, budget: str | None, minutes: float | None) -> None:
     """Tell which indexes a table should have for what is asked of it, with statements to run. Builds nothing.
 
     Some columns of a sample of the table's files are read, in this process.
@@ -104,7 +117,8 @@ def advise(lake: Lake, table: str, queries: str, budget: str | None, minutes: fl
     limits = {"bytes": budget, "minutes": minutes}
     with lake.output.progress("trying indexes"):
         told = opened.advise(
-            _workload(queries, opened.uri), {name: limit for name, limit in limits.items() if limit is not None}
+            None if queries is None else _workload(queries, opened.uri),
+            {name: limit for name, limit in limits.items() if limit is not None},
         )
     if lake.output.as_json:
         lake.output.json(told.to_dict())

@@ -55,6 +55,7 @@ from spark_apps.storage.secrets import (
     secrets_in,
 )
 from spark_apps.timeline.model import Receipt
+from spark_apps.workload.query_log import set_asker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -368,6 +369,7 @@ def main(work: JobFunction) -> None:
         os.close(lifeline)
     elif lifeline is not None:
         watch(lifeline, job.process_group)
+    set_asker(job.app_name)  # for the query logs of tables that it reads
     code = run(work, job)
     if job.scratch is not None:
         shutil.rmtree(job.scratch, ignore_errors=True)

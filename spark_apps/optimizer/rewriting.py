@@ -11,7 +11,9 @@ import datetime as dt
 import json
 import logging
 import os
+import re
 import stat
+import time
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -30,6 +32,7 @@ from spark_apps.mergetree.spark_utils import SettingAsked, remembered_settings, 
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.optimizer.join_keys import JoinKeys
 from spark_apps.query.explain import Explanation, explain_plan
+from spark_apps.query.logged import Asked, keeps_log, note_query, note_scan
 from spark_apps.query.planning import (
     ReadPlan,
     Shuffle,
@@ -200,6 +203,8 @@ class Rewriter:
         self.options = options
         self.rule: InstalledRule | None = None
         self.has_set: list[str] = []
+        self.explains = False
+        """Whether queries are planned to be looked at alone, so that none leaves a line in a query log."""
         self._tables: dict[str, TableHandle] = {}
         self._sources: dict[str, list[str]] = {}
         self._queries: OrderedDict[int, _Query] = OrderedDict()
@@ -335,6 +340,7 @@ class Rewriter:
 
     def _settle(self, request: Any, number: int, scan: _Scan, query: _Query, keys: JoinKeys) -> None:
         """Decide on one scan."""
+        started = time.perf_counter()
         try:
             decision = self._replace(request, number, scan, query, keys)
         except _LeftToSpark as left:
@@ -350,6 +356,25 @@ class Rewriter:
             if scan.again:
                 query.forget(scan.address)
             query.decisions.append(decision)
+            self._note(request, number, scan, decision, started)
+
+    def _note(self, request: Any, number: int, scan: _Scan, decision: ScanDecision, started: float) -> None:
+        """Leave a line of the scan in the table's query log."""
+        plan = decision.plan
+        if self.explains or (scan.again and not decision.replaced):
+            return
+        where = _asked_text(scan.filters)
+        if plan is not None and keeps_log(plan.snapshot.table):
+            shuffles = json.loads(request.shuffled(number))
+            groups = dict.fromkeys(name for one in shuffles if not one["whole"] for name in one["columns"])
+            asked = Asked(scan.columns, where, scan.joined, tuple(groups), left=not decision.replaced)
+            note_query(plan, asked, started)
+        elif plan is None and scan.kind == "files" and not decision.failed:
+            for log in self._sources.get(locate(_path_of(scan.address)).uri, ()):
+                head = self._tables[log].timeline.head
+                if not head.dropped and head.definition is not None:
+                    asked = Asked(scan.columns, where, scan.joined, left=True)
+                    note_scan(self._tables[log].timeline.store, head.table, asked, started)
 
     def _query(self, number: int) -> _Query:
         query = self._queries.get(number)
@@ -536,6 +561,15 @@ def _parsed(
     if where is None or scan_is_cheaper_than_parsing(snapshot, where):
         return where, columns, None
     return where, columns, parse_for_session(snapshot, where)
+
+
+_GIVEN = re.compile(r"\(?(isnotnull\((.*)\)|.* IS NOT NULL)\)?", re.DOTALL)
+
+
+def _asked_text(filters: Sequence[str]) -> str | None:
+    """Return what a query asks of a scan, without what Spark adds to each comparison: that its column is not null."""
+    asked = [text for text in filters if not _GIVEN.fullmatch(text)] or list(filters)
+    return asked[0] if len(asked) == 1 else " AND ".join(f"({text})" for text in asked) or None
 
 
 def _is_readable(snapshot: Snapshot, text: str) -> bool:

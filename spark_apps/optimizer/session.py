@@ -186,7 +186,11 @@ def explain(query: DataFrame | str, spark: SparkSession | None = None) -> QueryE
         before = rewriter.newest_query()
         logical = frame._jdf.queryExecution().analyzed()
         execution = session._jsparkSession.sessionState().executePlan(logical, _mode(session))
-        execution.optimizedPlan()
+        rewriter.explains = True
+        try:
+            execution.optimizedPlan()
+        finally:
+            rewriter.explains = False
         newest = rewriter.newest_query()
         return QueryExplanation(tuple(rewriter.decisions(newest)) if newest != before else ())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.query.arrow_expressions import predicate_of_expression
 from spark_apps.query.arrow_reading import arrow_plan, arrow_schema, check_readable
+from spark_apps.query.logged import Asked, note_query
 from spark_apps.query.planning import plan_read
 from spark_apps.query.predicates import columns_of
 
@@ -59,6 +61,7 @@ def _dataset_class() -> type[Any]:
             return pa.RecordBatchReader.from_batches(self.projected_schema, self._batches())
 
         def _batches(self) -> Iterator[Any]:
+            started = time.perf_counter()
             predicate, read = None, self._names
             if self._expression is not None:
                 types = {field.name: field.type for field in self._snapshot.table.fields}
@@ -67,6 +70,7 @@ def _dataset_class() -> type[Any]:
                 read = list(dict.fromkeys([*self._names, *(name for name in self._schema.names if name in named)]))
             where = None if self._expression is None else str(self._expression)
             plan = plan_read(self._snapshot, where, read, predicate=predicate)
+            note_query(plan, Asked(self._names), started)
             for batch in arrow_plan(plan, read, None).batches():
                 rows = pa.Table.from_batches([batch])
                 if self._expression is not None:

@@ -316,6 +316,7 @@ class ReadPlan(Printed):
     :param nothing_matches: the predicate is false or null for every row whatever.
     :param partitions: how many partitions are left, by their values alone.
     :param bucketed: that of ``covering_scans`` whose buckets are kept, so that the query shuffles its rows no more.
+    :param kept_partitions: the paths of those partitions, ``None`` where none is ruled out.
     """
 
     snapshot: Snapshot
@@ -334,6 +335,7 @@ class ReadPlan(Printed):
     not_used: Mapping[str, NotUsed]
     warnings: tuple[str, ...]
     bucketed: CoveringScan | None = None
+    kept_partitions: Collection[str] | None = None
 
     def view(self) -> View:
         files = [file for group in self.files.values() for file in group]
@@ -417,6 +419,7 @@ def plan_read(
         not_used=MappingProxyType(draft.not_used),
         warnings=tuple(draft.warnings),
         bucketed=_bucketed(draft),
+        kept_partitions=draft.kept_partitions,
     )
 
 
@@ -497,6 +500,7 @@ class _Draft:
         self.covering_scans: list[CoveringScan] = []
         self.nothing_matches = False
         self.partitions = len(snapshot.state.partitions)
+        self.kept_partitions: Collection[str] | None = None
         self.used: list[IndexUse] = []
         self.not_used: dict[str, NotUsed] = {}
         self.warnings: list[str] = []
@@ -627,7 +631,7 @@ def _prune(draft: _Draft, predicate: Predicate) -> None:
     if isinstance(keys_for(predicate, snapshot.table.record_key), NothingMatches):
         draft.groups, draft.nothing_matches, draft.partitions = {}, True, 0
         return
-    kept = matching_partitions(snapshot, predicate)
+    kept = draft.kept_partitions = matching_partitions(snapshot, predicate)
     draft.partitions = len(kept)
     draft.groups = {group: None for group in draft.groups if group[0] in kept}
     narrowed = _Narrowing(draft, _pruners(draft)).narrow(predicate)

@@ -7,6 +7,7 @@ row groups and pages, since files are sorted by key.
 from __future__ import annotations
 
 import datetime as dt
+import time
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -28,6 +29,7 @@ from spark_apps.mergetree.schema import arrange_columns, column, quote, resolve,
 from spark_apps.mergetree.spark_utils import setting
 from spark_apps.mergetree.spark_versions import UNION_PARTITIONING, union_keeps_buckets
 from spark_apps.mergetree.tree import GROUP_ID, Snapshot, Tree
+from spark_apps.query.logged import Asked, note_query
 from spark_apps.query.planning import ReadPlan, plan_read
 from spark_apps.query.predicates import check_predicate
 from spark_apps.timeline.files import DataFile, GroupKey
@@ -57,7 +59,9 @@ def read_rows(snapshot: Snapshot, where: str | None = None, columns: Sequence[st
     """
     tree = snapshot.data
     names = tree.columns if columns is None else resolve(columns, tree.columns, "columns")
+    started = time.perf_counter()
     plan = plan_read(snapshot, where, names)
+    note_query(plan, Asked(names, where), started)
     rows = planned_rows(plan)
     if where is not None:
         try:

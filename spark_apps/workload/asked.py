@@ -390,9 +390,12 @@ class Workload(Printed):
         ]  # fmt: skip
         columns = ("queries", "predicate", "columns", "read", "skipped", "time", "used", "last (UTC)")
         worth = [
-            (one.name, one.kind, round(one.used), round(sum(one.unused.values())), one.unused, size(one.bytes_spared))
+            (
+                one.name, one.kind, round(one.used), round(sum(one.unused.values())),
+                {code: round(count) for code, count in one.unused.items()}, size(one.bytes_spared),
+            )
             for one in self.indexes().values()
-        ]
+        ]  # fmt: skip
         facts = [
             ("asked too seldom to be kept", round(self.left_out) or None),
             *((f"lines not used: {reason}", count) for reason, count in self.refused.items()),

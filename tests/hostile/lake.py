@@ -20,6 +20,7 @@ from spark_apps.storage.store import Store
 from spark_apps.timeline import files, log, maintenance_records
 from spark_apps.timeline.log import Timeline, commit_key
 from spark_apps.timeline.model import Commit, Heartbeat, Requested, StageClaim, StageManifest
+from spark_apps.workload.asked import AskedQuery
 
 
 def _parquet(table: pa.Table, **options: Any) -> bytes:
@@ -106,6 +107,12 @@ BESIDE: dict[str, Any] = {
         "maintained": [TREE], "made_from": {"work": "ab"}, "metrics": {"a": 1}, "operation": "o", "inputs": "i",
         "unique": {TREE: ["id"]}, "sole": True, "unique_by": TREE,
     },
+    "_index/queries/20260101T000000-0123456789abcdef.jsonl": {
+        "table": "t", "asked": "2026-01-01T00:00:00Z", "seconds": 1.0, "columns": ["id"], "predicate": "id = 1",
+        "shape": "id = ?", "join_keys": ["id"], "group_keys": ["id"], "order": ["id"], "used": [["by_id", "secondary"]],
+        "unused": [["cov", "covering", "no_keys"]], "files_read": 1, "files_skipped": 1, "bytes_read": 1,
+        "bytes_skipped": 1, "spared": {"by_id": 1}, "asked_by": "d.t", "weight": 1.0,
+    },
     "_index/jobs/j/beat.json": {"at": 1.0, "phase": "p", "done": 1, "total": 2, "unit": "u", "rate": 1.0, "left": 1.0,
                                 "pid": 1, "host": "h", "ui": "u"},
     "_index/jobs/j/attempt-1.json": {"log": "/nowhere", "txn_id": "open", "attempt": 1},
@@ -142,6 +149,7 @@ class Document:
 
 
 _KINDS = {"requested": Requested, "heartbeat": Heartbeat, "claim-work": StageClaim, "stage-work": StageManifest,
+          "20260101T000000-0123456789abcdef": AskedQuery,
           "beat": job_folder.JobHeartbeat, "attempt-1": job_folder.BegunAttempt, "cancelled": job_folder._Mark,
           "wanted": job_folder._Lease,
           "last": maintenance_records.LastPlans, "clean": maintenance_records.DoneWork}  # fmt: skip

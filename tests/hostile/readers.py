@@ -33,6 +33,7 @@ from spark_apps.timeline.locations import Warehouse
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.maintenance_records import read_done, read_last
 from spark_apps.timeline.transactions import Transaction, begin, find_receipt, is_presumed_dead, live_requests, resume
+from spark_apps.workload.query_log import read_log
 
 CONNECTION = "hostile"
 _HELPERS = Readers(2)
@@ -165,6 +166,7 @@ READERS: dict[str, Callable[[Store], object]] = {
     "manifests": read_manifests,
     "jobs": read_jobs,
     "end of a job": end_job,
+    "queries": lambda store: read_log(store).to_dict(),
     "notes": lambda store: (read_last(store), read_done(store)),
     "begin": lambda store: begin(Timeline.load(store), operation="upsert", txn_id="open"),
     "resume": lambda store: resume(Timeline.load(store), "open", 1),

@@ -55,6 +55,7 @@ RIDERS = [f"rider = {number}" for number in (17, 401, 1202)]
 CITIES = [f"city = 'city {number}'" for number in (1, 6)]
 
 
+@pytest.mark.by_turn(8)
 def test_given_what_is_asked_when_the_advice_is_followed_then_about_so_much_is_spared(
     table: IndexedTable, spark: Any
 ) -> None:
