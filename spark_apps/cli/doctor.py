@@ -110,7 +110,7 @@ def _versions() -> Iterator[dict[str, Any]]:
             try:
                 check_spark_release(version)
             except LakeIndexError as error:
-                yield _version(name, version, error.message, ok=False)
+                yield _version(name, version, f"{error.message} {error.hint}", ok=False)
                 continue
         yield _version(name, version, "" if version else "not installed; optional")
     try:

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import re
 import sys
+from importlib.util import find_spec
 
 from spark_apps.storage.errors import EnvironmentMismatch
 
 OLDEST_PYTHON = (3, 11)
 OLDEST_SPARK = (3, 5)
 FIRST_SPARK_BEYOND = (5,)
+FIRST_SPARK_WITHOUT_DISTUTILS = (4,)
+"""Spark 4.0 no longer imports ``distutils``, which Python 3.12 removed, and works with numpy 2."""
 SPARK_RANGE = "3.5 to 4.3"
 """The minor releases that the tests are run on (``make matrix``); newer ones of Spark 4 are let through."""
 
@@ -23,13 +26,15 @@ def spark_release(version: str) -> tuple[int, ...]:
 
 
 def check_spark_release(version: str) -> None:
-    """Refuse a Spark that the package does not run on.
+    """Refuse a Spark that the package does not run on, or that does not run on this Python.
 
-    :raises EnvironmentMismatch: if it is too old, or of a major release that was never tried; names the range.
+    :raises EnvironmentMismatch: if it is too old, of a major release that was never tried, or older than this Python
+        allows; names the range.
     """
     release = spark_release(version)
     if not release:
         return
+    _check_pair(version, release)
     if release[:2] < OLDEST_SPARK:
         reason = "older ones get no corrections any more, and lack functions by which rows are placed and read"
     elif release[:1] >= FIRST_SPARK_BEYOND:
@@ -40,6 +45,30 @@ def check_spark_release(version: str) -> None:
         f"This is Spark {version}; the package runs on Spark {SPARK_RANGE}: {reason}.",
         hint=f"Use a Spark of that range: pip install 'pyspark>={OLDEST_SPARK[0]}.{OLDEST_SPARK[1]}"
         f",<{FIRST_SPARK_BEYOND[0]}', or a newer release of this package.",
+    )
+
+
+def _check_pair(version: str, release: tuple[int, ...]) -> None:
+    """Refuse a Spark of the range on a Python that is too new for it.
+
+    :raises EnvironmentMismatch: names both.
+    """
+    python = sys.version_info[:2]
+    if not OLDEST_SPARK <= release[:2] < FIRST_SPARK_WITHOUT_DISTUTILS or python < (3, 12):
+        return
+    if python >= (3, 13):
+        reason = "it needs numpy below 2, of which there is no build for Python 3.13 and newer"
+        instead = ""
+    elif find_spec("distutils") is None:
+        reason = "it imports distutils, which Python 3.12 removed and no package here provides"
+        instead = "; or install setuptools, which provides distutils: pip install setuptools"
+    else:
+        return
+    raise EnvironmentMismatch(
+        f"This is Spark {version} on Python {'.'.join(map(str, sys.version_info[:3]))} ({sys.executable}), and Spark"
+        f" {'.'.join(map(str, release[:2]))} does not run on it: {reason}.",
+        hint="Give Spark a Python 3.11 (PYSPARK_PYTHON, or spark.pyspark.python), on drivers and executors alike; or"
+        f" use Spark 4: pip install 'pyspark>=4,<{FIRST_SPARK_BEYOND[0]}'{instead}.",
     )
 
 

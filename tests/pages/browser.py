@@ -17,7 +17,7 @@ import pytest
 from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.expected_conditions import staleness_of
-from selenium.webdriver.support.ui import WebDriverWait
+from selenium.webdriver.support.ui import Select, WebDriverWait
 
 from airflow_provider_index.testing import LocalAirflow
 from tests.airflow_provider_index.ui import lakes
@@ -176,6 +176,8 @@ def test_airflow_shows_the_page_in_its_own_frame_and_a_click_leads_to_a_table(br
     browser.driver.get(f"{browser.airflow.url}/plugin/lakeindex")
     browser.driver.switch_to.frame(browser.find("iframe"))
     browser.follow(".tabs a[href*=sales]")
+    Select(browser.find("select[name=sort]")).select_by_value("size")
+    browser.follow(".filter button")
     browser.driver.switch_to.default_content()
     browser.shoot("airflow-overview")
     browser.driver.switch_to.frame(browser.find("iframe"))

@@ -381,7 +381,7 @@ def test_many_tables_are_shown_in_pages_filtered_and_sorted_and_quickly(
     assert client.get("/?q=TABLE_0042").text.count('<tr class="table">') == 1
     behind = client.get("/?show=concerns&per=1000").text
     assert behind.count('<tr class="table">') == len([n for n in range(200) if n == 0 or (n > 1 and n % 3 == 0)])
-    assert "No table fits" in client.get("/?q=nosuch").text
+    assert "No table matches" in client.get("/?q=nosuch").text
 
 
 def test_a_new_commit_is_seen_when_the_table_is_asked_again(

@@ -353,6 +353,33 @@ def test_a_python_that_is_too_old_is_refused_with_the_range_and_the_reason(monke
         supported.check_python()
 
 
+@pytest.mark.parametrize(
+    ("spark", "python", "distutils", "refused"),
+    [
+        ("3.5.9", (3, 12, 1), None, "imports distutils, which Python 3.12 removed"),
+        ("3.5.6-amzn-1", (3, 13, 0), "setuptools", "needs numpy below 2"),
+        ("3.5.9", (3, 12, 1), "setuptools", None),
+        ("3.5.9", (3, 11, 7), None, None),
+        ("4.0.4", (3, 13, 0), None, None),
+    ],
+)
+def test_a_spark_is_refused_on_a_python_that_is_too_new_for_it(
+    spark: str, python: tuple[int, ...], distutils: str | None, refused: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supported, "sys", SimpleNamespace(version_info=python, executable="/usr/bin/python3"))
+    monkeypatch.setattr(supported, "find_spec", lambda _: distutils)
+    versions = SparkVersions(code=spark, jars=spark, pyspark=None, pyspark_client=None)
+    if refused is None:
+        assert check_spark(versions) is versions
+        return
+    named = ".".join(map(str, python))
+    message = rf"This is Spark {spark} on Python {named} .*Spark 3\.5 does not run on it: it {refused}.*Nothing was changed"
+    with pytest.raises(EnvironmentMismatch, match=message) as caught:
+        check_spark(versions)
+    assert "Python 3.11" in caught.value.hint
+    assert ("pip install setuptools" in caught.value.hint) is (distutils is None)
+
+
 def test_the_oldest_python_and_airflow_are_those_that_the_package_requires() -> None:
     config = configparser.ConfigParser()
     config.read(ROOT / "setup.cfg")
