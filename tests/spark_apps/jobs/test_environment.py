@@ -373,7 +373,9 @@ def test_a_spark_is_refused_on_a_python_that_is_too_new_for_it(
         assert check_spark(versions) is versions
         return
     named = ".".join(map(str, python))
-    message = rf"This is Spark {spark} on Python {named} .*Spark 3\.5 does not run on it: it {refused}.*Nothing was changed"
+    message = (
+        rf"This is Spark {spark} on Python {named} .*Spark 3\.5 does not run on it: it {refused}.*Nothing was changed"
+    )
     with pytest.raises(EnvironmentMismatch, match=message) as caught:
         check_spark(versions)
     assert "Python 3.11" in caught.value.hint
