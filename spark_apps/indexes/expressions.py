@@ -150,7 +150,8 @@ class _Writer:
                 return f"(- {text})", f"(- {shown})"
             case exp.Cast():  # try_cast, as Spark has it, is told by "safe"
                 _allow(node, "this", "to", "_type")
-                return self._cast(node.this, _CASTS.get(node.to.this) if not node.to.expressions else None, node)
+                plain = not node.to.expressions and not node.to.args.get("collate")
+                return self._cast(node.this, _CASTS.get(node.to.this) if plain else None, node)
             case exp.TsOrDsToDate():
                 _allow(node, "this", "safe")
                 return self._cast(node.this, "date", node)
@@ -258,6 +259,11 @@ def finder(names: Collection[str], case_sensitive: bool = False) -> Callable[[st
         return [each for each in names if each.lower() == name.lower()]
 
     return find
+
+
+def functions_in(text: str) -> list[str]:
+    """Return the functions that a canonical text calls; perhaps others, after which a column is named."""
+    return [name for name in FUNCTIONS if f"{name}(" in text]
 
 
 def is_comparable(kind: str) -> bool:

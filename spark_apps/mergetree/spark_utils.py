@@ -75,6 +75,14 @@ def setting(spark: SparkSession, name: str, *default: str | None) -> str | None:
     return values[key]
 
 
+def is_built_in(spark: SparkSession, name: str) -> bool:
+    """Tell whether a function is Spark's own: a session may put one of a user's in its place."""
+    try:
+        return bool(spark.catalog.getFunction(name).className.startswith("org.apache.spark.sql.catalyst."))
+    except spark_errors(AttributeError):
+        return False
+
+
 _READERS: WeakKeyDictionary[SparkSession, dict[tuple[Any, ...], DataFrameReader]] = WeakKeyDictionary()
 _MOST_READERS = 1_000
 

@@ -33,6 +33,7 @@ import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.AttributeReference;
 import org.apache.spark.sql.catalyst.expressions.AttributeSet;
 import org.apache.spark.sql.catalyst.expressions.BinaryArithmetic;
+import org.apache.spark.sql.catalyst.expressions.Cast;
 import org.apache.spark.sql.catalyst.expressions.DynamicPruning;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.In;
@@ -493,37 +494,48 @@ class ScanPart {
             names.put(Long.valueOf(attribute.exprId().id()), attribute.name());
         }
         try {
-            List moments = new ArrayList();
-            String text = unqualified(filter, names, (Attribute) output.get(0), moments).sql();
-            for (int n = 0; n < moments.size(); n++) text = text.replace("`" + MOMENT + n + "`", (String) moments.get(n));
-            return text;
+            List words = new ArrayList();
+            String text = withPlaces(filter, names, (Attribute) output.get(0), words).sql();
+            StringBuilder whole = new StringBuilder();
+            java.util.regex.Matcher place = PLACE.matcher(text);
+            int end = 0;
+            int found = 0;
+            for (; place.find(); found++) {
+                whole.append(text.substring(end, place.start())).append((String) words.get(Integer.parseInt(place.group(1))));
+                end = place.end();
+            }
+            return found == words.size() ? whole.append(text.substring(end)).toString() : null;  // a text may look like a place
         } catch (RuntimeException error) {
             return null;
         }
     }
 
-    /** Begins a name that no column has, which stands for an instant until the filter is text. */
-    private static final String MOMENT = "lakeindex moment ";
+    /** Begins a name that stands for a column or an instant until the filter is text. */
+    private static final String WORD = "lakeindex word ";
+    private static final java.util.regex.Pattern PLACE = java.util.regex.Pattern.compile("`" + WORD + "(\\d+)`");
 
-    /** A filter without qualifiers; its instants are kept apart, for as text of a session's zone an hour a year is another's too. */
-    private static Expression unqualified(Expression expression, Map names, Attribute any, List moments) {
+    /** A filter with places for its columns, whose names Spark quotes only where it must, and for instants, for as text of a session's zone an hour a year is another's too. */
+    private static Expression withPlaces(Expression expression, Map names, Attribute any, List words) {
         if (expression instanceof AttributeReference) {
-            AttributeReference attribute = (AttributeReference) expression;
-            String name = (String) names.get(Long.valueOf(attribute.exprId().id()));
-            return attribute.withName(name).withQualifier(Scala.toSeq(new ArrayList()));
+            words.add("`" + ((String) names.get(Long.valueOf(((AttributeReference) expression).exprId().id()))).replace("`", "``") + "`");
+            return place((AttributeReference) expression, words);
         }
         if (expression instanceof InSet) expression = listed((InSet) expression);
         if (expression instanceof Literal && expression.dataType() == TimestampType$.MODULE$ && ((Literal) expression).value() != null) {
             long micros = ((Long) ((Literal) expression).value()).longValue();
             java.time.Instant instant = java.time.Instant.EPOCH.plus(micros, java.time.temporal.ChronoUnit.MICROS);
-            moments.add("TIMESTAMP '" + instant.toString().replace('T', ' ') + "'");
-            return any.withName(MOMENT + (moments.size() - 1)).withQualifier(Scala.toSeq(new ArrayList()));
+            words.add("TIMESTAMP '" + instant.toString().replace('T', ' ') + "'");
+            return place(any, words);
         }
         List children = Scala.toList(expression.children());
         if (children.isEmpty()) return expression;
         List changed = new ArrayList();
-        for (int n = 0; n < children.size(); n++) changed.add(unqualified((Expression) children.get(n), names, any, moments));
+        for (int n = 0; n < children.size(); n++) changed.add(withPlaces((Expression) children.get(n), names, any, words));
         return (Expression) expression.withNewChildren(Scala.toSeq(changed));
+    }
+
+    private static Expression place(Attribute attribute, List words) {
+        return (Expression) attribute.withName(WORD + (words.size() - 1)).withQualifier(Scala.toSeq(new ArrayList()));
     }
 
     /** A long list of instants as a short one is written; any other list as it is. */
@@ -536,26 +548,35 @@ class ScanPart {
     }
 
     /** Whether a filter is one that SQL has other words for, or none: such a text would name columns that are none, or mean something else in the session. */
-    private static boolean hasNoWords(Expression expression, String zone) {
-        if (WORDLESS.contains(expression.getClass().getSimpleName()) || isTried(expression)) return true;
+    private static boolean hasNoWords(Expression expression, SQLConf session) {
+        if (WORDLESS.contains(expression.getClass().getSimpleName()) || isComputedOtherwise(expression, session)) return true;
         if (expression instanceof TimeZoneAwareExpression) {  // a view keeps the zone of the session that made it
             scala.Option own = ((TimeZoneAwareExpression) expression).timeZoneId();
-            if (own.isDefined() && !own.get().equals(zone)) return true;
+            if (own.isDefined() && !own.get().equals(session.sessionLocalTimeZone())) return true;
         }
         List children = Scala.toList(expression.children());
-        for (int n = 0; n < children.size(); n++) if (hasNoWords((Expression) children.get(n), zone)) return true;
+        for (int n = 0; n < children.size(); n++) if (hasNoWords((Expression) children.get(n), session)) return true;
         return false;
     }
 
-    /** Whether arithmetic gives null where it fails, as try_add does: its text is that of the plain sign. */
-    private static boolean isTried(Expression expression) {
-        if (!(expression instanceof BinaryArithmetic)) return false;
+    /** Whether a cast or arithmetic means something else than its text: it gives null where it fails, or is a view's, which keeps the settings of the session that made it. */
+    private static boolean isComputedOtherwise(Expression expression, SQLConf session) {
+        if (!(expression instanceof BinaryArithmetic) && !(expression instanceof Cast)) return false;
         try {
-            return "TRY".equals(expression.getClass().getMethod("evalMode", new Class[0]).invoke(expression, new Object[0]).toString());
-        } catch (NoSuchMethodException none) {
-            return false;  // of signs that are never tried
+            Object mode = asked(expression, "evalMode");
+            if (mode != null && !mode.toString().equals(session.ansiEnabled() ? "ANSI" : "LEGACY")) return true;
+            Object context = asked(expression, "evalContext");  // from Spark 4.1 on
+            return context != null && !asked(context, "allowDecimalPrecisionLoss").equals(Boolean.valueOf(session.decimalOperationsAllowPrecisionLoss()));
         } catch (ReflectiveOperationException error) {
             return true;
+        }
+    }
+
+    private static Object asked(Object of, String method) throws ReflectiveOperationException {
+        try {
+            return of.getClass().getMethod(method, new Class[0]).invoke(of, new Object[0]);
+        } catch (NoSuchMethodException none) {
+            return null;
         }
     }
 
@@ -564,8 +585,8 @@ class ScanPart {
     /** What a column's metadata holds that makes Spark find other values in a file: a default, an id of Parquet's. */
     private static final String[] MARKS = {"EXISTS_DEFAULT", "parquet.field.id"};
 
-    /** zone: the session's, in which the texts are read. */
-    Map describe(String zone) {
+    /** session: whose settings the texts are read by. */
+    Map describe(SQLConf session) {
         Map said = new LinkedHashMap();
         List names = new ArrayList();
         List types = new ArrayList();
@@ -579,7 +600,7 @@ class ScanPart {
         List texts = new ArrayList();
         int unwritten = 0;
         for (int n = 0; n < plain.size(); n++) {
-            String text = hasNoWords((Expression) plain.get(n), zone) ? null : sql((Expression) plain.get(n));
+            String text = hasNoWords((Expression) plain.get(n), session) ? null : sql((Expression) plain.get(n));
             if (text == null) unwritten++; else texts.add(text);
         }
         said.put("columns", names);
@@ -645,7 +666,7 @@ public class ScanRequest {
         List each = new ArrayList();
         for (int n = 0; n < scans.size(); n++) {
             ScanPart scan = (ScanPart) scans.get(n);
-            Map described = scan.describe(session.conf().sessionLocalTimeZone());
+            Map described = scan.describe(session.conf());
             described.put("again", Boolean.valueOf(scan.again));
             described.put("joined", scan.names(joinKeys.of(scan.leaf)));
             each.add(described);

@@ -35,10 +35,9 @@ from spark_apps.layout.partitions import value_of
 from spark_apps.layout.types import ColumnType, parse_type
 from spark_apps.mergetree.blocks import BlockFile, BlockRead, is_readable, read_footers, stored_share
 from spark_apps.mergetree.buckets import compute_buckets, is_computable
-from spark_apps.mergetree.pyspark_names import spark_errors
 from spark_apps.mergetree.reader_settings import session_difference, unknown_time_zone
 from spark_apps.mergetree.schema import column_share
-from spark_apps.mergetree.spark_utils import cores, setting
+from spark_apps.mergetree.spark_utils import cores, is_built_in, setting
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.query import predicates
 from spark_apps.query.predicates import (
@@ -561,6 +560,10 @@ def parse_for_session(snapshot: Snapshot, where: str) -> Predicate:
     names = frozenset(field.name for field in snapshot.table.fields)
     if "`" in where and _is_on(spark, "spark.sql.parser.quotedRegexColumnNames"):
         return Opaque(where, names, "a name in backquotes is a pattern in this session", whole=True)
+    if '"' in where and _is_on(spark, "spark.sql.ansi.doubleQuotedIdentifiers"):
+        return Opaque(where, names, "a text in double quotes is a name in this session", whole="*" in where)
+    if ("'" in where or '"' in where) and _is_on(spark, "spark.sql.legacy.typeCoercion.datetimeToString.enabled"):
+        return Opaque(where, names, "this session compares dates and times with texts as texts", whole="*" in where)
     # Its library takes a tenth of a second to import, which work without a predicate is spared.
     from spark_apps.query.parsing import parse_predicate
 
@@ -576,6 +579,8 @@ def parse_for_session(snapshot: Snapshot, where: str) -> Predicate:
 
 
 _CALLED = re.compile(r"(\w+)\s*\(")
+# A name in backquotes, and a comment, may stand between the name of a function and what it is called with.
+_HIDDEN = re.compile(r"`\s*\(|/\*|--")
 
 
 def _expressions(snapshot: Snapshot, where: str) -> dict[str, str] | None:
@@ -593,20 +598,10 @@ def _expressions(snapshot: Snapshot, where: str) -> dict[str, str] | None:
             expressions = {**(expressions or {}), **handler.expressions(snapshot.table, entry.definition)}
         except _UNREADABLE_INDEX as error:
             logger.warning("What index %r holds is not known: %s", entry.definition.name, error)
-    if expressions is None:
+    if expressions is None or _HIDDEN.search(where):
         return None
     named = {name.lower() for name in _CALLED.findall(where)} - {"in", "and", "or", "not", "cast"}
-    if not named:
-        return expressions
-    return expressions if all(_is_built_in(snapshot.spark, name) for name in named) else None
-
-
-def _is_built_in(spark: SparkSession, name: str) -> bool:
-    """Tell whether a function is Spark's own: a session may put one of a user's in its place."""
-    try:
-        return bool(spark.catalog.getFunction(name).className.startswith("org.apache.spark.sql.catalyst."))
-    except spark_errors(AttributeError):
-        return False
+    return expressions if all(is_built_in(snapshot.spark, name) for name in named) else None
 
 
 def _is_on(spark: SparkSession, name: str) -> bool:

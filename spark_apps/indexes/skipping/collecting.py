@@ -18,6 +18,7 @@ from weakref import WeakKeyDictionary
 
 from msgspec.structs import replace
 
+from spark_apps.indexes.expressions import functions_in
 from spark_apps.indexes.handler import IndexContext, estimated_rows
 from spark_apps.indexes.skipping.definition import Part, Settings
 from spark_apps.indexes.skipping.records import ColumnRecord, FilterKind, Known, folded
@@ -27,7 +28,7 @@ from spark_apps.mergetree.external_files import is_external
 from spark_apps.mergetree.pyspark_names import Column, DataFrame, F, SparkSession, spark_errors
 from spark_apps.mergetree.read import read_files
 from spark_apps.mergetree.schema import column
-from spark_apps.mergetree.spark_utils import cached, inline, setting
+from spark_apps.mergetree.spark_utils import cached, inline, is_built_in, setting
 from spark_apps.mergetree.spark_versions import to_arrow
 from spark_apps.mergetree.tree import DELETED, GROUP_ID, Snapshot
 from spark_apps.storage.errors import VerificationFailed
@@ -73,6 +74,19 @@ def stamp(spark: SparkSession) -> dict[str, str]:
         except spark_errors():  # this Spark does not know it
             values[name] = ""
     return {**known, **values}
+
+
+def stamp_of(spark: SparkSession, parts: Sequence[Part]) -> dict[str, str]:
+    """Return the stamp of values that a session computes of these parts; nothing where no expression is among them.
+
+    A function that is a user's in this session is named, so that no session takes such values for those of Spark's own.
+    """
+    texts = [part.expression.text for part in parts if part.expression.stamped]
+    if not texts:
+        return {}
+    named = dict.fromkeys(name for text in texts for name in functions_in(text))
+    others = [name for name in named if not is_built_in(spark, name)]
+    return {**stamp(spark), **({"functions": ",".join(others)} if others else {})}
 
 
 # --- Rows -------------------------------------------------------------------------------------------------------------
@@ -261,7 +275,7 @@ def collect(context: IndexContext, parts: Sequence[Part], settings: Settings, fi
     if not files:
         return []
     snapshot = context.snapshot
-    stamped = stamp(snapshot.spark) if any(part.expression.stamped for part in parts) else {}
+    stamped = stamp_of(snapshot.spark, parts)
     rows = _rows(snapshot, files, parts)
     listed = [number for number, part in enumerate(parts) if "values" in part.kinds]
     wanted: list[tuple[int, FilterKind]] = [

@@ -33,7 +33,7 @@ from spark_apps.indexes.handler import (
 from spark_apps.indexes.lineage import Coverage, stage_id
 from spark_apps.indexes.lineage import Part as Covered
 from spark_apps.indexes.ranges import NOTHING, Range, Summary
-from spark_apps.indexes.skipping.collecting import collect, stamp
+from spark_apps.indexes.skipping.collecting import collect, stamp, stamp_of
 from spark_apps.indexes.skipping.collecting_here import collect_here
 from spark_apps.indexes.skipping.definition import (
     Part,
@@ -249,7 +249,7 @@ class SkippingHandler(IndexHandler):
         snapshot = context.snapshot
         stored = {each.lineage: each for each in all_known(_opened(context, own))}
         parts = parts_of(context.table, context.definition)
-        here = stamp(snapshot.spark) if any(part.expression.stamped for part in parts) else {}
+        here = stamp_of(snapshot.spark, parts)
         files = [
             file for file in snapshot.state.files(DATA_TREE)
             if file.lineage in stored and (not here or dict(stored[file.lineage].stamp) == here)
@@ -288,7 +288,7 @@ def _known(context: IndexContext, parts: Sequence[Part], settings: Settings, fil
     others = collect(context, [parts[number] for number in left], settings, files) if left else []
     if any(each.rows != other.rows for each, other in zip(found, others, strict=False)):
         return collect(context, parts, settings, files)  # Arrow and Spark do not see the same rows
-    stamped = stamp(context.snapshot.spark) if any(part.expression.stamped for part in parts) else {}
+    stamped = stamp_of(context.snapshot.spark, parts)
     known = []
     for at, each in enumerate(found):
         columns, filters = dict(each.columns), each.arrays()

@@ -431,6 +431,42 @@ def test_an_expression_that_means_something_else_than_its_text_asks_no_index(
 
         assert spark.table("nights").count() == 1
         assert spark.read.parquet(str(path)).where("try_add(a, b) IS NULL").count() == 1
+        small = tmp_path / "small"
+        for n in (1, 2):
+            spark.sql(f"SELECT cast({n}e-9 AS decimal(10, 9)) AS d").coalesce(1).write.mode("append").parquet(
+                str(small)
+            )
+        IndexedTable.register(spark, small).create_index(
+            "by_text", kind="skipping", columns=["values(cast(d AS string))"]
+        )
+        with session_with(spark, {"spark.sql.ansi.enabled": "true"}):
+            spark.sql(f"CREATE OR REPLACE TEMP VIEW digits AS SELECT cast(d AS string) AS t FROM parquet.`{small}`")
+
+        assert spark.table("digits").where("t = '0.000000002'").count() == 1
+        assert spark.read.parquet(str(small)).where("cast(d AS string) = '2E-9'").count() == 1
+
+
+@pytest.mark.usefixtures("enabled")
+def test_columns_by_the_names_of_literals_and_texts_that_look_like_ours_are_what_they_are(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    path = tmp_path / "words"
+    for n in range(3):
+        row = f"{n} AS id, {n} = 1 AS `false`, {n} AS `null`, '`lakeindex word {n}`' AS s, now() AS ts"
+        spark.sql(f"SELECT {row}").coalesce(1).write.mode("append").parquet(str(path))
+    kept = ["values(id)", "values(`false`)", "values(`null`)", "values(s)", "values(ts)"]
+    IndexedTable.register(spark, path).create_index("by_all", kind="skipping", columns=kept)
+
+    for where in (
+        "`false`",
+        "id = `null` AND id = 1",
+        "`null` = 1",
+        "s = '`lakeindex word 1`' OR ts < TIMESTAMP '2000-01-01'",
+    ):
+        answer, alone, explained = both(spark, path, lambda r, where=where: r.where(where).select("id"))  # type: ignore[misc]
+        assert answer == alone == ["Row(id=1)"], where
+        assert not any(scan.failed for scan in explained.scans)
+    assert used(explained) == [None] != used(both(spark, path, lambda r: r.where("`false`"))[2])
 
 
 @pytest.mark.usefixtures("enabled")

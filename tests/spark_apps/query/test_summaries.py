@@ -132,6 +132,27 @@ def test_given_an_expression_that_no_index_holds_then_nothing_is_known_of_it(whe
     assert isinstance(predicate, Opaque) and predicate.same is None
 
 
+@pytest.mark.parametrize(
+    ("where", "known"),
+    [
+        ("lower(s) = 'x'", True),
+        ("CAST(n AS string) = '1'", True),
+        # Of a text of some length, and of another order, the library tells nothing.
+        ("CAST(n AS varchar(2)) = '1'", False),
+        ("CAST(n AS CHAR(2)) = '1 '", False),
+        ("CAST(n AS string COLLATE n) = '1'", False),
+        # The type is that of the session in which the index was made.
+        ("p.id = 1.5", True),
+        ("p.id <=> 1.5", False),
+    ],
+)
+def test_given_what_another_session_or_type_would_make_of_it_then_nothing_is_known_of_an_expression(
+    where: str, known: bool
+) -> None:
+    predicate = parse_predicate(where, SCHEMA, expressions={**EXPRESSIONS, "CAST(`n` AS string)": "string"})
+    assert isinstance(predicate, Opaque) and (predicate.same is not None) is known
+
+
 def test_given_an_expression_that_an_index_holds_then_a_predicate_depends_on_it_and_not_on_its_column() -> None:
     predicate = parsed("lower(s) = 'sfo'")
     assert not may_match(predicate, {key_of(LOWER): NOTHING})

@@ -10,6 +10,7 @@ import pytest
 
 from spark_apps import IncludedColumns, IndexedTable
 from spark_apps.storage.errors import InvalidPredicate
+from tests.spark.local import session_with
 from tests.spark.releases import since
 from tests.spark_apps.frames import frame
 
@@ -83,6 +84,22 @@ def test_given_names_in_double_quotes_then_they_are_columns_where_the_session_sa
     finally:
         for name, value in before.items():
             spark.conf.set(name, value)
+
+
+@since(4, 0, "texts that are names, or beside dates,")
+def test_given_texts_that_mean_something_else_in_a_session_then_files_are_not_ruled_out_by_them(
+    spark: Any, tmp_path: Path
+) -> None:
+    made = IndexedTable.create(spark, tmp_path / "days", "id int, d date, c string", ["id"], buckets=4)
+    rows = "SELECT id, date_add(DATE'2020-01-01', id) AS d, user() AS c FROM VALUES (1), (2), (3), (5), (6) AS t(id)"
+    made.upsert(spark.sql(rows))
+    made.create_index("by_all", "skipping", ["values(d)", "values(c)"])
+    as_texts = {"spark.sql.ansi.enabled": "false", "spark.sql.legacy.typeCoercion.datetimeToString.enabled": "true"}
+    as_names = {"spark.sql.ansi.enabled": "true", "spark.sql.ansi.doubleQuotedIdentifiers": "true"}
+    for said, where in ((as_texts, "d <> '2020-1-5'"), (as_texts, "d < '2020-1-5'"), (as_names, 'c = "current_user"')):
+        with session_with(spark, said):
+            assert made.read(where).count() == made.read().where(where).count() == 5, where
+    assert made.explain("d < '2020-1-1'").groups_read == made.explain('c = "current_user"').groups_read == 0
 
 
 @since(4, 0, "patterns of names in a filter")
