@@ -112,16 +112,20 @@ def index_in_state(timeline: Timeline, index: str, states: Iterable[str]) -> dic
     return {"index": index, "version": timeline.head.version, "state": state} if state in set(states) else None
 
 
-def rows_match(timeline: Timeline, where: str, at_least: int = 1) -> dict[str, Any] | None:
+def rows_match(
+    timeline: Timeline, where: str, at_least: int = 1, time_zone: str | None = None
+) -> dict[str, Any] | None:
     """Return whether so many rows of a table satisfy a predicate: its version, and how many rows were counted.
 
     Read in this process, without Spark; no more is read once they are so many.
 
+    :param time_zone: of times that the predicate gives without one.
     :raises InvalidPredicate: if only Spark can judge the predicate.
+    :raises InvalidInput: if the time zone is not known.
     """
     from spark_apps.opened import opened_log
 
-    table, rows = opened_log(timeline), 0
+    table, rows = opened_log(timeline, time_zone=time_zone), 0
     for batch in table.batches(where):
         rows += batch.num_rows
         if rows >= at_least:

@@ -92,14 +92,20 @@ def open_table(
     return OpenTable(handle, handle.snapshot(), time_zone)
 
 
-def opened_log(timeline: Timeline, storage_options: Mapping[str, Any] | None = None) -> OpenTable:
+def opened_log(
+    timeline: Timeline, storage_options: Mapping[str, Any] | None = None, time_zone: str | None = None
+) -> OpenTable:
     """Return the table of a log that was read, at its newest version.
 
     :param storage_options: of the store that holds a registered source, if not those of the log's.
+    :param time_zone: as of :func:`open_table`.
+    :raises InvalidInput: if the time zone is not known.
     """
+    if time_zone is not None:
+        _check_time_zone(time_zone)
     options = getattr(timeline.store, "options", None) if storage_options is None else storage_options
     handle = TableHandle(NO_SPARK, timeline, options)
-    return OpenTable(handle, handle.snapshot())
+    return OpenTable(handle, handle.snapshot(), time_zone)
 
 
 class OpenTable(Printed):

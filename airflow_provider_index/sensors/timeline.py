@@ -275,23 +275,27 @@ class TableRowSensor(TimelineSensor):
     :param where: a predicate in Spark's SQL that is decided by the values of columns; one that only Spark can judge
         fails the task at once.
     :param at_least: how many rows are to satisfy it; ``rows`` may be more.
+    :param time_zone: the zone of times that the predicate gives without one, as ``spark.sql.session.timeZone``; a
+        predicate that depends on it fails the task without it.
     """
 
     readers: ClassVar[Mapping[str, Reader]] = {
         **TimelineSensor.readers,
         "where": required(text),
         "at_least": default(integer, 1),
+        "time_zone": text,
     }
 
-    def __init__(self, *, where: str, at_least: int = 1, **kwargs: Any) -> None:
+    def __init__(self, *, where: str, at_least: int = 1, time_zone: str | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.where = where
         self.at_least = at_least
+        self.time_zone = time_zone
 
     def trigger(self, context: Mapping[str, Any], **shared: Any) -> TimelineTrigger:
         from airflow_provider_index.triggers.timeline import TableRowTrigger
 
-        return TableRowTrigger(where=self.where, at_least=self.at_least, **shared)
+        return TableRowTrigger(where=self.where, at_least=self.at_least, time_zone=self.time_zone, **shared)
 
 
 class IndexStateSensor(TimelineSensor):

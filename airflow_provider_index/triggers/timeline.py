@@ -219,19 +219,20 @@ class IndexStateTrigger(TimelineTrigger):
 class TableRowTrigger(TimelineTrigger):
     """Fires once rows satisfy a predicate; see :func:`airflow_provider_index.conditions.rows_match`.
 
-    :param where: and ``at_least``: as of the sensor.
+    :param where: and ``at_least`` and ``time_zone``: as of the sensor.
     """
 
-    def __init__(self, *, where: str, at_least: int = 1, **shared: Any) -> None:
+    def __init__(self, *, where: str, at_least: int = 1, time_zone: str | None = None, **shared: Any) -> None:
         super().__init__(**shared)
         self.where = required(text)("where", where)
         self.at_least = required(integer)("at_least", at_least)
+        self.time_zone = text("time_zone", time_zone)
 
     def evaluate(self, timeline: Timeline) -> dict[str, Any] | None:
-        return rows_match(timeline, self.where, self.at_least)
+        return rows_match(timeline, self.where, self.at_least, self.time_zone)
 
     def serialized_arguments(self) -> dict[str, Any]:
-        return {"where": self.where, "at_least": self.at_least}
+        return {"where": self.where, "at_least": self.at_least, "time_zone": self.time_zone}
 
 
 class WindowsClosedTrigger(TimelineTrigger):

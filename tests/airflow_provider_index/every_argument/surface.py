@@ -109,6 +109,7 @@ MEANINGS: dict[str, list[tuple[Any, Any]]] = {
     "operations": [("upsert", ["upsert"]), (["insert", "upsert"], ["insert", "upsert"])],
     "within_commits": [WHOLE],
     "at_least": [WHOLE],
+    "time_zone": [("Asia/Tokyo", "Asia/Tokyo")],
     "states": [("active", ["active"]), (["active", "absent"], ["active", "absent"])],
     "deadline": [SECONDS],
     "abort_at": [SECONDS],

@@ -12,7 +12,7 @@ import pytest
 from airflow_provider_index.hooks.table_store import TableStoreHook
 from airflow_provider_index.sensors import TableCommitSensor, TableRowSensor, WritersDrainedSensor
 from airflow_provider_index.triggers.timeline import TableRowTrigger
-from spark_apps.storage.errors import InvalidPredicate
+from spark_apps.storage.errors import InvalidInput, InvalidPredicate
 from spark_apps.timeline import windows
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.transactions import begin
@@ -85,8 +85,9 @@ def test_rows_that_satisfy_a_predicate_are_waited_for_and_read_by_the_hook_witho
     unpack(tmp_path)
     osl = [row["id"] for row in EXPECTED["tables"]["trips"]["rows"] if row["city"] == "osl"]
 
-    def look(where: str, at_least: int) -> Any:
-        sensor = TableRowSensor(task_id="wait", table="trips", table_conn_id="lake", where=where, at_least=at_least)
+    def look(where: str, at_least: int, **more: Any) -> Any:
+        given = {"table": "trips", "where": where, "at_least": at_least, **more}
+        sensor = TableRowSensor(task_id="wait", table_conn_id="lake", **given)
         return sensor.poke(context("wait", memory=Memory()))
 
     assert look("city = 'osl'", len(osl)).xcom_value == {"version": 46, "rows": len(osl)}
@@ -99,6 +100,13 @@ def test_rows_that_satisfy_a_predicate_are_waited_for_and_read_by_the_hook_witho
     zones = ("UTC", "+02:00", "-00:30")
     in_utc, later, never = (TableStoreHook("lake").open("whole", time_zone=zone).read(moment) for zone in zones)
     assert (in_utc.num_rows, never.num_rows) == (1, 0) and in_utc != later
-    trigger = TableRowTrigger(where="id = 1", table="trips", table_conn_id="lake", poll_interval=1, deadline=2)
+    assert [look(moment, 1, table="whole", time_zone=zone).is_done for zone in zones] == [True, True, False]
+    with pytest.raises(InvalidPredicate, match="only Spark can tell"):
+        look(moment, 1, table="whole")
+    with pytest.raises(InvalidInput, match="is not known"):
+        look(moment, 1, table="whole", time_zone="Mars/North")
+    shared = {"table": "trips", "table_conn_id": "lake", "poll_interval": 1, "deadline": 2}
+    trigger = TableRowTrigger(where="id = 1", time_zone="Asia/Tokyo", **shared)
     path, arguments = trigger.serialize()
     assert path.endswith("TableRowTrigger") and arguments["where"] == "id = 1" and arguments["at_least"] == 1
+    assert arguments["time_zone"] == "Asia/Tokyo"
