@@ -110,11 +110,13 @@ def _declared(extras: tuple[str, ...]) -> list[str]:
 
 
 def _find_python(version: str) -> str | None:
-    """Return a Python of that minor version: this one, one on the path, or one of pyenv's."""
+    """Return a Python of that minor version: this one, one of pyenv's (whose name on the path may lead nowhere), or one
+    on the path.
+    """
     if version == ".".join(map(str, sys.version_info[:2])):
         return os.path.realpath(sys.executable)
     pyenv = sorted((Path.home() / ".pyenv" / "versions").glob(f"{version}.*/bin/python"))
-    return shutil.which(f"python{version}") or (str(pyenv[-1]) if pyenv else None)
+    return str(pyenv[-1]) if pyenv else shutil.which(f"python{version}")
 
 
 def _run(command: list[str | Path]) -> str:
