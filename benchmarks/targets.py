@@ -133,7 +133,8 @@ TARGETS = {
             "The log of a large table",
             (
                 Figure("load", "a snapshot of 1M files loaded", 1, "s"),
-                Figure("commit", "a commit at 1M files / at 1,000", 1.2),
+                Figure("partition", "the files of one partition of 10M files, from nothing", 1, "s"),
+                Figure("commit", "a commit at 1M files, at 10M with --full / at 1,000", 1.2),
                 Figure("lost", "commits of 16 racing writers that were lost", 0, "commits"),
                 Figure("rate", "commits of 16 racing writers", None, "commits a second"),
             ),
@@ -147,6 +148,7 @@ TARGETS = {
                 Figure("all", "ours / the peer's, over all rows, of which an index spares none", None),
                 Figure("hash", "laid by ranges / by hash", None),
                 Figure("beside", "ours / the best engine that needs no session", None),
+                Figure("in process", "ours without a session / the peer's", 1.2),
             ),
         ),
         Target(

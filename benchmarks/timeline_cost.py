@@ -11,8 +11,9 @@ import argparse
 import hashlib
 import statistics
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from benchmarks.measure import Timing, timed
 from benchmarks.racing import lost, race
@@ -20,7 +21,7 @@ from benchmarks.report import Report
 from spark_apps.storage.store import Store
 from spark_apps.timeline import log
 from spark_apps.timeline.creation import create_table
-from spark_apps.timeline.files import DataFile
+from spark_apps.timeline.files import Columns, FileSet, path_hash, schema
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.model import (
     DATA_TREE,
@@ -35,7 +36,10 @@ from spark_apps.timeline.model import (
 from spark_apps.timeline.state import PartitionEntry
 from spark_apps.timeline.transactions import begin
 
-FILES = (1_000, 100_000, 1_000_000)
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+FILES, MOST = (1_000, 100_000, 1_000_000), 10_000_000
 LOGS, FULL_LOGS = (300, 1_000), (1_000, 10_000)
 PARTITIONS = 365
 BUCKETS = 64
@@ -49,9 +53,11 @@ def run(report: Report, arguments: argparse.Namespace) -> None:
     """Prints a table a question."""
     repeats = arguments.repeats
     with tempfile.TemporaryDirectory() as folder:
-        stores = {count: Store(Path(folder, str(count))) for count in FILES}
+        counts = (*FILES, MOST) if arguments.full else FILES
+        stores = {count: Store(Path(folder, str(count))) for count in counts}
         report_by_files(report, stores, repeats)
-        report_side_by_side(report, {count: stores[count] for count in (FILES[0], FILES[-1])})
+        for count in counts[2:]:
+            report_side_by_side(report, {few: stores[few] for few in (FILES[0], count)})
     report_by_versions(report, FULL_LOGS if arguments.full else LOGS, repeats)
     report_races(report, FULL_EACH if arguments.full else EACH)
 
@@ -59,13 +65,17 @@ def run(report: Report, arguments: argparse.Namespace) -> None:
 def report_by_files(report: Report, stores: dict[int, Store], repeats: int) -> None:
     rows = []
     for count, store in stores.items():
-        load, *rest = by_files(store, count, repeats)
-        rows.append((f"{count:,}", milliseconds(load), *rest))
+        load, partition, *rest = by_files(store, count, repeats)
+        rows.append((f"{count:,}", milliseconds(load), milliseconds(partition), *rest))
+        if count == FILES[-1]:
+            report.verdict(8, "load", statistics.median(load))
+        if count == MOST:
+            report.verdict(8, "partition", statistics.median(partition))
     headings = (
-        "files", "load ms", "one group ms", "commit ms", "commit, first ms", "compact ms", "checkpoint ms", "MB"
+        "files", "load ms", "load, one partition ms", "one group ms", "commit ms", "commit, first ms", "compact ms",
+        "checkpoint ms", "MB",
     )  # fmt: skip
     report.table("A table's load and commit time, by its number of files", headings, rows)
-    report.verdict(8, "load", statistics.median(load))
 
 
 def report_side_by_side(report: Report, stores: dict[int, Store]) -> None:
@@ -80,7 +90,7 @@ def report_side_by_side(report: Report, stores: dict[int, Store]) -> None:
         for count, taken in seconds.items()
     )
     report.timings("A commit on a small and on a large table, in turn", [small, large], small.name)
-    report.verdict(8, "commit", large.median / small.median)
+    report.verdict(8, f"commit: {large.name}", large.median / small.median)
 
 
 def report_by_versions(report: Report, lengths: Sequence[int], repeats: int) -> None:
@@ -111,17 +121,17 @@ def report_races(report: Report, commits: int) -> None:
     report.verdict(8, "rate", rate)
 
 
-def by_files(store: Store, count: int, repeats: int) -> tuple[list[float], *tuple[str, ...]]:
+def by_files(store: Store, count: int, repeats: int) -> tuple[list[float], list[float], *tuple[str, ...]]:
     """Times of a table whose newest checkpoint holds so many files: those of loading in seconds, others as text."""
     timeline = new_table(store)
     state = timeline.head.copy()
     for partition in range(PARTITIONS):
         state.partitions[partition_name(partition)] = PartitionEntry(BUCKETS, (str(partition),))
-    for file in files(count):
-        state.file_set.add(file)
+    state.file_set = FileSet(Columns(files(count)))
     key = log.write_checkpoint(store, state)
     size = Path(store.uri, key).stat().st_size
     load = [timed(lambda: Timeline.load(store)) for _ in range(repeats)]
+    partition_7 = [timed(lambda: Timeline.load(store).head.files(DATA_TREE, partition_name(7))) for _ in range(repeats)]
     group = []
     for _ in range(repeats):
         timeline = Timeline.load(store)
@@ -131,6 +141,7 @@ def by_files(store: Store, count: int, repeats: int) -> tuple[list[float], *tupl
     flat = [timed(lambda: log.write_checkpoint(store, timeline.head)) for _ in range(min(repeats, 3))]
     return (
         load,
+        partition_7,
         milliseconds(group),
         milliseconds(commits[1:]),
         milliseconds(commits[:1]),
@@ -161,15 +172,44 @@ def partition_name(number: int) -> str:
     return f"dt={number:03d}"
 
 
-def files(count: int) -> Iterator[DataFile]:
-    """Files as Spark names them, a thousand to a commit."""
-    for number in range(count):
-        partition, bucket = number % PARTITIONS, (number // PARTITIONS) % BUCKETS
-        name = hashlib.md5(str(number // 1000).encode()).hexdigest()
-        path = f"data/upsert-{name[:16]}.1/work/{partition}/{bucket}/part-{number % 1000:05d}-{name}.c000.zstd.parquet"
-        yield DataFile(
-            DATA_TREE, partition_name(partition), str(bucket), path, "delta", 1000, 1 << 20, 0, lineage=number << 20
-        )
+def files(count: int) -> pa.Table:
+    """Files as Spark names them, a thousand to a commit, as a checkpoint holds them."""
+    import pyarrow as pa
+
+    numbers = range(count)
+    paths = [path for first in range(0, count, 1_000) for path in _paths(range(first, min(first + 1_000, count)))]
+    hashes = pa.array(map(path_hash, paths), pa.int64(), size=count)
+    columns = {
+        "tree": _coded((0 for _ in numbers), [DATA_TREE], count),
+        "partition": _coded((n % PARTITIONS for n in numbers), map(partition_name, range(PARTITIONS)), count),
+        "group": _coded((n // PARTITIONS % BUCKETS for n in numbers), map(str, range(BUCKETS)), count),
+        "path": pa.array(paths),
+        "kind": _coded((0 for _ in numbers), ["delta"], count),
+        "rows": pa.repeat(1_000, count),
+        "bytes": pa.repeat(1 << 20, count),
+        "place": pa.repeat(0, count),
+        "tombstones": pa.repeat(0, count),
+        "lineage": pa.array((n << 20 for n in numbers), pa.int64(), size=count),
+        "extra": pa.nulls(count, pa.binary()),
+        "path_hash": hashes,
+    }
+    return pa.table(columns, schema=schema())
+
+
+def _paths(numbers: range) -> list[str]:
+    """The paths of files that one commit adds."""
+    name = hashlib.md5(str(numbers[0] // 1_000).encode()).hexdigest()
+    folder = f"data/upsert-{name[:16]}.1/work"
+    return [
+        f"{folder}/{n % PARTITIONS}/{n // PARTITIONS % BUCKETS}/part-{n % 1_000:05d}-{name}.c000.zstd.parquet"
+        for n in numbers
+    ]
+
+
+def _coded(codes: Iterable[int], values: Iterable[str], count: int) -> pa.Array:
+    import pyarrow as pa
+
+    return pa.DictionaryArray.from_arrays(pa.array(codes, pa.int32(), size=count), pa.array(values))
 
 
 def commit(timeline: Timeline, number: int) -> None:
