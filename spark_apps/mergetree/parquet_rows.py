@@ -161,66 +161,80 @@ class PagedFile:
                 self._bounds_of_pages[key] = [_bounds(decode, *one) for one in bounds]
         return self._bounds_of_pages[key]
 
-    def column(self, source: RangedFile, group: int, name: str, rows: Sequence[Interval]) -> Any:
-        """Return the values of some rows of a flat column, as an Arrow column; ``None`` where its pages are not known.
+    def slices(self, source: RangedFile, group: int, names: Sequence[str], rows: Sequence[Interval]) -> dict[str, Any]:
+        """Return the values of some rows of flat columns: name -> Arrow column.
+
+        Columns whose pages are not known are left out.
 
         :param rows: ascending.
         :raises OSError: if a page is damaged.
         """
         import pyarrow as pa
 
-        located = self.pages(source, group, name)
-        if located is None:
-            return None
-        numbers = located.holding(rows)
-        values = self._values(source, group, name, located, numbers)
-        parts, start = [], 0
-        positions: dict[int, int] = {}
-        for n in numbers:
-            positions[n] = start
-            start += located.ends[n] - located.pages[n].first
-        for first, end in rows:
-            for n in located.holding([(first, end)]):
-                page = located.pages[n]
-                low, high = max(first, page.first), min(end, located.ends[n])
-                parts.append(values.slice(positions[n] + low - page.first, high - low))
-        return pa.chunked_array([chunk for part in parts for chunk in part.chunks], values.type)
+        known = {name: self.pages(source, group, name) for name in names}
+        located = {name: pages for name, pages in known.items() if pages is not None}
+        numbers = {name: pages.holding(rows) for name, pages in located.items()}
+        sliced = {}
+        for name, values in self._values(source, group, located, numbers).items():
+            pages, parts, start = located[name], [], 0
+            positions: dict[int, int] = {}
+            for n in numbers[name]:
+                positions[n] = start
+                start += pages.ends[n] - pages.starts[n]
+            for first, end in rows:
+                for n in pages.holding([(first, end)]):
+                    low, high = max(first, pages.starts[n]), min(end, pages.ends[n])
+                    parts.append(values.slice(positions[n] + low - pages.starts[n], high - low))
+            sliced[name] = pa.chunked_array([chunk for part in parts for chunk in part.chunks], values.type)
+        return sliced
 
-    def take(self, source: RangedFile, group: int, name: str, rows: Sequence[int]) -> Any:
-        """Return the values of single rows of a flat column, as an Arrow column.
+    def take(self, source: RangedFile, group: int, names: Sequence[str], rows: Sequence[int]) -> dict[str, Any]:
+        """Return the values of single rows of flat columns: name -> Arrow column.
+
+        Columns whose pages are not known, or of which most hold such a row, are left out.
 
         :param rows: their numbers, ascending.
-        :returns: ``None`` where the column's pages are not known, or most of them hold such a row.
         :raises OSError: if a page is damaged.
         """
-        located = self.pages(source, group, name)
-        if located is None:
-            return None
-        pages = [bisect_right(located.starts, row) - 1 for row in rows]
-        numbers = sorted(set(pages))
-        if len(numbers) > _MOST_OF_THE_PAGES * len(located.pages):
-            return None
-        values = self._values(source, group, name, located, numbers)
-        shifts, start = {}, 0
-        for n in numbers:
-            shifts[n] = start - located.starts[n]
-            start += located.ends[n] - located.starts[n]
-        return values.take([row + shifts[n] for row, n in zip(rows, pages, strict=True)])
+        located, numbers, pages_of_rows = {}, {}, {}
+        for name in names:
+            pages = self.pages(source, group, name)
+            if pages is None:
+                continue
+            of_rows = [bisect_right(pages.starts, row) - 1 for row in rows]
+            held = sorted(set(of_rows))
+            if len(held) <= _MOST_OF_THE_PAGES * len(pages.pages):
+                located[name], numbers[name], pages_of_rows[name] = pages, held, of_rows
+        taken = {}
+        for name, values in self._values(source, group, located, numbers).items():
+            shifts, start = {}, 0
+            for n in numbers[name]:
+                shifts[n] = start - located[name].starts[n]
+                start += located[name].ends[n] - located[name].starts[n]
+            taken[name] = values.take([row + shifts[n] for row, n in zip(rows, pages_of_rows[name], strict=True)])
+        return taken
 
-    def _values(self, source: RangedFile, group: int, name: str, located: _Pages, numbers: Sequence[int]) -> Any:
-        """Return the values of some pages of a column, one behind the other."""
+    def _values(
+        self, source: RangedFile, group: int, located: Mapping[str, _Pages], numbers: Mapping[str, Sequence[int]]
+    ) -> dict[str, Any]:
+        """Return the values of some pages of columns, one behind the other."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        count = sum(located.ends[n] - located.pages[n].first for n in numbers)
+        if not located:
+            return {}
+        counts = {name: sum(pages.ends[n] - pages.starts[n] for n in numbers[name]) for name, pages in located.items()}
+        chosen = {name: [pages.pages[n] for n in numbers[name]] for name, pages in located.items()}
         reader = pq.ParquetFile(
-            pa.BufferReader(self._file_of_pages(source, group, name, [located.pages[n] for n in numbers], count)),
+            pa.BufferReader(self._file_of_pages(source, group, chosen, counts)),
             page_checksum_verification=True,
             coerce_int96_timestamp_unit="us",
-        )
-        values = reader.read_row_group(0, use_threads=False).column(0)
-        if len(values) != count:
-            raise OSError(f"pages of a column hold {len(values)} values, the page index says {count}")
+        ).reader
+        # Column by column, for each has a number of rows of its own.
+        values = {name: reader.read_column(n) for n, name in enumerate(located)}
+        for name, count in counts.items():
+            if len(values[name]) != count:
+                raise OSError(f"pages of a column hold {len(values[name])} values, the page index says {count}")
         return values
 
     def fetch(self, source: RangedFile, group: int, names: Iterable[str], rows: Sequence[Interval]) -> None:
@@ -240,30 +254,38 @@ class PagedFile:
         if starts and max(ends) - min(starts) <= max(_SPAN_BYTES, 4 * total):
             source.keep(min(starts), max(ends))
 
-    def _file_of_pages(self, source: RangedFile, group: int, name: str, pages: Sequence[_Page], rows: int) -> bytes:
-        """Return a Parquet file that holds some pages of a column, and its dictionary."""
-        chunk = self._chunk(group, name)
-        assert chunk is not None
-        about = chunk[3]
-        body = bytearray(_MAGIC)
-        dictionary = about.get(11)
-        if dictionary and dictionary < about[9]:
-            body += source.range(dictionary, about[9])
-        data_starts = len(body)
-        for first, last in _runs(pages):
-            body += source.range(first.offset, last.offset + last.size)
-        column = {
-            1: about[1], 2: about[2], 3: about[3], 4: about.get(4, 0), 5: rows, 6: about[6], 7: len(body) - len(_MAGIC),
-            9: data_starts, **({11: len(_MAGIC)} if data_starts > len(_MAGIC) else {}),
-        }  # fmt: skip
-        types = {1: _I32, 2: _LIST_I32, 3: _LIST_BINARY, 4: _I32, 5: _I64, 6: _I64, 7: _I64, 9: _I64, 11: _I64}
-        metadata = _struct(column, types)
-        chunk_bytes = _struct({2: len(_MAGIC), 3: metadata}, {2: _I64, 3: _RAW_STRUCT})
-        group_bytes = _struct(
-            {1: [chunk_bytes], 2: column[7], 3: rows}, {1: _LIST_RAW_STRUCT, 2: _I64, 3: _I64}
-        )  # fmt: skip
-        root = _struct({4: b"root", 5: 1}, {4: _BINARY, 5: _I32})
-        whole = {1: 1, 2: [root, self._elements[name]], 3: rows, 4: [group_bytes]}
+    def _file_of_pages(
+        self, source: RangedFile, group: int, pages: Mapping[str, Sequence[_Page]], rows: Mapping[str, int]
+    ) -> bytes:
+        """Return a Parquet file that holds some pages of columns, and their dictionaries.
+
+        :param rows: how many each column holds; they need not be as many.
+        """
+        body, chunks, total = bytearray(_MAGIC), [], 0
+        for name, of_column in pages.items():
+            chunk = self._chunk(group, name)
+            assert chunk is not None
+            about, chunk_starts = chunk[3], len(body)
+            dictionary = about.get(11)
+            if dictionary and dictionary < about[9]:
+                body += source.range(dictionary, about[9])
+            data_starts = len(body)
+            for first, last in _runs(of_column):
+                body += source.range(first.offset, last.offset + last.size)
+            size = len(body) - chunk_starts
+            column = {
+                1: about[1], 2: about[2], 3: about[3], 4: about.get(4, 0), 5: rows[name], 6: about[6], 7: size,
+                9: data_starts, **({11: chunk_starts} if data_starts > chunk_starts else {}),
+            }  # fmt: skip
+            types = {1: _I32, 2: _LIST_I32, 3: _LIST_BINARY, 4: _I32, 5: _I64, 6: _I64, 7: _I64, 9: _I64, 11: _I64}
+            metadata = _struct(column, types)
+            chunks.append(_struct({2: chunk_starts, 3: metadata}, {2: _I64, 3: _RAW_STRUCT}))
+            total += size
+        most = max(rows.values())
+        group_bytes = _struct({1: chunks, 2: total, 3: most}, {1: _LIST_RAW_STRUCT, 2: _I64, 3: _I64})
+        root = _struct({4: b"root", 5: len(pages)}, {4: _BINARY, 5: _I32})
+        schema = [root, *(self._elements[name] for name in pages)]
+        whole = {1: 1, 2: schema, 3: most, 4: [group_bytes]}
         kinds = {1: _I32, 2: _LIST_RAW_STRUCT, 3: _I64, 4: _LIST_RAW_STRUCT}
         if self._created_by is not None:
             whole[6], kinds[6] = self._created_by, _BINARY

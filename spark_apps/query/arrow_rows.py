@@ -517,11 +517,7 @@ class _FewRows:
 
         flat = [name for name in columns if self.paged.is_flat(name)]
         self.paged.fetch(self.ranged, block, flat, self.rows)
-        arrays: dict[str, Any] = {}
-        for name in flat:
-            values = self.paged.column(self.ranged, block, name, self.rows)
-            if values is not None:
-                arrays[name] = values
+        arrays = self.paged.slices(self.ranged, block, flat, self.rows)
         whole = [name for name in columns if name not in arrays]
         if whole:
             table = self.reader.read_row_group(block, columns=whole, use_threads=use_threads)
@@ -551,8 +547,7 @@ class _SingleRows:
             rows = self.rows.tolist()
             flat = [name for name in columns if self.paged.is_flat(name)]
             self.paged.fetch(self.ranged, block, flat, [(row, row + 1) for row in rows])
-            taken = {name: self.paged.take(self.ranged, block, name, rows) for name in flat}
-            arrays = {name: values for name, values in taken.items() if values is not None}
+            arrays = self.paged.take(self.ranged, block, flat, rows)
         whole = [name for name in columns if name not in arrays]
         if whole:
             table = self.reader.read_row_group(block, columns=whole, use_threads=use_threads).take(self.rows)

@@ -62,12 +62,17 @@ def test_any_rows_of_flat_columns_are_those_of_the_whole_file(tmp_path: Path, op
         for _ in range(10):
             ends = sorted(chosen.sample(range(rows), 6))
             some = [(ends[0], ends[1]), (ends[2], ends[3]), (ends[4], ends[5])]
-            for name in FLAT:
-                found = written.file.column(written.source, group, name, some)
+            found = written.file.slices(written.source, group, FLAT, some)
+            taken = written.file.take(written.source, group, FLAT, ends)
+            assert list(found) == list(FLAT)
+            for name, column in found.items():
                 expected = [TABLE.column(name).slice(start + first, end - first) for first, end in some]
-                assert found.to_pylist() == [value for part in expected for value in part.to_pylist()], name
+                assert column.to_pylist() == [value for part in expected for value in part.to_pylist()], name
+            for name, column in taken.items():
+                assert column.to_pylist() == TABLE.column(name).take([start + row for row in ends]).to_pylist(), name
     assert not written.file.is_flat("nested") and not written.file.is_flat("pair")
-    assert written.file.column(written.source, 0, "nested", [(0, 1)]) is None
+    assert written.file.slices(written.source, 0, ["nested"], [(0, 1)]) == {}
+    assert written.file.take(written.source, 0, ["nested"], [1]) == {}
 
 
 @pytest.mark.parametrize(
@@ -87,21 +92,20 @@ def test_what_is_fetched_of_one_row_is_a_part_of_the_file(tmp_path: Path) -> Non
     written = Written(tmp_path / "f.parquet", use_dictionary=False)
     left = written.candidates(0, "id", "string", "k012345")
     written.fetched.clear()
-    for name in ("id", "n"):
-        written.file.column(written.source, 0, name, left)
+    assert list(written.file.slices(written.source, 0, ["id", "n"], left)) == ["id", "n"]
     assert len(written.fetched) <= 4 and sum(end - start for start, end in written.fetched) < len(written.data) / 20
 
 
 def test_a_file_without_a_page_index_is_left_to_the_caller_and_a_damaged_page_is_found(tmp_path: Path) -> None:
     written = Written(tmp_path / "f.parquet", write_page_index=False)
     assert written.candidates(0, "id", "string", "k000001") is None
-    assert written.file.column(written.source, 0, "id", [(0, 1)]) is None
+    assert written.file.slices(written.source, 0, ["id"], [(0, 1)]) == {}
 
     written = Written(tmp_path / "f.parquet", compression="none", use_dictionary=False)
     at = written.data.index(b"k000007")
     written.data = written.data[:at] + b"X" + written.data[at + 1 :]
     with pytest.raises(OSError, match="CRC"):
-        written.file.column(written.source, 0, "id", [(7, 8)])
+        written.file.slices(written.source, 0, ["id"], [(7, 8)])
 
 
 def test_a_footer_that_is_none_is_refused(tmp_path: Path) -> None:
