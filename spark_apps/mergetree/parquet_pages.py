@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from spark_apps.mergetree.blocks import access_options, on_driver_alone, open_blocks
 from spark_apps.mergetree.integrity import Identity, identity_of
@@ -70,13 +70,26 @@ class Chunk:
         optional = schema.max_definition_level == 1
         return cls(start, start + column.total_compressed_size, physical, codec, optional, column.num_values)
 
-    def pages(self, data: bytes, first: int = 0) -> list[Page]:
+    def pages(self, data: bytes, first: int = 0, headers: Sequence[PageHeader] | None = None) -> list[Page]:
         """Return the pages in the bytes from ``start`` to ``end``; their rows are numbered from ``first`` on.
+
+        :param headers: of these pages, where they were read before.
+        :raises NotPlain: if a page is of another kind or encoding.
+        :raises OSError: if they are cut.
+        """
+        view, pages = memoryview(data), []
+        for header in self.headers(data) if headers is None else headers:
+            pages.append(Page(self, first, header, view[header.start : header.end]))
+            first += header.rows
+        return pages
+
+    def headers(self, data: bytes) -> list[PageHeader]:
+        """Return the headers of the pages in the bytes from ``start`` to ``end``.
 
         :raises NotPlain: if a page is of another kind or encoding.
         :raises OSError: if they are cut.
         """
-        pages, position, rows = [], 0, 0
+        headers, position, rows = [], 0, 0
         while position < len(data):
             header, body = struct(data, position)
             data_header = header.get(5)
@@ -85,30 +98,41 @@ class Chunk:
             position = body + header[3]
             if position > len(data):
                 raise OSError("a page ends behind its column")
-            pages.append(
-                Page(self, first + rows, data_header[1], header[2], header.get(4), memoryview(data)[body:position])
-            )
+            headers.append(PageHeader(body, position, data_header[1], header[2], header.get(4)))
             rows += data_header[1]
         if rows != self.rows:
             raise OSError(f"its pages hold {rows} values, the footer says {self.rows}")
-        return pages
+        return headers
+
+
+class PageHeader(NamedTuple):
+    """The header of a page: where in its column the bytes of the page lie, and how many rows they hold."""
+
+    start: int
+    end: int
+    rows: int
+    size: int
+    crc: int | None
 
 
 @dataclass(frozen=True)
 class Page:
-    """A page: the rows of its row group that it holds, and its bytes as they are stored."""
+    """A page: the rows of its row group that it holds, from ``first`` on, and its bytes as they are stored."""
 
     chunk: Chunk
     first: int
-    rows: int
-    size: int
-    crc: int | None
+    header: PageHeader
     stored: memoryview
+
+    @property
+    def rows(self) -> int:
+        return self.header.rows
 
     @cached_property
     def _intact(self) -> memoryview:
         """The stored bytes, once they were compared with their checksum."""
-        if self.crc is not None and zlib.crc32(self.stored) != self.crc & 0xFFFFFFFF:
+        crc = self.header.crc
+        if crc is not None and zlib.crc32(self.stored) != crc & 0xFFFFFFFF:
             raise OSError("could not verify page integrity, CRC checksum verification failed")
         return self.stored
 
@@ -124,7 +148,7 @@ class Page:
 
         data: Any = self._intact
         if self.chunk.codec != "UNCOMPRESSED":
-            data = _codec(self.chunk.codec).decompress(pa.py_buffer(data), self.size)
+            data = _codec(self.chunk.codec).decompress(pa.py_buffer(data), self.header.size)
         raw = np.frombuffer(data, np.uint8)
         if self.chunk.optional:
             raw = raw[_levels_length(raw, self.rows) :]

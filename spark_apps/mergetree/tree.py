@@ -57,6 +57,8 @@ class Tree:
     :param stored_names: column -> its name in files, where that is another.
     :param row_group_bytes: size of row groups, where readers on the driver look single keys up and can skip
         by nothing finer; Spark's own if ``None``.
+    :param compressed: whether files are compressed, by the codec of the session that writes them; keys that are
+        searched as they stand in their pages are not.
     """
 
     name: str
@@ -69,6 +71,7 @@ class Tree:
     merge_by: Literal["commit", "ordering"] = "commit"
     unique: tuple[str, ...] = ()
     row_group_bytes: int | None = None
+    compressed: bool = True
     stored_names: Mapping[str, str] = field(default_factory=dict)
 
     def stored(self, name: str) -> str:

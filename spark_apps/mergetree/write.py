@@ -199,7 +199,8 @@ def write_options(tree: Tree) -> dict[str, str]:
     """Return how Parquet writes files of a tree."""
     plain = {f"parquet.enable.dictionary#{name}": "false" for name in map(tree.stored, _without_dictionary(tree))}
     size = {} if tree.row_group_bytes is None else {"parquet.block.size": str(tree.row_group_bytes)}
-    return {**_PARQUET_OPTIONS, **plain, **size}
+    codec = {} if tree.compressed else {"compression": "none"}  # else the session's
+    return {**_PARQUET_OPTIONS, **plain, **size, **codec}
 
 
 def _slots(targets: Sequence[Target], expected: int, parts: Mapping[GroupKey, int]) -> list[tuple[int, str]] | None:

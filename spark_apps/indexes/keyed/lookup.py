@@ -41,7 +41,7 @@ from spark_apps.mergetree.buckets import (
     value_texts,
 )
 from spark_apps.mergetree.integrity import check_footer
-from spark_apps.mergetree.parquet_pages import Chunk, NotPlain, Page
+from spark_apps.mergetree.parquet_pages import Chunk, NotPlain, Page, PageHeader
 from spark_apps.mergetree.pyspark_names import DataFrame, F, StructField, StructType, spark_errors
 from spark_apps.mergetree.read import live_rows, newest_rows, scan, with_keys
 from spark_apps.mergetree.schema import column
@@ -80,6 +80,12 @@ class _Footer:
             [range_of(group.column(n).statistics, kind) for n, kind in zip(columns, kinds, strict=True)]
             for group in groups
         ]
+        self.page_headers: dict[tuple[int, int], list[PageHeader]] = {}
+        """Of columns (row group, index) that were read by pages: the headers of these."""
+
+    def codec(self, group: int, index: int) -> str:
+        """Return the codec of a column of a row group."""
+        return str(self.metadata.row_group(group).column(index).compression)
 
 
 class EntryFile:
@@ -164,7 +170,8 @@ class _Reading:
     def _matching_rows(self, names: Sequence[str]) -> Any:
         if self._matcher.sortable:
             [name] = self._matcher.names
-            if len(self._matcher) * _ROWS_PER_KEY >= sum(self._footer.rows):
+            many = len(self._matcher) * _ROWS_PER_KEY >= sum(self._footer.rows)
+            if many and not self._is_uncompressed(name):
                 self._read(names)
                 column = self._arrow[name]
                 return self._matcher.rows_of([column]) if column.null_count else self._matcher.rows_among(column)
@@ -176,6 +183,11 @@ class _Reading:
         self._read(self._matcher.names)
         return self._matcher.rows_of([self._arrow[name] for name in self._matcher.names])
 
+    def _is_uncompressed(self, name: str) -> bool:
+        """Tell whether a column's values stand in the file as they are: then nothing is quicker than its pages."""
+        index = self._footer.column_indexes[self._tree.stored(name)]
+        return all(self._footer.codec(group, index) == "UNCOMPRESSED" for group in self._groups)
+
     def _is_plain(self, name: str) -> bool:
         """Tell whether a column can be read by pages; its bytes are fetched then."""
         if name in self._pages:
@@ -186,8 +198,12 @@ class _Reading:
             index = self._footer.column_indexes[self._tree.stored(name)]
             chunks = [Chunk.of(self._footer.metadata, group, index) for group in self._groups]
             pages: list[Page] = []
-            for chunk, first in zip(chunks, self._starts, strict=False):
-                pages += chunk.pages(self.source.range(chunk.start, chunk.end), first)
+            for group, chunk, first in zip(self._groups, chunks, self._starts, strict=False):
+                data = self.source.range(chunk.start, chunk.end)
+                headers = self._footer.page_headers.get((group, index))
+                if headers is None:
+                    headers = self._footer.page_headers[group, index] = chunk.headers(data)
+                pages += chunk.pages(data, first, headers)
         except NotPlain:
             return False
         self._pages[name] = pages

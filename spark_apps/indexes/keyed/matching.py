@@ -168,7 +168,6 @@ class KeyMatcher:
 
         low, high = np.searchsorted(keys, values[[0, -1]])
         keys = keys[low : high + 1]
-        values = np.ascontiguousarray(values)
         if not self._may_repeat:
             words = _as_words(values, keys)
             of_values, of_keys, alike = (values, keys, 1) if words is None else words
@@ -179,6 +178,7 @@ class KeyMatcher:
                 row_numbers.append((first + offset)[inside])
                 row_numbers[-1] = row_numbers[-1][values[row_numbers[-1]] == keys[inside]]
             return row_numbers[0] if alike == 1 else np.sort(np.concatenate(row_numbers))
+        values = np.ascontiguousarray(values)
         starts_at = np.searchsorted(values, keys)
         counts = np.searchsorted(values, keys, "right") - starts_at
         starts = np.repeat(starts_at - np.concatenate([[0], np.cumsum(counts)[:-1]]), counts)
@@ -390,9 +390,8 @@ def _words(values: Any, start: int) -> Any:
     """Return some bytes of each string as a number, which orders as they do."""
     import numpy as np
 
-    contiguous = np.ascontiguousarray(values)
-    words = np.ndarray(len(contiguous), ">u8", contiguous.view(np.uint8).data, start, (contiguous.dtype.itemsize,))
-    return words.astype(np.uint64)
+    word: Any = {"names": ["word"], "formats": [">u8"], "offsets": [start], "itemsize": values.dtype.itemsize}
+    return values.view(np.dtype(word))["word"].astype(np.uint64)
 
 
 def _pages_with(pages: Sequence[Page], key: Any) -> Iterator[int]:

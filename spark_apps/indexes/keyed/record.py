@@ -44,6 +44,8 @@ many cores; among more, a cluster has more cores."""
 _MAX_NEW = 2_000_000
 """So many keys to look for fit into a small part of the driver's memory."""
 _MARK = "__index_mark"
+COMPRESSION = "compression"
+_NONE, _OF_SESSION = "none", "session"
 
 
 class RecordHandler(EntryHandler):
@@ -51,6 +53,21 @@ class RecordHandler(EntryHandler):
 
     kind: ClassVar[str] = "record"
     unique_keys: ClassVar[bool] = True
+    changeable: ClassVar[frozenset[str]] = frozenset({COMPRESSION})
+
+    def options(self, table: TableDefinition, definition: IndexDefinition) -> dict[str, str]:
+        compression = definition.properties.get(COMPRESSION, _NONE)
+        if compression not in (_NONE, _OF_SESSION):
+            raise InvalidInput(
+                f"The index property {COMPRESSION!r} is {compression!r}.", hint=f"Use one of: {_NONE}, {_OF_SESSION}."
+            )
+        return {COMPRESSION: compression}
+
+    def tree(self, table: TableDefinition, definition: IndexDefinition) -> Tree:
+        tree = super().tree(table, definition)
+        # Keys of several columns are never searched in pages.
+        compressed = definition.properties.get(COMPRESSION) != _NONE or not tree.unique
+        return changed(tree, compressed=compressed)
 
     def validate(self, table: TableDefinition, definition: IndexDefinition) -> IndexDefinition:
         columns = resolve(definition.columns, struct_type(table.fields).names, f"The index {definition.name!r}")

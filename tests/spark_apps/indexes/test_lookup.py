@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from msgspec.structs import replace
 from pyspark.sql import Row, SparkSession
 
 from spark_apps import IndexedTable
@@ -19,6 +21,7 @@ from spark_apps.indexes.keyed.lookup import TooManyEntries, lookup, lookup_table
 from spark_apps.indexes.keyed.matching import keys_to_arrow
 from spark_apps.indexes.registry import find
 from spark_apps.layout.types import normalize, parse_type
+from spark_apps.mergetree.write import write_options
 from spark_apps.storage.errors import InvalidInput, InvalidSchema
 
 pytestmark = pytest.mark.by_turn(4)
@@ -100,6 +103,25 @@ def test_given_record_keys_then_deleted_and_unknown_ones_are_not_found(table: In
     assert places(asked) == {row["id"]: f"p={row['p']}" for row in rows}
     assert places(["id-000041"]) == {"id-000041": "p=p1"}
     assert places(["id-000001"]) == {} == places([])
+
+
+def test_given_a_record_index_then_its_keys_stand_in_files_as_they_are_unless_told_otherwise(
+    table: IndexedTable,
+) -> None:
+    context, tree = _context(table, "record")
+    codecs = {
+        pq.read_metadata(Path(table.uri) / file.path).row_group(0).column(0).compression
+        for file in context.snapshot.state.files(tree.name)
+    }
+    assert codecs == {"UNCOMPRESSED"}
+
+    handler, definition = find("record"), context.definition
+    as_before = replace(definition, properties={"shards": "3"})  # of a release that compressed them
+    as_told = handler.alter(table.definition, definition, {"compression": "session"})
+    for other in (as_before, as_told):
+        assert "compression" not in write_options(handler.tree(table.definition, other))
+    with pytest.raises(InvalidInput, match=r"compression.*'best'"):
+        handler.alter(table.definition, definition, {"compression": "best"})
 
 
 def test_given_keys_as_arrow_or_as_values_then_the_answer_is_the_same(table: IndexedTable, rows: list[Row]) -> None:
