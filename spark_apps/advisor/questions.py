@@ -85,6 +85,8 @@ def questions_of(snapshot: Snapshot, workload: Workload) -> Questions:
 
     if workload.left_out:
         leave("asked too seldom to be kept", workload.left_out)
+    for reason, lines in workload.refused.items():
+        leave(reason, lines)
     questions: list[Question] = []
     shapes: list[str] = []
     for group in groups:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import click
 
@@ -31,8 +31,13 @@ from spark_apps.storage.errors import (
     TableNotFound,
 )
 from spark_apps.storage.printing import Grid, View, counted, size
-from spark_apps.workload.asked import LINE_BYTES, Workload, from_document
+from spark_apps.workload.asked import LINE_BYTES, Workload, from_document, tail
+from spark_apps.workload.event_logs import read_event_logs
 from spark_apps.workload.query_log import read_log
+from spark_apps.workload.sql_files import read_sql_files
+
+if TYPE_CHECKING:
+    from spark_apps.opened import OpenTable
 
 _ROWS_AT_ONCE = 10_000
 
@@ -105,9 +110,19 @@ def asked(lake: Lake, table: str) -> None:
     "--queries", metavar="FILE", help="What was asked, a JSON object a line; - for the standard input. "
     "By default what the table's query log has."
 )  # fmt: skip
+@click.option("--event-logs", metavar="DIR", help="What was asked: a folder of Spark's event logs, on this machine.")
+@click.option("--sql", "sql_files", metavar="DIR", help="What is asked: a folder of SQL files, each query once a day.")
 @click.option("--budget", metavar="SIZE", help="What all indexes may hold: 5GB.")
 @click.option("--minutes", type=click.FloatRange(0), metavar="N", help="Of upkeep a day.")
-def advise(lake: Lake, table: str, queries: str | None, budget: str | None, minutes: float | None) -> None:
+def advise(
+    lake: Lake,
+    table: str,
+    queries: str | None,
+    event_logs: str | None,
+    sql_files: str | None,
+    budget: str | None,
+    minutes: float | None,
+) -> None:
     """Tell which indexes a table should have for what is asked of it, with statements to run. Builds nothing.
 
     Some columns of a sample of the table's files are read, in this process.
@@ -117,7 +132,7 @@ def advise(lake: Lake, table: str, queries: str | None, budget: str | None, minu
     limits = {"bytes": budget, "minutes": minutes}
     with lake.output.progress("trying indexes"):
         told = opened.advise(
-            None if queries is None else _workload(queries, opened.uri),
+            _workload(opened, queries, event_logs, sql_files),
             {name: limit for name, limit in limits.items() if limit is not None},
         )
     if lake.output.as_json:
@@ -126,9 +141,28 @@ def advise(lake: Lake, table: str, queries: str | None, budget: str | None, minu
         lake.output.view(told.view())
 
 
-def _workload(path: str, uri: str) -> Workload:
-    """Return the queries in a file; lines that cannot be read are counted."""
+def _workload(opened: OpenTable, queries: str | None, event_logs: str | None, sql_files: str | None) -> Workload | None:
+    """Return the queries of all that was given, ``None`` if nothing was; what cannot be read of them is counted."""
+    if queries is None and event_logs is None and sql_files is None:
+        return None
     asked = Workload()
+    if queries is not None:
+        _add_lines(asked, queries, opened.uri)
+    if event_logs is not None:
+        read_event_logs(event_logs, asked)
+    if sql_files is not None:
+        source = opened.definition.source
+        places = [opened.uri] if source is None else [opened.uri, source.location]
+        names = [field.name for field in opened.definition.fields]
+        read_sql_files(sql_files, {tail(place): names for place in places}, asked)
+    return asked
+
+
+def _add_lines(asked: Workload, path: str, uri: str) -> None:
+    """Add the queries in a file; lines that cannot be read are counted.
+
+    :raises InvalidInput: if none can.
+    """
     try:
         with sys.stdin.buffer if path == "-" else Path(path).open("rb") as file:
             while line := file.readline(LINE_BYTES + 1):
@@ -142,7 +176,6 @@ def _workload(path: str, uri: str) -> Workload:
         raise InvalidInput(f"The queries in {path} cannot be read: {error.strerror}.") from error
     if asked.refused and not asked:
         raise InvalidInput(f"No line of {path} is an asked query.", hint=f"Give lines with the table {uri}.")
-    return asked
 
 
 @command("verify")

@@ -342,10 +342,10 @@ class Workload(Printed):
         :param names: its address and other names of it; of names the last part is enough, as Spark's logs may have
             it with a catalog or without. Lines of the result have the first of them.
         """
-        wanted = {_tail(name) for name in names}
+        wanted = {tail(name) for name in names}
         part = Workload(most=self._most)
         for group in self:
-            if group.shape.table in names or _tail(group.shape.table) in wanted:
+            if group.shape.table in names or tail(group.shape.table) in wanted:
                 shape = group.shape._replace(table=names[0])
                 (part._groups.get(shape) or part._new_group(shape)).absorb(group, part._draw)
                 part.lines += group.lines
@@ -425,6 +425,6 @@ class IndexWorth:
         }
 
 
-def _tail(name: str) -> str:
+def tail(name: str) -> str:
     """Return the last part of a table's address or name, as all names of it have it."""
     return name.rstrip("/").replace("`", "").replace("\\", "/").rsplit("/", 1)[-1].rsplit(".", 1)[-1].lower()

@@ -190,6 +190,8 @@ class QueryLog:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._write, name="lakeindex-query-log", daemon=True)
                 self._thread.start()
+                # Not before: a task of Airflow's runs in a fork, which forgets what was registered until then.
+                atexit.register(self._farewell)
             self._changed.notify_all()
 
     def flush(self, seconds: float = _FAREWELL_SECONDS) -> None:
@@ -203,6 +205,10 @@ class QueryLog:
             while self._pending() and (left := until - time.monotonic()) > 0:
                 self._changed.wait(left)
             self._flushing -= 1
+
+    def _farewell(self) -> None:
+        with suppress(Exception):  # at the end of a process nobody is left to tell it to
+            self.flush()
 
     def _pending(self) -> bool:
         now = time.monotonic()
@@ -276,12 +282,6 @@ QUERY_LOG = QueryLog()
 """The log that all queries of this process are written by."""
 
 
-def _farewell() -> None:
-    with suppress(Exception):  # at the end of a process nothing is left to tell it to
-        QUERY_LOG.flush()
-
-
-atexit.register(_farewell)
 os.register_at_fork(after_in_child=QUERY_LOG._begin)
 
 

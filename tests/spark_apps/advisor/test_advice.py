@@ -129,6 +129,12 @@ def test_given_a_file_of_queries_when_advised_from_a_shell_then_it_answers_as_th
     told = json.loads(capsys.readouterr().out)
     assert tuple(told["statements"]) == table.advise(workload, {"bytes": "2MB"}).statements
     assert run(["advise", table.uri, "--queries", str(lines), "--budget", "much"]) == 2
+    statements = [f"SELECT * FROM lake.{Path(table.uri).name} WHERE {where};" for where in RIDERS]
+    (tmp_path / "asked.sql").write_text("\n".join([*statements, "SELECT * FROM lake.others WHERE rider = 1"]))
+    assert run(["advise", table.uri, "--sql", str(tmp_path), "--budget", "2MB", "--json"]) == 0
+    by_files = json.loads(capsys.readouterr().out)
+    assert (by_files["queries"], tuple(by_files["statements"])) == (3, tuple(told["statements"]))
+    assert run(["advise", table.uri, "--event-logs", str(tmp_path / "none")]) == 2
     lines.write_text("nothing\n")
     assert run(["advise", table.uri, "--queries", str(lines)]) == 2
     assert run(["advise", table.uri, "--queries", str(tmp_path / "none")]) == 2

@@ -128,16 +128,23 @@ def test_given_a_store_that_does_not_answer_when_queries_go_on_then_none_waits_a
     assert 0 < read_log(store).lines < 2_000
 
 
-def test_given_a_process_that_ends_then_its_lines_are_there(tmp_path: Path) -> None:
+def test_given_a_process_that_ends_or_was_forked_then_its_lines_are_there_once(tmp_path: Path) -> None:
     program = (
-        "import sys\nfrom spark_apps.storage.store import Store\nfrom spark_apps.workload import query_log as q\n"
+        "import atexit, os, sys\nfrom spark_apps.storage.store import Store\n"
+        "from spark_apps.workload import query_log as q\n"
         "from tests.spark_apps.workload.test_query_log import line\n"
         "q.QUERY_LOG.add(Store(sys.argv[1]), q.LogSettings(1.0), line(1, asked_by=q.asker()))\n"
+        "if os.fork() == 0:\n"  # as Airflow runs a task: what is registered from here on is done at its end
+        "    atexit._clear()\n"
+        "    q.QUERY_LOG.add(Store(sys.argv[1]), q.LogSettings(1.0), line(2, asked_by='child'))\n"
+        "    atexit._run_exitfuncs()\n"
+        "    os._exit(0)\n"
+        "os.wait()\n"
     )
     environment = {"AIRFLOW_CTX_DAG_ID": "trips", "AIRFLOW_CTX_TASK_ID": "daily", "PYTHONPATH": ":".join(sys.path)}
     subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True, env=environment, timeout=60)
     [group] = read_log(Store(tmp_path))
-    assert group.asked_by == {"trips.daily": 1.0}
+    assert group.asked_by == {"trips.daily": 1.0, "child": 1.0}
 
 
 def test_given_a_log_that_others_wrote_to_when_read_then_what_is_no_line_is_counted(tmp_path: Path) -> None:
