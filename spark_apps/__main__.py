@@ -38,7 +38,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 @app.command("quickstart", add_help_option=False, context_settings={"ignore_unknown_options": True})
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def quickstart(arguments: tuple[str, ...]) -> None:
-    """Make a table of five million rows, an index, and a query with and without. Starts Spark."""
+    """Create a table and an index, and compare a query.
+
+    The table has five million rows. Starts Spark.
+    """
     try:
         from dags_examples import quickstart as example
     except ModuleNotFoundError:
@@ -48,13 +51,18 @@ def quickstart(arguments: tuple[str, ...]) -> None:
 
 
 @app.command("bundle")
-@click.option("--to", required=True, metavar="FOLDER_OR_URI", help="A folder for this version is made in it.")
-@click.option("--environment", is_flag=True, help="With the libraries that the apps import.")
-@click.option("--platform", default=PLATFORM, show_default=True, help="Of the cluster's machines.")
-@click.option("--python", metavar="3.11", help="Of the cluster's machines; by default the one that runs.")
-@click.option("--options", metavar="FILE", help="Storage options as JSON; a file, since they may hold keys.")
+@click.option("--to", required=True, metavar="FOLDER_OR_URI", help="Where to put the folder of this version.")
+@click.option("--environment", is_flag=True, help="Add the libraries that the apps import.")
+@click.option("--platform", default=PLATFORM, show_default=True, help="The platform of the cluster's machines.")
+@click.option("--python", metavar="3.11", help="The Python of the cluster's machines; by default the running one.")
+@click.option(
+    "--options", metavar="FILE", help="A file of storage options as JSON; a file, because they may contain keys."
+)
 def bundle(to: str, environment: bool, platform: str, python: str | None, options: str | None) -> None:
-    """Put the apps, and on request what they need beside Spark, into a folder or an object store."""
+    """Put the apps into a folder or an object store.
+
+    With --environment, also the libraries that they need besides Spark.
+    """
     try:
         at, files, packed_names = publish(
             to, _options(None if options is None else Path(options)), environment, platform, python

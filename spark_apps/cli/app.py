@@ -48,9 +48,9 @@ INTERRUPTED = 130
 PIPE_CLOSED = 141
 
 EPILOG = (
-    "Exit codes: 0 done; 1 the answer is no (no such key, a check that failed); 2 a mistake in what was given; "
-    "3 no such table, index or version; 4 the store failed, or a file is gone; 5 the log is damaged, or newer than "
-    "this package; 6 anything else."
+    "Exit codes: 0 done; 1 the answer is no (no such key, a check failed); 2 a mistake in the arguments; "
+    "3 no such table, index or version; 4 the store failed, or a file is missing; 5 the log is damaged, or was written by "
+    "a newer version of this package; 6 any other error."
 )
 
 
@@ -70,9 +70,9 @@ class Commands(click.Group):
 )
 @click.version_option(__version__, message="lakeindex %(version)s")
 def app() -> None:
-    """Look at tables of a lake and their indexes, and ask for their rows: no Spark, no JVM.
+    """Look at the tables of a lake, their indexes and their rows, without Spark and without a JVM.
 
-    A table is named below a warehouse (sales.orders), or given by its address.
+    Give a table by its name below the warehouse (sales.orders), or by its address.
     """
 
 
@@ -118,16 +118,18 @@ def table_argument(function: Any) -> Any:
 
 def version_options(function: Any) -> Any:
     """Give a command the options for an earlier version."""
-    as_of = click.option("--as-of", metavar="INSTANT", help="As of an instant: 2026-11-20T00:00Z.")
-    version = click.option("--version", "version", type=click.IntRange(0), metavar="N", help="As of this version.")
+    as_of = click.option("--as-of", metavar="INSTANT", help="The table as of this instant: 2026-11-20T00:00Z.")
+    version = click.option(
+        "--version", "version", type=click.IntRange(0), metavar="N", help="The table as of this version."
+    )
     return version(as_of(function))
 
 
 def time_zone_option(function: Any) -> Any:
     """Give a command the option for times that are written without a zone."""
-    return click.option("--time-zone", metavar="ZONE", help="Of times in WHERE without one: Europe/Berlin, +02:00.")(
-        function
-    )
+    return click.option(
+        "--time-zone", metavar="ZONE", help="Time zone of times in the predicate that have none: Europe/Berlin, +02:00."
+    )(function)
 
 
 def note_state(state: State) -> State:
@@ -139,19 +141,19 @@ def note_state(state: State) -> State:
 
 _COMMON: list[Any] = [
     click.option(
-        "-w", "--warehouse", envvar=WAREHOUSE, metavar="URI", show_envvar=True, help="Where tables have names."
+        "-w", "--warehouse", envvar=WAREHOUSE, metavar="URI", show_envvar=True, help="The folder below which tables have names."
     ),
     click.option(
         "--connection", envvar=CONNECTION, metavar="ID", show_envvar=True,
-        help="An Airflow connection of the environment (AIRFLOW_CONN_<ID>, as JSON) that says all of this.",
+        help="Take all of this from an Airflow connection in the environment (AIRFLOW_CONN_<ID>, as JSON).",
     ),
     click.option(
         "--storage-options", envvar=STORAGE_OPTIONS, metavar="FILE", show_envvar=True,
-        help="How the store is reached: a file of a JSON object; in the variable also the object itself.",
+        help="How to reach the store: a file with a JSON object; the variable may also contain the object itself.",
     ),
-    click.option("--option", multiple=True, metavar="NAME=VALUE", help="One storage option more, no secret."),
-    click.option("--json", "as_json", is_flag=True, help="Answer with JSON, for programs."),
-    click.option("--color/--no-color", "colour", default=None, help="Colours; by default on a terminal."),
+    click.option("--option", multiple=True, metavar="NAME=VALUE", help="One more storage option; not for secrets."),
+    click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs."),
+    click.option("--color/--no-color", "colour", default=None, help="With or without colours; by default, colours on a terminal."),
 ]  # fmt: skip
 
 
@@ -264,7 +266,7 @@ def _closed() -> int:
 @app.command("completion")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print the script that completes commands and names of tables in a shell.
+    """Print the completion script for a shell.
 
     In ~/.bashrc: eval "$(lakeindex completion bash)"
     """

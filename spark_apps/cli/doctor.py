@@ -33,9 +33,12 @@ _OPTIONAL = ("duckdb", "polars", "pandas", "pyspark", "apache-airflow", "deltala
 
 
 @command("doctor")
-@click.option("--read-only", is_flag=True, help="Try nothing of the store that writes: only a listing.")
+@click.option("--read-only", is_flag=True, help="Only list the store; write nothing to it.")
 def doctor(lake: Lake, read_only: bool) -> int:
-    """Check what is installed, what reaches the warehouse, and whether its store keeps a log. Exits with 1 if not.
+    """Check the installation and the store of the warehouse.
+
+    Says what is installed, whether the warehouse can be reached, and whether its store can keep a log. Exits with 1
+    if a check fails.
 
     Files of the check lie below <warehouse>/_index_check and are removed again.
     """

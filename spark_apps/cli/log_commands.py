@@ -34,11 +34,12 @@ _SILENT_SECONDS = 900.0
 
 @command("tables")
 @click.argument("pattern", default="*")
-@click.option("--names", is_flag=True, help="Only names and addresses; no log is read.")
-@click.option("--all", "dropped", is_flag=True, help="Dropped ones too.")
+@click.option("--names", is_flag=True, help="Print only names and addresses; read no log.")
+@click.option("--all", "dropped", is_flag=True, help="Also list dropped tables.")
 def tables(lake: Lake, pattern: str, names: bool, dropped: bool) -> None:
-    """List the tables of the warehouse, or those with names like PATTERN (sales.*).
+    """List the tables of the warehouse.
 
+    With PATTERN (sales.*), only tables with matching names.
     A table whose log cannot be read is listed with the reason.
     """
     with lake.output.progress(f"listing {lake.root}"):
@@ -111,9 +112,9 @@ def _row_of_table(told: Mapping[str, Any]) -> tuple[Any, ...]:
 @command("show")
 @table_argument
 @version_options
-@click.option("--partitions", is_flag=True, help="With its partitions.")
+@click.option("--partitions", is_flag=True, help="Also show the partitions.")
 def show(lake: Lake, table: str, version: int | None, as_of: str | None, partitions: bool) -> None:
-    """Show a table: columns, key, layout, size, indexes, windows."""
+    """Show columns, key, layout, size, indexes and windows."""
     from spark_apps.query.explain import partitions_of, view_table
 
     timeline, state = lake.state(table, version, as_of)
@@ -150,11 +151,18 @@ def _plain_fields(struct: Any) -> dict[str, Any]:
 
 @command("history")
 @table_argument
-@click.option("-n", "--last", type=click.IntRange(1), default=20, show_default=True, help="So many commits.")
-@click.option("--all", "everything", is_flag=True, help="All commits.")
-@click.option("--operation", metavar="NAME", help="Only those of an operation: upsert, compact …")
+@click.option(
+    "-n",
+    "--last",
+    type=click.IntRange(1),
+    default=20,
+    show_default=True,
+    help="How many of the newest commits to show.",
+)
+@click.option("--all", "everything", is_flag=True, help="Show all commits.")
+@click.option("--operation", metavar="NAME", help="Show only commits of this operation: upsert, compact …")
 def history(lake: Lake, table: str, last: int, everything: bool, operation: str | None) -> None:
-    """Show what was committed to a table, oldest first."""
+    """Show the commits of a table, oldest first."""
     from spark_apps.query.explain import history_of
 
     timeline = lake.timeline(table)
@@ -176,7 +184,10 @@ def history(lake: Lake, table: str, last: int, everything: bool, operation: str 
 @click.argument("index", required=False)
 @version_options
 def indexes(lake: Lake, table: str, index: str | None, version: int | None, as_of: str | None) -> None:
-    """Show the indexes of a table, or one of them: what it covers, its size, how far it is behind."""
+    """Show the indexes of a table, or one of them.
+
+    Of one index, shows what it covers, its size and its lag.
+    """
     from spark_apps.query.explain import indexes_of, status_of
 
     timeline, state = lake.state(table, version, as_of)
@@ -206,9 +217,10 @@ def indexes(lake: Lake, table: str, index: str | None, version: int | None, as_o
 def locate(
     lake: Lake, table: str, where: str | None, time_zone: str | None, version: int | None, as_of: str | None
 ) -> None:
-    """Tell where a table is: its rows and its log; with WHERE, the files that can hold such rows.
+    """Show where a table is, or which files can hold certain rows.
 
-    Every file that holds a row which satisfies the predicate is among them.
+    Without WHERE, shows where the rows and the log are; with WHERE, the files that can hold matching rows.
+    Every file with a matching row is among them.
     """
     if where is None:
         _, state = lake.state(table, version, as_of)
@@ -240,7 +252,10 @@ def locate(
 @command("windows")
 @table_argument
 def windows(lake: Lake, table: str) -> None:
-    """Show the open stop-write windows of a table, and the attempts that their holders wait for."""
+    """Show the open stop-write windows of a table.
+
+    Also shows the attempts for which the holders of the windows wait.
+    """
     from spark_apps.timeline.windows import undrained
 
     timeline = lake.timeline(table)
@@ -282,9 +297,14 @@ def _of_window(window: Any) -> dict[str, Any]:
 
 @command("attempts")
 @table_argument
-@click.option("--all", "everything", is_flag=True, help="Those that have ended too, until they are tidied away.")
+@click.option(
+    "--all", "everything", is_flag=True, help="Also show attempts that have ended, until a cleaning removes them."
+)
 def attempts(lake: Lake, table: str, everything: bool) -> None:
-    """Show who is writing to a table: attempts that may still commit, and their last sign of life."""
+    """Show who is writing to a table.
+
+    Lists the attempts that may still commit, with their last sign of life.
+    """
     timeline = lake.timeline(table)
     with lake.output.progress("reading attempts"):
         told = list(_attempts(timeline, everything))
@@ -362,11 +382,11 @@ def _done(done: int | None, total: int | None) -> str:
 
 @command("plan")
 @click.argument("pattern", nargs=-1)
-@click.option("--config", metavar="FILE", help="The description of maintenance, YAML or JSON, as its DAG has it.")
-@click.option("--bytes", "most_bytes", metavar="SIZE", help="The budget of bytes read: 200GB.")
-@click.option("--minutes", type=click.FloatRange(0), metavar="N", help="The budget of minutes.")
-@click.option("--dag", "dag_id", default="", metavar="ID", help="The DAG whose last plans tell what has waited.")
-@click.option("--due", "only_due", is_flag=True, help="Leave out what is not to be done now.")
+@click.option("--config", metavar="FILE", help="The description of maintenance, as YAML or JSON, as the DAG uses it.")
+@click.option("--bytes", "most_bytes", metavar="SIZE", help="The budget in bytes read: 200GB.")
+@click.option("--minutes", type=click.FloatRange(0), metavar="N", help="The budget in minutes.")
+@click.option("--dag", "dag_id", default="", metavar="ID", help="The DAG whose last plans say which work has waited.")
+@click.option("--due", "only_due", is_flag=True, help="Show only work that would be done now.")
 def plan(
     lake: Lake,
     pattern: tuple[str, ...],
@@ -376,9 +396,10 @@ def plan(
     dag_id: str,
     only_due: bool,
 ) -> None:
-    """Tell what maintenance would do now, and why not the rest: all tables, or those with names like PATTERN.
+    """Show what maintenance would do now, and why not the rest.
 
-    Nothing is done. Without --config the limits are the defaults.
+    Plans for all tables, or for those whose names match a PATTERN.
+    Nothing is done. Without --config, the default limits apply.
     """
     from spark_apps.maintenance.plan import plan_maintenance
     from spark_apps.maintenance.policies import Budget, read_config, read_file

@@ -57,7 +57,7 @@ def rows_option(function: Any) -> Any:
     """Give a command the option ``most``."""
     return click.option(
         "--rows", "most", type=click.IntRange(0), default=100, show_default=True, metavar="N",
-        help="Print so many rows at most, 0 for all; JSON has all of them.",
+        help="Print at most this many rows, 0 for all; JSON always has all.",
     )(function)  # fmt: skip
 
 
@@ -79,9 +79,10 @@ def explain(
     version: int | None,
     as_of: str | None,
 ) -> None:
-    """Tell how rows that satisfy WHERE would be found: indexes, files and bytes read and skipped, and why.
+    """Show how rows that satisfy WHERE would be found.
 
-    WHERE is what stands behind WHERE in Spark's SQL; without it all rows are meant.
+    Shows the indexes used, the files and bytes read and skipped, and why other indexes are not used.
+    WHERE is a predicate in Spark's SQL; without it, all rows are meant.
     """
     opened = lake.open(table, version, as_of, time_zone)
     note_state(opened.snapshot.state)
@@ -96,7 +97,10 @@ def explain(
 @command("asked")
 @table_argument
 def asked(lake: Lake, table: str) -> None:
-    """Tell what was asked of a table, as its query log has it: predicates, indexes used, and why others were not."""
+    """Show the queries in the query log of a table.
+
+    Shows predicates, the indexes used, and why other indexes were not used.
+    """
     told = read_log(lake.timeline(table).store)
     if lake.output.as_json:
         lake.output.json(told.to_dict())
@@ -107,13 +111,13 @@ def asked(lake: Lake, table: str) -> None:
 @command("advise")
 @table_argument
 @click.option(
-    "--queries", metavar="FILE", help="What was asked, a JSON object a line; - for the standard input. "
-    "By default what the table's query log has."
+    "--queries", metavar="FILE", help="The queries, one JSON object per line; - for standard input. "
+    "By default, those in the table's query log."
 )  # fmt: skip
-@click.option("--event-logs", metavar="DIR", help="What was asked: a folder of Spark's event logs, on this machine.")
-@click.option("--sql", "sql_files", metavar="DIR", help="What is asked: a folder of SQL files, each query once a day.")
-@click.option("--budget", metavar="SIZE", help="What all indexes may hold: 5GB.")
-@click.option("--minutes", type=click.FloatRange(0), metavar="N", help="Of upkeep a day.")
+@click.option("--event-logs", metavar="DIR", help="The queries in a folder of Spark's event logs, on this machine.")
+@click.option("--sql", "sql_files", metavar="DIR", help="The queries in a folder of SQL files, each once a day.")
+@click.option("--budget", metavar="SIZE", help="How large all indexes together may be: 5GB.")
+@click.option("--minutes", type=click.FloatRange(0), metavar="N", help="Minutes of upkeep per day.")
 def advise(
     lake: Lake,
     table: str,
@@ -123,9 +127,10 @@ def advise(
     budget: str | None,
     minutes: float | None,
 ) -> None:
-    """Tell which indexes a table should have for what is asked of it, with statements to run. Builds nothing.
+    """Propose indexes for the queries of a table.
 
-    Some columns of a sample of the table's files are read, in this process.
+    Prints statements to run, and builds nothing.
+    Reads some columns of a sample of the table's files, in this process.
     """
     opened = lake.open(table)
     note_state(opened.snapshot.state)
@@ -183,10 +188,11 @@ def _add_lines(asked: Workload, path: str, uri: str) -> None:
 @click.argument("index", required=False)
 @version_options
 def verify(lake: Lake, table: str, index: str | None, version: int | None, as_of: str | None) -> int:
-    """Compare an index with the rows of the table, or all of them. Exits with 1 if one differs.
+    """Compare one or all indexes with the rows of the table.
 
-    All rows are read, in this process: of tables of some million rows at most. Larger ones, and indexes of keys of a
-    registered source, are compared by Airflow's VerifyIndexOperator.
+    Exits with 1 if an index differs.
+    All rows are read in this process, so the table may have a few million rows. For larger tables, and for indexes
+    over keys of a registered source, use Airflow's VerifyIndexOperator.
     """
     opened = lake.open(table, version, as_of)
     state = note_state(opened.snapshot.state)
@@ -217,7 +223,7 @@ def verify(lake: Lake, table: str, index: str | None, version: int | None, as_of
 @command("lookup")
 @table_argument
 @click.argument("key", nargs=-1)
-@click.option("--keys", metavar="FILE", help="Keys from a file, a line each; - for the standard input.")
+@click.option("--keys", metavar="FILE", help="Read keys from a file, one per line; - for standard input.")
 @columns_option
 @version_options
 @rows_option
@@ -231,9 +237,10 @@ def lookup(
     as_of: str | None,
     most: int,
 ) -> int:
-    """Print the rows of record keys. Exits with 1 if none of them is there.
+    """Print the rows with the given record keys.
 
-    A key of several columns is written with commas: 2026-11-20,17. A key that begins with a minus follows a --.
+    Exits with 1 if none of the keys exists.
+    Write a key of several columns with commas: 2026-11-20,17. Write -- before keys that begin with a minus.
     """
     if bool(key) == (keys is not None):
         raise InvalidInput("Keys are given either as arguments or by --keys.", hint="Give one of them.")
@@ -300,13 +307,14 @@ def _keys_of_file(names: Sequence[str], types: Sequence[Any], path: str) -> Any:
 @command("query")
 @click.argument("sql")
 @click.option(
-    "--table", "named", multiple=True, metavar="NAME=TABLE", help="A name for a table in the query."
+    "--table", "named", multiple=True, metavar="NAME=TABLE", help="Give a table another name in the query."
 )  # fmt: skip
 @rows_option
 def query(lake: Lake, sql: str, named: tuple[str, ...], most: int) -> None:
-    """Answer a SELECT in DuckDB's SQL over tables: by name (sales.orders) or quoted address ("s3://lake/orders").
+    """Run a SELECT in DuckDB's SQL over tables.
 
-    Filters and columns of the query are planned by the tables' indexes. - reads it from the standard input.
+    Tables are given by name (sales.orders) or by quoted address ("s3://lake/orders").
+    The tables' indexes are used for the filters of the query. With -, the query is read from standard input.
     """
     duckdb = _duckdb()
     text = sys.stdin.read() if sql == "-" else sql
@@ -438,10 +446,10 @@ _SUFFIXES = {".parquet": "parquet", ".csv": "csv", ".json": "json", ".jsonl": "j
 @command("export")
 @table_argument
 @click.argument("target")
-@click.option("--where", metavar="PREDICATE", help="Only rows that satisfy it, in Spark's SQL.")
+@click.option("--where", metavar="PREDICATE", help="Only rows that satisfy this predicate, in Spark's SQL.")
 @columns_option
-@click.option("--format", "form", type=click.Choice(_FORMATS), help="By default as the file's name ends.")
-@click.option("--overwrite", is_flag=True, help="Replace a file that is there.")
+@click.option("--format", "form", type=click.Choice(_FORMATS), help="By default, from the ending of the file's name.")
+@click.option("--overwrite", is_flag=True, help="Replace an existing file.")
 @time_zone_option
 @version_options
 def export(
@@ -456,9 +464,10 @@ def export(
     version: int | None,
     as_of: str | None,
 ) -> None:
-    """Write the rows of a table into one file: Parquet, CSV, JSON (an object a line) or Arrow's stream.
+    """Write the rows of a table into one file.
 
-    TARGET - is the standard output. The file is there once all rows are in it.
+    The file is Parquet, CSV, JSON (one object per line) or an Arrow stream.
+    With -, the rows go to standard output. The file appears only when all rows are in it.
     """
     form = form or ("csv" if target == "-" else _SUFFIXES.get(Path(target).suffix.lower()))
     if form is None:

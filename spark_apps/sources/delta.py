@@ -249,7 +249,7 @@ class DeltaTable:
                 f"{file.path} has another deletion vector in version {self._version} of the Delta table than when it "
                 "was listed.",
                 outcome="Nothing was changed.",
-                hint="Load the table again, which lists the source anew.",
+                hint="Load the table again, which lists the source again.",
             )
         return cast_to_schema(filter_rows(read_parquet(file.path, self._options or None), mask), schema)
 

@@ -359,7 +359,7 @@ class IcebergTable:
             raise ObjectNotFound(
                 f"{file.path} is not among the files of snapshot {self._version} of {self.location.uri}.",
                 outcome="Nothing was changed.",
-                hint="Load the table again, which lists the source anew.",
+                hint="Load the table again, which lists the source again.",
             )
         current = table.current_snapshot()
         past = current is None or snapshot.snapshot_id != current.snapshot_id

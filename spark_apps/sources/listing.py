@@ -201,7 +201,7 @@ def check_unchanged(
             raise StorageError(
                 f"{path} of the source {location.uri} was rewritten after it was listed.",
                 outcome="Nothing was changed.",
-                hint="Load the table again, which lists the source anew.",
+                hint="Load the table again, which lists the source again.",
             )
 
 

@@ -9,53 +9,53 @@
     │   ├── InvalidRule           a bucket rule or bucket count
     │   ├── InvalidPredicate      a SQL predicate that cannot be parsed
     │   ├── InvalidStatement      a SQL statement that cannot be parsed, with line and column
-    │   ├── UnknownColumn         a column that the table lacks
-    │   ├── CannotPublish         something of a table that another format has no form for, by its name
-    │   ├── UnsupportedSource     a source with something that cannot be honoured, by its name
+    │   ├── UnknownColumn         a column that the table does not have
+    │   ├── CannotPublish         a table has something that the published format does not have
+    │   ├── UnsupportedSource     a source has something that cannot be read correctly
     │   └── SourceNotAllowed      a log names a source that its reader has not allowed
     ├── NotFound
     │   ├── TableNotFound
     │   ├── IndexNotFound
     │   ├── PartitionNotFound
-    │   ├── VersionNotFound       a version or instant that the log does not hold
-    │   ├── SnapshotExpired       it was there, and an expiry commit ended it
+    │   ├── VersionNotFound       a version or instant that the log does not have
+    │   ├── SnapshotExpired       the version existed, but a commit has expired it
     │   └── TransactionNotFound
     ├── AlreadyExists
     │   ├── TableExists
     │   ├── IndexExists
-    │   └── KeysExist             insert() met keys of the table
-    ├── CommitRefused             the table is as it was; which of these decides whether a retry helps
-    │   ├── ConcurrentWrite       another commit touched the same thing first: read again and retry
+    │   └── KeysExist             insert() got record keys that the table already has
+    ├── CommitRefused             the table was not changed; the class says whether a retry helps
+    │   ├── ConcurrentWrite       another commit changed the same files first: read again and retry
     │   ├── BucketCountMismatch   a partition has another bucket count
-    │   ├── StopWriteWindowOpen   another holder has a stop-write window on this scope: wait
+    │   ├── StopWriteWindowOpen   another writer holds a stop-write window over this scope: wait
     │   ├── FencedOff             the window of this writer has ended: do not retry
-    │   ├── AttemptAborted        this attempt was ended by a commit: stop; a retry is a new attempt
-    │   │   ├── AttemptReplaced   by a later try of the same work, which goes on with it
-    │   │   └── TransactionEnded  of a transaction of several tasks: it begins anew with its first task
+    │   ├── AttemptAborted        a commit has ended this attempt: stop; a retry is a new attempt
+    │   │   ├── AttemptReplaced   a later try of the same work has ended it, and continues the work
+    │   │   └── TransactionEnded  a transaction of several tasks was ended: start with its first task
     │   └── StageMismatch         a stage is missing, or stages of different tries were mixed
     ├── WindowError
-    │   ├── WindowNotOpen         the epoch given is not that of an open window
-    │   └── DrainTimeout          writers from before the window are still alive
-    ├── AlreadyCommitted          this transaction has its commit; ``receipt`` is that of it
-    ├── CommitUndone              it had one, and a restore or a drop of the table took its effect back
-    ├── CommitStateUnknown        the store did not answer whether the commit landed; files stay
-    ├── LogDamaged                the log has a hole or an unreadable file
+    │   ├── WindowNotOpen         the given epoch is not that of an open window
+    │   └── DrainTimeout          writers that began before the window are still alive
+    ├── AlreadyCommitted          the transaction already has its commit; see ``receipt``
+    ├── CommitUndone              the transaction had a commit, but a restore or a drop undid it
+    ├── CommitStateUnknown        the store did not say whether the commit landed; files are kept
+    ├── LogDamaged                the log has a gap or an unreadable file
     │   ├── LogVanished           the log of a table that existed is gone
     │   └── NewerFormat           written by a newer version of this package
     │       └── UnsupportedFeature   a feature that a reader, or a writer, must know
-    ├── PublishRefused            another writer has written into the log that a table is published in
-    ├── VerificationFailed        an index, or a count, does not agree with the rows
+    ├── PublishRefused            another writer has written into the published log
+    ├── VerificationFailed        an index, or copied rows, do not agree with what they were made from
     ├── StorageError
     │   ├── ObjectNotFound
     │   ├── ObjectExists
-    │   ├── ObjectTooLarge        more bytes than such an object may have; none were read
-    │   ├── LeadsOutside          a symbolic link in a table's folder leads out of it; nothing was followed
-    │   └── StorageUnavailable    the store answered with an error; it may pass
-    ├── EnvironmentMismatch       Python packages, jars or a shadowing folder that do not fit
-    ├── SparkMissing              no spark-submit or no Java to run it
+    │   ├── ObjectTooLarge        an object is larger than allowed; nothing of it was read
+    │   ├── LeadsOutside          a symbolic link leads out of the table's folder; it was not followed
+    │   └── StorageUnavailable    the store answered with an error that may be temporary
+    ├── EnvironmentMismatch       Python, its packages, Spark or the import path do not fit together
+    ├── SparkMissing              there is no spark-submit, or no Java
     └── JobFailed                 a Spark app ended without a commit
 
-A message says what happened, then what it means for the table (``outcome``), then what to do (``hint``).
+A message says what happened, then what this means for the table (``outcome``), then what to do (``hint``).
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ from typing import Any
 class LakeIndexError(Exception):
     """Base of all errors of this package.
 
-    :param message: what happened, naming the thing.
-    :param outcome: what it means for the table; each class has its default.
+    :param message: what happened, with the names of what it happened to.
+    :param outcome: what this means for the table; each class has a default.
     :param hint: what the caller can do.
     """
 
@@ -87,11 +87,11 @@ class LakeIndexError(Exception):
 
 
 class InvalidInput(LakeIndexError, ValueError):
-    """A caller's mistake, found before anything was written."""
+    """A mistake of the caller, found before anything was written."""
 
 
 class InvalidName(InvalidInput):
-    """A name that cannot be used for a table, index, column or transaction."""
+    """The name of a table, index, column or transaction cannot be used."""
 
 
 class InvalidSchema(InvalidInput):
@@ -99,15 +99,15 @@ class InvalidSchema(InvalidInput):
 
 
 class InvalidRule(InvalidInput):
-    """A bucket rule or bucket count that cannot be used."""
+    """A bucket rule or bucket count cannot be used."""
 
 
 class InvalidPredicate(InvalidInput):
-    """A SQL predicate that cannot be parsed."""
+    """A SQL predicate cannot be parsed or evaluated."""
 
 
 class InvalidStatement(InvalidInput):
-    """A SQL statement that cannot be parsed, or one with a clause that is refused.
+    """A SQL statement cannot be parsed, or one of its clauses is refused.
 
     :param line: of the script, from 1. :param column: from 1.
     """
@@ -127,19 +127,22 @@ class InvalidStatement(InvalidInput):
 
 
 class UnknownColumn(InvalidInput):
-    """A column that the table lacks."""
+    """The table does not have the column."""
 
 
 class CannotPublish(InvalidInput):
-    """Something of a table that another format has no form for, or that its readers get wrong, by its name."""
+    """A table has something that the published format does not have, or that its readers get wrong.
+
+    The message names it.
+    """
 
 
 class UnsupportedSource(InvalidInput):
-    """A registered source has something that cannot be honoured: rows would be wrong, so none are given."""
+    """A registered source has something that cannot be read correctly, so no rows are returned."""
 
 
 class SourceNotAllowed(InvalidInput):
-    """A log names a source, or a source's metadata a file, that the reader has not allowed for that log.
+    """A log names a source, or the metadata of a source a file, that the reader has not allowed for this log.
 
     The hint says how to allow it.
     """
@@ -150,23 +153,23 @@ class NotFound(LakeIndexError, LookupError):
 
 
 class TableNotFound(NotFound):
-    """No table has its log there."""
+    """There is no log of a table at this location."""
 
 
 class IndexNotFound(NotFound):
-    """The table has no index of that name."""
+    """The table has no index of this name."""
 
 
 class PartitionNotFound(NotFound):
-    """The table has no such partition."""
+    """The table does not have the partition."""
 
 
 class VersionNotFound(NotFound):
-    """The log holds no such version or instant."""
+    """The log does not have the version or instant."""
 
 
 class SnapshotExpired(NotFound):
-    """The version existed; a commit has expired it."""
+    """The version existed, but a commit has expired it."""
 
 
 class TransactionNotFound(NotFound):
@@ -174,19 +177,19 @@ class TransactionNotFound(NotFound):
 
 
 class AlreadyExists(LakeIndexError):
-    """Something that was to be made is there already."""
+    """Something that should be created already exists."""
 
 
 class TableExists(AlreadyExists):
-    """A table is there already."""
+    """There is already a table at this location."""
 
 
 class IndexExists(AlreadyExists):
-    """The table has an index of that name."""
+    """The table already has an index of this name."""
 
 
 class KeysExist(AlreadyExists):
-    """``insert`` met record keys that the table holds already."""
+    """``insert`` got record keys that the table already has."""
 
 
 class CommitRefused(LakeIndexError):
@@ -194,35 +197,35 @@ class CommitRefused(LakeIndexError):
 
 
 class ConcurrentWrite(CommitRefused):
-    """Another commit wrote what this one read or writes. A retry on the new state may succeed."""
+    """Another commit changed what this one read or writes. A retry works on the new state and may succeed."""
 
 
 class BucketCountMismatch(CommitRefused):
-    """A writer would put a second bucket count into one partition, which another one made or rescaled meanwhile."""
+    """A partition would get a second bucket count: another writer has created or rescaled it meanwhile."""
 
 
 class StopWriteWindowOpen(CommitRefused):
-    """Another holder has a stop-write window over what this commit writes."""
+    """Another writer holds a stop-write window over what this commit writes."""
 
 
 class FencedOff(CommitRefused):
-    """The stop-write window that this writer worked under has ended. It must not retry under the same epoch."""
+    """The stop-write window in which this writer worked has ended. The writer must not retry with the same epoch."""
 
 
 class AttemptAborted(CommitRefused):
-    """A commit has ended this attempt. Its process stops; a retry, which is a new attempt, may succeed."""
+    """A commit has ended this attempt. Its process must stop; a retry is a new attempt and may succeed."""
 
 
 class AttemptReplaced(AttemptAborted):
-    """A later try of the same work has ended this attempt and goes on with the work."""
+    """A later try of the same work has ended this attempt and continues the work."""
 
 
 class TransactionEnded(AttemptAborted):
-    """A transaction of several tasks was ended. No retry of one of its tasks helps: it begins anew with the first."""
+    """A transaction of several tasks was ended. Retrying one task does not help: start again with the first task."""
 
 
 class StageMismatch(CommitRefused):
-    """A stage is missing, unknown, damaged, or was made from another try of its inputs."""
+    """A stage is missing, unknown or damaged, or was made from another try of its inputs."""
 
 
 class WindowError(LakeIndexError):
@@ -230,11 +233,11 @@ class WindowError(LakeIndexError):
 
 
 class WindowNotOpen(WindowError):
-    """The epoch given is not that of an open window."""
+    """The given epoch is not that of an open window."""
 
 
 class DrainTimeout(WindowError):
-    """Writers that began before the window opened have not ended in time."""
+    """Writers that began before the window was opened have not ended in time."""
 
 
 class _CarriesReceipt(LakeIndexError):
@@ -244,13 +247,14 @@ class _CarriesReceipt(LakeIndexError):
 
 
 class AlreadyCommitted(_CarriesReceipt):
-    """The transaction has its commit already; ``receipt`` is that of the commit."""
+    """The transaction already has its commit; ``receipt`` is the receipt of that commit."""
 
 
 class CommitUndone(_CarriesReceipt):
-    """The transaction committed, and its effect is gone.
+    """The transaction had a commit, but its effect is gone.
 
-    A later restore took it back, or the table, or the index that it created, was dropped. A rerun must be asked for.
+    A later restore took it back, or the table, or the index that it created, was dropped. To do the work again, ask
+    for a rerun.
 
     :param by: the transaction that dropped the table, or the index.
     :param receipt: of the commit that it had.
@@ -264,21 +268,21 @@ class CommitUndone(_CarriesReceipt):
 
 
 class CommitStateUnknown(LakeIndexError):
-    """The store did not answer whether the commit landed, and could not be asked.
+    """The store did not say whether the commit landed, and the log could not be read back.
 
-    The caller may try the same transaction again: it finds its commit if there is one. It may not delete what
-    it staged, and it may not do the work again under another transaction id.
+    The caller may run the same transaction again: it finds its commit if there is one. The caller must not delete
+    what was staged, and must not do the work again under another transaction id.
     """
 
-    outcome = "It is unknown whether the commit landed; all files stay."
+    outcome = "It is unknown whether the commit landed; all files are kept."
 
 
 class LogDamaged(LakeIndexError):
-    """The log has a hole, or a file in it cannot be read."""
+    """The log has a gap, or one of its files cannot be read."""
 
 
 class LogVanished(LogDamaged):
-    """There are files of a table but its log is gone."""
+    """The files of a table exist, but its log does not."""
 
 
 class NewerFormat(LogDamaged):
@@ -286,15 +290,15 @@ class NewerFormat(LogDamaged):
 
 
 class UnsupportedFeature(NewerFormat):
-    """The table has a feature that this version of the package does not know, and must know to read or write it."""
+    """The table has a feature that this version of the package would have to know to read or write it."""
 
 
 class PublishRefused(LakeIndexError):
-    """Another writer has written into the log that a table is published in; nothing was overwritten."""
+    """Another writer has written into the log in which a table is published; nothing was overwritten."""
 
 
 class VerificationFailed(LakeIndexError):
-    """An index does not agree with the rows, or rows that were taken over with their source."""
+    """An index does not agree with the rows, or copied rows do not agree with their source."""
 
 
 class StorageError(LakeIndexError):
@@ -304,15 +308,15 @@ class StorageError(LakeIndexError):
 
 
 class ObjectNotFound(StorageError, LookupError):
-    """No object has that key."""
+    """There is no object with this key."""
 
 
 class ObjectExists(StorageError):
-    """An object has that key already, or the store answers so."""
+    """There is already an object with this key, or the store says so."""
 
 
 class ObjectTooLarge(StorageError):
-    """An object has more bytes than one of its kind may have. None of them were read."""
+    """An object is larger than objects of its kind may be. Nothing of it was read."""
 
 
 class LeadsOutside(StorageError):
@@ -320,11 +324,11 @@ class LeadsOutside(StorageError):
 
 
 class StorageUnavailable(StorageError):
-    """The store answered with an error that may pass; the call may or may not have had its effect."""
+    """The store answered with an error that may be temporary; the call may or may not have taken effect."""
 
 
 class EnvironmentMismatch(LakeIndexError):
-    """The Python packages, the Spark jars, or the import path do not fit together."""
+    """Python, its packages, Spark or the import path do not fit together."""
 
 
 class SparkMissing(LakeIndexError):
@@ -332,20 +336,20 @@ class SparkMissing(LakeIndexError):
 
 
 class JobFailed(LakeIndexError):
-    """A Spark app ended and the timeline holds no commit of it."""
+    """A Spark app ended, and the log does not have its commit."""
 
 
 # --- The error for a file of another owner that went away between listing and reading -----------------------------
 
 
 def gone_file(path: str, location: str) -> ObjectNotFound:
-    """Return the error for a file that was listed and is not there any more.
+    """Return the error for a file that was listed and no longer exists.
 
     :param path: of the file. :param location: of the table.
     """
     return ObjectNotFound(
         f"{path} of the source {location} is gone: it was there when the source was listed.",
         outcome="Nothing was changed.",
-        hint="Load the table again, which lists the source anew. An older version can be read only while its files "
-        "are kept.",
+        hint="Load the table again, which lists the source again. An older version can be read only as long as its "
+        "files exist.",
     )

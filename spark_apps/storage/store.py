@@ -644,7 +644,9 @@ class Rewritten(OSError):
     """A file that was listed is another one by now."""
 
     def __init__(self, path: str) -> None:
-        super().__init__(f"{path} was rewritten after it was listed; load the table again, which lists the source anew")
+        super().__init__(
+            f"{path} was rewritten after it was listed; load the table again, which lists the source again"
+        )
 
 
 class RangedFile(io.RawIOBase):

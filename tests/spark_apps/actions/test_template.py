@@ -147,7 +147,7 @@ def test_given_an_unknown_outcome_then_the_attempt_is_not_aborted_and_a_retry_fi
     timeline.sleep = lambda _: None  # type: ignore[method-assign]
     handle = TableHandle(None, timeline)  # type: ignore[arg-type]
 
-    with pytest.raises(CommitStateUnknown, match="all files stay"):
+    with pytest.raises(CommitStateUnknown, match="all files are kept"):
         run(handle, Noting(during=lambda _: setattr(store, "broken", True)), txn_id="day-1")
     store.broken = False
     retry = Noting()

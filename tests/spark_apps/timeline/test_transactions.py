@@ -350,7 +350,7 @@ def test_a_commit_of_unknown_outcome_says_so_and_is_found_when_it_landed(job: wo
         return ERROR_BEFORE if down else OK
 
     job.store.gate = gate
-    with pytest.raises(CommitStateUnknown, match="It is unknown whether the commit landed; all files stay"):
+    with pytest.raises(CommitStateUnknown, match="It is unknown whether the commit landed; all files are kept"):
         upsert(job, "w", k0=1)
     world.objects.land()
     other = new_job(world)
