@@ -57,6 +57,7 @@ def on_files(files: Files, config: Any) -> Files:
     for picture in sorted((ROOT / "benchmarks").glob("*/*.png")) + sorted((ROOT / "benchmarks").glob("*/*.svg")):
         name = picture.relative_to(ROOT / "benchmarks").as_posix()
         files.append(File.generated(config, name, abs_src_path=str(picture)))
+    files.append(File.generated(config, "extra.css", abs_src_path=str(Path(__file__).parent / "extra.css")))
     for page in PAGES:
         files.append(File.generated(config, f"reference/{page.file}.md", content=_page(page)))
     files.append(File.generated(config, "reference/examples.md", content=_examples()))
