@@ -49,8 +49,8 @@ PIPE_CLOSED = 141
 
 EPILOG = (
     "Exit codes: 0 done; 1 the answer is no (no such key, a check failed); 2 a mistake in the arguments; "
-    "3 no such table, index or version; 4 the store failed, or a file is missing; 5 the log is damaged, or was written by "
-    "a newer version of this package; 6 any other error."
+    "3 no such table, index or version; 4 the store failed, or a file is missing; 5 the log is damaged, or was written "
+    "by a newer version of this package; 6 any other error."
 )
 
 
@@ -141,7 +141,8 @@ def note_state(state: State) -> State:
 
 _COMMON: list[Any] = [
     click.option(
-        "-w", "--warehouse", envvar=WAREHOUSE, metavar="URI", show_envvar=True, help="The folder below which tables have names."
+        "-w", "--warehouse", envvar=WAREHOUSE, metavar="URI", show_envvar=True,
+        help="The folder below which tables have names.",
     ),
     click.option(
         "--connection", envvar=CONNECTION, metavar="ID", show_envvar=True,
@@ -153,7 +154,7 @@ _COMMON: list[Any] = [
     ),
     click.option("--option", multiple=True, metavar="NAME=VALUE", help="One more storage option; not for secrets."),
     click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs."),
-    click.option("--color/--no-color", "colour", default=None, help="With or without colours; by default, colours on a terminal."),
+    click.option("--color/--no-color", "colour", default=None, help="Colours; the default is on if on a terminal."),
 ]  # fmt: skip
 
 
