@@ -154,7 +154,7 @@ _COMMON: list[Any] = [
     ),
     click.option("--option", multiple=True, metavar="NAME=VALUE", help="One more storage option; not for secrets."),
     click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs."),
-    click.option("--color/--no-color", "colour", default=None, help="Colours; the default is on if on a terminal."),
+    click.option("--color/--no-color", "colour", default=None, help="Print colours; by default on a terminal."),
 ]  # fmt: skip
 
 
