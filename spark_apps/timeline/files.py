@@ -37,6 +37,8 @@ _RANGES = {"rows": (-1, 10**15), "bytes": (0, 10**15), "tombstones": (0, 2**63 -
 _PATTERNS = {"tree": TREE, "partition": PARTITION, "group": GROUP, "kind": re.compile("base|delta")}
 _KEY = "path_hash"
 _FEW = 64
+_MOST_SCANS, _MOST_PATH_SCANS = 8, 64
+"""So many groups or partitions, and so many paths, are looked for in all rows; to put rows in order takes longer."""
 _PATH = NAMES.index("path")
 _UPWARDS = (b"/.", b"//", b"/\n", b"\n/")
 
@@ -108,6 +110,7 @@ class Columns:
         # One dictionary for all chunks, so that a code means the same value everywhere.
         self.table: Any = None if table is None else table.unify_dictionaries()
         self._codes: dict[str, dict[str, int]] = {}
+        self._group_scans = self._path_scans = 0
         self._by_group: tuple[memoryview, memoryview] | None = None
         self._by_path: tuple[memoryview, memoryview] | None = None
 
@@ -118,14 +121,45 @@ class Columns:
         """Return the names of the trees that have files here."""
         if not len(self):
             return []
-        return [name for name in self._code_of("tree") if self.rows_span(name)[0] < self.rows_span(name)[1]]
+        import pyarrow.compute as pc
+
+        held = set(pc.unique(self._indices("tree")).to_pylist())
+        return [name for name, code in self._code_of("tree").items() if code in held]
 
     def rows(self, tree: str, partition: str | None = None, group: str | None = None) -> list[int]:
         """Return the numbers of the rows of a tree, of one partition of it, or of one group."""
         if not len(self):
             return []
+        if partition is not None and self._by_group is None and self._group_scans < _MOST_SCANS:
+            self._group_scans += 1
+            return self._scanned(tree, partition, group)
         start, end = self.rows_span(tree, partition, group)
         return self._grouped()[1][start:end].tolist() if start < end else []
+
+    def _scanned(self, tree: str, partition: str, group: str | None) -> list[int]:
+        """Return the numbers of the rows of a partition or a group, by looking at each row, in the order by group."""
+        import pyarrow.compute as pc
+
+        wanted = {"partition": partition, "tree": tree, **({} if group is None else {"group": group})}
+        rows: Any = None
+        for name, value in wanted.items():
+            code = self._code_of(name).get(value)
+            if code is None:
+                return []
+            codes = self._indices(name)
+            if rows is None:
+                rows = pc.indices_nonzero(pc.equal(codes, code))
+            else:
+                rows = rows.filter(pc.equal(codes.take(rows), code))
+        if group is None:
+            rows = rows.take(pc.sort_indices(self._indices("group").take(rows)))
+        return _view(rows).tolist() if len(rows) else []
+
+    def _indices(self, name: str) -> Any:
+        """Return the codes of a column of :data:`REPEATED`."""
+        import pyarrow as pa
+
+        return pa.chunked_array([chunk.indices for chunk in self.table.column(name).chunks])
 
     def rows_span(self, tree: str, partition: str | None = None, group: str | None = None) -> tuple[int, int]:
         """Return where the rows stand in the order by group: (first, behind the last)."""
@@ -146,15 +180,23 @@ class Columns:
         """Return the row of a path in a tree, or ``None``."""
         if not len(self):
             return None
-        if self._by_path is None:
-            self._by_path = _ordered(self.table.column(_KEY))
-        keys, order = self._by_path
-        key = path_hash(path)
-        for position in range(bisect_left(keys, key), bisect_right(keys, key)):
-            row = order[position]
+        for row in self._rows_of_hash(path_hash(path)):
             if self.table["path"][row].as_py() == path and self.table["tree"][row].as_py() == tree:
                 return row
         return None
+
+    def _rows_of_hash(self, key: int) -> list[int]:
+        """Return the rows whose paths have a hash."""
+        if self._by_path is None:
+            if self._path_scans < _MOST_PATH_SCANS:
+                import pyarrow.compute as pc
+
+                self._path_scans += 1
+                rows = pc.indices_nonzero(pc.equal(self.table.column(_KEY), key))
+                return _view(rows).tolist() if len(rows) else []
+            self._by_path = _ordered(self.table.column(_KEY))
+        keys, order = self._by_path
+        return [order[position] for position in range(bisect_left(keys, key), bisect_right(keys, key))]
 
     def paths(self, rows: list[int]) -> list[str]:
         """Return the paths of some rows."""

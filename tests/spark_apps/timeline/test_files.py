@@ -71,6 +71,15 @@ def test_a_set_with_columns_and_changes_answers_as_a_plain_one(seed: int) -> Non
             item.path for item in groups.get(("p=1", "3"), [])
         }
         assert list(held.files(tree, "p=9", "3")) == []
+        # A set that was just loaded looks at each row for the first few groups, and puts the rows in order for more.
+        fresh = FileSet(held.flattened())
+        for partition, group in [("p=1", None), ("p=2", "3"), ("p=3", "9"), ("p=9", None), ("p=1", None), ("p=2", "3")]:
+            found = [item.path for item in fresh.files(tree, partition, group)]
+            assert sorted(found) == sorted(
+                item.path for item in wanted if item.partition == partition and group in (None, item.group)
+            )
+            of_groups = [item.group for item in fresh.files(tree, partition)]
+            assert of_groups == sorted(of_groups, key=of_groups.index)
         every_path = [file(step, tree).path for step in range(400)]
         assert [held.has(tree, path) for path in every_path] == [(tree, path) in plain for path in every_path]
     held.remove_tree("data")
