@@ -326,15 +326,17 @@ class _Doing:
         if end == "committed":
             self._ended(lambda: self._steps(range(at + 1, len(self.act.steps))), outcome)
         else:
-            self._tidy(at)
+            self._tidy(at, outcome)
         return end
 
-    def _tidy(self, at: int) -> None:
-        """What comes after a commit that was refused, such as closing its window."""
+    def _tidy(self, at: int, outcome: Outcome) -> None:
+        """What comes after a commit that was refused, such as closing its window; it may be refused as well."""
         try:
             self._steps(range(at + 1, len(self.act.steps)))
         except LakeIndexError:
             return
+        except Exception as error:  # noqa: BLE001 - as in _ended
+            outcome.wrong.append(f"{self.act.name}, after its end: {type(error).__name__}: {error}")
 
     def _steps(self, numbers: range) -> Any:
         result = None
