@@ -64,17 +64,18 @@ def open_table(
     name: str | None = None,
     time_zone: str | None = None,
 ) -> OpenTable:
-    """Open a table to read it in this process, without Spark: at its newest version, or as of one or an instant.
+    """Open a table to read it in this process, without Spark, at its newest or an earlier version.
 
-    :param uri: of the table, or of a registered source: a local path or a URI.
+    :param uri: the address of the table, or of a registered source: a local path or a URI.
     :param as_of: an instant, ISO 8601 (UTC without a time zone) or a ``datetime``.
     :param options: of the store; see :class:`~spark_apps.storage.store.Store`.
-    :param source_version: of a registered Delta or Iceberg table its own version or snapshot id.
-    :param storage_options: of the store that holds the source, if not ``options``.
-    :param index_root: and ``name``: as given when the source was registered.
-    :param time_zone: the zone of times that a predicate gives without one, as ``spark.sql.session.timeZone``:
-        ``"Europe/Berlin"``, ``"+02:00"``; ``TIMESTAMP`` then is the type with a zone. Without it they are refused.
-    :raises InvalidInput: for a time zone that is not known; if ``source_version`` is given with one of the others.
+    :param source_version: the version or snapshot id of a registered Delta or Iceberg table.
+    :param storage_options: options of the store with the source, if they are not ``options``.
+    :param index_root: and ``name``: as they were given when the source was registered.
+    :param time_zone: the zone of times without one in predicates, as ``spark.sql.session.timeZone``:
+        ``"Europe/Berlin"``, ``"+02:00"``; ``TIMESTAMP`` then is the type with a zone. Without ``time_zone``, such
+        times are refused.
+    :raises InvalidInput: for an unknown time zone; if ``source_version`` is given together with one of the others.
     :raises TableNotFound: if there is no table.
     :raises VersionNotFound: if there is no such version.
     :raises SnapshotExpired: if the version has expired.
@@ -109,9 +110,9 @@ def opened_log(
 
 
 class OpenTable(Printed):
-    """A keyed table, or a registered source, at one version, to be read. Made by :func:`open_table`.
+    """A keyed table or a registered source at one version, for reading. Made by :func:`open_table`.
 
-    Several threads may read one object.
+    Several threads may use one object.
     """
 
     def __init__(self, handle: TableHandle, snapshot: Snapshot, time_zone: str | None = None) -> None:
@@ -160,24 +161,24 @@ class OpenTable(Printed):
         return indexes_of(self._snapshot.state)
 
     def index_status(self, name: str) -> IndexStatus:
-        """Return what an index covers, how large it is, and when it was brought up to date.
+        """Return what an index covers, how large it is, and when it was last refreshed.
 
-        :raises IndexNotFound: if there is none of that name.
+        :raises IndexNotFound: if there is no index of this name.
         """
         return status_of(self._handle.timeline, self._snapshot.state, name)
 
     def verify(self, name: str) -> VerificationReport:
-        """Compare an index with the rows that it covers, all of them read.
+        """Compare an index with all rows that it covers.
 
-        Every row and entry becomes a Python object: for tables of some million rows at most.
+        Every row and entry becomes a Python object, so this is for tables of a few million rows.
 
-        :param name: of the index.
+        :param name: the name of the index.
         :returns: what agrees and what differs.
-        :raises IndexNotFound: if there is none of that name.
-        :raises InvalidInput: if it is of a kind that was registered, or of keys of a registered source, or placed by a
-            hash function of Spark's: Spark alone compares these.
-        :raises UnsupportedSource: naming a file of a source that only Spark reads rightly.
-        :raises StorageError: if a file of the table is gone or damaged.
+        :raises IndexNotFound: if there is no index of this name.
+        :raises InvalidInput: for an index that only Spark can compare: of a kind of your own, over keys of a
+            registered source, or placed by a hash function in SQL.
+        :raises UnsupportedSource: naming a file of a source that only Spark reads correctly.
+        :raises StorageError: if a file of the table is missing or damaged.
         """
         return verify_entries(self._snapshot, name)
 
@@ -190,11 +191,12 @@ class OpenTable(Printed):
     def read(self, where: str | None = None, columns: Sequence[str] | None = None) -> Any:
         """Return the rows that satisfy a predicate as a ``pyarrow.Table``.
 
-        :param where: what stands after WHERE in Spark's SQL; all rows without. :param columns: which, in their order.
-        :raises InvalidPredicate: if the predicate cannot be judged exactly without Spark; it says why.
+        :param where: a predicate in Spark's SQL; by default all rows. :param columns: the columns to return, in this
+            order.
+        :raises InvalidPredicate: if the predicate cannot be evaluated exactly without Spark, saying why.
         :raises UnknownColumn: for a column that the table does not have.
-        :raises StorageError: naming a file that is gone or damaged.
-        :raises UnsupportedSource: naming what only Spark's own reader reads rightly.
+        :raises StorageError: naming a file that is missing or damaged.
+        :raises UnsupportedSource: naming what only Spark's own reader reads correctly.
         """
         started = time.perf_counter()
         reader, plan, query = self._batches(where, columns)
@@ -203,11 +205,11 @@ class OpenTable(Printed):
         return rows
 
     def batches(self, where: str | None = None, columns: Sequence[str] | None = None) -> Any:
-        """Return what :meth:`read` does as a ``pyarrow.RecordBatchReader``, which reads on as it is asked.
+        """Return the same as :meth:`read`, as a ``pyarrow.RecordBatchReader`` that reads more when asked for more.
 
-        Held in memory are some row groups, and the deltas of the file group that is read.
+        Only some row groups, and the deltas of the file group that is being read, are in memory.
 
-        :param where: and ``columns``: as of :meth:`read`.
+        :param where: and ``columns``: as in :meth:`read`.
         """
         started = time.perf_counter()
         reader, plan, query = self._batches(where, columns)
@@ -223,13 +225,13 @@ class OpenTable(Printed):
         return pa.RecordBatchReader.from_batches(found.schema, found.batches()), plan, query
 
     def lookup(self, keys: Any, columns: Sequence[str] | None = None) -> Any:
-        """Return the rows of some record keys as a ``pyarrow.Table``, in no order; keys that are not there give none.
+        """Return the rows with some record keys as a ``pyarrow.Table``, in no particular order.
 
-        :param keys: Python values, one each or tuples; an Arrow array (of a key of one column); or an Arrow table whose
-            columns are those of the key.
-        :param columns: which, in their order.
+        :param keys: Python values (tuples for a key of several columns), an Arrow array (for a key of one column), or
+            an Arrow table with the columns of the key. Keys that do not exist give no rows.
+        :param columns: the columns to return, in this order.
         :raises InvalidInput: if the table has no record key.
-        :raises InvalidSchema: if a key is not one.
+        :raises InvalidSchema: if a value cannot be a key.
         """
         import pyarrow as pa
 
@@ -259,9 +261,9 @@ class OpenTable(Printed):
         columns: Sequence[str] | None = None,
         hypothetical: Sequence[Mapping[str, Any]] = (),
     ) -> Explanation:
-        """Return how :meth:`read` would answer: index used, files and bytes read and skipped, why not the others.
+        """Return how :meth:`read` would answer: indexes used, files and bytes read and skipped, why not other indexes.
 
-        :param where: and ``columns``: as of :meth:`read`.
+        :param where: and ``columns``: as in :meth:`read`.
         :param hypothetical: indexes that are counted as if they were there, each with ``kind`` and ``columns``, and
             perhaps ``included``, ``properties`` and ``name``, as of
             :meth:`IndexedTable.create_index <spark_apps.table.IndexedTable.create_index>`. Their columns are read in a
@@ -303,7 +305,7 @@ class OpenTable(Printed):
         :raises InvalidInput: for a budget or a workload that is none.
         :raises EnvironmentMismatch: where definitions of indexes cannot be checked, for pyspark is not installed.
         :raises UnsupportedSource: naming what of a source only Spark's own reader reads rightly.
-        :raises StorageError: naming a file that is gone or damaged.
+        :raises StorageError: naming a file that is missing or damaged.
         """
         from spark_apps.advisor.advice import advise
 
@@ -311,30 +313,30 @@ class OpenTable(Printed):
         return advise(self._snapshot, self._handle.timeline, workload, budget)
 
     def to_pandas(self, where: str | None = None, columns: Sequence[str] | None = None) -> Any:
-        """Return what :meth:`read` does as a ``pandas.DataFrame``, whose columns are backed by Arrow.
+        """Return the same as :meth:`read`, as a ``pandas.DataFrame`` whose columns are backed by Arrow.
 
-        :param where: and ``columns``: as of :meth:`read`.
+        :param where: and ``columns``: as in :meth:`read`.
         :raises EnvironmentMismatch: if pandas is not installed.
         """
         pandas = _library("pandas", "to_pandas")
         return self.read(where, columns).to_pandas(types_mapper=pandas.ArrowDtype)
 
     def to_polars(self, where: str | None = None, columns: Sequence[str] | None = None) -> Any:
-        """Return what :meth:`read` does as a ``polars.DataFrame``.
+        """Return the same as :meth:`read`, as a ``polars.DataFrame``.
 
-        :param where: and ``columns``: as of :meth:`read`.
+        :param where: and ``columns``: as in :meth:`read`.
         :raises EnvironmentMismatch: if polars is not installed.
         """
         return _library("polars", "to_polars").from_arrow(self.read(where, columns))
 
     def duckdb(self, connection: Any, name: str) -> None:
-        """Make the table known to a connection of DuckDB, for SQL over it.
+        """Make the table known to a DuckDB connection, for SQL over it.
 
-        Of a query's filters those that DuckDB hands on (comparisons of columns with values, IN, IS NULL, joined by AND
-        and OR) are planned as of :meth:`read`, so that indexes find its rows; only the columns that it needs are read.
-        What the SQL means is DuckDB's to say.
+        DuckDB pushes down some filters of a query (comparisons of columns with values, IN, IS NULL, joined by AND and
+        OR). They are planned as by :meth:`read`, so indexes find the rows, and only the columns of the query are read.
+        The SQL is DuckDB's, with DuckDB's meaning.
 
-        :param connection: a ``duckdb.DuckDBPyConnection``. :param name: of the table in its queries.
+        :param connection: a ``duckdb.DuckDBPyConnection``. :param name: the name of the table in queries.
         """
         connection.register(name, arrow_dataset(self._snapshot))
 

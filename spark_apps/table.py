@@ -83,10 +83,10 @@ DEFAULT_BUCKETS = 8
 class IndexedTable(Printed):
     """A keyed table, or a registered source, with its indexes. Made by :meth:`create`, :meth:`register`, :meth:`load`.
 
-    All writing methods take ``txn_id`` (a retry under the same id gets the first try's receipt and writes nothing) and
-    ``window`` (the epoch of a stop-write window that the caller holds). They raise
-    :class:`~spark_apps.storage.errors.CommitRefused` in its kinds, and return a receipt whose ``version`` is ``None``
-    if there was nothing to do. The object shows one version, and moves to those that its own calls commit.
+    All writing methods take ``txn_id`` (a retry with the same id returns the first try's receipt and writes nothing)
+    and ``window`` (the epoch of a stop-write window that the caller holds). They raise the subclasses of
+    :class:`~spark_apps.storage.errors.CommitRefused`, and return a receipt whose ``version`` is ``None`` if there was
+    nothing to do. The object shows one version, and moves on to the versions that its own calls commit.
     """
 
     def __init__(
@@ -125,43 +125,43 @@ class IndexedTable(Printed):
         source_options: Mapping[str, object] | None = None,
         publish: Sequence[str] | None = None,
     ) -> IndexedTable:
-        """Create a table; with ``from_source`` one that holds the rows of another, which stays as it is.
+        """Create a table, with ``from_source`` from the rows of another table, which is not changed.
 
-        Rows are taken over by one commit, after what was written was compared with the source. A run that was killed
-        is called again, with the same arguments: it begins anew, and no row comes in twice.
+        These rows are committed at once, after what was written has been compared with the source. If a run was
+        killed, call it again with the same arguments: it starts over, and no row is written twice.
 
         :param schema: a StructType, or a DDL string as ``"id bigint, name string"``; with ``from_source`` the source's,
             if not given.
-        :param record_key: columns that make a row unique: in its partition, or with a ``record`` index in the
+        :param record_key: columns that make a row unique: in its partition, or, with a ``record`` index, in the whole
             table.
-        :param ordering_column: of two rows with one key in a batch the higher wins; with
-            ``merge_by="ordering"`` also of a row there and a later one.
-        :param buckets: bucket count of a new partition that no rule matches. ``None``: no bucket layout; file groups
-            are found through a ``record`` index, which is made with the table, and each takes some number of rows
-            (the property ``group_rows``, 1,000,000 by default).
+        :param ordering_column: of two rows with the same key in a batch, the one with the higher value stays; with
+            ``merge_by="ordering"``, also of an existing row and a later one.
+        :param buckets: bucket count of a new partition that no rule matches. ``None``: no bucket layout. A ``record``
+            index, which is created with the table, then finds the file groups, and each of them takes as many rows as
+            the property ``group_rows`` says (1,000,000 by default).
         :param bucket_rule: the engine that reads the rules: "regex" (unanchored, against partition paths),
             "range" (``2024-11-01 <= dt < 2024-12-01``), or a user's.
-        :param positions: writes find out which rows they replace, so that readers need not look at keys
+        :param positions: writes record which rows they replace, so that readers need not compare keys
             (:mod:`spark_apps.mergetree.read`).
         :param bucket_expressions: ``expression,count;…``, or pairs of expression and count; the first match wins.
         :param options: options of the store; see :class:`~spark_apps.storage.store.Store`.
-        :param uri: where the table lies: a local path or a URI.
-        :param partition_by: columns whose values name folders; each partition has a bucket count of its own. Those of
-            the source, if not given with one.
+        :param uri: where the table is: a local path or a URI.
+        :param partition_by: columns whose values divide the table into partitions, each with its own bucket count. By
+            default those of ``from_source``, if given.
         :param from_source: a Delta or Iceberg table, a folder, file or glob, or a table of Spark's catalog.
-        :param source_format: of the source, as :meth:`register` names it; ``options`` are those of its store too. If
-            not given, it is found out for a folder: Delta, Iceberg, else Parquet.
-        :param source_options: of the reader of the source's format, as :meth:`register` takes them.
-        :param hash_fields: the part of the record key that places a row in a bucket; all of it by default.
+        :param source_format: the format of the source, as :meth:`register` names it; by default it is detected for a
+            folder: Delta, Iceberg, otherwise Parquet. ``options`` apply to the store of the source too.
+        :param source_options: options of the format's reader, as :meth:`register` takes them.
+        :param hash_fields: the part of the record key that assigns a row to a bucket; by default the whole key.
         :param hash_function: "xxhash64", "java", ``sql:…``, or a user's.
         :param write_mode: "merge_on_read" writes delta files, which readers merge; "copy_on_write" merges at once.
         :param properties: of the table, as text.
-        :param publish: ``["delta"]``: each commit that changes rows is followed by one of a Delta log over the same
-            files, by which other engines read them.
+        :param publish: ``["delta"]``: each commit that changes rows is followed by a commit of a Delta log over the
+            same files, which other engines can read.
         :param spark: the session.
         :raises InvalidInput: for arguments that cannot be used.
-        :raises TableExists: if there is a table.
-        :raises VerificationFailed: if what was written is not what the source holds; nothing was committed.
+        :raises TableExists: if there is already a table.
+        :raises VerificationFailed: if what was written differs from the source; nothing was committed.
         """
         rules = None if buckets is None else BucketRules(bucket_rule, bucket_expressions or "", buckets)
         if rules is None and (bucket_expressions or hash_fields):
@@ -210,25 +210,25 @@ class IndexedTable(Printed):
         properties: Mapping[str, str] | None = None,
         txn_id: str | None = None,
     ) -> IndexedTable:
-        """Register rows that another writer owns: they are indexed and read, never written.
+        """Register a table that somebody else writes: it is indexed and read, never written to.
 
         :param uri: a folder (Hive-style partitions below it), file or glob; the name of a table that Spark's catalog
             resolves to a folder of plain files; the folder of a Delta or Iceberg table.
         :param format: "parquet", "orc", "json", "csv", "delta" or "iceberg".
-        :param schema: of plain files; inferred once, by Spark, if not given.
-        :param options: of the format's reader, as Spark names them ("header", "sep", "multiLine", …); for Iceberg
-            "catalog" and "identifier". They go into the log, so none may be a secret.
-        :param index_root: the folder below which the log and the indexes lie, under ``name``; by default ``_indexes``
-            beside the source.
-        :param record_key: columns that name a record, for an index of kind "record". Nobody checks them for uniqueness.
-        :param name: of the log's folder; by default that of the source's own.
-        :param storage_options: of the store that holds the source, ``log_options`` of the one that holds the log where
-            they differ. Never written down.
+        :param schema: the schema of plain files; by default Spark infers it once.
+        :param options: options of the format's reader, by Spark's names ("header", "sep", "multiLine", …); for Iceberg
+            "catalog" and "identifier". They are written to the log, so none may be a secret.
+        :param index_root: the folder that contains the folder ``name`` with the log and the indexes; by default
+            ``_indexes`` beside the source.
+        :param record_key: columns that identify a record, for an index of kind "record". Uniqueness is not checked.
+        :param name: the name of the log's folder; by default the name of the source's folder.
+        :param storage_options: options of the store with the source; ``log_options`` of the store with the log, if it
+            is another one. They are never written down.
         :param properties: of the table, as text.
         :returns: the source as a table that is read and indexed.
         :raises InvalidInput: for arguments that cannot be used.
-        :raises UnsupportedSource: naming what cannot be honoured.
-        :raises TableExists: if there is a table.
+        :raises UnsupportedSource: naming what cannot be read correctly.
+        :raises TableExists: if there is already a table.
         """
         handle = register.register(
             spark,
@@ -260,20 +260,20 @@ class IndexedTable(Printed):
         index_root: str | os.PathLike[str] | None = None,
         name: str | None = None,
     ) -> IndexedTable:
-        """Load the table at its newest version, or read-only as of a version or an instant (UTC without a time zone).
+        """Load the table at its newest version, or read-only at a version or an instant (UTC by default).
 
-        A registered source is found by its own address too, and shows its files as they are now.
+        A registered source can be loaded by its own address, and shows its files as they are now.
 
-        :param source_version: of a registered Delta or Iceberg table its own version or snapshot id, read-only; the
-            index state whose files fit it best is used.
-        :param storage_options: of the store that holds the source, if not ``options``.
-        :param index_root: and ``name``: as given when the source was registered.
-        :param uri: of the table: a local path or a URI.
+        :param source_version: the version or snapshot id of a registered Delta or Iceberg table, read-only; the
+            version of the log whose indexes cover most of its files is used.
+        :param storage_options: options of the store with the source, if they are not ``options``.
+        :param index_root: and ``name``: as they were given to :meth:`register`.
+        :param uri: the address of the table: a local path or a URI.
         :param as_of: an instant, ISO 8601 or a ``datetime``.
         :param spark: the session.
         :raises InvalidInput: if ``source_version`` is given together with one of the others.
         :raises TableNotFound: if there is no table.
-        :raises LogVanished: if there are files of a table and no log.
+        :raises LogVanished: if there are files of a table, but no log.
         :raises NewerFormat: if a later version of this package wrote the log.
         :raises VersionNotFound: if there is no such version.
         :raises SnapshotExpired: if the version has expired.
@@ -334,9 +334,9 @@ class IndexedTable(Printed):
         return indexes_of(self._state)
 
     def index_status(self, name: str) -> IndexStatus:
-        """Return what an index covers, how large it is, and when it was brought up to date.
+        """Return what an index covers, how large it is, and when it was last refreshed.
 
-        :raises IndexNotFound: if there is none of that name.
+        :raises IndexNotFound: if there is no index of this name.
         """
         return status_of(self._handle.timeline, self._state, name)
 
@@ -345,9 +345,9 @@ class IndexedTable(Printed):
         return history_of(self._handle.timeline, self.version)
 
     def in_stage(self, stage: Stage) -> Self:
-        """Return the table with its next action staged for a transaction, and committed with its other stages.
+        """Return the table so that its next action is staged for a transaction and committed with the other stages.
 
-        :param stage: of a transaction that :func:`spark_apps.timeline.transactions.begin` began.
+        :param stage: a stage of a transaction that :func:`spark_apps.timeline.transactions.begin` began.
         """
         other = copy.copy(self)
         other._handle = dataclasses.replace(self._handle, stage=stage)
@@ -363,18 +363,18 @@ class IndexedTable(Printed):
         txn_id: str | None = None,
         window: int | None = None,
     ) -> Receipt:
-        """Replace the rows of the batch's keys and add new keys; columns are matched by name.
+        """Replace the rows that have the batch's keys, and add new keys; columns are matched by name.
 
-        :param deleted: a boolean column of ``rows`` beside the table's: where it is true, the row of that
-            key is deleted.
+        :param deleted: a boolean column of ``rows``, besides those of the table: if it is true, the row with this key
+            is deleted.
         :raises InvalidSchema: if columns are missing, unknown or of another type, or a key is null.
         """
         return self._run(Upsert(rows, deleted), txn_id, window)
 
     def insert(self, rows: DataFrame, *, txn_id: str | None = None, window: int | None = None) -> Receipt:
-        """Add rows of new keys.
+        """Add rows with new keys.
 
-        :raises KeysExist: naming examples of keys that the table holds.
+        :raises KeysExist: naming examples of keys that the table already has.
         :raises InvalidSchema: if the columns do not fit.
         """
         return self._run(Insert(rows), txn_id, window)
@@ -382,8 +382,8 @@ class IndexedTable(Printed):
     def delete(self, rows: DataFrame | str, *, txn_id: str | None = None, window: int | None = None) -> Receipt:
         """Delete rows by their record key (other columns are ignored), or those that a SQL predicate matches.
 
-        A key that is not there is no error. Without a ``record`` index a key is unique in its partition only:
-        where ``rows`` has the partition columns the key is deleted there, else wherever it is found.
+        A key that does not exist is not an error. Without a ``record`` index, a key is unique in its partition only:
+        if ``rows`` has the partition columns, the key is deleted in that partition, otherwise wherever it is found.
 
         :raises InvalidPredicate: if the predicate cannot be used on this table.
         :raises UnknownColumn: for a column that the table does not have.
@@ -394,10 +394,11 @@ class IndexedTable(Printed):
     def upsert_batch(self, name: str, *, deleted: str | None = None, query_id: str | None = None) -> UpsertBatch:
         """Return the function for ``foreachBatch`` of a streaming query: each micro-batch is upserted exactly once.
 
-        The transaction of a batch is ``<name>.<query id>.<batch id>``, by the query id that the checkpoint keeps.
+        The transaction of a batch is ``<name>.<query id>.<batch id>``, with the query id from the checkpoint.
 
-        :param name: of the stream, for people. :param deleted: as of :meth:`upsert`.
-        :param query_id: what stands for the checkpoint, where Spark does not tell the query's id, as over Connect.
+        :param name: a name of the stream, for people.
+        :param deleted: as in :meth:`upsert`.
+        :param query_id: an id of the checkpoint, if Spark does not tell the id of the query, as over Spark Connect.
         :raises InvalidName: if the name cannot begin the id of a transaction.
         """
         self._check_writable()
@@ -405,10 +406,11 @@ class IndexedTable(Printed):
         return UpsertBatch(IndexedTable.load, self.uri, options, name, deleted, query_id)
 
     def delete_repeated_keys(self, *, txn_id: str | None = None, window: int | None = None) -> Receipt:
-        """Keep one row of each record key that stands in several partitions, and build the ``record`` index anew.
+        """Keep one row of each record key that is in several partitions, and build the ``record`` index again.
 
-        Kept is the row with the highest ordering column where ``merge_by`` is "ordering", else the one written last.
-        For tables that got a ``record`` index later, or are to get one; where every key stands once nothing is done.
+        This keeps the row with the highest ordering column if ``merge_by`` is "ordering", otherwise the row written
+        last. It is for tables that got a ``record`` index late, or will get one. If no key is repeated, nothing is
+        done.
 
         :raises InvalidInput: if the partition columns are part of the record key.
         """
@@ -424,27 +426,27 @@ class IndexedTable(Printed):
         txn_id: str | None = None,
         window: int | None = None,
     ) -> Receipt:
-        """Replace whole partitions: those of the rows, or the ones given (which may become empty).
+        """Replace whole partitions: those of the rows, or the given ones (which may become empty).
 
-        :raises InvalidInput: if ``rows`` has a row of a partition that is not among those given.
+        :raises InvalidInput: if ``rows`` has a row of a partition that is not among the given ones.
         """
         return self._run(InsertOverwrite(rows, partitions), txn_id, window)
 
     def drop_partition(self, *paths: str, txn_id: str | None = None, window: int | None = None) -> Receipt:
-        """Drop partitions with their rows and bucket counts; one that does not exist is passed over.
+        """Drop partitions with their rows and bucket counts; a partition that does not exist is ignored.
 
-        :raises InvalidInput: if a path is not one of this table's form.
+        :raises InvalidInput: if a path does not have the form of this table's partitions.
         """
         return self._run(DropPartitions(paths), txn_id, window)
 
     def drop(self, *, txn_id: str | None = None, window: int | None = None) -> Receipt:
-        """Drop the table and its indexes; its files and its log stay where they are."""
+        """Drop the table and its indexes; its files and its log are kept."""
         return self._run(DropTableAction(), txn_id, window)
 
     def read(self, where: str | None = None, columns: Sequence[str] | None = None) -> DataFrame:
-        """Return the rows of this version, with the columns in declared order or those named in their order.
+        """Return the rows of this version, with all columns in declared order or with the named ones.
 
-        :param where: a SQL predicate; indexes and bucket layout are used for what they can tell of it.
+        :param where: a SQL predicate; indexes and the bucket layout are used for the parts that they can decide.
         :raises InvalidPredicate: if the predicate cannot be used on this table.
         :raises UnknownColumn: for a column that the table does not have.
         """
@@ -454,15 +456,16 @@ class IndexedTable(Printed):
             return read_rows(self.snapshot, where, columns)
 
     def lookup(self, keys: Any, index: str | None = None) -> Any:
-        """Return where the rows with some record keys live, found in a record index without a Spark job.
+        """Return where the rows with some record keys are, from a record index, without a Spark job.
 
-        :param keys: an Arrow array (of a key of one column), an Arrow table whose columns are those of the key, or
-            Python values: one each, or tuples.
-        :param index: name of a record index; the only one if not given.
-        :returns: an Arrow table of the keys found, once each, in no order: the key columns and ``__index_partition``;
-            ``__index_group`` too where a row's file group does not follow from a hash of its key.
+        :param keys: an Arrow array (for a key of one column), an Arrow table with the columns of the key, or Python
+            values (tuples for a key of several columns).
+        :param index: name of a record index; by default the only one.
+        :returns: an Arrow table of the keys that were found, each once, in no particular order: the key columns and
+            ``__index_partition``, and also ``__index_group`` if the file group of a row does not follow from a hash of
+            its key.
         :raises InvalidInput: if there is no such index, or it does not cover all rows.
-        :raises InvalidSchema: if a key is not one.
+        :raises InvalidSchema: if a value cannot be a key.
         :raises StorageError: if a file of the index is missing or damaged.
         """
         from spark_apps.indexes.keyed.record import look_up
@@ -470,12 +473,12 @@ class IndexedTable(Printed):
         return look_up(self.snapshot, keys, index)
 
     def locate(self, where: str, count: bool = False) -> ResultList[LocatedFile]:
-        """Return the files that can hold rows which satisfy a predicate, found by the indexes.
+        """Return the files that can hold rows which satisfy a predicate, from the indexes.
 
-        Every file that holds such a row is among them. Without ``count`` no rows are read.
+        Every file with such a row is among them. Without ``count``, no rows are read.
 
-        :param count: of a registered source, read these files, count the matching rows of each, and leave out those
-            without.
+        :param count: for a registered source, also read these files, count the matching rows in each, and leave out
+            files without any.
         :param where: a SQL predicate.
         :raises InvalidPredicate: if the predicate cannot be used on this table.
         :raises UnknownColumn: for a column that the table does not have.
@@ -495,36 +498,36 @@ class IndexedTable(Printed):
         """Add columns at the end, null in the rows that exist.
 
         :param columns: a DDL string as ``"fare double, tip double"``, or a StructType.
-        :param properties: of the table, that come with them, as ``{"comment.fare": "in cents"}``.
-        :raises InvalidSchema: for a name that there is, or a column that takes no null.
+        :param properties: properties of the table to set with them, as ``{"comment.fare": "in cents"}``.
+        :raises InvalidSchema: for a name that exists, or a column that cannot be null.
         """
         return self._run(AddColumns(columns, properties), txn_id, window)
 
     def widen_column(self, name: str, type: str, *, txn_id: str | None = None, window: int | None = None) -> Receipt:
         """Give a column a type that holds all its values: a longer integer, double for float, a longer decimal.
 
-        :param name: of the column. :param type: the new one, as ``"bigint"``.
+        :param name: the name of the column. :param type: the new type, as ``"bigint"``.
         :raises UnknownColumn: for a column that the table does not have.
         :raises InvalidSchema: for columns or types that do not fit.
-        :raises InvalidInput: for one of the record key or of an index.
+        :raises InvalidInput: for a column of the record key or of an index.
         """
         return self._run(WidenColumn(name, type), txn_id, window)
 
     def rename_column(self, name: str, to: str, *, txn_id: str | None = None, window: int | None = None) -> Receipt:
         """Give a column another name, also in the indexes over it.
 
-        :param name: of the column. :param to: its new name.
+        :param name: the name of the column. :param to: its new name.
         :raises UnknownColumn: for a column that the table does not have.
         :raises InvalidSchema: for columns or types that do not fit.
-        :raises InvalidInput: for a partition column, or one that an index holds whose kind does not follow renames.
+        :raises InvalidInput: for a partition column, or a column of an index whose kind does not follow renames.
         """
         return self._run(RenameColumn(name, to), txn_id, window)
 
     def drop_column(self, *names: str, txn_id: str | None = None, window: int | None = None) -> Receipt:
-        """Drop a column, or several in one commit; earlier versions still have them.
+        """Drop one or several columns in one commit; earlier versions still have them.
 
         :raises UnknownColumn: for a column that the table does not have.
-        :raises InvalidInput: for one of the key, the partitioning, the ordering or an index.
+        :raises InvalidInput: for a record key, partition or ordering column, or a column of an index.
         """
         return self._run(DropColumns(names), txn_id, window)
 
@@ -551,14 +554,16 @@ class IndexedTable(Printed):
         """Build an index over the rows of the table, while writers go on, and make it active.
 
         :param kind: the registered name of a handler: "record", "secondary", …
-        :param included: columns that are carried beside those indexed, for kinds that can; a list names them.
-        :param deferred: refreshed by a task of its own, instead of in every commit of rows.
-        :param partition_by: partition columns that its entries are kept apart by, for kinds that can; ``()``: by none.
-        :param index_table: a name for what stores it. :param location: where, for kinds stored outside of the table.
+        :param included: columns that the index carries besides the indexed ones, for kinds that can; a list names
+            them.
+        :param deferred: the index is updated by refreshes only, not in every commit of rows.
+        :param partition_by: partition columns by which entries are separated, for kinds that can; ``()``: none.
+        :param index_table: a name for the stored index. :param location: where it is stored, for kinds that are stored
+            outside the table.
         :param plan_only: return the plan of the build and do nothing.
-        :param properties: of the kind, as text; one that it does not know is refused.
-        :param if_not_exists: leave an index of that name as it is.
-        :param comment: for people; kept and shown.
+        :param properties: properties of the kind, as text; unknown ones are refused.
+        :param if_not_exists: leave an existing index of this name as it is.
+        :param comment: a comment for people; it is kept and shown.
         :raises IndexExists: if the name is taken.
         :raises InvalidInput: for arguments that cannot be used.
         :raises UnknownColumn: for a column that the table does not have.
@@ -585,12 +590,13 @@ class IndexedTable(Printed):
     ) -> Any:
         """Bring an index up to date with this table.
 
-        :param included: columns to include from now on, which a list names, and columns to leave out.
-        :param schema: types of added columns where the files lack them.
-        :param mode: "incremental" reads what is not covered, "full" all rows; "quick" only notes what there is.
-        :param partitions: only these, as paths (``dt=2024-11-11``).
+        :param included: columns to include from now on (a list names them), and columns to leave out.
+        :param schema: types of added columns, if the files lack them.
+        :param mode: "incremental" reads what is not covered, "full" all rows; "quick" reads none and only records what
+            has changed.
+        :param partitions: only these partitions, as paths (``dt=2024-11-11``).
         :param plan_only: return the plan of the refresh and do nothing.
-        :raises IndexNotFound: if there is none of that name.
+        :raises IndexNotFound: if there is no index of this name.
         :raises InvalidInput: for arguments that cannot be used.
         """
         from spark_apps.actions.indexing import RefreshIndex
@@ -601,10 +607,10 @@ class IndexedTable(Printed):
     def drop_index(
         self, name: str, if_exists: bool = False, *, txn_id: str | None = None, window: int | None = None
     ) -> Receipt:
-        """Drop an index; its files go when the table is cleaned.
+        """Drop an index; its files are deleted when the table is cleaned.
 
-        :param if_exists: an index that is not there is no error.
-        :raises IndexNotFound: if there is none of that name.
+        :param if_exists: an index that does not exist is not an error.
+        :raises IndexNotFound: if there is no index of this name.
         """
         from spark_apps.actions.indexing import DropIndexAction
 
@@ -613,10 +619,10 @@ class IndexedTable(Printed):
     def alter_index(
         self, name: str, properties: Mapping[str, str], *, txn_id: str | None = None, window: int | None = None
     ) -> Receipt:
-        """Change properties of an index that only decide what is done from now on.
+        """Change properties of an index that concern later writes.
 
-        :raises IndexNotFound: if there is none of that name.
-        :raises InvalidInput: if one is unknown, or is fixed while the index stands.
+        :raises IndexNotFound: if there is no index of this name.
+        :raises InvalidInput: for a property that is unknown or fixed.
         """
         from spark_apps.actions.indexing import AlterIndex
 
@@ -628,7 +634,7 @@ class IndexedTable(Printed):
         """Compare an index with a full scan of this version: ``report.ok``, ``report.differences``.
 
         :param repair: rebuild the index in one commit if it is wrong (``report.repaired``).
-        :raises IndexNotFound: if there is none of that name.
+        :raises IndexNotFound: if there is no index of this name.
         :raises InvalidInput: if its kind cannot be compared.
         :returns: what agrees and what differs.
         """
@@ -640,10 +646,10 @@ class IndexedTable(Printed):
     def repair_indexes(
         self, reports: Sequence[VerificationReport], *, txn_id: str | None = None, window: int | None = None
     ) -> tuple[list[VerificationReport], Receipt]:
-        """Rebuild the indexes that :meth:`verify` found wrong, all in one commit; those that agree are left alone.
+        """Rebuild the indexes that :meth:`verify` finds wrong, all in one commit; the others are left alone.
 
-        :returns: the reports, with ``repaired`` where an index was rebuilt; and the receipt of the commit.
-        :raises IndexNotFound: if there is none of that name.
+        :returns: the reports, with ``repaired`` for a rebuilt index, and the receipt of the commit.
+        :raises IndexNotFound: if there is no index of this name.
         """
         from spark_apps.actions.indexing import repair
 
@@ -657,13 +663,13 @@ class IndexedTable(Printed):
         columns: Sequence[str] | None = None,
         hypothetical: Sequence[Mapping[str, Any]] = (),
     ) -> Any:
-        """Return how :meth:`read` would answer: index used, files and bytes read and skipped, why not the others.
+        """Return how :meth:`read` would answer: indexes used, files and bytes read and skipped, why not other indexes.
 
-        :param where: a SQL predicate. :param columns: the names that are asked for; all by default.
-        :param hypothetical: indexes that are counted as if they were there, each with ``kind`` and ``columns``, and
-            perhaps ``included``, ``properties`` and ``name``, as of :meth:`create_index`. Their columns are read in a
-            sample of file groups, and nothing is written.
-        :raises InvalidInput: (or its kin) for a hypothetical index that :meth:`create_index` would refuse.
+        :param where: a SQL predicate. :param columns: the columns that are read; all by default.
+        :param hypothetical: indexes that are planned with as if they existed, each with ``kind`` and ``columns``, and
+            optionally ``included``, ``properties`` and ``name``, as in :meth:`create_index`. Their columns are read in
+            a sample of file groups, and nothing is written.
+        :raises InvalidInput: (or a subclass) for a hypothetical index that :meth:`create_index` would refuse.
         """
         from spark_apps.query.explain import explain
 
@@ -715,11 +721,11 @@ class IndexedTable(Printed):
         txn_id: str | None = None,
         window: int | None = None,
     ) -> Receipt:
-        """Fold files, of the index ``name`` or else of the table's own file groups; the rows stay the same.
+        """Compact the files of the index ``name``, or else the table's file groups; the rows stay the same.
 
-        :param mode: ``full``: each group into one base file. ``quick``: only deltas with deltas.
-        :param partitions: confine a compaction of the table to these paths.
-        :raises IndexNotFound: if there is none of that name.
+        :param mode: ``full``: each file group into one base file; ``quick``: only deltas with deltas.
+        :param partitions: compact only these partitions of the table, as paths.
+        :raises IndexNotFound: if there is no index of this name.
         :raises InvalidInput: for arguments that cannot be used.
         """
         if name is None:
@@ -743,22 +749,23 @@ class IndexedTable(Printed):
     ) -> Any:
         """Give the table new bucket rules, and every partition (or those named) its count by them.
 
-        Only partitions whose count changes are written anew; without any, no window is opened. Without arguments
-        the partitions are brought in line with the rules there are.
+        Only partitions whose count changes are rewritten; if there are none, no window is opened. Without arguments,
+        the partitions get the counts of the current rules.
 
-        :param buckets: the count where no rule matches; as it is, if not given.
+        :param buckets: the count if no rule matches; by default it does not change.
         :param bucket_rule: name of the rule engine: "regex" (the default), "range", or a user's.
-        :param bucket_expressions: rules as in :meth:`create`, the document's ``overwrite``. They come first; what
-            they do not match, the rules of older configs still decide, as in the document.
-        :param add: the document's ``add``: the same, read by the engine of the newest rules if none is named.
-        :param window: epoch of the caller's stop-write window; without it one is opened over the partitions
-            and closed again.
+        :param bucket_expressions: rules as in :meth:`create` (``overwrite`` in Hudi's document). They come first; the
+            rules of older configs still decide what they do not match, as in the document.
+        :param add: rules that keep the default count (``add`` in Hudi's document), read by the engine of the newest
+            rules if none is named.
+        :param window: epoch of a stop-write window that the caller holds; without it, a window over the partitions is
+            opened and closed again.
         :param plan_only: return the :class:`~spark_apps.actions.rescale.RescalePlan` and do nothing.
         :param drain_seconds: how long to wait for writers that began before the window.
         :returns: the receipt, or the plan.
         :raises InvalidRule: if a rule cannot be used.
         :raises WindowNotOpen: if the window has ended.
-        :raises StopWriteWindowOpen: if another holder has an overlapping window.
+        :raises StopWriteWindowOpen: if another writer holds an overlapping window.
         :raises DrainTimeout: if earlier writers are still at work.
         """
         change = NewRules(buckets, bucket_rule, bucket_expressions, add)
@@ -773,14 +780,14 @@ class IndexedTable(Printed):
         txn_id: str | None = None,
         window: int | None = None,
     ) -> Any:
-        """Take a change of the bucket rules back, and give its partitions the counts from before it.
+        """Roll back a change of the bucket rules, and give its partitions their earlier counts.
 
-        Rows written since stay. Partitions made since get the counts that the remaining rules say.
+        Rows written since stay. Partitions created since get the counts of the remaining rules.
 
-        :param instant: of the change, as :meth:`bucket_rules` shows it; the newest if not given.
-        :param drain_seconds: as of :meth:`rescale`.
+        :param instant: the instant of the change, as :meth:`bucket_rules` shows it; by default the newest.
+        :param drain_seconds: as in :meth:`rescale`.
         :returns: the receipt; with ``plan_only`` the plan. The other arguments are those of :meth:`rescale`.
-        :raises InvalidRule: if there is no such change, or it is what the table was made with.
+        :raises InvalidRule: if there is no such change, or if these are the rules with which the table was created.
         """
         change = Rollback(self._handle.timeline, instant)
         return self._rescale(change, None, plan_only, drain_seconds, txn_id, window)
@@ -810,11 +817,11 @@ class IndexedTable(Printed):
     def set_properties(
         self, properties: Mapping[str, str], *, txn_id: str | None = None, window: int | None = None
     ) -> Receipt:
-        """Change properties of the table that only decide what is done from now on: those of its query log.
+        """Change properties of the table that concern later queries: those of its query log.
 
         :param properties: ``query_log``: ``off``, ``on`` or ``sampled``; and ``query_log.sample``,
             ``query_log.literals``, ``query_log.retention_days``, ``query_log.max_bytes``.
-        :raises InvalidInput: for another property, or a value that is none of it.
+        :raises InvalidInput: for another property, or a value that it cannot have.
         """
         return self._run(SetProperties(properties), txn_id, window)
 
@@ -853,17 +860,17 @@ class IndexedTable(Printed):
 
     @property
     def published(self) -> Published | None:
-        """The version that readers of another format see; ``None`` of a table that is not published."""
+        """The version that readers of another format see; ``None`` if the table is not published."""
         self._handle.timeline.refresh()
         return open_tables.published(self._handle.timeline)
 
     def publish(self, formats: Sequence[str] | None = None) -> Published | None:
-        """Publish what a commit could not; with ``formats`` in others from now on than the table was created with.
+        """Publish the commits that are not yet published; with ``formats``, also change the formats.
 
-        :param formats: ``["delta"]``, or none at all to publish no more.
+        :param formats: ``["delta"]``, or an empty list to stop publishing.
         :raises PublishRefused: if another writer has written into the log.
-        :raises InvalidInput: for a format that is not written here, or a table that is not published.
-        :returns: how far it is published now; ``None`` if it is not any more.
+        :raises InvalidInput: for a format that cannot be written, or a table that is not published.
+        :returns: how far the table is published; ``None`` if it is no longer published.
         """
         self._check_writable()
         if formats is not None:
@@ -879,18 +886,19 @@ class IndexedTable(Printed):
         seconds: float = WINDOW_SECONDS,
         at_most: float | None = None,
     ) -> Window:
-        """Open a stop-write window over the table or some partitions; the holder's own calls are given its ``epoch``.
+        """Open a stop-write window over the table or some partitions; pass its ``epoch`` to your own calls.
 
-        :param seconds: until its deadline. :param at_most: until its last moment, which no renewal passes.
-        :raises StopWriteWindowOpen: if one overlaps.
+        :param seconds: seconds until its deadline. :param at_most: seconds until its last moment, which cannot be
+            extended.
+        :raises StopWriteWindowOpen: if another window overlaps.
         """
         paths = None if partitions is None else [canonical(self.definition, path) for path in partitions]
         return windows.open_window(self._handle.timeline, holder, partitions=paths, seconds=seconds, at_most=at_most)
 
     def close_window(self, epoch: int) -> Receipt:
-        """Close a window by its holder.
+        """Close a window that the caller holds.
 
-        :param epoch: of the window.
+        :param epoch: the epoch of the window.
         :raises WindowNotOpen: if it has ended.
         """
         return windows.close(self._handle.timeline, epoch)
@@ -900,24 +908,24 @@ class IndexedTable(Printed):
     def create_view(self, name: str, where: str | None = None, columns: Sequence[str] | None = None) -> None:
         """Create (or replace) a temporary view of this version's rows in the session, for queries in SQL.
 
-        What ``where`` rules out is pruned by the indexes now, once; a query's own conditions are left to Spark, which
+        The indexes prune by ``where`` once, now. The conditions of a query over the view are left to Spark, which
         reads only the columns that it needs.
 
-        :param where: a SQL predicate, as in ``read``. :param columns: which columns, in their order.
-        :param name: of the view.
+        :param where: a SQL predicate, as in ``read``. :param columns: the columns of the view, in this order.
+        :param name: the name of the view.
         :raises InvalidPredicate: if the predicate cannot be used on this table.
         :raises UnknownColumn: for a column that the table does not have.
         """
         read_rows(self.snapshot, where, columns).createOrReplaceTempView(name)
 
     def frame(self) -> DataFrame:
-        """Return this version's rows as a frame that is planned when it is used, by the filters of the query around it.
+        """Return this version's rows as a DataFrame that is planned with each query, by the query's filters.
 
-        The use of indexes by plain queries is turned on for the session, if it is not (see :func:`spark_apps.enable`).
-        Of a registered source the frame has the files that are there when a query is planned.
+        If plain queries of the session do not use indexes yet, this enables it (see :func:`spark_apps.enable`). For a
+        registered source, the DataFrame has the files that exist when a query is planned.
 
         :raises EnvironmentMismatch: over Spark Connect.
-        :raises InvalidInput: of a source as of an earlier version, which :meth:`read` reads.
+        :raises InvalidInput: for a source at an earlier version; use :meth:`read`.
         """
         from spark_apps.optimizer.session import frame_of
 

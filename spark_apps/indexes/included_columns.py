@@ -18,9 +18,9 @@ EXCLUDED = "excluded"
 class IncludedColumns:
     """Columns to include and columns to leave out, by name (case does not matter).
 
-    In ``create_index``, against the table's columns: ``include=[…]`` these (``include=[]`` none); ``exclude=[…]`` all
-    but these (``exclude=[]``, given as such, all); nothing at all: none. With both, ``include`` tells the columns,
-    and ``exclude`` can only keep partition columns out. In ``refresh_index``: what to add, what to remove.
+    In ``create_index``: ``include=[…]`` these columns (``include=[]`` none); ``exclude=[…]`` all columns but these (an
+    explicit ``exclude=[]`` all); neither: none. With both, ``include`` names the columns, and ``exclude`` can only
+    keep partition columns out. In ``refresh_index``: the columns to add, and those to remove.
 
     :raises InvalidInput: if a column is in both, or a list is a string.
     """
@@ -60,7 +60,7 @@ class IncludedColumns:
     def of(self, columns: Sequence[str], indexed: Sequence[str]) -> tuple[str, ...]:
         """Return the included columns of a new index on a table with these columns.
 
-        :raises InvalidInput: if an indexed column is to be included or excluded, or the table lacks one.
+        :raises InvalidInput: if an indexed column is included or excluded, or the table does not have a column.
         """
         refuse_indexed((*self.added, *self.removed), indexed)
         unknown = [name for name in self.removed if not intersect_names([name], columns)]

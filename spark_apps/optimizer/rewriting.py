@@ -101,13 +101,13 @@ class ScanDecision:
     """A scan of a query, and what is read in its place.
 
     :param address: the table's location. :param replaced: whether the rows are read as this package plans it.
-    :param reason: why Spark's own scan was left, ``None`` if it was not.
-    :param plan: what is, or would be, read; ``None`` where none was made. :param failed: whether something that
-        should not fail did, which ``reason`` tells.
-    :param shuffle: how a join or sum of the query is spared a shuffle of these rows, or why it is not; ``None`` where
-        no index is laid for one.
-    :param keys: how many keys of a join's other side were taken to ask indexes for, by column, or why they were not;
-        ``None`` where no index of the table is one for what its joins compare.
+    :param reason: why Spark's own scan was kept; ``None`` if it was not.
+    :param plan: what is read, or would be; ``None`` if there is no plan. :param failed: whether an unexpected error
+        occurred, which ``reason`` describes.
+    :param shuffle: how a join or sum of the query avoids a shuffle of these rows, or why it does not; ``None`` if no
+        index has the layout for it.
+    :param keys: for how many keys of a join's other side indexes were asked, by column, or why they were not; ``None``
+        if the table has no index over the columns that its joins compare.
     """
 
     address: str

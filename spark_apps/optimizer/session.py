@@ -46,15 +46,15 @@ def enable(
 ) -> None:
     """Let every query of a session use indexes: SQL, DataFrames, views, subqueries, writes.
 
-    From now on a scan of a registered source is planned as ``IndexedTable.read`` plans it, wherever it stands in a
-    query, and reads exactly the files that Spark would. Called once more, the new arguments hold.
+    From now on, a scan of a registered source anywhere in a query is planned as by ``IndexedTable.read``, and reads
+    exactly the files that Spark would read. If it is called again, the new arguments apply.
 
-    :param warehouse: a folder of tables. They have names in SQL then, ``lake.trips`` that in the folder ``lake``; at
-        the newest version when a query is analyzed, or ``VERSION AS OF``, ``TIMESTAMP AS OF``. Sources registered below
-        it are known by their own address too.
-    :param sources: addresses of registered sources elsewhere, or of their logs. A source on a local disk whose log
-        stands beside it needs no mention, if no more users may write to the log than to the source.
-    :param options: of the stores; see :class:`~spark_apps.storage.store.Store`. Never written down.
+    :param warehouse: a folder of tables. They get names in SQL: ``lake.trips`` is the table ``trips`` in the folder
+        ``lake``, at its newest version when a query is analyzed, or with ``VERSION AS OF`` or ``TIMESTAMP AS OF``.
+        Sources registered below the folder are also known by their own address.
+    :param sources: addresses of registered sources elsewhere, or of their logs. A source on a local disk whose log is
+        beside it need not be named, if no more users may write to the log than to the source.
+    :param options: options of the stores; see :class:`~spark_apps.storage.store.Store`. They are never written down.
     :raises EnvironmentMismatch: over Spark Connect, where no rule can run.
     :raises InvalidInput: if the session was stopped.
     :raises TableNotFound: if there is no log of one of the sources.
@@ -87,7 +87,7 @@ def enable(
 
 
 def disable(spark: SparkSession) -> None:
-    """Let Spark plan the queries of a session as before. Frames of keyed tables cannot be read then."""
+    """Let Spark plan the queries of a session as before; DataFrames of keyed tables can then no longer be read."""
     with _LOCK:
         known = _ENABLED.pop(_key(spark), None)
         if known is not None:
@@ -136,7 +136,7 @@ def usable(frame: DataFrame) -> DataFrame:
 class QueryExplanation(Printed):
     """The explanation of a query: what it reads of each table that has indexes.
 
-    :param scans: in the order in which they were decided on; one of a table that is not ours is not among them.
+    :param scans: the scans of tables and registered sources, in the order in which they were decided.
     """
 
     scans: tuple[ScanDecision, ...]
@@ -166,11 +166,11 @@ class QueryExplanation(Printed):
 
 
 def explain(query: DataFrame | str, spark: SparkSession | None = None) -> QueryExplanation:
-    """Return what a query reads: per scan its index, files and bytes, and why other indexes are not used.
+    """Return what a query reads: for each scan its index, files and bytes, and why other indexes are not used.
 
-    The query is planned, and not run.
+    The query is planned, but not run.
 
-    :param query: a DataFrame, or SQL. :param spark: the session of SQL; the active one by default.
+    :param query: a DataFrame, or SQL. :param spark: the session for SQL; by default the active one.
     :raises InvalidInput: if indexes are not enabled in the session.
     """
     if isinstance(query, str):

@@ -42,16 +42,16 @@ from spark_apps.timeline.statistics import partition_statistics
 class Explanation(Printed):
     """The explanation of a query by :meth:`~spark_apps.table.IndexedTable.read`.
 
-    Files and bytes are those of the table's rows; within a file that is read, Parquet may skip more. A file group whose
-    rows an index holds is not read; of one with deltas over such rows these are.
+    Files and bytes are those of the table's rows; within a file that is read, Parquet may skip more. A file group
+    whose rows are in an index is not read, except for deltas over such rows.
 
-    :param nothing_matches: the predicate is false or null whatever the row.
-    :param indexes: what was asked, with the files and bytes read of each.
+    :param nothing_matches: whether the predicate is false or null for every row.
+    :param indexes: the indexes that were asked, with the files and bytes read of each.
     :param not_used: index -> why.
-    :param not_understood: parts of the predicate that only the rows can decide.
-    :param blocks_read: blocks (row groups, stripes) that are read of files of which not all are; ``bytes_read`` counts
-        what the columns take in them. ``blocks_skipped``: the others of these files.
-    :param notes: what else there is to say, each beginning with a word for it: ``no_better_than_statistics``.
+    :param not_understood: parts of the predicate that can only be decided on the rows.
+    :param blocks_read: blocks (row groups, stripes) that are read, of files that are not read as a whole;
+        ``bytes_read`` counts the columns that are needed in them. ``blocks_skipped``: the other blocks of these files.
+    :param notes: further remarks, each beginning with a code such as ``no_better_than_statistics``.
     :param hypothetical: indexes that the table does not have, and that were counted as if they were there; what is read
         and skipped is an estimate then. ``bytes_skipped_bounds`` is between what the skipped bytes are, in 95 of 100
         cases.
@@ -178,10 +178,10 @@ def explain_plan(plan: ReadPlan, names: Sequence[str]) -> Explanation:
 class LocatedFile:
     """A file that can hold matching rows.
 
-    :param path: absolute for a registered source, else below the table.
-    :param indexed: whether an index says so; else no index covers the file, and it may hold none.
-    :param rows: in the whole file, ``None`` where that is not known.
-    :param matches: how many of its rows satisfy the predicate, where they were counted.
+    :param path: absolute for a registered source, otherwise relative to the table.
+    :param indexed: whether an index says so; otherwise no index covers the file, and it may have no such row.
+    :param rows: the rows of the whole file; ``None`` if not known.
+    :param matches: how many of its rows satisfy the predicate, if they were counted.
     """
 
     path: str

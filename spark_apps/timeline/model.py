@@ -556,9 +556,9 @@ class FormatOnly(Struct, frozen=True):
 
 
 class Receipt(Printed, Struct, frozen=True):
-    """The answer to the caller of a commit: small enough for XCom.
+    """The result of a commit for its caller, small enough for XCom.
 
-    ``version`` is ``None`` where there was nothing to do and nothing was committed.
+    ``version`` is ``None`` if there was nothing to do and nothing was committed.
     """
 
     version: int | None
