@@ -191,8 +191,8 @@ class OpenTable(Printed):
     def read(self, where: str | None = None, columns: Sequence[str] | None = None) -> Any:
         """Return the rows that satisfy a predicate as a ``pyarrow.Table``.
 
-        :param where: a predicate in Spark's SQL; by default all rows. :param columns: the columns to return, in this
-            order.
+        :param where: a predicate in Spark's SQL; by default all rows.
+        :param columns: the columns to return, in this order.
         :raises InvalidPredicate: if the predicate cannot be evaluated exactly without Spark, saying why.
         :raises UnknownColumn: for a column that the table does not have.
         :raises StorageError: naming a file that is missing or damaged.
@@ -336,7 +336,8 @@ class OpenTable(Printed):
         OR). They are planned as by :meth:`read`, so indexes find the rows, and only the columns of the query are read.
         The SQL is DuckDB's, with DuckDB's meaning.
 
-        :param connection: a ``duckdb.DuckDBPyConnection``. :param name: the name of the table in queries.
+        :param connection: a ``duckdb.DuckDBPyConnection``.
+        :param name: the name of the table in queries.
         """
         connection.register(name, arrow_dataset(self._snapshot))
 
@@ -362,7 +363,8 @@ def exact_predicate(
 ) -> Predicate | None:
     """Return a predicate that is decided by the rows' values alone.
 
-    :param what: who gave it, for the message. :param time_zone: of times without one, if it is known.
+    :param what: who gave it, for the message.
+    :param time_zone: of times without one, if it is known.
     :raises InvalidPredicate: if it cannot be decided without Spark.
     :raises UnknownColumn: if a name is that of no column of the table.
     """

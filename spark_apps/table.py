@@ -506,7 +506,8 @@ class IndexedTable(Printed):
     def widen_column(self, name: str, type: str, *, txn_id: str | None = None, window: int | None = None) -> Receipt:
         """Give a column a type that holds all its values: a longer integer, double for float, a longer decimal.
 
-        :param name: the name of the column. :param type: the new type, as ``"bigint"``.
+        :param name: the name of the column.
+        :param type: the new type, as ``"bigint"``.
         :raises UnknownColumn: for a column that the table does not have.
         :raises InvalidSchema: for columns or types that do not fit.
         :raises InvalidInput: for a column of the record key or of an index.
@@ -516,7 +517,8 @@ class IndexedTable(Printed):
     def rename_column(self, name: str, to: str, *, txn_id: str | None = None, window: int | None = None) -> Receipt:
         """Give a column another name, also in the indexes over it.
 
-        :param name: the name of the column. :param to: its new name.
+        :param name: the name of the column.
+        :param to: its new name.
         :raises UnknownColumn: for a column that the table does not have.
         :raises InvalidSchema: for columns or types that do not fit.
         :raises InvalidInput: for a partition column, or a column of an index whose kind does not follow renames.
@@ -558,8 +560,8 @@ class IndexedTable(Printed):
             them.
         :param deferred: the index is updated by refreshes only, not in every commit of rows.
         :param partition_by: partition columns by which entries are separated, for kinds that can; ``()``: none.
-        :param index_table: a name for the stored index. :param location: where it is stored, for kinds that are stored
-            outside the table.
+        :param index_table: a name for the stored index.
+        :param location: where it is stored, for kinds that are stored outside the table.
         :param plan_only: return the plan of the build and do nothing.
         :param properties: properties of the kind, as text; unknown ones are refused.
         :param if_not_exists: leave an existing index of this name as it is.
@@ -665,7 +667,8 @@ class IndexedTable(Printed):
     ) -> Any:
         """Return how :meth:`read` would answer: indexes used, files and bytes read and skipped, why not other indexes.
 
-        :param where: a SQL predicate. :param columns: the columns that are read; all by default.
+        :param where: a SQL predicate.
+        :param columns: the columns that are read; all by default.
         :param hypothetical: indexes that are planned with as if they existed, each with ``kind`` and ``columns``, and
             optionally ``included``, ``properties`` and ``name``, as in :meth:`create_index`. Their columns are read in
             a sample of file groups, and nothing is written.
@@ -888,8 +891,9 @@ class IndexedTable(Printed):
     ) -> Window:
         """Open a stop-write window over the table or some partitions; pass its ``epoch`` to your own calls.
 
-        :param seconds: seconds until its deadline. :param at_most: seconds until its last moment, which cannot be
-            extended.
+        :param seconds: seconds until its deadline.
+        :param at_most: seconds until its last moment, which cannot be extended.
+        :param holder: who holds it, for people.
         :raises StopWriteWindowOpen: if another window overlaps.
         """
         paths = None if partitions is None else [canonical(self.definition, path) for path in partitions]
@@ -911,7 +915,8 @@ class IndexedTable(Printed):
         The indexes prune by ``where`` once, now. The conditions of a query over the view are left to Spark, which
         reads only the columns that it needs.
 
-        :param where: a SQL predicate, as in ``read``. :param columns: the columns of the view, in this order.
+        :param where: a SQL predicate, as in ``read``.
+        :param columns: the columns of the view, in this order.
         :param name: the name of the view.
         :raises InvalidPredicate: if the predicate cannot be used on this table.
         :raises UnknownColumn: for a column that the table does not have.

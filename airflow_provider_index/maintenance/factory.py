@@ -57,21 +57,23 @@ def index_maintenance(
             budget={"bytes": "500GB", "minutes": 180},
         )
 
-    :param tables: names, locations or patterns, or mappings with ``table`` and what differs from the defaults.
+    :param tables: names, locations or patterns, or mappings with ``table`` and the settings that differ from the
+        defaults.
     :param defaults: limits for all tables: ``refresh``, ``compact``, ``compact_indexes``, ``clean``, ``verify``.
     :param budget: ``bytes`` and ``minutes`` of one run.
-    :param config: the three above as a mapping or a YAML file, whose path may be relative to the DAG's file.
-    :param tables_at_once: how many tables are worked on side by side, over all runs of the DAG.
+    :param config: the three arguments above as a mapping, or as a YAML file whose path may be relative to the DAG's
+        file.
+    :param tables_at_once: how many tables are worked on at the same time, in all runs of the DAG.
     :param pool: Airflow's pool for the work; the default pool if not given.
-    :param retry_delay: before the first retry of a table's work; each later one waits twice as long.
+    :param retry_delay: the delay before the first retry of a table's work; each later one waits twice as long.
     :param off_variable: the Airflow Variable that lists tables which are switched off.
     :param task_args: more arguments of the tasks that work on tables, such as ``deferrable`` or ``execution_timeout``.
     :param dag_args: more arguments of the DAG.
-    :param dag_id: of the DAG.
-    :param table_conn_id: where tables are.
-    :param spark_conn_id: and ``conf``: which Spark, and settings over those of its connection.
-    :param retries: of the task that maintains a table.
-    :raises InvalidInput: for a description that cannot be understood, naming the entry.
+    :param dag_id: the id of the DAG.
+    :param table_conn_id: the connection of the tables.
+    :param spark_conn_id: and ``conf``: the Spark connection, and settings that take precedence over it.
+    :param retries: retries of the task that maintains a table.
+    :raises InvalidInput: for a description that is not valid, naming the entry.
     """
     described = _described(tables, defaults, budget, config, folder=_folder_of_caller())
     if not isinstance(tables_at_once, int) or tables_at_once < 1:

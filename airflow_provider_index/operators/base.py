@@ -64,11 +64,12 @@ class TableOperator(MaskedFields, ReadsArguments, Reporting, BaseOperator):
     """An operator on one table, whether or not it needs Spark.
 
     :param table: URI, absolute path, or name (``db.table``) below the connection's warehouse.
-    :param table_conn_id: an ``index_table_store`` connection: warehouse, storage options, which Spark.
-    :param rerun: any text. Another text makes another transaction of a task that has committed already, for
-        instance after a restore took its commit back, or the table was dropped and made anew.
-    :param deferrable: wait in the triggerer instead of in a worker, where there is something to wait for; Airflow's
-        ``default_deferrable`` by default.
+    :param table_conn_id: a connection of type ``index_table_store``, with the warehouse, storage options and the Spark
+        to use.
+    :param rerun: any text. A new text makes a new transaction for a task that has already committed, for instance
+        after a restore took its commit back, or the table was dropped and created again.
+    :param deferrable: wait in the triggerer instead of in a worker, if there is something to wait for; by default
+        Airflow's ``default_deferrable``.
     """
 
     readers: ClassVar[Mapping[str, Reader]] = {
@@ -102,7 +103,7 @@ class TableOperator(MaskedFields, ReadsArguments, Reporting, BaseOperator):
         return TableStoreHook(self.table_conn_id)
 
     def execute(self, context: Mapping[str, Any]) -> Any:
-        """Do the work. An error that a retry cannot help fails the task at once."""
+        """Do the work. If a retry cannot help, an error fails the task at once."""
         try:
             self.read_arguments()
             return self.done(context, self.work(context))
@@ -115,7 +116,7 @@ class TableOperator(MaskedFields, ReadsArguments, Reporting, BaseOperator):
         return self.report(context, result)
 
     def failed(self, context: Mapping[str, Any], error: LakeIndexError) -> Exception:
-        """Return the error to raise: one that ends the task at once where a retry cannot help."""
+        """Return the error to raise: one that fails the task at once if a retry cannot help."""
         self.report_error(error)
         airflow_error = as_airflow_error(error)
         if airflow_error is not error or is_last_try(context):
@@ -127,31 +128,32 @@ class TableOperator(MaskedFields, ReadsArguments, Reporting, BaseOperator):
         raise NotImplementedError
 
     def inputs(self) -> dict[str, Any]:
-        """Return what the transaction's id depends on, as JSON types."""
+        """Return the inputs on which the transaction's id depends, as JSON types."""
         return {"table": self.location(), "rerun": self.rerun}
 
     def location(self) -> str:
-        """Return where the app finds what it works on."""
+        """Return the location of what the app works on."""
         return self.hook.locate(self.table)
 
 
 class SparkTableOperator(InTransaction, TableOperator):
     """An operator whose work is done by one of the bundled apps.
 
-    With ``deferrable`` the app runs detached, and the task leaves its slot until it has ended: it defers to a trigger
-    that watches the job's folder. Where it does not defer and the runner's apps live elsewhere all the same, it watches
-    the folder itself. Jobs of earlier tries are ended before a new one begins.
+    With ``deferrable``, the app runs detached, and the task leaves its slot until the app has ended: it defers to a
+    trigger that watches the job's folder. If it does not defer, but the runner's apps run elsewhere, the task watches
+    the folder itself. Jobs of earlier tries are ended before a new job begins.
 
-    :param spark_conn_id: a ``spark`` connection; the one that the table's connection names by default.
-    :param conf: Spark settings, over those of the connection.
-    :param window: epoch of the stop-write window that the work is done in.
-    :param transaction: stage the work for a transaction of several tasks instead of committing it, as stage ``stage``,
-        made from the stages in ``after`` (:class:`~airflow_provider_index.operators.staged.InTransaction`).
-    :param poll_interval: seconds between two looks at the app; 1, and from the triggerer 5 at most: an app that has run
-        for less than 100 seconds is looked at sooner.
+    :param spark_conn_id: a Spark connection; by default the one that the table's connection names.
+    :param conf: Spark settings, which take precedence over those of the connection.
+    :param window: epoch of the stop-write window in which the work is done.
+    :param transaction: stage the work for a transaction of several tasks instead of committing it, as the stage
+        ``stage``, built from the stages in ``after``
+        (:class:`~airflow_provider_index.operators.staged.InTransaction`).
+    :param poll_interval: seconds between two checks of the app: 1; in the triggerer at most 5, and less while the app
+        has run for less than 100 seconds.
     :param plan_only: return a plan of the work and commit nothing.
-    :param runner: what runs the app, over what the Spark connection names.
-    :param silent_seconds: after how long without a sign of life an app that is watched on storage is taken for dead.
+    :param runner: the runner of the app, instead of the one that the Spark connection names.
+    :param silent_seconds: seconds without a sign of life after which an app that is watched on storage counts as dead.
     """
 
     program: ClassVar[str]
@@ -216,7 +218,7 @@ class SparkTableOperator(InTransaction, TableOperator):
         raise NotImplementedError
 
     def source_fingerprint(self) -> Any:
-        """Return what tells one state of the task's source from another; ``None`` if only the table is read."""
+        """Return a fingerprint of the state of the task's source; ``None`` if only the table is read."""
         return None
 
     def commits(self) -> bool:
@@ -261,7 +263,7 @@ class SparkTableOperator(InTransaction, TableOperator):
         return self.conclude(txn_id, self._run(context, txn_id))
 
     def already_done(self, txn_id: str) -> Any:
-        """Return what goes to XCom if an earlier try has committed all of it, else ``None``."""
+        """Return what goes to XCom if earlier tries have committed everything, otherwise ``None``."""
         if self.transaction is not None:
             return self.staged_already(txn_id)
         receipts = self._receipts(self.transactions(txn_id))
@@ -271,7 +273,7 @@ class SparkTableOperator(InTransaction, TableOperator):
         """Return what goes to XCom after the app has ended.
 
         :param txn_id: ``None`` for work that commits nothing.
-        :param outcome: what the app answered; it counts only where the timeline does not say otherwise.
+        :param outcome: what the app answered; the table's log takes precedence over it.
         :raises LakeIndexError: the app's own error, or :class:`JobFailed`.
         """
         if txn_id is None:
@@ -298,11 +300,11 @@ class SparkTableOperator(InTransaction, TableOperator):
         )
 
     def landed(self, txn_id: str | None) -> bool:
-        """Return whether all that the task was to commit stands in the timeline."""
+        """Return whether everything that the task should commit is in the table's log."""
         return txn_id is not None and self.already_done(txn_id) is not None
 
     def jobs_store(self) -> Store | None:
-        """Return the store of this task's job folders, which lie with its table's log; ``None`` if it has none."""
+        """Return the store of this task's job folders, which are beside its table's log; ``None`` if it has none."""
         return self.hook.log_store(self.table)
 
     def tables_of_jobs(self) -> tuple[str, ...]:
@@ -435,7 +437,7 @@ class SparkTableOperator(InTransaction, TableOperator):
     # --- apps that outlive the task: submit and leave, come back and read how it went ---------------------------------
 
     def submit_detached(self, context: Mapping[str, Any], runner: Runner, job: Job) -> Outcome | None:
-        """Hand the job over and defer; where the task is not to defer, wait and return the answer."""
+        """Submit the job and defer; if the task does not defer, wait and return the answer."""
         from msgspec.structs import replace
 
         from airflow_provider_index.submission import Submission
@@ -487,7 +489,7 @@ class SparkTableOperator(InTransaction, TableOperator):
     def execute_complete(
         self, context: Mapping[str, Any], event: Mapping[str, Any], submission: Mapping[str, Any], txn_id: str | None
     ) -> Any:
-        """Go on where the trigger has fired: reads how the app ended, and what stands in the timeline."""
+        """Resume after the trigger has fired: read how the app ended, and what is in the table's log."""
         from airflow_provider_index.submission import Submission
 
         try:
@@ -499,9 +501,9 @@ class SparkTableOperator(InTransaction, TableOperator):
             raise self.failed(context, error) from error
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Mapping[str, Any]) -> Any:
-        """Go on after a deferral, as Airflow asks.
+        """Resume after a deferral.
 
-        Airflow tells :meth:`execute_complete` nothing of a trigger that failed: the job is ended here, and a
+        Airflow does not call :meth:`execute_complete` if the trigger failed. In this case the job is ended here, and a
         commit that it has made counts.
         """
         if next_method == TRIGGER_FAILED:
@@ -599,7 +601,7 @@ class SparkTableOperator(InTransaction, TableOperator):
         cancel(submission, options, settings, self.log, reason)
 
     def end_earlier_jobs(self, context: Mapping[str, Any], txn_id: str | None) -> None:
-        """End the jobs that earlier tries of this task left running, also those of other inputs; sweep old folders."""
+        """End the jobs that earlier tries of this task left running, also with other inputs; remove old folders."""
         from airflow_provider_index.submission import Submission
         from spark_apps.jobs.job_folder import list_jobs, sweep, unfinished
         from spark_apps.timeline.publish import REPLACED

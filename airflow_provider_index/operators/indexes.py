@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 
 class BuildIndexOperator(IndexOperator):
-    """Builds an index over the table as it is, while writers go on; what lands meanwhile is covered before its commit.
+    """Builds an index over the table while writers go on; it also covers what they commit meanwhile.
 
     :param kind: ``record``, ``secondary`` …
     :param columns: the indexed columns, in order; not for a ``record`` index.
-    :param included: columns an index carries beside, for kinds that do: ``{"include": […], "exclude": […]}``.
-    :param properties: settings of the kind.
-    :param deferred: leave upkeep to refreshes instead of to every write.
+    :param included: columns that the index carries besides, for kinds that can: ``{"include": […], "exclude": […]}``.
+    :param properties: properties of the kind.
+    :param deferred: update the index by refreshes only, not in every write.
 
     Returns the receipt of the commit that made the index active.
     """
@@ -79,11 +79,11 @@ class BuildIndexOperator(IndexOperator):
 class IncrementalRefreshOperator(IndexOperator):
     """Brings an index up to date with its table.
 
-    :param mode: ``incremental`` reads only what is not covered, ``full`` builds anew, ``quick`` takes note
-        only.
+    :param mode: ``incremental`` reads what is not covered, ``full`` builds the index again, ``quick`` only records
+        what has changed.
     :param partitions: only these partitions, as paths (``dt=2024-11-11``); all by default.
     :param included: columns to add and to remove: ``{"include": […], "exclude": […]}``.
-    :param schema: types of added columns, as DDL, where the files lack them.
+    :param schema: types of added columns, as DDL, if the files lack them.
     """
 
     program = "refresh_index"
@@ -130,11 +130,11 @@ class VerifyIndexOperator(SparkTableOperator):
     """Compares indexes with a full scan of the table, and fails if one differs, or rebuilds it.
 
     :param index: one name, several, or ``None`` for all indexes of the table.
-    :param fail: fail the task where an index differs; else only report.
+    :param fail: fail the task if an index differs; otherwise only report it.
     :param repair: rebuild the indexes that differ, all in one commit.
 
-    Returns the reports: index name -> report. The work changes nothing. With ``repair`` it returns the receipt of the
-    commit instead, whose metrics tell what was wrong; its version is ``None`` where every index agrees.
+    Returns the reports: index name -> report. Nothing is changed. With ``repair`` it returns the receipt of the commit
+    instead, whose metrics say what was wrong; its version is ``None`` if every index agrees.
     """
 
     program = "verify_index"
@@ -178,9 +178,9 @@ class VerifyIndexOperator(SparkTableOperator):
 
 
 class DropIndexOperator(IndexOperator):
-    """Drops an index; its files go with the next cleaning.
+    """Drops an index; the next cleaning deletes its files.
 
-    :param if_exists: an index that is not there is no error.
+    :param if_exists: an index that does not exist is not an error.
     """
 
     program = "drop_index"

@@ -48,19 +48,20 @@ FIRST_WORK_SECONDS = 900.0
 
 
 class PlanMaintenanceOperator(ReadsArguments, BaseOperator):
-    """Surveys many tables and decides what a run does on them; commits nothing.
+    """Checks many tables and decides which work a run does on them; commits nothing.
 
-    Returns a list with an entry a table, made to be mapped over by :class:`MaintainTableOperator`. Beside it, under the
-    XCom key ``plan``: what was chosen, left and skipped, with reasons. The same is kept below each table, in
+    Returns a list with one entry per table, over which :class:`MaintainTableOperator` is mapped. The XCom key ``plan``
+    has what was chosen, left and skipped, with reasons. The same is kept below each table, in
     ``_index/maintenance/last.json``, so that the next run knows what was left.
 
-    The run's params narrow it: ``tables`` and ``skip`` (patterns), ``budget_minutes``, ``budget_bytes``, ``plan_only``.
+    The run's params restrict it: ``tables`` and ``skip`` (patterns), ``budget_minutes``, ``budget_bytes``,
+    ``plan_only``.
 
-    :param config: what to look after, as :func:`~spark_apps.maintenance.policies.read_config` gives it.
-    :param spark_conn_id: handed on for tables whose entry names none.
-    :param tables_at_once: how many tables are worked on side by side.
+    :param config: what to maintain, as :func:`~spark_apps.maintenance.policies.read_config` returns it.
+    :param spark_conn_id: for tables whose entry names no other connection.
+    :param tables_at_once: how many tables are worked on at the same time.
     :param off_variable: an Airflow Variable with tables that are switched off.
-    :param table_conn_id: where tables are that name no other connection.
+    :param table_conn_id: the connection of tables whose entry names no other one.
     """
 
     readers: ClassVar[Mapping[str, Reader]] = {
@@ -184,16 +185,16 @@ class PlanMaintenanceOperator(ReadsArguments, BaseOperator):
 
 
 class MaintainTableOperator(SparkTableOperator):
-    """Does on one table what was planned for it, piece by piece, by one app; each piece is a commit of its own.
+    """Does the planned work on one table, in one app; each piece of work is a commit of its own.
 
-    A piece that fails does not keep the others from being done; a retry does only what is not done yet. What comes
-    after ``until``, or has to give way to a writer that needs the table for itself, is left to the next plan.
+    If one piece fails, the others are still done, and a retry does only what is left. Work that would begin after
+    ``until``, or that gives way to a writer with a window, is left to the next plan.
 
-    :param steps: as :class:`PlanMaintenanceOperator` hands them on.
-    :param until: seconds since 1970, after which nothing is begun any more.
-    :param name: what people call the table.
+    :param steps: as :class:`PlanMaintenanceOperator` returns them.
+    :param until: seconds since 1970, after which no work is begun.
+    :param name: the table's name for people.
 
-    Returns a receipt a step.
+    Returns one receipt per step.
     """
 
     program = "maintain_table"

@@ -23,13 +23,13 @@ from spark_apps.storage.errors import InvalidInput
 
 
 class PreviewRescaleOperator(TableOperator):
-    """Turns the plan of a :class:`BucketRescaleOperator` into something to look at; skips where nothing would change.
+    """Draws the plan of a :class:`BucketRescaleOperator`; skips the downstream tasks if nothing would change.
 
     :param plan: what that operator returned with ``plan_only``.
 
-    Hands on, each under an XCom key of its own: ``markdown`` (for the body of an ``ApprovalOperator``), ``svg`` (the
-    same as a picture), and ``partitions``: those that would be written anew, to open the window over and to confine the
-    rescale to; ``None`` where only the rules change.
+    Pushes three XCom keys: ``markdown`` (for the body of an ``ApprovalOperator``), ``svg`` (the same as a picture),
+    and ``partitions``: the partitions that would be rewritten, for the window and the rescale; ``None`` if only the
+    rules change.
     """
 
     readers: ClassVar[Mapping[str, Reader]] = {**TableOperator.readers, "plan": required(mapping)}
@@ -64,21 +64,21 @@ Expressions = str | Sequence[Sequence[Any]]
 
 
 class BucketRescaleOperator(SparkTableOperator):
-    """Changes the bucket rules of a table, and gives every partition the bucket count that they say.
+    """Changes the bucket rules of a table, and gives every partition the bucket count of the rules.
 
-    Partitions that have their count already are left alone. Without ``window`` the app opens a stop-write
-    window of its own over those that it writes anew, and closes it; with one it works inside it. Without ``buckets``,
-    ``bucket_expressions``, ``add`` and ``rollback`` the partitions are brought in line with the rules there are.
+    Partitions that already have this count are left alone. Without ``window``, the app opens a stop-write window over
+    the partitions that it rewrites, and closes it; with ``window``, it works inside that window. Without ``buckets``,
+    ``bucket_expressions``, ``add`` and ``rollback``, the partitions get the counts of the current rules.
 
-    :param buckets: the count where no rule matches; as it is, if not given.
-    :param bucket_rule: how the expressions are read: ``regex`` (the default), ``range``, or a user's engine.
+    :param buckets: the count if no rule matches; by default it does not change.
+    :param bucket_rule: the engine that reads the expressions: ``regex`` (the default), ``range``, or one of your own.
     :param bucket_expressions: the new rules, which come before all older ones: ``pattern,count;…``, or pairs of
         pattern and count; the first that matches a partition's path wins.
     :param add: the same, read by the engine of the table's newest rules if none is named.
-    :param rollback: take a change of the rules back: the instant of the change, or ``True`` for the newest.
-    :param partitions: paths to which the rescale is confined: a sequence, or text (of a form) with one a line.
+    :param rollback: roll back a change of the rules: the instant of the change, or ``True`` for the newest.
+    :param partitions: the only partitions to rescale, as paths: a sequence, or text (from a form) with one per line.
 
-    With ``plan_only`` it returns the partitions with counts from and to, files, bytes and an estimate of the time, and
+    With ``plan_only`` it returns the partitions with old and new counts, files, bytes and an estimated time, and
     changes nothing.
     """
 

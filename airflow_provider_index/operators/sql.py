@@ -20,20 +20,20 @@ if TYPE_CHECKING:
 
 
 class IndexSQLOperator(SparkTableOperator):
-    """Runs a script by one app: ``MERGE INTO … ; REFRESH INDEX … ; SELECT …``. docs/sql.md lists all statements.
+    """Runs a script in one app: ``MERGE INTO … ; REFRESH INDEX … ; SELECT …``. docs/sql.md lists all statements.
 
-    The script is read before Spark is started; a mistake in it fails the task at once, with its line and column. A
-    retry goes on behind the last statement that landed. Names of tables are below the warehouse of the connection.
+    The script is parsed before Spark is started; a mistake in it fails the task at once, with line and column. A retry
+    continues after the last statement that was committed. Tables are named below the warehouse of the connection.
 
     :param sql: the statements, separated by ``;``, or the name of a ``.sql`` file.
-    :param window: epoch of a stop-write window; all statements that change something must be on the table that it is
-        over.
-    :param max_rows: so many rows a query may answer with, which go to XCom; 1,000 by default. The task fails where
-        there are more.
-    :param output_path: folder that the answer of the script's only query is written into, as Parquet, in the place of
-        an earlier answer; then XCom has its ``location`` and no rows.
+    :param window: epoch of a stop-write window; all statements that change something must be about the table of this
+        window.
+    :param max_rows: the highest number of rows that a query may return to XCom; 1,000 by default. If there are more,
+        the task fails.
+    :param output_path: folder into which the result of the script's only query is written as Parquet, replacing an
+        earlier result; XCom then has its ``location`` and no rows.
 
-    Returns a list with an answer a statement: ``statement``, ``table``, ``location``, ``receipt`` (``None`` for what
+    Returns a list with one result per statement: ``statement``, ``table``, ``location``, ``receipt`` (``None`` if it
     only reads), ``columns`` and ``rows``.
     """
 

@@ -19,7 +19,7 @@ _MODE = required(choice("quick", "full"))
 class CompactTableOperator(SparkTableOperator):
     """Compacts the table's own file groups.
 
-    :param mode: ``quick`` folds the groups where it pays, ``full`` all that have deltas.
+    :param mode: ``quick`` compacts the file groups for which it pays, ``full`` all groups with deltas.
     """
 
     program = "compact_index"
@@ -35,9 +35,9 @@ class CompactTableOperator(SparkTableOperator):
 
 
 class CompactIndexOperator(IndexOperator):
-    """Compacts one index, which stays in use meanwhile.
+    """Compacts one index, which can be used meanwhile.
 
-    :param mode: ``quick`` folds the shards where it pays, ``full`` all that have deltas.
+    :param mode: ``quick`` compacts the shards for which it pays, ``full`` all shards with deltas.
     """
 
     program = "compact_index"
@@ -56,11 +56,11 @@ class CompactIndexOperator(IndexOperator):
 
 
 class CleanTableOperator(TableOperator):
-    """Expires versions and deletes the files that nothing needs any more.
+    """Expires versions, and deletes the files that nothing needs any more.
 
-    :param retain_versions: the newest so many always stay.
-    :param retain_hours: versions younger than that stay.
-    :param plan_only: return what would go, and delete nothing.
+    :param retain_versions: this many of the newest versions are always kept.
+    :param retain_hours: versions that are younger are kept.
+    :param plan_only: return what would be deleted, and delete nothing.
     """
 
     readers: ClassVar[Mapping[str, Reader]] = {

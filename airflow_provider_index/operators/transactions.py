@@ -29,17 +29,17 @@ OPERATION = TRANSACTION.name
 
 
 class BeginTransactionOperator(TableOperator):
-    """Begins a transaction whose stages are other tasks. Their work is done on the version of this moment.
+    """Begins a transaction whose stages are other tasks. They work on the version of this moment.
 
     :param stages: the names of the stages; the commit needs all of them.
-    :param partitions: the partitions that the stages write, as paths; any by default. Who drains writers from another
-        partition then leaves the transaction alone, and a stage that writes elsewhere is refused.
-    :param window: epoch of the stop-write window that the work is done in.
-    :param patience: seconds without a sign of life after which others may take the transaction for dead. While a stage
-        runs it shows signs of life; in between, while tasks wait for a slot, nobody does.
+    :param partitions: the partitions that the stages write, as paths; any by default. A drain of writers in other
+        partitions then leaves the transaction alone, and a stage that writes elsewhere is refused.
+    :param window: epoch of the stop-write window in which the work is done.
+    :param patience: seconds without a sign of life after which the transaction counts as dead. A running stage writes
+        signs of life; between the stages, while tasks wait for a slot, there are none.
 
     Returns ``{"txn_id", "attempt", "base"}``, for the operators' ``transaction``. A retry finds the attempt that its
-    first try began; after a clear another one begins, and the earlier one is ended by a commit if it has not ended.
+    first try began. A cleared task begins a new attempt and ends the earlier one by a commit.
     """
 
     readers: ClassVar[Mapping[str, Reader]] = {
@@ -187,9 +187,9 @@ class CommitTransactionOperator(_OfTransaction):
 
 
 class RollBackTransactionOperator(_OfTransaction):
-    """Ends a transaction that has not committed, by a commit: from then on nothing of it can be published.
+    """Ends, by a commit, a transaction that has not committed; nothing of it can be published afterwards.
 
-    One that has committed is left as it is, so that this can be a teardown.
+    A transaction that has committed is left as it is, so this can be a teardown.
 
     :param transaction: what :class:`BeginTransactionOperator` returned.
     """

@@ -63,22 +63,23 @@ def check_drain(name: str, drain: Any, seconds: Any, at_most: Any) -> None:
 
 
 class OpenStopWriteWindowOperator(TableOperator):
-    """Opens a window: from its commit on nobody but the holder of its epoch commits in its scope.
+    """Opens a window: from its commit on, only the holder of its epoch can commit in its scope.
 
     :param partitions: paths of partitions (``dt=2024-11-11``); the whole table by default.
-    :param seconds: until the deadline, after which anyone may end the window.
-    :param at_most: until the last moment, which no renewal passes; six hours by default.
-    :param holder: who holds it, for people; DAG, run and task by default.
-    :param wait_seconds: how long to wait for other windows in the scope to end, before it opens; with ``deferrable`` in
-        the triggerer. By default it does not wait, and a retry may help.
-    :param drain_seconds: after opening, wait so long for writers that began before, less than ``at_most``; then end
-        them by a commit. ``None`` leaves that to a :class:`~airflow_provider_index.sensors.WritersDrainedSensor`.
+    :param seconds: seconds until the deadline, after which anybody may end the window.
+    :param at_most: seconds until the last moment, which cannot be extended; six hours by default.
+    :param holder: who holds the window, for people; DAG, run and task by default.
+    :param wait_seconds: seconds to wait for other windows in the scope to end; with ``deferrable``, in the triggerer.
+        By default it does not wait, and a retry may help.
+    :param drain_seconds: seconds to wait, after opening, for writers that began earlier, less than ``at_most``; then
+        they are ended by a commit. ``None`` leaves this to a
+        :class:`~airflow_provider_index.sensors.WritersDrainedSensor`.
 
-    Returns ``{"epoch", "holder", "deadline", "last_moment", "partitions"}``; times are seconds since 1970.
-    A retry gets the window that its first try opened, while that is open, else another one. After a clear the window is
-    opened anew, and the earlier one, if nobody has closed it, is closed: the work in it was ended by the clear, and
-    cannot commit any more.
-    :param poll_interval: seconds between two looks while it waits.
+    Returns ``{"epoch", "holder", "deadline", "last_moment", "partitions"}``; times are seconds since 1970. A retry
+    returns the window that its first try opened, if it is still open, otherwise another one. A cleared task closes the
+    earlier window and opens another one: the work in the earlier window was ended by the clear, and cannot commit any
+    more.
+    :param poll_interval: seconds between two checks while it waits.
     """
 
     readers: ClassVar[Mapping[str, Reader]] = {
@@ -125,7 +126,7 @@ class OpenStopWriteWindowOperator(TableOperator):
         return self._open_when_free(context, time.time() + (self.wait_seconds or 0))
 
     def execute_complete(self, context: Mapping[str, Any], event: Mapping[str, Any], until: float) -> Any:
-        """Go on where the other windows have ended, or the time to wait for that."""
+        """Resume when the other windows have ended, or the waiting time is over."""
         try:
             self.read_arguments()
             if event["status"] == "error":
@@ -222,10 +223,10 @@ class OpenStopWriteWindowOperator(TableOperator):
 class CloseStopWriteWindowOperator(TableOperator):
     """Closes the window of an epoch.
 
-    A window that has ended already (its deadline passed, or another task closed it) is only reported, so that a
+    If the window has already ended (its deadline passed, or another task closed it), this is only reported, so a
     teardown may run twice.
 
-    :param window: the epoch that opening returned.
+    :param window: the epoch that :class:`OpenStopWriteWindowOperator` returned.
     """
 
     readers: ClassVar[Mapping[str, Reader]] = {**TableOperator.readers, "window": required(epoch)}
@@ -257,18 +258,18 @@ class CloseStopWriteWindowOperator(TableOperator):
 
 
 class EndExpiredWindowsOperator(ReadsArguments, BaseOperator):
-    """Ends by commits what was left open: stop-write windows past their deadline, and writers without a sign of life.
+    """Ends stop-write windows past their deadline, and writers without a sign of life, by commits.
 
-    Nothing depends on it: a window past its deadline is ended by the next writer too, and a dead writer by whoever
-    drains or cleans. It keeps a warehouse tidy, and says what was left open.
+    It is not required: the next writer also ends a window past its deadline, and a drain or a cleaning ends a dead
+    writer. It shows what was left open in a warehouse.
 
     :param tables: names, URIs or paths; all tables of the connection's warehouse by default.
-    :param silent_seconds: end attempts without a sign of life for so long, or for as long as they asked to be left
-        alone; ``None`` leaves them.
+    :param silent_seconds: seconds without a sign of life after which attempts are ended, or their own patience if that
+        is longer; ``None`` ends no attempts.
 
-    Returns ``{"windows": […], "attempts": […]}``, what was ended, by table. A table that cannot be read does not keep
-    the others from being looked at; the task fails in the end.
-    :param table_conn_id: the connection whose warehouse is looked through.
+    Returns ``{"windows": […], "attempts": […]}``, what was ended, by table. If a table cannot be read, the others are
+    still checked, and the task fails in the end.
+    :param table_conn_id: the connection whose warehouse is checked.
     """
 
     readers: ClassVar[Mapping[str, Reader]] = {

@@ -60,33 +60,35 @@ _CREATE: dict[str, Reader] = {
 
 
 class WriteTableOperator(SparkTableOperator):
-    """Writes what its source gives, in one commit.
+    """Writes the rows of its source, in one commit.
 
-    The source is files (``source`` and ``format``), a query (``sql``), or both: then the query reads the
-    files as the view ``source``. ``delete`` may have a predicate (``where``) instead. Columns go by name. With
-    ``create={"from_source": …}`` there may be nothing of these: the table is made of that source's rows.
+    The source is files (``source`` and ``format``), a query (``sql``), or both; then the query reads the files as the
+    view ``source``. ``delete`` may have a predicate (``where``) instead. Columns are matched by name. With
+    ``create={"from_source": …}`` there need not be any of these: the table is created from that source's rows.
 
-    :param operation: ``upsert``, ``insert`` (refuses keys that exist), ``delete`` (rows by their record
-        key), ``insert_overwrite`` (replaces the partitions that the rows fall into, or ``partitions``), or
-        ``delete_repeated_keys`` (keeps one row of each record key that stands in several partitions, and builds the
-        ``record`` index anew), which takes no source.
-    :param source: one path or several, with patterns where the store allows it.
+    :param operation: ``upsert``, ``insert`` (refuses keys that exist), ``delete`` (rows by their record key),
+        ``insert_overwrite`` (replaces the partitions that the rows fall into, or ``partitions``), or
+        ``delete_repeated_keys`` (keeps one row of each record key that is in several partitions, and builds the
+        ``record`` index again), which takes no source.
+    :param source: one or several paths, with patterns if the store allows them.
     :param format: ``parquet``, ``csv``, ``json`` or ``orc``.
     :param options: options of Spark's reader.
     :param schema: the files' schema as DDL; inferred by default.
-    :param sql: a query over the view ``source``, over tables below the connection's warehouse, which are read by their
-        indexes, and over whatever the Spark session knows.
-    :param deleted: with ``upsert``, a boolean column of the rows beside the table's: where it is true, the
-        row of that key is deleted, in the same commit.
+    :param sql: a query over the view ``source``, over tables below the connection's warehouse, whose indexes are used,
+        and over everything that the Spark session knows.
+    :param deleted: with ``upsert``, a boolean column of the rows, besides those of the table: if it is true, the row
+        with this key is deleted, in the same commit.
     :param where: with ``delete``, a SQL predicate on the table.
     :param partitions: with ``insert_overwrite``, the partitions to replace, as paths.
-    :param create: makes the table first if there is none: what ``IndexedTable.create`` takes, such as
-        ``{"schema": "id bigint, …", "record_key": ["id"], "partition_by": ["dt"], "buckets": 8}``. With ``from_source``
-        it begins with the rows of a Delta or Iceberg table or a folder of files, in a commit before the batch's.
-    :param batches: several writes by one app, each a commit of its own, in order: each is an object with
-        any of ``operation``, ``sql``, ``where``, ``partitions``, over those above. A retry goes on behind
-        the last that landed. Not in a transaction of several tasks.
-    :param leave_indexes: in such a transaction, indexes kept with the data that are left to other stages.
+    :param create: creates the table first if it does not exist: the arguments of ``IndexedTable.create``, such as
+        ``{"schema": "id bigint, …", "record_key": ["id"], "partition_by": ["dt"], "buckets": 8}``. With
+        ``from_source`` it starts with the rows of a Delta or Iceberg table or a folder of files, in a commit before
+        that of the batch.
+    :param batches: several writes in one app, each a commit of its own, in order. Each is an object with any of
+        ``operation``, ``sql``, ``where``, ``partitions``, which replace those above. A retry continues after the last
+        one that was committed. Not in a transaction of several tasks.
+    :param leave_indexes: in a transaction of several tasks, the indexes kept with the data that are left to other
+        stages.
 
     Returns the receipt, or with ``batches`` a list of them.
     """
@@ -178,7 +180,7 @@ class WriteTableOperator(SparkTableOperator):
         }
 
     def job(self, context: Mapping[str, Any], txn_id: str | None) -> Job:
-        """Return what the app is told; beside the arguments, which warehouse the names in queries are below."""
+        """Return what the app is told: the arguments, and the warehouse for table names in queries."""
         from msgspec.structs import replace
 
         job = super().job(context, txn_id)
@@ -188,7 +190,7 @@ class WriteTableOperator(SparkTableOperator):
 
     @property
     def takes_over(self) -> bool:
-        """True if the table is made of a source's rows, and nothing is written beside them."""
+        """True if the table is created from a source's rows, and nothing else is written."""
         given = (self.paths, self.sql, self.where, self.partitions, self.batches)
         made_of = None if self.create is None else self.create.get("from_source")
         return made_of is not None and self.operation in ("insert", "upsert") and not any(given)
@@ -241,17 +243,18 @@ class WriteTableOperator(SparkTableOperator):
 class RegisterTableOperator(SparkTableOperator):
     """Registers a folder of files, a Delta or an Iceberg table, which is never written to.
 
-    Where the same is registered already, nothing is done; where it was registered otherwise, the task fails and names
-    what differs. The other operators then take the same ``table``.
+    If the same is registered already, nothing is done; if it was registered differently, the task fails and names the
+    difference. The other operators then take the same ``table``.
 
-    :param table: where the source lies: URI, absolute path, or name below the connection's warehouse. Of an Iceberg
-        table that ``options`` name by its catalog, the table's folder.
+    :param table: the address of the source: URI, absolute path, or name below the connection's warehouse. For an
+        Iceberg table in a catalog (see ``options``), the table's folder.
     :param format: "parquet", "orc", "json", "csv", "delta" or "iceberg".
-    :param schema: of plain files, as a DDL string; inferred once if not given.
-    :param options: of the format's reader, as Spark names them; no secrets.
-    :param index_root: folder below which log and indexes lie, under ``name``; by default ``_indexes`` beside the
-        source. With one of one's own, the other operators take the log's address ``<index_root>/<name>`` as ``table``.
-    :param record_key: columns that name a record, for an index of kind "record".
+    :param schema: schema of plain files, as a DDL string; by default it is inferred once.
+    :param options: options of the format's reader, by Spark's names; no secrets.
+    :param index_root: the folder that contains the folder ``name`` with log and indexes; by default ``_indexes``
+        beside the source. If it is given, the other operators take the log's address ``<index_root>/<name>`` as
+        ``table``.
+    :param record_key: columns that identify a record, for an index of kind "record".
     """
 
     program = "register_table"
@@ -295,7 +298,7 @@ class RegisterTableOperator(SparkTableOperator):
         }
 
     def jobs_store(self) -> Store | None:
-        """Return where the log is or will be; never in the source."""
+        """Return where the log is or will be, which is never inside the source."""
         from spark_apps.storage.store import Store
 
         return Store(self._log_location(), self.hook.storage_options)

@@ -38,13 +38,12 @@ if TYPE_CHECKING:
 
 
 class TimelineSensor(MaskedFields, ReadsArguments, BaseSensorOperator):
-    """Base class of the sensors; each names the trigger that waits for the same, and checks by it.
+    """Base class of the sensors. Each sensor names a trigger that waits for the same, and uses it for its checks.
 
     :param table: URI, absolute path, or name below the connection's warehouse.
-    :param deferrable: wait in the triggerer instead of in a worker; Airflow's ``default_deferrable`` by
-        default.
-    :param table_conn_id: where tables are.
-    :param poke_interval: seconds between two looks.
+    :param deferrable: wait in the triggerer instead of in a worker; by default Airflow's ``default_deferrable``.
+    :param table_conn_id: the connection of the tables.
+    :param poke_interval: seconds between two checks.
     """
 
     readers: ClassVar[Mapping[str, Reader]] = {
@@ -100,7 +99,7 @@ class TimelineSensor(MaskedFields, ReadsArguments, BaseSensorOperator):
         self.defer(trigger=trigger, method_name="execute_complete")
 
     def execute_complete(self, context: Mapping[str, Any], event: Mapping[str, Any]) -> Any:
-        """Go on where the trigger has fired."""
+        """Resume after the trigger has fired."""
         try:
             self.read_arguments()
         except LakeIndexError as error:
@@ -143,10 +142,9 @@ class TimelineSensor(MaskedFields, ReadsArguments, BaseSensorOperator):
 
 
 class TableCommitSensor(TimelineSensor):
-    """Waits for a commit on a table and hands its receipt on.
+    """Waits for a commit of a table and returns its receipt.
 
-    :param after_version: only commits behind this version; by default, those that land after the sensor
-        started.
+    :param after_version: only commits after this version; by default, commits after the sensor started.
     :param operations: only these operations (``upsert``, ``compact`` …).
     :param partition: only commits that wrote into this partition, as a path (``dt=2024-11-11``).
     """
@@ -198,12 +196,12 @@ class TableCommitSensor(TimelineSensor):
 
 
 class WritersDrainedSensor(TimelineSensor):
-    """Waits until no writer that began before a stop-write window is at work in its scope.
+    """Waits until all writers in the scope of a stop-write window that began before it have finished.
 
-    :param window: the epoch that opening the window returned.
-    :param patience: seconds after which writers that are left are ended by a commit; by default they are
-        waited for until the sensor's timeout.
-    :param silent_seconds: writers without a sign of life for so long are ended by a commit at once.
+    :param window: the epoch of the window.
+    :param patience: seconds after which the remaining writers are ended by a commit; by default the sensor waits until
+        its timeout.
+    :param silent_seconds: writers without a sign of life for this many seconds are ended by a commit at once.
     """
 
     readers: ClassVar[Mapping[str, Reader]] = {
@@ -236,11 +234,11 @@ class WritersDrainedSensor(TimelineSensor):
 
 
 class IndexFreshnessSensor(TimelineSensor):
-    """Waits until an active index covers its table, and hands on ``index``, ``version`` (of the table) and ``lag``.
+    """Waits until an active index covers its table; returns ``index``, ``version`` (of the table) and ``lag``.
 
-    :param index: name of the index; one that is not there fails the task at once.
+    :param index: name of the index; if it does not exist, the task fails at once.
     :param partitions: only these, as paths (``dt=2024-11-11``); all by default.
-    :param within_commits: how many commits of the table the index may be behind.
+    :param within_commits: how many commits of the table the index may lag behind.
     """
 
     readers: ClassVar[Mapping[str, Reader]] = {
@@ -267,16 +265,16 @@ class IndexFreshnessSensor(TimelineSensor):
 
 
 class TableRowSensor(TimelineSensor):
-    """Waits until rows of a table satisfy a predicate, and hands on ``version`` (of the table) and ``rows``.
+    """Waits until rows of a table satisfy a predicate; returns ``version`` (of the table) and ``rows``.
 
-    The rows are read in the worker or the triggerer, without Spark, found by the table's indexes as
-    :func:`spark_apps.open_table` finds them: for predicates that few rows satisfy.
+    The rows are read in the worker or the triggerer, without Spark, by the table's indexes, as with
+    :func:`spark_apps.open_table`. Use it for predicates that few rows satisfy.
 
-    :param where: a predicate in Spark's SQL that is decided by the values of columns; one that only Spark can judge
-        fails the task at once.
-    :param at_least: how many rows are to satisfy it; ``rows`` may be more.
-    :param time_zone: the zone of times that the predicate gives without one, as ``spark.sql.session.timeZone``; a
-        predicate that depends on it fails the task without it.
+    :param where: a predicate in Spark's SQL over the values of columns; if only Spark can evaluate it, the task fails
+        at once.
+    :param at_least: how many rows must satisfy it; ``rows`` may be more.
+    :param time_zone: the zone of times without one in the predicate, as ``spark.sql.session.timeZone``; a predicate
+        that needs it fails the task without it.
     """
 
     readers: ClassVar[Mapping[str, Reader]] = {
@@ -299,10 +297,10 @@ class TableRowSensor(TimelineSensor):
 
 
 class IndexStateSensor(TimelineSensor):
-    """Waits until an index is in a state, and hands on ``index``, ``version`` (of the table) and ``state``.
+    """Waits until an index is in a given state; returns ``index``, ``version`` (of the table) and ``state``.
 
     :param index: name of the index.
-    :param states: ``creating``, ``active``, ``disabled``, or ``absent`` for an index that is not there.
+    :param states: ``creating``, ``active``, ``disabled``, or ``absent`` for an index that does not exist.
     """
 
     readers: ClassVar[Mapping[str, Reader]] = {
@@ -328,14 +326,14 @@ class IndexStateSensor(TimelineSensor):
 class StopWriteWindowClosedSensor(TimelineSensor):
     """Waits until no stop-write window is open over the table, or over some of its partitions.
 
-    A window past its deadline holds nobody up: the next writer ends it.
+    A window past its deadline does not count, because the next writer ends it.
 
-    Another window may be opened before the next task writes; that one needs its retries all the same.
+    Another window may be opened before the next task writes, so that task still needs its retries.
 
-    :param partitions: paths of the partitions that are to be written; by default any window counts.
-    :param window: wait for the end of the window of this epoch, and of no other.
+    :param partitions: paths of the partitions that will be written; by default any window counts.
+    :param window: wait only for the end of the window with this epoch.
 
-    Returns ``{"version"}``, the table's newest version then.
+    Returns ``{"version"}``, the table's newest version at that time.
     """
 
     readers: ClassVar[Mapping[str, Reader]] = {

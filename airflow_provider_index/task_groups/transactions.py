@@ -24,10 +24,10 @@ from spark_apps.storage.errors import InvalidInput
 
 @dataclass(frozen=True)
 class IndexTransaction:
-    """Transaction of a task group, with what its tasks need.
+    """The transaction of a task group, with what its tasks need.
 
-    :param transaction: what operators take as ``transaction``; those made inside the group get it by themselves.
-    :param group: the task group, to set what comes before and after.
+    :param transaction: the value for ``transaction`` of operators; operators inside the group get it automatically.
+    :param group: the task group, to set upstream and downstream tasks.
     """
 
     transaction: Any
@@ -49,7 +49,7 @@ def index_transaction(
     table_conn_id: str = TableStoreHook.default_conn_name,
     **commit: Any,
 ) -> Iterator[IndexTransaction]:
-    """Publish the work of all operators made inside the ``with`` by one commit; each stages it in a job of its own.
+    """Publish the work of all operators inside the ``with`` in one commit; each stages it in a job of its own.
 
     ::
 
@@ -58,19 +58,21 @@ def index_transaction(
             write >> RefreshIndexOperator(task_id="by_city", table="flights", index="by_city")
             write >> RefreshIndexOperator(task_id="wide", table="flights", index="wide")
 
-    The stages are the operators inside that work on the table: a write, a build or refresh of an index, a compaction. A
-    build or refresh downstream of others is made from them and sees their staged rows. Any failure publishes nothing:
-    the transaction is then rolled back, by a teardown. Other transactions go on meanwhile, on other partitions.
+    The stages are the operators inside that work on the table: a write, a build or refresh of an index, a compaction.
+    A build or refresh downstream of other stages is built from them and sees their staged rows. After any failure
+    nothing is published, and a teardown rolls the transaction back. Other transactions can go on meanwhile, on other
+    partitions.
 
-    :param stages: their names, if other tasks than the operators inside stage as well.
+    :param stages: the names of the stages, if there are others than the operators inside.
     :param partitions: the partitions that the stages write, as paths; any by default.
-    :param window: epoch of the stop-write window that the work is done in.
-    :param patience: seconds without a sign of life after which others may take the transaction for dead.
+    :param window: epoch of the stop-write window in which the work is done.
+    :param patience: seconds without a sign of life after which the transaction counts as dead.
     :param commit: more arguments of the task that commits, such as ``outlets`` and ``retries``.
-    :param group_id: of the group of tasks.
-    :param table_conn_id: where the table is.
+    :param group_id: the id of the task group.
+    :param table_conn_id: the connection of the table.
     :returns: the transaction, in a ``with`` statement.
-    :raises InvalidInput: for an operator inside that cannot be a stage, two stages of one name, or a mapped one.
+    :raises InvalidInput: for an operator inside that cannot be a stage, two stages with the same name, or a mapped
+        task.
     """
     where: dict[str, Any] = {"table": table, "table_conn_id": table_conn_id}
     _check_known(group_id, "stages", stages)

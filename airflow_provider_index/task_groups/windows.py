@@ -23,10 +23,10 @@ _PATIENCE = 600.0
 
 @dataclass(frozen=True)
 class StopWriteWindow:
-    """Stop-write window of a task group, with what its tasks need.
+    """The stop-write window of a task group, with what its tasks need.
 
-    :param epoch: hand it to the operators inside as ``window``.
-    :param group: the task group, to set what comes before and after.
+    :param epoch: the value for ``window`` of the operators inside.
+    :param group: the task group, to set upstream and downstream tasks.
     """
 
     epoch: Any
@@ -50,28 +50,29 @@ def stop_write_window(
     table_conn_id: str = TableStoreHook.default_conn_name,
     **sensor: Any,
 ) -> Iterator[StopWriteWindow]:
-    """Run the tasks that are made inside the ``with`` block while no other writer commits.
+    """Run the tasks inside the ``with`` block while no other writer can commit.
 
     ::
 
         with stop_write_window("rescale", table="flights", seconds=1800) as window:
             BucketRescaleOperator(task_id="rescale", table="flights", buckets=8, window=window.epoch)
 
-    The window opens as a setup and closes as a teardown. Airflow does not run a teardown in every case;
-    what holds then is the window's deadline, and that work under an epoch that has ended is refused.
+    The window is opened by a setup task and closed by a teardown. Airflow does not always run a teardown. Then the
+    window ends at its deadline, and work with an epoch that has ended is refused.
 
     :param partitions: the partitions to hold, as paths; the whole table by default.
-    :param seconds: until the deadline. :param at_most: until the last moment that renewals may reach.
-    :param patience: seconds to wait for writers that began before; then they are ended by a commit.
-        ``None`` waits for them until the sensor's timeout. Less than ``at_most``. By default ten minutes, or half of
-        ``at_most`` where that is less.
-    :param wait_seconds: how long to wait for other windows in the scope to end, before this one opens.
-    :param sensor: more arguments of the sensor that waits for them, such as ``deferrable`` and
+    :param seconds: seconds until the deadline.
+    :param at_most: seconds until the last moment, which cannot be extended.
+    :param patience: seconds to wait for writers that began earlier, less than ``at_most``; then they are ended by a
+        commit. ``None`` waits for them until the sensor's timeout. By default ten minutes, or half of ``at_most`` if
+        that is less.
+    :param wait_seconds: seconds to wait for other windows in the scope to end before this one opens.
+    :param sensor: more arguments of the sensor that waits for earlier writers, such as ``deferrable`` and
         ``poke_interval``.
-    :param group_id: of the group of tasks.
-    :param table_conn_id: where the table is.
+    :param group_id: the id of the task group.
+    :param table_conn_id: the connection of the table.
     :param holder: who holds it, for people.
-    :returns: the window, in a ``with`` statement; its ``epoch`` is what the tasks inside are given.
+    :returns: the window, in a ``with`` statement; pass its ``epoch`` to the tasks inside.
     """
     if patience == "auto":
         patience = min(_PATIENCE, at_most / 2) if isinstance(at_most, (int, float)) else _PATIENCE

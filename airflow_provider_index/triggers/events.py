@@ -47,7 +47,7 @@ class TableEventTrigger(BaseEventTrigger):
     minutes, and the log says why.
 
     :param table: URI, absolute path, or name below the connection's warehouse.
-    :param poll_interval: seconds between two looks.
+    :param poll_interval: seconds between two checks.
     """
 
     kind: ClassVar[str]

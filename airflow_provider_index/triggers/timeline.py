@@ -38,8 +38,8 @@ class TimelineTrigger(BaseTrigger):
 
     :param table: what the task calls the table.
     :param deadline: seconds since 1970 at which to give up.
-    :param table_conn_id: where tables are.
-    :param poll_interval: seconds between two looks.
+    :param table_conn_id: the connection of the tables.
+    :param poll_interval: seconds between two checks.
     """
 
     def __init__(self, *, table: str, table_conn_id: str, poll_interval: float, deadline: float) -> None:

@@ -100,10 +100,11 @@ _WITHOUT_MEANING = frozenset(("path", "paths", "serialization.format", "infersch
 class ScanDecision:
     """A scan of a query, and what is read in its place.
 
-    :param address: the table's location. :param replaced: whether the rows are read as this package plans it.
+    :param address: the table's location.
+    :param replaced: whether the rows are read as this package plans it.
     :param reason: why Spark's own scan was kept; ``None`` if it was not.
-    :param plan: what is read, or would be; ``None`` if there is no plan. :param failed: whether an unexpected error
-        occurred, which ``reason`` describes.
+    :param plan: what is read, or would be; ``None`` if there is no plan.
+    :param failed: whether an unexpected error occurred, which ``reason`` describes.
     :param shuffle: how a join or sum of the query avoids a shuffle of these rows, or why it does not; ``None`` if no
         index has the layout for it.
     :param keys: for how many keys of a join's other side indexes were asked, by column, or why they were not; ``None``
@@ -151,7 +152,8 @@ class _Scan:
     """A scan as the rule describes it.
 
     :param filters: SQL texts, each true of every row that the query takes from the scan.
-    :param version: of a keyed table. :param schema: columns and types of the whole relation of plain files.
+    :param version: of a keyed table.
+    :param schema: columns and types of the whole relation of plain files.
     :param marked: columns of which Spark's catalog says what files do not: a default value, an id of Parquet's.
     :param joined: columns that a join compares with keys of another side, without which rows do not count.
     :param again: whether this query has asked before, when its subquery was no side of a join yet.
@@ -187,8 +189,9 @@ class _LeftToSpark(Exception):
 class Rewriter:
     """The decisions for one session.
 
-    :param warehouse: a folder whose tables and sources are known by name. :param sources: addresses of registered
-        sources, or of their logs, elsewhere. :param options: of the stores; never written down.
+    :param warehouse: a folder whose tables and sources are known by name.
+    :param sources: addresses of registered sources, or of their logs, elsewhere.
+    :param options: of the stores; never written down.
     """
 
     def __init__(

@@ -170,7 +170,8 @@ def explain(query: DataFrame | str, spark: SparkSession | None = None) -> QueryE
 
     The query is planned, but not run.
 
-    :param query: a DataFrame, or SQL. :param spark: the session for SQL; by default the active one.
+    :param query: a DataFrame, or SQL.
+    :param spark: the session for SQL; by default the active one.
     :raises InvalidInput: if indexes are not enabled in the session.
     """
     if isinstance(query, str):

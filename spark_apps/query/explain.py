@@ -455,7 +455,8 @@ def history_of(
 ) -> ResultList[HistoryEntry]:
     """Return the commits up to ``version``, oldest first.
 
-    :param after: only those behind this version. :param operation: only those of one.
+    :param after: only those behind this version.
+    :param operation: only those of one.
     """
     entries = [
         HistoryEntry(commit.version, commit.instant, commit.operation, commit.txn_id, dict(commit.metrics))
