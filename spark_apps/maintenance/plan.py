@@ -2,16 +2,18 @@
 
 ::
 
-    value = table's weight x kind's weight x overdue x 2^waited / (1 + minutes)
+    value = table's weight x kind's weight x benefit x overdue x 2^waited / (1 + minutes)
 
-``overdue`` is how many times a limit of the policy is exceeded (1 to 100), ``minutes`` the estimated time, ``waited``
-how many runs before this one left the work undone. Since that doubles it each time, nothing starves: after
-log2(100 x the weights' ratio x (1 + minutes)) runs at the latest a work is worth more than anything new, and the first
-of a run is done whatever the budget.
+``benefit`` of work on an index is 1 to 7 by the bytes that it spared queries lately, a quarter if none asked for it,
+and 1 where no query log tells. ``overdue`` is how many times a limit of the policy is exceeded (1 to 100),
+``minutes`` the estimated time, ``waited`` how many runs before this one left the work undone. Since that doubles it
+each time, nothing starves: after log2(100 x the weights' and benefits' ratio x (1 + minutes)) runs at the latest a
+work is worth more than anything new, and the first of a run is done whatever the budget.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -48,6 +50,7 @@ CODES = {
     "covered": "The index tells of all rows; there is nothing to refresh.",
     "foreign_rows": "The rows are a registered source's: they are never folded here.",
     "not_active": "The index is being created, or is disabled.",
+    "not_asked_for": "No query asked for the index lately; it is refreshed when it is behind for longer.",
     "nothing_last_time": "The last run of this work found nothing to do, and nothing came since.",
     "being_done": "Another task does the same work on this table now.",
     "window_open": "Another writer holds a stop-write window over the whole table.",
@@ -174,8 +177,33 @@ def _refresh(survey: TableSurvey, name: str, index: IndexStatistics, policy: Ref
     if not overdue:
         behind = f"{lag.commits} commits, {format_bytes(lag.bytes)}, {format_seconds(age)} behind"
         return SkippedWork("not_due", f"{behind}.", "refresh", name)
+    if (unasked := _may_wait(survey, name, policy, age)) is not None:
+        return unasked
     seconds = _seconds(survey, "refresh", name, lag.bytes)
-    return DueWork("refresh", reason, overdue, lag.bytes, seconds, name, policy.mode)
+    return DueWork("refresh", reason + _told(survey, name), overdue, lag.bytes, seconds, name, policy.mode)
+
+
+def _may_wait(survey: TableSurvey, name: str, policy: RefreshPolicy, age: float) -> SkippedWork | None:
+    """Return why an index that no query asked for is not refreshed yet.
+
+    :param age: seconds that it is behind.
+    """
+    demand = survey.demand
+    if demand is None or policy.unasked_age is None or age >= policy.unasked_age or demand.of(name).queries:
+        return None
+    reason = (
+        f"No query of {demand.queries:,.0f} in {demand.days:.3g} days asked for it; it is {format_seconds(age)} behind "
+        f"and refreshed after {format_seconds(policy.unasked_age)}."
+    )
+    return SkippedWork("not_asked_for", reason, "refresh", name)
+
+
+def _told(survey: TableSurvey, name: str) -> str:
+    """Return what queries had of an index, as the end of a reason."""
+    if survey.demand is None:
+        return ""
+    wanted = survey.demand.of(name)
+    return f", spares {format_bytes(round(wanted.bytes_a_day))} a day" if wanted.queries else ", no query asked for it"
 
 
 def _refresh_of_source(survey: TableSurvey, name: str, index: IndexStatistics, policy: RefreshPolicy) -> Verdict:
@@ -185,8 +213,11 @@ def _refresh_of_source(survey: TableSurvey, name: str, index: IndexStatistics, p
     overdue, reason = _worst([_over(age, policy.every, f"last looked at the source {format_seconds(age)} ago")])
     if not overdue:
         return SkippedWork("not_due", f"It looked at the source {format_seconds(age)} ago.", "refresh", name)
+    if (unasked := _may_wait(survey, name, policy, age)) is not None:
+        return unasked
     size = max(index.lag.bytes, last.bytes if last is not None else 0)
-    return DueWork("refresh", reason, overdue, size, _seconds(survey, "refresh", name, size), name, policy.mode)
+    seconds = _seconds(survey, "refresh", name, size)
+    return DueWork("refresh", reason + _told(survey, name), overdue, size, seconds, name, policy.mode)
 
 
 def _verify(survey: TableSurvey) -> Iterator[Verdict]:
@@ -270,6 +301,11 @@ def _seconds(survey: TableSurvey, kind: str, index: str | None, size: int) -> fl
 
 WEIGHTS = {"refresh": 4.0, "compact": 3.0, "compact_index": 2.0, "verify": 1.0, "clean": 1.0}
 """What a kind of work is worth: rows that no index tells of cost every query, small files some, old versions none."""
+
+UNASKED = 0.25
+"""What work on an index that no query asks for is worth, of other work on an index."""
+
+_MEGABYTE = 1_000_000
 
 START_SECONDS = 15.0
 """What a table costs beside its works: a task and a start of Spark."""
@@ -416,9 +452,17 @@ def runs_waited(last: LastPlans, dag_id: str, work: DueWork, done_at: float | No
     return 0
 
 
-def worth(work: DueWork, weight: float, waited: int) -> float:
+def worth(work: DueWork, weight: float, waited: int, benefit: float = 1.0) -> float:
     """Return the value function; see the top of the module."""
-    return weight * WEIGHTS[work.kind] * work.overdue * 2.0**waited / (1 + work.seconds / 60)
+    return weight * WEIGHTS[work.kind] * benefit * work.overdue * 2.0**waited / (1 + work.seconds / 60)
+
+
+def benefit_of(survey: TableSurvey, index: str | None) -> float:
+    """Return what work on an index is worth more than on one of which nothing is known; 1 for other work."""
+    if survey.demand is None or index is None:
+        return 1.0
+    wanted = survey.demand.of(index)
+    return 1 + min(6.0, math.log10(1 + wanted.bytes_a_day / _MEGABYTE)) if wanted.queries else UNASKED
 
 
 def as_text(plan: MaintenancePlan) -> str:
@@ -429,7 +473,8 @@ def as_text(plan: MaintenancePlan) -> str:
 def _candidate(survey: TableSurvey, work: DueWork, dag_id: str, run_id: str | None) -> Candidate:
     done = survey.done.get(work.key)
     waited = runs_waited(survey.last, dag_id, work, None if done is None else done.at, run_id)
-    return Candidate(survey, work, waited, worth(work, survey.table.entry.weight, waited))
+    value = worth(work, survey.table.entry.weight, waited, benefit_of(survey, work.index))
+    return Candidate(survey, work, waited, value)
 
 
 def _over_budget(budget: Budget, size: int, seconds: float) -> str:

@@ -55,12 +55,15 @@ class RefreshPolicy:
     :param lag_commits: commits that it does not tell of. :param lag_bytes: bytes of their files.
     :param lag_age: seconds since the oldest of them.
     :param every: of a registered source, whose changes only a look at it can tell: seconds since the last look.
+    :param unasked_age: of an index that no query asked for lately, as the table's query log tells: so many seconds it
+        may be behind, whatever the other limits say.
     """
 
     lag_commits: int | None = 1
     lag_bytes: int | None = None
     lag_age: float | None = None
     every: float | None = 20 * 3600.0
+    unasked_age: float | None = 13.5 * 86400.0
     mode: str = "incremental"
 
 
@@ -297,7 +300,7 @@ def _mode(kind: str) -> Callable[[Any, str], str]:
 _READERS: dict[str, dict[str, Callable[[Any, str], Any]]] = {
     "refresh": {
         "lag_commits": count_of, "lag_bytes": parse_bytes, "lag_age": parse_seconds, "every": parse_seconds,
-        "mode": _mode("refresh"),
+        "unasked_age": parse_seconds, "mode": _mode("refresh"),
     },
     "compact": {
         "small_files": count_of, "small_share": share_of, "tombstones": share_of, "small_size": parse_bytes,

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from spark_apps.maintenance.demand import Demand, read_demand
 from spark_apps.maintenance.policies import CompactPolicy, TableEntry, matches
 from spark_apps.storage.errors import LakeIndexError, NotFound, TableNotFound
 from spark_apps.storage.printing import Grid, Printed, View, counted, moment_text, size, span
@@ -64,6 +65,7 @@ class TableSurvey(Printed):
     :param window: holder of a window over the whole table.
     :param newest: tree or index -> the highest sequence number of its files.
     :param checked: when it was looked at, in seconds since 1970.
+    :param demand: what queries asked of the indexes lately, ``None`` where that is not known.
     """
 
     table: MaintainedTable
@@ -78,6 +80,7 @@ class TableSurvey(Printed):
     last: LastPlans = field(default_factory=LastPlans)
     done: Mapping[str, DoneWork] = field(default_factory=dict)
     checked: float = 0.0
+    demand: Demand | None = None
 
     def view(self) -> View:
         data, indexes = self.statistics.data, self.statistics.indexes.values()
@@ -202,7 +205,18 @@ def survey_table(table: MaintainedTable) -> TableSurvey:
         maintenance_records.read_last(timeline.store),
         maintenance_records.read_done(timeline.store),
         now,
+        _demand(timeline, now),
     )
+
+
+def _demand(timeline: Timeline, now: float) -> Demand | None:
+    """Return the demand for the table's indexes; ``None`` also where its query log cannot be read."""
+    definition = timeline.head.definition
+    try:
+        return None if definition is None else read_demand(timeline.store, definition.properties, now)
+    except LakeIndexError as error:
+        logger.warning("What queries ask of %s is not known: %s", timeline.store.uri, error.message)
+        return None
 
 
 def _listing(warehouse: Warehouse, patience: float) -> list[tuple[str, str]] | LakeIndexError:

@@ -288,14 +288,16 @@ os.register_at_fork(after_in_child=QUERY_LOG._begin)
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
-def read_log(store: ObjectStore) -> Workload:
+def read_log(store: ObjectStore, since: datetime | None = None) -> Workload:
     """Return what the log of a table has, newest first as far as it is read; empty if there is none.
 
     Lines and objects that are damaged are counted by :attr:`~spark_apps.workload.asked.Workload.refused`.
 
-    :param store: of the table's folder.
+    :param store: of the table's folder. :param since: leave out what was asked before.
     :raises StorageUnavailable: if the store does not answer.
     """
+    # An object has lines of an hour, and of what waited longest to be written.
+    first = None if since is None else (since - timedelta(seconds=2 * _ROLLED_SECONDS)).strftime(_TIME)
     asked = Workload()
     there = sorted(store.list(FOLDER), key=lambda info: info.key, reverse=True)
     chosen: list[ObjectInfo] = []
@@ -303,6 +305,8 @@ def read_log(store: ObjectStore) -> Workload:
     for info in there:
         if not _KEY.fullmatch(info.key):
             asked.refuse("an object that is no part of the log")
+        elif first is not None and info.key.rpartition("/")[2] < first:
+            continue
         elif len(chosen) >= MOST_OBJECTS or held + info.size > _MOST_READ:
             asked.refuse("objects beyond what is read")
         else:
@@ -323,11 +327,11 @@ def read_log(store: ObjectStore) -> Workload:
                 if found is None:
                     asked.refuse("an object that cannot be read")
                 else:
-                    _add_lines(asked, found, store.uri)
+                    _add_lines(asked, found, store.uri, since)
     return asked
 
 
-def _add_lines(asked: Workload, body: bytes, uri: str) -> None:
+def _add_lines(asked: Workload, body: bytes, uri: str, since: datetime | None) -> None:
     for line in body.split(b"\n"):
         if not line.strip():
             continue
@@ -339,4 +343,5 @@ def _add_lines(asked: Workload, body: bytes, uri: str) -> None:
         except LogDamaged:
             asked.refuse("a damaged line")
             continue
-        asked.add(query if query.table == uri else replace(query, table=uri))
+        if since is None or query.asked >= since:
+            asked.add(query if query.table == uri else replace(query, table=uri))
