@@ -113,7 +113,7 @@ class _Files:
         name = f"{place}-{shard}.parquet"
         table = pa.table(columns, schema=pa.schema(fields))
         more = {"use_deprecated_int96_timestamps": "dictionary" in str(self.form)}
-        pq.write_table(table, self.folder / name, row_group_size=50, data_page_size=64, write_batch_size=8,
+        pq.write_table(table, self.folder / name, row_group_size=20, data_page_size=64, write_batch_size=8,
                        write_page_checksum=True, **self.form, **more)  # fmt: skip
         size = (self.folder / name).stat().st_size
         kind: Any = "delta" if place else "base"
@@ -150,10 +150,16 @@ def _first_group(files: _Files) -> list[tuple[Any, ...]]:
     return sorted(files.live, key=lambda key: (key[0] not in held, key))
 
 
-@pytest.mark.parametrize("asked", [slice(20, 21), slice(200)], ids=["one", "many"])
+@pytest.mark.parametrize(
+    ("form", "asked"),
+    [("as written here", slice(5, 6)), ("as written here", slice(200)), ("not compressed", slice(200))],
+    ids=["one", "many", "many, not compressed"],
+)
 @pytest.mark.by_turn(2)
-def test_given_any_byte_of_the_keys_turned_over_then_nothing_is_told_wrongly(tmp_path: Path, asked: slice) -> None:
-    files = _Files(tmp_path, ("string",), False, True, FORMS["as written here"])
+def test_given_any_byte_of_the_keys_turned_over_then_nothing_is_told_wrongly(
+    tmp_path: Path, form: str, asked: slice
+) -> None:
+    files = _Files(tmp_path, ("string",), False, True, FORMS[form])
     keys = _first_group(files)[asked]
     expected = {key: files.live[key] for key in keys}
     [base] = [file for file in files.files if file.path == "0-0.parquet"]
