@@ -20,6 +20,10 @@ import sqlglot
 from sqlglot import exp
 
 from spark_apps.layout.types import parse_type
+from spark_apps.workload.shapes import UNPREPARED
+
+UNREADABLE = (sqlglot.errors.SqlglotError, *UNPREPARED)
+"""What the parser library raises of a text that it cannot read."""
 
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _NUMBER = re.compile(r"\d{1,18}(\.\d{1,18})?", re.ASCII)
@@ -91,7 +95,7 @@ def parse(sql: str, types: Mapping[str, str], case_sensitive: bool = False) -> E
     """
     try:
         nodes = [node for node in sqlglot.parse(sql, dialect="spark") if node is not None]
-    except (sqlglot.errors.SqlglotError, RecursionError) as error:
+    except (*UNREADABLE, RecursionError) as error:
         raise NotIndexable(f"{sql!r} cannot be read as an expression") from error
     if len(nodes) != 1 or "--" in sql or "/*" in sql:
         raise NotIndexable(f"{sql!r} is not one expression")
@@ -245,7 +249,7 @@ def _named(name: str) -> str:
         return _quoted(name)
     try:
         node: Any = sqlglot.parse_one(name, dialect="spark")
-    except sqlglot.errors.SqlglotError:
+    except UNREADABLE:
         return _quoted(name)
     return name if isinstance(node, exp.Column) and len(node.parts) == 1 and node.name == name else _quoted(name)
 

@@ -26,7 +26,7 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.tokens import Token, TokenType
 
-from spark_apps.indexes.expressions import NotIndexable, expression_of, key_of
+from spark_apps.indexes.expressions import UNREADABLE, NotIndexable, expression_of, key_of
 from spark_apps.layout.types import INTEGER_BITS, ColumnType, parse_type
 from spark_apps.query.predicates import NAN, And, Comparison, Fixed, Holds, In, IsNull, Not, Opaque, Or, Predicate
 from spark_apps.storage.errors import InvalidPredicate, UnknownColumn
@@ -159,6 +159,10 @@ def _read(sql: str) -> tuple[exp.Expr, frozenset[tuple[str, bool]]]:
         raise InvalidPredicate(f"The predicate cannot be read: {problem} of {sql!r}.", hint="Close it.") from error
     except sqlglot.errors.ParseError as error:
         raise _syntax_error(sql, error) from error
+    except UNREADABLE as error:
+        raise InvalidPredicate(
+            f"The predicate {sql!r} cannot be read.", hint="It is Spark SQL, as after WHERE."
+        ) from error
     if len(conditions) != 1 or conditions[0] is None:
         raise InvalidPredicate(
             f"The predicate {sql!r} holds {len(list(filter(None, conditions)))} conditions.",

@@ -23,7 +23,7 @@ from msgspec import Meta, ValidationError
 from spark_apps.storage.documents import decode, prepare
 from spark_apps.storage.errors import InvalidInput, LogDamaged
 from spark_apps.workload.asked import LONGEST_PREDICATE, LONGEST_SHAPE, MOST_NAMES, UNKNOWN_SHAPE, AskedQuery, Workload
-from spark_apps.workload.shapes import shape_of
+from spark_apps.workload.shapes import UNPREPARED, shape_of
 
 MOST_FILES = 10_000
 MOST_BYTES = 20 << 30
@@ -431,12 +431,12 @@ def _batch_scan(node: _Node) -> Scan | None:
         return None
     ids = {number: name for name, number in _COLUMN.findall(found[2])}
     filters = found[3].strip()
-    try:
-        import sqlglot
+    import sqlglot
 
+    try:
         parsed: Any = sqlglot.parse_one(f"SELECT ({filters}, 1)", dialect="spark") if filters else None
         texts = [] if parsed is None else [part.sql("spark") for part in parsed.selects[0].expressions[:-1]]
-    except (ValueError, RecursionError, AttributeError):
+    except (sqlglot.errors.SqlglotError, RecursionError, *UNPREPARED):
         return Scan(found[1], dict.fromkeys(ids.values(), ""), ids, None, True)
     kept = [text for text in texts if not text.endswith("IS NULL") or not text.startswith("NOT ")]
     where = " AND ".join(f"({text})" for text in kept) or None

@@ -14,6 +14,9 @@ from spark_apps.workload.asked import LONGEST_SHAPE, UNKNOWN_SHAPE
 _LONGEST_SQL = 100_000
 """Of a longer predicate the words are not looked at."""
 _REMEMBERED = 2_000
+UNPREPARED = (LookupError, ArithmeticError, ValueError, TypeError, AttributeError)
+"""What the parser library raises, beside its own errors, of a text for which it is not prepared."""
+
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _LISTS = re.compile(r"\(\?(?:, \?)+\)")
 _SUFFIX = re.compile(r"\? :: \?")
@@ -40,7 +43,7 @@ def _shape(sql: str) -> str:
 
     try:
         tokens = sqlglot.tokenize(sql, dialect="spark")
-    except (SqlglotError, RecursionError, ValueError, IndexError):
+    except (SqlglotError, RecursionError, *UNPREPARED):
         return UNKNOWN_SHAPE
     words: list[str] = []
     for token in tokens:

@@ -14,7 +14,7 @@ from typing import Any
 
 from spark_apps.storage.errors import InvalidInput
 from spark_apps.workload.asked import LONGEST_PREDICATE, MOST_NAMES, AskedQuery, Workload
-from spark_apps.workload.shapes import shape_of
+from spark_apps.workload.shapes import UNPREPARED, shape_of
 
 MOST_FILES = 10_000
 LONGEST_FILE = 1 << 20
@@ -66,14 +66,14 @@ def _add(workload: Workload, text: str, known: Mapping[str, Collection[str]]) ->
 
     try:
         statements = [one for one in sqlglot.parse(text, dialect="spark") if one is not None]
-    except (SqlglotError, RecursionError, ValueError):
+    except (SqlglotError, RecursionError, *UNPREPARED):
         workload.refuse("a SQL file that cannot be parsed")
         return 0
     now = datetime.now(UTC)
     for statement in statements:
         try:
             queries = list(_queries(statement, known, now))
-        except (SqlglotError, RecursionError, ValueError, AttributeError, KeyError):
+        except (SqlglotError, RecursionError, *UNPREPARED):
             workload.refuse("a statement that cannot be understood")
             continue
         for query in queries:

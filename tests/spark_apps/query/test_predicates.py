@@ -378,6 +378,8 @@ def test_given_an_unknown_column_then_it_is_named_with_its_place_and_similar_nam
         ("", "''"),
         ("  ", "'  '"),
         ("-- id = 1", "0 conditions"),
+        ("map(id", "cannot be read"),  # of which the library raises an IndexError,
+        ("id -> 1BD", "cannot be read"),  # and an error of decimals
         (None, "None"),
         ("(" * 3000 + "id = 1" + ")" * 3000, "nested too deeply"),
         ("NOT " * 3000 + "flag", "nested too deeply"),

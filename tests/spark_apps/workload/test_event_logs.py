@@ -178,6 +178,15 @@ def test_given_a_scan_of_iceberg_when_read_then_its_filters_are_those_of_its_tex
     assert group.predicates == ["(city = 'a, b') AND (id IN (1, 2))"] and group.shape.shape == "city = ? AND id IN (?)"
 
 
+@pytest.mark.parametrize("filters", ["city = , id (", "map(id", "id -> 1BD"])
+def test_given_filters_of_iceberg_that_cannot_be_read_then_they_are_left_out(tmp_path: Path, filters: str) -> None:
+    text = f"BatchScan lake.db.trips[id#1L] lake.db.trips (branch=null) [filters={filters}, groupedBy=] RuntimeFilters: []"
+    plan = {"nodeName": "BatchScan lake.db.trips", "simpleString": text, "children": [], "metadata": {}, "metrics": []}
+    (tmp_path / "log").write_bytes(event(sparkPlanInfo=plan))
+    [group] = read_event_logs(tmp_path)
+    assert group.predicates == [] and group.shape.shape == "?"
+
+
 @pytest.mark.parametrize("pushed", [
     "EqualTo(a,x') OR ('1'='1)", "EqualTo(a,x\\)", "In(a, [x, y])", "Or(EqualTo(a,),EqualTo(b,1))",
     "EqualTo(b; DROP,1)", "And(EqualTo(a,x)", "Nothing(a)", "EqualTo(a,null)",
