@@ -17,10 +17,10 @@ import sqlglot
 from lark import Token
 from sqlglot import exp
 
-from spark_apps.indexes.expressions import UNREADABLE
 from spark_apps.sql import statements as s
 from spark_apps.sql.syntax import Positioned, Refused, literal_of, refusal, table_name, unquoted
 from spark_apps.storage.errors import InvalidStatement
+from spark_apps.workload.shapes import UNPREPARED
 
 # --- the tables that a query names ------------------------------------------------------------------------------------
 
@@ -81,7 +81,7 @@ def _parsed(text: str) -> exp.Expr:
         ) from error
     except RecursionError as error:
         raise InvalidStatement("The query is nested too deeply to be read.") from error
-    except UNREADABLE as error:
+    except UNPREPARED as error:
         raise InvalidStatement("The query cannot be read.", hint="It is Spark's SQL.") from error
     tree = trees[0] if len(trees) == 1 else None
     if not isinstance(tree, exp.Query | exp.Values):
@@ -281,7 +281,7 @@ def columns_named(text: str, columns: Sequence[str]) -> list[str]:
 def _condition(text: str) -> exp.Expr | None:
     try:
         tree = sqlglot.parse_one(f"SELECT 1 WHERE ({text}\n)", dialect="spark")
-    except (*UNREADABLE, RecursionError):
+    except (sqlglot.errors.SqlglotError, RecursionError, *UNPREPARED):
         return None
     where = tree.args.get("where")
     return None if where is None else where.this.unnest()

@@ -180,7 +180,9 @@ def test_given_a_scan_of_iceberg_when_read_then_its_filters_are_those_of_its_tex
 
 @pytest.mark.parametrize("filters", ["city = , id (", "map(id", "id -> 1BD"])
 def test_given_filters_of_iceberg_that_cannot_be_read_then_they_are_left_out(tmp_path: Path, filters: str) -> None:
-    text = f"BatchScan lake.db.trips[id#1L] lake.db.trips (branch=null) [filters={filters}, groupedBy=] RuntimeFilters: []"
+    text = (
+        f"BatchScan lake.db.trips[id#1L] lake.db.trips (branch=null) [filters={filters}, groupedBy=] RuntimeFilters: []"
+    )
     plan = {"nodeName": "BatchScan lake.db.trips", "simpleString": text, "children": [], "metadata": {}, "metrics": []}
     (tmp_path / "log").write_bytes(event(sparkPlanInfo=plan))
     [group] = read_event_logs(tmp_path)
