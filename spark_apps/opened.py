@@ -283,7 +283,7 @@ class OpenTable(Printed):
         """Return what was asked of the table, as far as its query log has it.
 
         It has shapes of predicates with their counts, indexes used, not used and why, and bytes that they spared. A
-        log is kept where the property ``query_log`` says so; what this process asks is in it some seconds later.
+        log is kept where the property ``query_log`` says so; what other processes ask is in it some seconds later.
 
         :raises StorageUnavailable: if the store does not answer.
         """

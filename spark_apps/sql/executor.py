@@ -467,6 +467,12 @@ def rename_column(session: Session, statement: s.RenameColumn, txn_id: str | Non
     return change_result(statement, receipt, table.uri)
 
 
+def set_table_properties(session: Session, statement: s.SetTableProperties, txn_id: str | None) -> Result:
+    table = session.load(statement.table)
+    receipt = table.set_properties(dict(statement.properties), **session.commit_arguments(txn_id))
+    return change_result(statement, receipt, table.uri)
+
+
 def drop_columns(session: Session, statement: s.DropColumns, txn_id: str | None) -> Result:
     table = session.load(statement.table)
     names = statement.columns
@@ -601,6 +607,7 @@ _EXECUTORS: dict[type[s.Statement], Callable[[Session, Any, str | None], Result]
     s.AddColumns: add_columns,
     s.AlterColumnType: alter_column_type,
     s.RenameColumn: rename_column,
+    s.SetTableProperties: set_table_properties,
     s.DropColumns: drop_columns,
     s.CreateIndex: create_index,
     s.DropIndex: drop_index,

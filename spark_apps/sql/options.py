@@ -15,6 +15,7 @@ from lark import Token
 
 from spark_apps.sql.statements import NEWEST, ManageBuckets, Value
 from spark_apps.sql.syntax import Positioned, Refused
+from spark_apps.workload.query_log import PROPERTY as QUERY_LOG
 
 Setting = tuple[str, object]
 _Reader = Callable[[Positioned[str]], object]
@@ -56,7 +57,7 @@ def read_options(pairs: Iterable[tuple[Positioned[str], Positioned[str]]], optio
             argument_value = reader(value)
             if argument_value is not None:
                 options.put(argument, argument_value, key)
-        elif "." in name and not name.startswith("hoodie."):
+        elif name == QUERY_LOG or ("." in name and not name.startswith("hoodie.")):
             if options.properties.setdefault(key.value, value.value) != value.value:
                 raise Refused(key.token, f"The property {key.value!r} is given twice.")
         else:
@@ -72,7 +73,9 @@ def read_source_options(pairs: Iterable[tuple[Positioned[str], Positioned[str]]]
         argument = _ARGUMENTS.get(key.value.lower(), ("", _text))[0]
         if argument == "record_key":
             options.put(argument, names_of(value), key)
-        elif not argument and "." in key.value and not key.value.lower().startswith("hoodie."):
+        elif key.value.lower() == QUERY_LOG or (
+            not argument and "." in key.value and not key.value.lower().startswith("hoodie.")
+        ):
             options.properties[key.value] = value.value
         else:
             raise Refused(
@@ -84,7 +87,7 @@ def read_source_options(pairs: Iterable[tuple[Positioned[str], Positioned[str]]]
 
 
 def _suggestion(name: str) -> str:
-    near = difflib.get_close_matches(name, [*_ARGUMENTS, *_LAYOUTS, *_FIXED], 1)
+    near = difflib.get_close_matches(name, [*_ARGUMENTS, *_LAYOUTS, *_FIXED, QUERY_LOG], 1)
     own_property = "A property of your own has a dot in its name, as in 'team.owner'."
     return f"Did you mean {near[0]!r}? {own_property}" if near else f"docs/sql.md lists those there are. {own_property}"
 

@@ -179,6 +179,10 @@ class TableReader:
         table, column, to = positioned_values(children)
         return s.RenameColumn(table.value, column.value, to.value)
 
+    def set_table_properties(self, children: list[Any]) -> s.SetTableProperties:
+        (table,) = positioned_values(children)
+        return s.SetTableProperties(table.value, pairs_of(children[-1]))
+
     def drop_columns(self, children: list[Any]) -> s.DropColumns:
         table, *names = positioned_values(children)
         names = next((child for child in children if isinstance(child, list)), names)

@@ -107,6 +107,15 @@ class AlterColumnType(Statement):
 
 
 @dataclass(frozen=True)
+class SetTableProperties(Statement):
+    """``ALTER TABLE t SET TBLPROPERTIES ('query_log' = 'on')``."""
+
+    words: ClassVar[str] = "ALTER TABLE … SET TBLPROPERTIES"
+    table: str
+    properties: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
 class RenameColumn(Statement):
     """``ALTER TABLE t RENAME COLUMN a TO b``."""
 

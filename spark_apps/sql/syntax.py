@@ -146,7 +146,7 @@ _RULES = r"""
 script: statement? (";" statement?)*
 
 statement: create_table | drop_table | drop_partition
-         | add_columns | alter_column_type | rename_column | drop_columns
+         | add_columns | alter_column_type | rename_column | drop_columns | set_table_properties
          | create_index | drop_index | rebuild_index | set_index_properties | refresh_index
          | show_indexes | describe_index
          | call
@@ -164,6 +164,7 @@ drop_partition: ALTER TABLE table DROP if_exists? partition ("," partition)* PUR
 add_columns: ALTER TABLE table ADD (COLUMN | COLUMNS) ("(" column_text ")" | bare_columns)
 alter_column_type: ALTER TABLE table (ALTER | CHANGE) COLUMN? name TYPE type_text
 rename_column: ALTER TABLE table RENAME COLUMN name TO name
+set_table_properties: ALTER TABLE table SET TBLPROPERTIES properties
 drop_columns: ALTER TABLE table DROP (COLUMN | COLUMNS) if_exists? (names | name ("," name)*)
 
 // --- indexes

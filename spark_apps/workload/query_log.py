@@ -296,6 +296,7 @@ def read_log(store: ObjectStore, since: datetime | None = None) -> Workload:
     :param store: of the table's folder. :param since: leave out what was asked before.
     :raises StorageUnavailable: if the store does not answer.
     """
+    QUERY_LOG.flush()  # with what this process has asked itself
     # An object has lines of an hour, and of what waited longest to be written.
     first = None if since is None else (since - timedelta(seconds=2 * _ROLLED_SECONDS)).strftime(_TIME)
     asked = Workload()

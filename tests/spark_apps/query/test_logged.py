@@ -114,8 +114,9 @@ def test_given_the_rule_and_the_data_source_when_queries_come_in_sql_then_they_l
     source = IndexedDataSource({"path": table.uri, "where": "rider = 17"})  # as Spark does in a process of its own
     source.reader(source.schema()).partitions()
     assert lines(table)[-1]["predicate"] == "rider = 17"
-    asked = table.asked()
-    assert asked.lines == len(lines(table)) and "by_rider" in str(asked)
+    table.read("rider = 3").count()
+    asked = table.asked()  # with what was asked just now
+    assert asked.lines == len(lines(table)) == 5 and "by_rider" in str(asked)
     assert table.advise().queries == asked.weight
 
 

@@ -26,7 +26,7 @@ def desk(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Desk:
 
 def test_columns_are_added_widened_renamed_and_dropped_each_in_one_commit(desk: Desk) -> None:
     desk("""CREATE TABLE db.t (id int, n smallint COMMENT 'how many', note string) USING indexed
-            TBLPROPERTIES (primaryKey = 'id', buckets = 1)""")
+            TBLPROPERTIES (primaryKey = 'id', buckets = 1, query_log = 'sampled', 'query_log.sample' = 0.5)""")
     desk.table("db/t").upsert(desk.spark.sql("SELECT 1 id, 2S n, 'x' note"))
     desk("CREATE INDEX by_note ON db.t (note)")
     version = desk.table("db/t").version
@@ -36,14 +36,15 @@ def test_columns_are_added_widened_renamed_and_dropped_each_in_one_commit(desk: 
         ALTER TABLE db.t ALTER COLUMN n TYPE int;
         ALTER TABLE db.t RENAME COLUMN n TO count;
         ALTER TABLE db.t RENAME COLUMN note TO remark;
+        ALTER TABLE db.t SET TBLPROPERTIES ('query_log' = 'on');
         ALTER TABLE db.t DROP COLUMNS IF EXISTS (tags, Fare, nothing);
         ALTER TABLE db.t DROP COLUMN IF EXISTS nothing;
         ALTER TABLE db.t ALTER COLUMN count TYPE INT""")
 
-    assert [receipt.version for receipt in done.receipts] == [*range(version + 1, version + 6), None, None]
+    assert [receipt.version for receipt in done.receipts] == [*range(version + 1, version + 7), None, None]
     table = desk.table("db/t")
     assert table.schema.simpleString() == "struct<id:int,count:int,remark:string>"
-    assert table.definition.properties == {"comment.count": "how many"}
+    assert table.definition.properties == {"comment.count": "how many", "query_log": "on", "query_log.sample": "0.5"}
     assert table.read("remark = 'x'").collect() == [(1, 2, "x")]
     assert table.indexes["by_note"].columns == ("remark",)
     past = IndexedTable.load(desk.spark, table.uri, version=version + 1)
@@ -63,6 +64,7 @@ def test_a_change_of_columns_that_cannot_be_is_refused_with_its_reason(desk: Des
     assert "strin" in str(refused(desk, InvalidSchema, "ALTER TABLE db.u ADD COLUMN c strin"))
     assert "NOT NULL" in str(refused(desk, InvalidSchema, "ALTER TABLE db.u ADD COLUMN c int NOT NULL"))
     refused(desk, InvalidSchema, "ALTER TABLE db.u RENAME COLUMN n TO note")
+    assert "group_rows" in str(refused(desk, InvalidInput, "ALTER TABLE db.u SET TBLPROPERTIES (group_rows = 3)"))
 
 
 def test_a_source_is_registered_where_its_name_stands_for_or_elsewhere_and_found_by_name(

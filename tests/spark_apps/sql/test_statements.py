@@ -27,6 +27,7 @@ from spark_apps.sql.statements import (
     RegisterSource,
     RenameColumn,
     SetIndexProperties,
+    SetTableProperties,
     ShowIndexes,
     Statement,
 )
@@ -114,6 +115,9 @@ INDEXES: dict[str, Statement] = {
     "ALTER TABLE t ALTER COLUMN c TYPE decimal(12, 2)": AlterColumnType("t", "c", "decimal(12, 2)"),
     "ALTER TABLE t CHANGE type TYPE bigint": AlterColumnType("t", "type", "bigint"),
     "ALTER TABLE db.t RENAME COLUMN a TO `b c`": RenameColumn("db.t", "a", "b c"),
+    "ALTER TABLE db.t SET TBLPROPERTIES ('query_log' = 'sampled', 'query_log.sample' = 0.5)": SetTableProperties(
+        "db.t", (("query_log", "sampled"), ("query_log.sample", "0.5"))
+    ),
     "ALTER TABLE t DROP COLUMN a": DropColumns("t", ("a",)),
     "ALTER TABLE t DROP COLUMNS IF EXISTS (a, b)": DropColumns("t", ("a", "b"), if_exists=True),
     "ALTER TABLE t DROP COLUMN a, b": DropColumns("t", ("a", "b")),
