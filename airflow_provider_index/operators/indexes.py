@@ -79,8 +79,8 @@ class BuildIndexOperator(IndexOperator):
 class IncrementalRefreshOperator(IndexOperator):
     """Brings an index up to date with its table.
 
-    :param mode: ``incremental`` reads what is not covered, ``full`` builds the index again, ``quick`` only records
-        what has changed.
+    :param mode: ``incremental`` reads only what is not covered, ``full`` builds the index again, ``quick`` only
+        records what has changed.
     :param partitions: only these partitions, as paths (``dt=2024-11-11``); all by default.
     :param included: columns to add and to remove: ``{"include": […], "exclude": […]}``.
     :param schema: types of added columns, as DDL, if the files lack them.
