@@ -590,18 +590,24 @@ def _expressions(snapshot: Snapshot, where: str) -> dict[str, str] | None:
     is not Spark's own in this session.
     """
     expressions: dict[str, str] | None = None
+    of_two_types = set[str]()
     for entry in snapshot.state.indexes.values():
         handler = available(entry.definition.kind)
         if handler is None or not entry.active or type(handler).expressions is IndexHandler.expressions:
             continue
         try:
-            expressions = {**(expressions or {}), **handler.expressions(snapshot.table, entry.definition)}
+            expressions = {} if expressions is None else expressions
+            for text, kind in handler.expressions(snapshot.table, entry.definition).items():
+                if expressions.setdefault(text, kind) != kind:
+                    of_two_types.add(text)  # as sessions of other settings make it: values of one say nothing of the other
         except _UNREADABLE_INDEX as error:
             logger.warning("What index %r holds is not known: %s", entry.definition.name, error)
     if expressions is None or _HIDDEN.search(where):
         return None
     named = {name.lower() for name in _CALLED.findall(where)} - {"in", "and", "or", "not", "cast"}
-    return expressions if all(is_built_in(snapshot.spark, name) for name in named) else None
+    if not all(is_built_in(snapshot.spark, name) for name in named):
+        return None
+    return {text: kind for text, kind in expressions.items() if text not in of_two_types}
 
 
 def _is_on(spark: SparkSession, name: str) -> bool:

@@ -366,6 +366,18 @@ def test_given_an_overflow_in_an_expression_then_rows_are_written_and_the_index_
         assert table.indexes["i"].lagging == 1 and table.read("s = 'x'").count() == 1
 
 
+def test_given_an_expression_that_is_of_two_types_in_two_sessions_then_answers_are_right_in_each(
+    spark: Any, tmp_path: Path
+) -> None:
+    table = _small(spark, tmp_path / "t")
+    for ansi in ("true", "false"):
+        with session_with(spark, {"spark.sql.ansi.enabled": ansi}):
+            table.create_index(f"i_{ansi}", "skipping", ["values(coalesce(n, s))"])
+    for ansi in ("true", "false"):
+        with session_with(spark, {"spark.sql.ansi.enabled": ansi}):
+            assert table.read("coalesce(n, s) IN ('390')").count() == table.read("n = 390").count() == 1
+
+
 def test_given_a_record_that_says_otherwise_than_its_file_then_verification_tells_and_repair_mends_it(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
