@@ -599,7 +599,9 @@ def _expressions(snapshot: Snapshot, where: str) -> dict[str, str] | None:
             expressions = {} if expressions is None else expressions
             for text, kind in handler.expressions(snapshot.table, entry.definition).items():
                 if expressions.setdefault(text, kind) != kind:
-                    of_two_types.add(text)  # as sessions of other settings make it: values of one say nothing of the other
+                    of_two_types.add(
+                        text
+                    )  # as sessions of other settings make it: values of one say nothing of the other
         except _UNREADABLE_INDEX as error:
             logger.warning("What index %r holds is not known: %s", entry.definition.name, error)
     if expressions is None or _HIDDEN.search(where):
