@@ -359,7 +359,10 @@ class Rewriter:
             if scan.again:
                 query.forget(scan.address)
             query.decisions.append(decision)
-            self._note(request, number, scan, decision, started)
+            try:
+                self._note(request, number, scan, decision, started)
+            except Exception as error:  # noqa: BLE001 - a log that cannot be kept hurts no query
+                logger.warning("A query of %s leaves no line in its log: %s", scan.address, error)
 
     def _note(self, request: Any, number: int, scan: _Scan, decision: ScanDecision, started: float) -> None:
         """Leave a line of the scan in the table's query log."""

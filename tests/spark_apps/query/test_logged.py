@@ -93,7 +93,7 @@ def test_given_a_log_when_queries_come_each_way_then_each_leaves_a_line_that_exp
 
 
 def test_given_the_rule_and_the_data_source_when_queries_come_in_sql_then_they_leave_lines(
-    table: IndexedTable, spark: Any
+    table: IndexedTable, spark: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     spark_apps.enable(spark)
     try:
@@ -107,6 +107,11 @@ def test_given_the_rule_and_the_data_source_when_queries_come_in_sql_then_they_l
     finally:
         spark_apps.disable(spark)
     plain, grouped, joined = lines(table)
+    monkeypatch.setattr("spark_apps.optimizer.rewriting._asked_text", lambda _: 1 / 0)
+    table.frame().createOrReplaceTempView("trips_logged")
+    assert spark.sql("SELECT id FROM trips_logged WHERE rider = 5").count() == 2 and len(lines(table)) == 3
+    assert "leaves no line" in caplog.text
+    spark_apps.disable(spark)
     assert plain["shape"] == "rider = ? AND fare > ?" and plain["used"] == [["by_rider", "secondary"]]
     assert set(plain["columns"]) == {"id", "rider", "fare"}
     assert grouped["shape"] == "city = ?" and grouped["used"] == [["cov", "covering"]]
