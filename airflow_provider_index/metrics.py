@@ -29,19 +29,27 @@ METRICS: dict[str, tuple[str, str, str]] = {
     "tombstones_written": ("counter", "table, operation, index", "rows among them that remove a key"),
     "files_written": ("counter", "table, operation, index", "files that commits have added"),
     "bytes_written": ("counter", "table, operation, index", "bytes of these files"),
-    "files_read": ("counter", "table", "files that a query had to read, by the plan handed to `record_reading`"),
-    "files_pruned": ("counter", "table", "files that the indexes and partitions spared it"),
-    "bytes_read": ("counter", "table", "bytes that it had to read"),
-    "bytes_pruned": ("counter", "table", "bytes that it was spared"),
+    "files_read": ("counter", "table", "files that a query had to read, by the plan given to `record_reading`"),
+    "files_pruned": ("counter", "table", "files that the query did not read, because of indexes and partitions"),
+    "bytes_read": ("counter", "table", "bytes that the query had to read"),
+    "bytes_pruned": ("counter", "table", "bytes that the query did not have to read"),
     "table_version": ("gauge", "table", "newest version, after a task's commit"),
-    "index_lag_groups": ("gauge", "table, index", "file groups that an index does not fully tell of"),
-    "index_lag_versions": ("gauge", "table, index", "versions since the oldest state that it tells of such a group"),
-    "index_lag_bytes": ("gauge", "table, index", "bytes of data files that a query has to scan because of that"),
-    "task_duration": ("timing", "operator, table", "from a task's start to its receipt, deferral included"),
-    "wait": ("timing", "sensor, table", "how long a sensor has waited, in vain or not"),
+    "index_lag_groups": ("gauge", "table, index", "file groups that an index does not fully cover"),
+    "index_lag_versions": (
+        "gauge",
+        "table, index",
+        "versions since the oldest state of such a file group that the index covers",
+    ),
+    "index_lag_bytes": ("gauge", "table, index", "bytes of data files that queries scan because of this lag"),
+    "task_duration": (
+        "timing",
+        "operator, table",
+        "from a task's start to its receipt, including the time in the triggerer",
+    ),
+    "wait": ("timing", "sensor, table", "how long a sensor has waited, whether it succeeded or not"),
     "errors": ("counter", "operator, table, error", "tasks that ended with an error of this package, by its class"),
     "events": ("counter", "trigger, table", "events that watchers have sent"),
-    "watch_failures": ("counter", "trigger, table", "looks of watchers that failed and will be repeated"),
+    "watch_failures": ("counter", "trigger, table", "checks of watchers that failed and will be repeated"),
 }
 """Name (behind ``lakeindex.``) -> kind, tags, meaning. Timings are in milliseconds."""
 
@@ -98,7 +106,7 @@ def record_state(state: State, table: str) -> None:
 
 
 def record_reading(plan: Any, table: str) -> None:
-    """Count what a query reads and is spared.
+    """Count what a query reads and does not read.
 
     :param plan: what ``IndexedTable.explain`` returned, or its ``to_dict()`` as a task got it by XCom.
     :param table: the table, as operators take it.
