@@ -71,14 +71,14 @@ def svg(table: str, partitions: Sequence[RescaledPartition]) -> str:
     """Return the same bars as a picture; legible on light and dark ground."""
     drawn = sorted(partitions, key=lambda one: -one.partition.bytes)[:SHOWN]
     top = max((_largest(one) for one in drawn), default=1) or 1
-    parts = [_text(10, 22, f"Bucket sizes of {table}, before and after", 15)]
+    parts = [svg_text(10, 22, f"Bucket sizes of {table}, before and after", 15)]
     for number, one in enumerate(drawn):
         y, sizes = 46 + number * _ROW, one.partition.bucket_bytes
-        parts.append(_text(10, y + 14, one.partition.path or "(one partition)", 12))
+        parts.append(svg_text(10, y + 14, one.partition.path or "(one partition)", 12))
         parts += _columns(y, sizes, top, "#c2703d")
-        parts.append(_text(_WIDTH - 160, y + 13, f"{len(sizes)}, up to {format_bytes(max(sizes, default=0))}", 11))
+        parts.append(svg_text(_WIDTH - 160, y + 13, f"{len(sizes)}, up to {format_bytes(max(sizes, default=0))}", 11))
         parts += _columns(y + 19, [one.after_bytes] * one.to_buckets, top, "#3d7ac2")
-        parts.append(_text(_WIDTH - 160, y + 32, f"{one.to_buckets}, about {format_bytes(one.after_bytes)}", 11))
+        parts.append(svg_text(_WIDTH - 160, y + 32, f"{one.to_buckets}, about {format_bytes(one.after_bytes)}", 11))
     height = 60 + len(drawn) * _ROW
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" height="{height}" '
@@ -119,14 +119,15 @@ def _bars(drawn: Sequence[RescaledPartition]) -> list[str]:
         largest = max(sizes, default=0)
         lines += [
             f"{one.partition.path or '(one partition)'}   {format_bytes(one.partition.bytes)}",
-            f"  before {len(sizes):>5} buckets, up to {format_bytes(largest):>9}  {_bar(largest, top)}",
-            f"  after  {one.to_buckets:>5} buckets, about {format_bytes(then):>9}  {_bar(then, top)}",
+            f"  before {len(sizes):>5} buckets, up to {format_bytes(largest):>9}  {bar(largest, top)}",
+            f"  after  {one.to_buckets:>5} buckets, about {format_bytes(then):>9}  {bar(then, top)}",
             f"  now    {_sparks(sizes)}",
         ]
     return lines
 
 
-def _bar(size: int, top: int) -> str:
+def bar(size: float, top: float) -> str:
+    """Return a bar of text, as long as a size is beside the largest one."""
     return "█" * max(round(_BAR * size / top), 1 if size else 0) or "·"
 
 
@@ -146,5 +147,6 @@ def _largest(one: RescaledPartition) -> int:
     return max(max(one.partition.bucket_bytes, default=0), one.after_bytes)
 
 
-def _text(x: int, y: int, text: str, size: int) -> str:
+def svg_text(x: int, y: int, text: str, size: int) -> str:
+    """Return a line of text of a picture."""
     return f'<text x="{x}" y="{y}" font-size="{size}" fill="#808080">{escape(text)}</text>'

@@ -8,6 +8,7 @@ tests/airflow_provider_index/test_importing.py holds it to that.
 
 from __future__ import annotations
 
+from airflow_provider_index.operators.advice import AdviseIndexesOperator, MeasureAdviceOperator
 from airflow_provider_index.operators.indexes import (
     BuildIndexOperator,
     DropIndexOperator,
@@ -37,6 +38,7 @@ from airflow_provider_index.operators.windows import (
 from airflow_provider_index.operators.write import RegisterTableOperator, WriteTableOperator
 
 __all__ = [
+    "AdviseIndexesOperator",
     "BeginTransactionOperator",
     "BucketRescaleOperator",
     "BuildIndexOperator",
@@ -50,6 +52,7 @@ __all__ = [
     "IncrementalRefreshOperator",
     "IndexSQLOperator",
     "MaintainTableOperator",
+    "MeasureAdviceOperator",
     "OpenStopWriteWindowOperator",
     "PlanMaintenanceOperator",
     "PreviewRescaleOperator",

@@ -27,6 +27,7 @@ from spark_apps.indexes.covering.definition import (
     complete_definition,
     evolve_definition,
     has_lineage,
+    fields_of,
     held_columns,
     schema_of,
     with_schema,
@@ -461,7 +462,7 @@ class CoveringHandler(IndexHandler):
 
     def holds(self, table: TableDefinition, definition: IndexDefinition) -> tuple[str, ...]:
         # Entries written before a column was left out still have it, and would pass for a new column of its name.
-        return tuple(dict.fromkeys([*held_columns(table, definition), *schema_of(definition).names]))
+        return tuple(dict.fromkeys([*held_columns(table, definition), *(field.name for field in fields_of(definition))]))
 
     def reads(self, table: TableDefinition, definition: IndexDefinition) -> tuple[str, ...]:
         return ()

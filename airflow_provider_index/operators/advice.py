@@ -1,0 +1,183 @@
+"""Operators that advise which indexes a table should have, and that measure later what came of it. They read the
+table's query log and a sample of its files in the worker; no Spark is started, and nothing is changed.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from airflow_provider_index.arguments import Reader, default, mapping, number, required, text
+from airflow_provider_index.compat import AirflowSkipException
+from airflow_provider_index.links import page_url
+from airflow_provider_index.operators.base import TableOperator
+from spark_apps.storage.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from spark_apps.opened import OpenTable
+
+_DAY = 86_400.0
+
+
+class AdviseIndexesOperator(TableOperator):
+    """Advises which indexes to create and to drop for what the table's query log says was asked; skips where nothing
+    would change. The table keeps that log where its property ``query_log`` is ``on`` or ``sampled``.
+
+    :param budget_bytes: that all indexes of the table may hold, such as ``5GB``; without a limit by default.
+    :param budget_minutes: of upkeep a day; without a limit by default.
+    :param judge_after_days: an index is not proposed to be dropped before it has been there for so many days.
+
+    Returns ``sql`` (the statements, for an :class:`~airflow_provider_index.operators.IndexSQLOperator`), ``promised``
+    (index that is to be created -> bytes a day that it would spare, for :class:`MeasureAdviceOperator`), and the advice
+    itself. Hands on ``markdown`` (for the body of an ``ApprovalOperator``) and ``svg`` (the same as a picture), each
+    under an XCom key of its own.
+    """
+
+    readers: ClassVar[Mapping[str, Reader]] = {
+        **TableOperator.readers,
+        "budget_bytes": text,
+        "budget_minutes": number,
+        "judge_after_days": default(number, 14.0),
+    }
+
+    def __init__(
+        self,
+        *,
+        budget_bytes: str | None = None,
+        budget_minutes: float | None = None,
+        judge_after_days: float = 14.0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.budget_bytes = budget_bytes
+        self.budget_minutes = budget_minutes
+        self.judge_after_days = judge_after_days
+
+    def work(self, context: Mapping[str, Any]) -> dict[str, Any]:
+        from airflow_provider_index.maintenance.advice_picture import markdown, svg
+
+        opened = self.hook.open(self.table)
+        limits = {"bytes": self.budget_bytes, "minutes": self.budget_minutes}
+        told = opened.advise(budget={name: limit for name, limit in limits.items() if limit is not None})
+        self.log.info("%s", told)
+        dropped = [one.index for one in told.proposals if one.action == "drop"]
+        waiting = [name for name in dropped if _days_there(opened, name) < self.judge_after_days]
+        proposals = [one for one in told.proposals if one.index not in waiting]
+        statements = [
+            one.statement for one in sorted(proposals, key=lambda one: one.action != "drop") if one.statement
+        ]
+        if not statements:
+            raise AirflowSkipException(told.remark or "The table has the indexes that suit its queries.")
+        # As JSON, for that is what goes through XCom.
+        advice = {**json.loads(json.dumps(told.to_dict())), "statements": statements}
+        advice["proposals"] = [one for one in advice["proposals"] if one["index"] not in waiting]
+        context["ti"].xcom_push(
+            key="markdown",
+            value=markdown(self.table, advice, waiting, page_url(self.location(), self.table_conn_id)),
+        )
+        context["ti"].xcom_push(key="svg", value=svg(self.table, advice))
+        return {
+            "sql": ";\n".join(statements),
+            "promised": {one.index: one.spared_a_day for one in proposals if one.action == "create"},
+            "advice": advice,
+        }
+
+
+class MeasureAdviceOperator(TableOperator):
+    """Measures, by the table's query log, what indexes spared since they were created, beside what was promised.
+
+    An index whose queries were spared less than a part of that is to be taken back. One that cannot be measured, for
+    nothing was asked since or the table keeps no query log, stays. Skips where none is to be taken back.
+
+    :param promised: index -> bytes a day, as :class:`AdviseIndexesOperator` returned them.
+    :param least: which part of what was promised an index has to spare to stay.
+
+    Returns ``sql``, which drops those that are to be taken back, and ``judged``: of each index ``promised_a_day``,
+    ``measured_a_day`` (bytes; ``None`` if unknown), ``verdict`` and ``reason``. Hands on ``markdown``.
+    """
+
+    readers: ClassVar[Mapping[str, Reader]] = {
+        **TableOperator.readers,
+        "promised": required(mapping),
+        "least": default(number, 0.5),
+    }
+
+    def __init__(self, *, promised: Any, least: float = 0.5, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.promised = promised
+        self.least = least
+
+    def check_arguments(self) -> None:
+        super().check_arguments()
+        if isinstance(self.promised, Mapping):
+            for name, promised in self.promised.items():
+                if isinstance(promised, bool) or not isinstance(promised, int | float) or not promised >= 0:
+                    raise InvalidInput(
+                        f"promised[{name!r}] is {promised!r}.", hint="Give what AdviseIndexesOperator returned."
+                    )
+
+    def work(self, context: Mapping[str, Any]) -> dict[str, Any]:
+        from airflow_provider_index.maintenance.advice_picture import measured_markdown
+
+        opened = self.hook.open(self.table)
+        measured = measured_a_day(opened, self.promised)
+        judged = [self._judged(name, promised, measured.get(name)) for name, promised in self.promised.items()]
+        there = opened.indexes
+        back = [one["index"] for one in judged if one["verdict"] == "taken back" and one["index"] in there]
+        shown = measured_markdown(self.table, judged, page_url(self.location(), self.table_conn_id))
+        self.log.info("%s", shown)
+        context["ti"].xcom_push(key="markdown", value=shown)
+        context["ti"].xcom_push(key="judged", value=judged)
+        if not back:
+            raise AirflowSkipException("No index is to be taken back.")
+        location = self.location()
+        return {"sql": ";\n".join(f"DROP INDEX {_quoted(name)} ON {_quoted(location)}" for name in back), "judged": judged}
+
+    def _judged(self, name: str, promised: float, measured: float | None) -> dict[str, Any]:
+        from spark_apps.storage.units import format_bytes
+
+        verdict, reason = "kept", "nothing is known of what was asked since"
+        if measured is not None:
+            share = f"{measured / promised:.0%} of" if promised else "beside"
+            reason = f"spared {format_bytes(round(measured))} a day, {share} the {format_bytes(round(promised))} promised"
+            verdict = "kept" if measured >= self.least * promised else "taken back"
+        return {"index": name, "promised_a_day": promised, "measured_a_day": measured, "verdict": verdict,
+                "reason": reason}  # fmt: skip
+
+
+def measured_a_day(opened: OpenTable, names: Mapping[str, Any]) -> dict[str, float]:
+    """Return index -> bytes a day that it spared since it was created, as far as the query log tells.
+
+    What was asked before is left out by nature: an index that was not there spared nothing.
+    """
+    groups = list(opened.asked())
+    measured = {}
+    for name in names:
+        created = _created(opened, name)
+        if created is None or not any(group.last.timestamp() >= created for group in groups):
+            continue
+        first = min(group.first.timestamp() for group in groups)
+        days = max((time.time() - max(created, first)) / _DAY, 1 / 24)
+        measured[name] = sum(group.spared.get(name, 0.0) for group in groups) / days
+    return measured
+
+
+def _days_there(opened: OpenTable, name: str) -> float:
+    """Return for how many days an index has been there; without end where its commit is not known any more."""
+    created = _created(opened, name)
+    return float("inf") if created is None else (time.time() - created) / _DAY
+
+
+def _created(opened: OpenTable, name: str) -> float | None:
+    """Return when the newest index of a name was created, in seconds since 1970; ``None`` if that is not known."""
+    from spark_apps.timeline.log import seconds_of
+
+    instant = opened.index_status(name).created_at if name in opened.indexes else None
+    return None if instant is None else seconds_of(instant)
+
+
+def _quoted(name: str) -> str:
+    doubled = name.replace("`", "``")
+    return f"`{doubled}`"

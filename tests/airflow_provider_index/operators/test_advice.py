@@ -1,0 +1,87 @@
+"""Advice in a task, and what came of it: from a query log, without Spark."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider_index.compat import AirflowSkipException
+from airflow_provider_index.operators import AdviseIndexesOperator, IndexSQLOperator, MeasureAdviceOperator
+from spark_apps.opened import open_table
+from spark_apps.storage.errors import InvalidInput
+from spark_apps.storage.store import Store
+from spark_apps.workload.asked import AskedQuery
+from spark_apps.workload.query_log import FOLDER
+from tests.compatibility.lake import unpack
+
+WHERE = {"table": "trips", "table_conn_id": "lake"}
+
+
+class Pushed(dict[str, Any]):
+    def xcom_push(self, key: str, value: Any) -> None:
+        self[key] = json.loads(json.dumps(value))
+
+
+@pytest.fixture
+def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    connection = {"conn_type": "index_table_store", "extra": {"warehouse": str(tmp_path)}}
+    monkeypatch.setenv("AIRFLOW_CONN_LAKE", json.dumps(connection))
+    unpack(tmp_path)
+    return tmp_path
+
+
+def log_queries(lake: Path, *queries: dict[str, Any]) -> None:
+    """Write a query log as the package does."""
+    now = datetime.now(UTC)
+    store = Store(lake / "trips")
+    lines = [
+        AskedQuery(**{"table": store.uri, "asked": now - timedelta(hours=1), "shape": "n = ?", **one}).to_document()
+        for one in queries
+    ]
+    store.put(f"{FOLDER}/{now:%Y%m%dT%H%M%S}-{'0' * 16}.jsonl", b"\n".join(lines) + b"\n")
+
+
+def test_given_a_query_log_then_the_indexes_that_pay_are_advised_drawn_and_promised(lake: Path) -> None:
+    log_queries(lake, {"predicate": "tip = 1.5", "weight": 10_000.0})
+    pushed = Pushed()
+    operator = AdviseIndexesOperator(task_id="advise", **WHERE)
+    told = operator.execute({"ti": pushed})
+    assert told == json.loads(json.dumps(told))
+    [name] = told["promised"]
+    assert f"CREATE INDEX `{name}`" in told["sql"] and told["promised"][name] > 0
+    assert "█" in pushed["markdown"] and told["advice"]["statements"][-1] in pushed["markdown"]
+    assert pushed["svg"].startswith("<svg") and name in pushed["svg"]
+    assert len(IndexSQLOperator(task_id="build", table_conn_id="lake", sql=told["sql"]).statements()) == len(
+        told["advice"]["statements"]
+    )
+    with pytest.raises(AirflowSkipException):
+        AdviseIndexesOperator(task_id="advise", budget_bytes="1", judge_after_days=1e6, **WHERE).execute({"ti": pushed})
+
+
+def test_given_no_query_log_then_it_says_how_to_keep_one_and_skips(lake: Path) -> None:
+    with pytest.raises(AirflowSkipException, match="keeps no query log"):
+        AdviseIndexesOperator(task_id="advise", **WHERE).execute({"ti": Pushed()})
+
+
+def test_given_what_was_promised_then_an_index_that_spared_less_than_half_is_taken_back(lake: Path) -> None:
+    first, *others = sorted(open_table(lake / "trips").indexes)
+    log_queries(lake, {"predicate": "n = 1", "weight": 100.0, "spared": {first: 1_000}})
+    pushed = Pushed()
+    # An hour of log with 100,000 bytes: 2,400,000 a day.
+    promised = {first: 2_000_000.0, others[0]: 1_000_000.0, "gone": 5.0}
+    judged = MeasureAdviceOperator(task_id="measure", promised=json.dumps(promised), **WHERE).execute({"ti": pushed})
+    assert {one["index"]: one["verdict"] for one in judged["judged"]} == {
+        first: "kept", others[0]: "taken back", "gone": "kept"
+    }  # fmt: skip
+    assert judged["judged"][0]["measured_a_day"] == pytest.approx(2_400_000, rel=0.05)
+    assert judged["sql"] == f"DROP INDEX `{others[0]}` ON `{Store(lake / 'trips').uri}`"
+    assert f"{others[0]}: taken back" in pushed["markdown"]
+    with pytest.raises(AirflowSkipException, match="No index is to be taken back"):
+        MeasureAdviceOperator(task_id="m", promised={first: 2_000_000.0}, **WHERE).execute({"ti": pushed})
+    with pytest.raises(Exception, match="promised") as refused:
+        MeasureAdviceOperator(task_id="m", promised={first: "much"}, **WHERE).execute({"ti": pushed})
+    assert isinstance(refused.value.__cause__ or refused.value, InvalidInput)
