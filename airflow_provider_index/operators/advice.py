@@ -29,10 +29,10 @@ class AdviseIndexesOperator(TableOperator):
     :param budget_minutes: of upkeep a day; without a limit by default.
     :param judge_after_days: an index is not proposed to be dropped before it has been there for so many days.
 
-    Returns ``sql`` (the statements, for an :class:`~airflow_provider_index.operators.IndexSQLOperator`), ``promised``
-    (index that is to be created -> bytes a day that it would spare, for :class:`MeasureAdviceOperator`), and the advice
-    itself. Hands on ``markdown`` (for the body of an ``ApprovalOperator``) and ``svg`` (the same as a picture), each
-    under an XCom key of its own.
+    Returns the advice. Hands on, each under an XCom key of its own: ``sql`` (the statements, for an
+    :class:`~airflow_provider_index.operators.IndexSQLOperator`), ``promised`` (index that is to be created -> bytes a
+    day that it would spare, for :class:`MeasureAdviceOperator`), ``markdown`` (for the body of an ``ApprovalOperator``)
+    and ``svg`` (the same as a picture).
     """
 
     readers: ClassVar[Mapping[str, Reader]] = {
@@ -73,16 +73,15 @@ class AdviseIndexesOperator(TableOperator):
         # As JSON, for that is what goes through XCom.
         advice = {**json.loads(json.dumps(told.to_dict())), "statements": statements}
         advice["proposals"] = [one for one in advice["proposals"] if one["index"] not in waiting]
-        context["ti"].xcom_push(
-            key="markdown",
-            value=markdown(self.table, advice, waiting, page_url(self.location(), self.table_conn_id)),
-        )
-        context["ti"].xcom_push(key="svg", value=svg(self.table, advice))
-        return {
+        told_on = {
             "sql": ";\n".join(statements),
             "promised": {one.index: one.spared_a_day for one in proposals if one.action == "create"},
-            "advice": advice,
+            "markdown": markdown(self.table, advice, waiting, page_url(self.location(), self.table_conn_id)),
+            "svg": svg(self.table, advice),
         }
+        for key, value in told_on.items():
+            context["ti"].xcom_push(key=key, value=value)
+        return advice
 
 
 class MeasureAdviceOperator(TableOperator):
@@ -94,8 +93,9 @@ class MeasureAdviceOperator(TableOperator):
     :param promised: index -> bytes a day, as :class:`AdviseIndexesOperator` returned them.
     :param least: which part of what was promised an index has to spare to stay.
 
-    Returns ``sql``, which drops those that are to be taken back, and ``judged``: of each index ``promised_a_day``,
-    ``measured_a_day`` (bytes; ``None`` if unknown), ``verdict`` and ``reason``. Hands on ``markdown``.
+    Hands on, each under an XCom key of its own: ``judged`` (of each index ``promised_a_day``, ``measured_a_day`` in
+    bytes, ``None`` if unknown, ``verdict`` and ``reason``), ``markdown``, and ``sql``, which drops those that are to be
+    taken back. Returns the names of these.
     """
 
     readers: ClassVar[Mapping[str, Reader]] = {
@@ -118,7 +118,7 @@ class MeasureAdviceOperator(TableOperator):
                         f"promised[{name!r}] is {promised!r}.", hint="Give what AdviseIndexesOperator returned."
                     )
 
-    def work(self, context: Mapping[str, Any]) -> dict[str, Any]:
+    def work(self, context: Mapping[str, Any]) -> list[str]:
         from airflow_provider_index.maintenance.advice_picture import measured_markdown
 
         opened = self.hook.open(self.table)
@@ -132,8 +132,9 @@ class MeasureAdviceOperator(TableOperator):
         context["ti"].xcom_push(key="judged", value=judged)
         if not back:
             raise AirflowSkipException("No index is to be taken back.")
-        location = self.location()
-        return {"sql": ";\n".join(f"DROP INDEX {_quoted(name)} ON {_quoted(location)}" for name in back), "judged": judged}
+        drops = (f"DROP INDEX {_quoted(name)} ON {_quoted(self.location())}" for name in back)
+        context["ti"].xcom_push(key="sql", value=";\n".join(drops))
+        return back
 
     def _judged(self, name: str, promised: float, measured: float | None) -> dict[str, Any]:
         from spark_apps.storage.units import format_bytes
