@@ -65,7 +65,9 @@ def measured_markdown(table: str, judged: Sequence[Mapping[str, Any]], link: str
         lines += [
             f"{one['index']}: {one['verdict']}",
             f"  promised {_bytes(one['promised_a_day']):>9} a day  {bar(one['promised_a_day'], top)}",
-            "  measured   unknown" if measured is None else f"  measured {_bytes(measured):>9} a day  {bar(measured, top)}",
+            "  measured   unknown"
+            if measured is None
+            else f"  measured {_bytes(measured):>9} a day  {bar(measured, top)}",
         ]
     lines += ["```", "", *(f"- `{one['index']}`: {one['reason']}" for one in judged)]
     if link:
@@ -104,5 +106,3 @@ def _drawn(advice: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 def _bytes(size: float) -> str:
     return format_bytes(round(size))
-
-

@@ -65,9 +65,7 @@ class AdviseIndexesOperator(TableOperator):
         dropped = [one.index for one in told.proposals if one.action == "drop"]
         waiting = [name for name in dropped if _days_there(opened, name) < self.judge_after_days]
         proposals = [one for one in told.proposals if one.index not in waiting]
-        statements = [
-            one.statement for one in sorted(proposals, key=lambda one: one.action != "drop") if one.statement
-        ]
+        statements = [one.statement for one in sorted(proposals, key=lambda one: one.action != "drop") if one.statement]
         if not statements:
             raise AirflowSkipException(told.remark or "The table has the indexes that suit its queries.")
         # As JSON, for that is what goes through XCom.
@@ -142,7 +140,9 @@ class MeasureAdviceOperator(TableOperator):
         verdict, reason = "kept", "nothing is known of what was asked since"
         if measured is not None:
             share = f"{measured / promised:.0%} of" if promised else "beside"
-            reason = f"spared {format_bytes(round(measured))} a day, {share} the {format_bytes(round(promised))} promised"
+            reason = (
+                f"spared {format_bytes(round(measured))} a day, {share} the {format_bytes(round(promised))} promised"
+            )
             verdict = "kept" if measured >= self.least * promised else "taken back"
         return {"index": name, "promised_a_day": promised, "measured_a_day": measured, "verdict": verdict,
                 "reason": reason}  # fmt: skip

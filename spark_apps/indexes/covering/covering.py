@@ -26,8 +26,8 @@ from spark_apps.indexes.covering.definition import (
     LAYOUT,
     complete_definition,
     evolve_definition,
-    has_lineage,
     fields_of,
+    has_lineage,
     held_columns,
     schema_of,
     with_schema,
@@ -462,7 +462,9 @@ class CoveringHandler(IndexHandler):
 
     def holds(self, table: TableDefinition, definition: IndexDefinition) -> tuple[str, ...]:
         # Entries written before a column was left out still have it, and would pass for a new column of its name.
-        return tuple(dict.fromkeys([*held_columns(table, definition), *(field.name for field in fields_of(definition))]))
+        return tuple(
+            dict.fromkeys([*held_columns(table, definition), *(field.name for field in fields_of(definition))])
+        )
 
     def reads(self, table: TableDefinition, definition: IndexDefinition) -> tuple[str, ...]:
         return ()
