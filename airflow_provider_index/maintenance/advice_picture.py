@@ -53,8 +53,7 @@ def markdown(table: str, advice: Mapping[str, Any], waiting: Sequence[str] = (),
 
 
 def measured_markdown(table: str, judged: Sequence[Mapping[str, Any]], link: str = "") -> str:
-    """Return what became of advice that was followed: of each index what it was to spare, what it did, and whether it
-    stays.
+    """Return what became of advice that was followed: what each index was to spare, what it did, whether it stays.
 
     :param judged: as ``MeasureAdviceOperator`` returns them.
     """

@@ -1,5 +1,6 @@
-"""Operators that advise which indexes a table should have, and that measure later what came of it. They read the
-table's query log and a sample of its files in the worker; no Spark is started, and nothing is changed.
+"""Operators that advise which indexes a table should have, and that measure later what came of it.
+
+They read the table's query log and a sample of its files in the worker; no Spark is started, and nothing is changed.
 """
 
 from __future__ import annotations
@@ -22,8 +23,10 @@ _DAY = 86_400.0
 
 
 class AdviseIndexesOperator(TableOperator):
-    """Advises which indexes to create and to drop for what the table's query log says was asked; skips where nothing
-    would change. The table keeps that log where its property ``query_log`` is ``on`` or ``sampled``.
+    """Advises which indexes to create and to drop for what the table's query log says was asked.
+
+    The table keeps that log where its property ``query_log`` is ``on`` or ``sampled``. The task is skipped where nothing
+    would change.
 
     :param budget_bytes: that all indexes of the table may hold, such as ``5GB``; without a limit by default.
     :param budget_minutes: of upkeep a day; without a limit by default.

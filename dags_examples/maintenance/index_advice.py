@@ -1,4 +1,4 @@
-"""Each week advice on the indexes of a table, a picture, a person's approval, the work, and two weeks later a measurement.
+"""Each week advice on a table's indexes, a picture, a person's approval, the work; two weeks later a measurement.
 
 The table keeps a query log (property `query_log`: `on` or `sampled`). Look at the task `approve`: it shows what each
 index would spare and cost, and the statements. Until a person approves, nothing is changed. Two weeks later `measure`
