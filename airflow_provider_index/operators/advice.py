@@ -25,8 +25,8 @@ _DAY = 86_400.0
 class AdviseIndexesOperator(TableOperator):
     """Advises which indexes to create and to drop for what the table's query log says was asked.
 
-    The table keeps that log where its property ``query_log`` is ``on`` or ``sampled``. The task is skipped where nothing
-    would change.
+    The table keeps that log where its property ``query_log`` is ``on`` or ``sampled``. Where nothing would change, the
+    task is skipped.
 
     :param budget_bytes: that all indexes of the table may hold, such as ``5GB``; without a limit by default.
     :param budget_minutes: of upkeep a day; without a limit by default.
