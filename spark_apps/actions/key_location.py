@@ -32,7 +32,7 @@ from pyspark.sql import types as T
 
 from spark_apps.actions.template import Attempt, StagedChanges
 from spark_apps.actions.upsert_plan import NOWHERE, PartitionTargets, UpsertPlan, kept, targets_for, unique_index
-from spark_apps.indexes.handler import PARTITION, Changes, IndexContext, IndexWork
+from spark_apps.indexes.handler import PARTITION, ChangedRows, Changes, IndexContext, IndexWork
 from spark_apps.indexes.keyed.matching import (
     KeyMatcher,
     comparable_type,
@@ -228,19 +228,35 @@ def _rows_with_keys(
     """
     import pyarrow as pa
 
-    check_intact(snapshot, tree, [file for key, files in groups.items() for file in (*files, *deltas[key])])
-    names = list(dict.fromkeys([*tree.key, *(name for name in columns if name != GROUP_ID)]))
+    check_intact(snapshot, tree, [file for key in groups for file in deltas[key]])
+    names = [name for name in columns if name != GROUP_ID]
+    by_group = newest_with_keys(snapshot, tree, groups, lambda key: _keys_of(snapshot, tree, deltas[key]), names)
+    table = pa.concat_tables(
+        rows.append_column(GROUP_ID, pa.repeat(key[1], len(rows))).select(list(columns))
+        for key, rows in by_group.items()
+    )
+    counts = {key: len(rows) for key, rows in by_group.items()}
+    return from_arrow(snapshot.spark, table, _schema_of(tree, columns)), counts
+
+
+def newest_with_keys(
+    snapshot: Snapshot, tree: Tree, groups: FileGroups, sought: Callable[[GroupKey], KeyMatcher], columns: Sequence[str]
+) -> dict[GroupKey, Any]:
+    """Return, as an Arrow table for each file group, its rows, merged, that have a sought key.
+
+    :param groups: their files in merge order. :param sought: returns the keys that are looked for in a group.
+    :param columns: of the tree.
+    :raises ObjectNotFound: if a file is gone.
+    :raises StorageError: if a file is not as the log states.
+    """
+    check_intact(snapshot, tree, [file for files in groups.values() for file in files])
+    names = list(dict.fromkeys([*tree.key, *columns]))
 
     def search(key: GroupKey) -> Any:
-        rows = _newest(snapshot, tree, groups[key], _keys_of(snapshot, tree, deltas[key]), names)
-        return rows.append_column(GROUP_ID, pa.repeat(key[1], len(rows))).select(list(columns))
+        return _newest(snapshot, tree, groups[key], sought(key), names)
 
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        by_group = list(pool.map(search, groups))
-    table = pa.concat_tables(by_group)
-    return from_arrow(snapshot.spark, table, _schema_of(tree, columns)), {
-        key: len(rows) for key, rows in zip(groups, by_group, strict=True)
-    }
+        return dict(zip(groups, pool.map(search, groups), strict=True))
 
 
 def _newest(snapshot: Snapshot, tree: Tree, files: Sequence[DataFile], sought: KeyMatcher, names: Sequence[str]) -> Any:
@@ -431,21 +447,44 @@ def changes_of(snapshot: Snapshot, tree: Tree, plan: UpsertPlan, staged: Sequenc
     return Changes(before, after, frozenset((action.partition, action.group) for action in staged), counts=counts)
 
 
-def maintain(attempt: Attempt, changes: Changes, work: StagedChanges, *, held_already: bool = False) -> None:
+def maintained_by_rows(attempt: Attempt, changes: ChangedRows) -> dict[str, IndexWork]:
+    """Return what the change of few rows means for each index that needs no frame of them, by the index's name."""
+    attempt.phase("indexes")
+    parts = {}
+    for entry in kept(attempt.snapshot.state):
+        folder = attempt.index_folder(entry.definition.name, "rows")
+        context = IndexContext(attempt.snapshot, entry.definition, folder)
+        part = find(entry.definition.kind).maintain_rows(context, changes)
+        if part is not None:
+            parts[entry.definition.name] = part
+    return parts
+
+
+def maintain(
+    attempt: Attempt,
+    changes: Changes,
+    work: StagedChanges,
+    *,
+    held_already: bool = False,
+    done: Mapping[str, IndexWork] | None = None,
+) -> None:
     """Add to ``work`` what the change of rows means for every index kept with the data.
 
     :param held_already: whether Spark keeps ``changes.before`` already, or no index reads it.
+    :param done: what was staged for some of them already, by name.
     """
-    entries = kept(attempt.snapshot.state)
+    entries, known = kept(attempt.snapshot.state), done or {}
     if not entries:
         return
     conflicts: dict[str, KeysConflict] = {}
     attempt.phase("indexes " + ", ".join(entry.definition.name for entry in entries))
     with ExitStack() as held:
-        if changes.before is not None and len(entries) > 1 and not held_already:
+        if changes.before is not None and len(entries) > len(known) + 1 and not held_already:
             changes = dataclasses.replace(changes, before=held.enter_context(cached(changes.before)))
 
         def part_of(entry: IndexEntry) -> IndexWork:
+            if entry.definition.name in known:
+                return known[entry.definition.name]
             folder = attempt.index_folder(entry.definition.name, "maintain")
             context = IndexContext(attempt.snapshot, entry.definition, folder)
             return find(entry.definition.kind).maintain(context, changes)
@@ -610,19 +649,19 @@ def _all_stay(attempt: Attempt, tree: Tree, rows: DataFrame) -> bool:
     """Return whether the index, asked by the driver, knows that no key of a batch lives in another partition."""
     import pyarrow.compute as pc
 
-    entries = _entries_of(attempt, tree, to_arrow(_with_texts(tree, rows)))
-    return entries is not None and not pc.any(_elsewhere(entries)).as_py()
+    entries = entries_of(attempt, tree, to_arrow(with_texts(tree, rows)))
+    return entries is not None and not pc.any(is_elsewhere(entries)).as_py()
 
 
-def _with_texts(tree: Tree, rows: DataFrame) -> DataFrame:
+def with_texts(tree: Tree, rows: DataFrame) -> DataFrame:
     """Return the record key, and the texts that the names of partitions are made of."""
     return rows.select(*map(column, tree.key), *[text.alias(name) for name, text in value_texts(tree).items()])
 
 
-def _entries_of(attempt: Attempt, tree: Tree, batch: Any) -> Any | None:
+def entries_of(attempt: Attempt, tree: Tree, batch: Any) -> Any | None:
     """Return each record key of a batch that lives anywhere, with its partition and the one it is written into.
 
-    :param batch: an Arrow table of :func:`_with_texts`.
+    :param batch: an Arrow table of :func:`with_texts`.
     :returns: an Arrow table; ``None`` if the index declines, as it does where it would read too much.
     """
     import pyarrow as pa
@@ -638,13 +677,13 @@ def _entries_of(attempt: Attempt, tree: Tree, batch: Any) -> Any | None:
     known = find(entry.definition.kind).places(IndexContext(attempt.snapshot, entry.definition, ""), keys)
     if known is None:
         return None
-    targets = keys.append_column(_TARGET, _paths(attempt.snapshot.table, tree, batch))
+    targets = keys.append_column(_TARGET, paths_of(attempt.snapshot.table, tree, batch))
     entries = known.select([*tree.key, PARTITION]).join(targets, list(tree.key), join_type="inner")
     # Arrow takes no null for another: keys that its join leaves out are Spark's to find.
     return entries if len(entries) == len(known) else None
 
 
-def _paths(table: TableDefinition, tree: Tree, batch: Any) -> Any:
+def paths_of(table: TableDefinition, tree: Tree, batch: Any) -> Any:
     """Return the path of the partition that each row of a batch is written into."""
     import numpy as np
     import pyarrow as pa
@@ -658,7 +697,7 @@ def _paths(table: TableDefinition, tree: Tree, batch: Any) -> Any:
     return pa.array(paths, pa.string()).take(pa.array(numbered_paths))
 
 
-def _elsewhere(entries: Any) -> Any:
+def is_elsewhere(entries: Any) -> Any:
     """Return which entries name another partition than their key is written into."""
     import pyarrow.compute as pc
 
@@ -715,7 +754,7 @@ def keep_unique(
         if entry is None or not written or (known is not None and was_kept_current(known, entry, base.version)):
             return
         newest = dataclasses.replace(attempt, snapshot=dataclasses.replace(attempt.snapshot, state=head))
-        examples = _repeated_elsewhere(newest, tree, staged, written, replaced)
+        examples = _repeatedis_elsewhere(newest, tree, staged, written, replaced)
         if examples:
             raise ConcurrentWrite(
                 f"Since version {base.version}, from which this write began, rows have landed that the record index "
@@ -728,7 +767,7 @@ def keep_unique(
     work.unique_by = "" if known is None else known.definition.tree
 
 
-def _repeated_elsewhere(
+def _repeatedis_elsewhere(
     newest: Attempt, tree: Tree, staged: Sequence[AddFile], written: Sequence[AddFile], replaced: Collection[str]
 ) -> str:
     """Return examples of staged rows whose keys stand in other partitions too; an empty text if there are none."""
@@ -890,10 +929,10 @@ def _counted(tree: Tree, table: TableDefinition, rows: DataFrame) -> dict[GroupK
 def _look_up(attempt: Attempt, tree: Tree, rows: DataFrame) -> _IndexedKeys | None:
     """Return where the index, read by the driver, locates the keys of rows; ``None`` if it declines."""
     snapshot = attempt.snapshot
-    entries = _entries_of(attempt, tree, to_arrow(_with_texts(tree, rows)))
+    entries = entries_of(attempt, tree, to_arrow(with_texts(tree, rows)))
     if entries is None:
         return None
-    elsewhere = entries.filter(_elsewhere(entries))
+    elsewhere = entries.filter(is_elsewhere(entries))
     known = snapshot.state.partitions
     paths = set(elsewhere.column(PARTITION).to_pylist())
     vacated = sorted((known[path].values for path in paths if path in known), key=repr)

@@ -189,6 +189,7 @@ class UpsertLimits:
     :param broadcast_keys: up to so many keys are broadcast to Spark's tasks, and searched for by the driver in files on
         its own disk; by the driver's memory if ``None``.
     :param local_files: whether the driver searches files on its own disk at all.
+    :param staged_rows: batches of so many rows the driver writes by itself, to its own disk.
     """
 
     # Measured as for queries (see spark_apps.indexes.keyed.lookup), driver against a Spark join: 1,000 keys 0.15 s
@@ -196,6 +197,7 @@ class UpsertLimits:
     lookup_keys: int = 10_000
     broadcast_keys: int | None = None
     local_files: bool = True
+    staged_rows: int = 100_000
 
 
 @dataclass(frozen=True)
@@ -214,6 +216,7 @@ class UpsertPlan:
     :param broadcast_keys: up to so many keys are broadcast.
     :param search_rows: up to so many staged rows the driver searches for in file groups; Spark joins more.
     :param not_searched: columns whose values the driver does not take as Spark would.
+    :param here: whether the driver has the rows, and writes them.
     :param position_rows: up to so many staged rows get the positions of those that they replace; ``None`` if the table
         keeps no positions.
     """
@@ -231,6 +234,7 @@ class UpsertPlan:
     search_rows: int
     not_searched: frozenset[str]
     position_rows: int | None
+    here: bool = False
 
     @property
     def locates(self) -> bool:
@@ -256,7 +260,7 @@ class UpsertPlan:
     def __str__(self) -> str:
         """Return the plan in one line, as it is logged."""
         rows = "rows not counted" if self.rows is None else f"{self.rows:,} rows"
-        parts = [f"{self.operation} of {rows}: {self.order}"]
+        parts = [f"{self.operation} of {rows}: {'written by the driver' if self.here else self.order}"]
         if self.locates and self.unique_index is not None:
             parts.append(f"keys by the index {self.unique_index!r}, {_by_whom(self.lookup_keys, self.rows)}")
         elif self.locates:
@@ -288,6 +292,7 @@ def plan_upsert(
     operation: str = "upsert",
     given: Given = "rows",
     stage_first: bool = True,
+    here: bool = False,
 ) -> UpsertPlan:
     """Return how a write finds the rows that it replaces; nothing is read for it.
 
@@ -295,6 +300,7 @@ def plan_upsert(
     :param limits: with ``broadcast_keys`` given, no Spark session is needed.
     :param given: what the batch holds.
     :param stage_first: whether the operation may stage rows before it knows where their keys live.
+    :param here: whether the driver has the rows, and writes them.
     """
     tree, table, state = snapshot.data, snapshot.table, snapshot.state
     unique, reads_old_rows, columns = unique_index(state), needs_rows(state), tuple(wanted_columns(snapshot))
@@ -320,6 +326,7 @@ def plan_upsert(
         search_rows=broadcast if local and tree.merge_by == "commit" else 0,
         not_searched=frozenset(name for name in tree.columns if type(tree.field(name).dataType) not in exact_types()),
         position_rows=broadcast if keeps_positions else None,
+        here=here,
     )
 
 

@@ -39,6 +39,7 @@ from spark_apps.actions.key_location import (
     locate_keys,
     locate_staged,
     maintain,
+    maintained_by_rows,
     relocated_rows,
     rows_of_staged,
     tombstones,
@@ -48,6 +49,7 @@ from spark_apps.actions.key_location import (
     with_staged,
 )
 from spark_apps.actions.template import Action, Attempt, StagedChanges, TableHandle
+from spark_apps.actions.upsert_here import collect_few, has_each_key_once, stage_few, takes_few_rows
 from spark_apps.actions.upsert_plan import (
     Given,
     PartitionTargets,
@@ -60,13 +62,14 @@ from spark_apps.actions.upsert_plan import (
     unique_index,
     with_groups,
 )
-from spark_apps.indexes.handler import Changes, IndexContext
+from spark_apps.indexes.handler import ChangedRows, Changes, IndexContext
 from spark_apps.indexes.registry import find
 from spark_apps.layout.partitions import path_of_texts
 from spark_apps.mergetree.buckets import value_texts
 from spark_apps.mergetree.read import SEQUENCE_NUMBER, read_files, scan, with_keys
 from spark_apps.mergetree.schema import column, conform_batch
 from spark_apps.mergetree.spark_utils import cached
+from spark_apps.mergetree.spark_versions import from_arrow
 from spark_apps.mergetree.tree import DELETED, Snapshot, Tree
 from spark_apps.mergetree.write import one_per_key, partition_counts, stage_rows, translate_spark_errors
 from spark_apps.query.planning import parse_for_session
@@ -129,6 +132,7 @@ class Staged:
     targets: PartitionTargets
     plan: UpsertPlan
     changes: Changes | None = None
+    rows: ChangedRows | None = None
 
 
 class WriteRows(Action):
@@ -144,14 +148,14 @@ class WriteRows(Action):
         """True if other rows change where keys are unique in the table than where they are in their partitions."""
         return True
 
-    def plan(self, attempt: Attempt, rows: int | None, given: Given) -> UpsertPlan:
+    def plan(self, attempt: Attempt, rows: int | None, given: Given, *, here: bool = False) -> UpsertPlan:
         """Return how the rows that are replaced are found, and log it.
 
-        :param rows: of the batch, if they are counted.
+        :param rows: of the batch, if they are counted. :param here: whether the driver has them.
         """
         plan = plan_upsert(
             attempt.snapshot, rows, attempt.limits,
-            operation=self.operation.name, given=given, stage_first=self.stage_first,
+            operation=self.operation.name, given=given, stage_first=self.stage_first, here=here,
         )  # fmt: skip
         return log_plan(attempt.transaction.txn_id, plan)
 
@@ -185,8 +189,12 @@ class WriteRows(Action):
             work.writes.extend(Write(group_scope(a.partition, a.group), "append") for a in staged)
         keep_unique(attempt, tree, staged, work, relies=self.relies_on_keys)
         if plan.indexes:
-            changes = result.changes or changes_of(attempt.snapshot, tree, plan, staged)
-            maintain(attempt, changes, work, held_already=result.changes is not None)
+            done = {} if result.rows is None else maintained_by_rows(attempt, result.rows)
+            changes = result.changes
+            if result.rows is not None and len(done) == len(plan.indexes):
+                changes = Changes(None, None, result.rows.groups, counts=result.rows.counts)
+            changes = changes or changes_of(attempt.snapshot, tree, plan, staged)
+            maintain(attempt, changes, work, held_already=result.changes is not None, done=done)
             work.actions[:] = with_counts(work.actions, changes, tree)
         return work
 
@@ -234,12 +242,22 @@ class Upsert(WriteRows):
 
     def stage(self, attempt: Attempt, tree: Tree, frames: ExitStack) -> Staged:
         rows = self._conformed(attempt.snapshot)
+        here = self.stage_first and takes_few_rows(attempt, tree)
         with ExitStack() as batch:
+            if here and (few := collect_few(attempt, tree, rows)) is not None:
+                if (result := self._staged_here(attempt, tree, few)) is not None:
+                    return result
+                here, rows = False, from_arrow(attempt.snapshot.spark, few.select(rows.columns), rows.schema)
             if keys_are_located(attempt.snapshot):
                 # Keys are unique in the table, so the batch is reduced over all partitions.
                 rows = cached_in(batch, one_per_key(rows, tree, tree.key))
             attempt.phase("find the partitions")
             counts = partition_counts(rows, tree)
+            if here and 0 < sum(counts.values()) <= attempt.limits.staged_rows:
+                few = collect_few(attempt, tree, rows, counted=True)
+                result = None if few is None else self._staged_here(attempt, tree, few)
+                if result is not None:
+                    return result
             plan = self.plan(attempt, sum(counts.values()) if tree.partition_by else None, "rows")
             if plan.order == "stage":
                 return Staged(*self._stage(attempt, tree, rows, counts), plan)
@@ -255,6 +273,14 @@ class Upsert(WriteRows):
             staged, targets = self._stage(attempt, tree, rows, counts, reduced=True)
             vacated = stage_leaving(attempt, tree, relocated)
         return Staged([*staged, *vacated], targets.with_more(relocated.targets), plan)
+
+    def _staged_here(self, attempt: Attempt, tree: Tree, batch: Any) -> Staged | None:
+        """Return a small batch as the driver staged it; ``None`` if it declines."""
+        if not has_each_key_once(attempt, tree, batch):
+            return None
+        plan = self.plan(attempt, len(batch), "rows", here=True)
+        done = stage_few(attempt, tree, plan, batch)
+        return None if done is None else Staged(done.files, done.targets, plan, rows=done.rows)
 
     def _located(
         self,

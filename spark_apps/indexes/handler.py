@@ -232,6 +232,25 @@ class Changes:
 
 
 @dataclass(frozen=True)
+class ChangedRows:
+    """The change of a commit of few rows, which the driver holds: what :class:`Changes` says, as Arrow tables.
+
+    Each table has the columns that the frames of :class:`Changes` have, and :data:`PARTITION`, with values in the form
+    of :func:`~spark_apps.indexes.keyed.matching.normalize_column`.
+
+    :param before: ``None`` where no index needs it. :param located: record keys with the partitions that an index
+        locates them in; ``None`` if none did.
+    """
+
+    before: Any | None
+    after: Any
+    groups: frozenset[GroupKey]
+    located: Any | None = None
+    settled: bool = False
+    counts: Mapping[GroupKey, int] | None = None
+
+
+@dataclass(frozen=True)
 class IndexWork:
     """The work that a handler staged, for the framework to commit.
 
@@ -536,6 +555,13 @@ class IndexHandler(ABC):
 
         :returns: the files that were staged, as actions.
         """
+
+    def maintain_rows(self, context: IndexContext, changes: ChangedRows) -> IndexWork | None:
+        """Stage what a commit of few rows changes in the index, as :meth:`maintain` does, without a Spark job.
+
+        :returns: the files that were staged, as actions; ``None`` to be asked by :meth:`maintain` instead.
+        """
+        return None
 
     def follow(self, context: IndexContext, files: Sequence[DataFile]) -> IndexWork:
         """Stage what data files mean to the index that a commit adds; it is published in the same commit.

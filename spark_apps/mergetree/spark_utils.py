@@ -163,6 +163,17 @@ def with_columns(rows: DataFrame, columns: Mapping[str, Column]) -> DataFrame:
     return rows.withColumns(dict(columns)) if columns else rows
 
 
+def estimated_bytes(rows: DataFrame) -> int | None:
+    """Return how many bytes Spark's optimizer takes rows for; ``None`` over Spark Connect, whose clients are not told.
+
+    What is computed for it is used when the very same frame is run.
+    """
+    if over_connect(rows.sparkSession):
+        return None
+    plan = _java_frame(rows).queryExecution().optimizedPlan()
+    return int(str(plan.stats().sizeInBytes()))
+
+
 def _ask_cores(spark: SparkSession) -> int:
     if not over_connect(spark):
         return int(spark.sparkContext.defaultParallelism)

@@ -197,7 +197,7 @@ def stage_rows(
 
 def write_options(tree: Tree) -> dict[str, str]:
     """Return how Parquet writes files of a tree."""
-    plain = {f"parquet.enable.dictionary#{name}": "false" for name in map(tree.stored, _without_dictionary(tree))}
+    plain = {f"parquet.enable.dictionary#{name}": "false" for name in map(tree.stored, without_dictionary(tree))}
     size = {} if tree.row_group_bytes is None else {"parquet.block.size": str(tree.row_group_bytes)}
     codec = {} if tree.compressed else {"compression": "none"}  # else the session's
     return {**_PARQUET_OPTIONS, **plain, **size, **codec}
@@ -263,7 +263,7 @@ def _check_slots(rows: DataFrame) -> DataFrame:
     return rows.where(F.when(in_own_slot, True).otherwise(F.raise_error(F.lit(_MISPLACED_ROW)).cast("boolean")))
 
 
-def _without_dictionary(tree: Tree) -> list[str]:
+def without_dictionary(tree: Tree) -> list[str]:
     """Return the columns that are written plain.
 
     These are columns whose values seldom repeat; and floating ones, for Parquet's reader looks 0.0 up in a dictionary

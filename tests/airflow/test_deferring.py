@@ -77,7 +77,7 @@ def test_a_deferred_task_marked_failed_leaves_no_process_and_an_attempt_ended_by
     dag_id, run_id = lake.begun["deferred_killed"]
     job_id = wait_for_the_attempt(lake, dag_id, run_id, "deferred_killed")
     [request] = live_requests(lake.timeline("db/deferred_killed"))
-    assert wait_until(lambda: "progress: write the rows" in lake.client.log(dag_id, run_id, "write"), 60)
+    assert wait_until(lambda: "progress: fetch the rows" in lake.client.log(dag_id, run_id, "write"), 60)
 
     lake.client.mark(dag_id, run_id, "write", "failed")
 

@@ -18,6 +18,7 @@ from tests.differential.plain import PlainQueries, Way, enabled
 from tests.differential.steps import Step, Steps
 from tests.differential.tally import Tally
 from tests.simulation.store import Crash
+from tests.spark_apps.small_tables import within
 
 
 @dataclass
@@ -83,6 +84,8 @@ class Keyed(Steps):
 
     def step(self, step: Step) -> None:
         txn_id = f"step-{len(self.done)}"
+        # Batches are small: every other one is written by the driver, the rest as if they were large.
+        within(self.table, staged_rows=10_000 if (self.seed + len(self.done)) % 2 else 0)
         self.done.append(step.name)
         if self.rng.random() < 0.15:
             return self._killed(step, txn_id)

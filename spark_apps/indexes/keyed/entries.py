@@ -22,6 +22,7 @@ from spark_apps.indexes.handler import (
     PARTITION,
     Candidates,
     CannotPrune,
+    ChangedRows,
     Changes,
     Difference,
     IndexContext,
@@ -32,16 +33,23 @@ from spark_apps.indexes.handler import (
     VerificationReport,
     unreadable,
 )
-from spark_apps.indexes.keyed.lookup import find_candidates, groups_of, with_group_marks, with_partition_path
+from spark_apps.indexes.keyed.lookup import (
+    buckets_of_keys,
+    find_candidates,
+    groups_of,
+    with_group_marks,
+    with_partition_path,
+)
 from spark_apps.layout.hashing import check_bucket_count, check_hash_types
 from spark_apps.mergetree.buckets import GROUP, assign_file_groups, bucket_column, single_target
-from spark_apps.mergetree.integrity import count_duplicates
+from spark_apps.mergetree.integrity import count_duplicates, is_exactly_comparable
 from spark_apps.mergetree.pyspark_names import DataFrame, F, spark_errors
-from spark_apps.mergetree.read import read_files, scan, with_keys
+from spark_apps.mergetree.read import number_rows, read_files, scan, with_keys
 from spark_apps.mergetree.schema import check_key_types, column, column_types, resolve, struct_type
 from spark_apps.mergetree.spark_utils import cached
 from spark_apps.mergetree.tree import DELETED, GROUP_ID, FileGroups, Snapshot, Tree, stored_names
 from spark_apps.mergetree.write import fold, plan_fold, stage_rows
+from spark_apps.mergetree.write_here import can_stage_here, stage_table
 from spark_apps.storage.errors import InvalidInput, StorageError, VerificationFailed
 from spark_apps.timeline.files import DataFile, GroupKey, is_merged
 from spark_apps.timeline.model import (
@@ -323,6 +331,28 @@ class EntryHandler(IndexHandler):
             return IndexWork()
         return _work(tree, self._stage(context, tree, after, "delta", None, replaced=before), "append")
 
+    def maintain_rows(self, context: IndexContext, changes: ChangedRows) -> IndexWork | None:
+        tree, snapshot = self.tree(context.table, context.definition), context.snapshot
+        if not is_exactly_comparable(tree) or not can_stage_here(snapshot.spark, snapshot.store, tree):
+            return None
+        lazy = self.keeps_old_entries(context.definition)
+        if changes.before is None and not lazy:
+            return None
+        entries = changes.after.select(tree.columns)
+        if changes.before is not None and not lazy:
+            entries = difference(tree, changes.before.select(tree.columns), entries)
+        if not len(entries):
+            return IndexWork() if lazy else _work(tree, (), "append")
+        shards = context.definition.shards
+        buckets = buckets_of_keys(tree, entries, shards)
+        if buckets is None:
+            return None
+        added = stage_table(
+            snapshot.spark, snapshot.store, tree, entries, f"{context.directory}/delta", single_target(shards),
+            0 * buckets, buckets,
+        )  # fmt: skip
+        return _work(tree, added, "append")
+
     def refresh(
         self,
         context: IndexContext,
@@ -521,6 +551,28 @@ class EntryHandler(IndexHandler):
         if isinstance(keys, CannotPrune):
             return keys
         return find_candidates(context, self.tree(context.table, context.definition), keys)
+
+
+def difference(tree: Tree, before: Any, after: Any) -> Any:
+    """Return what turns entries into others: those that are new or differ outside the key, and tombstones.
+
+    :param before: an Arrow table with the tree's columns, each key once; as ``after``.
+    """
+    import numpy as np
+    import pyarrow as pa
+
+    def numbers(names: Sequence[str]) -> tuple[Any, Any]:
+        both = [pa.chunked_array([*before.column(n).chunks, *after.column(n).chunks], after.schema.field(n).type)
+                for n in names]  # fmt: skip
+        found = number_rows([column.combine_chunks() for column in both])
+        return found[: len(before)], found[len(before) :]
+
+    keys_before, keys_after = numbers(tree.key)
+    rows_before, rows_after = numbers(tree.columns)
+    gone = before.filter(pa.array(~np.isin(keys_before, keys_after)))
+    new = after.filter(pa.array(~np.isin(rows_after, rows_before)))
+    flags = pa.array([None] * len(new) + [True] * len(gone), pa.bool_())
+    return pa.concat_tables([new, gone]).append_column(DELETED, flags)
 
 
 def _work(

@@ -486,6 +486,27 @@ def _empty_table(tree: Tree) -> Any:
     )
 
 
+def buckets_of_keys(tree: Tree, keys: Any, count: int) -> Any | None:
+    """Return the bucket of each row of an Arrow table, as a numpy array; ``None`` for keys that are not hashed here.
+
+    :param keys: with the columns ``tree.hash_fields``. :param count: of buckets.
+    """
+    import numpy as np
+
+    kinds = kinds_of(tree, tree.hash_fields)
+    columns = [normalize_column(keys.column(name), kind) for name, kind in zip(tree.hash_fields, kinds, strict=True)]
+    if tree.hash_function == DEFAULT_HASH and len(keys) > _MAX_HASHED_SINGLY:
+        buckets = buckets_of_columns(columns, kinds, count)
+        if buckets is not None:
+            return buckets
+    types = [kind.text for kind in kinds]
+    try:
+        key_tuples = keys_from_arrow(keys.select(tree.hash_fields), tree, tree.hash_fields)
+        return np.array([bucket_id(key, count, tree.hash_function, types) for key in key_tuples], np.int64)
+    except (OverflowError, ValueError):
+        return buckets_of_columns(columns, kinds, count) if tree.hash_function == DEFAULT_HASH else None
+
+
 def _by_shard(tree: Tree, keys: Any, shards: int) -> dict[str, Any]:
     """Return shard -> the rows of an Arrow table of keys that it can hold."""
     import numpy as np
@@ -494,22 +515,9 @@ def _by_shard(tree: Tree, keys: Any, shards: int) -> dict[str, Any]:
         return {}
     if shards == 1:
         return {"0": keys}
-    kinds = kinds_of(tree, tree.hash_fields)
-    columns = [normalize_column(keys.column(name), kind) for name, kind in zip(tree.hash_fields, kinds, strict=True)]
-    buckets = None
-    if tree.hash_function == DEFAULT_HASH and len(keys) > _MAX_HASHED_SINGLY:
-        buckets = buckets_of_columns(columns, kinds, shards)
+    buckets = buckets_of_keys(tree, keys, shards)
     if buckets is None:
-        types = [kind.text for kind in kinds]
-        try:
-            key_tuples = keys_from_arrow(keys.select(tree.hash_fields), tree, tree.hash_fields)
-            buckets = np.array([bucket_id(key, shards, tree.hash_function, types) for key in key_tuples])
-        except (OverflowError, ValueError) as error:
-            if tree.hash_function != DEFAULT_HASH:
-                raise TooManyEntries from error
-            buckets = buckets_of_columns(columns, kinds, shards)
-            if buckets is None:
-                raise TooManyEntries from error
+        raise TooManyEntries
     order = np.argsort(buckets, kind="stable")
     bounds = np.flatnonzero(np.diff(buckets[order])) + 1
     return {str(buckets[rows[0]]): keys.take(rows) for rows in np.split(order, bounds)}

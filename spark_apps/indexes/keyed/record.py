@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal
 
 from msgspec.structs import replace
 
-from spark_apps.indexes.handler import PARTITION, Changes, IndexContext, IndexWork
+from spark_apps.indexes.handler import PARTITION, ChangedRows, Changes, IndexContext, IndexWork
 from spark_apps.indexes.keyed.entries import EntryHandler, count_live_rows, entry_key, group_columns
 from spark_apps.indexes.keyed.lookup import (
     MAX_ROWS,
@@ -98,7 +98,20 @@ class RecordHandler(EntryHandler):
             changes = changed(changes, before=changes.located, replaced=everywhere)
         elif changes.before is not None and context.snapshot.state.index(context.definition.name).lag:
             changes = changed(changes, before=self._confirmed_rows(context, changes.before))
-        work = super().maintain(context, changes)
+        return self._with_conflict(context, super().maintain(context, changes))
+
+    def maintain_rows(self, context: IndexContext, changes: ChangedRows) -> IndexWork | None:
+        if changes.settled:
+            return IndexWork(metrics={"entries": 0, "tombstones": 0})
+        if changes.located is not None:
+            changes = changed(changes, before=changes.located)
+        elif context.snapshot.state.index(context.definition.name).lag:
+            return None  # an entry may be of another row than the one that changed
+        work = super().maintain_rows(context, changes)
+        return None if work is None else self._with_conflict(context, work)
+
+    def _with_conflict(self, context: IndexContext, work: IndexWork) -> IndexWork:
+        """Return the work with the rule for keys that another commit writes too."""
         added = [action for action in work.actions if isinstance(action, AddFile)]
         if not added:
             return work

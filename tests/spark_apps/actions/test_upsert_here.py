@@ -1,0 +1,166 @@
+"""Few rows that the driver writes by itself are written as Spark writes them, and mean the same to every index."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from spark_apps import IndexedTable
+from spark_apps.mergetree.write_here import can_stage_here
+from spark_apps.timeline.model import REPLACED, AddFile
+from tests.spark_apps.frames import frame
+from tests.spark_apps.small_tables import within
+
+pytestmark = pytest.mark.spark
+
+DDL = (
+    "id string, p date, s string, raw binary, t tinyint, sm smallint, i int, b bigint, f float, d double, d1 "
+    "decimal(5,2), d2 decimal(18,3), d3 decimal(38,10), day date, at timestamp, flag boolean"
+)
+ROWS = """
+    SELECT concat('k', id) id, if(id % 4 = 0, NULL, date_add(DATE'1960-01-01', cast(id % 3 AS int))) p,
+           if(id % 5 = 0, NULL, concat('ö', id % 7)) s, encode(cast(id AS string), 'utf-8') raw,
+           cast(id % 100 - 50 AS tinyint) t, cast(-id AS smallint) sm, if(id % 7 = 0, NULL, cast(id AS int)) i,
+           id * 10000000000 b,
+           cast(element_at(array('-0.0', 'NaN', 'Infinity', '0.1'), cast(id % 4 + 1 AS int)) AS float) f,
+           cast(element_at(array('-0.0', 'NaN', '-Infinity', '0.1'), cast(id % 4 + 1 AS int)) AS double) d,
+           cast(id / 100 - 1 AS decimal(5,2)) d1, cast(-id / 8 AS decimal(18,3)) d2,
+           cast(cast(id AS decimal(18,0)) * -123456789012345678 AS decimal(38,10)) d3,
+           element_at(array(DATE'0001-01-01', DATE'1500-02-28', DATE'9999-12-31', NULL), cast(id % 4 + 1 AS int)) day,
+           element_at(array(TIMESTAMP'0001-01-01 00:00:00', TIMESTAMP'1500-02-28 11:12:13.123456', NULL,
+                            TIMESTAMP'9999-12-31 23:59:59.999999', TIMESTAMP'1969-12-31 23:59:59.999999'),
+                      cast(id % 5 + 1 AS int)) at,
+           id % 3 = 0 flag
+    FROM range({}, {})"""
+
+
+def table(spark: SparkSession, place: Path, rows: int, ddl: str = DDL, **options: Any) -> IndexedTable:
+    made = IndexedTable.create(spark, place, ddl, ["id"], **{"partition_by": ["p"], "buckets": 3, **options})
+    return within(made, staged_rows=rows)
+
+
+def local(of: IndexedTable, file: Any) -> str:
+    return of.snapshot.store.spark_path(file.path).removeprefix("file://")
+
+
+def exact(spark: SparkSession, paths: list[str]) -> list[str]:
+    """All values of files, in their order, bit by bit: a hash tells -0.0 from 0.0."""
+    rows = spark.read.parquet(*paths)
+    return [repr(tuple(row)) for row in rows.selectExpr("*", "hash(f, d, day, at)").drop("day", "at").collect()]
+
+
+def told(metadata: Any, n: int) -> tuple[Any, ...]:
+    """What a file says of a column, by which readers pass over rows; of one that holds a NaN nothing."""
+    column, chunk = metadata.schema.column(n), metadata.row_group(0).column(n)
+    known = chunk.statistics
+    span = (known.min, known.max) if known is not None and known.has_min_max and known.max == known.max else None
+    return column.name, column.physical_type, str(column.logical_type), column.length, span
+
+
+@pytest.mark.parametrize("timestamps", ["INT96", "TIMESTAMP_MICROS"])
+def test_given_every_plain_type_then_files_hold_what_sparks_hold(
+    spark: SparkSession, tmp_path: Path, timestamps: str
+) -> None:
+    spark.conf.set("spark.sql.parquet.outputTimestampType", timestamps)
+    try:
+        both = {way: table(spark, tmp_path / way, rows) for way, rows in (("here", 1000), ("spark", 0))}
+        for one in both.values():
+            one.upsert(spark.sql(ROWS.format(0, 60)))
+    finally:
+        spark.conf.unset("spark.sql.parquet.outputTimestampType")
+    files = {way: {file.group_key: file for file in one.snapshot.state.files("data")} for way, one in both.items()}
+
+    assert files["here"].keys() == files["spark"].keys()
+    for group, here in files["here"].items():
+        theirs = files["spark"][group]
+        paths = [local(both[way], file) for way, file in (("here", here), ("spark", theirs))]
+        assert (here.rows, here.tombstones) == (theirs.rows, theirs.tombstones)
+        assert [Path(path).with_name(f".{Path(path).name}.crc").stat().st_size > 8 for path in paths] == [True, True]
+        assert exact(spark, paths[:1]) == exact(spark, paths[1:])
+        ours, spark_s = map(pq.read_metadata, paths)
+        for n in range(ours.num_columns):
+            assert told(ours, n) == told(spark_s, n)
+        assert ours.metadata[b"org.apache.spark.version"] == spark_s.metadata[b"org.apache.spark.version"]
+        assert not pq.read_schema(paths[0]).field("id").nullable
+    assert not list(Path(both["here"].uri).rglob("_SUCCESS"))  # which a job of Spark's leaves
+
+
+KEYED = "id string, p string, city string, n int, amount decimal(9,2)"
+
+
+def upserted(table: IndexedTable) -> list[AddFile]:
+    [commit] = table._handle.timeline.commits(after=table.version - 1)
+    return [action for action in commit.actions if isinstance(action, AddFile)]
+
+
+@pytest.mark.by_turn(6)
+@pytest.mark.parametrize("options", [{"positions": True}, {"write_mode": "copy_on_write"}], ids=repr)
+def test_given_rows_that_stay_move_come_and_go_then_both_ways_leave_the_same_table(
+    spark: SparkSession, tmp_path: Path, options: dict[str, Any]
+) -> None:
+    def rows(first: int, last: int, step: int, city: str) -> list[tuple[Any, ...]]:
+        return [(f"k{n}", None if n % 5 == 0 else f"p{(n + step) % 3}", f"{city}{n % 4}" if n % 3 else None, n, None,
+                 bool(step) and n % 11 == 0) for n in range(first, last)]  # fmt: skip
+
+    both = {way: table(spark, tmp_path / way, few, KEYED, **options) for way, few in (("here", 1000), ("spark", 0))}
+    batches = [rows(0, 60, 0, "c"), rows(20, 80, 1, "d"), rows(70, 75, 1, "d"), rows(30, 35, 2, "e") * 2]
+    found: dict[str, Any] = {}
+    for way, one in both.items():
+        written = []
+        for number, batch in enumerate(batches):
+            receipt = one.upsert(frame(spark, batch, f"{KEYED}, gone boolean"), deleted="gone")
+            if number == 0:
+                one.create_index("key", kind="record")
+                one.create_index("city", kind="secondary", columns=["city", "n"])
+                one.create_index("lazy", kind="secondary", columns=["n"], properties={"tombstones": "lazy"})
+                if not options.get("positions"):
+                    # Whose values Arrow does not compare as Spark does: such an index gets frames.
+                    one.create_index("amount", kind="secondary", columns=["amount"])
+                continue
+            written.append((
+                {name: value for name, value in receipt.metrics.items() if "bytes" not in name},
+                sorted((file.tree.partition("@")[0], file.group_key, file.kind, file.rows, file.tombstones,
+                        (file.extra or {}).get(REPLACED)) for file in upserted(one)),
+            ))  # fmt: skip
+        assert all(one.verify(name).ok for name in one.indexes)
+        found[way] = written, sorted(map(tuple, one.read().collect()), key=repr), one.read("city = 'd1'").count()
+    assert found["here"] == found["spark"]
+    assert "amount" in one.indexes or any(file[-1] for file in found["here"][0][0][1])  # replaced rows are counted
+    last = {row[0]: row for batch in batches for row in batch}
+    assert found["here"][1] == sorted((row[:5] for row in last.values() if not row[5]), key=repr)
+
+
+def test_given_what_is_not_known_here_then_spark_writes(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="spark_apps.actions.upsert_plan")
+    ddl = {"nested": "id string, p string, n array<int>", "zones": "id string, p string, a timestamp, b timestamp_ntz"}
+    batches: dict[str, list[tuple[Any, ...]]] = {
+        "nested": [("k1", "a", [1])],
+        "zones": [("k1", "a", None, None)],
+        "many": [(f"k{n}", "a") for n in range(11)],
+        "twice": [("k1", "a"), ("k1", "a")],
+        "plain": [("k1", "a")],
+    }
+    for name, rows in batches.items():
+        one = table(spark, tmp_path / name, 10, ddl.get(name, "id string, p string"))
+        caplog.clear()
+        one.upsert(frame(spark, rows, ddl.get(name, "id string, p string")))
+        assert ("written by the driver" in caplog.text) == (name == "plain"), name
+        assert sorted(row.id for row in one.read().collect()) == sorted({row[0] for row in rows})
+
+    for setting, value in {
+        "spark.sql.parquet.compression.codec": "lz4",
+        "parquet.crypto.factory.class": "org.example.Factory",
+        "spark.sql.parquet.writeLegacyFormat": "true",
+    }.items():
+        assert can_stage_here(spark, one.snapshot.store, one.snapshot.data)
+        spark.conf.set(setting, value)
+        try:
+            assert not can_stage_here(spark, one.snapshot.store, one.snapshot.data), setting
+        finally:
+            spark.conf.unset(setting)
