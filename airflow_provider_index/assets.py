@@ -150,12 +150,13 @@ def _asset(address: AssetAddress, name: str | None, fields: Mapping[str, Any]) -
 
 
 def commit_event(receipt: Mapping[str, Any], location: str, index: str | None = None) -> dict[str, Any]:
-    """Return what an event carries of a receipt, as JSON types.
+    """Return the part of a receipt that an event carries, as JSON types.
 
     These are ``commit`` (its id), ``version``, ``txn_id``, ``operation``, ``instant``, ``table``, ``index``, and of the
     metrics the numbers and short texts.
 
-    ``commit`` is the same however often an event of that commit is sent. Of a receipt without a commit it is ``None``.
+    ``commit`` is the same however often an event of this commit is sent. For a receipt without a commit it is
+    ``None``.
 
     :param receipt: of a commit.
     :param location: of the table.
@@ -180,9 +181,9 @@ def commit_event(receipt: Mapping[str, Any], location: str, index: str | None = 
 
 
 def commit_of(event: Any) -> dict[str, Any] | None:
-    """Return what an asset event tells of its commit, whether a task or a watcher sent it.
+    """Return what an asset event says about its commit, whether a task or a watcher sent it.
 
-    The answer is ``None`` if there was nothing to do, or if the event is not of this package.
+    It is ``None`` if there was nothing to do, or if the event is not from this package.
 
     :param event: an asset event as Airflow's context gives it, or its ``extra``.
     """
@@ -196,12 +197,12 @@ def commit_of(event: Any) -> dict[str, Any] | None:
 def new_commits(context: Mapping[str, Any], asset: Asset | None = None) -> list[dict[str, Any]]:
     """Return the commits whose events started this run, each once, oldest first.
 
-    A cleared task sends the event of its commit again, and a watcher may after a restart; both carry the same commit
-    id, by which they are known to be one here. The operators of this package need no such care: a refresh with nothing
-    new commits nothing.
+    A cleared task sends the event of its commit again, and a watcher may do so after a restart. Both events have the
+    same commit id, so the commit is returned once. The operators of this package do not need this: refreshing a fresh
+    index commits nothing.
 
-    :param asset: leave out what :func:`remember_commits` noted of this asset by earlier runs of this task. It must
-        be among the task's inlets or outlets, and needs Airflow 3.3.
+    :param asset: leave out the commits of this asset that earlier runs of this task passed to
+        :func:`remember_commits`. The asset must be among the task's inlets or outlets; this needs Airflow 3.3.
     :param context: of the running task, as ``get_current_context()`` gives it.
     """
     done = _remembered(context, asset)
@@ -217,10 +218,12 @@ def new_commits(context: Mapping[str, Any], asset: Asset | None = None) -> list[
 
 
 def remember_commits(context: Mapping[str, Any], asset: Asset, commits: Iterable[Mapping[str, Any]]) -> None:
-    """Note that this task has worked on these commits, for :func:`new_commits` of later runs. The newest 200 stay.
+    """Record that this task has worked on these commits, for :func:`new_commits` in later runs.
+
+    The newest 200 are kept.
 
     :param context: of the running task.
-    :param commits: as :func:`new_commits` gave them.
+    :param commits: as :func:`new_commits` returned them.
     :raises InvalidInput: this Airflow has no asset state store (before 3.3), or the asset is no inlet of the task.
     """
     kept = [*_remembered(context, asset), *(_id(commit) for commit in commits)]

@@ -32,14 +32,13 @@ MOST_LISTED = 500
 class TableStoreHook(BaseHook):
     """Finds tables.
 
-    The connection's extra holds ``warehouse`` (the URI or path under which tables have names),
-    ``storage_options`` (an object, or its JSON: what ``obstore`` needs to reach the store), ``secret_storage_options``
-    (the same, of those that Airflow's API is to show nobody), ``source_roots`` (the
-    addresses below which a log may name any source), ``listed_tables`` (addresses outside of the warehouse that the
-    page lists) and ``spark_conn_id``.
+    The connection's extra may have ``warehouse`` (the URI or path below which tables have names), ``storage_options``
+    (an object, or its JSON, with what ``obstore`` needs to reach the store), ``secret_storage_options`` (the same for
+    options that Airflow's API must not show), ``source_roots`` (the addresses below which a log may name any source),
+    ``listed_tables`` (addresses outside the warehouse that the page lists) and ``spark_conn_id``.
 
-    :param table_conn_id: id of a connection of type ``index_table_store``. The default one may be missing
-        as long as tables are given by URI or path and their store needs no options.
+    :param table_conn_id: id of a connection of type ``index_table_store``. The default connection need not exist if
+        tables are given by URI or path and their store needs no options.
     """
 
     conn_name_attr = "table_conn_id"
@@ -79,9 +78,9 @@ class TableStoreHook(BaseHook):
 
     @property
     def storage_options(self) -> dict[str, Any]:
-        """Return how the store is reached.
+        """Return the options by which the store is reached.
 
-        What looks like a secret is hidden from logs from here on.
+        Values that look like secrets are hidden from logs from now on.
 
         :raises InvalidInput: if the connection's text is no JSON object.
         """
@@ -127,7 +126,7 @@ class TableStoreHook(BaseHook):
         return value
 
     def spark_settings(self, spark_conn_id: str | None = None) -> SparkSettings:
-        """Return which Spark works on these tables: of the connection given, else the one that this connection names.
+        """Return the settings of a Spark connection: the given one, or the one that this connection names.
 
         :raises InvalidInput: if there is no such connection.
         """

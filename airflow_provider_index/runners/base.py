@@ -31,12 +31,13 @@ class JobStatus:
 
 
 class Runner(Protocol):
-    """Runs apps. ``submit`` returns a handle by which the other calls find the app again.
+    """Runs apps. ``submit`` returns a handle, by which the other calls find the app.
 
-    One runner serves one app at a time. A handle is plain text without secrets; of a detached runner it is good
-    in another process, and for ``cancel`` and ``status`` a new runner made from the same connection is enough.
+    One runner serves one app at a time. A handle is plain text without secrets. The handle of a detached runner can be
+    used in another process; for ``cancel`` and ``status``, a new runner made from the same connection is enough.
 
-    :param job: what the app is told. :param handle: what ``submit`` returned.
+    :param job: what the app is told.
+    :param handle: what ``submit`` returned.
     """
 
     detached: bool
@@ -49,22 +50,23 @@ class Runner(Protocol):
     def submit(self, job: Job) -> str:
         """Start the app of ``job.program`` and return as soon as it is on its way.
 
-        The job may hold credentials: it stands on no command line and in no file that outlives the hand-over.
+        The job may hold credentials, so it must be on no command line, and in no file that is kept after the app has
+        read it.
 
         :raises SparkMissing: there is nothing to run it with.
-        :raises JobFailed: it could not be handed over; nothing of it runs.
+        :raises JobFailed: the job could not be submitted; nothing of it runs.
         """
         ...
 
     def status(self, handle: str) -> JobStatus:
-        """Ask how the app stands; does not wait. What cannot be known from here counts as running.
+        """Return the state of the app, without waiting. If the state cannot be known, the app counts as running.
 
         :returns: whether it runs, and how it ended.
         """
         ...
 
     def cancel(self, handle: str) -> None:
-        """End the app and everything it started, within five seconds, as far as it can be reached from here.
+        """End the app and everything that it started, within five seconds, as far as this process can reach it.
 
         No error if it has ended already.
 
@@ -73,5 +75,5 @@ class Runner(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of what ``submit`` took. An attached app ends with it, a detached one runs on."""
+        """Release what ``submit`` took. An attached app ends then; a detached one runs on."""
         ...

@@ -156,14 +156,14 @@ class CommitEventTrigger(TableEventTrigger):
 
     The payload is that of :func:`airflow_provider_index.assets.commit_event`.
 
-    It begins behind the newest commit of the moment it is first looked with; of a table that is made later, with the
-    first. A commit that a restart of the triggerer repeats carries the same ``commit``.
+    It starts after the commit that is the newest when it first reads the log; for a table that is created later, at
+    the first commit. A commit that is repeated after a restart of the triggerer has the same ``commit``.
 
-    :param operations: only these (``upsert``, ``refresh_index`` …). By default, those that change rows, so that the
-        refresh or compaction that an event leads to sends none in turn; ``["*"]`` for every commit there is, windows
-        and expiries too.
+    :param operations: only these (``upsert``, ``refresh_index`` …). By default, those that change rows, so that a
+        refresh or compaction that an event starts does not send another event; ``["*"]`` for every commit, including
+        windows and expiries.
     :param partition: only commits that wrote into this partition, as a path (``dt=2024-11-11``).
-    :param after_version: begin behind this version instead.
+    :param after_version: start after this version instead.
     """
 
     kind = "commit"
@@ -211,13 +211,12 @@ class CommitEventTrigger(TableEventTrigger):
 
 
 class SourceEventTrigger(TableEventTrigger):
-    """Fires when a registered source, which others write, has changed against what the log of its indexes tells.
+    """Fires when a registered source, which others write, differs from the log of its indexes.
 
-    No commit happens when the owner of a source writes it. So the source's own state is observed: the version of a
-    Delta table, the snapshot of an Iceberg table, the list of plain files with size and time. An event is sent once for
-    each state that was seen and that the log does not know; changes between two looks come as one. A source that was
-    behind when the watching began is reported at once. Once a refresh has brought the log to the source's state, there
-    is nothing to report.
+    There is no commit when the owner of a source writes it, so the source's own state is checked: the version of a
+    Delta table, the snapshot of an Iceberg table, the list of plain files with size and time. One event is sent for
+    each state that the log does not know; all changes between two checks make one event. If the source is ahead of the
+    log when the trigger starts, this is reported at once. After a refresh, there is nothing to report.
 
     The payload: ``commit`` (an id of the source's state), ``operation`` "source", ``table``, ``format``, ``version``
     (of the source, ``None`` for plain files), ``files_added``, ``files_removed`` and ``partitions`` (of plain files;

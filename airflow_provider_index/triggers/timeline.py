@@ -113,12 +113,12 @@ def _refresh(timeline: Timeline) -> Timeline:
 
 
 class TableCommitTrigger(TimelineTrigger):
-    """Fires at the first commit behind version ``after``.
+    """Fires at the first commit after version ``after``.
 
     See :func:`airflow_provider_index.conditions.new_commit`.
 
-    :param log: identity of the log that ``after`` is a version of, where it is known: in one that was begun anew since,
-        the first commit counts.
+    :param log: identity of the log to which ``after`` belongs, if known; in a log that was started again since, the
+        first commit counts.
     :param operations: and ``partition``: as of the sensor.
     """
 
@@ -157,11 +157,11 @@ class TableCommitTrigger(TimelineTrigger):
 
 
 class WritersDrainedTrigger(TimelineTrigger):
-    """Fires once no writer from before a window is at work.
+    """Fires once all writers that began before a window have finished.
 
     See :func:`airflow_provider_index.conditions.writers_drained`.
 
-    :param abort_at: seconds since 1970 from which on writers that are left are ended by a commit.
+    :param abort_at: seconds since 1970, after which the remaining writers are ended by a commit.
     :param epoch: of the window.
     :param silent_seconds: as of the sensor.
     """
