@@ -30,7 +30,7 @@ def test_an_error_shows_its_line_a_caret_and_what_was_expected() -> None:
         ("CREATE", "expected INDEX or TABLE, the script ends here"),
         ("CREATE VIEW v", "expected INDEX or TABLE, found 'VIEW'"),
         ("ALTER INDEX x ON t DISABLE", "expected PARTITION, REBUILD, SET or '.', found 'DISABLE'"),
-        ("ALTER TABLE t PUT", "expected ADD, ALTER, CHANGE, DROP, RENAME or SET, found 'PUT'"),
+        ("ALTER TABLE t PUT", "expected ADD, ALTER, CHANGE, DROP, RENAME, SET or '.', found 'PUT'"),
         ("ALTER TABLE t SET", "expected TBLPROPERTIES, the script ends here"),
         ("ALTER TABLE t ADD PARTITION (a = 1)", "expected COLUMN or COLUMNS, found 'PARTITION'"),
         ("ALTER TABLE t ALTER COLUMN c COMMENT 'x'", "expected TYPE, found 'COMMENT'"),
