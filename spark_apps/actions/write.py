@@ -68,7 +68,7 @@ from spark_apps.layout.partitions import path_of_texts
 from spark_apps.mergetree.buckets import value_texts
 from spark_apps.mergetree.read import SEQUENCE_NUMBER, read_files, scan, with_keys
 from spark_apps.mergetree.schema import column, conform_batch
-from spark_apps.mergetree.spark_utils import cached
+from spark_apps.mergetree.spark_utils import cached, remembered_settings
 from spark_apps.mergetree.spark_versions import from_arrow
 from spark_apps.mergetree.tree import DELETED, Snapshot, Tree
 from spark_apps.mergetree.write import one_per_key, partition_counts, stage_rows, translate_spark_errors
@@ -167,7 +167,7 @@ class WriteRows(Action):
         """
 
     def work(self, attempt: Attempt) -> StagedChanges | None:
-        with ExitStack() as frames:
+        with remembered_settings(), ExitStack() as frames:
             return self._work(attempt, attempt.snapshot.data, frames)
 
     def _work(self, attempt: Attempt, tree: Tree, frames: ExitStack) -> StagedChanges | None:

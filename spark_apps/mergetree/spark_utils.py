@@ -46,6 +46,9 @@ def cores(spark: SparkSession) -> int:
 
 _REMEMBERED = threading.local()
 
+_STATED_SIZE = re.compile(r"Statistics\(sizeInBytes=([\d.]+(?:E\+\d+)?) ([KMGTPE]?i?B)")
+_SIZE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+
 SettingAsked = tuple[int, str, tuple[str | None, ...]]
 """The id of a session, the name of a setting and, if one was given, its default."""
 
@@ -164,14 +167,25 @@ def with_columns(rows: DataFrame, columns: Mapping[str, Column]) -> DataFrame:
 
 
 def estimated_bytes(rows: DataFrame) -> int | None:
-    """Return how many bytes Spark's optimizer takes rows for; ``None`` over Spark Connect, whose clients are not told.
+    """Return how many bytes Spark's optimizer takes rows for; ``None`` if it does not tell.
 
-    What is computed for it is used when the very same frame is run.
+    In a classic session what is computed for it is used when the very same frame is run.
     """
     if over_connect(rows.sparkSession):
-        return None
+        frame: Any = rows
+        return size_of_plan(frame._explain_string(mode="cost"))
     plan = _java_frame(rows).queryExecution().optimizedPlan()
     return int(str(plan.stats().sizeInBytes()))
+
+
+def size_of_plan(explained: str) -> int | None:
+    """Return the bytes that ``explain(mode="cost")`` states of all that a query returns; ``None`` if it states none."""
+    _, _, optimized = explained.partition("== Optimized Logical Plan ==\n")
+    stated = _STATED_SIZE.findall(optimized.partition("\n")[0])
+    if not stated:
+        return None
+    number, unit = stated[-1]
+    return int(float(number) * 1024 ** _SIZE_UNITS.index(unit))
 
 
 def _ask_cores(spark: SparkSession) -> int:

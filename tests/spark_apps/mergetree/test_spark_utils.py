@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql.readwriter import DataFrameReader
 
 from spark_apps.mergetree import spark_utils
-from spark_apps.mergetree.spark_utils import load_files
+from spark_apps.mergetree.spark_utils import estimated_bytes, load_files, size_of_plan
 
 pytestmark = pytest.mark.spark
 
@@ -48,3 +48,13 @@ def test_files_that_are_written_once_are_looked_up_once(
     read(True, "c")
     read(True, "a")
     assert len(loads) == 6
+
+
+def test_the_size_that_an_explanation_states_is_what_the_optimizer_takes_rows_for(
+    spark: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    few = spark.range(10).selectExpr("id", "'Statistics(sizeInBytes=7.0 TiB)' s")
+    for rows in (few, spark.range(10**7).where("id > 7"), few.crossJoin(spark.range(10**15)).crossJoin(few)):
+        rows.explain(mode="cost")
+        assert size_of_plan(capsys.readouterr().out) == pytest.approx(estimated_bytes(rows), rel=0.06)
+    assert size_of_plan("== Physical Plan ==") is None
