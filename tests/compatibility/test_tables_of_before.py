@@ -107,7 +107,7 @@ def test_a_table_of_before_is_written_refreshed_compacted_and_rescaled(
     spark: SparkSession, lake: Path, name: str
 ) -> None:
     table, change = IndexedTable.load(spark, lake / name), CHANGES[name]
-    expected = {key_of(name, row): row for row in TABLES[name]["rows"]}
+    expected = {key_of(name, row): {**row} for row in TABLES[name]["rows"]}
     if name == "groups":
         table = with_what_was_staged(spark, table)
         expected["k3",]["v"] = "staged"
