@@ -35,10 +35,10 @@ from spark_apps.mergetree.integrity import check_seal
 from spark_apps.mergetree.tree import GROUP_ID, Snapshot, Tree
 from spark_apps.query.arrow_reading import check_readable, described_file, text_format_of
 from spark_apps.query.arrow_rows import ArrowFile, ArrowRows, ArrowShape
-from spark_apps.storage.errors import InvalidInput, LogDamaged, StorageError
+from spark_apps.storage.errors import InvalidInput, StorageError
 from spark_apps.storage.store import RangedFile
 from spark_apps.timeline.files import DataFile, GroupKey
-from spark_apps.timeline.model import DATA_TREE, TableDefinition
+from spark_apps.timeline.model import COVERS, DATA_TREE, TableDefinition
 
 _NAN = object()
 """In place of a NaN, which equals no other NaN in Python and all of them in Spark."""
@@ -259,11 +259,7 @@ def _compare_covering(context: IndexContext) -> VerificationReport:
     entries: dict[Key, Counter[Key]] = {}
     stray = sorted({name for part in coverage.parts for name in part.columns} - types.keys())
     if stray:
-        raise LogDamaged(
-            f"The log of {snapshot.store.uri} says that the index {definition.name!r} holds a column {stray[0]!r}, "
-            "which is none of the table's (field 'covers').",
-            hint="Drop the index and create it again.",
-        )
+        raise covering_files.damaged(context, f"holds a column {stray[0]!r}, which is none of the table's", COVERS)
     for columns, lineages in covering_files.by_columns(context, coverage, covered).items():
         held = [*columns, *([LINEAGE] if has_lineage(definition) else [])]
         places, hashed = [held.index(name) for name in identity], [columns.index(name) for name in definition.columns]

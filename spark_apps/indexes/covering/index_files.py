@@ -28,7 +28,7 @@ from spark_apps.mergetree.tree import GROUP_ID, Snapshot, Tree
 from spark_apps.mergetree.write import stage_bucket_files, stage_rows
 from spark_apps.storage.errors import LogDamaged, StorageError
 from spark_apps.timeline.files import DataFile
-from spark_apps.timeline.model import AddFile, Field
+from spark_apps.timeline.model import COVERS, AddFile, Field
 
 _COLUMNS = "columns"
 _STAGES = "stages"
@@ -39,21 +39,28 @@ _MAX_LISTED = 1000
 
 def columns_of(file: DataFile | AddFile) -> tuple[str, ...]:
     """Return the columns of an entry file, without the lineage."""
-    return tuple((file.extra or {})[_COLUMNS])
+    return tuple((file.extra or {}).get(_COLUMNS, ()))
 
 
 def stages_of(file: DataFile | AddFile) -> frozenset[str]:
     """Return the stages whose rows an entry file can hold."""
-    return frozenset((file.extra or {})[_STAGES])
+    return frozenset((file.extra or {}).get(_STAGES, ()))
 
 
 def entry_tree(context: IndexContext, columns: Sequence[str], known: Iterable[Field]) -> Tree:
     """Return entry files with these columns as a tree that readers and writers know.
 
     :param known: columns with their types, these among them.
+    :raises LogDamaged: if these are not, or an indexed column is missing.
     """
     definition = context.definition
     types = column_types(known)
+    for name in columns:
+        if name not in types:
+            raise damaged(context, f"holds a column {name!r}, which is none of its columns", _COLUMNS)
+    for name in definition.columns:
+        if name not in columns:
+            raise damaged(context, f"holds entries without the column {name!r}", _COLUMNS)
     fields = [Field(name, types[name]) for name in columns]
     if has_lineage(definition):
         fields.append(Field(LINEAGE, "bigint"))
@@ -243,7 +250,8 @@ def check_readable(context: IndexContext, files: Sequence[DataFile]) -> None:
     :raises ObjectNotFound: naming the file.
     :raises StorageError: naming the file.
     """
-    check_intact(context.snapshot, entry_tree(context, (), ()), files)
+    definition = context.definition
+    check_intact(context.snapshot, entry_tree(context, definition.columns, fields_of(definition)), files)
 
 
 def check_pages(context: IndexContext, files: Sequence[DataFile], columns: Collection[str]) -> None:
@@ -294,20 +302,17 @@ def _compare(context: IndexContext, index_files: Sequence[DataFile]) -> Verifica
     stale = sum(file.rows for file in files)
     if not covered:
         return _report(context, 0, 0, stale, len(live), {}, [])
-    parts = [
-        _as_values(context, rows_of(context.snapshot, [live[lineage] for lineage in lineages], columns), columns, None)
-        for columns, lineages in by_columns(context, coverage, covered).items()
-    ]
-    parts += [
-        _as_values(
-            context,
-            read_entries(context, files, [*columns, *_lineage_columns(context), GROUP_ID], only=lineages),
-            columns,
-            1,
-        )
-        for columns, lineages in by_columns(context, coverage, covered).items()
-        if files
-    ]
+    compared = []
+    for columns, lineages in by_columns(context, coverage, covered).items():
+        lying = rows_of(context.snapshot, [live[lineage] for lineage in lineages], columns)
+        compared.append((columns, 0, _with_bucket(context, lying)))
+        if files:
+            names = [*columns, *_lineage_columns(context), GROUP_ID]
+            compared.append((columns, 1, read_entries(context, files, names, only=lineages)))
+    equal = _count_equal(context, compared)
+    if equal is not None:
+        return _report(context, equal, equal, stale - equal, len(live) - len(covered), {}, [])
+    parts = [_as_values(context, *part) for part in compared]
     with cached(_differences_by_identity(context, reduce(DataFrame.unionByName, parts))) as differing:
         sums = differing.agg(F.sum(_ROWS), F.sum(_ENTRIES), F.sum("missing"), F.sum("more"), F.sum("other")).collect()[
             0
@@ -326,11 +331,20 @@ def _check_held(context: IndexContext, coverage: Coverage) -> None:
     known = set(schema_of(context.definition).names)
     stray = sorted({name for part in coverage.parts for name in part.columns} - known)
     if stray:
-        raise LogDamaged(
-            f"The log of {context.snapshot.store.uri} says that the index {context.definition.name!r} holds a column "
-            f"{stray[0]!r}, which is none of its columns (field 'covers').",
-            hint="Drop the index and create it again.",
-        )
+        raise damaged(context, f"holds a column {stray[0]!r}, which is none of its columns", COVERS)
+
+
+def damaged(context: IndexContext, what: str, field: str) -> LogDamaged:
+    """Return the error of a log that says of the index what cannot be.
+
+    :param what: the log says of the index: ``"holds a column …"``.
+    :param field: of the log.
+    """
+    return LogDamaged(
+        f"The log of {context.snapshot.store.uri} says that the index {context.definition.name!r} {what} (field "
+        f"{field!r}).",
+        hint="Drop the index and create it again.",
+    )
 
 
 def by_columns(context: IndexContext, coverage: Coverage, covered: frozenset[int]) -> dict[tuple[str, ...], list[int]]:
@@ -360,22 +374,50 @@ def identity_columns(context: IndexContext) -> list[str]:
     return list(dict.fromkeys([*(key or context.definition.columns), *_lineage_columns(context)]))
 
 
-def _as_values(context: IndexContext, rows: DataFrame, columns: Sequence[str], entry: int | None) -> DataFrame:
+def _with_bucket(context: IndexContext, rows: DataFrame) -> DataFrame:
+    """Return rows with the bucket that a query looks for each in: by the table's types of today."""
+    definition, table = context.definition, struct_type(context.table.fields)
+    types = [table[name].dataType.simpleString() for name in definition.columns]
+    bucket = bucket_column(definition.columns, definition.shards, hash_of(definition), types)
+    return rows.withColumn(GROUP_ID, bucket.cast("string"))
+
+
+def _count_equal(context: IndexContext, compared: Sequence[tuple[Sequence[str], int, DataFrame]]) -> int | None:
+    """Return how many rows there are if the entries are as many with the same sums of two hashes, else ``None``.
+
+    One pass without a shuffle, where finding each difference sorts both sides. Rows that differ have the same sums once
+    in 2**64 or so.
+    """
+    schema = schema_of(context.definition)
+    digests = []
+    for columns, entry, rows in compared:
+        values = [_hashed(column(name), schema[name].dataType) for name in columns]
+        values += [column(name) for name in (*_lineage_columns(context), GROUP_ID)]
+        nulls = [column(name).isNull() for name in columns]  # which Spark's hash leaves out
+        hashes = [F.xxhash64(F.lit(seed), *values, *nulls).cast("decimal(20,0)").alias(f"h{seed}") for seed in (0, 1)]
+        digests.append(rows.select(F.lit(entry).alias(_ENTRIES), *hashes))
+    sums = (F.count("*").alias("n"), F.sum("h0").alias("h0"), F.sum("h1").alias("h1"))
+    sides = reduce(DataFrame.union, digests).groupBy(_ENTRIES).agg(*sums).collect()
+    distinct = {(row["n"], row["h0"], row["h1"]) for row in sides}
+    return int(sides[0]["n"]) if len(sides) == 2 and len(distinct) == 1 else None
+
+
+def _hashed(value: Any, kind: T.DataType) -> Any:
+    """Return what is hashed of a value: as it lies there where Spark hashes each value of the type differently."""
+    exact = (T.BinaryType, T.BooleanType, T.IntegralType, T.DecimalType, T.DateType, T.TimestampType)
+    return value if isinstance(kind, exact) else _text(value, kind)
+
+
+def _as_values(context: IndexContext, columns: Sequence[str], entry: int, rows: DataFrame) -> DataFrame:
     """Return rows or entries as the columns that name one, with all its values and its bucket in one text."""
-    definition, schema = context.definition, schema_of(context.definition)
-    if entry is None:
-        # By the table's types of today, as a query looks for them.
-        table = struct_type(context.table.fields)
-        types = [table[name].dataType.simpleString() for name in definition.columns]
-        bucket = bucket_column(definition.columns, definition.shards, hash_of(definition), types)
-        rows = rows.withColumn(GROUP_ID, bucket.cast("string"))
+    schema = schema_of(context.definition)
     texts = [_text(column(name), schema[name].dataType) for name in columns]
     values = F.to_json(F.array(*texts, F.col(GROUP_ID)), {"ignoreNullFields": "false"})
     return rows.select(
         *map(column, identity_columns(context)),
         values.alias(_VALUES),
-        F.lit(1 - (entry or 0)).alias(_ROWS),
-        F.lit(entry or 0).alias(_ENTRIES),
+        F.lit(1 - entry).alias(_ROWS),
+        F.lit(entry).alias(_ENTRIES),
     )
 
 

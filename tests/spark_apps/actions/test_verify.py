@@ -183,6 +183,22 @@ def test_given_a_covering_index_with_rows_too_few_too_many_altered_and_in_anothe
     check(made, "cov", lambda entries: entries, move=True, wrong_values=40)
 
 
+@pytest.mark.by_turn(1)
+def test_given_a_value_and_a_null_that_changed_columns_then_it_is_found(spark: Any, tmp_path: Path) -> None:
+    """Spark's hash leaves nulls out."""
+    ddl = "id bigint, a int, b int"
+    table = IndexedTable.create(spark, tmp_path / "table", ddl, ["id"], buckets=1)
+    table.upsert(frame(spark, [(1, None, 5), (2, 6, 7)], ddl))
+    table.create_index(
+        "cov", "covering", ["id"], included=IncludedColumns(include=["a", "b"]), properties={"buckets": "1"}
+    )
+    assert table.verify("cov").ok
+
+    spoil(table, "cov", lambda entries: _other(entries.withColumn("c", F.col("a")), "id = 1", a="b", b="c").drop("c"))
+
+    assert table.verify("cov").wrong_values == 1
+
+
 def test_the_program_repairs_all_that_is_wrong_in_one_commit_and_a_retry_finds_it(
     spark: Any, made: IndexedTable
 ) -> None:
