@@ -107,8 +107,15 @@ READERS: dict[str, tuple[Callable[[Any, str], None], int]] = {
 """Each with how many bad values it is given, of which one in two stands in :data:`HELD`."""
 
 
-def cases(logs: list[Path], count: int, die: random.Random) -> Iterator[tuple[Path, Place, Any]]:
+FOUND = {"verify": (("extra", "columns", "NaN"), ("extra", "columns", ["x"]), ("extra", "columns", []))}
+"""Reader -> the ends of a place and a value that it failed on once: tried each time."""
+
+
+def cases(logs: list[Path], reader: str, count: int, die: random.Random) -> Iterator[tuple[Path, Place, Any]]:
     every = [(log, place) for log in logs for place in places(json.loads(log.read_bytes()))]
+    for *end, value in FOUND.get(reader, ()):
+        log, place = next((log, place) for log, place in every if list(place[-len(end) :]) == end)
+        yield log, place, value
     held = [(log, place) for log, place in every if set(place) & set(HELD)]
     for number in range(count):
         log, place = die.choice(held if number % 2 else every)
@@ -127,7 +134,7 @@ def test_given_a_log_of_an_index_with_a_bad_value_when_read_then_refused_or_harm
         read(spark, uri)  # as it should be
     watch = Watch(made / "lake", [made / "outside"])
     shutil.copytree(made / "lake", tmp_path / "lake")
-    for log, place, value in cases(logs, count * (20 if ALL else 1), die):
+    for log, place, value in cases(logs, reader, count * (20 if ALL else 1), die):
         uri = uris["_indexes" in log.parts]
         body = log.read_bytes()
         try:
