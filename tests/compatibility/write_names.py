@@ -1,7 +1,7 @@
-"""Wrote ``names.json`` and ``documents.json``: the public names, and the names on disk, that stay as they are.
+"""Writes ``names.json`` and ``documents.json``: the public names, and the names on disk, that stay as they are.
 
-A name that is new is added to them by hand, or by running this on a commit whose tests of names pass; none is taken
-out. Run as ``python -m tests.compatibility.write_names``.
+A name that is new is added to them by hand, or by running this on a commit whose tests of names pass; none is changed
+or taken out. Run as ``python -m tests.compatibility.write_names``.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ REPORTS = (  # what goes to XCom and to the command line as plain types, whereve
     "spark_apps.query.explain.IndexStatus",
     "spark_apps.query.explain.PartitionInfo",
     "spark_apps.query.explain.Explanation",
-    "spark_apps.query.files.LocatedFile",
+    "spark_apps.query.explain.LocatedFile",
     "spark_apps.timeline.cleaning.CleaningPlan",
 )
 TASKS = ("airflow_provider_index.operators.", "airflow_provider_index.sensors.", "airflow_provider_index.triggers.")
@@ -162,8 +162,18 @@ def main() -> None:
         "kept": kept_now(),
     }
     documents = {name: shape(kind) for name, kind in structs().items() if name not in NOT_ON_DISK}
-    for file, value in (("names.json", written), ("documents.json", documents)):
-        (HERE / file).write_text(_lines(value), encoding="utf-8")
+    for file, now in (("names.json", written), ("documents.json", documents)):
+        known = json.loads((HERE / file).read_text(encoding="utf-8"))
+        if now is documents:  # which are known by what they look like, whatever they are called
+            now = {name: look for name, look in documents.items() if look not in known.values()}
+        (HERE / file).write_text(_lines(_with_new(known, now)), encoding="utf-8")
+
+
+def _with_new(known: Any, now: Any) -> Any:
+    """What is known, with the names beside it that are not yet."""
+    if not isinstance(known, dict) or not isinstance(now, dict):
+        return known
+    return {**now, **{name: _with_new(value, now.get(name)) for name, value in known.items()}}
 
 
 def _lines(value: dict[str, Any], depth: int = 0) -> str:
