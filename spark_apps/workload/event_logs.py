@@ -15,6 +15,7 @@ import struct
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import groupby
 from pathlib import Path
 from typing import IO, Annotated, Any
 
@@ -33,6 +34,12 @@ _MOST_SCANS = 200
 """Scans of one plan."""
 _MOST_OPEN = 1_000
 """Queries that have begun and not ended."""
+_MOST_HELD = 512 << 20
+"""Bytes in memory, about, that the plans of these take."""
+_MOST_OBJECTS = 1_000_000
+"""Objects and lists of one event."""
+_OBJECT_BYTES = 256
+"""Of one in memory, about."""
 _DEEPEST = 400
 
 _SQL = b'{"Event":"org.apache.spark.sql.execution.ui.SparkListener'
@@ -82,6 +89,7 @@ class _Execution:
 
     started: int
     plan: _Node
+    bytes: int
     values: dict[int, int] = field(default_factory=dict)
 
 
@@ -102,18 +110,13 @@ def read_event_logs(folder: str | Path, asked: Workload | None = None) -> Worklo
     if len(files) > MOST_FILES:
         workload.refuse("event logs beyond what is read", 1)
     budget, found = MOST_BYTES, False
-    applications: dict[str, _Reader] = {}
-    for path in files[:MOST_FILES]:
-        # Files of one application, which follow one another, are one log.
-        rolled = path.parent.name if _ROLLED.match(path.name) else str(path)
-        reader = applications.setdefault(rolled, _Reader(workload)) if len(applications) < 64 else _Reader(workload)
-        budget = reader.read(path, budget)
-        found |= reader.seen
-        if rolled == str(path):
-            applications.pop(rolled, None)
-            reader.end()
-    for reader in applications.values():
+    # Files of one application, which follow one another, are one log.
+    for _, rolled in groupby(files[:MOST_FILES], lambda path: path.parent if _ROLLED.match(path.name) else path):
+        reader = _Reader(workload)
+        for path in rolled:
+            budget = reader.read(path, budget)
         reader.end()
+        found |= reader.seen
     if not found:
         raise InvalidInput(
             f"{folder} holds no event log of Spark's that can be read"
@@ -137,33 +140,45 @@ def _in_order(path: Path) -> tuple[str, int, str]:
     return str(path.parent), int(rolled[1]) if rolled else 0, path.name
 
 
+class _Spent(Exception):
+    """More was read than may be."""
+
+
 class _Reader:
     """The log of one application, while it is read."""
 
     def __init__(self, workload: Workload) -> None:
         self._workload = workload
         self._running: dict[int, _Execution] = {}
+        self._held = 0
         self._name = ""
         self.seen = False
 
     def read(self, path: Path, budget: int) -> int:
         """Read a file of the log; return what is left of the bytes that may be read."""
         refuse = self._workload.refuse
+
+        def within(source: Iterator[bytes]) -> Iterator[bytes]:
+            nonlocal budget
+            for piece in source:
+                budget -= len(piece)
+                if budget < 0:
+                    raise _Spent
+                yield piece
+
         try:
             with path.open("rb") as file:
                 source = _decompressed(path.name, file)
                 if source is None:
                     refuse(f"a log compressed by {path.name.removesuffix('.inprogress').rpartition('.')[2][:20]}")
                     return budget
-                for line in _lines(source):
-                    budget -= len(line)
-                    if budget < 0:
-                        refuse("events beyond what is read")
-                        break
+                for line in _lines(within(source)):
                     if len(line) >= LONGEST_LINE:
                         refuse("an event that is too long")
                     else:
                         self._take(line)
+        except _Spent:
+            refuse("events beyond what is read")
         except (OSError, ValueError, EOFError, struct.error):  # pyarrow's errors of damaged streams are among them
             refuse("the rest of a log that is cut off or damaged")
         return budget
@@ -171,8 +186,12 @@ class _Reader:
     def _take(self, line: bytes) -> None:
         if line.startswith(_SQL):
             self.seen = True
+            objects = line.count(b"{") + line.count(b"[")
+            if objects > _MOST_OBJECTS:
+                self._workload.refuse("an event that is too long")
+                return
             try:
-                self._note(decode(line, _Event, "An event"))
+                self._note(decode(line, _Event, "An event"), len(line) + _OBJECT_BYTES * objects)
             except LogDamaged:
                 self._workload.refuse("a damaged event")
         elif line.startswith(_APPLICATION):
@@ -182,21 +201,28 @@ class _Reader:
         elif line.startswith(b'{"Event":"'):
             self.seen = True
 
-    def _note(self, event: _Event) -> None:
+    def _note(self, event: _Event, size: int) -> None:
+        """Note an event that takes so many bytes in memory, about."""
         kind = event.Event.rpartition(".")[2]
         if kind == "SparkListenerSQLExecutionStart" and event.sparkPlanInfo is not None:
-            if len(self._running) >= _MOST_OPEN:
+            replaced = self._running.pop(event.executionId, None)
+            self._held -= 0 if replaced is None else replaced.bytes
+            while self._running and (len(self._running) >= _MOST_OPEN or self._held + size > _MOST_HELD):
                 self._ended(next(iter(self._running)), None)
-            self._running[event.executionId] = _Execution(event.time, event.sparkPlanInfo)
+            self._running[event.executionId] = _Execution(event.time, event.sparkPlanInfo, size)
+            self._held += size
         elif kind == "SparkListenerDriverAccumUpdates" and event.executionId in self._running:
-            values = self._running[event.executionId].values
-            if len(values) < 100_000:
-                values.update(event.accumUpdates)
+            execution = self._running[event.executionId]
+            if len(execution.values) < 100_000 and self._held + size <= _MOST_HELD:
+                execution.values.update(event.accumUpdates)
+                execution.bytes += size
+                self._held += size
         elif kind == "SparkListenerSQLExecutionEnd" and event.executionId in self._running:
             self._ended(event.executionId, event.time)
 
     def _ended(self, number: int, ended: int | None) -> None:
         execution = self._running.pop(number)
+        self._held -= execution.bytes
         seconds = 0.0 if ended is None else max(0.0, (ended - execution.started) / 1000)
         for scan in scans_of(execution.plan, execution.values):
             try:
@@ -306,13 +332,14 @@ _BY_ENDING: dict[str, Callable[[IO[bytes]], Iterator[bytes]]] = {
 
 # --- plans ------------------------------------------------------------------------------------------------------------
 
-_COLUMN = re.compile(r"([^\s,\[\]()]+)#([0-9]+)L?")
+_COLUMN = re.compile(r"(?<![^\s,\[\]()])([^\s,\[\]()]+)#([0-9]+)L?")
 _LOCATION = re.compile(r"\[(.*?)(?:, .*)?\]\Z", re.DOTALL)
+_LONGEST_ADDRESS = 4_096
 _PARTITION = re.compile(r"(?:/[^/=]+=[^/]*)+/?\Z")
 _JOIN = re.compile(r"\w*Join \[(.*?)\], \[(.*?)\],")
 _KEYS = re.compile(r"\w*Aggregate\(keys=\[(.*?)\], functions=")
-_ORDER = re.compile(r"(?:orderBy=|Sort )\[(.*?)\]")
-_BATCH = re.compile(r"BatchScan (\S+?)\[(.*?)\] .*?\[filters=(.*?)(?:, groupedBy=[^\]]*)?\]", re.DOTALL)
+_ORDER = re.compile(r"(?:orderBy=|Sort )\[(.{0,5000}?)\]")
+_BATCH = re.compile(r"BatchScan ([^\s\[]+)\[")
 
 
 @dataclass
@@ -340,7 +367,7 @@ class Scan:
         if self.partial:
             shape = UNKNOWN_SHAPE if shape in (None, UNKNOWN_SHAPE) else f"({shape}) AND ?"
         return AskedQuery(
-            table=self.table[:4_096], asked=asked, seconds=seconds, columns=tuple(self.columns)[:MOST_NAMES],
+            table=self.table[:_LONGEST_ADDRESS], asked=asked, seconds=seconds, columns=tuple(self.columns)[:MOST_NAMES],
             predicate=where if where is not None and len(where) <= LONGEST_PREDICATE else None,
             shape=shape if shape is None or len(shape) <= LONGEST_SHAPE else UNKNOWN_SHAPE,
             join_keys=tuple(self.join_keys)[:MOST_NAMES], group_keys=tuple(self.group_keys)[:MOST_NAMES],
@@ -426,11 +453,14 @@ def _scan(node: _Node, values: Mapping[int, int]) -> Scan | None:
 
 def _batch_scan(node: _Node) -> Scan | None:
     """Return the scan of a table of another catalog, as Iceberg's, whose filters stand in it as SQL."""
-    found = _BATCH.match(node.simpleString[:200_000])
-    if found is None:
+    text = node.simpleString[:200_000]
+    found = _BATCH.match(text)
+    output, _, rest = text[found.end() :].partition("] ") if found else ("", "", "")
+    told, bracket, _ = rest.partition("[filters=")[2].partition("]")
+    if found is None or not bracket:
         return None
-    ids = {number: name for name, number in _COLUMN.findall(found[2])}
-    filters = found[3].strip()
+    ids = {number: name for name, number in _COLUMN.findall(output)}
+    filters = told.partition(", groupedBy=")[0].strip()
     import sqlglot
 
     try:
@@ -445,8 +475,8 @@ def _batch_scan(node: _Node) -> Scan | None:
 
 def _address(location: str) -> str:
     """Return where a table lies, without who signs in there, and without a partition's own folders."""
-    found = _LOCATION.search(location)
-    if found is None or found[1].endswith("..."):
+    found = _LOCATION.search(location) if location.endswith("]") else None
+    if found is None or found[1].endswith("...") or len(found[1]) > _LONGEST_ADDRESS:
         return ""
     address = re.sub(r"\A([a-z0-9+.-]+://)[^/@]*@", r"\1", found[1])
     address = _PARTITION.sub("", re.sub(r"\Afile:/+", "/", address))

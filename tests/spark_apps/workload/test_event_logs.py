@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 
 from spark_apps.query.parsing import parse_predicate
 from spark_apps.storage.errors import InvalidInput
+from spark_apps.workload import event_logs
 from spark_apps.workload.asked import Workload
 from spark_apps.workload.event_logs import read_event_logs
 
@@ -166,6 +168,58 @@ def test_given_what_no_spark_wrote_when_read_then_it_is_counted_or_refused(tmp_p
     (tmp_path / "empty" / "app.lzf").write_bytes(b"ZV\x01")
     with pytest.raises(InvalidInput, match="compressed by lzf"):
         read_event_logs(tmp_path / "empty")
+
+
+def test_given_a_bomb_when_read_then_it_is_left_where_it_takes_too_much(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_logs, "MOST_BYTES", 64 << 20)
+    with pa.CompressedOutputStream(str(tmp_path / "line.zstd"), "zstd") as log:
+        log.write(event())
+        for _ in range(96):  # of a line without an end
+            log.write(b"x" * (1 << 20))
+    asked = read_event_logs(tmp_path)
+    assert asked.refused == {"events beyond what is read": 1} and asked.weight == 1
+    # Four kilobytes that would take gigabytes: objects of nothing.
+    with pa.CompressedOutputStream(str(tmp_path / "line.zstd"), "zstd") as log:
+        log.write(event() + event().replace(b'"children":[]', b'"children":[' + b"{}," * 2_000_000 + b"{}]"))
+    asked = read_event_logs(tmp_path)
+    assert asked.refused == {"an event that is too long": 1} and asked.weight == 1
+
+
+def test_given_large_plans_that_do_not_end_when_read_then_few_are_held_and_all_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_logs, "_MOST_HELD", 10 * (len(event()) + 1_000_000))
+    held = []
+    ended = event_logs._Reader._ended
+    monkeypatch.setattr(
+        event_logs._Reader, "_ended", lambda *given: (held.append(len(given[0]._running)), ended(*given))
+    )
+    with (tmp_path / "log").open("wb") as log:
+        for number in range(50):
+            log.write(event(executionId=number).replace(b"[a#1]", b"[a#1]" + b" " * 1_000_000))
+    asked = read_event_logs(tmp_path)
+    assert asked.weight == 50 and 0 < max(held) <= 10
+
+
+@pytest.mark.parametrize(("name", "text"), [
+    ("HashAggregate", "HashAggregate(keys=[" + "a" * 99_000 + "], functions=[])"),
+    ("Sort", "Sort [" * 16_000),
+    ("Scan parquet ", "FileScan parquet [" + "a#" * 90_000 + "]"),
+    ("BatchScan t", "BatchScan t" + "[" * 10_000 + "] " * 90_000),
+])  # fmt: skip
+def test_given_the_text_of_a_node_that_no_spark_wrote_when_read_then_it_takes_no_long_time(
+    name: str, text: str, tmp_path: Path
+) -> None:
+    plan = json.loads(event())["sparkPlanInfo"]
+    plan["metadata"]["Location"] = "[" + "/a=b" * 100_000 + "/x]"
+    started = time.process_time()
+    (tmp_path / "log").write_bytes(
+        event(sparkPlanInfo={**plan, "nodeName": name, "simpleString": text, "children": [plan]})
+    )
+    read_event_logs(tmp_path)
+    assert time.process_time() - started < 10
 
 
 def test_given_a_scan_of_iceberg_when_read_then_its_filters_are_those_of_its_text(tmp_path: Path) -> None:
