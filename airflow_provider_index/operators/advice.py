@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider_index.arguments import Reader, default, mapping, number, required, text
@@ -15,9 +16,11 @@ from airflow_provider_index.compat import AirflowSkipException
 from airflow_provider_index.links import page_url
 from airflow_provider_index.operators.base import TableOperator
 from spark_apps.storage.errors import InvalidInput
+from spark_apps.storage.names import quote
 
 if TYPE_CHECKING:
     from spark_apps.opened import OpenTable
+    from spark_apps.storage.store import ObjectStore
 
 _DAY = 86_400.0
 
@@ -123,7 +126,7 @@ class MeasureAdviceOperator(TableOperator):
         from airflow_provider_index.maintenance.advice_picture import measured_markdown
 
         opened = self.hook.open(self.table)
-        measured = measured_a_day(opened, self.promised)
+        measured = measured_a_day(opened, self.hook.log_store(self.table), self.promised)
         judged = [self._judged(name, promised, measured.get(name)) for name, promised in self.promised.items()]
         there = opened.indexes
         back = [one["index"] for one in judged if one["verdict"] == "taken back" and one["index"] in there]
@@ -133,7 +136,7 @@ class MeasureAdviceOperator(TableOperator):
         context["ti"].xcom_push(key="judged", value=judged)
         if not back:
             raise AirflowSkipException("No index is to be taken back.")
-        drops = (f"DROP INDEX {_quoted(name)} ON {_quoted(self.location())}" for name in back)
+        drops = (f"DROP INDEX {quote(name)} ON {quote(opened.uri)}" for name in back)
         context["ti"].xcom_push(key="sql", value=";\n".join(drops))
         return back
 
@@ -151,12 +154,14 @@ class MeasureAdviceOperator(TableOperator):
                 "reason": reason}  # fmt: skip
 
 
-def measured_a_day(opened: OpenTable, names: Mapping[str, Any]) -> dict[str, float]:
+def measured_a_day(opened: OpenTable, log: ObjectStore, names: Mapping[str, Any]) -> dict[str, float]:
     """Return index -> bytes a day that it spared since it was created, as far as the query log tells.
 
-    What was asked before is left out by nature: an index that was not there spared nothing.
+    :param log: the folder of the table's log.
     """
-    groups = list(opened.asked())
+    from spark_apps.workload.query_log import read_log
+
+    groups = list(read_log(log))
     measured = {}
     for name in names:
         created = _created(opened, name)
@@ -164,7 +169,9 @@ def measured_a_day(opened: OpenTable, names: Mapping[str, Any]) -> dict[str, flo
             continue
         first = min(group.first.timestamp() for group in groups)
         days = max((time.time() - max(created, first)) / _DAY, 1 / 24)
-        measured[name] = sum(group.spared.get(name, 0.0) for group in groups) / days
+        # Not what an index of the same name spared before, which was dropped meanwhile.
+        since = read_log(log, datetime.fromtimestamp(created, UTC))
+        measured[name] = sum(group.spared.get(name, 0.0) for group in since) / days
     return measured
 
 
@@ -180,8 +187,3 @@ def _created(opened: OpenTable, name: str) -> float | None:
 
     instant = opened.index_status(name).created_at if name in opened.indexes else None
     return None if instant is None else seconds_of(instant)
-
-
-def _quoted(name: str) -> str:
-    doubled = name.replace("`", "``")
-    return f"`{doubled}`"

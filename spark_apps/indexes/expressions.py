@@ -20,6 +20,7 @@ import sqlglot
 from sqlglot import exp
 
 from spark_apps.layout.types import parse_type
+from spark_apps.storage.names import quote
 from spark_apps.workload.shapes import UNPREPARED
 
 UNREADABLE = (sqlglot.errors.SqlglotError, *UNPREPARED)
@@ -193,7 +194,7 @@ class _Writer:
         if not self._case_sensitive and "map<" not in self._types[names[0]]:
             rest = [name.lower() for name in rest]
         path = [names[0], *rest]
-        return ".".join(map(_quoted, path)), ".".join(map(_named, path))
+        return ".".join(map(quote, path)), ".".join(map(_named, path))
 
     def _number(self, node: exp.Literal) -> tuple[str, str]:
         if node.is_string or not _NUMBER.fullmatch(node.this):
@@ -238,20 +239,16 @@ def _refusal(node: exp.Expr) -> str:
     return f"{what} {name!r} is none of those that always give the same for a row ({known})"
 
 
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
-
-
 @cache
 def _named(name: str) -> str:
     """Return a name as people write it, quoted where it has to be."""
     if not _PLAIN_NAME.fullmatch(name):
-        return _quoted(name)
+        return quote(name)
     try:
         node: Any = sqlglot.parse_one(name, dialect="spark")
     except UNREADABLE:
-        return _quoted(name)
-    return name if isinstance(node, exp.Column) and len(node.parts) == 1 and node.name == name else _quoted(name)
+        return quote(name)
+    return name if isinstance(node, exp.Column) and len(node.parts) == 1 and node.name == name else quote(name)
 
 
 def finder(names: Collection[str], case_sensitive: bool = False) -> Callable[[str], list[str]]:

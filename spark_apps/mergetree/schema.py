@@ -16,6 +16,7 @@ from spark_apps.mergetree.pyspark_names import Column, DataFrame, F, T
 from spark_apps.mergetree.spark_versions import type_of_ddl
 from spark_apps.storage.errors import InvalidInput, InvalidSchema, UnknownColumn
 from spark_apps.storage.names import check_column_name
+from spark_apps.storage.names import quote as quote
 from spark_apps.timeline.model import Field
 
 _SIMPLE = {
@@ -115,11 +116,6 @@ def _type_of(field: Field) -> T.DataType:
 def column_types(fields: Iterable[Field]) -> dict[str, str]:
     """Return column -> its Spark type, as text."""
     return {field.name: field.type for field in fields}
-
-
-def quote(name: str) -> str:
-    """Return a column name as Spark SQL takes it."""
-    return "`" + name.replace("`", "``") + "`"
 
 
 def column(name: str) -> Column:

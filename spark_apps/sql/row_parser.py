@@ -20,6 +20,7 @@ from sqlglot import exp
 from spark_apps.sql import statements as s
 from spark_apps.sql.syntax import Positioned, Refused, literal_of, refusal, table_name, unquoted
 from spark_apps.storage.errors import InvalidStatement
+from spark_apps.storage.names import quote
 from spark_apps.workload.shapes import UNPREPARED
 
 # --- the tables that a query names ------------------------------------------------------------------------------------
@@ -144,7 +145,7 @@ def replaced(text: str, replacements: Sequence[tuple[Reference, str]]) -> str:
     for reference, name in replacements:
         edits.append((reference.start, reference.end, name))
         if not reference.node.alias:
-            alias = "`" + reference.parts[-1].replace("`", "``") + "`"
+            alias = quote(reference.parts[-1])
             at = _behind_sample(text, reference.end)
             edits.append((at, at, f" AS {alias}"))
             edits.extend(_shortened(text, reference))

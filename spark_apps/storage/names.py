@@ -72,5 +72,10 @@ def check_table_name(value: str) -> tuple[str, ...]:
     return tuple(check_name("table", part) for part in value.split("."))
 
 
+def quote(name: str) -> str:
+    """Return a name as SQL takes it, whatever it holds."""
+    return "`" + name.replace("`", "``") + "`"
+
+
 def _article(kind: str) -> str:
     return f"{'an' if kind[:1] in 'aeiou' else 'a'} {kind}"

@@ -14,6 +14,7 @@ from airflow_provider_index.operators import AdviseIndexesOperator, IndexSQLOper
 from spark_apps.opened import open_table
 from spark_apps.storage.errors import InvalidInput
 from spark_apps.storage.store import Store
+from spark_apps.timeline.log import seconds_of
 from spark_apps.workload.asked import AskedQuery
 from spark_apps.workload.query_log import FOLDER
 from tests.compatibility.lake import unpack
@@ -84,3 +85,17 @@ def test_given_what_was_promised_then_an_index_that_spared_less_than_half_is_tak
     with pytest.raises(Exception, match="promised") as refused:
         MeasureAdviceOperator(task_id="m", promised={first: "much"}, **WHERE).execute({"ti": pushed})
     assert isinstance(refused.value.__cause__ or refused.value, InvalidInput)
+
+
+def test_given_an_index_that_was_dropped_and_created_again_then_what_it_spared_before_is_not_counted(
+    lake: Path,
+) -> None:
+    table = open_table(lake / "trips")
+    first = sorted(table.indexes)[0]
+    created = table.index_status(first).created_at
+    assert created is not None
+    before = datetime.fromtimestamp(seconds_of(created), UTC) - timedelta(hours=1)
+    log_queries(lake, {"weight": 1e6, "spared": {first: 1_000_000}, "asked": before}, {"spared": {first: 10}})
+    pushed = Pushed()
+    MeasureAdviceOperator(task_id="measure", promised={first: 1e6}, **WHERE).execute({"ti": pushed})
+    assert 0 < pushed["judged"][0]["measured_a_day"] <= 10 * 24
