@@ -145,12 +145,12 @@ class Advice(Printed):
             "share",
         )
         helped = [(one.index, each.query, size(each.bytes_a_day)) for one in self.proposals for each in one.helps]
-        remarks = [self.remark] if self.remark else []
         return View(
             f"advice on {self.table}, version {self.version}",
             facts,
             [Grid(names, rows), Grid(("index", "helps queries", "spared a day"), helped)],
-            [*remarks, *(f"{statement};" for statement in self.statements)],
+            [self.remark] if self.remark else [],
+            [f"{statement};" for statement in self.statements],
         )
 
 

@@ -52,12 +52,16 @@ class Grid:
 
 @dataclass(frozen=True)
 class View:
-    """The description of a result for people; facts that are ``None`` or empty are left out."""
+    """The description of a result for people; facts that are ``None`` or empty are left out.
+
+    :param statements: each in a line of its own, neither cut nor broken, so that it can be copied and run.
+    """
 
     heading: str
     facts: Sequence[tuple[str, Any]] = ()
     grids: Sequence[Grid] = ()
     remarks: Sequence[str] = ()
+    statements: Sequence[str] = ()
 
 
 class Printed:
@@ -142,7 +146,10 @@ def plain(value: Any) -> str:
         text = ", ".join(plain(exact(one)) for one in value)
     else:
         text = str(value)
-    text = text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}…"
+    return _printable(text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}…")
+
+
+def _printable(text: str) -> str:
     return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
@@ -179,6 +186,7 @@ def as_text(view: View, width: int | None = None, most: int = MOST_ROWS) -> str:
             lines += ["", *(_wrapped(plain(grid.title), width) if grid.title else ()), *_grid(grid, width, most)]
     for remark in view.remarks:
         lines += _wrapped(plain(remark), width, "  ")
+    lines += map(_printable, view.statements)
     return "\n".join(line.rstrip() for line in (lines if lines[0] else lines[1:])).strip("\n")
 
 
@@ -286,6 +294,7 @@ def as_html(view: View, most: int = MOST_ROWS) -> str:
         if grid.rows and grid.columns:
             parts.append(_html_grid(grid, most))
     parts.extend(f"<p>{_escaped(remark)}</p>" for remark in view.remarks)
+    parts.extend(f"<pre>{html.escape(_printable(statement))}</pre>" for statement in view.statements)
     return "".join([*parts, "</div>"])
 
 

@@ -110,6 +110,16 @@ def test_given_names_that_a_terminal_or_a_browser_would_obey_then_they_are_shown
     page.encode()
 
 
+def test_given_a_statement_then_it_stands_whole_in_one_line_whatever_the_width_and_nothing_in_it_is_obeyed() -> None:
+    names = ", ".join(f"`of two  {number}`" for number in range(500))
+    view = View(
+        "advice", statements=(f"CREATE INDEX `i` ON `/t` USING covering (`a`) INCLUDE ({names});", "`\x1b[1m<b>`;")
+    )
+    *_, first, second = as_text(view, width=40).splitlines()
+    assert first == view.statements[0] and second == "`\\x1b[1m<b>`;"
+    assert first in as_html(view) and "<b>" not in as_html(view)
+
+
 def test_given_rows_without_columns_then_only_the_heading_is_shown() -> None:
     empty = View("SELECT: 1 row", grids=[Grid((), [()]), Grid(("n",), [])])
     assert as_text(empty) == "SELECT: 1 row" and as_html(empty) == "<div><strong>SELECT: 1 row</strong></div>"
