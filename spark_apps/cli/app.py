@@ -30,6 +30,7 @@ from spark_apps.cli.lake import (
 )
 from spark_apps.cli.output import Output, encode
 from spark_apps.storage.errors import AlreadyExists, InvalidInput, LakeIndexError, LogDamaged, NotFound, StorageError
+from spark_apps.storage.printing import printable
 from spark_apps.timeline.state import State
 from spark_apps.version import __version__
 
@@ -227,12 +228,18 @@ def _told(error: LakeIndexError, noted: _Run) -> int:
             told = {"type": type(error).__name__, "message": message, "outcome": outcome, "hint": hint}
             click.echo(encode({"error": told}).decode(), err=True)
         else:
-            lines = [f"{click.style('Error:', fg='red', bold=True)} {' '.join(filter(None, (message, outcome)))}"]
-            lines += [f"{click.style('Hint:', bold=True)} {hint}"] if hint else []
+            said = _obeyed_by_none(" ".join(filter(None, (message, outcome))))
+            lines = [f"{click.style('Error:', fg='red', bold=True)} {said}"]
+            lines += [f"{click.style('Hint:', bold=True)} {_obeyed_by_none(hint)}"] if hint else []
             click.echo("\n".join(lines), err=True, color=noted.output.colour)
     except BrokenPipeError:
         return _closed()
     return _exit_code(error)
+
+
+def _obeyed_by_none(text: str) -> str:
+    """Return the text of an error without what a terminal would obey: names in it are input."""
+    return "\n".join(map(printable, text.split("\n")))
 
 
 def _exit_code(error: LakeIndexError) -> int:

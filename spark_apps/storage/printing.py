@@ -146,10 +146,11 @@ def plain(value: Any) -> str:
         text = ", ".join(plain(exact(one)) for one in value)
     else:
         text = str(value)
-    return _printable(text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}…")
+    return printable(text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}…")
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
+    """Return a text with an escape for each character that cannot be printed."""
     return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
@@ -186,7 +187,7 @@ def as_text(view: View, width: int | None = None, most: int = MOST_ROWS) -> str:
             lines += ["", *(_wrapped(plain(grid.title), width) if grid.title else ()), *_grid(grid, width, most)]
     for remark in view.remarks:
         lines += _wrapped(plain(remark), width, "  ")
-    lines += map(_printable, view.statements)
+    lines += map(printable, view.statements)
     return "\n".join(line.rstrip() for line in (lines if lines[0] else lines[1:])).strip("\n")
 
 
@@ -294,7 +295,7 @@ def as_html(view: View, most: int = MOST_ROWS) -> str:
         if grid.rows and grid.columns:
             parts.append(_html_grid(grid, most))
     parts.extend(f"<p>{_escaped(remark)}</p>" for remark in view.remarks)
-    parts.extend(f"<pre>{html.escape(_printable(statement))}</pre>" for statement in view.statements)
+    parts.extend(f"<pre>{html.escape(printable(statement))}</pre>" for statement in view.statements)
     return "".join([*parts, "</div>"])
 
 

@@ -166,6 +166,11 @@ def test_given_a_mistake_then_it_is_told_without_a_traceback(
         assert as_json.code == code and told.partition("'")[0] in json.loads(as_json.err)["error"]["message"]
 
 
+def test_given_a_name_that_a_terminal_would_obey_then_the_error_shows_it_as_text(ask: Ask) -> None:
+    refused = ask("show", "/nowhere/\x1b]0;x\x07")
+    assert refused.code != 0 and refused.err.replace("\n", "").isprintable() and "\\x1b]0;x\\x07" in refused.err
+
+
 def test_given_no_warehouse_then_names_are_refused_and_addresses_are_read(
     ask: Ask, whole_lake: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
