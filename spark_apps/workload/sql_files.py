@@ -109,14 +109,16 @@ class _Reading:
         from sqlglot import exp
 
         select = self._scope.expression
-        conditions = list(self._conditions(select))
+        conditions = [
+            (condition, everywhere, {self._owner(column) for column in condition.find_all(exp.Column)})
+            for condition, everywhere in self._conditions(select)
+        ]
         ordered = select.args.get("order")
         grouped = select.args.get("group")
         for alias, table in self._tables.items():
             own: list[str] = []
             joined: dict[str, None] = {}
-            for condition, everywhere in conditions:
-                owners = {self._owner(column) for column in condition.find_all(exp.Column)}
+            for condition, everywhere, owners in conditions:
                 if everywhere and owners == {alias} and not condition.find(exp.Query, exp.AggFunc, exp.Window):
                     own.append(self._bare(condition))
                 elif isinstance(condition, exp.EQ) and alias in owners and len(owners) == 2:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,20 @@ def test_given_a_file_when_read_then_each_select_is_a_query_of_each_of_its_table
         for q in asked.queries()
     )  # fmt: skip
     assert found == sorted(SQL[sql], key=str) and asked.refused == {}
+
+
+def test_given_hundreds_of_joins_when_read_then_each_condition_is_looked_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked, count = sql_files._Reading._owner, Counter[str]()
+    monkeypatch.setattr(sql_files._Reading, "_owner", lambda *given: count.update(["looks"]) or looked(*given))
+    joins = " ".join(f"JOIN t{number} ON t{number}.a = t{number - 1}.a" for number in range(1, 200))
+    (tmp_path / "joins.sql").write_text(f"SELECT 1 FROM t0 {joins}")
+    asked = read_sql_files(tmp_path)
+    assert asked.weight == 200 and {group.shape.join_keys for group in asked} == {("a",)}
+    conditions = 2 * 199
+    # Also for the join keys of both tables.
+    assert count["looks"] <= conditions + 200 * conditions + 2 * conditions
 
 
 def test_given_files_that_cannot_be_used_when_read_then_they_are_counted(
