@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -70,13 +70,19 @@ class AdviseIndexesOperator(TableOperator):
         self.log.info("%s", told)
         dropped = [one.index for one in told.proposals if one.action == "drop"]
         waiting = [name for name in dropped if _days_there(opened, name) < self.judge_after_days]
-        proposals = [one for one in told.proposals if one.index not in waiting]
+        crowded_out = _crowded_out(told, waiting)
+        proposals = [one for one in told.proposals if one.index not in {*waiting, *crowded_out}]
         statements = [one.statement for one in sorted(proposals, key=lambda one: one.action != "drop") if one.statement]
         if not statements:
+            if crowded_out:
+                raise AirflowSkipException(
+                    f"The budget has no room beside {', '.join(waiting)}, not there long enough to be dropped."
+                )
             raise AirflowSkipException(told.remark or "The table has the indexes that suit its queries.")
         # As JSON, for that is what goes through XCom.
         advice = {**json.loads(json.dumps(told.to_dict())), "statements": statements}
-        advice["proposals"] = [one for one in advice["proposals"] if one["index"] not in waiting]
+        kept = {one.index for one in proposals}
+        advice["proposals"] = [one for one in advice["proposals"] if one["index"] in kept]
         told_on = {
             "sql": ";\n".join(statements),
             "promised": {one.index: one.spared_a_day for one in proposals if one.action == "create"},
@@ -173,6 +179,26 @@ def measured_a_day(opened: OpenTable, log: ObjectStore, names: Mapping[str, Any]
         since = read_log(log, datetime.fromtimestamp(created, UTC))
         measured[name] = sum(group.spared.get(name, 0.0) for group in since) / days
     return measured
+
+
+def _crowded_out(told: Any, waiting: Collection[str]) -> set[str]:
+    """Return the indexes that are not created yet, for the budget has no room beside those that wait to be dropped.
+
+    :param told: the advice.
+    """
+    if not waiting:
+        return set()
+    limits = {name: limit for name, limit in (told.budget or {}).items() if limit is not None}
+    held = [one for one in told.proposals if one.action == "keep" or one.index in waiting]
+    out = set()
+    for one in sorted(told.proposals, key=lambda one: -one.spared_a_day):
+        if one.action != "create":
+            continue
+        if all(sum(getattr(each, name) for each in (*held, one)) <= limit for name, limit in limits.items()):
+            held.append(one)
+        else:
+            out.add(one.index)
+    return out
 
 
 def _days_there(opened: OpenTable, name: str) -> float:

@@ -62,6 +62,19 @@ def test_given_a_query_log_then_the_indexes_that_pay_are_advised_drawn_and_promi
         AdviseIndexesOperator(task_id="advise", budget_bytes="1", judge_after_days=1e6, **WHERE).execute({"ti": pushed})
 
 
+def test_given_an_index_that_waits_to_be_dropped_then_its_bytes_count_against_the_budget(lake: Path) -> None:
+    log_queries(lake, {"predicate": "tip = 1.5", "weight": 10_000.0})
+    pushed = Pushed()
+    advice = AdviseIndexesOperator(task_id="advise", judge_after_days=0, **WHERE).execute({"ti": pushed})
+    assert {one["action"] for one in advice["proposals"]} == {"create", "drop"}
+    created = sum(one["bytes"] for one in advice["proposals"] if one["action"] == "create")
+    given = {"task_id": "advise", "budget_bytes": str(created), **WHERE}
+    again = AdviseIndexesOperator(judge_after_days=0, **given).execute({"ti": pushed})
+    assert again["statements"] == advice["statements"]
+    with pytest.raises(AirflowSkipException, match="The budget has no room beside "):
+        AdviseIndexesOperator(judge_after_days=1e6, **given).execute({"ti": pushed})
+
+
 def test_given_no_query_log_then_it_says_how_to_keep_one_and_skips(lake: Path) -> None:
     with pytest.raises(AirflowSkipException, match="keeps no query log"):
         AdviseIndexesOperator(task_id="advise", **WHERE).execute({"ti": Pushed()})
