@@ -109,7 +109,8 @@ def _type_of(field: Field) -> T.DataType:
         raise InvalidSchema(
             f"The column {field.name!r} is of type {field.type}, which this Spark, {pyspark.__version__}, does not"
             " know.",
-            hint="Collated strings and variants came with Spark 4.0, times of day with 4.1: use a Spark that has it.",
+            hint="Collated strings and variants came with Spark 4.0, times of day with 4.1: use a Spark that has it. "
+            "The fields of a struct need names of letters, digits and _.",
         ) from error
 
 
