@@ -137,9 +137,6 @@ class _Extra(Struct, frozen=True):
     why: Words | None = None
     footer: Label | None = None
     page_index: tuple[Count, Label] | None = None
-    columns: tuple[Label, ...] = ()
-    stages: tuple[Label, ...] = ()
-    blocks: Count = 0
 
 
 def check_extra(extra: dict[str, Any]) -> None:

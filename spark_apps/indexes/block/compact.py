@@ -755,7 +755,8 @@ def _properties(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def _blocks(files: Iterable[DataFile]) -> int:
-    return sum((file.extra or {}).get(_BLOCKS, 0) for file in carriers(files))
+    counts = [(file.extra or {}).get(_BLOCKS) for file in carriers(files)]
+    return sum(count for count in counts if isinstance(count, int))
 
 
 def _remove_files(files: Iterable[DataFile]) -> list[AnyAction]:

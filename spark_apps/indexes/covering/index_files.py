@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import reduce
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from spark_apps.indexes.covering.definition import fields_of, has_buckets, has_lineage, hash_of, schema_of
@@ -26,6 +27,7 @@ from spark_apps.mergetree.schema import column, column_share, column_types, quot
 from spark_apps.mergetree.spark_utils import cached, inline
 from spark_apps.mergetree.tree import GROUP_ID, Snapshot, Tree
 from spark_apps.mergetree.write import stage_bucket_files, stage_rows
+from spark_apps.storage.documents import reason
 from spark_apps.storage.errors import LogDamaged, StorageError
 from spark_apps.timeline.files import DataFile
 from spark_apps.timeline.model import COVERS, AddFile, Field
@@ -37,14 +39,38 @@ _MAX_LISTED = 1000
 """Up to so many lineages are a list in the filter, more a broadcast join."""
 
 
+class _Held(msgspec.Struct, frozen=True):
+    """The columns and stages of an entry file, as the log keeps them among what is extra of it."""
+
+    columns: tuple[str, ...]
+    stages: tuple[str, ...]
+
+
+def _held(file: DataFile | AddFile) -> _Held:
+    try:
+        return msgspec.convert(file.extra or {}, _Held)
+    except msgspec.ValidationError as error:
+        raise StorageError(
+            f"The log does not say what the index file {file.path} holds: {reason(error)}.",
+            outcome="Nothing was changed.",
+            hint="Build the index anew with refresh_index(name, mode='full'), or drop it and create it again.",
+        ) from error
+
+
 def columns_of(file: DataFile | AddFile) -> tuple[str, ...]:
-    """Return the columns of an entry file, without the lineage."""
-    return tuple((file.extra or {}).get(_COLUMNS, ()))
+    """Return the columns of an entry file, without the lineage.
+
+    :raises StorageError: if the log does not say.
+    """
+    return _held(file).columns
 
 
 def stages_of(file: DataFile | AddFile) -> frozenset[str]:
-    """Return the stages whose rows an entry file can hold."""
-    return frozenset((file.extra or {}).get(_STAGES, ()))
+    """Return the stages whose rows an entry file can hold.
+
+    :raises StorageError: if the log does not say.
+    """
+    return frozenset(_held(file).stages)
 
 
 def entry_tree(context: IndexContext, columns: Sequence[str], known: Iterable[Field]) -> Tree:

@@ -206,7 +206,7 @@ def read_of(rows: DataFrame, folder: str = "") -> tuple[int, int]:
 
 def files_of(plan: Any, folder: str = "") -> tuple[int, int]:
     """How many files, and of how many bytes, the scans of a plan have opened; see :func:`read_of`."""
-    scans = [scan for scan in _scans_of(plan) if folder in scan.verboseString(99)]
+    scans = [scan for scan in _scans_of(plan) if folder in scan.relation().location().rootPaths().mkString()]
     metrics = [(scan.metrics().get("numFiles"), scan.metrics().get("filesSize")) for scan in scans]
     return (
         sum(files.get().value() for files, _ in metrics if files.isDefined()),
