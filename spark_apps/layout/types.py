@@ -12,6 +12,7 @@ import re
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from spark_apps.storage.errors import InvalidInput, InvalidSchema
@@ -90,6 +91,7 @@ def parse_type(text: str) -> ColumnType:
     return ColumnType("other", text)
 
 
+@lru_cache(maxsize=1024)
 def arrow_type(column: ColumnType) -> Any:
     """Return the Arrow type in which Spark exchanges values of a type; ``None`` for those that only Spark reads."""
     import pyarrow as pa

@@ -256,7 +256,7 @@ class PagedFile:
 
     def _file_of_pages(
         self, source: RangedFile, group: int, pages: Mapping[str, Sequence[_Page]], rows: Mapping[str, int]
-    ) -> bytes:
+    ) -> bytearray:
         """Return a Parquet file that holds some pages of columns, and their dictionaries.
 
         :param rows: how many each column holds; they need not be as many.
@@ -290,7 +290,8 @@ class PagedFile:
         if self._created_by is not None:
             whole[6], kinds[6] = self._created_by, _BINARY
         footer = _struct(whole, kinds)
-        return bytes(body + footer + binary.pack("<I", len(footer)) + _MAGIC)
+        body += footer + binary.pack("<I", len(footer)) + _MAGIC
+        return body
 
 
 def footer_bytes(source: RangedFile) -> bytes:

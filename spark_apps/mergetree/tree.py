@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 from spark_apps.mergetree.pyspark_names import StructField, StructType
@@ -112,7 +113,11 @@ class Tree:
 
         :raises KeyError: if there is none of that name.
         """
-        return column_types(self.fields)[name]
+        return self._types[name]
+
+    @cached_property
+    def _types(self) -> dict[str, str]:
+        return column_types(self.fields)
 
     def field(self, name: str) -> StructField:
         """Return a column of the schema.

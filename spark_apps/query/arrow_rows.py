@@ -101,6 +101,7 @@ class ArrowRows:
         self._shape = shape
         self._threaded = threaded
         self._schema = schema
+        self._given = {one.name: one.type for one in schema}
         self._options = options
         self._needed = tuple(dict.fromkeys([*shape.read, *shape.key, *([shape.ordering] if shape.ordering else [])]))
         self._wanted = shape.wanted
@@ -150,9 +151,8 @@ class ArrowRows:
     def _batches(self, table: Any) -> Iterator[Any]:
         import pyarrow as pa
 
-        arrays = [
-            table.column(name).cast(kind.type) for name, kind in zip(self._schema.names, self._schema, strict=True)
-        ]
+        columns = [(table.column(name), kind) for name, kind in self._given.items()]
+        arrays = [column if column.type == kind else column.cast(kind) for column, kind in columns]
         whole = pa.Table.from_arrays(arrays, schema=self._schema)
         yield from (batch for batch in whole.to_batches(max_chunksize=_BATCH_ROWS) if batch.num_rows)
 
@@ -386,10 +386,8 @@ class ArrowRows:
         rows = table.num_rows
         if name == DELETED:
             kind = pa.bool_()
-        elif name in self._schema.names:
-            kind = self._schema.field(name).type
         else:
-            kind = arrow_type(parse_type(self._shape.types[name]))
+            kind = self._given.get(name) or arrow_type(parse_type(self._shape.types[name]))
         if name in source_file.attached:
             text = source_file.attached[name]
             value = None if text is None else value_of(text, parse_type(self._shape.types[name]), name)

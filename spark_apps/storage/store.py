@@ -15,6 +15,7 @@ import os
 import re
 import secrets
 import stat
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -735,6 +736,21 @@ class RangedFile(io.RawIOBase):
         return data
 
 
+class _LocalFile:
+    """Ranges of a local file that is never written again: it is opened at the first, and closed when nobody reads."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._descriptor: int | None = None
+
+    def __call__(self, start: int, end: int) -> bytes:
+        descriptor = self._descriptor
+        if descriptor is None:
+            descriptor = self._descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+            weakref.finalize(self, os.close, descriptor)
+        return os.pread(descriptor, end - start, start)
+
+
 def open_by_address(
     path: str, size: int, options: Mapping[str, Any] | None = None, etag: str | None = None
 ) -> RangedFile:
@@ -748,10 +764,12 @@ def open_by_address(
     """
     if path.startswith("file:") or "://" not in path:
         local = Path("/" + path.removeprefix("file:").lstrip("/"))
+        if etag is None:
+            return RangedFile(_LocalFile(local), size)
 
         def fetch(start: int, end: int) -> bytes:
             with local.open("rb") as handle:
-                if etag is not None and not same_file(os.fstat(handle.fileno()), etag):
+                if not same_file(os.fstat(handle.fileno()), etag):
                     raise Rewritten(path)
                 handle.seek(start)
                 return handle.read(end - start)

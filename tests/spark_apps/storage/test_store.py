@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from spark_apps.storage.errors import InvalidInput, InvalidName, ObjectExists, ObjectNotFound, StorageUnavailable
-from spark_apps.storage.store import OutcomeUnknown, Store, write_once
+from spark_apps.storage.store import OutcomeUnknown, Store, open_by_address, write_once
 from tests.simulation.s3 import BUCKET, s3_server
 from tests.simulation.store import ERROR_AFTER, ERROR_BEFORE, EXISTS, LATE, OK, Objects, SimulatedStore
 
@@ -165,3 +166,27 @@ def test_a_file_in_place_of_a_folder_is_named(tmp_path: Path) -> None:
     (tmp_path / "rows.parquet").write_bytes(b"rows")
     with pytest.raises(InvalidInput, match=r"rows\.parquet is a file\. .*Give the folder that it lies in"):
         Store(tmp_path / "rows.parquet").list("metadata")
+
+
+def test_given_a_local_file_when_read_by_ranges_then_it_is_opened_once_and_closed_with_its_reader(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = os.urandom(1 << 20)
+    path = tmp_path / "a #1%20.parquet"
+    path.write_bytes(content)
+    opened: list[int] = []
+    open_file = os.open
+    monkeypatch.setattr(os, "open", lambda *given: (opened.append(open_file(*given)), opened[-1])[1])
+
+    ranged = open_by_address(f"file://{path}", len(content))
+    assert not opened  # until the first range is asked for
+    assert [ranged.range(*ends) for ends in ((9, 700_000), (0, 4), (5, 5))] == [content[9:700_000], content[:4], b""]
+    ranged.seek(-8, os.SEEK_END)
+    assert ranged.read() == content[-8:] and len(opened) == 1
+    with pytest.raises(OSError, match="ends before"):
+        open_by_address(str(path), len(content) + 1).range(0, len(content) + 1)
+
+    del ranged
+    for descriptor in opened:
+        with pytest.raises(OSError, match="Bad file"):
+            os.fstat(descriptor)
