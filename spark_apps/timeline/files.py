@@ -7,13 +7,15 @@ on to its base while the log goes on, whatever the size of the table. The shared
 
 from __future__ import annotations
 
+import os
 import re
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import repeat
+from itertools import accumulate, repeat
 from typing import Any, Literal
 
 import msgspec
@@ -39,6 +41,15 @@ _KEY = "path_hash"
 _FEW = 64
 _MOST_SCANS, _MOST_PATH_SCANS = 8, 64
 """So many groups or partitions, and so many paths, are looked for in all rows; to put rows in order takes longer."""
+_MOST_UNPACKED = 100_000
+"""A checkpoint of so many files at most is unpacked when it is read."""
+_MOST_PASSES = 4
+"""So many times the packed columns are gone through for some rows; then all are unpacked."""
+_LARGE_PART = 8
+"""More than an eighth of all rows are not read row by row."""
+_THREADS = 4
+_BATCH_ROWS = 8_192
+"""So few rows are unpacked at a time that they take the same memory again and again."""
 _PATH = NAMES.index("path")
 _UPWARDS = (b"/.", b"//", b"/\n", b"\n/")
 
@@ -61,41 +72,135 @@ def schema() -> Any:
     return pa.schema([*((name, types[name]) for name in NAMES), (_KEY, pa.int64())])
 
 
-def read(opened: Any, version: int, begins: str, what: str) -> Any:
-    """Return the columns in an opened Parquet file, as an Arrow table of :func:`schema`.
+def read(body: bytes, opened: Any, version: int, begins: str, what: str) -> Columns:
+    """Return the columns in a Parquet file.
 
-    Numbers, what repeats and where files lie are checked here; the rest of a path when its file is asked for.
+    Numbers, what repeats and where files lie are checked here, or of a large file when they are asked for; the rest of
+    a path when its file is asked for.
 
-    :param opened: from :func:`~spark_apps.storage.parquet_headers.open_parquet`.
+    :param body: the file. :param opened: it, by :func:`~spark_apps.storage.parquet_headers.open_parquet`.
     :param version: of the state.
     :param begins: what the paths of data files begin with (:func:`~spark_apps.timeline.validation.data_prefix`).
     :raises LogDamaged: if a column holds what cannot be, naming it.
     """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     if not opened.schema_arrow.equals(schema()):
         raise LogDamaged(f"{what} cannot be read: its columns are not those of a checkpoint.")
-    try:
-        table = opened.read().unify_dictionaries()
-        for name, (low, high) in {**_RANGES, "place": (0, version)}.items():
-            ends = pc.min_max(table[name]).as_py() if table.num_rows else {"min": low, "max": high}
-            if table[name].null_count or not low <= ends["min"] <= ends["max"] <= high:
-                raise LogDamaged(f"{what} cannot be read: its column {name!r} holds what cannot be in it: {ends}.")
-        for name, pattern in _PATTERNS.items():
-            column = table[name]
-            values = column.chunk(0).dictionary.to_pylist() if column.num_chunks else []
-            wrong = next((value for value in values if not pattern.fullmatch(value or "")), None)
-            if column.null_count or wrong is not None:
-                raise LogDamaged(f"{what} cannot be read: its column {name!r} holds {wrong!r:.200}.")
-        paths = table["path"]
-        inside = sum(pc.sum(pc.starts_with(paths, prefix)).as_py() or 0 for prefix in (begins, INDEX_FILES))
+    packed = _Packed(body, opened.metadata, version, begins, what)
+    if opened.metadata.num_rows <= _MOST_UNPACKED:
+        return Columns(packed.whole(), what)
+    return Columns(packed.whole(REPEATED), what, packed)
+
+
+class _Packed:
+    """The columns of a checkpoint as they stand in its file, from which the rows that are asked for are read.
+
+    To unpack all paths of millions of files takes seconds, most of them to get the memory. What was read is checked.
+
+    :param body: the file, with its footer ``metadata``. :param version: and ``begins``, ``what``: as of :func:`read`.
+    """
+
+    def __init__(self, body: bytes, metadata: Any, version: int, begins: str, what: str) -> None:
+        self._body, self._metadata, self._begins, self._what = body, metadata, begins, what
+        self._ranges = {**_RANGES, "place": (0, version)}
+        groups = metadata.num_row_groups
+        self._starts = [0, *accumulate(metadata.row_group(number).num_rows for number in range(groups))]
+        self._left = _MOST_PASSES * groups
+
+    def whole(self, names: Sequence[str] = (*NAMES, _KEY)) -> Any:
+        """Return whole columns.
+
+        :raises LogDamaged: if one holds what cannot be.
+        """
+        return self._checked(lambda: self._opened().read(list(names)).unify_dictionaries())
+
+    def part(self, rows: Sequence[int], names: Sequence[str]) -> Any:
+        """Return some rows of columns, as a table; ``None`` for so many, or so often, that all are unpacked sooner.
+
+        :param names: of columns that do not repeat.
+        :raises LogDamaged: if a column holds what cannot be.
+        """
+        if len(rows) * _LARGE_PART > self._starts[-1]:
+            return None
+        groups: dict[int, list[int]] = {}
+        for row in sorted(rows):
+            groups.setdefault(bisect_right(self._starts, row) - 1, []).append(row)
+        self._left -= len(groups)
+        if self._left < 0:
+            return None
+        found = self._checked(lambda: self._rows_of(groups, names))
+        positions = {row: position for position, row in enumerate(sorted(rows))}
+        return found.take(_numbers([positions[row] for row in rows]))
+
+    def _rows_of(self, groups: dict[int, list[int]], names: Sequence[str]) -> Any:
+        import pyarrow as pa
+
+        if len(groups) == 1:
+            batches = [self._rows_of_group(*next(iter(groups.items())), names)]
+        else:
+            with ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1, len(groups)), "files") as pool:
+                batches = list(pool.map(lambda group: self._rows_of_group(group, groups[group], names), groups))
+        whole = pa.Table.from_batches([batch for of_group in batches for batch in of_group])
+        return whole.select(list(names)).combine_chunks()
+
+    def _rows_of_group(self, group: int, rows: list[int], names: Sequence[str]) -> list[Any]:
+        start, left, found = self._starts[group], 0, []
+        read = self._opened().iter_batches(_BATCH_ROWS, row_groups=[group], columns=list(names), use_threads=False)
+        for batch in read:
+            end = start + batch.num_rows
+            right = bisect_left(rows, end)
+            if left < right:
+                found.append(batch.take(_numbers([row - start for row in rows[left:right]])))
+            start, left = end, right
+            if left == len(rows):
+                return found
+        raise OSError(f"row group {group} holds fewer rows than the footer says")
+
+    def _opened(self) -> Any:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        # Opened each time, for threads may ask at once.
+        return pq.ParquetFile(pa.BufferReader(self._body), metadata=self._metadata, read_dictionary=list(REPEATED))
+
+    def _checked(self, read_table: Callable[[], Any]) -> Any:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        what = self._what
+        try:
+            table = read_table()
+            held = set(table.column_names)
+            for name, (low, high) in self._ranges.items():
+                if name not in held:
+                    continue
+                ends = pc.min_max(table[name]).as_py() if table.num_rows else {"min": low, "max": high}
+                if table[name].null_count or not low <= ends["min"] <= ends["max"] <= high:
+                    raise LogDamaged(
+                        f"{what} cannot be read: its column {name!r} holds what cannot be in it: {ends}.", hint=_DELETE
+                    )
+            for name, pattern in _PATTERNS.items():
+                if name not in held:
+                    continue
+                column = table[name]
+                values = column.chunk(0).dictionary.to_pylist() if column.num_chunks else []
+                wrong = next((value for value in values if not pattern.fullmatch(value or "")), None)
+                if column.null_count or wrong is not None:
+                    raise LogDamaged(f"{what} cannot be read: its column {name!r} holds {wrong!r:.200}.", hint=_DELETE)
+            if "path" in held:
+                self._check_inside(table["path"])
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+            raise LogDamaged(f"{what} cannot be read: {error}.", hint=_DELETE) from error
+        return table
+
+    def _check_inside(self, paths: Any) -> None:
+        import pyarrow.compute as pc
+
+        inside = sum(pc.sum(pc.starts_with(paths, prefix)).as_py() or 0 for prefix in (self._begins, INDEX_FILES))
         # A source may be one file, which then has the location for its path.
-        if paths.null_count or (inside < len(paths) and set(paths.to_pylist()) != {begins.rstrip("/")}):
-            raise LogDamaged(f"{what} cannot be read: its column 'path' holds files that are none of the table.")
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise LogDamaged(f"{what} cannot be read: {error}.") from error
-    return table
+        if paths.null_count or (inside < len(paths) and set(paths.to_pylist()) != {self._begins.rstrip("/")}):
+            raise LogDamaged(
+                f"{self._what} cannot be read: its column 'path' holds files that are none of the table.", hint=_DELETE
+            )
 
 
 class Columns:
@@ -103,19 +208,36 @@ class Columns:
 
     :param table: an Arrow table of :func:`schema`, or ``None`` for no files.
     :param what: names the checkpoint that it is from, and its table, for errors.
+    :param packed: holds all columns, where the table has only those of :data:`REPEATED`.
     """
 
-    def __init__(self, table: Any = None, what: str = "A checkpoint of the table") -> None:
+    def __init__(
+        self, table: Any = None, what: str = "A checkpoint of the table", packed: _Packed | None = None
+    ) -> None:
         self.what = what
         # One dictionary for all chunks, so that a code means the same value everywhere.
-        self.table: Any = None if table is None else table.unify_dictionaries()
+        self._coded: Any = None if table is None else table.unify_dictionaries()
+        self._packed = packed
+        self._hashes: Any = None
         self._codes: dict[str, dict[str, int]] = {}
         self._group_scans = self._path_scans = 0
         self._by_group: tuple[memoryview, memoryview] | None = None
         self._by_path: tuple[memoryview, memoryview] | None = None
 
     def __len__(self) -> int:
-        return 0 if self.table is None else self.table.num_rows
+        return 0 if self._coded is None else int(self._coded.num_rows)
+
+    @property
+    def table(self) -> Any:
+        """All columns as an Arrow table, unpacked; ``None`` for no files.
+
+        :raises LogDamaged: if a column of a checkpoint holds what cannot be in it.
+        """
+        packed = self._packed
+        if packed is not None:
+            self._coded = packed.whole()
+            self._packed = self._hashes = None
+        return self._coded
 
     def trees(self) -> list[str]:
         """Return the names of the trees that have files here."""
@@ -159,7 +281,7 @@ class Columns:
         """Return the codes of a column of :data:`REPEATED`."""
         import pyarrow as pa
 
-        return pa.chunked_array([chunk.indices for chunk in self.table.column(name).chunks])
+        return pa.chunked_array([chunk.indices for chunk in self._coded.column(name).chunks])
 
     def rows_span(self, tree: str, partition: str | None = None, group: str | None = None) -> tuple[int, int]:
         """Return where the rows stand in the order by group: (first, behind the last)."""
@@ -181,9 +303,23 @@ class Columns:
         if not len(self):
             return None
         for row in self._rows_of_hash(path_hash(path)):
-            if self.table["path"][row].as_py() == path and self.table["tree"][row].as_py() == tree:
+            part = self._part([row], ("path", "tree"))
+            if part["path"][0].as_py() == path and part["tree"][0].as_py() == tree:
                 return row
         return None
+
+    def _part(self, rows: list[int], names: Sequence[str] = NAMES) -> Any:
+        """Return some rows of columns, as a table."""
+        import pyarrow as pa
+
+        packed = self._packed
+        unlike = [name for name in names if name not in REPEATED]
+        read = None if packed is None else packed.part(rows, unlike)
+        held = self.table if read is None else self._coded
+        held = held.select([name for name in names if read is None or name in REPEATED])
+        few = len(rows) <= _FEW
+        taken = pa.concat_tables([held.slice(row, 1) for row in rows]) if few else held.take(_numbers(rows))
+        return taken if read is None else pa.table({name: (read if name in unlike else taken)[name] for name in names})
 
     def _rows_of_hash(self, key: int) -> list[int]:
         """Return the rows whose paths have a hash."""
@@ -192,15 +328,23 @@ class Columns:
                 import pyarrow.compute as pc
 
                 self._path_scans += 1
-                rows = pc.indices_nonzero(pc.equal(self.table.column(_KEY), key))
+                rows = pc.indices_nonzero(pc.equal(self._hash_column(), key))
                 return _view(rows).tolist() if len(rows) else []
-            self._by_path = _ordered(self.table.column(_KEY))
+            self._by_path = _ordered(self._hash_column())
         keys, order = self._by_path
         return [order[position] for position in range(bisect_left(keys, key), bisect_right(keys, key))]
 
+    def _hash_column(self) -> Any:
+        packed = self._packed
+        if packed is None:
+            return self._coded.column(_KEY)
+        if self._hashes is None:
+            self._hashes = packed.whole((_KEY,)).column(_KEY)
+        return self._hashes
+
     def paths(self, rows: list[int]) -> list[str]:
         """Return the paths of some rows."""
-        return self.table["path"].take(_numbers(rows)).to_pylist() if rows else []
+        return self._part(rows, ("path",))["path"].to_pylist() if rows else []
 
     def read(self, rows: list[int]) -> Iterator[list[Any]]:
         """Yield the values of some rows, in the order of :data:`NAMES`.
@@ -209,14 +353,14 @@ class Columns:
         """
         if not rows:
             return
+        part = self._part(rows)
         if len(rows) <= _FEW:
-            for row in rows:
-                values = [self.table[name][row].as_py() for name in NAMES]
+            for n in range(len(rows)):
+                values = [part[name][n].as_py() for name in NAMES]
                 self._check_path(values[_PATH])
                 values[-1] = self._decoded(values[-1])
                 yield values
             return
-        part = self.table.take(_numbers(rows))
         columns: list[Iterable[Any]] = []
         for name in NAMES:
             column = _joined(part.column(name))
@@ -261,7 +405,7 @@ class Columns:
 
     def _code_of(self, name: str) -> dict[str, int]:
         if name not in self._codes:
-            chunks = self.table.column(name).chunks
+            chunks = self._coded.column(name).chunks
             values = chunks[0].dictionary.to_pylist() if chunks else []
             self._codes[name] = {value: code for code, value in enumerate(values)}
         return self._codes[name]
@@ -272,7 +416,7 @@ class Columns:
             import pyarrow.compute as pc
 
             tree, partition, group = (
-                _joined(self.table.column(name)).indices.cast(pa.int64()) for name in ("tree", "partition", "group")
+                _joined(self._coded.column(name)).indices.cast(pa.int64()) for name in ("tree", "partition", "group")
             )
             partitions, groups = (_numbers([len(self._code_of(name))])[0] for name in ("partition", "group"))
             key = pc.add(pc.multiply(tree, partitions), partition)

@@ -577,6 +577,8 @@ _CHECKPOINT_EVERY = 20
 _LARGE_CHECKPOINT_EVERY = 200
 _LARGE_STATE = 10_000
 _CHECKPOINTS_KEPT = 3
+_FILES_A_ROW_GROUP = 1 << 17
+"""So few that single files are found without unpacking many others."""
 _CHECKPOINT_HEADER = b"state"
 _CHECKPOINT_NAME = re.compile(r"([0-9]{20})\.([0-9a-f]{16})\.parquet")
 _ANY_CHECKPOINT_BYTES = 64 << 20
@@ -697,7 +699,9 @@ def encode_checkpoint(state: State) -> bytes:
     sink = io.BytesIO()
     table = columns.table.replace_schema_metadata({_CHECKPOINT_HEADER: msgspec.json.encode(header)})
     # Only what repeats gains from a dictionary; paths differ, and building theirs would cost most of the time.
-    pq.write_table(table, sink, compression="zstd", use_dictionary=list(files.REPEATED))
+    pq.write_table(
+        table, sink, compression="zstd", use_dictionary=list(files.REPEATED), row_group_size=_FILES_A_ROW_GROUP
+    )
     return sink.getvalue()
 
 
@@ -721,7 +725,7 @@ def decode_checkpoint(body: bytes, what: str = "The checkpoint") -> State | None
     header = documents.decode(raw, _CheckpointHeader, what)
     check_together(_as_actions(header), header.version, what)
     source = None if header.definition is None else header.definition.source
-    table = files.read(opened, header.version, data_prefix(source), what)
+    columns = files.read(body, opened, header.version, data_prefix(source), what)
     state = State()
     for name in _PLAIN:
         setattr(state, name, getattr(header, name))
@@ -734,7 +738,7 @@ def decode_checkpoint(body: bytes, what: str = "The checkpoint") -> State | None
         )
         for name, index in header.indexes.items()
     }
-    state.file_set = FileSet(files.Columns(table, what))
+    state.file_set = FileSet(columns)
     return state
 
 

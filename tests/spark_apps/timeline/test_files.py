@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from spark_apps.storage.errors import LogDamaged
 from spark_apps.storage.store import Store
-from spark_apps.timeline import log
+from spark_apps.timeline import files, log
 from spark_apps.timeline.creation import create_table
 from spark_apps.timeline.files import DataFile, FileSet, RowCount, is_merged, lowest_files, merge_order, row_count
 from spark_apps.timeline.log import Timeline
@@ -98,6 +99,73 @@ def test_a_checkpoint_of_a_state_gives_it_back(job: work.Job) -> None:
     assert left == right
 
 
+@pytest.mark.parametrize("passes", [0, 1, 4, 1000])
+def test_given_a_large_checkpoint_then_rows_read_from_it_as_it_stands_are_those_of_a_plain_set(
+    job: work.Job, monkeypatch: pytest.MonkeyPatch, passes: int
+) -> None:
+    for name, value in {"_MOST_UNPACKED": 10, "_BATCH_ROWS": 16, "_MOST_PASSES": passes}.items():
+        monkeypatch.setattr(files, name, value)
+    monkeypatch.setattr(log, "_FILES_A_ROW_GROUP", 50)
+    state = job.timeline.refresh().copy()
+    state.version = 1000
+    plain = {(tree, item.path): item for tree in ("data", "index/i@1") for n in range(400) for item in [file(n, tree)]}
+    # Those of a group lie far apart, and not in the order of their paths.
+    for item in sorted(plain.values(), key=lambda item: (files.path_hash(item.path), item.tree)):
+        state.file_set.add(item)
+    body = log.encode_checkpoint(state)
+    loaded = log.decode_checkpoint(body)
+    assert loaded is not None
+    held = loaded.file_set
+    assert held.trees() == ["data", "index/i@1"] and held.size() == len(plain)
+    for tree, partition, group in [
+        ("data", "p=1", "3"), ("index/i@1", "p=4", None), ("data", "p=9", None), ("data", "p=2", "6"),
+        ("no", "p=1", "3"), *(("data", f"p={n % 5}", str(n % 7)) for n in range(12)),
+    ]:  # fmt: skip
+        wanted = {
+            key: item for key, item in plain.items()
+            if key[0] == tree and item.partition == partition and group in (None, item.group)
+        }  # fmt: skip
+        assert {(item.tree, item.path): item for item in held.files(tree, partition, group)} == wanted
+    for number in (0, 399, 400, 77):
+        sought = file(number, "index/i@1")
+        assert held.get(sought.tree, sought.path) == plain.get((sought.tree, sought.path))
+        assert held.has("data", sought.path) == (number < 400) and not held.has("no", sought.path)
+    copy = held.copy()
+    gone = file(7)
+    assert copy.remove("data", gone.path) == gone and copy.remove("data", gone.path) is None
+    copy.add(file(1000))
+    expected = {key: item for key, item in plain.items() if item != gone} | {("data", file(1000).path): file(1000)}
+    assert sorted(copy.paths()) == sorted(path for _, path in expected)
+    again = log.decode_checkpoint(log.encode_checkpoint(replace_files(loaded, copy)))
+    assert again is not None and {(item.tree, item.path): item for item in again.file_set} == expected
+    assert {(item.tree, item.path): item for item in held} == plain
+
+
+def replace_files(state: State, held: FileSet) -> State:
+    other = state.copy()
+    other.file_set = held
+    return other
+
+
+@pytest.mark.parametrize("wrong", [{"path": "file:///etc/passwd"}, {"rows": -7}, {"sequence_number": 10**9}])
+def test_given_a_large_checkpoint_with_a_row_that_cannot_be_when_read_then_refused_by_name(
+    job: work.Job, monkeypatch: pytest.MonkeyPatch, wrong: dict[str, Any]
+) -> None:
+    monkeypatch.setattr(files, "_MOST_UNPACKED", 10)
+    state = job.timeline.refresh().copy()
+    for number in range(100):
+        state.file_set.add(replace(file(number), sequence_number=0))
+    state.file_set.add(replace(file(100), **{"sequence_number": 0, **wrong}))
+    loaded = log.decode_checkpoint(log.encode_checkpoint(state), "The checkpoint here")
+    assert loaded is not None
+    sound = file(1)
+    assert [item.path for item in loaded.file_set.files("data", sound.partition, sound.group)]
+    column = next(iter(wrong)).replace("sequence_number", "place")
+    for read in (lambda: list(loaded.file_set.files("data", "p=0", "2")), lambda: list(loaded.file_set)):
+        with pytest.raises(LogDamaged, match=f"The checkpoint here cannot be read: its column '{column}'"):
+            read()
+
+
 def test_a_checkpoint_of_an_empty_table_gives_it_back(job: work.Job) -> None:
     back = log.decode_checkpoint(log.encode_checkpoint(job.timeline.refresh()))
     assert back is not None
@@ -170,6 +238,7 @@ def test_reading_a_checkpoint_brings_in_neither_pandas_nor_datasets(tmp_path: Pa
     log.write_checkpoint(timeline.store, state)
     code = f"""
 import sys
+from spark_apps.storage.errors import LogDamaged
 from spark_apps.storage.store import Store
 from spark_apps.timeline.log import Timeline
 head = Timeline.load(Store({str(tmp_path)!r})).head
