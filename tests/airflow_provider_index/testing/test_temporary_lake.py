@@ -161,6 +161,7 @@ def test_a_task_links_to_its_table_and_to_spark(example: Example) -> None:
     assert links["clean", "_link_SparkUILink"] == ""
 
 
+@pytest.mark.by_turn(2)
 def test_a_run_that_fails_says_what_failed(example: Example) -> None:
     (example.lake.dags / "failing.py").write_text(FAILING)
     with pytest.raises(DagRunFailed, match=r"failing ended as failed: {'fails': 'failed'}"):
