@@ -6,6 +6,7 @@ They read the table's query log and a sample of its files in the worker; no Spar
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
@@ -123,7 +124,7 @@ class MeasureAdviceOperator(TableOperator):
         super().check_arguments()
         if isinstance(self.promised, Mapping):
             for name, promised in self.promised.items():
-                if isinstance(promised, bool) or not isinstance(promised, int | float) or not promised >= 0:
+                if isinstance(promised, bool) or not isinstance(promised, int | float) or not 0 <= promised < math.inf:
                     raise InvalidInput(
                         f"promised[{name!r}] is {promised!r}.", hint="Give what AdviseIndexesOperator returned."
                     )
@@ -165,16 +166,19 @@ def measured_a_day(opened: OpenTable, log: ObjectStore, names: Mapping[str, Any]
 
     :param log: the folder of the table's log.
     """
-    from spark_apps.workload.query_log import read_log
+    from spark_apps.workload.query_log import PROPERTY, read_log
 
     groups = list(read_log(log))
+    # Of the days after the log was switched off nothing is known.
+    on = opened.definition.properties.get(PROPERTY, "off").lower() != "off"
+    until = time.time() if on else max((group.last.timestamp() for group in groups), default=0.0)
     measured = {}
     for name in names:
         created = _created(opened, name)
         if created is None or not any(group.last.timestamp() >= created for group in groups):
             continue
         first = min(group.first.timestamp() for group in groups)
-        days = max((time.time() - max(created, first)) / _DAY, 1 / 24)
+        days = max((until - max(created, first)) / _DAY, 1 / 24)
         # Not what an index of the same name spared before, which was dropped meanwhile.
         since = read_log(log, datetime.fromtimestamp(created, UTC))
         measured[name] = sum(group.spared.get(name, 0.0) for group in since) / days

@@ -112,3 +112,18 @@ def test_given_an_index_that_was_dropped_and_created_again_then_what_it_spared_b
     pushed = Pushed()
     MeasureAdviceOperator(task_id="measure", promised={first: 1e6}, **WHERE).execute({"ti": pushed})
     assert 0 < pushed["judged"][0]["measured_a_day"] <= 10 * 24
+
+
+def test_given_a_log_that_was_switched_off_then_the_days_since_count_nothing(lake: Path) -> None:
+    table = open_table(lake / "trips")
+    first = sorted(table.indexes)[0]
+    created = table.index_status(first).created_at
+    assert created is not None
+    asked = datetime.fromtimestamp(seconds_of(created), UTC) + timedelta(minutes=30)
+    log_queries(lake, {"weight": 10.0, "spared": {first: 1_000}, "asked": asked})
+    pushed = Pushed()
+    with pytest.raises(AirflowSkipException, match="No index is to be taken back"):
+        MeasureAdviceOperator(task_id="measure", promised={first: 200_000}, **WHERE).execute({"ti": pushed})
+    assert pushed["judged"][0]["measured_a_day"] == pytest.approx(240_000)
+    with pytest.raises(Exception, match="promised"):
+        MeasureAdviceOperator(task_id="m", promised={first: float("inf")}, **WHERE).execute({"ti": pushed})
