@@ -305,6 +305,20 @@ class IndexPlan(Printed):
 
 
 @dataclass(frozen=True)
+class Extremes:
+    """What an index tells of a column in one data file.
+
+    :param filled: rows that have a value.
+    :param low: no value is less. :param high: no value is more. Of other types than the column's where an end is not
+        known.
+    """
+
+    filled: int
+    low: Any
+    high: Any
+
+
+@dataclass(frozen=True)
 class CannotPrune:
     """The answer of an index that knows nothing on this predicate; the rows must be scanned.
 
@@ -608,6 +622,15 @@ class IndexHandler(ABC):
 
         :raises StorageError: if a file of the index is missing or damaged; the caller scans the rows then.
         """
+
+    def extremes(self, context: IndexContext, column: str) -> Mapping[int, Extremes]:
+        """Return lineage of a data file -> what the index tells of the values of a column of the table in it.
+
+        Nothing if it tells of none. The file's rows are meant as they lie in it, whatever is written over it.
+
+        :raises StorageError: if a file of the index is missing or damaged.
+        """
+        return {}
 
     def substitute(
         self,

@@ -34,20 +34,30 @@ import org.apache.spark.sql.catalyst.expressions.AttributeReference;
 import org.apache.spark.sql.catalyst.expressions.AttributeSet;
 import org.apache.spark.sql.catalyst.expressions.BinaryArithmetic;
 import org.apache.spark.sql.catalyst.expressions.Cast;
+import org.apache.spark.sql.catalyst.expressions.Descending$;
 import org.apache.spark.sql.catalyst.expressions.DynamicPruning;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.In;
 import org.apache.spark.sql.catalyst.expressions.InSet;
 import org.apache.spark.sql.catalyst.expressions.Literal;
+import org.apache.spark.sql.catalyst.expressions.NullsFirst$;
 import org.apache.spark.sql.catalyst.expressions.PlanExpression;
+import org.apache.spark.sql.catalyst.expressions.SortOrder;
 import org.apache.spark.sql.catalyst.expressions.TimeZoneAwareExpression;
+import org.apache.spark.sql.catalyst.expressions.aggregate.AggregateExpression;
+import org.apache.spark.sql.catalyst.expressions.aggregate.Max;
+import org.apache.spark.sql.catalyst.expressions.aggregate.Min;
 import org.apache.spark.sql.catalyst.planning.ExtractEquiJoinKeys$;
 import org.apache.spark.sql.catalyst.planning.PhysicalOperation$;
 import org.apache.spark.sql.catalyst.plans.logical.Aggregate;
 import org.apache.spark.sql.catalyst.plans.logical.Filter;
+import org.apache.spark.sql.catalyst.plans.logical.GlobalLimit;
 import org.apache.spark.sql.catalyst.plans.logical.Join;
+import org.apache.spark.sql.catalyst.plans.logical.LocalLimit;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.Offset;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
+import org.apache.spark.sql.catalyst.plans.logical.Sort;
 import org.apache.spark.sql.catalyst.plans.logical.Union;
 import org.apache.spark.sql.catalyst.plans.logical.Window;
 import org.apache.spark.sql.catalyst.rules.Rule;
@@ -429,6 +439,79 @@ public class LakeCatalog implements TableCatalog {
     public void renameTable(Identifier from, Identifier to) { throw readOnly(); }
 }
 
+/** The rows at the ends of columns that are all that a part of a plan takes from below: of a sort with a limit, of max and min. */
+class FirstRows {
+    private final Integer limit;
+    private final List ends;
+
+    private FirstRows(Integer limit, List ends) {
+        this.limit = limit;
+        this.ends = ends;
+    }
+
+    /** What a node takes from below it, as those above it take it of the node; null where that is any row. */
+    static FirstRows below(LogicalPlan node, FirstRows above) {
+        if (node instanceof GlobalLimit) return new FirstRows(null, null);
+        if (above != null && above.ends == null) {
+            if (node instanceof Offset) return new FirstRows(null, null);  // the limit under it counts the rows that it drops
+            if (node instanceof LocalLimit && ((LocalLimit) node).limitExpr() instanceof Literal) return new FirstRows((Integer) ((Literal) ((LocalLimit) node).limitExpr()).value(), null);
+            if (node instanceof Sort && above.limit != null && ((Sort) node).global()) return sorted((Sort) node, above.limit);
+        }
+        if (node instanceof Project) return above;
+        return node instanceof Aggregate ? aggregated((Aggregate) node) : null;
+    }
+
+    private static FirstRows sorted(Sort sort, Integer limit) {
+        SortOrder first = (SortOrder) sort.order().apply(0);
+        List ends = new ArrayList();
+        boolean known = add(ends, first.child(), first.direction() == Descending$.MODULE$, first.nullOrdering() == NullsFirst$.MODULE$, limit);
+        return known ? new FirstRows(limit, ends) : null;
+    }
+
+    private static FirstRows aggregated(Aggregate aggregate) {
+        if (!aggregate.groupingExpressions().isEmpty()) return null;
+        List ends = new ArrayList();
+        List computed = Scala.toList(aggregate.aggregateExpressions());
+        for (int n = 0; n < computed.size(); n++) if (!collect((Expression) computed.get(n), ends)) return null;
+        return ends.isEmpty() ? null : new FirstRows(Integer.valueOf(1), ends);
+    }
+
+    private static boolean collect(Expression expression, List ends) {
+        if (expression instanceof AggregateExpression) {
+            AggregateExpression whole = (AggregateExpression) expression;
+            Expression function = whole.aggregateFunction();
+            if (whole.filter().isDefined() || !(function instanceof Max || function instanceof Min)) return false;
+            return add(ends, (Expression) function.children().apply(0), function instanceof Max, false, Integer.valueOf(1));
+        }
+        List children = Scala.toList(expression.children());
+        for (int n = 0; n < children.size(); n++) if (!collect((Expression) children.get(n), ends)) return false;
+        return true;
+    }
+
+    private static boolean add(List ends, Expression column, boolean descending, boolean nullsFirst, Integer rows) {
+        if (!(column instanceof AttributeReference)) return false;
+        Map end = new LinkedHashMap();
+        end.put("id", Long.valueOf(((AttributeReference) column).exprId().id()));
+        end.put("descending", Boolean.valueOf(descending));
+        end.put("nulls_first", Boolean.valueOf(nullsFirst));
+        end.put("rows", rows);
+        return ends.add(end);
+    }
+
+    /** The ends by the names of a leaf's columns; none where one of them is computed above it. */
+    static List of(FirstRows above, LogicalPlan leaf) {
+        List named = new ArrayList();
+        List output = Scala.toList(leaf.output());
+        for (int n = 0; above != null && above.ends != null && n < above.ends.size(); n++) {
+            Map end = new LinkedHashMap((Map) above.ends.get(n));
+            for (int m = 0; m < output.size(); m++) if (end.get("id").equals(Long.valueOf(((Attribute) output.get(m)).exprId().id()))) end.put("column", ((Attribute) output.get(m)).name());
+            if (!end.containsKey("column")) return new ArrayList();
+            named.add(end);
+        }
+        return named;
+    }
+}
+
 /** A scan that may be ours: the part of a plan that is replaced, and what it asks of the leaf. */
 class ScanPart {
     final LogicalPlan node;
@@ -438,6 +521,7 @@ class ScanPart {
     final List others = new ArrayList();
     final List needed = new ArrayList();
     final boolean united;
+    List first = new ArrayList();
     LogicalPlan replacement;
     boolean decided;
     boolean again;
@@ -608,6 +692,7 @@ class ScanPart {
         said.put("marked", marked);
         said.put("filters", texts);
         said.put("unwritten", Integer.valueOf(unwritten + others.size()));
+        if (plain.isEmpty() && others.isEmpty()) said.put("first", first);
         BaseRelation relation = leaf instanceof LogicalRelation ? ((LogicalRelation) leaf).relation() : null;
         if (relation == null) {
             LakeTable table = (LakeTable) ((DataSourceV2ScanRelation) leaf).relation().table();
@@ -928,7 +1013,7 @@ public class IndexRule extends Rule {
         JoinKeys joinKeys = new JoinKeys(plan);
         try {
             shuffles = new Shuffles(plan);
-            if (decide != null) collect(plan, shuffles, joinKeys, scans, false);
+            if (decide != null) collect(plan, shuffles, joinKeys, scans, false, null);
             if (!scans.isEmpty() && !Rules.asksForFiles(plan)) {
                 request = new ScanRequest(shuffles, joinKeys, scans, optimizer, session, Rules.query(), marker);
                 decide.apply(request);
@@ -959,7 +1044,7 @@ public class IndexRule extends Rule {
         return now() + " seen " + shuffles.concern(leaf) + " " + joinKeys.of(leaf).size();
     }
 
-    private void collect(LogicalPlan node, Shuffles shuffles, JoinKeys joinKeys, List scans, boolean united) {
+    private void collect(LogicalPlan node, Shuffles shuffles, JoinKeys joinKeys, List scans, boolean united, FirstRows first) {
         if (node instanceof Project || node instanceof Filter || node instanceof LogicalRelation || node instanceof DataSourceV2ScanRelation) {
             scala.Option operation = PhysicalOperation$.MODULE$.unapply(node);
             if (operation.isDefined()) {
@@ -968,6 +1053,7 @@ public class IndexRule extends Rule {
                 if (isCandidate(leaf, shuffles, joinKeys)) {
                     ScanPart scan = new ScanPart(node, leaf, Scala.toList(parts._1()), Scala.toList(parts._2()), united);
                     scan.again = !now().isEmpty() && leaf.getTagValue(Rules.SEEN).isDefined() && leaf.getTagValue(Rules.SEEN).get().toString().startsWith(now() + " seen ");
+                    scan.first = FirstRows.of(first, leaf);
                     scans.add(scan);
                     return;
                 }
@@ -975,7 +1061,7 @@ public class IndexRule extends Rule {
         }
         List children = Scala.toList(node.children());
         boolean below = node instanceof Union || (united && (node instanceof Project || node instanceof Filter));
-        for (int n = 0; n < children.size(); n++) collect((LogicalPlan) children.get(n), shuffles, joinKeys, scans, below);
+        for (int n = 0; n < children.size(); n++) collect((LogicalPlan) children.get(n), shuffles, joinKeys, scans, below, FirstRows.below(node, first));
     }
 
     private boolean isCandidate(LogicalPlan leaf, Shuffles shuffles, JoinKeys joinKeys) {

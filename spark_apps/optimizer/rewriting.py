@@ -32,6 +32,7 @@ from spark_apps.mergetree.spark_utils import SettingAsked, remembered_settings, 
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.optimizer.join_keys import JoinKeys
 from spark_apps.query.explain import Explanation, explain_plan
+from spark_apps.query.first_rows import FirstRows, bound_of
 from spark_apps.query.logged import Asked, keeps_log, note_query, note_scan
 from spark_apps.query.planning import (
     ReadPlan,
@@ -156,6 +157,7 @@ class _Scan:
     :param schema: columns and types of the whole relation of plain files.
     :param marked: columns of which Spark's catalog says what files do not: a default value, an id of Parquet's.
     :param joined: columns that a join compares with keys of another side, without which rows do not count.
+    :param first: the rows that the query takes alone, at the ends of columns; none if it takes others too.
     :param again: whether this query has asked before, when its subquery was no side of a join yet.
     """
 
@@ -170,6 +172,7 @@ class _Scan:
     schema: tuple[tuple[str, str], ...] = ()
     marked: tuple[str, ...] = ()
     joined: tuple[str, ...] = ()
+    first: tuple[FirstRows, ...] = ()
     again: bool = False
 
     @classmethod
@@ -178,7 +181,7 @@ class _Scan:
             said["kind"], said["address"], tuple(said["columns"]), tuple(said["types"]), tuple(said["filters"]),
             said.get("version", -1), said.get("format", ""), said.get("options", {}),
             tuple((name, kind) for name, kind in said.get("schema", ())), tuple(said.get("marked", ())),
-            tuple(said.get("joined", ())), said.get("again", False),
+            tuple(said.get("joined", ())), tuple(map(FirstRows.of, said.get("first", ()))), said.get("again", False),
         )  # fmt: skip
 
 
@@ -616,6 +619,9 @@ def _plan(
 ) -> _Reading:
     """Return what is read in place of a scan, by its filters and by keys of joins, and what becomes of a shuffle."""
     shuffles = _shuffles(request, number, snapshot)
+    if scan.first and where is None:
+        where = bound_of(snapshot, scan.first)
+        predicate = None if where is None else parse_for_session(snapshot, where)
 
     def replan(narrower: Predicate, text: str) -> ReadPlan:
         words = f"{where} AND {text}" if where else text

@@ -29,7 +29,7 @@ def test_the_tasks_of_running_stages_are_counted_with_rate_and_time_left(spark: 
 
     assert tasks.now() is None
     done = [one[0] for one in seen]
-    assert done == sorted(done) and 0 < done[-1] < 12
+    assert done == sorted(done) and any(0 < number < 12 for number in done)
     _, total, rate, left = seen[-1]
     assert rate is not None and rate > 0 and left is not None
     assert abs(left - (total - done[-1]) / rate) < 1e-6

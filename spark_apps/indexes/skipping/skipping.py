@@ -22,6 +22,7 @@ from spark_apps.indexes.handler import (
     CannotPrune,
     Changes,
     Difference,
+    Extremes,
     IndexContext,
     IndexHandler,
     IndexPlan,
@@ -237,6 +238,22 @@ class SkippingHandler(IndexHandler):
         if len(left) == len(groups) and groups:
             return CannotPrune(f"it rules out none of the {asked.known:,} files that it tells of", "no_gain")
         return Candidates(frozenset(left), None, asked.files, asked.fetched)
+
+    def extremes(self, context: IndexContext, column: str) -> dict[int, Extremes]:
+        types = {part.expression.text: part.type for part in parts_of(context.table, context.definition)
+                 if part.expression.column == column}  # fmt: skip
+        told: dict[int, Extremes] = {}
+        for records in _opened(context, _own_files(context)) if types else ():
+            header = records.header
+            for at, text in enumerate(header.keys):
+                if text not in types or header.types[at] != types[text].text:
+                    continue  # another column, or the column as it was
+                for record in header.files:
+                    one = record.columns[at]
+                    if one.low is not None and one.high is not None:
+                        low, high = records.value(one.low, at), records.value(one.high, at)
+                        told[record.lineage] = Extremes(one.filled, low, high)
+        return told
 
     def verify(self, context: IndexContext) -> VerificationReport:
         files = _own_files(context)
