@@ -94,6 +94,7 @@ def test_given_a_deleted_key_when_written_again_then_it_lives(spark: Any, make: 
     assert rows(table, "id", "city") == [(1, "new")]
 
 
+@pytest.mark.by_turn(1)
 def test_given_late_rows_when_merged_by_ordering_then_the_highest_stands_across_commits(spark: Any, make: Make) -> None:
     table = make(merge_by="ordering")
     table.upsert(frame(spark, [(1, "a", "first", 5), (2, "a", "first", 5), (3, "a", "first", None)]))
@@ -257,6 +258,7 @@ def test_given_other_writers_then_a_table_object_stays_at_its_version_until_it_w
     assert rows(mine, "id") == [(1,), (2,)]
 
 
+@pytest.mark.by_turn(1)
 def test_given_earlier_versions_and_instants_then_they_read_as_they_were_and_cannot_be_written(
     spark: Any, make: Make
 ) -> None:

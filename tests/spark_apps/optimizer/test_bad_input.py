@@ -99,6 +99,7 @@ def test_an_odd_query_answers_as_spark_alone_does(spark: SparkSession, things: P
     assert not any(scan.failed for scan in explained.scans)
 
 
+@pytest.mark.by_turn(1)
 @pytest.mark.usefixtures("enabled")
 def test_an_hour_that_a_zone_has_twice_is_not_taken_for_the_other(spark: SparkSession, tmp_path: Path) -> None:
     path = tmp_path / "moments"
@@ -144,6 +145,7 @@ def test_a_table_of_spark_s_catalog_is_known_whatever_partitions_spark_passed_ov
         assert sorted(map(str, spark.sql(query).collect())) == unruled(spark, query) != []
 
 
+@pytest.mark.by_turn(1)
 @pytest.mark.usefixtures("enabled")
 def test_a_partition_that_lies_elsewhere_in_the_catalog_is_left_to_spark(spark: SparkSession, raw: Path) -> None:
     spark.sql(f"ALTER TABLE raw PARTITION (day = 'd1') SET LOCATION '{raw}/day=d2'")
@@ -154,6 +156,7 @@ def test_a_partition_that_lies_elsewhere_in_the_catalog_is_left_to_spark(spark: 
         assert "another partition" in str(spark_apps.explain(rows))
 
 
+@pytest.mark.by_turn(1)
 @pytest.mark.usefixtures("enabled")
 def test_a_default_that_only_the_catalog_knows_is_spark_s_to_fill_in(spark: SparkSession, tmp_path: Path) -> None:
     path = tmp_path / "defaults"
@@ -225,6 +228,7 @@ def test_of_two_sources_over_one_folder_that_is_used_which_reads_it_alike(spark:
         spark_apps.disable(spark)
 
 
+@pytest.mark.by_turn(1)
 def test_a_log_to_which_others_may_write_answers_only_where_it_is_named(spark: SparkSession, tmp_path: Path) -> None:
     path = tmp_path / "open"
     spark.range(20).repartition(4).write.parquet(str(path))
@@ -261,6 +265,7 @@ def test_a_damaged_log_below_the_warehouse_is_no_reason_not_to_enable(
         spark_apps.disable(spark)
 
 
+@pytest.mark.by_turn(1)
 def test_tables_that_change_between_planning_and_running(spark: SparkSession, tmp_path: Path) -> None:
     uri = tmp_path / "lake" / "trips"
     columns = "id int, s string"

@@ -82,6 +82,7 @@ def test_a_query_over_a_frame_is_one_over_the_rows_that_read_gives(
     check(spark, table, query)
 
 
+@pytest.mark.by_turn(1)
 @pytest.mark.parametrize("query", EASILY_WRONG)
 def test_a_query_over_a_frame_that_is_easily_answered_wrong_is_not(
     spark: SparkSession, table: IndexedTable, query: str
@@ -108,6 +109,7 @@ def test_a_frame_finds_its_index_and_reads_few_files(spark: SparkSession, table:
     assert "by_city" in str(explained)
 
 
+@pytest.mark.by_turn(1)
 def test_frames_of_versions_show_their_own_rows_in_one_query(
     spark: SparkSession, uri: str, table: IndexedTable
 ) -> None:
@@ -144,6 +146,7 @@ def test_without_the_rule_a_frame_says_what_to_do(spark: SparkSession, table: In
         frame.where("id = 1").collect()
 
 
+@pytest.mark.by_turn(1)
 def test_tables_of_a_warehouse_have_names_in_sql(spark: SparkSession, tmp_path: Path) -> None:
     trips = IndexedTable.create(spark, tmp_path / "lake" / "trips", COLUMNS, ["id"], ["part"], buckets=2)
     trips.upsert(spark.createDataFrame([(n, f"p{n % 2}", f"c{n}", 1.0) for n in range(20)], COLUMNS))
