@@ -100,4 +100,6 @@ def _all_live(members: Sequence[DataFile]) -> bool:
 def _literal(value: Any) -> str:
     if isinstance(value, dt.datetime):
         return f"TIMESTAMP_NTZ '{value}'" if value.tzinfo is None else f"TIMESTAMP '{value}'"
-    return f"DATE '{value}'" if isinstance(value, dt.date) else f"{value:f}" if isinstance(value, Decimal) else f"{value}"
+    return (
+        f"DATE '{value}'" if isinstance(value, dt.date) else f"{value:f}" if isinstance(value, Decimal) else f"{value}"
+    )

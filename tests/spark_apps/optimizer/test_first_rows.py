@@ -44,7 +44,9 @@ def lake(interpreted: None, spark: SparkSession, tmp_path_factory: pytest.TempPa
     rows(spark, 0, 1000, files=8).write.parquet(str(lake / "source"))
     IndexedTable.register(spark, lake / "source").create_index("ends", "skipping", PARTS)
     rows(spark, 500, 20).withColumn("id", F.col("id") + 10_000).write.mode("append").parquet(str(lake / "source"))
-    keyed = IndexedTable.create(spark, lake / "keyed", "id bigint, n bigint, d date", ["id"], partition_by=["d"], buckets=1)
+    keyed = IndexedTable.create(
+        spark, lake / "keyed", "id bigint, n bigint, d date", ["id"], partition_by=["d"], buckets=1
+    )
     given = rows(spark, 0, 500).select("id", "n", "d")
     keyed.create_index("ends", "skipping", ["minmax(n)", "minmax(id)"])
     keyed.upsert(given)
