@@ -306,7 +306,7 @@ class IndexPlan(Printed):
 
 @dataclass(frozen=True)
 class Extremes:
-    """What an index tells of a column in one data file.
+    """The rows and ends of a column in one data file, as an index tells of them.
 
     :param filled: rows that have a value.
     :param low: no value is less. :param high: no value is more. Of other types than the column's where an end is not

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
@@ -61,7 +62,10 @@ def told(metadata: Any, n: int) -> tuple[Any, ...]:
     """What a file says of a column, by which readers pass over rows; of one that holds a NaN nothing."""
     column, chunk = metadata.schema.column(n), metadata.row_group(0).column(n)
     known = chunk.statistics
-    span = (known.min, known.max) if known is not None and known.has_min_max and known.max == known.max else None
+    try:
+        span = (known.min, known.max) if known is not None and known.has_min_max and known.max == known.max else None
+    except pa.ArrowNotImplementedError:
+        span = None  # before pyarrow 22 it could not say that of decimals
     return column.name, column.physical_type, str(column.logical_type), column.length, span
 
 

@@ -31,9 +31,14 @@ def interpreted(spark: SparkSession) -> Iterator[None]:
 
 def rows(spark: SparkSession, first: int, count: int, files: int = 1) -> DataFrame:
     return spark.range(first, first + count, 1, files).selectExpr(
-        "id", "id * 7 % 10 k", "IF(id % 13 = 0, NULL, id) n", "TIMESTAMP'2026-01-01' + make_interval(0, 0, 0, 0, id) ts",
-        "DATE'2026-01-01' + int(id / 50) d", "CAST(id - 900 AS decimal(12, 2)) m", "IF(id % 2 = 0, double('NaN'), double(id)) x",
-    )  # fmt: skip
+        "id",
+        "id * 7 % 10 k",
+        "IF(id % 13 = 0, NULL, id) n",
+        "TIMESTAMP'2026-01-01' + make_interval(0, 0, 0, 0, id) ts",
+        "DATE'2026-01-01' + int(id / 50) d",
+        "CAST(id - 900 AS decimal(12, 2)) m",
+        "IF(id % 2 = 0, double('NaN'), double(id)) x",
+    )
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +75,7 @@ def questions(die: random.Random, count: int) -> Iterator[str]:
                 f"SELECT count(*), max({column}) FROM {table}",
                 f"SELECT max({column}) FROM {table} WHERE id < 77",
                 f"SELECT {other}, max({column}) FROM {table} GROUP BY ALL ORDER BY 1, 2",
-                f"SELECT id FROM (SELECT id, {column} z FROM {table} ORDER BY id DESC LIMIT 150) ORDER BY z, id LIMIT 3",
+                f"SELECT id FROM (SELECT id, {column} z FROM {table} ORDER BY id DESC LIMIT 99) ORDER BY z, id LIMIT 3",
             ]
         )
 
