@@ -117,6 +117,30 @@ class PlainQueries:
         )
         count_decisions(self.tally, decisions, way.kind, context)
         self.tally.add("plain queries", shape)
+        if alike and self.rng.random() < 0.25:
+            self._ask_first_rows(way, self.rng.choice(alike), context)
+
+    def _ask_first_rows(self, way: Way, by: str, context: str) -> None:
+        """The first rows of a table, its least and highest value, beside those of all its rows in order."""
+        order = f"ORDER BY `{by}` {self.rng.choice(['ASC', 'DESC'])} NULLS {self.rng.choice(['FIRST', 'LAST'])}"
+        limit = self.rng.choice([1, 2, 5, 20])
+        ends = f"SELECT string(min(`{by}`)), string(max(`{by}`)) FROM {way.name}"
+        first = f"SELECT string(`{by}`) FROM (SELECT `{by}` FROM {way.name} {order} LIMIT {limit})"
+        if way.frame is not None:
+            way.frame().createOrReplaceTempView(way.name)
+        whole = f"SELECT string(`{by}`) AS `its text` FROM {way.name} {order}"
+        ordered = [row[0] for row in self.spark.sql(whole).collect()]
+        before = _newest(self.spark)
+        found = [row[0] for row in self.spark.sql(first).collect()]
+        least, most = self.spark.sql(ends).collect()[0]
+        assert found == ordered[:limit], f"{context}, first rows: {first}: {found}, not {ordered[:limit]}"
+        filled = [text for text in ordered if text is not None]
+        wanted = {filled[0], filled[-1]} if filled else {None}
+        assert {least, most} == wanted, f"{context}, ends: {ends}: {least}, {most}, not {wanted}"
+        decisions = _decisions(self.spark, before)
+        count_decisions(self.tally, decisions, way.kind, context)
+        pruned = any(one.replaced and one.plan is not None and one.plan.where for one in decisions)
+        self.tally.add("plain queries", "first rows, by a bound" if pruned else "first rows, of all files")
 
 
 def count_decisions(tally: Tally, decisions: Sequence[ScanDecision], way: str, context: str) -> None:
