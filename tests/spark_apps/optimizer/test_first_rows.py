@@ -84,6 +84,7 @@ def test_random_questions_for_first_rows_are_answered_as_by_a_scan(spark: SparkS
     seed = random.randrange(1 << 30)
     # Of the 50 rows of the last day, eleven had the highest values before a delta changed them.
     asked = ["SELECT n FROM keyed ORDER BY n DESC LIMIT 45", "SELECT n FROM source ORDER BY n LIMIT 80"]
+    asked += ["SELECT count(*), max(ts) FROM source", "SELECT max(ts) FILTER (WHERE id < 500) FROM source"]
     asked += dict.fromkeys(questions(random.Random(seed), 9))
     spark.read.parquet(str(lake / "source")).createOrReplaceTempView("source")
     IndexedTable.load(spark, lake / "keyed").read().createOrReplaceTempView("keyed")
