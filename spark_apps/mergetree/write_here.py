@@ -195,7 +195,9 @@ def _put(
                 file.write(data)
     except OSError as error:
         raise StorageError(
-            f"The file {key} cannot be written: {error}.", outcome="Nothing was changed.", hint="Try again."
+            f"The file {key} cannot be written: {error}.",
+            outcome="Nothing was changed.",
+            hint="See that the disk has room and that the folder may be written to, then try again.",
         ) from error
     tombstones = len(rows) - rows.column(DELETED).null_count
     extra = None if tree.name == DATA_TREE else seal(store, key, len(body), body)
