@@ -17,7 +17,6 @@ from airflow_provider_index.compat import AirflowSkipException
 from airflow_provider_index.links import page_url
 from airflow_provider_index.operators.base import TableOperator
 from spark_apps.storage.errors import InvalidInput
-from spark_apps.storage.names import quote
 
 if TYPE_CHECKING:
     from spark_apps.opened import OpenTable
@@ -131,6 +130,7 @@ class MeasureAdviceOperator(TableOperator):
 
     def work(self, context: Mapping[str, Any]) -> list[str]:
         from airflow_provider_index.maintenance.advice_picture import measured_markdown
+        from spark_apps.storage.names import quote
 
         opened = self.hook.open(self.table)
         measured = measured_a_day(opened, self.hook.log_store(self.table), self.promised)
