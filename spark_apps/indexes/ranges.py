@@ -68,6 +68,9 @@ def range_of(statistics: Any, kind: ColumnType) -> Range | None:
     # NaN is above all numbers for Spark, and left out of the statistics.
     if not statistics.has_min_max or kind.kind in ("float", "double", "other", "char"):
         return None
+    # Its bytes have no order, and pyarrow 22 to 25 says that there are bounds where all times are one, but gives none.
+    if statistics.physical_type == "INT96":
+        return None
     try:
         low, high = (value_of(value, kind) for value in _least_and_most(statistics))
     except (InvalidSchema, OverflowError, ValueError):  # the years that Python does not know

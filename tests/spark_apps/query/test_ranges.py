@@ -103,3 +103,18 @@ def test_given_decimals_stored_as_integers_then_their_range_is_known(precision: 
     bounds = range_of(of(statistics), parse_type(f"decimal({precision},2)"))
 
     assert bounds == Range(Decimal("-1.50"), Decimal("12.25"), True)
+
+
+class StatisticsOfInt96(OlderStatistics):
+    """What pyarrow 22 to 25 says of a column whose times are all one, in the form that Spark writes by default."""
+
+    has_min_max = True
+    physical_type = "INT96"
+
+
+def test_given_a_time_in_the_form_of_before_then_an_older_pyarrow_that_says_it_knows_bounds_is_not_asked_for_them() -> None:
+    file = io.BytesIO()
+    pq.write_table(pa.table({"t": pa.array([0], pa.timestamp("us"))}), file)
+    statistics = pq.ParquetFile(file).metadata.row_group(0).column(0).statistics
+
+    assert range_of(StatisticsOfInt96(statistics), parse_type("timestamp_ntz")) is None
