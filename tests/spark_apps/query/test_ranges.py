@@ -112,7 +112,9 @@ class StatisticsOfInt96(OlderStatistics):
     physical_type = "INT96"
 
 
-def test_given_a_time_in_the_form_of_before_then_an_older_pyarrow_that_says_it_knows_bounds_is_not_asked_for_them() -> None:
+def test_given_a_time_in_the_form_of_before_then_an_older_pyarrow_that_says_it_knows_bounds_is_not_asked_for_them() -> (
+    None
+):
     file = io.BytesIO()
     pq.write_table(pa.table({"t": pa.array([0], pa.timestamp("us"))}), file)
     statistics = pq.ParquetFile(file).metadata.row_group(0).column(0).statistics
