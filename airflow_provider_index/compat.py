@@ -6,9 +6,9 @@ import asyncio
 import inspect
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 try:
     from airflow.sdk.exceptions import (
@@ -43,6 +43,11 @@ logger = logging.getLogger(__name__)
 
 _ANSWER_SECONDS = 10.0
 
+R = TypeVar("R")
+
+_ASKING: set[asyncio.Future[Any]] = set()
+"""Questions whose answer nobody may wait for any more: the event loop alone would not keep them."""
+
 __all__ = [
     "AirflowFailException",
     "AirflowNotFoundException",
@@ -51,6 +56,7 @@ __all__ = [
     "AirflowTaskTimeout",
     "Stats",
     "TaskDeferred",
+    "ask_supervisor",
     "conf",
     "connection_missing",
     "left_by_its_task",
@@ -80,6 +86,20 @@ def prepare_stats() -> None:
     Stats.initialize(factory=get_stats_factory(), export_legacy_names=names)
 
 
+async def ask_supervisor(question: Callable[..., R], *arguments: Any, **named: Any) -> R:
+    """Call, in a trigger, what asks the supervisor of the triggerer: for a connection, or for the state of a task.
+
+    The supervisor answers only on the event loop's own thread. Before Airflow 3.2 the next one who asks gets the answer
+    that a cancelled question has left behind, and all triggers end; so the answer is always waited for.
+    """
+    from asgiref.sync import sync_to_async
+
+    asking = asyncio.ensure_future(sync_to_async(question)(*arguments, **named))
+    _ASKING.add(asking)
+    asking.add_done_callback(_ASKING.discard)
+    return await asyncio.shield(asking)
+
+
 async def left_by_its_task(task_instance: Any) -> bool:
     """Return whether a task does not wait for its trigger any more: it was killed, cleared, or is over.
 
@@ -87,11 +107,11 @@ async def left_by_its_task(task_instance: Any) -> bool:
     taken to wait.
     """
     from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
-    from asgiref.sync import sync_to_async
 
     if task_instance is None:
         return False
-    asked = sync_to_async(RuntimeTaskInstance.get_task_states)(
+    asked = ask_supervisor(
+        RuntimeTaskInstance.get_task_states,
         dag_id=task_instance.dag_id,
         task_ids=[task_instance.task_id],
         run_ids=[task_instance.run_id],

@@ -18,11 +18,11 @@ from typing import Any, ClassVar
 
 from airflow.sdk.exceptions import AirflowRuntimeError
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
-from asgiref.sync import sync_to_async
 
 from airflow_provider_index import metrics
 from airflow_provider_index.arguments import integer, number, required, some_texts, text
 from airflow_provider_index.assets import commit_event
+from airflow_provider_index.compat import ask_supervisor
 from airflow_provider_index.conditions import changes_rows, touches
 from airflow_provider_index.hooks.table_store import TableStoreHook
 from airflow_provider_index.source_state import SourceState, source_state
@@ -96,8 +96,7 @@ class TableEventTrigger(BaseEventTrigger):
         while True:
             try:
                 if not connected:
-                    # Connections are asked of the supervisor, which answers only on the event loop's own thread.
-                    await sync_to_async(self.connect)()
+                    await ask_supervisor(self.connect)
                     connected = True
                 payloads, now = await asyncio.to_thread(self.new_events, mark)
                 failed = 0

@@ -12,10 +12,9 @@ from functools import partial
 from typing import Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
-from asgiref.sync import sync_to_async
 
 from airflow_provider_index.arguments import mapping, number, required
-from airflow_provider_index.compat import left_by_its_task
+from airflow_provider_index.compat import ask_supervisor, left_by_its_task
 from airflow_provider_index.hooks.table_store import TableStoreHook
 from airflow_provider_index.submission import JobWatch, Submission, cancel
 from airflow_provider_index.triggers.polling import as_event, polled, sooner_at_first
@@ -97,18 +96,17 @@ class JobTrigger(BaseTrigger):
 
     async def _end(self) -> None:
         job, hook = self.submission, TableStoreHook(self.submission.table_conn_id)
-        options = await sync_to_async(lambda: hook.storage_options)()
+        options = await ask_supervisor(lambda: hook.storage_options)
         try:
-            settings = await sync_to_async(hook.spark_settings)(job.spark_conn_id)
+            settings = await ask_supervisor(hook.spark_settings, job.spark_conn_id)
         except LakeIndexError as error:
             self.log.warning("%s", error)
             settings = None
         await asyncio.to_thread(cancel, job, options, settings, self.log, "the task was killed while it was deferred")
 
     async def _open(self) -> Store:
-        # Connections are asked of the supervisor, which answers only on the event loop's own thread.
         hook = TableStoreHook(self.submission.table_conn_id)
-        options = await sync_to_async(lambda: hook.storage_options)()
+        options = await ask_supervisor(lambda: hook.storage_options)
         return Store(self.submission.jobs_at, options)
 
 

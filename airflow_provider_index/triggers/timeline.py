@@ -12,9 +12,9 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
-from asgiref.sync import sync_to_async
 
 from airflow_provider_index.arguments import index_states, integer, number, required, some_texts, text
+from airflow_provider_index.compat import ask_supervisor
 from airflow_provider_index.conditions import (
     index_fresh,
     index_in_state,
@@ -90,8 +90,7 @@ class TimelineTrigger(BaseTrigger):
                     return
 
     async def _open(self) -> Timeline:
-        # Connections are asked of the supervisor, which answers only on the event loop's own thread.
-        store = await sync_to_async(TableStoreHook(self.table_conn_id).log_store)(self.table)
+        store = await ask_supervisor(TableStoreHook(self.table_conn_id).log_store, self.table)
         return await asyncio.to_thread(_load, store)
 
 

@@ -16,7 +16,9 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
 from airflow.sdk.execution_time.comms import ErrorResponse
+from asgiref.sync import async_to_sync
 
+from airflow_provider_index.compat import ask_supervisor
 from airflow_provider_index.hooks.table_store import TableStoreHook
 from airflow_provider_index.submission import JobWatch, Submission
 from airflow_provider_index.triggers import IndexStateTrigger, JobTrigger, TableCommitTrigger, TimelineTrigger, polling
@@ -375,3 +377,23 @@ def test_given_no_table_when_a_sensor_waits_then_the_error_is_its_event(tmp_path
     )
     event = asyncio.run(fired(lost))
     assert event["status"] == "error" and event["error"]["type"] == "TableNotFound"
+
+
+def test_given_a_trigger_that_is_cancelled_while_it_asks_then_the_answer_is_still_waited_for() -> None:
+    answered = []
+
+    async def answer() -> None:
+        await asyncio.sleep(0.1)
+        answered.append("the connection")
+
+    async def cancelled() -> None:
+        asking = asyncio.create_task(ask_supervisor(async_to_sync(answer)))
+        await asyncio.sleep(0.05)
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        await asyncio.sleep(0.2)
+
+    asyncio.run(cancelled())
+
+    assert answered == ["the connection"]
