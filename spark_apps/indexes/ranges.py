@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
@@ -55,18 +56,34 @@ class Summary:
     may_contain: Callable[[str], bool] | None = None
 
 
-def range_of(statistics: Any, kind: ColumnType) -> Range | None:
+_BY_JAVA = re.compile(r"parquet-mr version 1\.1[0-7]\.")
+"""Writers of Parquet that are known to take NaN for the highest number, as Java and Spark do."""
+
+
+def has_nan_on_top(metadata: Any) -> bool:
+    """Tell whether the writer of a Parquet file gives NaN as the highest value of a column that holds one.
+
+    Others leave NaN out of the bounds of a column.
+
+    :param metadata: as :mod:`pyarrow.parquet` gives it.
+    """
+    return _BY_JAVA.match(metadata.created_by or "") is not None
+
+
+def range_of(statistics: Any, kind: ColumnType, nan_on_top: bool = False) -> Range | None:
     """Return the range that the statistics of a Parquet column chunk give, ``None`` if the column may hold anything.
 
     :param statistics: as :mod:`pyarrow.parquet` gives them.
+    :param nan_on_top: :func:`has_nan_on_top` of their file; without it floating point values may be anything.
     """
     if statistics is None:
         return None
     counted = statistics.has_null_count
     if counted and statistics.num_values == 0 and statistics.null_count > 0:
         return ONLY_NULLS
-    # NaN is above all numbers for Spark, and left out of the statistics.
-    if not statistics.has_min_max or kind.kind in ("float", "double", "other", "char"):
+    if not statistics.has_min_max or kind.kind in ("other", "char"):
+        return None
+    if kind.kind in ("float", "double") and not nan_on_top:
         return None
     # Its bytes have no order, and pyarrow 22 to 25 says that there are bounds where all times are one, but gives none.
     if statistics.physical_type == "INT96":

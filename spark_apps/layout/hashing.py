@@ -11,8 +11,8 @@ that are not hashed from bytes of few lengths, are left to :func:`bucket_id`.
 long as the table lives, so only what depends on nothing but its arguments is allowed: no random numbers, no clocks, no
 session time zone, no user-defined functions, no queries.
 
-``ranges:["10", "20"]`` puts values below 10 into bucket 0, from 10 to below 20 into 1, all else into 2, and a null into
-0. The bounds are written as partition values are, so that they mean the same in every session.
+``ranges:["10", "20"]`` puts values below 10 into bucket 0, from 10 to below 20 into 1, all else (NaN too) into 2, and a
+null into 0. The bounds are written as partition values are, so that they mean the same in every session.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from spark_apps.storage.errors import InvalidInput, InvalidRule, InvalidSchema
 
 RANGES = "ranges:"
 
-_RANGE_KINDS = ("string", "date", "timestamp", "timestamp_ntz", "decimal")
+_RANGE_KINDS = ("string", "date", "timestamp", "timestamp_ntz", "decimal", "float", "double")
 _MOST_BOUNDS = 1_000
 """So many ranges at most: each is a comparison in the code that Spark makes."""
 
@@ -64,7 +64,8 @@ def _bounds(function: str, column: ColumnType) -> tuple[Any, ...]:
         if not function.startswith(RANGES):
             raise ValueError(function)
         bounds = tuple(value_of(text, column) for text in json.loads(function.removeprefix(RANGES)))
-        fits = len(bounds) < _MOST_BOUNDS and None not in bounds and all(one < other for one, other in pairwise(bounds))
+        fits = len(bounds) < _MOST_BOUNDS and all(one is not None and one == one for one in bounds)
+        fits = fits and all(one < other for one, other in pairwise(bounds))
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise _unreadable_bounds(function, column) from error
     if not fits:
@@ -86,8 +87,11 @@ def between_bounds(values: Collection[Any], column: ColumnType, count: int) -> s
     :param count: buckets. Fewer are used where values repeat a great deal, and never more than 1,000.
     """
     count = min(count, _MOST_BOUNDS)
-    known = sorted(value for value in (normalize(each, column) for each in values) if value is not None)
-    cuts = [known[number * len(known) // count] for number in range(1, count)] if known else []
+    known = [value for value in (normalize(each, column) for each in values) if value is not None]
+    # NaN is above all numbers, and so in the last range, whose end is no bound.
+    numbers = sorted(value for value in known if value == value)
+    places = (number * len(known) // count for number in range(1, count))
+    cuts = [numbers[place] for place in places if place < len(numbers)]
     bounds = sorted({cut[:_LONGEST_BOUNDS] if isinstance(cut, str) else cut for cut in cuts})
     return RANGES + json.dumps([canonical_string(bound, column) for bound in bounds])
 

@@ -182,13 +182,14 @@ def resolve(names: Iterable[str], known: Iterable[str], what: str) -> tuple[str,
     return tuple(resolved)
 
 
-def check_key_types(schema: T.StructType, names: Sequence[str], what: str) -> None:
+def check_key_types(schema: T.StructType, names: Sequence[str], what: str, floating: bool = False) -> None:
     """Refuse types whose values have no one spelling, order or hash.
 
+    :param floating: whether floats and doubles are allowed, of which NaN equals NaN, and -0.0 equals 0.0.
     :raises InvalidSchema: naming the column.
     """
     allowed = (*_integer_digits(), T.StringType, T.BooleanType, T.DecimalType, T.DateType, T.TimestampType,
-               T.TimestampNTZType, T.BinaryType)  # fmt: skip
+               T.TimestampNTZType, T.BinaryType, *((T.FloatType, T.DoubleType) if floating else ()))  # fmt: skip
     _check_types(schema, names, what, allowed)
 
 

@@ -120,7 +120,10 @@ class Registered:
         kind = kind or self.rng.choice(["record", "secondary", "compact", "covering", "covering", "skipping"])
         if kind == "record" and any(info.kind == "record" for info in self.table.indexes.values()):
             kind = "compact"
-        columns = columns or self.rng.choice([["city"], ["n"], ["day"], ["city", "n"], ["id"]])
+        choices = [["city"], ["n"], ["day"], ["city", "n"], ["id"]]
+        if "x" in self.owner.names and kind in ("compact", "covering"):
+            choices += [["x"], ["x"], ["x", "n"]]
+        columns = columns or self.rng.choice(choices)
         name = f"{kind}{len(self.done)}"
         more: dict[str, Any] = {}
         if kind == "covering":

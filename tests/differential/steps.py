@@ -213,6 +213,9 @@ class Steps:
         columns = self.rng.sample(self.model.names, self.rng.choice([1, 1, 2]))
         if self.rng.random() < 0.5:
             columns = ["city"] if "city" in self.model.names else columns
+        floating = [name for name, type in self.model.typed().items() if type in ("float", "double")]
+        if floating and kind in ("compact", "covering") and self.rng.random() < 0.4:
+            columns = [self.rng.choice(floating)]
         more: dict[str, Any] = {}
         refusals: tuple[type[Exception], ...] = (errors.InvalidSchema,)  # types that cannot be indexed
         if kind == "skipping":
@@ -225,7 +228,7 @@ class Steps:
             more["included"] = IncludedColumns(
                 include=self.rng.sample(others, self.rng.randrange(min(3, len(others)) + 1))
             )
-            refusals = (errors.InvalidInput,)  # types that cannot be laid by ranges
+            refusals = (errors.InvalidInput,)  # binaries and booleans cannot be laid by ranges
             more["properties"] = {"buckets": self.rng.choice([1, 2]), "hybrid_deleted_ratio": "1",
                                   **self.rng.choice([{"lineage": "true"}, {"layout": "ranges"}, {"lineage": "false"}]),
                                   "hybrid_appended_ratio": "1",

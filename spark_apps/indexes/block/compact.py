@@ -34,7 +34,15 @@ from spark_apps.indexes.handler import (
 )
 from spark_apps.indexes.keyed.lookup import damaged_file_error, open_ranged
 from spark_apps.indexes.lineage import Coverage, carrier, carriers, entry_files, indexable, stage_id
-from spark_apps.indexes.ranges import NOTHING, OutOfRange, Range, python_values, range_of, value_of
+from spark_apps.indexes.ranges import (
+    NOTHING,
+    OutOfRange,
+    Range,
+    has_nan_on_top,
+    python_values,
+    range_of,
+    value_of,
+)
 from spark_apps.layout.partitions import parse_partition_path, partition_path
 from spark_apps.layout.types import ColumnType, parse_type
 from spark_apps.mergetree.blocks import BLOCK, BlockFile, located, read_footers
@@ -262,7 +270,8 @@ class BlockEntryFile:
         """Return the ranges of the columns in a row group, as far as its statistics give them."""
         group = self._parquet.metadata.row_group(number)
         indexes = {name: self._parquet.schema_arrow.get_field_index(name) for name in types}
-        ranges = {name: range_of(group.column(indexes[name]).statistics, kind) for name, kind in types.items()}
+        on_top = has_nan_on_top(self._parquet.metadata)
+        ranges = {name: range_of(group.column(indexes[name]).statistics, kind, on_top) for name, kind in types.items()}
         return {name: column_range for name, column_range in ranges.items() if column_range is not None}
 
     def rows_of(self, numbers: Iterable[int]) -> int:

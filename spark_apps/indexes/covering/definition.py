@@ -59,11 +59,13 @@ def complete_definition(table: TableDefinition, definition: IndexDefinition) -> 
     columns = resolve(definition.columns, schema.names, label)
     if not columns:
         raise InvalidInput(f"{label} has no indexed columns.", hint="Name at least one: columns=[…].")
-    check_key_types(schema, columns, label)
+    check_key_types(schema, columns, label, floating=True)
     check_hash_types([schema[name].dataType.simpleString() for name in columns], definition.hash_function)
     refuse_indexed(definition.included, columns)
     included = resolve(definition.included, schema.names, label)
     properties = _properties(definition)
+    if properties.get(LAYOUT) == "buckets":
+        _refuse_floating(definition.name, columns, schema)
     if properties.get(LAYOUT) == "ranges":
         _check_ranges(definition.name, columns[0], schema[columns[0]].dataType.simpleString(), properties)
     buckets = int(properties["buckets"])
@@ -102,9 +104,25 @@ def _check_ranges(index: str, column: str, type_text: str, properties: Mapping[s
     if not hashing.can_bound(parse_column_type(type_text)):
         raise InvalidInput(
             f"The index {index!r} cannot be laid by ranges of {column!r}, which is {type_text}.",
-            hint="Leave the property 'layout' out; ranges are of strings, integers, decimals, dates or timestamps.",
+            hint="Leave the property 'layout' out; ranges are of strings, numbers, dates or timestamps.",
         )
     hashing.range_bounds(properties.get(BOUNDS, f"{hashing.RANGES}[]"), type_text)
+
+
+def _refuse_floating(index: str, columns: Sequence[str], schema: T.StructType) -> None:
+    """Refuse buckets by floating point columns.
+
+    Spark joins and groups by such a value made one of its kind (one NaN, one zero), which it does not take for the
+    column that the buckets are of, and so shuffles all the same.
+    """
+    for name in columns:
+        if isinstance(schema[name].dataType, (T.FloatType, T.DoubleType)):
+            raise InvalidInput(
+                f"The index {index!r} cannot be laid as Spark's buckets by {name!r}, which is "
+                f"{schema[name].dataType.simpleString()}: Spark shuffles for a join or GROUP BY of floating point "
+                "values in any case, for it compares their normalized form.",
+                hint="Leave the property 'layout' out, or take 'ranges'; or cast the values to a decimal or bigint.",
+            )
 
 
 def hash_of(definition: IndexDefinition) -> str:

@@ -8,6 +8,7 @@ thresholds only say when the detour is no longer worth it.
 from __future__ import annotations
 
 import datetime as dt
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -25,7 +26,7 @@ from spark_apps.indexes.covering.index_files import (
 from spark_apps.indexes.handler import Buckets, CannotPrune, CoveringScan, EntryFiles, IndexContext, PredicateProbe
 from spark_apps.indexes.included_columns import intersect_names
 from spark_apps.indexes.lineage import LINEAGE, Coverage, entry_files
-from spark_apps.indexes.ranges import Range, range_of
+from spark_apps.indexes.ranges import Range, has_nan_on_top, range_of
 from spark_apps.layout.hashing import bucket_id
 from spark_apps.layout.types import ColumnType, parse_type
 from spark_apps.mergetree.blocks import BlockFile, note_column_bytes, read_footers, stored_share
@@ -74,9 +75,11 @@ def row_group_ranges(
 
 def _ranges_of(footer: BlockFile, indexed: Mapping[str, ColumnType]) -> RowGroupRanges:
     usable = {name: kind for name, kind in indexed.items() if footer.exact({name: kind.text})}
-    ranges = []
+    on_top, ranges = has_nan_on_top(footer.parsed), []
     for block in range(footer.blocks):
-        ranges_of_columns = {name: range_of(footer.statistics(block, name), kind) for name, kind in usable.items()}
+        ranges_of_columns = {
+            name: range_of(footer.statistics(block, name), kind, on_top) for name, kind in usable.items()
+        }
         ranges.append(
             {name: column_range for name, column_range in ranges_of_columns.items() if column_range is not None}
         )
@@ -131,6 +134,8 @@ def _halves(column_range: Range) -> tuple[Range, Range] | None:
         above = middle + 1
     else:
         middle = above = low + (high - low) / 2
+        if isinstance(middle, float) and not math.isfinite(middle):
+            return None
     return replace(column_range, high=middle), replace(column_range, low=above)
 
 

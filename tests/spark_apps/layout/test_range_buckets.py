@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 
 import pytest
 
@@ -70,3 +71,23 @@ def test_given_a_list_without_its_prefix_or_deep_as_a_well_then_it_is_refused() 
 def test_given_ranges_then_a_table_does_not_take_them_as_its_hash() -> None:
     with pytest.raises(InvalidRule):
         check_hash({"id": "bigint"}, 'ranges:["1"]')
+
+
+def test_given_floating_point_values_then_nan_is_in_the_last_range_and_zeros_are_in_one() -> None:
+    values = [math.nan, *range(-50, 50), math.inf, math.nan, -0.0, -math.inf, math.nan, None] * 3
+    for kind in ("float", "double"):
+        function = hashing.between_bounds([None if n is None else float(n) for n in values], parse_type(kind), 8)
+        bounds = hashing.range_bounds(function, kind)
+        assert list(bounds) == sorted(bounds) and len(bounds) == 7
+        placed = [bucket_id([float(n)], 8, function, [kind]) for n in (-math.inf, -3, 0, 3, math.inf, math.nan)]
+        assert placed == sorted(placed) and placed[0] == 0 and placed[-2:] == [7, 7]
+        assert bucket_id([-0.0], 8, function, [kind]) == bucket_id([0.0], 8, function, [kind])
+    assert hashing.between_bounds([math.nan] * 9, parse_type("double"), 4) == "ranges:[]"
+    with pytest.raises(InvalidRule):
+        hashing.range_bounds('ranges:["1.0", "NaN"]', "double")
+
+
+def test_given_a_zero_as_bound_then_both_zeros_are_above_it() -> None:
+    for zero in (0.0, -0.0):
+        function = hashing.between_bounds([-1.0, zero], parse_type("double"), 2)
+        assert function == 'ranges:["0.0"]' and bucket_id([-0.0], 2, function, ["double"]) == 1
