@@ -28,6 +28,7 @@ from sqlglot.tokens import Token, TokenType
 
 from spark_apps.indexes.expressions import UNREADABLE, NotIndexable, expression_of, key_of
 from spark_apps.layout.types import INTEGER_BITS, ColumnType, parse_type
+from spark_apps.query.monotone import with_expressions
 from spark_apps.query.predicates import NAN, And, Comparison, Fixed, Holds, In, IsNull, Not, Opaque, Or, Predicate
 from spark_apps.storage.errors import InvalidPredicate, UnknownColumn
 
@@ -135,7 +136,9 @@ def _parsed(
         if _DIFFERENT.search(sql):
             why = "it holds a variable or a comment that Spark reads in its own way"
             return Opaque(sql, columns.all, why, whole="*" in sql)
-        return reader.predicate(node)
+        predicate = reader.predicate(node)
+        # Its values are computed in the session's time zone, which the index holds with them.
+        return with_expressions(predicate, dict(schema), expressions, time_zone) if expressions else predicate
     except RecursionError as error:
         raise InvalidPredicate(
             "The predicate is nested too deeply to be read.", hint="Write long lists with IN, or in fewer parentheses."

@@ -38,12 +38,24 @@ class Fixed:
 
 
 @dataclass(frozen=True, slots=True)
+class Through:
+    """Conclusions from a comparison of a column to an expression of it (:mod:`spark_apps.query.monotone`).
+
+    :param where_true: is true of the expression wherever the comparison is true; :param where_false: where it is false.
+    """
+
+    where_true: Predicate
+    where_false: Predicate
+
+
+@dataclass(frozen=True, slots=True)
 class Comparison:
     """``column op literal``; ``op`` is one of ``= <=> < <= > >=`` and the literal is not null."""
 
     column: str
     op: str
     literal: Any
+    through: tuple[Through, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +69,7 @@ class In:
     column: str
     values: frozenset[Any]
     has_null: bool = False
+    through: tuple[Through, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -417,12 +430,29 @@ def outcomes(node: Predicate, values: Mapping[str, Any]) -> frozenset[bool | Non
             return frozenset(None if outcome is None else not outcome for outcome in outcomes(node.part, values))
         case And() | Or():
             return _joined([outcomes(part, values) for part in node.parts], strong=isinstance(node, Or))
+    if isinstance(node, IsNull) or not node.through:
+        return _of_column(node, values)
+    return _of_column(node, values) - _ruled_out(node.through, values)
+
+
+def _of_column(node: Comparison | In | IsNull, values: Mapping[str, Any]) -> frozenset[bool | None]:
+    """Return the outcomes by what is known of the column itself."""
     if node.column not in values:
         return _ALL_OUTCOMES
     value = values[node.column]
     if isinstance(value, Summary):
         return _summarised(node, value)
     return _within(node, value) if isinstance(value, Range) else frozenset((_outcome(node, value),))
+
+
+def _ruled_out(through: Iterable[Through], values: Mapping[str, Any]) -> frozenset[bool | None]:
+    """Return the outcomes that a comparison cannot have by what is known of expressions of its column."""
+    ruled_out = set[bool | None]()
+    for told in through:
+        for outcome, of_expression in ((True, told.where_true), (False, told.where_false)):
+            if True not in outcomes(of_expression, values):
+                ruled_out.add(outcome)
+    return frozenset(ruled_out)
 
 
 def _of_opaque(node: Opaque, values: Mapping[str, Any]) -> frozenset[bool | None]:

@@ -21,7 +21,7 @@ def draw_parts(rng: random.Random, types: Mapping[str, str], names: Sequence[str
         if rng.random() < 0.5:
             continue
         if text:
-            called = rng.choice([f"lower({quoted})", f"upper({quoted})", f"length({quoted})"])
+            called = rng.choice([f"lower({quoted})", f"upper({quoted})", f"length({quoted})", f"left({quoted}, 2)"])
             parts.append(f"{rng.choice(['values', 'bloom', 'minmax'])}({called})")
         elif types[name] == "date":
             parts.append(f"values(year({quoted}))")

@@ -358,6 +358,34 @@ def test_given_another_time_zone_then_days_are_those_of_the_session_that_asks(sp
 
 
 @pytest.mark.by_turn(1)
+def test_given_predicates_over_columns_then_what_is_kept_of_days_years_and_prefixes_rules_files_out(
+    spark: Any, tmp_path: Path
+) -> None:
+    ddl = "id bigint, p string, ts timestamp, d date, s string"
+    table = IndexedTable.create(spark, tmp_path / "t", ddl, ["id"], partition_by=["p"], buckets=1)
+    rows = [
+        # The clocks of Newfoundland were set back from 00:01 to 23:01 of the day before: this is again the 28th.
+        (1, "a", dt.datetime(2006, 10, 29, 2, 31, 30, tzinfo=dt.UTC), dt.date(2023, 12, 31), "alpha"),
+        (2, "b", dt.datetime(2006, 11, 20, tzinfo=dt.UTC), dt.date(2024, 1, 1), "beta"),
+        (3, "c", dt.datetime(2006, 10, 20, tzinfo=dt.UTC), None, "be"),
+    ]
+    with session_with(spark, {"spark.sql.session.timeZone": "America/St_Johns"}):
+        table.upsert(frame(spark, rows, ddl))
+        table.create_index("i", "skipping", ["minmax(to_date(ts))", "values(year(d))", "values(left(s, 3))"])
+        for where, found, groups in (
+            ("ts >= TIMESTAMP'2006-10-29 02:30:00Z'", 2, 2), ("ts < TIMESTAMP'2006-10-22 00:00:00Z'", 1, 1),
+            ("NOT ts < TIMESTAMP'2006-11-10 00:00:00Z'", 1, 1), ("d >= DATE'2024-01-01'", 1, 1),
+            ("d = DATE'2023-05-05'", 0, 1), ("d < DATE'2022-01-01' OR s = 'betray'", 0, 1), ("s > 'c'", 0, 0),
+            ("s IN ('be', 'x')", 1, 1),
+        ):  # fmt: skip
+            explanation = table.explain(where)
+            assert explanation.groups_read == groups, (where, explanation)
+            assert table.read(where).count() == found == table.frame().where(where).count(), where
+    # Another session may count days from other hours.
+    assert table.explain("ts >= TIMESTAMP'2006-10-29 02:30:00Z'").groups_read == 3
+
+
+@pytest.mark.by_turn(1)
 def test_given_an_overflow_in_an_expression_then_rows_are_written_and_the_index_lags(
     spark: Any, tmp_path: Path
 ) -> None:
