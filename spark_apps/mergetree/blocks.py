@@ -298,9 +298,9 @@ def _converts(stored: Any, kind: ColumnType) -> bool:
     if kind.is_integer:
         return bool(pat.is_signed_integer(stored)) and stored.bit_width <= INTEGER_BITS[kind.kind]
     if kind.kind == "string":
-        return bool(pat.is_string(stored) or pat.is_large_string(stored))
+        return bool(pat.is_string(stored) or pat.is_large_string(stored) or pat.is_string_view(stored))
     if kind.kind == "binary":
-        return bool(pat.is_binary(stored) or pat.is_large_binary(stored))
+        return bool(pat.is_binary(stored) or pat.is_large_binary(stored) or pat.is_binary_view(stored))
     if kind.kind in ("timestamp", "timestamp_ntz"):
         return bool(pat.is_timestamp(stored)) and stored.unit in ("ms", "us")
     return bool(stored == arrow_type(kind))

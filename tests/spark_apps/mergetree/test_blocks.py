@@ -12,7 +12,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from spark_apps.mergetree.blocks import BLOCK, BlockFile, BlockRead, is_readable, located, read_blocks, read_footers
+from spark_apps.mergetree.blocks import (
+    BLOCK,
+    BlockFile,
+    BlockRead,
+    is_readable,
+    located,
+    read_blocks,
+    read_file,
+    read_footers,
+)
 from spark_apps.mergetree.tree import LINEAGE, Snapshot
 from spark_apps.storage.store import Store
 from spark_apps.timeline.model import (
@@ -110,6 +119,8 @@ def test_given_files_of_many_types_and_writers_then_blocks_hold_what_spark_reads
         (pa.uint8(), "smallint", False),
         (pa.string(), "binary", False),
         (pa.binary(), "string", False),
+        (pa.string_view(), "string", True),
+        (pa.binary_view(), "string", False),
         (pa.decimal128(9, 2), "decimal(10,2)", False),
         (pa.timestamp("ns"), "timestamp_ntz", False),
         (pa.timestamp("us"), "timestamp", False),
@@ -152,6 +163,19 @@ def test_given_names_that_differ_in_case_only_then_none_is_taken(tmp_path: Path)
     assert footer.exact({"c": "bigint"}) and not _one(tmp_path, pa.table({"cC": [1], "Cc": [2]})).exact(
         {"cc": "bigint"}
     )
+
+
+def test_given_texts_stored_as_views_then_they_are_read_as_texts(tmp_path: Path) -> None:
+    texts = ["a text of more than twelve bytes", None, "", "ü"]
+    raw = [b"\x00" * 13, None, b"", b"a"]
+    footer = _one(
+        tmp_path, pa.table([pa.array(texts, pa.string_view()), pa.array(raw, pa.binary_view())], ["text", "raw"])
+    )
+    assert str(footer.schema.field("text").type) == "string_view"  # as DataFusion and Polars write them
+    types = {"text": ("text", "string"), "raw": ("raw", "binary")}
+    table = read_file(footer.file, footer.address, types, {})
+    assert table.schema.types == [pa.string(), pa.binary()]
+    assert table.to_pydict() == {"text": texts, "raw": raw}
 
 
 def _one(root: Path, table: pa.Table) -> BlockFile:
