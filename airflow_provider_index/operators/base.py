@@ -58,6 +58,7 @@ TRIGGER_FAILED = "__fail__"
 """Airflow's name of the way that a task takes whose trigger failed."""
 _MEMORY = "job"
 _POLL_SECONDS = 5.0
+_SOONEST_SECONDS = 0.1
 
 
 class TableOperator(MaskedFields, ReadsArguments, Reporting, BaseOperator):
@@ -149,8 +150,8 @@ class SparkTableOperator(InTransaction, TableOperator):
     :param transaction: stage the work for a transaction of several tasks instead of committing it, as the stage
         ``stage``, built from the stages in ``after``
         (:class:`~airflow_provider_index.operators.staged.InTransaction`).
-    :param poll_interval: seconds between two checks of the app: 1; in the triggerer at most 5, and less while the app
-        has run for less than 100 seconds.
+    :param poll_interval: seconds between two checks of the app, at most: 1, and less while the app has run for less
+        than 20 seconds; in the triggerer 5, and less while it has run for less than 100.
     :param plan_only: return a plan of the work and commit nothing.
     :param runner: the runner of the app, instead of the one that the Spark connection names.
     :param silent_seconds: seconds without a sign of life after which an app that is watched on storage counts as dead.
@@ -342,10 +343,12 @@ class SparkTableOperator(InTransaction, TableOperator):
         try:
             if runner.detached:
                 return self.submit_detached(context, runner, job)
-            self._handle = runner.submit(job)
+            self._handle, submitted = runner.submit(job), time.monotonic()
             while (status := runner.status(self._handle)).running:
                 self.show_spark_ui(context, status.ui)
-                time.sleep(self.poll_interval or 1.0)
+                # A second is a third of the time of a short app over Spark Connect.
+                sooner = max(_SOONEST_SECONDS, (time.monotonic() - submitted) / 20)
+                time.sleep(min(self.poll_interval or 1.0, sooner))
         finally:
             runner.close()
         if self._killed:
