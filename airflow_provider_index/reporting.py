@@ -128,7 +128,9 @@ class Reporting:
             elif "staged" in (one.get("metrics") or {}):  # the task that commits the transaction tells of it
                 continue
             elif "txn_id" in one and "operation" in one:
-                commits.append(ReportedCommit(one, operator.table, self.table_location or operator.table, index))
+                # A receipt of a task on several tables has its own; otherwise the table is the task's.
+                table, location = one.get("table") or operator.table, one.get("table") or self.table_location
+                commits.append(ReportedCommit(one, table, location or table, index))
         return commits
 
     def _count(self, context: Mapping[str, Any]) -> None:

@@ -1,22 +1,27 @@
-"""Program: does on one table what a maintenance plan chose for it, one piece of work after the other in one session.
+"""Program: does on a table what a maintenance plan chose for it, one piece of work after the other in one session.
 
-Each piece is a transaction of its own under ``<txn id>.<number>``, so a retry goes on behind the last one that landed.
-A piece that fails does not keep the others from being done; one whose attempt is ended, or that comes after the end of
-the night, is left to the next plan.
+Small tables share the session: they come one after the other. Each piece is a transaction of its own table under
+``<txn id>.<number>``, counted through all tables, so a retry goes on behind the last one that landed. A piece that
+fails does not keep the others from being done; one whose attempt is ended, or that comes after the end of the night,
+is left to the next plan.
 """
 
 from __future__ import annotations
 
 import random
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from spark_apps.jobs.job import Job
 from spark_apps.jobs.program import load_table, log, main, plain
 from spark_apps.mergetree.pyspark_names import spark_errors
 from spark_apps.storage.errors import (
     AttemptAborted,
+    AttemptReplaced,
     CommitUndone,
     ConcurrentWrite,
     InvalidInput,
@@ -44,36 +49,64 @@ _HOPELESS = (InvalidInput, NotFound, VerificationFailed)
 def maintain_table(spark: SparkSession, job: Job) -> list[Receipt]:
     """Do ``steps`` in their order: mappings with ``kind``, ``index``, ``mode``, ``bytes`` and ``options``.
 
+    Then those of ``more_tables``: mappings with ``table`` and ``steps``.
+
     :returns: a receipt a step. Those without a commit have no version: a verification, work that there was nothing to
         do for, and work that was left (``metrics`` then has ``left``, a sentence).
     :raises LakeIndexError: at the end, if a step failed.
     """
-    until = job.arguments.get("until")
-    receipts: list[Receipt] = []
-    failed: list[tuple[str, Exception]] = []
-    reason_left = ""
-    for number, step in enumerate(job.arguments["steps"], 1):
-        txn_id, name = f"{job.txn_id}.{number}", _name(step)
-        if not reason_left and until is not None and time.time() > until:
-            reason_left = "the time given to this night was over"
-        if reason_left:
-            receipts.append(Receipt(None, txn_id, step["kind"], {"left": reason_left}))
+    more = job.arguments.get("more_tables") or []
+    tally = _Tally(job.arguments.get("until"))
+    for entry in ({"table": job.table, "steps": job.arguments["steps"]}, *more):
+        _work_on(
+            spark, replace(job, table=entry["table"]), entry["steps"], tally, f"{entry['table']}: " if more else ""
+        )
+    if tally.failed:
+        raise _sum_up(tally.failed, len(tally.receipts) + len(tally.failed))
+    return tally.receipts
+
+
+@dataclass
+class _Tally:
+    """Receipts and failures of an app so far. ``until``: after these seconds since 1970 nothing is begun."""
+
+    until: float | None
+    receipts: list[Receipt] = field(default_factory=list)
+    failed: list[tuple[str, Exception]] = field(default_factory=list)
+    reason_left: str = ""
+    """Why nothing more is begun, on no table."""
+
+    @property
+    def number(self) -> int:
+        """The number of the next step, from 1 on."""
+        return len(self.receipts) + len(self.failed) + 1
+
+
+def _work_on(spark: SparkSession, job: Job, steps: Sequence[Mapping[str, Any]], tally: _Tally, where: str) -> None:
+    """Do the steps of the job's table."""
+    told_to_stop = ""
+    for step in steps:
+        number = tally.number
+        txn_id, name = f"{job.txn_id}.{number}", where + _name(step)
+        if not tally.reason_left and tally.until is not None and time.time() > tally.until:
+            tally.reason_left = "the time given to this night was over"
+        if reason_left := tally.reason_left or told_to_stop:
+            tally.receipts.append(Receipt(None, txn_id, step["kind"], {"left": reason_left}))
             log.info("%s. %s: left to the next run, %s", number, name, reason_left)
             continue
         try:
-            receipts.append(_persist(spark, job, step, txn_id))
-            log.info("%s. %s: %s", number, name, receipts[-1].metrics)
+            tally.receipts.append(_persist(spark, job, step, txn_id))
+            log.info("%s. %s: %s", number, name, tally.receipts[-1].metrics)
         except AttemptAborted as error:
             # Another holder needs the table, or this process is one that was given up: either way, stop.
-            reason_left = f"it was told to stop: {error.message}"
-            receipts.append(Receipt(None, txn_id, step["kind"], {"left": reason_left}))
-            log.warning("%s. %s: %s", number, name, reason_left)
+            told_to_stop = f"it was told to stop: {error.message}"
+            if isinstance(error, AttemptReplaced):
+                tally.reason_left = told_to_stop
+            tally.receipts.append(Receipt(None, txn_id, step["kind"], {"left": told_to_stop}))
+            log.warning("%s. %s: %s", number, name, told_to_stop)
         except spark_errors(LakeIndexError) as error:
-            failed.append((name, error))
+            tally.failed.append((name, error))
             log.error("%s. %s failed: %s", number, name, error)
-    if failed:
-        raise _sum_up(failed, len(job.arguments["steps"]))
-    return receipts
 
 
 def _persist(spark: SparkSession, job: Job, step: Mapping[str, Any], txn_id: str) -> Receipt:

@@ -1,4 +1,4 @@
-"""Makes a DAG that looks after many tables: a plan first, then a task for each table that something is to be done on.
+"""Makes a DAG that looks after many tables: a plan first, then tasks that do on each table what is to be done.
 
 Everything is decided when the DAG runs; here, while it is parsed, the description is only read and checked.
 """
@@ -14,7 +14,13 @@ from typing import Any
 from airflow.sdk import DAG, Param
 
 from airflow_provider_index.hooks.table_store import TableStoreHook
-from airflow_provider_index.operators.maintenance import OFF_VARIABLE, MaintainTableOperator, PlanMaintenanceOperator
+from airflow_provider_index.operators.maintenance import (
+    OFF_VARIABLE,
+    SECONDS_PER_TASK,
+    TABLES_PER_TASK,
+    MaintainTableOperator,
+    PlanMaintenanceOperator,
+)
 from spark_apps.maintenance.policies import MaintenanceConfig, read_config, read_file
 from spark_apps.storage.errors import InvalidInput
 
@@ -23,7 +29,7 @@ Looks after many tables: refreshes and compacts indexes, compacts tables, compar
 
 `plan` reads the tables' logs and decides by their policies what is due, and by the budget what is done; its log shows
 the plan as a table, with a reason for everything that is left out. `maintain` runs once for each table that something
-is to be done on; what was left comes earlier in the next run.
+is to be done on, or once for several tables with little work; what was left comes earlier in the next run.
 """
 
 _DESCRIPTION = ("tables", "defaults", "budget")
@@ -41,6 +47,8 @@ def index_maintenance(
     spark_conn_id: str | None = None,
     conf: Mapping[str, str] | None = None,
     tables_at_once: int = 2,
+    tables_per_task: int = TABLES_PER_TASK,
+    seconds_per_task: float = SECONDS_PER_TASK,
     pool: str | None = None,
     retries: int = 4,
     retry_delay: timedelta = timedelta(minutes=2),
@@ -63,7 +71,10 @@ def index_maintenance(
     :param budget: ``bytes`` and ``minutes`` of one run.
     :param config: the three arguments above as a mapping, or as a YAML file whose path may be relative to the DAG's
         file.
-    :param tables_at_once: how many tables are worked on at the same time, in all runs of the DAG.
+    :param tables_at_once: how many tasks work on tables at the same time, in all runs of the DAG.
+    :param tables_per_task: how many tables with little work may share a task and its Spark app; with 1, each table has
+        its own.
+    :param seconds_per_task: how many seconds the work of tables that share a task may take together, as estimated.
     :param pool: Airflow's pool for the work; the default pool if not given.
     :param retry_delay: the delay before the first retry of a table's work; each later one waits twice as long.
     :param off_variable: the Airflow Variable that lists tables which are switched off.
@@ -78,6 +89,8 @@ def index_maintenance(
     described = _described(tables, defaults, budget, config, folder=_folder_of_caller())
     if not isinstance(tables_at_once, int) or tables_at_once < 1:
         raise InvalidInput(f"tables_at_once is {tables_at_once!r}.", hint="Give a whole number from 1 on.")
+    if not isinstance(tables_per_task, int) or tables_per_task < 1:
+        raise InvalidInput(f"tables_per_task is {tables_per_task!r}.", hint="Give a whole number from 1 on.")
     in_pool = {} if pool is None else {"pool": pool}
     settings: dict[str, Any] = {"catchup": False, "max_active_runs": 1, "doc_md": DOC, "tags": ["maintenance"]}
     with DAG(dag_id, schedule=schedule, params=_params(), **{**settings, **dag_args}) as dag:
@@ -87,6 +100,8 @@ def index_maintenance(
             table_conn_id=table_conn_id,
             spark_conn_id=spark_conn_id,
             tables_at_once=tables_at_once,
+            tables_per_task=tables_per_task,
+            seconds_per_task=seconds_per_task,
             off_variable=off_variable,
             retries=retries,
             retry_delay=retry_delay,

@@ -1,12 +1,14 @@
-"""Operators of maintenance by policy: one makes a run's plan for all tables, one does on a table what was planned.
+"""Operators of maintenance by policy: one makes a run's plan for all tables, one does on tables what was planned.
 
-The plan is made by the worker from the tables' logs, without Spark; the work on a table is one Spark app.
+The plan is made by the worker from the tables' logs, without Spark; the work on a table, or on several small ones, is
+one Spark app.
 """
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import BaseOperator, Variable
@@ -28,13 +30,14 @@ from airflow_provider_index.failures import as_airflow_error
 from airflow_provider_index.hooks.table_store import TableStoreHook
 from airflow_provider_index.identity import once, transaction_id
 from airflow_provider_index.operators.base import SparkTableOperator
-from spark_apps.storage.errors import LakeIndexError, StorageError
+from spark_apps.storage.errors import InvalidInput, LakeIndexError, LogDamaged, StorageError, TableNotFound
 
 if TYPE_CHECKING:
     from spark_apps.maintenance.plan import MaintenancePlan
     from spark_apps.maintenance.policies import Budget, MaintenanceConfig
     from spark_apps.maintenance.survey import MaintainedTable, Missed
     from spark_apps.timeline.locations import Warehouse
+    from spark_apps.timeline.log import Timeline
     from spark_apps.timeline.model import Receipt
 
 OFF_VARIABLE = "index_maintenance_off"
@@ -43,6 +46,12 @@ OFF_VARIABLE = "index_maintenance_off"
 _ROWS_IN_XCOM = 2000
 _BEGUN = "begun"
 
+TABLES_PER_TASK = 10
+"""So many tables with little work share a task of :func:`~airflow_provider_index.maintenance.index_maintenance`."""
+
+SECONDS_PER_TASK = 300.0
+"""Their work is estimated to take no longer together."""
+
 FIRST_WORK_SECONDS = 900.0
 """The first work of a run is done whatever the budget: for so long after the plan its table's task may begin."""
 
@@ -50,7 +59,7 @@ FIRST_WORK_SECONDS = 900.0
 class PlanMaintenanceOperator(ReadsArguments, BaseOperator):
     """Checks many tables and decides which work a run does on them; commits nothing.
 
-    Returns a list with one entry per table, over which :class:`MaintainTableOperator` is mapped. The XCom key ``plan``
+    Returns a list with one entry per task, over which :class:`MaintainTableOperator` is mapped. The XCom key ``plan``
     has what was chosen, left and skipped, with reasons. The same is kept below each table, in
     ``_index/maintenance/last.json``, so that the next run knows what was left.
 
@@ -59,7 +68,10 @@ class PlanMaintenanceOperator(ReadsArguments, BaseOperator):
 
     :param config: what to maintain, as :func:`~spark_apps.maintenance.policies.read_config` returns it.
     :param spark_conn_id: for tables whose entry names no other connection.
-    :param tables_at_once: how many tables are worked on at the same time.
+    :param tables_at_once: how many tasks work on tables at the same time.
+    :param tables_per_task: how many tables with little work may share a task and its Spark app: an entry then has
+        ``more_tables``. Only tables of the same connections and the same store share one.
+    :param seconds_per_task: how many seconds the work of the tables that share a task may take together, as estimated.
     :param off_variable: an Airflow Variable with tables that are switched off.
     :param table_conn_id: the connection of tables whose entry names no other one.
     """
@@ -68,6 +80,8 @@ class PlanMaintenanceOperator(ReadsArguments, BaseOperator):
         "table_conn_id": default(text, TableStoreHook.default_conn_name),
         "spark_conn_id": text,
         "tables_at_once": default(integer, 1),
+        "tables_per_task": default(integer, 1),
+        "seconds_per_task": default(number, SECONDS_PER_TASK),
         "off_variable": default(text, OFF_VARIABLE),
     }
     ui_color = "#f2ead0"
@@ -80,6 +94,8 @@ class PlanMaintenanceOperator(ReadsArguments, BaseOperator):
         spark_conn_id: str | None = None,
         tables_at_once: int = 1,
         off_variable: str = OFF_VARIABLE,
+        tables_per_task: int = 1,
+        seconds_per_task: float = SECONDS_PER_TASK,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -88,6 +104,8 @@ class PlanMaintenanceOperator(ReadsArguments, BaseOperator):
         self.spark_conn_id = spark_conn_id
         self.tables_at_once = tables_at_once
         self.off_variable = off_variable
+        self.tables_per_task = tables_per_task
+        self.seconds_per_task = seconds_per_task
 
     def execute(self, context: Mapping[str, Any]) -> list[dict[str, Any]]:
         from spark_apps.maintenance.plan import as_text
@@ -107,13 +125,15 @@ class PlanMaintenanceOperator(ReadsArguments, BaseOperator):
         self._keep(plan, ti.dag_id, ti.run_id)
         until = None if plan.budget.minutes is None else plan.at + plan.budget.minutes * 60
         first = None if until is None else max(until, plan.at + FIRST_WORK_SECONDS)
+        # What has more time than the rest shares it with no other table.
+        tasks = plan.tasks(self.tables_per_task, self.seconds_per_task, first_alone=first != until)
         return [
             {
                 "until": until if number else first,
                 "spark_conn_id": self.spark_conn_id,
-                **{name: given for name, given in table.items() if given is not None},
+                **{name: given for name, given in task.items() if given is not None},
             }
-            for number, table in enumerate(plan.tables())
+            for number, task in enumerate(tasks)
         ]
 
     def plan(self, dag_id: str, params: Mapping[str, Any], run_id: str | None = None) -> MaintenancePlan:
@@ -185,16 +205,19 @@ class PlanMaintenanceOperator(ReadsArguments, BaseOperator):
 
 
 class MaintainTableOperator(SparkTableOperator):
-    """Does the planned work on one table, in one app; each piece of work is a commit of its own.
+    """Does the planned work on a table, or on several one after the other, in one app.
 
-    If one piece fails, the others are still done, and a retry does only what is left. Work that would begin after
-    ``until``, or that gives way to a writer with a window, is left to the next plan.
+    Each piece of work is a commit of its own in its table. If one piece fails, the others are still done, and a retry
+    does only what is left. Work that would begin after ``until``, or that gives way to a writer with a window, is left
+    to the next plan.
 
     :param steps: as :class:`PlanMaintenanceOperator` returns them.
     :param until: seconds since 1970, after which no work is begun.
     :param name: the table's name for people.
+    :param more_tables: more tables of the same connection, for work in the same app: mappings with ``table`` and
+        ``steps``.
 
-    Returns one receipt per step.
+    Returns one receipt per step. With ``more_tables``, each receipt has the location of its ``table``.
     """
 
     program = "maintain_table"
@@ -203,6 +226,7 @@ class MaintainTableOperator(SparkTableOperator):
         "steps": required(mappings),
         "until": number,
         "name": text,
+        "more_tables": default(mappings, []),
     }
 
     def __init__(
@@ -211,25 +235,88 @@ class MaintainTableOperator(SparkTableOperator):
         steps: Sequence[Mapping[str, Any]],
         until: float | None = None,
         name: str | None = None,
+        more_tables: Sequence[Mapping[str, Any]] = (),
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.steps = steps
         self.until = until
         self.name = name or self.table
+        self.more_tables = more_tables
 
     def arguments(self) -> dict[str, Any]:
-        return {"steps": list(self.steps), "until": self.until}
+        more = [{"table": location, "steps": steps} for location, steps in self._tables()[1:]]
+        return {"steps": list(self.steps), "until": self.until, **({"more_tables": more} if more else {})}
 
     def transactions(self, txn_id: str) -> list[str]:
         # A comparison has no commit to be found by, so with one among the steps a retry always asks the app.
-        return [f"{txn_id}.{number}" for number in range(1, len(self.steps) + 1)]
+        return [one for _, txn_ids in self._transactions_of_tables(txn_id) for one in txn_ids]
+
+    def done(self, context: Mapping[str, Any], result: Any) -> Any:
+        if self.more_tables:
+            tables = [location for location, steps in self._tables() for _ in steps]
+            result = [{**receipt, "table": tables[_number_of(receipt) - 1]} for receipt in result]
+        return super().done(context, result)
+
+    # --- the tables -------------------------------------------------------------------------------------------
+
+    def tables_of_jobs(self) -> tuple[str, ...]:
+        return tuple(location for location, _ in self._tables()[1:])
+
+    def _tables(self) -> list[tuple[str, list[Mapping[str, Any]]]]:
+        """Return the location of each table, with its steps."""
+        first = self.location() if self.more_tables else self.table
+        tables: list[tuple[str, list[Mapping[str, Any]]]] = [(first, list(self.steps))]
+        for at, entry in enumerate(self.more_tables):
+            where = f"more_tables[{at}]"
+            table = required(text)(f"{where}.table", entry.get("table"))
+            tables.append((self.hook.locate(table), required(mappings)(f"{where}.steps", entry.get("steps"))))
+        return tables
+
+    def _transactions_of_tables(self, txn_id: str) -> list[tuple[str, list[str]]]:
+        """Return each table with the transactions of its steps, whose numbers go on from table to table."""
+        numbers = itertools.count(1)
+        return [(table, [f"{txn_id}.{next(numbers)}" for _ in steps]) for table, steps in self._tables()]
+
+    def _timelines(self, txn_id: str) -> Iterator[tuple[Timeline, list[str]]]:
+        for table, txn_ids in self._transactions_of_tables(txn_id):
+            try:
+                yield self.hook.timeline(table), txn_ids
+            except TableNotFound:  # dropped
+                continue
+            except LogDamaged as error:
+                if not self.more_tables:
+                    raise
+                # The app meets the same, and does the work on the others.
+                self.log.warning("The log of %s cannot be read: %s", table, error.message)
+
+    def _receipts(self, txn_ids: list[str]) -> list[Receipt]:
+        from spark_apps.timeline.transactions import find_receipt
+
+        if not txn_ids:
+            return []
+        base = txn_ids[0].rpartition(".")[0]
+        found = (find_receipt(timeline, one) for timeline, its in self._timelines(base) for one in its)
+        return [receipt for receipt in found if receipt is not None]
+
+    def _abort_attempts(self, reason: str) -> None:
+        for timeline, txn_ids in self._timelines(self._txn_id) if self._txn_id is not None else ():
+            self.abort_in(timeline, txn_ids, reason)
+
+    def _check_windows(self, txn_id: str) -> None:
+        # Of several tables a window stops one; the app finds it when it comes to that.
+        if not self.more_tables:
+            super()._check_windows(txn_id)
 
     def _hand_on(self, receipts: list[Receipt]) -> Any:
         result = super()._hand_on(receipts)
         return result if isinstance(result, list) else [result]
 
+    # --- the time that the run has ----------------------------------------------------------------------------
+
     def work(self, context: Mapping[str, Any]) -> Any:
+        if self.more_tables and self.window is not None:
+            raise InvalidInput("A window is of one table, and more_tables names others.", hint="Leave one of both out.")
         # The first try since the last clear; an Airflow that remembers none (before 3.3) takes the first of all.
         now = context["ti"].try_number
         first = once(context, _BEGUN, lambda: now) if context.get("task_state_store") is not None else 1
@@ -249,11 +336,16 @@ class MaintainTableOperator(SparkTableOperator):
         self._abort_attempts("the time given to this run is over")
         if (done := self.already_done(txn_id)) is not None:
             return done
-        landed = len(self._receipts(self.transactions(txn_id)))
+        txn_ids = self.transactions(txn_id)
+        landed = len(self._receipts(txn_ids))
         raise AirflowFailException(
-            f"An earlier try failed, and the time given to this run is over: {landed} of {len(self.steps)} pieces of "
-            "work on the table have their commit, and nothing more is begun. The next run goes on with what is left."
+            f"An earlier try failed, and the time given to this run is over: {landed} of {len(txn_ids)} pieces of work "
+            "have their commit, and nothing more is begun. The next run goes on with what is left."
         )
+
+
+def _number_of(receipt: Mapping[str, Any]) -> int:
+    return int(str(receipt["txn_id"]).rpartition(".")[2])
 
 
 def _for_xcom(plan: MaintenancePlan) -> dict[str, Any]:

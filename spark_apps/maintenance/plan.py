@@ -18,6 +18,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit
 
 from spark_apps.maintenance.policies import Budget, CompactPolicy, RefreshPolicy
 from spark_apps.maintenance.survey import Missed, TableSurvey
@@ -381,10 +382,38 @@ class MaintenancePlan(Printed):
 
         The most valuable table comes first.
         """
+        return [_task(works) for works in self._by_table()]
+
+    def tasks(self, most_tables: int, most_seconds: float, first_alone: bool = False) -> list[dict[str, Any]]:
+        """Return what each mapped task gets, if tables with little work share a task and its start of Spark.
+
+        A table joins the first task of the same connections and the same store that has room for it. The task's entry
+        is that of its most valuable table; ``more_tables`` has the others.
+
+        :param most_tables: the most tables in a task.
+        :param most_seconds: the most seconds that their works are estimated to take together.
+        :param first_alone: no table shares the task of the most valuable one.
+        """
+        tasks: list[tuple[list[dict[str, Any]], Any, float]] = []
+        for works in self._by_table():
+            entry, seconds = _task(works), sum(one.work.seconds for one in works)
+            address = urlsplit(entry["table"])
+            alike = (entry["table_conn_id"], entry["spark_conn_id"], address.scheme, address.netloc)
+            for place, (tables, its, spent) in enumerate(tasks):
+                fits = its == alike and len(tables) < most_tables and spent + seconds <= most_seconds
+                if fits and not (first_alone and place == 0):
+                    tables.append(entry)
+                    tasks[place] = (tables, its, spent + seconds)
+                    break
+            else:
+                tasks.append(([entry], alike, seconds))
+        return [_joined(tables) for tables, _, _ in tasks]
+
+    def _by_table(self) -> list[list[Candidate]]:
         by_table: dict[str, list[Candidate]] = {}
         for one in self.chosen:
             by_table.setdefault(one.survey.table.location, []).append(one)
-        return [_task(works) for works in by_table.values()]
+        return list(by_table.values())
 
     def for_table(self, survey: TableSurvey, dag_id: str, run_id: str) -> TablePlan:
         """Return what is kept below a table."""
@@ -505,6 +534,14 @@ def _task(works: list[Candidate]) -> dict[str, Any]:
         "spark_conn_id": table.entry.spark_conn_id,
         "steps": steps,
     }
+
+
+def _joined(tables: list[dict[str, Any]]) -> dict[str, Any]:
+    first, *more = tables
+    if not more:
+        return first
+    others = [{name: table[name] for name in ("table", "name", "steps")} for table in more]
+    return {**first, "name": f"{first['name']} and {len(more)} more", "more_tables": others}
 
 
 def _step(work: DueWork) -> dict[str, Any]:

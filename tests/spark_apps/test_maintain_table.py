@@ -10,7 +10,7 @@ import pytest
 
 from spark_apps import IndexedTable, maintain_table
 from spark_apps.jobs.job import Job
-from spark_apps.storage.errors import AttemptAborted, ConcurrentWrite, IndexNotFound
+from spark_apps.storage.errors import AttemptAborted, AttemptReplaced, ConcurrentWrite, IndexNotFound, TableNotFound
 from spark_apps.timeline import maintenance_records
 from spark_apps.timeline.log import Timeline
 from tests.spark_apps.frames import frame
@@ -72,6 +72,45 @@ def test_given_a_step_that_fails_when_run_then_the_others_are_done_and_the_error
     assert "refresh by_nothing: There is no index" in str(failed.value)
     assert "What the others committed stays" in str(failed.value)
     assert IndexedTable.load(spark, table.uri).history()[-1].operation == "compact"
+
+
+def test_given_several_tables_when_one_fails_or_is_told_to_stop_then_the_others_are_done_once_and_errors_are_told(
+    spark: Any, table: IndexedTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    more, versions = [], [table.version]
+    for name in ("second", "third"):
+        made = IndexedTable.create(spark, tmp_path / name, DDL, ["id"], buckets=1)
+        made.create_index("by_city", "secondary", ["city"], deferred=True)
+        made.upsert(frame(spark, [(1, name)], DDL))
+        more.append({"table": made.uri, "steps": STEPS[1:2]})
+        versions.append(made.version)
+    gone = {"table": str(tmp_path / "gone"), "steps": STEPS[1:2]}
+    together = job(table, STEPS[:2], more_tables=[more[0], gone, more[1]])
+
+    def new_commits() -> list[int]:
+        places = [table.uri, *(one["table"] for one in more)]
+        now = [IndexedTable.load(spark, place).version for place in places]
+        return [after - before for after, before in zip(now, versions, strict=True)]
+
+    def ended(error: type[Exception]) -> Any:
+        def compact(*_: Any, **__: Any) -> Any:
+            raise error("It was ended.")
+
+        return compact
+
+    with monkeypatch.context() as patch:
+        patch.setattr(IndexedTable, "compact", ended(AttemptReplaced))
+        receipts = maintain_table.maintain_table(spark, together)
+        assert [(one.txn_id, "left" in one.metrics) for one in receipts] == [(f"night.{n}", True) for n in range(1, 6)]
+        assert new_commits() == [0, 0, 0]
+        patch.setattr(IndexedTable, "compact", ended(AttemptAborted))
+        with pytest.raises(TableNotFound, match=r"1 of 5 pieces of work failed"):
+            maintain_table.maintain_table(spark, together)
+        assert new_commits() == [0, 1, 1]
+    with pytest.raises(TableNotFound, match=r"1 of 5 pieces of work failed\. .*gone: refresh by_city: ") as failed:
+        maintain_table.maintain_table(spark, together)
+    assert "What the others committed stays" in str(failed.value)
+    assert new_commits() == [2, 1, 1]
 
 
 def test_given_somebody_commits_in_the_way_when_run_then_it_begins_again_and_gets_in(

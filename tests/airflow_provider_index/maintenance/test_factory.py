@@ -42,6 +42,7 @@ def test_given_a_description_when_made_then_the_work_is_mapped_limited_and_retri
         ({"tables": ["db.*"], "config": {"tables": ["db.*"]}}, "was given config and tables beside it"),
         ({"config": "nowhere.yaml"}, "cannot be read"),
         ({"tables": ["db.*"], "tables_at_once": 0}, "tables_at_once is 0"),
+        ({"tables": ["db.*"], "tables_per_task": 0}, "tables_per_task is 0"),
         ({"tables": ["db.*"], "defaults": {"refersh": {}}}, "Did you mean 'refresh'?"),
     ],
 )
@@ -200,6 +201,86 @@ def test_given_work_that_is_left_at_work_when_tried_again_after_the_last_minute_
         late(root).execute(context("maintain", memory=memory, tries=2, retries=2, number=2))
 
     assert live_attempts_of(load(root, "db.a"), f"{txn_id}.1") == []
+
+
+def two(root: Path, **fields: Any) -> MaintainTableOperator:
+    """Return work on two tables: two steps on the first, one on the second."""
+    more = [{"table": str(root / "db" / "b"), "name": "db.b", "steps": [{"kind": "refresh", "index": "i"}]}]
+    return late(root, **{"until": None, "more_tables": more, "spark_conn_id": "there_is_none", **fields})
+
+
+def test_given_small_tables_when_planned_then_they_share_a_task_within_its_bounds(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = read_config(["db.a", "db.b", "db.skip"])
+    monkeypatch.setenv("AIRFLOW_VAR_INDEX_MAINTENANCE_OFF", "")
+
+    def names(minutes: float | None = None, **bounds: Any) -> list[list[str]]:
+        operator = PlanMaintenanceOperator(task_id="plan", config=config, table_conn_id=CONN, **bounds)
+        tasks = operator.execute({"ti": Pushed(), "params": {"budget_minutes": minutes}})
+        assert all(("more_tables" in task) == task["name"].endswith(" more") for task in tasks)
+        tables = [[task["table"], *(one["table"] for one in task.get("more_tables", ()))] for task in tasks]
+        return [[Path(table).name for table in each] for each in tables]
+
+    assert sorted(names()) == [["a"], ["b"], ["skip"]]
+    [together] = names(tables_per_task=3)
+    assert [[together[0], together[1]], [together[2]]] == names(tables_per_task=2)
+    assert len(names(tables_per_task=3, seconds_per_task=1)) == 3
+    # The first work of a run with few minutes has more time than the others, so they do not share its task.
+    assert [len(each) for each in names(minutes=14, tables_per_task=3)] == [1, 2]
+
+
+def test_given_several_tables_when_worked_on_then_transactions_are_numbered_through_and_receipts_name_their_table(
+    root: Path,
+) -> None:
+    operator = two(root)
+    assert operator.transactions("x") == ["x.1", "x.2", "x.3"]
+    assert operator.tables_of_jobs() == (str(root / "db" / "b"),)
+    assert [one["table"] for one in operator.arguments()["more_tables"]] == [str(root / "db" / "b")]
+    memory = Memory()
+    with pytest.raises(AirflowFailException, match="no Airflow connection"):
+        operator.execute(context("maintain", memory=memory, tries=2, retries=2))
+    txn_id = memory["airflow_provider_index.transaction"]["value"]
+    for table, step in (("db.a", 1), ("db.a", 2), ("db.b", 3)):  # by a driver that lived on
+        windows.open_window(load(root, table), "somebody", partitions=[f"p={step}"], txn_id=f"{txn_id}.{step}")
+
+    receipts = two(root).execute(context("maintain", memory=memory, tries=2, retries=2, number=2))
+
+    a, b = str(root / "db" / "a"), str(root / "db" / "b")
+    assert [(one["txn_id"].rpartition(".")[2], one["table"]) for one in receipts] == [("1", a), ("2", a), ("3", b)]
+
+
+def test_given_attempts_in_several_tables_when_tried_again_then_all_are_ended_and_a_damaged_log_keeps_none(
+    root: Path,
+) -> None:
+    more = [{"table": f"db.{name}", "steps": [{"kind": "clean"}]} for name in ("off", "b", "dropped")]
+    memory = Memory()
+    with pytest.raises(AirflowFailException, match="no Airflow connection"):
+        two(root, more_tables=more).execute(context("maintain", memory=memory, tries=2, retries=2))
+    txn_id = memory["airflow_provider_index.transaction"]["value"]
+    for table, step in (("db.a", 2), ("db.b", 4)):
+        begin(load(root, table), operation="compact", txn_id=f"{txn_id}.{step}")
+    next((root / "db" / "off" / "_index" / "timeline").glob("*.json")).write_text("not a commit")
+
+    with pytest.raises(AirflowFailException, match="no Airflow connection"):
+        two(root, more_tables=more).execute(context("maintain", memory=memory, tries=2, retries=2, number=2))
+
+    assert (
+        live_attempts_of(load(root, "db.a"), f"{txn_id}.2") == live_attempts_of(load(root, "db.b"), f"{txn_id}.4") == []
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"window": 7}, "A window is of one table"),
+        ({"more_tables": [{"steps": []}]}, r"more_tables\[0\].table is None"),
+        ({"more_tables": [{"table": "db.b"}]}, r"more_tables\[0\].steps is None"),
+    ],
+)
+def test_given_tables_that_cannot_share_an_app_when_run_then_it_says_why(fields: Any, message: str, root: Path) -> None:
+    with pytest.raises(AirflowFailException, match=message):
+        two(root, **fields).execute(context("maintain"))
 
 
 def test_given_a_budget_of_no_minutes_when_planned_then_the_first_work_has_time_to_begin(
