@@ -7,6 +7,7 @@ are begun together, as soon as Airflow is up: see :meth:`~tests.airflow.lake.Lak
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -35,6 +36,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(1800))
 
 
+_DAILY = re.compile(r'schedule="\d+ \d+ \* \* [*\d]"')
+
+
 @pytest.fixture(scope="module")
 def lake(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Lake:
     """The one Airflow of this folder. It has the example DAGs that the modules name in ``EXAMPLES``, by subject, and
@@ -52,6 +56,9 @@ def whole_airflow(modules: list[ModuleType], tmp_path_factory: pytest.TempPathFa
     # each file takes a process of a second or two, and some are scheduled, or watched in the triggerer.
     for subject in sorted({subject for module in modules for subject in getattr(module, "EXAMPLES", ())}):
         copy_examples(dags, subject)
+    for file in dags.rglob("*.py"):
+        # Within hours of the time that it names, Airflow would begin a run of its own before those of the tests.
+        file.write_text(_DAILY.sub("schedule=None", file.read_text()))
     local = {**SMALL, "spark.sql.shuffle.partitions": "2"}
     secret = {"spark.hadoop.planted.password": SECRET}
     # Queries that sleep take a thread each, and others go on.
