@@ -157,6 +157,10 @@ TARGETS = {
             (
                 Figure("task", "beyond Spark's own time and a deferrable task that does nothing", 2, "s"),
                 Figure("refresh", "a small refresh over Connect, new session, warm server", 4, "s"),
+                Figure(
+                    "upsert", "1,000 rows into 1M with two indexes, queued to success, beyond an empty task", 2, "s"
+                ),
+                Figure("ten tables", "a refresh on each in one task, queued to success, beyond an empty task", 8, "s"),
             ),
         ),
         Target(

@@ -3,11 +3,13 @@
 On Airflow a deferrable refresh that has nothing to do, in turn with a deferrable task that does nothing and with the
 start of an empty Spark app; what is left of the first is ours: two starts of Python code, the job's folder, the look
 of the trigger. Over Spark Connect a small refresh from its submission to its answer, in a session of its own on a
-server that is warm.
+server that is warm. Then, on Airflow over Spark Connect, single tasks from queued to success, less one that does
+nothing: an upsert of 1,000 rows into a million with two indexes, and the maintenance of ten small tables in one task.
 """
 
 from __future__ import annotations
 
+import operator
 import os
 import statistics
 import subprocess
@@ -18,13 +20,16 @@ from argparse import Namespace
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from airflow_provider_index.runners.settings import SparkSettings
 from airflow_provider_index.testing import LocalAirflow
 from airflow_provider_index.testing.client import AirflowClient
+from airflow_provider_index.testing.connect_server import LocalConnectServer
 from benchmarks.measure import Timing
 from benchmarks.report import Report
 from spark_apps.jobs import environment
+from tests.airflow.tables import make
 from tests.spark.clusters import connect_server
 from tests.spark.measure import refreshes
 
@@ -62,6 +67,35 @@ with DAG("prepare", schedule=None):
         task_id="build", table="db.people", index="by_city", kind="secondary", columns=["city"]
     )
 """
+SHORT_DAGS = """
+from airflow.sdk import DAG, BaseOperator
+
+from airflow_provider_index.maintenance import index_maintenance
+from airflow_provider_index.operators import BuildIndexOperator, WriteTableOperator
+
+
+class Nothing(BaseOperator):
+    def execute(self, context):
+        return None
+
+
+with DAG("nothing", schedule=None):
+    Nothing(task_id="task")
+ROWS = "SELECT {} AS id, concat('city ', (id + unix_timestamp()) % 5000) AS city, id AS amount FROM range({})"
+with DAG("prepare", schedule=None):
+    create = {"schema": "id bigint, city string, amount bigint", "record_key": ["id"], "buckets": 4}
+    write = WriteTableOperator(task_id="write", table="db.people", sql=ROWS.format("id", 1_000_000), create=create)
+    record = BuildIndexOperator(task_id="record", table="db.people", index="by_key", kind="record")
+    write >> record >> BuildIndexOperator(
+        task_id="secondary", table="db.people", index="by_city", kind="secondary", columns=["city"]
+    )
+with DAG("upsert", schedule=None):
+    WriteTableOperator(task_id="task", table="db.people", sql=ROWS.format("id * 7919 % 1000000", 1000))
+OFF = {"compact": False, "compact_indexes": False, "clean": False, "verify": False}
+index_maintenance("connect", tables=["connect*"], defaults=OFF)
+index_maintenance("submit", tables=["submit*"], defaults=OFF, spark_conn_id="submit")
+"""
+SMALL_TABLES = 10
 EMPTY_APP = """
 import sys, time
 from pyspark.sql import SparkSession
@@ -76,6 +110,7 @@ def run(report: Report, arguments: Namespace) -> None:
     with tempfile.TemporaryDirectory(prefix="benchmarks-", ignore_cleanup_errors=True) as name:
         report_tasks(report, Path(name), repeats)
         report_connect(report, Path(name) / "connect", repeats)
+        report_short(report, Path(name) / "short", repeats)
 
 
 def report_tasks(report: Report, folder: Path, repeats: int) -> None:
@@ -113,6 +148,47 @@ def report_connect(report: Report, folder: Path, repeats: int) -> None:
     timing = Timing("small refresh, new session", wall, note)
     report.timings("A small refresh over Spark Connect, from its submission to its answer", [timing])
     report.verdict(10, "refresh", timing.median)
+
+
+def report_short(report: Report, folder: Path, repeats: int) -> None:
+    """Tasks with a second's work, from queued to success. The first of each kind is not counted."""
+    dags, lake = folder / "dags", folder / "lake"
+    dags.mkdir(parents=True)
+    (dags / "short.py").write_text(SHORT_DAGS)
+    seconds: dict[str, list[float]] = {kind: [] for kind in ("nothing", "upsert", "connect", "submit")}
+    with LocalConnectServer(home=folder / "server") as server:
+        connections = {
+            "index_table_store_default": {"conn_type": "index_table_store", "extra": {"warehouse": str(lake)}},
+            "spark_default": server.connection({"spark.sql.shuffle.partitions": "2"}),
+            "submit": {"conn_type": "spark", "host": "local[2]", "extra": {"conf": CONF, "driver-memory": "1g"}},
+        }
+        with LocalAirflow(dags, connections=connections, parallelism=2) as airflow:
+            airflow.client.wait_for_dags("prepare", *seconds)
+            airflow.client.run("prepare")
+            for number in range(repeats + 1):
+                for kind, taken in seconds.items():
+                    conf = {}
+                    if kind in ("connect", "submit"):
+                        conf = {"tables": [f"{kind}{number}.*"]}
+                        for table in range(SMALL_TABLES):
+                            make(lake / f"{kind}{number}" / f"t{table}", 2)
+                    taken.append(_task(airflow.client, kind, conf))
+    nothing = seconds.pop("nothing")[1:]
+    beyond = {kind: tuple(map(operator.sub, taken[1:], nothing)) for kind, taken in seconds.items()}
+    names = {"upsert": "upsert", "connect": "ten tables: over Connect", "submit": "ten tables: by spark-submit"}
+    timings = [Timing("empty task", tuple(nothing)), *(Timing(names[kind], each) for kind, each in beyond.items())]
+    report.timings("Short tasks on a local Airflow, from queued to success, beyond an empty task", timings)
+    for kind, each in beyond.items():
+        report.verdict(10, names[kind], statistics.median(each))
+
+
+def _task(client: AirflowClient, dag: str, conf: dict[str, Any]) -> float:
+    """From queued to success of a run's task ``task``, or of the only one that is mapped."""
+    run_id = client.run(dag, conf).run_id
+    tasks = client.get(f"dags/{dag}/dagRuns/{run_id}/taskInstances")["task_instances"]
+    [task] = [one for one in tasks if one["task_id"] in ("task", "maintain")]
+    queued, ended = (datetime.fromisoformat(task[name]) for name in ("queued_when", "end_date"))
+    return (ended - queued).total_seconds()
 
 
 def _run(client: AirflowClient, dag: str) -> float:
