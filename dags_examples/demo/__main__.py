@@ -22,6 +22,7 @@ from rich.console import Console
 from airflow_provider_index.testing import LocalAirflow, LocalConnectServer
 from dags_examples import folder
 from dags_examples.demo import data
+from dags_examples.demo.advised import follow_advice
 from dags_examples.demo.report import check_copies, check_table
 from dags_examples.demo.story import Story, run_all, timed
 
@@ -73,6 +74,10 @@ def main() -> int:
                 agreed.append(check_copies(console, spark, work / "copies", flights))
         with timed(console, "Ten million flights, asked with and without indexes"):
             agreed.append(_measure(console, work))
+        with timed(
+            console, "Advice on indexes, from the queries that the table was asked, and what following it saves"
+        ):
+            agreed.append(follow_advice(console, spark, story.table(), data.left(flights)))
         console.print("\n[green]Everything agrees.[/]" if all(agreed) else "\n[red]Something does not agree.[/]")
         console.print(f"{time.monotonic() - started:.0f} s in all.")
         if options.keep:

@@ -132,7 +132,7 @@ def _ask(grid: Table, verdicts: Verdicts, table: IndexedTable, lookup: Lookup, r
     plan = table.explain(lookup.where, columns)
     answer = table.read(lookup.where, columns).toArrow().to_pandas()
     wanted = raw.loc[lookup.raw(raw).fillna(False).astype(bool), list(answer.columns)]
-    good = lookup.index in (plan.index_used or "") and len(wanted) > 0 and _only_in_one(answer, wanted) == 0
+    good = lookup.index in (plan.index_used or "") and len(wanted) > 0 and only_in_one(answer, wanted) == 0
     grid.add_row(
         lookup.name, lookup.where, plan.index_used or "none", str(plan.files_read), str(plan.files_skipped),
         f"{len(answer):,}", f"{len(wanted):,}", verdicts.mark(good),
@@ -151,11 +151,11 @@ def _counted(rows: DataFrame, expected: Expected, left: pd.DataFrame) -> Mapping
         "sum of arr_delay": (int(answer["arr_delay"].sum()), expected.sum_of_arr_delay),
         "sum of air_time": (int(answer["air_time"].sum()), expected.sum_of_air_time),
         "planes": (int(answer["tailnum"].nunique()), expected.planes),
-        "rows that stand on one side only, all columns compared": (_only_in_one(answer, left), 0),
+        "rows that stand on one side only, all columns compared": (only_in_one(answer, left), 0),
     }
 
 
-def _only_in_one(answer: pd.DataFrame, wanted: pd.DataFrame) -> int:
+def only_in_one(answer: pd.DataFrame, wanted: pd.DataFrame) -> int:
     """Return how many rows are in one of two frames only; repeated rows count."""
     columns = list(wanted.columns)
     both = [frame[columns].astype(wanted.dtypes.to_dict()) for frame in (answer, wanted)]

@@ -28,6 +28,8 @@ with DAG("flights_initial_load", schedule=None, tags=["flights"], doc_md=__doc__
             "record_key": ["time_hour", "carrier", "flight"],
             "partition_by": ["month"],
             "buckets": 2,
+            # A line of each query, by which the table can be asked for advice on its indexes.
+            "properties": {"query_log": "on"},
         },
     )
     by_key = BuildIndexOperator(task_id="index_by_key", table=TABLE, index="by_key", kind="record")
