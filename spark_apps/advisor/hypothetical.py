@@ -33,7 +33,7 @@ from spark_apps.indexes.handler import (
     PredicateProbe,
     estimated_rows,
 )
-from spark_apps.indexes.keyed.entries import ROW_GROUP_BYTES, EntryHandler
+from spark_apps.indexes.keyed.entries import EntryHandler
 from spark_apps.indexes.keyed.lookup import MAX_DRIVER_KEYS, MAX_RETURNED_KEYS
 from spark_apps.indexes.keyed.record import RecordHandler
 from spark_apps.indexes.keyed.secondary import SecondaryHandler
@@ -46,11 +46,13 @@ from spark_apps.layout.hashing import bucket_id
 from spark_apps.layout.types import normalize, parse_type
 from spark_apps.mergetree.blocks import stored_share
 from spark_apps.mergetree.schema import column_share, column_types, resolve
+from spark_apps.mergetree.spark_utils import setting
 from spark_apps.mergetree.tree import NeedsSpark, Snapshot
 from spark_apps.query.explain import Explanation, explain_plan
 from spark_apps.query.planning import ParsedPredicateProbe, ReadPlan, Shuffle, plan_read
 from spark_apps.query.predicates import Predicate, of_columns
-from spark_apps.storage.errors import InvalidInput
+from spark_apps.storage.errors import InvalidInput, UnsupportedSource
+from spark_apps.storage.store import WHOLE_BYTES
 from spark_apps.timeline.files import DataFile, GroupKey, lowest_plain_file
 from spark_apps.timeline.model import DATA_TREE, IndexDefinition
 from spark_apps.timeline.state import IndexEntry
@@ -64,9 +66,14 @@ _SORTED_ROWS = 100_000
 _ROW_GROUP_BYTES = 128 * 1024 * 1024
 _MOST_KEYS = 10_000
 # Measured on tables of the tests and of TPC-H; see docs/advice.md.
-_LOOKUP_BYTES = 48 * 1024
-_REPACKED = 1.05
-"""Rows in the order of an index take a little more than in their own, in which neighbours are often alike."""
+_END_BYTES = 64 * 1024
+"""Of an index's file, what opening it fetches: its end, with the footer; of a small one all."""
+_PACKED_GROUP_BYTES = 400 * 1024
+"""A row group of entries as it lies in the file, which is read as a whole."""
+_PACKED_BYTES = 2 * 1024 * 1024
+_PACKED_ROWS = 100_000
+_PACKED_PIECES = 16
+"""So much of a table's rows is packed as a covering index would, to know what these take there."""
 _HEADER_BYTES = 256
 _MOST_SHARE_OF_BLOCKS = 0.9
 
@@ -135,6 +142,11 @@ def trial_of(snapshot: Snapshot, definition: IndexDefinition, sample: Sample) ->
     build = handler.priced(context, handler.plan(context))
     if isinstance(handler, SkippingHandler):
         build = replaced(build, estimated_bytes=_records_bytes(context, sample))
+    elif isinstance(handler, CoveringHandler):
+        packed = _packed_bytes(context)
+        if packed is not None:
+            build = replaced(build, estimated_bytes=sum(packed.values()))
+        return Trial(definition, build, _TriedCovering(definition, build.estimated_bytes, sample, packed))
     elif isinstance(handler, SecondaryHandler) and snapshot.table.source is not None:
         build = replaced(build, estimated_bytes=round(build.estimated_bytes * _distinct_part(definition, sample)))
     return Trial(definition, build, _TRIED[definition.kind](definition, build.estimated_bytes, sample))
@@ -319,6 +331,16 @@ class Tried(IndexHandler):
         drawn = inside[: round(share * len(inside))]
         return {*left, *drawn, *outside}, self._sample.of / max(len(sampled), 1)
 
+    def _fetched(self, context: IndexContext, files: int, least: float, share: float) -> int:
+        """Return the bytes that reading a part of the index's entries fetches.
+
+        :param files: that are opened. :param least: what is read of them, for so small a ``share`` of the entries.
+        """
+        each = self._size / context.definition.shards
+        if each <= WHOLE_BYTES:
+            return round(files * each)
+        return round(min(files * each, files * _END_BYTES + least + share * self._size))
+
     def _order(self, group: GroupKey) -> int:
         """Return a number by which file groups are drawn, for each index in another order."""
         return zlib.crc32(f"{self._definition.name}/{group[0]}/{group[1]}".encode())
@@ -342,9 +364,9 @@ class _TriedEntries(Tried, EntryHandler):
         rows = round(each * sum(by_group.values()))
         found = self._record_keys(context, wanted, by_group, groups) if rows <= MAX_RETURNED_KEYS else None
         shards = min(context.definition.shards, len(keys))
-        return Candidates(frozenset(groups), found, shards, self._fetched(context, len(keys), rows))
+        return Candidates(frozenset(groups), found, shards, self._looked_up(context, len(keys), rows))
 
-    def _fetched(self, context: IndexContext, keys: int, rows: int) -> int:
+    def _looked_up(self, context: IndexContext, keys: int, rows: int) -> int:
         """Return the bytes that looking keys up reads of the index, of whose entries so many are theirs.
 
         Entries of a key lie side by side, in row groups that are read as a whole.
@@ -352,8 +374,8 @@ class _TriedEntries(Tried, EntryHandler):
         if keys > MAX_DRIVER_KEYS:
             return self._size
         of_all = sum(map(estimated_rows, context.snapshot.state.files(DATA_TREE)))
-        held = self._size * rows / max(of_all, 1)
-        return round(min(self._size, held + keys * min(ROW_GROUP_BYTES, self._size / context.definition.shards)))
+        files = min(context.definition.shards, keys)
+        return self._fetched(context, files, keys * _PACKED_GROUP_BYTES, rows / max(of_all, 1))
 
     def _record_keys(
         self, context: IndexContext, wanted: Predicate, by_group: Mapping[GroupKey, int], groups: Collection[GroupKey]
@@ -416,7 +438,9 @@ class _TriedCompact(Tried, CompactHandler):
         }
         if self._sample.seen < 1.0:  # of blocks that were not read nothing is known but their share
             groups |= self._sample.groups
-        return Candidates(frozenset(groups), None, 1, min(self._size, _LOOKUP_BYTES), blocks)
+        shards, rows = context.definition.shards, max(self._sample.rows.num_rows, 1)
+        fetched = self._fetched(context, shards, shards * _PACKED_GROUP_BYTES, int(counts.sum()) / rows)
+        return Candidates(frozenset(groups), None, shards, fetched, blocks)
 
 
 class _TriedSkipping(Tried, SkippingHandler):
@@ -530,9 +554,75 @@ def _records_bytes(context: IndexContext, sample: Sample) -> int:
     return round(total * every / max(len(files), 1))
 
 
+def _packed_bytes(context: IndexContext) -> dict[str, int] | None:
+    """Return about what each column would take in a covering index; ``None`` where no rows tell.
+
+    Some rows are packed in the order of the index. In their own order, by another writer, or in smaller files, they may
+    take much more or less.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    snapshot, definition = context.snapshot, context.definition
+    held = held_columns(context.table, definition)
+    try:
+        rows = read_sample(snapshot, held, _PACKED_BYTES).live.rows
+    except UnsupportedSource:
+        return None  # a column that only Spark reads rightly
+    if not rows.num_rows:
+        return None
+    if rows.num_rows > _PACKED_ROWS:
+        starts = [number * rows.num_rows // _PACKED_PIECES for number in range(_PACKED_PIECES)]
+        rows = pa.concat_tables([rows.slice(start, _PACKED_ROWS // _PACKED_PIECES) for start in starts])
+    first = definition.columns[0]
+    times = max(1.0, sum(map(estimated_rows, snapshot.state.files(DATA_TREE))) / rows.num_rows)
+    sink = pa.BufferOutputStream()
+    ordered = rows.sort_by([(name, "ascending") for name in definition.columns])
+    pq.write_table(ordered, sink, compression=_codec(snapshot))
+    packed = pq.read_metadata(pa.BufferReader(sink.getvalue()))
+    columns: dict[str, float] = {}
+    for number in range(packed.num_row_groups):
+        group = packed.row_group(number)
+        for at in range(group.num_columns):
+            chunk = group.column(at)
+            path = chunk.path_in_schema
+            name = path if path in held else path.split(".")[0]
+            columns[name] = columns.get(name, 0) + chunk.total_compressed_size
+    # Of the column that entries are ordered by, equal values lie side by side and take hardly more than one.
+    return {
+        name: round(size * (_times_more_values(rows.column(name), times) if name == first else times))
+        for name, size in columns.items()
+    }
+
+
+def _times_more_values(column: Any, times: float) -> float:
+    """Return about how many times as many different values a column has as some of its rows, by capture and recapture.
+
+    :param column: of rows from all of the table, in its order. :param times: how many times as many rows there are.
+    """
+    import pyarrow.compute as pc
+
+    half = len(column) // 2
+    one, other = (pc.unique(part) for part in (column.slice(0, half), column.slice(half)))
+    again = pc.sum(pc.is_in(one, value_set=other)).as_py() or 0
+    seen = len(one) + len(other) - again
+    return float(min(times, max(1.0, len(one) * len(other) / max(again, 1) / max(seen, 1))))
+
+
+def _codec(snapshot: Snapshot) -> str:
+    """Return how the session packs files, as Arrow calls it; of a table without a session, as Spark does by default."""
+    codec = setting(snapshot.spark, "spark.sql.parquet.compression.codec", "snappy") if snapshot.has_spark else ""
+    return codec if codec in ("gzip", "zstd") else "snappy"
+
+
 class _TriedCovering(Tried, CoveringHandler):
-    def __init__(self, definition: IndexDefinition, size: int, sample: Sample) -> None:
+    """:param packed: column -> bytes that it would take, if that is known."""
+
+    def __init__(
+        self, definition: IndexDefinition, size: int, sample: Sample, packed: Mapping[str, int] | None = None
+    ) -> None:
         super().__init__(definition, size, sample)
+        self._packed = packed
         self._entry_files: list[tuple[str, RowGroupRanges]] | None = None
 
     def substitute(
@@ -563,9 +653,10 @@ class _TriedCovering(Tried, CoveringHandler):
                 for part, (bucket, _) in zip(parts, entry_files, strict=True)
             ]
         share = sum(parts) / max(len(parts), 1)
-        size = round(
-            _REPACKED * share * self._size * _share(context.snapshot, columns) / _share(context.snapshot, held)
-        )
+        if self._packed is None:
+            size = round(share * self._size * _share(context.snapshot, columns) / _share(context.snapshot, held))
+        else:
+            size = round(share * sum(self._packed.get(name, 0) for name in columns))
 
         def rows(names: Sequence[str]) -> Any:
             raise AssertionError(f"{definition.name} is hypothetical")
