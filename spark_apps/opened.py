@@ -295,6 +295,8 @@ class OpenTable(Printed):
         self,
         workload: Workload | Iterable[AskedQuery] | None = None,
         budget: Mapping[str, Any] | None = None,
+        *,
+        most_bytes: int | None = None,
     ) -> Advice:
         """Return which indexes the table should have for what is asked of it, with the figures and the statements.
 
@@ -302,15 +304,16 @@ class OpenTable(Printed):
 
         :param workload: what was asked; what the table's own log of queries has, if not given.
         :param budget: ``bytes`` that indexes may hold in all (``"5GB"``), and ``minutes`` of upkeep a day.
+        :param most_bytes: that the sample takes, about; 128 MiB if not given.
         :raises InvalidInput: for a budget or a workload that is none.
         :raises EnvironmentMismatch: where definitions of indexes cannot be checked, for pyspark is not installed.
         :raises UnsupportedSource: naming what of a source only Spark's own reader reads rightly.
         :raises StorageError: naming a file that is missing or damaged.
         """
-        from spark_apps.advisor.advice import advise
+        from spark_apps.advisor.advice import MOST_BYTES, advise
 
         _library("pyspark", "advise")
-        return advise(self._snapshot, self._handle.timeline, workload, budget)
+        return advise(self._snapshot, self._handle.timeline, workload, budget, most_bytes or MOST_BYTES)
 
     def to_pandas(self, where: str | None = None, columns: Sequence[str] | None = None) -> Any:
         """Return the same as :meth:`read`, as a ``pandas.DataFrame`` whose columns are backed by Arrow.

@@ -26,7 +26,7 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 from airflow_provider_index.ui import access, formatting, pictures
 from airflow_provider_index.ui.access import known_connections
 from airflow_provider_index.ui.commits import LANE_WORDS
-from airflow_provider_index.ui.details import DETAIL_SECONDS, Detail, DetailQuery, read_detail
+from airflow_provider_index.ui.details import ADVICE_SECONDS, DETAIL_SECONDS, Detail, DetailQuery, read_detail
 from airflow_provider_index.ui.overview import (
     PAGE_SIZES,
     SORTS,
@@ -199,6 +199,7 @@ def _table(table_cache: TableCache, who: Viewer, request: Request) -> HTMLRespon
     conn_id = request.query_params.get("conn") or (who.conn_ids[0] if who.conn_ids else "")
     lake: Lake | None = None
     query = DetailQuery.of(request.query_params)
+    patience = ADVICE_SECONDS if query.advice else DETAIL_SECONDS
     try:
         if not name:
             raise InvalidName("No table was named.", hint="Choose one from the list.")
@@ -206,12 +207,12 @@ def _table(table_cache: TableCache, who: Viewer, request: Request) -> HTMLRespon
         reading = table_cache.readers(lake).submit(
             lambda: read_detail(readable_lake, name, query, table_cache.helpers(readable_lake))
         )
-        detail: Detail = reading.result(DETAIL_SECONDS)
+        detail: Detail = reading.result(patience)
         return render("table.html", conn_id=readable_lake.conn_id, view=detail)
     except (NotFound, InvalidName) as error:
         return _sorry(404, conn_id, name, error.message, error.hint)
     except (ReadTimeout, TimeoutError):
-        return _sorry(504, conn_id, name, f"Its store gave no answer within {DETAIL_SECONDS:g} s.", "Try again later.")
+        return _sorry(504, conn_id, name, f"Its store gave no answer within {patience:g} s.", "Try again later.")
     except LakeIndexError as error:
         reason = error.message if lake is None else lake.reason(error)
         return _sorry(503, conn_id, name, reason, error.hint)
@@ -272,6 +273,7 @@ def environment() -> Environment:
         page_sizes=PAGE_SIZES,
         timeline_picture=pictures.timeline_picture,
         bucket_picture=pictures.bucket_picture,
+        worth_picture=pictures.worth_picture,
         partitions_a_page=24,
         most_of_a_row=50,
         now=time.time,

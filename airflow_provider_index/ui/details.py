@@ -1,4 +1,4 @@
-"""Contents of the page of one table: its log in stretches, what is at work on it, its indexes, sizes and last plan."""
+"""Contents of the page of one table: its log in stretches, what is at work on it, its indexes and what they are worth."""
 
 from __future__ import annotations
 
@@ -9,20 +9,22 @@ from concurrent.futures import Future
 from concurrent.futures import wait as wait_for
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from airflow_provider_index.hooks.table_store import TableStoreHook
 from airflow_provider_index.ui.commits import Entry, entries
+from airflow_provider_index.ui.health import Health, health_of
 from airflow_provider_index.ui.overview import whole
 from airflow_provider_index.ui.tables import Lake, Readers, TableName
 from spark_apps.storage.errors import LakeIndexError
 from spark_apps.storage.store import Store
 from spark_apps.timeline.features import unknown_writer_features
 from spark_apps.timeline.limits import SILENT_WRITER_SECONDS
-from spark_apps.timeline.log import Timeline
+from spark_apps.timeline.log import Timeline, seconds_of
 from spark_apps.timeline.maintenance_records import TablePlan, read_last
-from spark_apps.timeline.model import Commit, Heartbeat, Requested
+from spark_apps.timeline.model import AddFile, Commit, Heartbeat, Requested
 from spark_apps.timeline.open_tables import Published, published
 from spark_apps.timeline.state import State
 from spark_apps.timeline.statistics import (
@@ -33,14 +35,24 @@ from spark_apps.timeline.statistics import (
     table_statistics,
 )
 from spark_apps.timeline.transactions import live_requests, read_heartbeat
+from spark_apps.workload.query_log import PROPERTY as QUERY_LOG
+from spark_apps.workload.worth import Worth, read_worth
+
+if TYPE_CHECKING:
+    from spark_apps.advisor.advice import Advice
 
 logger = logging.getLogger(__name__)
 
 COMMITS_A_PAGE = 60
 PARTITIONS_A_PAGE = 24
 MOST_TRANSACTIONS = 50
+UPKEEP_COMMITS = 120
+"""So many of the newest commits are looked through for what was written to indexes."""
 DETAIL_SECONDS = 12.0
 """How long the page of a table waits for its store."""
+ADVICE_SECONDS = 45.0
+"""And where advice is asked for."""
+_SAMPLED_BYTES = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -50,12 +62,19 @@ class DetailQuery:
     before: int | None = None
     partition: str = ""
     page: int = 1
+    advice: bool = False
+    """Whether advice on the table's indexes is asked for, which reads a sample of its files."""
 
     @classmethod
     def of(cls, query: Mapping[str, str]) -> DetailQuery:
         """Return the query of an address; whatever makes no sense there counts as left out."""
         before = whole(query.get("before"), -1)
-        return cls(before if before >= 0 else None, query.get("partition", "")[:500], max(1, whole(query.get("p"), 1)))
+        return cls(
+            before if before >= 0 else None,
+            query.get("partition", "")[:500],
+            max(1, whole(query.get("p"), 1)),
+            query.get("advice") == "1",
+        )
 
 
 @dataclass(frozen=True)
@@ -73,6 +92,14 @@ class Live:
     def silent(self, now: float) -> bool:
         """Return whether its last sign of life is so old that a drain would take it for dead."""
         return now - self.last_sign > SILENT_WRITER_SECONDS
+
+
+@dataclass(frozen=True)
+class Upkeep:
+    """What the newest commits of a table wrote to one of its indexes."""
+
+    commits: int = 0
+    bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -95,6 +122,14 @@ class Detail:
     plans: tuple[TablePlan, ...]
     published: Published | None
     """How far other engines see the table, if it is published for them."""
+    worth: Worth | None
+    """What its indexes were worth to its queries, if it keeps a query log."""
+    upkeep: Mapping[str, Upkeep]
+    upkeep_commits: int
+    health: Health
+    advice: Advice | None
+    """If it was asked for; ``advice_trouble`` says why it cannot be had."""
+    advice_trouble: str
 
     @property
     def unknown_features(self) -> list[str]:
@@ -122,6 +157,9 @@ def read_detail(lake: Lake, name: str, query: DetailQuery, many: Readers) -> Det
     now = time.time()
     ages = {name: age_of_lag(timeline, index.lag) for name, index in statistics.indexes.items()}
     paths = [path for path in sorted(state.partitions, reverse=True) if query.partition.lower() in path.lower()]
+    behind_since = {name: now - age for name, age in ages.items() if age is not None}
+    newest = _commits(timeline, None, UPKEEP_COMMITS, many)
+    worth = _worth(timeline, state, many)
     start = (query.page - 1) * PARTITIONS_A_PAGE
     shown = paths[start : start + PARTITIONS_A_PAGE]
     partitions = sorted(partition_statistics(state, shown), key=lambda one: one.path, reverse=True)
@@ -132,8 +170,8 @@ def read_detail(lake: Lake, name: str, query: DetailQuery, many: Readers) -> Det
         now,
         state,
         statistics,
-        {name: now - age for name, age in ages.items() if age is not None},
-        tuple(entries(_commits(timeline, query.before, many), state)),
+        behind_since,
+        tuple(entries(_shown(timeline, query.before, newest, many), state)),
         tuple(live),
         more,
         tuple(partitions),
@@ -141,13 +179,70 @@ def read_detail(lake: Lake, name: str, query: DetailQuery, many: Readers) -> Det
         max((size for partition in partitions for size in partition.bucket_bytes), default=0),
         tuple(_last_plans(store)),
         published(timeline),
+        worth,
+        _upkeep(state, newest),
+        len(newest),
+        health_of(statistics, state.windows.values(), behind_since, now, worth),
+        *_advice(lake, table, state, query),
     )
 
 
-def _commits(timeline: Timeline, before: int | None, many: Readers) -> list[Commit]:
+def _advice(lake: Lake, table: TableName, state: State, query: DetailQuery) -> tuple[Advice | None, str]:
+    """Return advice on the indexes of a table if it was asked for, or why there can be none."""
+    if not query.advice or state.definition is None:
+        return None, ""
+    if state.definition.source is not None:
+        # Its files lie where its log says, which this server opens nothing by.
+        return None, "It is a registered source, whose files this server does not read. Use AdviseIndexesOperator."
+    try:
+        opened = TableStoreHook(lake.conn_id).open(table.location)
+        return opened.advise(most_bytes=_SAMPLED_BYTES), ""
+    except LakeIndexError as error:
+        return None, " ".join(part for part in (lake.reason(error), error.hint) if part)
+
+
+def _worth(timeline: Timeline, state: State, many: Readers) -> Worth | None:
+    definition = state.definition
+    if definition is None or definition.properties.get(QUERY_LOG, "off").lower() == "off":
+        return None
+    try:
+        commits = together(many, [partial(timeline.read, entry.created) for entry in state.indexes.values()])
+        created = {
+            name: None if commit is None else seconds_of(commit.instant)
+            for name, commit in zip(state.indexes, commits, strict=True)
+        }
+        return read_worth(timeline.store, definition.properties, created)
+    except LakeIndexError as error:
+        logger.info("The query log of %s cannot be read: %s", timeline.store.uri, error)
+        return None
+
+
+def _upkeep(state: State, commits: Iterable[Commit]) -> dict[str, Upkeep]:
+    """Return index -> what these commits wrote to it; those of an index of its name that was dropped are left out."""
+    trees = {entry.definition.tree: (name, entry.created) for name, entry in state.indexes.items()}
+    upkeep: dict[str, Upkeep] = {}
+    for commit in commits:
+        written: dict[str, int] = {}
+        for action in commit.actions:
+            if isinstance(action, AddFile) and action.tree in trees:
+                name, created = trees[action.tree]
+                if commit.version >= created:
+                    written[name] = written.get(name, 0) + action.bytes
+        for name, size in written.items():
+            before = upkeep.get(name, Upkeep())
+            upkeep[name] = Upkeep(before.commits + 1, before.bytes + size)
+    return upkeep
+
+
+def _shown(timeline: Timeline, before: int | None, newest: list[Commit], many: Readers) -> list[Commit]:
+    """Return the stretch of the log that the page shows, oldest first."""
+    return newest[-COMMITS_A_PAGE:] if before is None else _commits(timeline, before, COMMITS_A_PAGE, many)
+
+
+def _commits(timeline: Timeline, before: int | None, most: int, many: Readers) -> list[Commit]:
     """Return a stretch of the log, oldest first."""
     last = timeline.head.version if before is None else min(before - 1, timeline.head.version)
-    versions = range(max(0, last - COMMITS_A_PAGE + 1), last + 1)
+    versions = range(max(0, last - most + 1), last + 1)
     commits = together(many, [partial(timeline.read, version) for version in versions])
     return [commit for commit in commits if commit is not None]
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Any, TypeVar
 
+from airflow_provider_index.ui.health import Health, health_of
 from airflow_provider_index.ui.tables import Lake, Readers, TableName
 from spark_apps.storage.errors import TableNotFound
 from spark_apps.timeline.log import Timeline, commit_key
@@ -40,6 +41,13 @@ class TableSummary:
     trouble: str = ""
     dropped: bool = False
     waiting: bool = False
+
+    @property
+    def health(self) -> Health | None:
+        """The table's health, ``None`` if it could not be read."""
+        if self.statistics is None:
+            return None
+        return health_of(self.statistics, self.windows, dict(self.behind_since), self.read_at)
 
     @property
     def concerns(self) -> bool:

@@ -1,4 +1,4 @@
-"""Geometry of the page's pictures: where each mark of the log and each bar of a bucket stands. Templates draw them.
+"""Geometry of the page's pictures: where a mark of the log, a bar of a bucket, a day of an index stands. Templates draw.
 
 Lengths are in the units of the picture's own ``viewBox``. Nothing here knows a colour: a mark's class and its shape say
 what it is.
@@ -198,3 +198,31 @@ def _title(partition: PartitionStatistics) -> str:
     word = "file group" if partition.buckets is None else "bucket"
     largest, smallest = max(partition.bucket_bytes, default=0), min(partition.bucket_bytes, default=0)
     return f"{plural(len(partition.bucket_bytes), word)} from {size(smallest)} to {size(largest)}"
+
+
+# --- worth ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class WorthPicture:
+    """The bytes that an index spared queries, day by day, as a line from left to right, newest right.
+
+    :param points: of the line, as SVG has them. :param most: bytes of the best day.
+    """
+
+    points: str
+    width: float
+    height: float
+    most: float
+    title: str
+
+
+def worth_picture(days: Sequence[float]) -> WorthPicture:
+    """Draw what was spared on each day, oldest first; the best day reaches the top."""
+    width, height = 240.0, _BUCKETS_HEIGHT
+    most = max(days, default=0.0)
+    step = width / max(len(days) - 1, 1)
+    tops = (height - (height - 2) * spared / most if most else height for spared in days)
+    points = " ".join(f"{number * step:.1f},{top:.1f}" for number, top in enumerate(tops))
+    title = f"Spared on each of {plural(len(days), 'day')}: at most {size(most)}, {size(days[-1] if days else 0)} today"
+    return WorthPicture(points, width, height + 1, most, title)

@@ -20,7 +20,7 @@ import re
 import secrets
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -29,7 +29,7 @@ from datetime import UTC, datetime, timedelta
 from spark_apps.storage.errors import InvalidInput, LakeIndexError, LogDamaged, StorageUnavailable
 from spark_apps.storage.store import ObjectInfo, ObjectStore
 from spark_apps.storage.units import parse_bytes
-from spark_apps.workload.asked import LINE_BYTES, Workload, from_document
+from spark_apps.workload.asked import LINE_BYTES, AskedQuery, Workload, from_document
 
 logger = logging.getLogger(__name__)
 
@@ -288,12 +288,24 @@ os.register_at_fork(after_in_child=QUERY_LOG._begin)
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
-def read_log(store: ObjectStore, since: datetime | None = None) -> Workload:
+BEYOND = "objects beyond what is read"
+"""The reason for which the oldest objects are left out, where they are too many."""
+
+
+def read_log(
+    store: ObjectStore,
+    since: datetime | None = None,
+    *,
+    most_objects: int = MOST_OBJECTS,
+    most_bytes: int = _MOST_READ,
+    each: Callable[[AskedQuery], None] | None = None,
+) -> Workload:
     """Return what the log of a table has, newest first as far as it is read; empty if there is none.
 
     Lines and objects that are damaged are counted by :attr:`~spark_apps.workload.asked.Workload.refused`.
 
     :param store: of the table's folder. :param since: leave out what was asked before.
+    :param most_objects: and ``most_bytes``: that are read. :param each: is given each line.
     :raises StorageUnavailable: if the store does not answer.
     """
     QUERY_LOG.flush()  # with what this process has asked itself
@@ -308,8 +320,8 @@ def read_log(store: ObjectStore, since: datetime | None = None) -> Workload:
             asked.refuse("an object that is no part of the log")
         elif first is not None and info.key.rpartition("/")[2] < first:
             continue
-        elif len(chosen) >= MOST_OBJECTS or held + info.size > _MOST_READ:
-            asked.refuse("objects beyond what is read")
+        elif len(chosen) >= most_objects or held + info.size > most_bytes:
+            asked.refuse(BEYOND)
         else:
             chosen.append(info)
             held += info.size
@@ -328,11 +340,13 @@ def read_log(store: ObjectStore, since: datetime | None = None) -> Workload:
                 if found is None:
                     asked.refuse("an object that cannot be read")
                 else:
-                    _add_lines(asked, found, store.uri, since)
+                    _add_lines(asked, found, store.uri, since, each)
     return asked
 
 
-def _add_lines(asked: Workload, body: bytes, uri: str, since: datetime | None) -> None:
+def _add_lines(
+    asked: Workload, body: bytes, uri: str, since: datetime | None, each: Callable[[AskedQuery], None] | None
+) -> None:
     for line in body.split(b"\n"):
         if not line.strip():
             continue
@@ -346,3 +360,5 @@ def _add_lines(asked: Workload, body: bytes, uri: str, since: datetime | None) -
             continue
         if since is None or query.asked >= since:
             asked.add(query if query.table == uri else replace(query, table=uri))
+            if each is not None:
+                each(query)

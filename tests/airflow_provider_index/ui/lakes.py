@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import random
+import secrets
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from spark_apps.storage.store import Store
 from spark_apps.timeline.creation import create_table
@@ -38,6 +40,8 @@ from spark_apps.timeline.model import (
 from spark_apps.timeline.restore import restore
 from spark_apps.timeline.transactions import abort, begin
 from spark_apps.timeline.windows import close, open_window
+from spark_apps.workload.asked import AskedQuery
+from spark_apps.workload.query_log import FOLDER
 
 MB = 1_000_000
 FIELDS = (
@@ -81,11 +85,18 @@ class Clock:
 
 
 def make(
-    folder: Path | str, *, indexes: Iterable[IndexDefinition] = (), clock: Clock | None = None, buckets: int = 4
+    folder: Path | str,
+    *,
+    indexes: Iterable[IndexDefinition] = (),
+    clock: Clock | None = None,
+    buckets: int = 4,
+    properties: Mapping[str, str] | None = None,
 ) -> Timeline:
     """An empty table."""
     store = Store(folder)
-    definition = TableDefinition("t", FIELDS, ("id",), partition_by=("dt",), hash_fields=("id",))
+    definition = TableDefinition(
+        "t", FIELDS, ("id",), partition_by=("dt",), hash_fields=("id",), properties=dict(properties or {})
+    )
     actions = (PutHashingConfig(HashingConfig("", buckets)), *(PutIndex(index, covered=True) for index in indexes))
     return create_table(store, definition, actions, timeline=Timeline(store, clock or time.time))[0]
 
@@ -198,7 +209,7 @@ def busy(folder: Path, now: float, days: int = 6) -> Timeline:
     and the plan of the last maintenance."""
     dice = random.Random(7)
     clock = Clock(now - days * 86_400)
-    timeline = make(folder, indexes=(BY_KEY,), clock=clock, buckets=16)
+    timeline = make(folder, indexes=(BY_KEY,), clock=clock, buckets=16, properties={"query_log": "on"})
     deferred = begin(timeline, operation="create_index")
     deferred.commit(
         (PutIndex(BY_CITY, covered=True),), reads=(table_scope(),), writes=(Write(definition_scope("by_city")),)
@@ -235,7 +246,19 @@ def busy(folder: Path, now: float, days: int = 6) -> Timeline:
     open_window(timeline, "rescale_2026 (tomás@example.org)", partitions=["dt=2026-11-18"], seconds=1500)
     plan = TablePlan("maintain_sales", "scheduled__2026-11-21T02:00:00+00:00", now - 27_000, 50, PLANNED, SKIPPED)
     write_plan(timeline.store, plan)
+    for day in range(days):
+        used = (("by_city", "secondary"),) if day < 3 else ()
+        unused = () if used else (("by_city", "secondary", "too_much_appended"),)
+        spared = {"by_city": (day + 1) * 40 * MB} if used else {}
+        asked(timeline, now - (days - day) * 80_000, weight=120.0, used=used, unused=unused, spared=spared)
     return timeline
+
+
+def asked(timeline: Timeline, at: float, **said: Any) -> None:
+    """A line of the table's query log."""
+    moment = datetime.fromtimestamp(at, UTC)
+    line = AskedQuery(table=timeline.store.uri, asked=moment, shape="city = ?", **said).to_document()
+    timeline.store.put(f"{FOLDER}/{moment:%Y%m%dT%H%M%S}-{secrets.token_hex(8)}.jsonl", line + b"\n")
 
 
 def many(warehouse: Path, count: int) -> None:
