@@ -1,4 +1,4 @@
-"""Contents of the page of one table: its log in stretches, what is at work on it, its indexes and what they are worth."""
+"""Contents of the page of one table: its log in stretches, what is at work on it, its indexes and their worth."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Geometry of the page's pictures: where a mark of the log, a bar of a bucket, a day of an index stands. Templates draw.
+"""Geometry of the page's pictures: where a mark of the log, a bucket's bar, an index's day stands. Templates draw them.
 
 Lengths are in the units of the picture's own ``viewBox``. Nothing here knows a colour: a mark's class and its shape say
 what it is.
