@@ -19,6 +19,10 @@ from spark_apps.timeline.operations import operation_of
 FACET = "lakeindex_receipt"
 """Run facet with the receipts: ``receipts``, a list of version, txn_id, operation, table, index and metrics."""
 
+FACET_OF_WORTH = "lakeindex_index_worth"
+"""Run facet of a task that measured indexes: ``indexes``, as
+:class:`~airflow_provider_index.operators.MeasureAdviceOperator` hands them on under ``judged``."""
+
 
 def enabled() -> bool:
     """Return whether Airflow's OpenLineage provider is installed and sends events."""
@@ -53,7 +57,10 @@ def of_end(operator: Any) -> Any:
     from openlineage.client.facet_v2 import RunFacet
 
     if not operator.reported_commits:
-        return of_start(operator)
+        lineage = of_start(operator)
+        if judged := getattr(operator, "judged", None):
+            lineage.run_facets[FACET_OF_WORTH] = RunFacet().with_additional_properties(indexes=judged)
+        return lineage
     receipts = [
         {
             **{key: one.receipt.get(key) for key in ("version", "txn_id", "operation", "metrics")},

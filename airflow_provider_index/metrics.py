@@ -12,11 +12,14 @@ import logging
 import re
 from collections.abc import Mapping
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow_provider_index.compat import Stats, conf, prepare_stats
 from spark_apps.timeline.model import DATA_TREE
 from spark_apps.timeline.state import State
+
+if TYPE_CHECKING:
+    from spark_apps.maintenance.demand import Demand
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +44,12 @@ METRICS: dict[str, tuple[str, str, str]] = {
         "versions since the oldest state of such a file group that the index covers",
     ),
     "index_lag_bytes": ("gauge", "table, index", "bytes of data files that queries scan because of this lag"),
+    "index_queries": (
+        "gauge",
+        "table, index",
+        "queries a day that asked for an index, when maintenance was last planned",
+    ),
+    "index_bytes_spared": ("gauge", "table, index", "bytes a day that it spared them"),
     "task_duration": (
         "timing",
         "operator, table",
@@ -103,6 +112,14 @@ def record_state(state: State, table: str) -> None:
         gauge("index_lag_groups", len(entry.lag), **tags)
         gauge("index_lag_versions", state.version - max(oldest, 0), **tags)
         gauge("index_lag_bytes", uncovered_bytes, **tags)
+
+
+def record_demand(demand: Demand, table: str) -> None:
+    """Show how often each index of a table was asked for, and what it spared, by the table's query log."""
+    for index, one in demand.indexes.items():
+        tags = {"table": label(table), "index": index}
+        gauge("index_queries", one.queries / demand.days, **tags)
+        gauge("index_bytes_spared", one.bytes_a_day, **tags)
 
 
 def record_reading(plan: Any, table: str) -> None:

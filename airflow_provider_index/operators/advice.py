@@ -118,6 +118,7 @@ class MeasureAdviceOperator(TableOperator):
         super().__init__(**kwargs)
         self.promised = promised
         self.least = least
+        self.judged: list[dict[str, Any]] = []
 
     def check_arguments(self) -> None:
         super().check_arguments()
@@ -134,7 +135,9 @@ class MeasureAdviceOperator(TableOperator):
 
         opened = self.hook.open(self.table)
         measured = measured_a_day(opened, self.hook.log_store(self.table), self.promised)
-        judged = [self._judged(name, promised, measured.get(name)) for name, promised in self.promised.items()]
+        self.judged = judged = [
+            self._judged(name, promised, measured.get(name)) for name, promised in self.promised.items()
+        ]
         there = opened.indexes
         back = [one["index"] for one in judged if one["verdict"] == "taken back" and one["index"] in there]
         shown = measured_markdown(self.table, judged, page_url(self.location(), self.table_conn_id))

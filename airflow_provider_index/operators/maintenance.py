@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import BaseOperator, Variable
 
+from airflow_provider_index import metrics
 from airflow_provider_index.arguments import (
     Reader,
     ReadsArguments,
@@ -145,6 +146,9 @@ class PlanMaintenanceOperator(ReadsArguments, BaseOperator):
         tables, missed = find_tables(self.config.tables, warehouses, self.table_conn_id)
         tables, off = self._narrowed(tables, params)
         surveys, unreachable = survey_tables(tables)
+        for survey in surveys if metrics.enabled() else ():
+            if survey.demand is not None:
+                metrics.record_demand(survey.demand, survey.table.name)
         return plan_maintenance(
             surveys,
             [*missed, *off, *unreachable],

@@ -17,6 +17,7 @@ from airflow_provider_index.lineage import asset_to_dataset
 from airflow_provider_index.operators import (
     BuildIndexOperator,
     DropIndexOperator,
+    MeasureAdviceOperator,
     VerifyIndexOperator,
     WriteTableOperator,
 )
@@ -112,3 +113,12 @@ def test_assets_become_the_same_datasets() -> None:
 
 def vars_of(dataset: Any) -> dict[str, Any]:
     return {"namespace": dataset.namespace, "name": dataset.name}
+
+
+def test_what_was_measured_of_indexes_is_told_by_the_task_that_measured() -> None:
+    operator = MeasureAdviceOperator(task_id="m", table="s3://lake/db/t", promised={"by_city": 5.0})
+    operator.judged = [{"index": "by_city", "promised_a_day": 5.0, "measured_a_day": 1.0, "verdict": "taken back"}]
+
+    facet = event(operator, RunState.COMPLETE)["run"]["facets"]["lakeindex_index_worth"]
+
+    assert facet["indexes"] == operator.judged

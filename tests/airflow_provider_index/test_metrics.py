@@ -11,6 +11,7 @@ import pytest
 
 from airflow_provider_index import metrics
 from airflow_provider_index.airflow_version import airflow_version
+from spark_apps.maintenance.demand import Demand, IndexDemand
 from spark_apps.storage.errors import InvalidInput
 from spark_apps.storage.store import Store
 from spark_apps.timeline.creation import create_table
@@ -107,6 +108,14 @@ def test_the_lag_of_an_index_is_the_groups_versions_and_bytes_that_it_does_not_t
     assert got["airflow.lakeindex.index_lag_groups,table=db.orders,index=by_city"] == "1|g"
     assert got["airflow.lakeindex.index_lag_versions.db.orders.by_city"] == "2|g"
     assert got["airflow.lakeindex.index_lag_bytes.db.orders.by_city"] == "150|g"
+
+
+def test_the_demand_for_an_index_is_told_by_the_day(statsd: StatsD) -> None:
+    metrics.record_demand(Demand(90, 5, {"by_city": IndexDemand(30, 700.0)}), "db.orders")
+
+    got = statsd.received()
+    assert got["airflow.lakeindex.index_queries,table=db.orders,index=by_city"] == "6.0|g"
+    assert got["airflow.lakeindex.index_bytes_spared.db.orders.by_city"] == "700.0|g"
 
 
 def test_what_a_plan_spares_a_query_is_counted(statsd: StatsD) -> None:
