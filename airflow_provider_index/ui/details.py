@@ -96,7 +96,7 @@ class Live:
 
 @dataclass(frozen=True)
 class Upkeep:
-    """What the newest commits of a table wrote to one of its indexes."""
+    """The upkeep of an index: how many of the newest commits wrote to it, and how much."""
 
     commits: int = 0
     bytes: int = 0

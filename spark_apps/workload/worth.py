@@ -19,7 +19,7 @@ MOST_BYTES = 8 << 20
 
 @dataclass(slots=True)
 class IndexUse:
-    """What queries did with one index.
+    """The use that queries made of one index.
 
     :param used: queries that used it. :param unused: the code of a reason -> queries that did not use it for that.
     :param bytes_spared: a day, oldest first.
