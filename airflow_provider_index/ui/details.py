@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from concurrent.futures import wait as wait_for
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -37,9 +37,6 @@ from spark_apps.timeline.statistics import (
 from spark_apps.timeline.transactions import live_requests, read_heartbeat
 from spark_apps.workload.query_log import PROPERTY as QUERY_LOG
 from spark_apps.workload.worth import Worth, read_worth
-
-if TYPE_CHECKING:
-    from spark_apps.advisor.advice import Advice
 
 logger = logging.getLogger(__name__)
 
@@ -127,8 +124,8 @@ class Detail:
     upkeep: Mapping[str, Upkeep]
     upkeep_commits: int
     health: Health
-    advice: Advice | None
-    """If it was asked for; ``advice_trouble`` says why it cannot be had."""
+    advice: Any
+    """A :class:`spark_apps.advisor.Advice` if it was asked for; ``advice_trouble`` says why it cannot be had."""
     advice_trouble: str
 
     @property
@@ -187,7 +184,7 @@ def read_detail(lake: Lake, name: str, query: DetailQuery, many: Readers) -> Det
     )
 
 
-def _advice(lake: Lake, table: TableName, state: State, query: DetailQuery) -> tuple[Advice | None, str]:
+def _advice(lake: Lake, table: TableName, state: State, query: DetailQuery) -> tuple[Any, str]:
     """Return advice on the indexes of a table if it was asked for, or why there can be none."""
     if not query.advice or state.definition is None:
         return None, ""
