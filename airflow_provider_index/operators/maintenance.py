@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import BaseOperator, Variable
 
-from airflow_provider_index import metrics
 from airflow_provider_index.arguments import (
     Reader,
     ReadsArguments,
@@ -139,6 +138,7 @@ class PlanMaintenanceOperator(ReadsArguments, BaseOperator):
 
     def plan(self, dag_id: str, params: Mapping[str, Any], run_id: str | None = None) -> MaintenancePlan:
         """Return the plan as of now. :raises InvalidInput: for params or a Variable that cannot be understood."""
+        from airflow_provider_index import metrics
         from spark_apps.maintenance.plan import plan_maintenance
         from spark_apps.maintenance.survey import find_tables, survey_tables
 
