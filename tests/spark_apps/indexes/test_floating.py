@@ -117,6 +117,17 @@ def test_given_floating_point_columns_then_all_who_read_agree_with_a_full_scan(
         table.drop_column(arguments["columns"][0])
 
 
+def _check_keys(spark: Any, table: IndexedTable, rows: list[Row]) -> None:
+    """Compare joins and groups by a column of the index, which is read, with those of rows that lie in no file."""
+    others = frame(spark, [(math.nan,), (-0.0,), (7.0,), (None,)], "k double")
+    for each in (lambda rows: rows.groupBy("d").agg({"n": "sum"}), lambda rows: rows.join(others, rows.d == others.k),
+                 lambda rows: rows.join(others, rows.d.eqNullSafe(others.k)).select("d", "n")):  # fmt: skip
+        indexed = each(table.frame().select("d", "n"))
+        uses = [scan.explanation.index_used for scan in spark_apps.explain(indexed).scans if scan.explanation]
+        assert uses == ["i"]
+        assert _sorted(indexed.collect()) == _sorted(each(frame(spark, rows, DDL).select("d", "n")).collect())
+
+
 @pytest.mark.by_turn(1)
 def test_given_floating_point_columns_then_files_without_a_value_are_left_out_and_none_that_has_it(
     spark: Any, prepared: Prepared
@@ -140,6 +151,8 @@ def test_given_floating_point_columns_then_files_without_a_value_are_left_out_an
             else:
                 assert plan.indexes[0].files <= most, (name, where, plan)
             assert _sorted(table.read(where, READ).collect()) == _sorted(matching), (name, where)
+        if kind == "covering":
+            _check_keys(spark, table, rows)
         table.drop_index("i")
     with pytest.raises(InvalidInput, match=r"cannot be laid as Spark's buckets by 'f', which is float"):
         table.create_index("i", "covering", ["n", "f"], properties={"layout": "buckets"})
