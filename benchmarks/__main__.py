@@ -39,6 +39,7 @@ MORE = {
     "scan": "benchmarks.keys_or_scan",
     "skipping": "benchmarks.skipping",
     "waiting": "benchmarks.waiting",
+    "advice": "benchmarks.advice",
 }
 QUICK_ROWS, FULL_ROWS = 200_000, 20_000_000
 
