@@ -78,7 +78,7 @@ _OPERATORS = (
     "advice",
     "indexes",
     "maintenance",
-    "rescale",
+    "report", "rescale",
     "sql",
     "tables",
     "transactions",

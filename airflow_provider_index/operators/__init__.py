@@ -17,6 +17,7 @@ from airflow_provider_index.operators.indexes import (
     VerifyIndexOperator,
 )
 from airflow_provider_index.operators.maintenance import MaintainTableOperator, PlanMaintenanceOperator
+from airflow_provider_index.operators.report import ReportTablesOperator
 from airflow_provider_index.operators.rescale import BucketRescaleOperator, PreviewRescaleOperator
 from airflow_provider_index.operators.sql import IndexSQLOperator
 from airflow_provider_index.operators.tables import (
@@ -58,6 +59,7 @@ __all__ = [
     "PreviewRescaleOperator",
     "RefreshIndexOperator",
     "RegisterTableOperator",
+    "ReportTablesOperator",
     "RestoreTableOperator",
     "RollBackTransactionOperator",
     "VerifyIndexOperator",

@@ -142,7 +142,7 @@ class PlanMaintenanceOperator(ReadsArguments, BaseOperator):
         from spark_apps.maintenance.plan import plan_maintenance
         from spark_apps.maintenance.survey import find_tables, survey_tables
 
-        warehouses = self._warehouses()
+        warehouses = warehouses_of({self.table_conn_id, *(entry.table_conn_id for entry in self.config.tables)})
         tables, missed = find_tables(self.config.tables, warehouses, self.table_conn_id)
         tables, off = self._narrowed(tables, params)
         surveys, unreachable = survey_tables(tables)
@@ -158,16 +158,6 @@ class PlanMaintenanceOperator(ReadsArguments, BaseOperator):
             at_once=self.tables_at_once,
             most_tables=conf.getint("core", "max_map_length", fallback=1024),
         )
-
-    def _warehouses(self) -> dict[str, Warehouse]:
-        from spark_apps.timeline.locations import Warehouse
-
-        # Connections are fetched here, by the task's own thread: the survey's threads only read storage.
-        warehouses = {}
-        for conn_id in {self.table_conn_id, *(entry.table_conn_id for entry in self.config.tables)} - {None}:
-            hook = TableStoreHook(str(conn_id))
-            warehouses[str(conn_id)] = Warehouse(hook.warehouse, hook.storage_options, f"the connection {conn_id!r}")
-        return warehouses
 
     def _narrowed(
         self, tables: Iterable[MaintainedTable], params: Mapping[str, Any]
@@ -206,6 +196,22 @@ class PlanMaintenanceOperator(ReadsArguments, BaseOperator):
             except StorageError as error:
                 # What is to be done stands in XCom; only the next run knows less.
                 self.log.warning("The plan for %s could not be kept below it: %s", table.name, error)
+
+
+def warehouses_of(conn_ids: Iterable[str | None]) -> dict[str, Warehouse]:
+    """Return where the tables of some connections are: connection id -> warehouse.
+
+    Connections are fetched here, by the task's own thread: threads that read storage ask Airflow nothing.
+
+    :raises InvalidInput: if there is no such connection.
+    """
+    from spark_apps.timeline.locations import Warehouse
+
+    warehouses = {}
+    for conn_id in {*conn_ids} - {None}:
+        hook = TableStoreHook(str(conn_id))
+        warehouses[str(conn_id)] = Warehouse(hook.warehouse, hook.storage_options, f"the connection {conn_id!r}")
+    return warehouses
 
 
 class MaintainTableOperator(SparkTableOperator):

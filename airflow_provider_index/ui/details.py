@@ -14,15 +14,15 @@ from typing import Any
 import msgspec
 
 from airflow_provider_index.hooks.table_store import TableStoreHook
+from airflow_provider_index.maintenance.health import Health, health_of
 from airflow_provider_index.ui.commits import Entry, entries
-from airflow_provider_index.ui.health import Health, health_of
 from airflow_provider_index.ui.overview import whole
 from airflow_provider_index.ui.tables import Lake, Readers, TableName
 from spark_apps.storage.errors import LakeIndexError
 from spark_apps.storage.store import Store
 from spark_apps.timeline.features import unknown_writer_features
 from spark_apps.timeline.limits import SILENT_WRITER_SECONDS
-from spark_apps.timeline.log import Timeline, seconds_of
+from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.maintenance_records import TablePlan, read_last
 from spark_apps.timeline.model import AddFile, Commit, Heartbeat, Requested
 from spark_apps.timeline.open_tables import Published, published
@@ -35,8 +35,7 @@ from spark_apps.timeline.statistics import (
     table_statistics,
 )
 from spark_apps.timeline.transactions import live_requests, read_heartbeat
-from spark_apps.workload.query_log import PROPERTY as QUERY_LOG
-from spark_apps.workload.worth import Worth, read_worth
+from spark_apps.workload.worth import Worth, worth_of
 
 logger = logging.getLogger(__name__)
 
@@ -120,7 +119,9 @@ class Detail:
     published: Published | None
     """How far other engines see the table, if it is published for them."""
     worth: Worth | None
-    """What its indexes were worth to its queries, if it keeps a query log."""
+    """What its indexes were worth to its queries, if it keeps a query log that can be read."""
+    worth_trouble: str
+    """Why its query log cannot be read."""
     upkeep: Mapping[str, Upkeep]
     upkeep_commits: int
     health: Health
@@ -156,7 +157,7 @@ def read_detail(lake: Lake, name: str, query: DetailQuery, many: Readers) -> Det
     paths = [path for path in sorted(state.partitions, reverse=True) if query.partition.lower() in path.lower()]
     behind_since = {name: now - age for name, age in ages.items() if age is not None}
     newest = _commits(timeline, None, UPKEEP_COMMITS, many)
-    worth = _worth(timeline, state, many)
+    worth, worth_trouble = _worth(lake, timeline, state, many)
     start = (query.page - 1) * PARTITIONS_A_PAGE
     shown = paths[start : start + PARTITIONS_A_PAGE]
     partitions = sorted(partition_statistics(state, shown), key=lambda one: one.path, reverse=True)
@@ -177,6 +178,7 @@ def read_detail(lake: Lake, name: str, query: DetailQuery, many: Readers) -> Det
         tuple(_last_plans(store)),
         published(timeline),
         worth,
+        worth_trouble,
         _upkeep(state, newest),
         len(newest),
         health_of(statistics, state.windows.values(), behind_since, now, worth),
@@ -198,20 +200,12 @@ def _advice(lake: Lake, table: TableName, state: State, query: DetailQuery) -> t
         return None, " ".join(part for part in (lake.reason(error), error.hint) if part)
 
 
-def _worth(timeline: Timeline, state: State, many: Readers) -> Worth | None:
-    definition = state.definition
-    if definition is None or definition.properties.get(QUERY_LOG, "off").lower() == "off":
-        return None
+def _worth(lake: Lake, timeline: Timeline, state: State, many: Readers) -> tuple[Worth | None, str]:
+    """Return what the indexes of a table were worth to its queries if it keeps a query log, or why that is not told."""
     try:
-        commits = together(many, [partial(timeline.read, entry.created) for entry in state.indexes.values()])
-        created = {
-            name: None if commit is None else seconds_of(commit.instant)
-            for name, commit in zip(state.indexes, commits, strict=True)
-        }
-        return read_worth(timeline.store, definition.properties, created)
+        return worth_of(timeline, state, lambda read, of: together(many, [partial(read, one) for one in of])), ""
     except LakeIndexError as error:
-        logger.info("The query log of %s cannot be read: %s", timeline.store.uri, error)
-        return None
+        return None, lake.reason(error)
 
 
 def _upkeep(state: State, commits: Iterable[Commit]) -> dict[str, Upkeep]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Any, TypeVar
 
-from airflow_provider_index.ui.health import Health, health_of
+from airflow_provider_index.maintenance.health import Health, health_of
 from airflow_provider_index.ui.tables import Lake, Readers, TableName
 from spark_apps.storage.errors import TableNotFound
 from spark_apps.timeline.log import Timeline, commit_key

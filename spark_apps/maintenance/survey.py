@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from spark_apps.maintenance.demand import Demand, read_demand
 from spark_apps.maintenance.policies import CompactPolicy, TableEntry, matches
@@ -34,6 +34,8 @@ from spark_apps.timeline.statistics import (
 from spark_apps.timeline.transactions import is_presumed_dead, live_requests
 
 logger = logging.getLogger(__name__)
+
+Look = TypeVar("Look")
 
 PATIENCE_SECONDS = 60.0
 """How long one table (or the listing of one warehouse) may take to answer."""
@@ -153,23 +155,33 @@ def survey_tables(
     tables: Iterable[MaintainedTable], patience: float = PATIENCE_SECONDS, at_once: int = _AT_ONCE
 ) -> tuple[list[TableSurvey], list[Missed]]:
     """Look at every table, ``at_once`` of them at a time, each within ``patience`` seconds."""
+    return look_at(tables, survey_table, patience, at_once)
+
+
+def look_at(
+    tables: Iterable[MaintainedTable],
+    look: Callable[[MaintainedTable], Look],
+    patience: float = PATIENCE_SECONDS,
+    at_once: int = _AT_ONCE,
+) -> tuple[list[Look], list[Missed]]:
+    """Look at every table as ``look`` does, ``at_once`` of them at a time, each within ``patience`` seconds."""
     tables = list(tables)
-    answers = _each(survey_table, tables, patience, at_once)
-    surveys: list[TableSurvey] = []
+    answers = _each(look, tables, patience, at_once)
+    seen: list[Look] = []
     missed: list[Missed] = []
     for table, answer in zip(tables, answers, strict=True):
-        if isinstance(answer, TableSurvey):
-            surveys.append(answer)
-        elif isinstance(answer, NotFound):
+        if isinstance(answer, NotFound):
             missed.append(Missed(table.name, _reason("no_such_table", answer.message), table.location))
         elif isinstance(answer, LakeIndexError):
             missed.append(Missed(table.name, _reason("unreachable", answer.message), table.location))
-        else:
+        elif answer is None or isinstance(answer, Exception):
             text = (
                 f"It did not answer within {patience:g} s." if answer is None else f"{type(answer).__name__}: {answer}"
             )
             missed.append(Missed(table.name, _reason("unreachable", text), table.location))
-    return surveys, missed
+        else:
+            seen.append(answer)
+    return seen, missed
 
 
 def survey_table(table: MaintainedTable) -> TableSurvey:

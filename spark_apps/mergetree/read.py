@@ -271,7 +271,7 @@ def broadcast_rows(spark: SparkSession) -> int:
 
 def _hashable(left: DataFrame, right: DataFrame, names: Sequence[str]) -> bool:
     """Tell whether equal keys of both frames have equal hashes, and a hash is less to compare than the key."""
-    # Values of these types that Spark takes for equal have one hash; of floating ones 0.0 and -0.0 have two.
+    # Values of these types that Spark takes for equal have one hash; in some releases 0.0 and -0.0 have two.
     whole = (T.ByteType, T.ShortType, T.IntegerType, T.LongType, T.DateType, T.BooleanType)
     hashed = (*whole, T.TimestampType, T.TimestampNTZType, T.BinaryType, T.DecimalType)
     kinds = [(left.schema[name].dataType, right.schema[f"__index_k_{name}"].dataType) for name in names]

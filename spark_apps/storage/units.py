@@ -11,8 +11,8 @@ from typing import Any
 from spark_apps.storage.errors import InvalidInput
 
 _NUMBER = re.compile(r"^(\d+(?:\.\d+)?)\s*([A-Za-z%]*)$")
-_DECIMAL = ("B", "kB", "MB", "GB", "TB", "PB")
-_BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+_DECIMAL = ("B", "kB", "MB", "GB", "TB", "PB", "EB")
+_BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 _BYTES = {
     "": 1,
     **{unit.lower(): 1000**power for power, unit in enumerate(_DECIMAL)},
@@ -38,7 +38,7 @@ def format_bytes(count: float, *, binary: bool = False, short: bool = False) -> 
         count /= step
         if abs(count) < step - 0.5 * short or unit == units[-1]:
             digits = 0 if short and abs(count) >= 99.95 else 1
-            return f"{count:,.{digits}f} {unit}" if abs(count) >= step else f"{count:.{digits}f} {unit}"
+            return f"{count:.1e} {unit}" if abs(count) >= step else f"{count:.{digits}f} {unit}"
     raise AssertionError("unreachable")
 
 

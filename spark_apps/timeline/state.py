@@ -273,7 +273,7 @@ class State:
             self._note_new_groups(effect.born - effect.cut, commit, effect)
 
     def _has_files(self, group: GroupKey) -> bool:
-        return next(self.file_set.files(DATA_TREE, *group), None) is not None
+        return self.file_set.has_files(DATA_TREE, *group)
 
     def _forget_lag(self, groups: set[GroupKey]) -> None:
         for name, entry in self.indexes.items():

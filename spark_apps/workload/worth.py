@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from spark_apps.storage.store import ObjectStore
+from spark_apps.timeline.log import Timeline, seconds_of
+from spark_apps.timeline.model import Commit
+from spark_apps.timeline.state import State
 from spark_apps.workload.asked import AskedQuery
 from spark_apps.workload.query_log import BEYOND, PROPERTY, read_log
 
@@ -48,6 +51,28 @@ class Worth:
     queries: float
     whole: bool
     indexes: Mapping[str, IndexUse]
+
+
+def worth_of(
+    timeline: Timeline,
+    state: State,
+    read: Callable[[Callable[[int], Commit | None], list[int]], Iterable[Commit | None]] = map,
+    now: float | None = None,
+) -> Worth | None:
+    """Return what the indexes of a table were worth to its queries, ``None`` if it keeps no query log.
+
+    :param state: which indexes there are. :param read: as ``map``: reads commits, side by side where it can.
+    :param now: in seconds since 1970.
+    :raises LakeIndexError: if the commits that made the indexes, or the query log, cannot be read.
+    """
+    if state.definition is None or state.definition.properties.get(PROPERTY, "off").lower() == "off":
+        return None
+    commits = read(timeline.read, [entry.created for entry in state.indexes.values()])
+    created = {
+        name: None if commit is None else seconds_of(commit.instant)
+        for name, commit in zip(state.indexes, commits, strict=True)
+    }
+    return read_worth(timeline.store, state.definition.properties, created, now)
 
 
 def read_worth(

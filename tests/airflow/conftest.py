@@ -21,6 +21,7 @@ from airflow_provider_index.testing import LocalAirflow, LocalConnectServer
 from tests.airflow.database import database
 from tests.airflow.lake import SECRET, STORAGE_SECRET, Lake
 from tests.folders import kept_for_folder
+from tests.mail import mailbox
 from tests.spark.local import SMALL
 
 HERE = Path(__file__).parent
@@ -97,8 +98,9 @@ def whole_airflow(modules: list[ModuleType], tmp_path_factory: pytest.TempPathFa
     }
     # Beside many tasks a request that changes something can hold SQLite up for as long as a lock is waited for: Airflow
     # writes its audit log from the thread that the lock's holder needs to commit.
-    with database(os.environ.get("DATABASE", "postgresql")) as where, server:
+    with database(os.environ.get("DATABASE", "postgresql")) as where, server, mailbox() as box:
         connections["spark_connect"] = server.connection(secret)
+        connections["smtp_default"] = box.connection
         airflow = LocalAirflow(
             dags,
             connections=connections,
@@ -109,7 +111,7 @@ def whole_airflow(modules: list[ModuleType], tmp_path_factory: pytest.TempPathFa
             parallelism=6,
         )
         with airflow:
-            lake = Lake(airflow, warehouse, landing)
+            lake = Lake(airflow, warehouse, landing, box)
             for module in modules:
                 if hasattr(module, "begin_runs"):
                     module.begin_runs(lake)

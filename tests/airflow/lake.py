@@ -16,6 +16,7 @@ from sqlalchemy import MetaData, Table, create_engine
 from airflow_provider_index.testing import AirflowClient, DagRunFailed, DagRunReport, LocalAirflow
 from spark_apps.storage.store import Store
 from spark_apps.timeline.log import Timeline
+from tests.mail import Mailbox
 
 SECRET = "planted-5b1c77"
 """Stands in the Spark connection, and may stand nowhere else."""
@@ -44,6 +45,8 @@ class Lake:
     warehouse: Path
     landing: Path
     """Folder that raw flights arrive in."""
+    mailbox: Mailbox
+    """What was sent by the connection ``smtp_default``."""
     begun: dict[str, tuple[str, str]] = field(default_factory=dict)
     """Name of a run that was begun -> its DAG and its id."""
 

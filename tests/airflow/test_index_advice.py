@@ -46,3 +46,15 @@ def test_given_an_approval_then_the_index_is_built_measured_and_taken_back_for_i
     operations = [commit.operation for commit in timeline.commits(after=version)]
     assert operations[-2:] == ["create_index", "drop_index"]  # others, which spare nothing, were dropped before
     assert judged["index"] not in timeline.head.indexes
+
+
+def test_given_a_week_then_a_report_on_the_tables_is_mailed_once_the_task_has_succeeded(lake: Lake) -> None:
+    folder = lake.warehouse / "reported"
+    folder.mkdir()
+    unpack(folder)
+
+    lake.run("weekly_report", {"tables": ["reported.*"], "to": "ann@example.org"})
+
+    [message] = [one for one in lake.mailbox.messages if one["To"] == "ann@example.org"]
+    body = message.get_body(("html",))
+    assert body is not None and "reported.trips</a>: " in body.get_content()

@@ -18,6 +18,8 @@ from tests.simulation.s3 import BUCKET, s3_server
 from tests.spark.clusters import ConnectServer
 from tests.spark.local import set_environment
 
+pytestmark = pytest.mark.by_turn(2)
+
 
 def connect(monkeypatch: pytest.MonkeyPatch, server: ConnectServer, **extra: object) -> TableStoreHook:
     # The server writes an event log, in which the store's keys will stand.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from spark_apps.jobs.job import Job
 from spark_apps.storage.errors import AttemptAborted, AttemptReplaced, ConcurrentWrite, IndexNotFound, TableNotFound
 from spark_apps.timeline import maintenance_records
 from spark_apps.timeline.log import Timeline
+from spark_apps.timeline.model import Receipt
 from tests.spark_apps.frames import frame
 from tests.spark_apps.small_tables import Prepared
 
@@ -98,6 +100,17 @@ def test_given_several_tables_when_one_fails_or_is_told_to_stop_then_the_others_
 
         return compact
 
+    with monkeypatch.context() as patch:
+        clock = [0.0]
+
+        def takes_ten_seconds(_spark: Any, _job: Job, step: dict[str, Any], txn_id: str) -> Receipt:
+            clock[0] += 10
+            return Receipt(1, txn_id, step["kind"])
+
+        patch.setattr(maintain_table, "_persist", takes_ten_seconds)
+        patch.setattr(maintain_table, "time", SimpleNamespace(time=lambda: clock[0]))
+        receipts = maintain_table.maintain_table(spark, job(table, STEPS[:2], more_tables=more, until=15.0))
+        assert ["left" in one.metrics for one in receipts] == [False, False, True, True]
     with monkeypatch.context() as patch:
         patch.setattr(IndexedTable, "compact", ended(AttemptReplaced))
         receipts = maintain_table.maintain_table(spark, together)

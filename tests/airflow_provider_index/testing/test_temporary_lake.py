@@ -1,6 +1,7 @@
 """The example of docs/testing.md, run: a DAG by ``dag.test()`` with real Spark, and all that its task tells others.
 
-One run serves all tests here; a StatsD and a file of OpenLineage's listen to it.
+One run serves all tests of it; a StatsD and a file of OpenLineage's listen to it. As it takes a minute, each fourth
+commit makes it.
 """
 
 from __future__ import annotations
@@ -111,12 +112,14 @@ def received(listener: socket.socket) -> list[str]:
         return messages
 
 
+@pytest.mark.by_turn(4)
 def test_the_pages_example_holds(example: Example) -> None:
     (report,) = example.reports
     assert report.state == "success"
     assert "Spark UI: http" in report.log
 
 
+@pytest.mark.by_turn(4)
 def test_the_receipt_is_in_the_event_of_the_outlet(example: Example) -> None:
     ((extra,),) = example.ask("SELECT extra FROM asset_event")
     event = json.loads(extra) if isinstance(extra, str) else extra
@@ -127,6 +130,7 @@ def test_the_receipt_is_in_the_event_of_the_outlet(example: Example) -> None:
     assert example.ask("SELECT uri FROM asset") == [("lakeindex://table/index_table_store_default/shop.orders",)]
 
 
+@pytest.mark.by_turn(4)
 def test_metrics_of_the_task_reach_a_statsd_by_udp(example: Example) -> None:
     sent = {name: value for name, _, value in (line.rpartition(":") for line in example.metrics) if "lakeindex" in name}
 
@@ -136,6 +140,7 @@ def test_metrics_of_the_task_reach_a_statsd_by_udp(example: Example) -> None:
     assert sent["airflow.lakeindex.task_duration"].endswith("|ms")
 
 
+@pytest.mark.by_turn(4)
 def test_openlineage_is_sent_what_was_read_and_written(example: Example) -> None:
     ended = [one for one in example.lineage if one["eventType"] == "COMPLETE" and one["job"]["name"].endswith(".load")]
     (event,) = ended
@@ -148,6 +153,7 @@ def test_openlineage_is_sent_what_was_read_and_written(example: Example) -> None
     assert event["run"]["facets"]["lakeindex_receipt"]["receipts"][0]["operation"] == "upsert"
 
 
+@pytest.mark.by_turn(4)
 def test_a_task_links_to_its_table_and_to_spark(example: Example) -> None:
     links = {
         (task, key): json.loads(value)
@@ -161,26 +167,31 @@ def test_a_task_links_to_its_table_and_to_spark(example: Example) -> None:
     assert links["clean", "_link_SparkUILink"] == ""
 
 
+@pytest.fixture(scope="module")
+def failing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TemporaryLake]:
+    dags = tmp_path_factory.mktemp("failing")
+    (dags / "failing.py").write_text(FAILING)
+    with temporary_lake(dags) as lake:
+        yield lake
+
+
 @pytest.mark.by_turn(2)
-def test_a_run_that_fails_says_what_failed(example: Example) -> None:
-    (example.lake.dags / "failing.py").write_text(FAILING)
+def test_a_run_that_fails_says_what_failed(failing: TemporaryLake) -> None:
     with pytest.raises(DagRunFailed, match=r"failing ended as failed: {'fails': 'failed'}"):
-        example.lake.run("failing")
+        failing.run("failing")
 
 
 @pytest.mark.by_turn(4)
-def test_a_run_may_be_expected_to_fail_and_one_that_is_unknown_says_what_there_is(example: Example) -> None:
-    with pytest.raises(DagRunFailed, match="orders_daily"):
-        example.lake.run("no_such_dag")
-
-    (example.lake.dags / "failing.py").write_text(FAILING)
-    assert example.lake.run("failing", expect="failed").state == "failed"
+def test_a_run_may_be_expected_to_fail_and_one_that_is_unknown_says_what_there_is(failing: TemporaryLake) -> None:
+    with pytest.raises(DagRunFailed, match="there are failing"):
+        failing.run("no_such_dag")
+    assert failing.run("failing", expect="failed").state == "failed"
 
 
 def test_nothing_of_the_airflow_of_who_runs_the_test_is_known_to_its_runs(
-    example: Example, monkeypatch: pytest.MonkeyPatch
+    failing: TemporaryLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AIRFLOW__CORE__EXECUTOR", "Theirs")
     monkeypatch.setenv("AIRFLOW_CONN_THEIRS", "spark://theirs")
-    with temporary_lake(example.lake.dags) as lake:
+    with temporary_lake(failing.dags) as lake:
         assert not {"AIRFLOW__CORE__EXECUTOR", "AIRFLOW_CONN_THEIRS"} & lake.env.keys()

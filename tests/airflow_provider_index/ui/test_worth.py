@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from airflow_provider_index.ui import details
 from airflow_provider_index.ui.overview import TableCache
 from airflow_provider_index.ui.pictures import worth_picture
+from spark_apps.storage.errors import StorageUnavailable
 from spark_apps.timeline.windows import open_window
 from spark_apps.workload.query_log import FOLDER
 from spark_apps.workload.worth import DAYS, read_worth
@@ -102,7 +104,7 @@ def test_a_table_s_health_is_the_worst_that_is_known_of_it(lake: Pages, tmp_path
     assert "● healthy" in look() and "Its indexes cover all of it" in seen[-1]
     lakes.write(timeline, "dt=1", [lakes.MB])
     assert "▲ behind" in look()
-    assert re.search(r"The index by_city does not cover 1 file group, 1.0 MB, for 24 h|for 1 d", seen[-1])
+    assert re.search(r"The index by_city does not cover 1 file group, 1.0 MB, for (24 h|1 d)", seen[-1])
     open_window(timeline, "<i>ann</i>", seconds=60)
     assert "✕ stopped" in look() and "The stop-write window of &lt;i&gt;ann&lt;/i&gt; is " in seen[-1]
 
@@ -113,6 +115,23 @@ def test_given_no_query_log_then_the_page_says_how_to_keep_one(lake: Pages, tmp_
     text = words(detail(lake))
 
     assert "keeps no query log" in text and "Asked" not in text and "Ask which indexes" not in text
+
+
+def test_given_a_query_log_that_cannot_be_read_then_the_page_says_so_and_not_that_there_is_none(
+    lake: Pages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timeline = lakes.make(tmp_path / "t", indexes=(lakes.BY_CITY,), properties=LOGGED)
+    lakes.asked(timeline, time.time(), weight=30.0)
+
+    def fails(*_: object) -> None:
+        raise StorageUnavailable("The store does not answer.")
+
+    monkeypatch.setattr(details, "worth_of", fails)
+
+    text = words(detail(lake))
+
+    assert "The query log cannot be read" in text and "The store does not answer." in text
+    assert "keeps no query log" not in text and "Asked" not in text
 
 
 def test_advice_is_given_when_it_is_asked_for_with_statements_to_copy(lake: Pages, tmp_path: Path) -> None:

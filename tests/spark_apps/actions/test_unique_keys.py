@@ -22,7 +22,7 @@ from tests.spark_apps.frames import frame
 from tests.spark_apps.racing import go, racing
 from tests.spark_apps.small_tables import Prepared
 
-pytestmark = [pytest.mark.spark, pytest.mark.by_turn(3)]
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(4)]
 
 DDL = "id bigint, p string, n int"
 Row = tuple[int, str, int]

@@ -25,7 +25,7 @@ from spark_apps.timeline.model import DATA_TREE
 from tests.spark_apps.frames import frame
 from tests.spark_apps.small_tables import Prepared, locating_by_spark, within
 
-pytestmark = [pytest.mark.spark, pytest.mark.by_turn(2)]
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(4)]
 
 DDL = "id bigint, v int"
 Rows = list[tuple[int, int]]

@@ -28,7 +28,7 @@ from tests.spark_apps.optimizer.test_plain_queries import used
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.by_turn(3)]
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(5)]
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from tests.spark_apps.optimizer.test_plain_queries import answers, used
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.by_turn(3)]
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(4)]
 
 COLUMNS = "id bigint, part string, city string, amount double"
 

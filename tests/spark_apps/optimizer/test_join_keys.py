@@ -118,7 +118,7 @@ def test_each_join_that_drops_rows_without_a_key_reads_files_with_one(spark: Spa
     check(spark, query, JOINS[query])
 
 
-@pytest.mark.by_turn(3)
+@pytest.mark.by_turn(6)
 @pytest.mark.parametrize("query", [query for query in JOINS if query not in ALWAYS])
 def test_another_join_reads_files_with_a_key_where_it_drops_the_other_rows(spark: SparkSession, query: str) -> None:
     check(spark, query, JOINS[query])
@@ -133,7 +133,7 @@ TYPES: dict[str, tuple[str, str]] = {
 }
 
 
-@pytest.mark.by_turn(2)
+@pytest.mark.by_turn(4)
 @pytest.mark.parametrize("condition", TYPES)
 def test_keys_of_each_type_are_those_of_the_columns(spark: SparkSession, condition: str) -> None:
     names, values = TYPES[condition]
@@ -174,7 +174,7 @@ def test_rows_that_are_easily_lost_on_the_way_to_a_scan_are_read(spark: SparkSes
     check(spark, query, BETWEEN[query])
 
 
-@pytest.mark.by_turn(3)
+@pytest.mark.by_turn(6)
 @pytest.mark.parametrize("query", [query for query in BETWEEN if query not in EASILY_LOST])
 def test_keys_go_down_to_a_scan_as_far_as_its_rows_come_up_as_they_are(spark: SparkSession, query: str) -> None:
     check(spark, query, BETWEEN[query])

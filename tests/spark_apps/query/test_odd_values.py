@@ -24,7 +24,7 @@ from spark_apps.mergetree.spark_versions import from_arrow, to_arrow
 from spark_apps.storage.errors import InvalidPredicate, UnsupportedSource
 from tests.spark.local import session_with
 
-pytestmark = [pytest.mark.spark, pytest.mark.by_turn(6)]
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(8)]
 
 Row = tuple[Any, ...]
 

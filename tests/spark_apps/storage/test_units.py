@@ -24,7 +24,8 @@ from spark_apps.storage.units import (
         (12_300_000, "12.3 MB", "11.7 MiB", "12.3 MB"),
         (160_200_000, "160.2 MB", "152.8 MiB", "160 MB"),
         (999_960_000, "1000.0 MB", "953.6 MiB", "1.0 GB"),
-        (2 * 10**18, "2,000.0 PB", "1,776.4 PiB", "2,000 PB"),
+        (2 * 10**18, "2.0 EB", "1.7 EiB", "2.0 EB"),
+        (3 * 10**30, "3.0e+12 EB", "2.6e+12 EiB", "3.0e+12 EB"),
     ],
 )
 def test_given_a_size_when_written_then_in_the_unit_that_leaves_few_digits(

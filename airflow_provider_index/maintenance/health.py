@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from airflow_provider_index.ui.formatting import number, plural, size
-from spark_apps.storage.units import format_duration
+from spark_apps.storage.printing import counted
+from spark_apps.storage.units import format_bytes, format_duration
 from spark_apps.timeline.state import Window
 from spark_apps.timeline.statistics import TableStatistics
 from spark_apps.workload.worth import Worth
@@ -51,17 +51,17 @@ def health_of(
         name, lag = max(behind.items(), key=lambda item: (item[1].bytes, item[0]))
         since = behind_since.get(name)
         span = "" if since is None else f", for {format_duration(now - since)}"
-        others = f" (and {plural(len(behind) - 1, 'more index', 'more indexes')})" if len(behind) > 1 else ""
-        told = f"The index {name}{others} does not cover {plural(lag.groups, 'file group')}, {size(lag.bytes)}{span}."
-        return Health("behind", "warn", told)
+        others = f" (and {counted(len(behind) - 1, 'more index', 'more indexes')})" if len(behind) > 1 else ""
+        uncovered = f"{counted(lag.groups, 'file group')}, {format_bytes(lag.bytes, short=True)}{span}"
+        return Health("behind", "warn", f"The index {name}{others} does not cover {uncovered}.")
     data = statistics.data
     if data.small_files > _MANY_SMALL and data.small_share > _SMALL_SHARE:
-        small = f"{number(data.small_files)} of {number(data.files)} files are small: a compaction folds them together."
+        small = f"{data.small_files:,} of {data.files:,} files are small: a compaction folds them together."
         return Health("scattered", "warn", small)
     # A record index says which rows a write replaces, whether queries ask for it or not.
     unused = [name for name, index in indexes.items() if index.kind != "record" and _unused(worth, name)]
     if worth is not None and unused:
-        told = f"None of {number(worth.queries)} queries in {worth.days} days used {', '.join(unused[:3])}"
+        told = f"None of {worth.queries:,.0f} queries in {worth.days} days used {', '.join(unused[:3])}"
         return Health("idle", "warn", f"{told}{' and others' if len(unused) > 3 else ''}.")
     covers = "Its indexes cover all of it" if indexes else "It has no index"
     return Health("healthy", "good", f"{covers}, and no window is past its deadline.")

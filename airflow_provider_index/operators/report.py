@@ -1,0 +1,74 @@
+"""The operator that reports on tables to people: how they are, and what their indexes are worth."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from airflow.sdk import BaseOperator
+
+from airflow_provider_index.arguments import Reader, ReadsArguments, default, required, text, text_list
+from airflow_provider_index.failures import as_airflow_error
+from airflow_provider_index.hooks.table_store import TableStoreHook
+from airflow_provider_index.operators.maintenance import warehouses_of
+from spark_apps.storage.errors import LakeIndexError
+
+
+class ReportTablesOperator(ReadsArguments, BaseOperator):
+    """Reports on tables: the health of each, and what its indexes were worth to its queries in the last 30 days.
+
+    The worker reads the tables' logs and query logs, without Spark, and nothing is changed. A table that cannot be read
+    is named in the report, and fails nothing.
+
+    Returns one mapping a table, those that a person should look at first. Hands on, each under an XCom key of its own,
+    ``html`` and ``text`` (in Slack's markup), which one of Airflow's notifiers sends:
+
+    .. code-block:: python
+
+        ReportTablesOperator(
+            task_id="report",
+            tables=["sales.*"],
+            on_success_callback=SmtpNotifier(
+                to="lake@example.org",
+                subject="Lake tables",
+                html_content="{{ ti.xcom_pull(task_ids='report', key='html') }}",
+            ),
+        )
+
+    :param tables: names below the connection's warehouse, URIs or paths, or patterns over the names (``sales.*``).
+    :param table_conn_id: a connection of type ``index_table_store``.
+    """
+
+    readers: ClassVar[Mapping[str, Reader]] = {
+        "tables": required(text_list),
+        "table_conn_id": default(text, TableStoreHook.default_conn_name),
+    }
+    ui_color = "#f2ead0"
+
+    def __init__(
+        self, *, tables: Sequence[str] | str, table_conn_id: str = TableStoreHook.default_conn_name, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        self.tables: Any = tables
+        self.table_conn_id = table_conn_id
+
+    def execute(self, context: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Report. :raises InvalidInput: if no table is named, or there is no such connection."""
+        from airflow_provider_index.maintenance.report import html, in_order, report_on
+        from airflow_provider_index.maintenance.report import text as as_text
+        from spark_apps.maintenance.policies import read_config
+        from spark_apps.maintenance.survey import find_tables, look_at
+
+        try:
+            self.read_arguments()
+            entries = read_config(self.tables, "tables").tables
+            tables, missed = find_tables(entries, warehouses_of([self.table_conn_id]), self.table_conn_id)
+            reports, unreachable = look_at(tables, report_on)
+        except LakeIndexError as error:
+            raise as_airflow_error(error) from error
+        ordered, missed = in_order(reports), [*missed, *unreachable]
+        shown = as_text(ordered, missed)
+        self.log.info("%s", shown)
+        context["ti"].xcom_push(key="html", value=html(ordered, missed))
+        context["ti"].xcom_push(key="text", value=shown)
+        return [one.to_dict() for one in ordered]
