@@ -99,7 +99,7 @@ def report_on(table: MaintainedTable) -> TableReport:
     indexes = []
     for name, index in statistics.indexes.items():
         use = uses.get(name)
-        known = {} if use is None else {
+        known: dict[str, Any] = {} if use is None else {
             "asked": use.asked, "used": use.used, "spared": sum(use.bytes_spared),
             "unused": tuple(sorted(use.unused, key=lambda code: (-use.unused[code], code))[:3]),
         }  # fmt: skip

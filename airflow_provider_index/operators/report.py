@@ -53,7 +53,7 @@ class ReportTablesOperator(ReadsArguments, BaseOperator):
         self.table_conn_id = table_conn_id
 
     def execute(self, context: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Report. :raises InvalidInput: if no table is named, or there is no such connection."""
+        """Make the report. :raises InvalidInput: if no table is named, or there is no such connection."""
         from airflow_provider_index.maintenance.report import html, in_order, report_on
         from airflow_provider_index.maintenance.report import text as as_text
         from spark_apps.maintenance.policies import read_config

@@ -15,6 +15,7 @@ from typing import Any
 
 from airflow_provider_index import conditions
 from airflow_provider_index.hooks.table_store import TableStoreHook
+from airflow_provider_index.maintenance import report
 from airflow_provider_index.operators.windows import EndExpiredWindowsOperator
 from airflow_provider_index.triggers import events
 from airflow_provider_index.triggers import timeline as waiting
@@ -122,10 +123,10 @@ def watch_events(store: Store) -> None:
     trigger.new_events(None)
 
 
-def survey_it(store: Store) -> None:
+def maintained(store: Store) -> survey.MaintainedTable:
     warehouse = Warehouse(str(Path(store.uri).parent))
     entry = TableEntry(table=store.uri, policy=Policy())
-    survey.survey_table(survey.MaintainedTable("table", store.uri, entry, CONNECTION, warehouse))
+    return survey.MaintainedTable("table", store.uri, entry, CONNECTION, warehouse)
 
 
 def overview_card(store: Store) -> None:
@@ -181,7 +182,8 @@ READERS: dict[str, Callable[[Store], object]] = {
     "triggers": look_as_triggers_do,
     "watcher": watch_events,
     "operator": end_windows,
-    "survey": survey_it,
+    "survey": lambda store: survey.survey_table(maintained(store)),
+    "report": lambda store: report.html([report.report_on(maintained(store))]),
     "overview": overview_card,
     "page": page_of_table,
     "data source": read_by_arrow,
