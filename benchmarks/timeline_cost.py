@@ -89,7 +89,9 @@ def report_side_by_side(report: Report, stores: dict[int, Store]) -> None:
         Timing(f"{count:,} files", tuple(taken), f"mean {statistics.mean(taken) * 1000:.1f} ms")
         for count, taken in seconds.items()
     )
-    report.timings("A commit on a small and on a large table, in turn", [small, large], small.name)
+    report.timings(
+        f"A commit on a table of {small.name} and on one of {large.name}, in turn", [small, large], small.name
+    )
     report.verdict(8, f"commit: {large.name}", large.median / small.median)
 
 

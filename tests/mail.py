@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from email import message_from_bytes, policy
 from email.message import EmailMessage
+from itertools import takewhile
 from typing import Any
 
 
@@ -31,7 +32,7 @@ def mailbox() -> Iterator[Mailbox]:
                 word = line[:4].upper()
                 if word == b"DATA":
                     self.wfile.write(b"354 go on\r\n")
-                    lines = list(iter(self.rfile.readline, b".\r\n"))
+                    lines = list(takewhile(lambda line: line not in (b".\r\n", b""), iter(self.rfile.readline, None)))
                     box.messages.append(message_from_bytes(b"".join(lines), policy=policy.default))  # type: ignore[arg-type]
                 self.wfile.write(b"221 bye\r\n" if word == b"QUIT" else b"250 ok\r\n")
                 if word == b"QUIT":

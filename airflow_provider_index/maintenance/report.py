@@ -17,9 +17,10 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from airflow_provider_index.links import page_url
 from airflow_provider_index.maintenance.health import Health, health_of
-from spark_apps.maintenance.survey import MaintainedTable, Missed
+from spark_apps.maintenance.survey import MaintainedTable
 from spark_apps.storage.errors import LakeIndexError, TableNotFound
-from spark_apps.storage.printing import counted
+from spark_apps.storage.printing import counted, printable
+from spark_apps.storage.secrets import hide, known_secrets
 from spark_apps.storage.units import format_bytes
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.statistics import age_of_lag, table_statistics
@@ -56,8 +57,9 @@ class IndexReport:
 class TableReport:
     """The state of one table.
 
-    :param link: to its page. :param queries: of it in the last ``days``, ``None`` if none are known; ``remark`` says
-        why. :param indexes: those that spared most first.
+    :param link: to its page; empty where Airflow does not know its own address.
+    :param queries: of it in the last ``days``, ``None`` if none are known; ``remark`` says why.
+    :param indexes: those that spared most first.
     """
 
     name: str
@@ -83,7 +85,7 @@ def report_on(table: MaintainedTable) -> TableReport:
     log = table.warehouse.log_of(table.location)
     if log is None:
         raise TableNotFound(f"There is no log of a table at {table.location}.", hint="Check the name.")
-    timeline = Timeline.load(log)
+    timeline, secrets = Timeline.load(log), known_secrets(table.warehouse.options)
     state, now = timeline.head, time.time()
     statistics = table_statistics(state)
     ages = {name: age_of_lag(timeline, index.lag) for name, index in statistics.indexes.items()}
@@ -93,7 +95,7 @@ def report_on(table: MaintainedTable) -> TableReport:
         if worth is not None:
             remark = "" if worth.whole else "Only the newest lines of its query log are counted."
     except LakeIndexError as error:
-        worth, remark = None, f"Its query log cannot be read. {error.message}"
+        worth, remark = None, f"Its query log cannot be read. {hide(error.message, secrets)}"
     behind_since = {name: now - age for name, age in ages.items() if age is not None}
     uses = {} if worth is None else worth.indexes
     indexes = []
@@ -104,10 +106,11 @@ def report_on(table: MaintainedTable) -> TableReport:
             "unused": tuple(sorted(use.unused, key=lambda code: (-use.unused[code], code))[:3]),
         }  # fmt: skip
         indexes.append(IndexReport(name, index.kind, index.state, index.tree.bytes, **known))
+    link = page_url(table.location, table.conn_id)
     return TableReport(
         table.name,
         table.location,
-        page_url(table.location, table.conn_id),
+        link if link.startswith("http") else "",
         health_of(statistics, state.windows.values(), behind_since, now, worth),
         statistics.data.bytes,
         tuple(sorted(indexes, key=lambda one: (-(one.spared or 0), one.name))),
@@ -122,40 +125,47 @@ def in_order(reports: Sequence[TableReport]) -> list[TableReport]:
     return sorted(reports, key=lambda one: (_SEVERITY.index(one.health.level), -one.bytes, one.name))
 
 
-def html(reports: Sequence[TableReport], missed: Sequence[Missed] = ()) -> str:
+def html(reports: Sequence[TableReport], missed: Sequence[tuple[str, str]] = ()) -> str:
     """Return the report for an e-mail; whatever a log says is escaped in it.
 
-    :param reports: in the order in which they are shown. :param missed: what could not be looked at.
+    :param reports: in the order in which they are shown.
+    :param missed: names of tables and patterns that could not be looked at, each with the reason.
     """
     return _rendered("report.html", reports, missed)
 
 
-def text(reports: Sequence[TableReport], missed: Sequence[Missed] = ()) -> str:
-    """Return the report for a chat, in Slack's markup.
-
-    :param reports: in the order in which they are shown. :param missed: what could not be looked at.
-    """
+def text(reports: Sequence[TableReport], missed: Sequence[tuple[str, str]] = ()) -> str:
+    """Return the report for a chat, in Slack's markup; parameters as of :func:`html`."""
     return _rendered("report.txt", reports, missed)
 
 
-def _rendered(template: str, reports: Sequence[TableReport], missed: Sequence[Missed]) -> str:
-    return _environment().get_template(template).render(
+def _rendered(template: str, reports: Sequence[TableReport], missed: Sequence[tuple[str, str]]) -> str:
+    concerns = sum(one.health.level != "good" for one in reports)
+    said = [
+        *([counted(concerns, "needs a look", "need a look")] if concerns else ()),
+        *([f"{len(missed):,} could not be looked at"] if missed else ()),
+    ]
+    return _environments()[template].get_template(template).render(
+        heading=f"{counted(len(reports), 'table')}: {', '.join(said) or 'all healthy'}.",
+        spared=sum(index.spared or 0 for one in reports for index in one.indexes),
         reports=reports[:SHOWN], more=max(0, len(reports) - SHOWN), missed=missed[:SHOWN],
         more_missed=max(0, len(missed) - SHOWN), shown_indexes=SHOWN_INDEXES,
-        concerns=sum(one.health.level != "good" for one in reports), count=len(reports),
-        spared=sum(index.spared or 0 for one in reports for index in one.indexes),
     )  # fmt: skip
 
 
 @cache
-def _environment() -> Environment:
-    jinja = Environment(
-        loader=FileSystemLoader(Path(__file__).parent / "templates"),
-        # Slack takes the same three signs as HTML for its own.
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    jinja.filters.update(size=partial(format_bytes, short=True), number="{:,.0f}".format, counted=counted)
-    return jinja
+def _environments() -> dict[str, Environment]:
+    environments = {
+        "report.html": Environment(autoescape=True),
+        "report.txt": Environment(autoescape=False, finalize=_for_slack),
+    }
+    for jinja in environments.values():
+        jinja.loader = FileSystemLoader(Path(__file__).parent / "templates")
+        jinja.undefined, jinja.trim_blocks, jinja.lstrip_blocks = StrictUndefined, True, True
+        jinja.filters.update(size=partial(format_bytes, short=True), number="{:,.0f}".format, counted=counted)
+    return environments
+
+
+def _for_slack(value: Any) -> str:
+    """Return a value as text of one line, with the three signs escaped by which Slack's markup begins something."""
+    return printable(str(value)).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -20,8 +20,8 @@ class ReportTablesOperator(ReadsArguments, BaseOperator):
     The worker reads the tables' logs and query logs, without Spark, and nothing is changed. A table that cannot be read
     is named in the report, and fails nothing.
 
-    Returns one mapping a table, those that a person should look at first. Hands on, each under an XCom key of its own,
-    ``html`` and ``text`` (in Slack's markup), which one of Airflow's notifiers sends:
+    Returns one mapping a table, of 50 at most, those that a person should look at first. Hands on, each under an XCom
+    key of its own, ``html`` and ``text`` (in Slack's markup), which one of Airflow's notifiers sends:
 
     .. code-block:: python
 
@@ -54,21 +54,25 @@ class ReportTablesOperator(ReadsArguments, BaseOperator):
 
     def execute(self, context: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Make the report. :raises InvalidInput: if no table is named, or there is no such connection."""
-        from airflow_provider_index.maintenance.report import html, in_order, report_on
+        from airflow_provider_index.maintenance.report import SHOWN, html, in_order, report_on
         from airflow_provider_index.maintenance.report import text as as_text
         from spark_apps.maintenance.policies import read_config
         from spark_apps.maintenance.survey import find_tables, look_at
+        from spark_apps.storage.secrets import hide, known_secrets
 
         try:
             self.read_arguments()
             entries = read_config(self.tables, "tables").tables
-            tables, missed = find_tables(entries, warehouses_of([self.table_conn_id]), self.table_conn_id)
+            warehouses = warehouses_of([self.table_conn_id])
+            tables, unknown = find_tables(entries, warehouses, self.table_conn_id)
             reports, unreachable = look_at(tables, report_on)
         except LakeIndexError as error:
             raise as_airflow_error(error) from error
-        ordered, missed = in_order(reports), [*missed, *unreachable]
+        secrets = known_secrets(warehouses[self.table_conn_id].options)
+        missed = [(one.name, hide(one.skipped.reason, secrets)) for one in (*unknown, *unreachable)]
+        ordered = in_order(reports)
         shown = as_text(ordered, missed)
         self.log.info("%s", shown)
         context["ti"].xcom_push(key="html", value=html(ordered, missed))
         context["ti"].xcom_push(key="text", value=shown)
-        return [one.to_dict() for one in ordered]
+        return [one.to_dict() for one in ordered[:SHOWN]]
