@@ -41,9 +41,6 @@ _KEY = "path_hash"
 _FEW = 64
 _MOST_SCANS, _MOST_PATH_SCANS = 8, 64
 """So many groups or partitions, and so many paths, are looked for in all rows; to put rows in order takes longer."""
-_FEW_PATH_SCANS = 8
-"""After so many scans a path that is not there is known by half of its hash: halves are put in order sooner."""
-_HALF = 0xFFFF_FFFF
 _MOST_UNPACKED = 100_000
 """A checkpoint of so many files at most is unpacked when it is read."""
 _MOST_PASSES = 4
@@ -226,8 +223,6 @@ class Columns:
         self._group_scans = self._path_scans = 0
         self._by_group: tuple[memoryview, memoryview] | None = None
         self._by_path: tuple[memoryview, memoryview] | None = None
-        # The lower halves of the paths' hashes as a sorted numpy array, and perhaps of paths that were here before.
-        self._halves: Any = None
 
     def __len__(self) -> int:
         return 0 if self._coded is None else int(self._coded.num_rows)
@@ -329,8 +324,6 @@ class Columns:
     def _rows_of_hash(self, key: int) -> list[int]:
         """Return the rows whose paths have a hash."""
         if self._by_path is None:
-            if self._is_absent(key):
-                return []
             if self._path_scans < _MOST_PATH_SCANS:
                 import pyarrow.compute as pc
 
@@ -340,18 +333,6 @@ class Columns:
             self._by_path = _ordered(self._hash_column())
         keys, order = self._by_path
         return [order[position] for position in range(bisect_left(keys, key), bisect_right(keys, key))]
-
-    def _is_absent(self, key: int) -> bool:
-        """Tell whether no path here has a hash, where that is known sooner than by looking at each row."""
-        import numpy as np
-
-        if self._halves is None:
-            if self._path_scans < _FEW_PATH_SCANS:
-                return False
-            self._halves = np.sort(_halves(self._hash_column()))
-        half = np.uint32(key & _HALF)
-        at = int(np.searchsorted(self._halves, half))
-        return at == len(self._halves) or self._halves[at] != half
 
     def _hash_column(self) -> Any:
         packed = self._packed
@@ -418,14 +399,7 @@ class Columns:
                 flags = pa.Array.from_buffers(pa.uint8(), len(self), [None, pa.py_buffer(mask)])
                 kept = kept.filter(pc.equal(flags, 1))
             parts.insert(0, kept)
-        changed = Columns(pa.concat_tables(parts), self.what)
-        if self._halves is not None:
-            import numpy as np
-
-            # Two sorted runs, which a merge sort joins as they are.
-            new = np.sort(_halves(parts[-1].column(_KEY)))
-            changed._halves = np.sort(np.concatenate([self._halves, new]), kind="stable")
-        return changed
+        return Columns(pa.concat_tables(parts), self.what)
 
     # --- inside -----------------------------------------------------------------------------------------------
 
@@ -481,13 +455,6 @@ def _ordered(keys: Any) -> tuple[memoryview, memoryview]:
 
     order = pc.sort_indices(keys)
     return _view(keys.take(order)), _view(order)
-
-
-def _halves(hashes: Any) -> Any:
-    """Return the lower halves of hashes as a numpy array of ``uint32``."""
-    import numpy as np
-
-    return (np.frombuffer(_view(hashes), np.int64) & _HALF).astype(np.uint32)
 
 
 def _joined(column: Any) -> Any:
