@@ -88,14 +88,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def in_this_turn(items: list[pytest.Item]) -> list[pytest.Item]:
     """Return the tests without those that another commit runs: of the cases of a test marked ``by_turn(n)``, and of the
     tests of a module so marked, this one runs every n-th."""
-    drawn_from: dict[tuple[object, ...], list[pytest.Item]] = {}
+    drawn_from: dict[tuple[Path, str | None, int], list[pytest.Item]] = {}
     for item in items:
         for node, mark in item.iter_markers_with_node("by_turn"):
             test = getattr(item, "originalname", item.name) if node is item else None
             drawn_from.setdefault((item.path, test, mark.args[0]), []).append(item)
             break
     left = {id(item) for some in drawn_from.values() for item in some}
-    left -= {id(item) for (*_, turns), some in drawn_from.items() for item in of_this_turn(some, turns)}
+    # Tests of one file share what it sets up.
+    for (path, _, turns), some in drawn_from.items():
+        left -= {id(item) for item in of_this_turn(some, turns, path.name)}
     return [item for item in items if id(item) not in left]
 
 

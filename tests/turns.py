@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import os
 import subprocess
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -41,7 +42,11 @@ def rotated(items: Sequence[T]) -> list[T]:
     return [*items[first:], *items[:first]]
 
 
-def of_this_turn(items: Sequence[T], turns: int = TURNS) -> list[T]:
-    """Return every ``turns``-th item, beginning at another one each turn; all of them with ``TURN=all``."""
+def of_this_turn(items: Sequence[T], turns: int = TURNS, place: str = "") -> list[T]:
+    """Return every ``turns``-th item, beginning at another one each turn; all of them with ``TURN=all``.
+
+    :param place: where the items stand: those of another place begin elsewhere. Else all that are alone, which is what
+        takes longest, came in one turn.
+    """
     part = turn(turns)
-    return list(items) if part is None else list(items[part::turns])
+    return list(items) if part is None else list(items[(part + zlib.crc32(place.encode())) % turns :: turns])

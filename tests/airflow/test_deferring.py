@@ -21,12 +21,6 @@ pytestmark = pytest.mark.by_turn(4)
 DEFERRED = frozenset({"deferred", "failed"})
 
 
-def begin_runs(lake: Lake) -> None:
-    lake.begin("deferring", "deferred_killed", table="deferred_killed", seconds=600)
-    lake.begin("deferring_over_connect", "deferred_cleared", table="deferred_cleared", seconds=600)
-    lake.begin("deferring_in_time")
-
-
 def drivers(job_id: str) -> list[psutil.Process]:
     """The processes of this machine that work for a job: what its driver's group is made of."""
     processes = []
@@ -56,7 +50,8 @@ def wait_for_the_attempt(lake: Lake, dag: str, run_id: str, table: str) -> str:
 
 @pytest.fixture(scope="module")
 def late(lake: Lake) -> str:
-    """The job of a task that may take 45 seconds, which go by while other tests run."""
+    """The job of a task that may take 45 seconds."""
+    lake.begin("deferring_in_time")
     state = lake.client.wait_for_task(*lake.begun["deferring_in_time"], "write", DEFERRED, timeout=240)
     assert state == "deferred", lake.client.log(*lake.begun["deferring_in_time"], "write")
     [job_id] = jobs(lake, "late")
@@ -66,6 +61,7 @@ def late(lake: Lake) -> str:
 @pytest.fixture(scope="module")
 def cleared(lake: Lake) -> tuple[str, Requested]:
     """A deferred task that was cleared: the job that it had left, and what this had requested."""
+    lake.begin("deferring_over_connect", "deferred_cleared", table="deferred_cleared", seconds=600)
     dag_id, run_id = lake.begun["deferred_cleared"]
     job_id = wait_for_the_attempt(lake, dag_id, run_id, "deferred_cleared")
     [request] = live_requests(lake.timeline("db/deferred_cleared"))
@@ -73,10 +69,8 @@ def cleared(lake: Lake) -> tuple[str, Requested]:
     return job_id, request
 
 
-# First those whose tasks go on meanwhile.
-@pytest.mark.usefixtures("late", "cleared")
 def test_a_deferred_task_marked_failed_leaves_no_process_and_an_attempt_ended_by_a_commit(lake: Lake) -> None:
-    dag_id, run_id = lake.begun["deferred_killed"]
+    dag_id, run_id = "deferring", lake.trigger("deferring", {"table": "deferred_killed", "seconds": 600})
     job_id = wait_for_the_attempt(lake, dag_id, run_id, "deferred_killed")
     [request] = live_requests(lake.timeline("db/deferred_killed"))
     assert wait_until(lambda: "progress: fetch the rows" in lake.client.log(dag_id, run_id, "write"), 60)
