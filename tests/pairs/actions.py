@@ -379,7 +379,9 @@ def _open(partitions: Sequence[str] | None) -> Step:
 
 
 def _close(hand: Hand) -> Any:
-    return hand.table().close_window(hand.memory["epoch"])
+    # One that was refused is not there to be closed.
+    epoch = hand.memory.get("epoch")
+    return None if epoch is None else hand.table().close_window(epoch)
 
 
 def _stop(partitions: str) -> CommitDelta:
