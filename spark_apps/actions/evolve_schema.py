@@ -237,7 +237,7 @@ class RenameColumn(ChangeColumns):
             if name not in held_by(table, definition):
                 continue
             handler = available(definition.kind)
-            if handler is None or not handler.follows_renames:
+            if handler is None or not handler.follows_renames or handler.expressions(table, definition):
                 raise _indexed(definition, name, "renamed")
             indexes.append(replace(definition, columns=renamed(definition.columns)))
         table = _with_field(table, name, lambda field: replace(field, name=self.to, stored=field.stored_name))

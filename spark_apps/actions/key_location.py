@@ -16,6 +16,7 @@ itself.
 from __future__ import annotations
 
 import dataclasses
+import logging
 import os
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -43,6 +44,7 @@ from spark_apps.indexes.registry import available, find
 from spark_apps.layout.partitions import path_of_texts
 from spark_apps.mergetree.buckets import value_texts
 from spark_apps.mergetree.integrity import check_intact
+from spark_apps.mergetree.pyspark_names import spark_errors
 from spark_apps.mergetree.read import (
     encode_positions,
     live_rows,
@@ -60,7 +62,7 @@ from spark_apps.mergetree.schema import column
 from spark_apps.mergetree.spark_utils import cached, inline
 from spark_apps.mergetree.spark_versions import from_arrow, to_arrow
 from spark_apps.mergetree.tree import DELETED, GROUP_ID, LINEAGE, ROW, FileGroups, Snapshot, Tree
-from spark_apps.storage.errors import ConcurrentWrite, StorageError
+from spark_apps.storage.errors import ConcurrentWrite, LakeIndexError, StorageError
 from spark_apps.timeline.files import DataFile, GroupKey, Positions, positions_path
 from spark_apps.timeline.model import (
     NEW_KEYS,
@@ -80,6 +82,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     Numbers = npt.NDArray[np.int64]
+
+logger = logging.getLogger(__name__)
 
 # --- the rows that are replaced ---------------------------------------------------------------------------------------
 
@@ -482,18 +486,28 @@ def maintain(
         if changes.before is not None and len(entries) > len(known) + 1 and not held_already:
             changes = dataclasses.replace(changes, before=held.enter_context(cached(changes.before)))
 
-        def part_of(entry: IndexEntry) -> IndexWork:
+        def part_of(entry: IndexEntry) -> IndexWork | None:
             if entry.definition.name in known:
                 return known[entry.definition.name]
             folder = attempt.index_folder(entry.definition.name, "maintain")
             context = IndexContext(attempt.snapshot, entry.definition, folder)
-            return find(entry.definition.kind).maintain(context, changes)
+            handler = find(entry.definition.kind)
+            try:
+                return handler.maintain(context, changes)
+            except spark_errors(LakeIndexError) as error:
+                if not handler.expressions(context.table, entry.definition):
+                    raise
+                # Rows are written whatever an expression gives for them, and whoever writes them.
+                logger.warning("Index %r lags behind this commit: %s", entry.definition.name, error)
+                return None
 
         # Most of a small job is waiting for Spark to plan it.
         with ThreadPoolExecutor(_INDEXES_AT_ONCE) as pool:
             parts = list(pool.map(part_of, entries))
     for entry, part in zip(entries, parts, strict=True):
         definition = entry.definition
+        if part is None:
+            continue
         work.actions.extend(part.actions)
         work.reads.extend(part.reads)
         work.writes.extend(part.writes)

@@ -107,12 +107,18 @@ def definition_of(snapshot: Snapshot, given: Mapping[str, Any], number: int = 1)
         )
     try:
         action.validate(snapshot)
-        return action.definition(snapshot)
+        definition = action.definition(snapshot)
     except NeedsSpark as error:
         raise InvalidInput(
             f"The index {action.name!r} keeps values of an expression, whose type only Spark can tell.",
             hint="Ask IndexedTable.load(spark, …).explain, or name columns alone.",
         ) from error
+    if find(definition.kind).by_key and find(definition.kind).expressions(snapshot.table, definition):
+        raise InvalidInput(
+            f"What the index {action.name!r} over an expression would spare cannot be told before it is there.",
+            hint="Name columns alone, or try kind 'skipping'.",
+        )
+    return definition
 
 
 @dataclass(frozen=True, eq=False)

@@ -74,11 +74,13 @@ def verify_entries(snapshot: Snapshot, name: str) -> VerificationReport:
             return _compare_blocks(context)
         if type(handler) is CoveringHandler and on_driver(hash_of(definition)):
             return _compare_covering(context)
-        if isinstance(handler, EntryHandler) and snapshot.table.source is None:
+        computed = handler.expressions(snapshot.table, definition)
+        if isinstance(handler, EntryHandler) and snapshot.table.source is None and not computed:
             return _compare(context, handler, handler.tree(snapshot.table, definition))
     except StorageError as error:
         return unreadable(context, snapshot.state.files(definition.tree), error)
     what = f"of kind {definition.kind}" if snapshot.table.source is None else "of a registered source"
+    what = "over expressions" if computed else what
     raise InvalidInput(
         f"The index {name!r} {what} is compared with the rows by Spark alone.",
         hint="Use IndexedTable.load(spark, …).verify(name), or VerifyIndexOperator.",

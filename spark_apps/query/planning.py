@@ -18,6 +18,7 @@ from operator import and_, or_
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from spark_apps.indexes.computed import indexed_by
 from spark_apps.indexes.handler import (
     Buckets,
     CannotPrune,
@@ -126,7 +127,8 @@ def scan_is_cheaper(
     """
     if entry.by_file:
         return None
-    keys = probe.keys(entry.definition.columns or snapshot.table.record_key)
+    columns = tuple(one.key for one in indexed_by(snapshot.table, entry.definition))
+    keys = probe.keys(columns or snapshot.table.record_key)
     if isinstance(keys, CannotPrune) or len(keys) <= ALWAYS_KEYS:
         return None
     groups_read = snapshot.groups(only=list(groups))
@@ -596,8 +598,11 @@ def _expressions(snapshot: Snapshot, where: str) -> dict[str, str] | None:
         if handler is None or not entry.active or type(handler).expressions is IndexHandler.expressions:
             continue
         try:
+            found = handler.expressions(snapshot.table, entry.definition)
+            if handler.by_key and not found:
+                continue  # it is asked for values alone
             expressions = {} if expressions is None else expressions
-            for text, kind in handler.expressions(snapshot.table, entry.definition).items():
+            for text, kind in found.items():
                 if expressions.setdefault(text, kind) != kind:
                     of_two_types.add(
                         text

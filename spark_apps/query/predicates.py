@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from spark_apps.indexes.computed import shown_key
 from spark_apps.indexes.ranges import Range, Summary
 from spark_apps.mergetree.pyspark_names import T, spark_errors
 from spark_apps.mergetree.spark_versions import message_of
@@ -223,7 +224,9 @@ def keys_for(
     for position, column in enumerate(columns):
         if any(box[position].values is None for box in boxes):
             why = "; ".join(reasons(predicate)[:3])
-            return UnboundedKeys(f"no finite set of values for column {column!r}" + (f" ({why})" if why else ""))
+            return UnboundedKeys(
+                f"no finite set of values for column {shown_key(column)!r}" + (f" ({why})" if why else "")
+            )
     keys: set[tuple[Any, ...]] = set()
     for box in boxes:
         size = 1
@@ -318,6 +321,8 @@ class _Solver:
                 return self._all(parts) if isinstance(node, And) == outcome else self._any(parts)
             case Fixed():
                 return self._everything() if node.outcome is outcome else []
+            case Opaque() if node.same is not None and not columns_of(node.same).isdisjoint(self.columns):
+                return self.boxes(node.same, outcome)
             case Opaque():
                 return self._everything()
         domain = _domain(node, outcome)

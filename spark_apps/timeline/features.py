@@ -10,10 +10,10 @@ without any is written as before, for them too.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from spark_apps.storage.errors import NewerFormat, UnsupportedFeature
-from spark_apps.timeline.model import FORMAT_VERSION, FormatOnly
+from spark_apps.timeline.model import FORMAT_VERSION, Action, FormatOnly, PutIndex
 from spark_apps.version import __version__
 
 FEATURE_FORMAT = 2
@@ -22,7 +22,13 @@ FEATURE_FORMAT = 2
 READER_FEATURES: frozenset[str] = frozenset()
 """The features that this package knows how to read by."""
 
-WRITER_FEATURES: frozenset[str] = frozenset()
+EXPRESSIONS = "indexed_expressions"
+"""The property of an index that tells of expressions among its columns, by name, and their types."""
+
+INDEXED_EXPRESSIONS = "indexed-expressions"
+"""The feature of a table with such an index: a writer who takes expressions for columns cannot keep it."""
+
+WRITER_FEATURES: frozenset[str] = frozenset({INDEXED_EXPRESSIONS})
 """The features that this package knows how to write by."""
 
 _INSTALL = "Install a newer airflow-provider-index wherever this table is used."
@@ -31,6 +37,12 @@ _INSTALL = "Install a newer airflow-provider-index wherever this table is used."
 def format_of(reader: Collection[str], writer: Collection[str]) -> int:
     """Return the format of what is written of a table with these features."""
     return FEATURE_FORMAT if reader or writer else FORMAT_VERSION
+
+
+def with_needed(writer: Collection[str], actions: Iterable[Action]) -> tuple[str, ...]:
+    """Return the writer features that a table has after some actions."""
+    needed = any(isinstance(action, PutIndex) and EXPRESSIONS in action.definition.properties for action in actions)
+    return tuple(dict.fromkeys((*writer, INDEXED_EXPRESSIONS))) if needed else tuple(writer)
 
 
 def unknown_writer_features(writer: Collection[str]) -> list[str]:

@@ -30,7 +30,7 @@ from spark_apps.storage.errors import (
 )
 from spark_apps.storage.store import ObjectStore, RangedFile
 from spark_apps.timeline import hashing_config, open_tables
-from spark_apps.timeline.features import format_of
+from spark_apps.timeline.features import format_of, with_needed
 from spark_apps.timeline.log import Timeline, commit_key, format_instant
 from spark_apps.timeline.model import (
     CONFIG_SCOPE,
@@ -515,8 +515,9 @@ def _changes_hashing(head: State, actions: Iterable[AnyAction]) -> bool:
 
 
 def _commit(timeline: Timeline, intent: Intent, head: State) -> Commit:
+    writer_features = with_needed(head.writer_features, intent.actions)
     return Commit(
-        format=format_of(head.reader_features, head.writer_features),
+        format=format_of(head.reader_features, writer_features),
         version=head.version + 1,
         instant=timeline.next_instant(),
         operation=intent.operation,
@@ -530,5 +531,5 @@ def _commit(timeline: Timeline, intent: Intent, head: State) -> Commit:
         actions=intent.actions,
         metrics=intent.metrics,
         reader_features=head.reader_features,
-        writer_features=head.writer_features,
+        writer_features=writer_features,
     )

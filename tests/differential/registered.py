@@ -14,7 +14,7 @@ from spark_apps.storage import errors
 from tests.differential.asking import Questions
 from tests.differential.crashes import dying_at, end_what_died
 from tests.differential.plain import PlainQueries, Way, enabled, files_way
-from tests.differential.skipping import draw_parts, draw_properties
+from tests.differential.skipping import draw_expressions, draw_parts, draw_properties
 from tests.differential.tally import Tally
 from tests.differential.writers import OWNERS, Orc, Owner, Plain
 from tests.simulation.store import Crash
@@ -131,6 +131,8 @@ class Registered:
             more["included"] = IncludedColumns(include=self.rng.sample(others, self.rng.randrange(3)))
             more["properties"] = {"buckets": 2, "hybrid_appended_ratio": "1", "hybrid_deleted_ratio": "1",
                                   "lineage": self.rng.choice(["true", "true", "false"])}  # fmt: skip
+        if kind == "secondary":
+            columns = draw_expressions(self.rng, dict(zip(self.owner.names, self.owner.types, strict=True)), columns)
         if kind == "skipping":
             columns = draw_parts(self.rng, dict(zip(self.owner.names, self.owner.types, strict=True)), columns)
             more["properties"] = draw_properties(self.rng)

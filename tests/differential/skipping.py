@@ -30,6 +30,15 @@ def draw_parts(rng: random.Random, types: Mapping[str, str], names: Sequence[str
     return list(dict.fromkeys(parts))
 
 
+def draw_expressions(rng: random.Random, types: Mapping[str, str], names: Sequence[str]) -> list[str]:
+    """Return columns of an index of keys, some of them as expressions."""
+    called = {"string": ("lower", "upper", "length"), "date": ("year",), "timestamp": ("to_date",)}
+    return [
+        f"{rng.choice(called[types[name]])}(`{name}`)" if types[name] in called and rng.random() < 0.3 else name
+        for name in names
+    ]
+
+
 def draw_properties(rng: random.Random) -> dict[str, str]:
     """Return properties by which little is kept of much, or much of little."""
     return {

@@ -12,7 +12,7 @@ from spark_apps.storage import errors
 from tests.differential.model import RawRows, draw_rules
 from tests.differential.oracle import Oracle
 from tests.differential.predicates import Predicates
-from tests.differential.skipping import draw_parts, draw_properties
+from tests.differential.skipping import draw_expressions, draw_parts, draw_properties
 from tests.differential.values import WIDER, arrow, draw
 from tests.spark.releases import SPARK
 from tests.spark_apps.frames import of_arrow
@@ -222,6 +222,7 @@ class Steps:
             columns = draw_parts(self.rng, self.model.typed(), columns)
             more["properties"], refusals = draw_properties(self.rng), ()
         if kind == "secondary":
+            columns = draw_expressions(self.rng, self.model.typed(), columns)
             more["properties"] = {"tombstones": self.rng.choice(["eager", "lazy"]), "shards": self.rng.choice([1, 2])}
         if kind == "covering":
             others = [name for name in self.model.names if name not in columns]

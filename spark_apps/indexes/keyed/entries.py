@@ -13,10 +13,20 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace as replaced
 from math import ceil
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from msgspec.structs import replace
 
+from spark_apps.indexes.computed import (
+    STAMP,
+    Indexed,
+    indexed_by,
+    named,
+    other_session,
+    read_columns,
+    shown_key,
+    with_types,
+)
 from spark_apps.indexes.handler import (
     EXAMPLES,
     PARTITION,
@@ -43,7 +53,7 @@ from spark_apps.indexes.keyed.lookup import (
 from spark_apps.layout.hashing import check_bucket_count, check_hash_types
 from spark_apps.mergetree.buckets import GROUP, assign_file_groups, bucket_column, single_target
 from spark_apps.mergetree.integrity import count_duplicates, is_exactly_comparable
-from spark_apps.mergetree.pyspark_names import DataFrame, F, spark_errors
+from spark_apps.mergetree.pyspark_names import DataFrame, F, StructField, StructType, spark_errors
 from spark_apps.mergetree.read import number_rows, read_files, scan, with_keys
 from spark_apps.mergetree.schema import check_key_types, column, column_types, resolve, struct_type
 from spark_apps.mergetree.spark_utils import cached
@@ -51,6 +61,7 @@ from spark_apps.mergetree.tree import DELETED, GROUP_ID, FileGroups, Snapshot, T
 from spark_apps.mergetree.write import fold, plan_fold, stage_rows
 from spark_apps.mergetree.write_here import can_stage_here, stage_table
 from spark_apps.storage.errors import InvalidInput, StorageError, VerificationFailed
+from spark_apps.timeline.features import EXPRESSIONS
 from spark_apps.timeline.files import DataFile, GroupKey, is_merged
 from spark_apps.timeline.model import (
     DATA_TREE,
@@ -191,12 +202,16 @@ def _parts(sizes: Mapping[GroupKey, float], shards: int) -> dict[GroupKey, int]:
 
 ROW_GROUP_BYTES = 1024 * 1024
 _MARK = "__index_mark"
+_VALUE = "__index_value"
 
 
 class EntryHandler(IndexHandler):
     """A kind whose entries are rows of a merge tree in one partition, with a shard of looked-up columns as group."""
 
     follows_renames = True
+
+    takes_expressions: ClassVar[bool] = False
+    """Whether an expression may stand where columns are named."""
 
     # --- What each kind defines ---------------------------------------------------------------------------------------
 
@@ -238,37 +253,64 @@ class EntryHandler(IndexHandler):
 
     def lookup_columns(self, table: TableDefinition, definition: IndexDefinition) -> tuple[str, ...]:
         """Return the columns whose values lead to entries, in their order."""
-        return definition.columns
+        return tuple(one.key for one in indexed_by(table, definition))
+
+    def asked_by(self, table: TableDefinition, definition: IndexDefinition) -> tuple[str, ...]:
+        return self.holds(table, definition) or table.record_key
 
     def reads(self, table: TableDefinition, definition: IndexDefinition) -> tuple[str, ...]:
-        return definition.columns
+        return self.holds(table, definition)
 
     def validate(self, table: TableDefinition, definition: IndexDefinition) -> IndexDefinition:
         if definition.included:
             raise InvalidInput(
                 f"An index of kind {self.kind!r} has no included columns.", hint="Use kind='covering' for those."
             )
-        schema = struct_type(table.fields)
-        columns = resolve(definition.columns, schema.names, f"The index {definition.name!r}")
-        check_key_types(schema, columns, f"The index {definition.name!r}")
+        schema, label = struct_type(table.fields), f"The index {definition.name!r}"
+        if self.takes_expressions:
+            indexed = read_columns(definition.columns, column_types(table.fields), label)
+        else:
+            indexed = tuple(map(Indexed, resolve(definition.columns, schema.names, label)))
+        columns = [one.name for one in indexed if one.expression is None]
+        check_key_types(schema, columns, label)
         check_hash_types([schema[name].dataType.simpleString() for name in columns], definition.hash_function)
+        properties = named(indexed, definition.properties)
+        written = properties.keys() & {EXPRESSIONS, STAMP}
         known_properties = {"shards", *self.options(table, definition)}
-        unknown = sorted(definition.properties.keys() - known_properties)
+        unknown = sorted(definition.properties.keys() - known_properties - written)
         if unknown:
             raise InvalidInput(
                 f"The index property {unknown[0]!r} is not one of kind {self.kind!r}.",
                 hint=f"Known are: {', '.join(sorted(known_properties))}.",
             )
-        properties = {**definition.properties, **self.options(table, definition)}
+        properties |= self.options(table, definition)
         shards = definition.shards
         if "shards" in properties:
             shards = _parse_number("shards", properties["shards"])
         check_bucket_count(shards, "The number of shards")
         properties["shards"] = str(shards)
-        return replace(definition, columns=columns, shards=shards, properties=properties)
+        return replace(definition, columns=tuple(one.name for one in indexed), shards=shards, properties=properties)
+
+    def complete(self, snapshot: Snapshot, definition: IndexDefinition) -> IndexDefinition:
+        label = f"The index {definition.name!r}"
+        completed, types = with_types(snapshot, definition, label)
+        schema = StructType([StructField(name, kind) for name, kind in types.items()])
+        check_key_types(schema, schema.names, label)
+        check_hash_types([kind.simpleString() for kind in types.values()], definition.hash_function)
+        return completed
+
+    def holds(self, table: TableDefinition, definition: IndexDefinition) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(name for one in indexed_by(table, definition) for name in one.columns))
+
+    def expressions(self, table: TableDefinition, definition: IndexDefinition) -> Mapping[str, str]:
+        indexed = indexed_by(table, definition)
+        return {one.expression.text: one.type for one in indexed if one.expression is not None}
 
     def tree(self, table: TableDefinition, definition: IndexDefinition) -> Tree:
-        types = column_types(table.fields)
+        types, stored = column_types(table.fields), stored_names(table.fields)
+        for number, one in enumerate(indexed_by(table, definition)):
+            if one.expression is not None:
+                types[one.key], stored[one.key] = one.type, f"{_VALUE}_{number}"
         key = self.key(table, definition)
         required = set() if table.source is not None else set(table.record_key)
         fields = [Field(name, types[name], name not in required) for name in key if name not in GROUP_COLUMNS]
@@ -280,7 +322,7 @@ class EntryHandler(IndexHandler):
             hash_function=definition.hash_function,
             unique=table.record_key if len(table.record_key) == 1 else (),
             row_group_bytes=ROW_GROUP_BYTES,
-            stored_names=stored_names(table.fields),
+            stored_names=stored,
         )
 
     # --- Build and refresh --------------------------------------------------------------------------------------------
@@ -333,6 +375,8 @@ class EntryHandler(IndexHandler):
 
     def maintain_rows(self, context: IndexContext, changes: ChangedRows) -> IndexWork | None:
         tree, snapshot = self.tree(context.table, context.definition), context.snapshot
+        if self.expressions(context.table, context.definition):
+            return None  # Spark computes them
         if not is_exactly_comparable(tree) or not can_stage_here(snapshot.spark, snapshot.store, tree):
             return None
         lazy = self.keeps_old_entries(context.definition)
@@ -473,7 +517,16 @@ class EntryHandler(IndexHandler):
 
     def _entries_from_rows(self, context: IndexContext, rows: DataFrame, paths: Iterable[str]) -> DataFrame:
         tree = self.tree(context.table, context.definition)
-        return with_partition_path(rows, context.snapshot.data, paths).select(*map(column, tree.columns))
+        if (why := other_session(context.snapshot, context.definition)) is not None:
+            raise InvalidInput(
+                f"Entries of the index {context.definition.name!r} cannot be made here: {why}.",
+                outcome="Nothing was changed.",
+                hint="Use such a session, or drop the index and create it again.",
+            )
+        indexed = indexed_by(context.table, context.definition)
+        values = {one.key: F.expr(one.expression.text) for one in indexed if one.expression is not None}
+        located = with_partition_path(rows, context.snapshot.data, paths)
+        return located.select(*(values[name].alias(name) if name in values else column(name) for name in tree.columns))
 
     def expected(self, context: IndexContext, groups: FileGroups) -> DataFrame:
         """Return the entries that an index without fault has of the rows of file groups; for verification."""
@@ -550,6 +603,8 @@ class EntryHandler(IndexHandler):
         keys = probe.keys(self.lookup_columns(context.table, context.definition))
         if isinstance(keys, CannotPrune):
             return keys
+        if (why := other_session(context.snapshot, context.definition)) is not None:
+            return CannotPrune(why, "session_differs" if context.snapshot.has_spark else "no_session")
         return find_candidates(context, self.tree(context.table, context.definition), keys)
 
 
@@ -726,7 +781,7 @@ def _misplaced(context: IndexContext, tree: Tree) -> DataFrame | None:
 
 def _misplaced_details(tree: Tree, row: Any) -> tuple[dict[str, Any], str, str]:
     """Return the key of a misplaced entry, where it lies, and where it should."""
-    key = {name: row[name] for name in tree.key if name not in GROUP_COLUMNS}
+    key = {shown_key(name): row[name] for name in tree.key if name not in GROUP_COLUMNS}
     return key, f"shard {row[GROUP_ID]}", f"shard {row[_SHARD]}"
 
 
@@ -756,5 +811,5 @@ def _pair_by_key(tree: Tree, rows: DataFrame, entries: DataFrame) -> DataFrame:
 
 
 def _difference(tree: Tree, row: Any) -> Difference:
-    key = {name: row[name] for name in tree.key if name not in GROUP_COLUMNS}
+    key = {shown_key(name): row[name] for name in tree.key if name not in GROUP_COLUMNS}
     return Difference(row[_FAULT], key, row["__index_said"], row["__index_expected"])

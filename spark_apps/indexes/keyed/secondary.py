@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, Literal
 
+from spark_apps.indexes.computed import other_session
 from spark_apps.indexes.handler import IndexContext, IndexWork
 from spark_apps.indexes.keyed.entries import EntryHandler, entry_key, shard_parts
 from spark_apps.mergetree.read import scan, with_keys
@@ -34,6 +35,7 @@ class SecondaryHandler(EntryHandler):
 
     kind: ClassVar[str] = "secondary"
     changeable = frozenset({"tombstones"})
+    takes_expressions = True
 
     def validate(self, table: TableDefinition, definition: IndexDefinition) -> IndexDefinition:
         if not definition.columns:
@@ -63,7 +65,7 @@ class SecondaryHandler(EntryHandler):
         return changed
 
     def key(self, table: TableDefinition, definition: IndexDefinition) -> tuple[str, ...]:
-        return entry_key(table, definition.columns)
+        return entry_key(table, self.lookup_columns(table, definition))
 
     def needs_rows(self, table: TableDefinition, definition: IndexDefinition) -> bool:
         return not is_lazy(definition)
@@ -72,7 +74,8 @@ class SecondaryHandler(EntryHandler):
         return is_lazy(definition)
 
     def compact(self, context: IndexContext, mode: Literal["quick", "full"] = "quick") -> IndexWork:
-        if mode == "full" and is_lazy(context.definition):
+        comparable = other_session(context.snapshot, context.definition) is None
+        if mode == "full" and is_lazy(context.definition) and comparable:
             return self._sweep(context)
         return super().compact(context, mode)
 

@@ -14,21 +14,20 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from msgspec.structs import replace
 
-from spark_apps.indexes.expressions import functions_in
 from spark_apps.indexes.handler import IndexContext, estimated_rows
 from spark_apps.indexes.skipping.definition import Part, Settings
 from spark_apps.indexes.skipping.records import ColumnRecord, FilterKind, Known, folded
 from spark_apps.indexes.skipping.summaries import LONGEST, LONGEST_LISTED, blocks_at_first, rate_of
+from spark_apps.indexes.stamps import stamp_of
 from spark_apps.layout.types import ColumnType
 from spark_apps.mergetree.external_files import is_external
-from spark_apps.mergetree.pyspark_names import Column, DataFrame, F, SparkSession, spark_errors
+from spark_apps.mergetree.pyspark_names import Column, DataFrame, F
 from spark_apps.mergetree.read import read_files
 from spark_apps.mergetree.schema import column
-from spark_apps.mergetree.spark_utils import cached, inline, is_built_in, setting
+from spark_apps.mergetree.spark_utils import cached, inline
 from spark_apps.mergetree.spark_versions import to_arrow
 from spark_apps.mergetree.tree import DELETED, GROUP_ID, Snapshot
 from spark_apps.storage.errors import VerificationFailed
@@ -42,51 +41,6 @@ _MOST_KEPT_ROWS = 20_000_000
 _FILE, _PART, _BLOCK = "__index_lineage", "__index_part", "__index_in_block"
 _BLOCKS, _HASH, _VALUE = "__index_blocks", "__index_hash", "__index_value"
 _ROWS = "__index_rows"
-
-
-# --- The session ------------------------------------------------------------------------------------------------------
-
-
-_SETTINGS = (
-    "spark.sql.session.timeZone", "spark.sql.ansi.enabled", "spark.sql.caseSensitive", "spark.sql.timestampType",
-    "spark.sql.legacy.timeParserPolicy", "spark.sql.icu.caseMappings.enabled",
-    "spark.sql.decimalOperations.allowPrecisionLoss", "spark.sql.legacy.literal.pickMinimumPrecision",
-    "spark.sql.legacy.charVarcharAsString", "spark.sql.legacy.typeCoercion.datetimeToString.enabled",
-)  # fmt: skip
-_RELEASES: WeakKeyDictionary[SparkSession, dict[str, str]] = WeakKeyDictionary()
-
-
-def stamp(spark: SparkSession) -> dict[str, str]:
-    """Return what the values of expressions depend on beside the rows: releases and settings of a session."""
-    known = _RELEASES.get(spark)
-    if known is None:
-        java = "java_method('java.lang.System', 'getProperty', 'java.specification.version')"
-        try:
-            release = str(spark.sql(f"SELECT {java}").collect()[0][0])
-        except spark_errors():  # where no Java may be called; there it is the platform's, with its Spark
-            release = ""
-        known = {"spark": spark.version, "java": release}
-        _RELEASES[spark] = known
-    values = {}
-    for name in _SETTINGS:
-        try:
-            values[name] = setting(spark, name, None) or ""
-        except spark_errors():  # this Spark does not know it
-            values[name] = ""
-    return {**known, **values}
-
-
-def stamp_of(spark: SparkSession, parts: Sequence[Part]) -> dict[str, str]:
-    """Return the stamp of values that a session computes of these parts; nothing where no expression is among them.
-
-    A function that is a user's in this session is named, so that no session takes such values for those of Spark's own.
-    """
-    texts = [part.expression.text for part in parts if part.expression.stamped]
-    if not texts:
-        return {}
-    named = dict.fromkeys(name for text in texts for name in functions_in(text))
-    others = [name for name in named if not is_built_in(spark, name)]
-    return {**stamp(spark), **({"functions": ",".join(others)} if others else {})}
 
 
 # --- Rows -------------------------------------------------------------------------------------------------------------
@@ -275,7 +229,7 @@ def collect(context: IndexContext, parts: Sequence[Part], settings: Settings, fi
     if not files:
         return []
     snapshot = context.snapshot
-    stamped = stamp_of(snapshot.spark, parts)
+    stamped = stamp_of(snapshot.spark, [part.expression for part in parts])
     rows = _rows(snapshot, files, parts)
     listed = [number for number, part in enumerate(parts) if "values" in part.kinds]
     wanted: list[tuple[int, FilterKind]] = [

@@ -12,11 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from spark_apps.indexes.computed import types_of
 from spark_apps.indexes.expressions import Expression, NotIndexable, is_comparable, parse
 from spark_apps.layout.types import ColumnType, parse_type
-from spark_apps.mergetree.pyspark_names import spark_errors
 from spark_apps.mergetree.schema import column_types
-from spark_apps.mergetree.spark_versions import message_of
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.storage.errors import InvalidInput, InvalidSchema
 from spark_apps.timeline.model import IndexDefinition, TableDefinition
@@ -205,15 +204,7 @@ def with_types(snapshot: Snapshot, definition: IndexDefinition, label: str) -> d
     computed = [expression for expression, _ in read if not expression.column]
     if not computed:
         return definition.properties
-    rows = snapshot.spark.createDataFrame([], snapshot.data.schema)
-    types = []
-    for expression in computed:
-        try:
-            types.append(rows.selectExpr(expression.text).schema[0].dataType.simpleString())
-        except spark_errors() as error:
-            raise InvalidInput(
-                f"{label} cannot keep {expression.shown}: {message_of(error)}", hint="Correct the expression."
-            ) from error
+    types = [kind.simpleString() for kind in types_of(snapshot, computed, label)]
     return {**definition.properties, TYPES: json.dumps(types)}
 
 

@@ -34,7 +34,7 @@ from spark_apps.indexes.handler import (
 from spark_apps.indexes.lineage import Coverage, stage_id
 from spark_apps.indexes.lineage import Part as Covered
 from spark_apps.indexes.ranges import NOTHING, Range, Summary
-from spark_apps.indexes.skipping.collecting import collect, stamp, stamp_of
+from spark_apps.indexes.skipping.collecting import collect
 from spark_apps.indexes.skipping.collecting_here import collect_here
 from spark_apps.indexes.skipping.definition import (
     Part,
@@ -56,6 +56,7 @@ from spark_apps.indexes.skipping.records import (
     all_known,
     written,
 )
+from spark_apps.indexes.stamps import stamp, stamp_of
 from spark_apps.mergetree.pyspark_names import spark_errors
 from spark_apps.mergetree.schema import column_types
 from spark_apps.mergetree.tree import Snapshot
@@ -266,7 +267,7 @@ class SkippingHandler(IndexHandler):
         snapshot = context.snapshot
         stored = {each.lineage: each for each in all_known(_opened(context, own))}
         parts = parts_of(context.table, context.definition)
-        here = stamp_of(snapshot.spark, parts)
+        here = stamp_of(snapshot.spark, [part.expression for part in parts])
         files = [
             file for file in snapshot.state.files(DATA_TREE)
             if file.lineage in stored and (not here or dict(stored[file.lineage].stamp) == here)
@@ -305,7 +306,7 @@ def _known(context: IndexContext, parts: Sequence[Part], settings: Settings, fil
     others = collect(context, [parts[number] for number in left], settings, files) if left else []
     if any(each.rows != other.rows for each, other in zip(found, others, strict=False)):
         return collect(context, parts, settings, files)  # Arrow and Spark do not see the same rows
-    stamped = stamp_of(context.snapshot.spark, parts)
+    stamped = stamp_of(context.snapshot.spark, [part.expression for part in parts])
     known = []
     for at, each in enumerate(found):
         columns, filters = dict(each.columns), each.arrays()

@@ -1,0 +1,196 @@
+"""Expressions that stand where an index names columns: how its definition has them, and what Spark makes of them.
+
+The definition names an expression among its columns as people write it; two properties say what it takes to use them:
+the type that Spark gave each when the index was made, and the stamp of the session that computes its values. All values
+in one index are of that one session: another neither adds any nor uses them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from spark_apps.indexes.stamps import stamp_of
+from spark_apps.mergetree.pyspark_names import spark_errors
+from spark_apps.mergetree.schema import column_types, resolve
+from spark_apps.mergetree.spark_versions import message_of
+from spark_apps.mergetree.tree import Snapshot
+from spark_apps.storage.errors import InvalidInput
+from spark_apps.timeline.features import EXPRESSIONS
+from spark_apps.timeline.model import IndexDefinition, TableDefinition
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import DataType
+
+    from spark_apps.indexes.expressions import Expression
+
+STAMP = "expression_stamp"
+"""Property, written with the definition: the stamp of the session that computes the values."""
+
+_KEY_MARK = "\x1f"
+"""What the name of an expression's values begins with, where they stand beside those of columns."""
+
+_SIGNS = frozenset("()+-*.")
+
+
+@dataclass(frozen=True)
+class Indexed:
+    """A column or an expression that an index is over.
+
+    :param name: as the definition has it.
+    :param expression: ``None`` of a column.
+    :param type: the Spark type that an expression had when the index was made; empty while it is not known.
+    """
+
+    name: str
+    expression: Expression | None = None
+    type: str = ""
+
+    @property
+    def key(self) -> str:
+        """The name of its values, in entries and where predicates are held against them."""
+        return self.name if self.expression is None else self.expression.key
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The table's columns in it."""
+        return (self.name,) if self.expression is None else self.expression.columns
+
+
+def read_columns(names: Sequence[str], types: Mapping[str, str], label: str) -> tuple[Indexed, ...]:
+    """Return what a user's columns are: those of the table by its spelling, else expressions.
+
+    :param types: the table's columns and their Spark types.
+    :raises UnknownColumn: if one is neither.
+    :raises InvalidInput: if an expression cannot be indexed, or one is given twice.
+    """
+    known = {name.lower() for name in types}
+    if all(not isinstance(name, str) or name.lower() in known or _SIGNS.isdisjoint(name) for name in names):
+        return tuple(map(Indexed, resolve(names, types, label)))
+    from spark_apps.indexes.expressions import NotIndexable, parse  # its library is slow to import
+
+    found: list[Indexed] = []
+    for name in names:
+        if not isinstance(name, str) or name.lower() in known or _SIGNS.isdisjoint(name):
+            found.append(Indexed(resolve([name], types, label)[0]))
+            continue
+        try:
+            expression = parse(name, types)
+        except NotIndexable as error:
+            raise InvalidInput(
+                f"{label} cannot be over {name!r}: {error}.",
+                hint="Use columns, nested fields, and expressions of them that always give the same for a row.",
+            ) from error
+        column = expression.column
+        found.append(Indexed(expression.shown, expression) if column is None else Indexed(column))
+    for at, one in enumerate(found):
+        if one.key in [other.key for other in found[:at]]:
+            raise InvalidInput(f"{label} names {one.name!r} twice.", hint="Name it once.")
+    return tuple(found)
+
+
+def indexed_by(table: TableDefinition, definition: IndexDefinition) -> tuple[Indexed, ...]:
+    """Return what an index is over, in the order of its columns.
+
+    :raises InvalidInput: if its definition is not one that :func:`with_types` gave over columns that there are.
+    """
+    told = definition.properties.get(EXPRESSIONS)
+    if told is None:
+        return tuple(map(Indexed, definition.columns))
+    from spark_apps.indexes.expressions import NotIndexable  # its library is slow to import
+
+    try:
+        return _indexed(tuple(column_types(table.fields).items()), definition.columns, told)
+    except (NotIndexable, ValueError, RecursionError) as error:
+        raise InvalidInput(
+            f"The expressions of the index {definition.name!r} cannot be read: {error}.",
+            hint="Drop the index, and create it again.",
+        ) from error
+
+
+@lru_cache(maxsize=256)
+def _indexed(types: tuple[tuple[str, str], ...], columns: tuple[str, ...], told: str) -> tuple[Indexed, ...]:
+    kinds = json.loads(told)
+    if not isinstance(kinds, dict) or not all(isinstance(kind, str) for kind in kinds.values()):
+        raise ValueError(f"its property {EXPRESSIONS!r} does not tell their types")
+    from spark_apps.indexes.expressions import parse
+
+    known = dict(types)
+    return tuple(Indexed(name, parse(name, known), kinds[name]) if name in kinds else Indexed(name) for name in columns)
+
+
+def named(found: Sequence[Indexed], properties: Mapping[str, str]) -> dict[str, str]:
+    """Return the properties of an index over these columns and expressions, before Spark was asked of their types."""
+    others = {name: value for name, value in properties.items() if name not in (EXPRESSIONS, STAMP)}
+    if all(one.expression is None for one in found):
+        return others
+    kept = {name: properties[name] for name in (EXPRESSIONS, STAMP) if name in properties}
+    unknown = {one.name: "" for one in found if one.expression is not None}
+    return {**others, EXPRESSIONS: json.dumps(unknown), **kept}
+
+
+def with_types(
+    snapshot: Snapshot, definition: IndexDefinition, label: str
+) -> tuple[IndexDefinition, dict[str, DataType]]:
+    """Return a definition with the types that Spark gives its expressions and this session's stamp, and these types.
+
+    :raises InvalidInput: if Spark cannot evaluate one.
+    """
+    found = [one for one in read_columns(definition.columns, column_types(snapshot.table.fields), label)
+             if one.expression is not None]  # fmt: skip
+    if not found:
+        return definition, {}
+    expressions = [one.expression for one in found if one.expression is not None]
+    types = dict(zip([one.name for one in found], types_of(snapshot, expressions, label), strict=True))
+    texts = {name: kind.simpleString() for name, kind in types.items()}
+    stamped = json.dumps(stamp_of(snapshot.spark, expressions), sort_keys=True)
+    properties = {**definition.properties, EXPRESSIONS: json.dumps(texts), STAMP: stamped}
+    return replace(definition, properties=properties), types
+
+
+def types_of(snapshot: Snapshot, expressions: Sequence[Expression], label: str) -> list[DataType]:
+    """Return the types that Spark gives expressions over a table's rows.
+
+    :raises InvalidInput: if it cannot evaluate one.
+    """
+    rows = snapshot.spark.createDataFrame([], snapshot.data.schema)
+    types: list[DataType] = []
+    for expression in expressions:
+        try:
+            types.append(rows.selectExpr(expression.text).schema[0].dataType)
+        except spark_errors() as error:
+            raise InvalidInput(
+                f"{label} cannot keep {expression.shown}: {message_of(error)}", hint="Correct the expression."
+            ) from error
+    return types
+
+
+def other_session(snapshot: Snapshot, definition: IndexDefinition) -> str | None:
+    """Return why this session may compute other values of expressions than an index holds; ``None`` if it cannot."""
+    found = indexed_by(snapshot.table, definition)
+    stamped = [one.expression for one in found if one.expression is not None and one.expression.stamped]
+    if not stamped:
+        return None
+    if not snapshot.has_spark:
+        return "it holds values of expressions, which Spark computes"
+    here = stamp_of(snapshot.spark, stamped)
+    try:
+        there = json.loads(definition.properties.get(STAMP, "{}"))
+    except ValueError:
+        there = None
+    if here == there:
+        return None
+    names = sorted({*here, *there}) if isinstance(there, dict) else []
+    differing = [f"{name} is {here.get(name, '')!r}, and was {there.get(name, '')!r}" for name in names
+                 if here.get(name) != there.get(name)]  # fmt: skip
+    return f"its expressions were computed by another session ({'; '.join(differing) or 'unknown'})"
+
+
+def shown_key(name: str) -> str:
+    """Return the name under which values stand in entries as people know it."""
+    return name.removeprefix(_KEY_MARK)
