@@ -113,7 +113,8 @@ def definition_of(snapshot: Snapshot, given: Mapping[str, Any], number: int = 1)
             f"The index {action.name!r} keeps values of an expression, whose type only Spark can tell.",
             hint="Ask IndexedTable.load(spark, …).explain, or name columns alone.",
         ) from error
-    if find(definition.kind).by_key and find(definition.kind).expressions(snapshot.table, definition):
+    handler = find(definition.kind)
+    if not handler.follows_files and handler.expressions(snapshot.table, definition):
         raise InvalidInput(
             f"What the index {action.name!r} over an expression would spare cannot be told before it is there.",
             hint="Name columns alone, or try kind 'skipping'.",

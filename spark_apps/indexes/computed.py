@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from spark_apps.indexes.handler import CannotPrune
 from spark_apps.indexes.stamps import stamp_of
 from spark_apps.mergetree.pyspark_names import spark_errors
 from spark_apps.mergetree.schema import column_types, resolve
 from spark_apps.mergetree.spark_versions import message_of
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.storage.errors import InvalidInput
+from spark_apps.storage.names import RESERVED_PREFIX
 from spark_apps.timeline.features import EXPRESSIONS
 from spark_apps.timeline.model import IndexDefinition, TableDefinition
 
@@ -45,16 +47,23 @@ class Indexed:
     :param name: as the definition has it.
     :param expression: ``None`` of a column.
     :param type: the Spark type that an expression had when the index was made; empty while it is not known.
+    :param number: its place among them.
     """
 
     name: str
     expression: Expression | None = None
     type: str = ""
+    number: int = 0
 
     @property
     def key(self) -> str:
         """The name of its values, in entries and where predicates are held against them."""
         return self.name if self.expression is None else self.expression.key
+
+    @property
+    def stored(self) -> str:
+        """The name of its values in files of the index, which no column of a table has."""
+        return self.name if self.expression is None else f"{RESERVED_PREFIX}value_{self.number}"
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -121,17 +130,33 @@ def _indexed(types: tuple[tuple[str, str], ...], columns: tuple[str, ...], told:
     from spark_apps.indexes.expressions import parse
 
     known = dict(types)
-    return tuple(Indexed(name, parse(name, known), kinds[name]) if name in kinds else Indexed(name) for name in columns)
+    return tuple(
+        Indexed(name, parse(name, known), kinds[name], number) if name in kinds else Indexed(name)
+        for number, name in enumerate(columns)
+    )
 
 
-def named(found: Sequence[Indexed], properties: Mapping[str, str]) -> dict[str, str]:
-    """Return the properties of an index over these columns and expressions, before Spark was asked of their types."""
-    others = {name: value for name, value in properties.items() if name not in (EXPRESSIONS, STAMP)}
+def columns_in(table: TableDefinition, definition: IndexDefinition) -> tuple[str, ...]:
+    """Return the table's columns that an index is over, or that its expressions are made of."""
+    return tuple(dict.fromkeys(name for one in indexed_by(table, definition) for name in one.columns))
+
+
+def expressions_in(table: TableDefinition, definition: IndexDefinition) -> dict[str, str]:
+    """Return the expressions that an index is over, in their canonical texts, with their types."""
+    return {one.expression.text: one.type for one in indexed_by(table, definition) if one.expression is not None}
+
+
+def split_properties(found: Sequence[Indexed], properties: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Split properties of an index over these columns and expressions into the user's, and those that are written here.
+
+    Of an expression whose type Spark was not asked for, the second say that it is one.
+    """
     if all(one.expression is None for one in found):
-        return others
-    kept = {name: properties[name] for name in (EXPRESSIONS, STAMP) if name in properties}
+        return dict(properties), {}
+    given = {name: value for name, value in properties.items() if name not in (EXPRESSIONS, STAMP)}
     unknown = {one.name: "" for one in found if one.expression is not None}
-    return {**others, EXPRESSIONS: json.dumps(unknown), **kept}
+    written = {name: properties[name] for name in (EXPRESSIONS, STAMP) if name in properties}
+    return given, {EXPRESSIONS: json.dumps(unknown), **written}
 
 
 def with_types(
@@ -189,6 +214,25 @@ def other_session(snapshot: Snapshot, definition: IndexDefinition) -> str | None
     differing = [f"{name} is {here.get(name, '')!r}, and was {there.get(name, '')!r}" for name in names
                  if here.get(name) != there.get(name)]  # fmt: skip
     return f"its expressions were computed by another session ({'; '.join(differing) or 'unknown'})"
+
+
+def cannot_use(snapshot: Snapshot, definition: IndexDefinition) -> CannotPrune | None:
+    """Return why this session does not use an index over expressions; ``None`` if it may."""
+    why = other_session(snapshot, definition)
+    return None if why is None else CannotPrune(why, "session_differs" if snapshot.has_spark else "no_session")
+
+
+def check_computes(snapshot: Snapshot, definition: IndexDefinition) -> None:
+    """Check that this session computes the values of an index over expressions as those that the index holds.
+
+    :raises InvalidInput: if it may compute others, naming what differs.
+    """
+    if (why := other_session(snapshot, definition)) is not None:
+        raise InvalidInput(
+            f"Entries of the index {definition.name!r} cannot be made here: {why}.",
+            outcome="Nothing was changed.",
+            hint="Use such a session, or drop the index and create it again.",
+        )
 
 
 def shown_key(name: str) -> str:

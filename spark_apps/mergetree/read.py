@@ -232,7 +232,7 @@ def same_key(left: DataFrame, right: DataFrame, tree: Tree, names: Sequence[str]
     """
     conditions = []
     for name in names:
-        left_column, right_column = left[f"`{name}`"], right[f"`{renamed}{name}`"]
+        left_column, right_column = left[quote(name)], right[quote(renamed + name)]
         nullable = name in tree.columns and tree.field(name).nullable
         conditions.append(left_column.eqNullSafe(right_column) if nullable else left_column == right_column)
     return reduce(Column.__and__, conditions)
@@ -288,9 +288,9 @@ def _same_by_hash(left: DataFrame, right: DataFrame, names: Sequence[str]) -> Co
 
     The hash is a number, which Spark finds several times as fast; keys are compared where it is the same.
     """
-    conditions = [F.xxhash64(*[left[f"`{name}`"] for name in names]) == right[_HASH]]
+    conditions = [F.xxhash64(*[left[quote(name)] for name in names]) == right[_HASH]]
     for name in names:
-        left_column, right_column = left[f"`{name}`"], right[f"`__index_k_{name}`"]
+        left_column, right_column = left[quote(name)], right[quote(f"__index_k_{name}")]
         conditions.append(
             F.coalesce(
                 (left_column >= right_column) & (left_column <= right_column),

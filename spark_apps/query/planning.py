@@ -270,7 +270,8 @@ class NotUsed:
     ``not_active``, ``covers_nothing``, ``unreadable``, ``no_handler``, ``too_many_keys``, ``too_many_values``,
     ``scan_is_cheaper``, ``cannot_prune``; of an index that holds rows also: ``lacks_columns``, ``too_much_appended``,
     ``too_much_deleted``, ``merged_rows``, ``no_lineage``, ``costs_more``, ``nothing_left``; of a source's
-    ``session_differs``, ``session_unknown``; where there is no Spark session ``no_session``.
+    ``session_differs``, ``session_unknown``, the first of one over expressions too; where there is no Spark session
+    ``no_session``.
     """
 
     code: str
@@ -599,8 +600,8 @@ def _expressions(snapshot: Snapshot, where: str) -> dict[str, str] | None:
             continue
         try:
             found = handler.expressions(snapshot.table, entry.definition)
-            if handler.by_key and not found:
-                continue  # it is asked for values alone
+            if not found and not handler.follows_files:
+                continue  # it is asked for values of columns alone
             expressions = {} if expressions is None else expressions
             for text, kind in found.items():
                 if expressions.setdefault(text, kind) != kind:

@@ -328,7 +328,11 @@ class _Solver:
         domain = _domain(node, outcome)
         if domain.values is not None and not domain.values:
             return []
-        return [tuple(domain if column == node.column else _ANYTHING for column in self.columns)]
+        own = [tuple(domain if column == node.column else _ANYTHING for column in self.columns)]
+        through = () if isinstance(node, IsNull) else node.through
+        concluded = [told.where_true if outcome else told.where_false for told in through]
+        of_expressions = [one for one in concluded if not columns_of(one).isdisjoint(self.columns)]
+        return self._all([own, *(self.boxes(one, True) for one in of_expressions)]) if of_expressions else own
 
     def _everything(self) -> list[_Box]:
         return [(_ANYTHING,) * len(self.columns)]

@@ -416,6 +416,15 @@ class Reader(TableReader, Transformer[Token, tuple[s.Statement, ...]]):
     def summary(self, meta: Meta, children: list[Any]) -> Positioned[str]:
         return Positioned(without_comments(self._script[meta.start_pos : meta.end_pos]), children[0])
 
+    @v_args(meta=True)
+    def field(self, meta: Meta, children: list[Any]) -> Positioned[str]:
+        return Positioned(without_comments(self._script[meta.start_pos : meta.end_pos]), children[0].token)
+
+    @v_args(meta=True)
+    def grouped(self, meta: Meta, children: list[Any]) -> Positioned[str]:
+        first = next(children[0].scan_values(lambda _: True))
+        return Positioned(without_comments(self._script[meta.start_pos : meta.end_pos]), first)
+
     # --- clauses ----------------------------------------------------------------------------------------------
 
     def using(self, children: list[Any]) -> Clause:

@@ -183,9 +183,11 @@ create_index: CREATE INDEX if_not_exists? name ON TABLE? table index_columns? in
              | TBLPROPERTIES properties                         -> tblproperties
              | COMMENT text                                     -> comment
 index_columns: "(" (index_column ("," index_column)*)? ")"
-?index_column: name | summary
-// The text of what a skipping index keeps is found by its parentheses and read with the index.
+?index_column: name | field | summary | grouped
+// The text of an expression is found by its parentheses and read with the index.
+field: name ("." name)+
 summary: NAME "(" summary_item* ")"
+grouped: "(" summary_item+ ")"
 !summary_item: NAME | BACKTICKED | _text | NUMBER | EXPRESSION_SIGN | "," | "(" summary_item* ")"
 file_format: (NAME | _text)+
 kind: name | SINGLE_QUOTED | RAW_QUOTED

@@ -18,13 +18,15 @@ from typing import Any, ClassVar, Literal
 from msgspec.structs import replace
 
 from spark_apps.indexes.computed import (
-    STAMP,
     Indexed,
+    cannot_use,
+    check_computes,
+    columns_in,
+    expressions_in,
     indexed_by,
-    named,
-    other_session,
     read_columns,
     shown_key,
+    split_properties,
     with_types,
 )
 from spark_apps.indexes.handler import (
@@ -61,7 +63,6 @@ from spark_apps.mergetree.tree import DELETED, GROUP_ID, FileGroups, Snapshot, T
 from spark_apps.mergetree.write import fold, plan_fold, stage_rows
 from spark_apps.mergetree.write_here import can_stage_here, stage_table
 from spark_apps.storage.errors import InvalidInput, StorageError, VerificationFailed
-from spark_apps.timeline.features import EXPRESSIONS
 from spark_apps.timeline.files import DataFile, GroupKey, is_merged
 from spark_apps.timeline.model import (
     DATA_TREE,
@@ -202,7 +203,6 @@ def _parts(sizes: Mapping[GroupKey, float], shards: int) -> dict[GroupKey, int]:
 
 ROW_GROUP_BYTES = 1024 * 1024
 _MARK = "__index_mark"
-_VALUE = "__index_value"
 
 
 class EntryHandler(IndexHandler):
@@ -274,16 +274,15 @@ class EntryHandler(IndexHandler):
         columns = [one.name for one in indexed if one.expression is None]
         check_key_types(schema, columns, label)
         check_hash_types([schema[name].dataType.simpleString() for name in columns], definition.hash_function)
-        properties = named(indexed, definition.properties)
-        written = properties.keys() & {EXPRESSIONS, STAMP}
+        given, written = split_properties(indexed, definition.properties)
         known_properties = {"shards", *self.options(table, definition)}
-        unknown = sorted(definition.properties.keys() - known_properties - written)
+        unknown = sorted(given.keys() - known_properties)
         if unknown:
             raise InvalidInput(
                 f"The index property {unknown[0]!r} is not one of kind {self.kind!r}.",
                 hint=f"Known are: {', '.join(sorted(known_properties))}.",
             )
-        properties |= self.options(table, definition)
+        properties = {**given, **written, **self.options(table, definition)}
         shards = definition.shards
         if "shards" in properties:
             shards = _parse_number("shards", properties["shards"])
@@ -300,17 +299,16 @@ class EntryHandler(IndexHandler):
         return completed
 
     def holds(self, table: TableDefinition, definition: IndexDefinition) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(name for one in indexed_by(table, definition) for name in one.columns))
+        return columns_in(table, definition)
 
     def expressions(self, table: TableDefinition, definition: IndexDefinition) -> Mapping[str, str]:
-        indexed = indexed_by(table, definition)
-        return {one.expression.text: one.type for one in indexed if one.expression is not None}
+        return expressions_in(table, definition)
 
     def tree(self, table: TableDefinition, definition: IndexDefinition) -> Tree:
         types, stored = column_types(table.fields), stored_names(table.fields)
-        for number, one in enumerate(indexed_by(table, definition)):
+        for one in indexed_by(table, definition):
             if one.expression is not None:
-                types[one.key], stored[one.key] = one.type, f"{_VALUE}_{number}"
+                types[one.key], stored[one.key] = one.type, one.stored
         key = self.key(table, definition)
         required = set() if table.source is not None else set(table.record_key)
         fields = [Field(name, types[name], name not in required) for name in key if name not in GROUP_COLUMNS]
@@ -517,12 +515,7 @@ class EntryHandler(IndexHandler):
 
     def _entries_from_rows(self, context: IndexContext, rows: DataFrame, paths: Iterable[str]) -> DataFrame:
         tree = self.tree(context.table, context.definition)
-        if (why := other_session(context.snapshot, context.definition)) is not None:
-            raise InvalidInput(
-                f"Entries of the index {context.definition.name!r} cannot be made here: {why}.",
-                outcome="Nothing was changed.",
-                hint="Use such a session, or drop the index and create it again.",
-            )
+        check_computes(context.snapshot, context.definition)
         indexed = indexed_by(context.table, context.definition)
         values = {one.key: F.expr(one.expression.text) for one in indexed if one.expression is not None}
         located = with_partition_path(rows, context.snapshot.data, paths)
@@ -603,8 +596,8 @@ class EntryHandler(IndexHandler):
         keys = probe.keys(self.lookup_columns(context.table, context.definition))
         if isinstance(keys, CannotPrune):
             return keys
-        if (why := other_session(context.snapshot, context.definition)) is not None:
-            return CannotPrune(why, "session_differs" if context.snapshot.has_spark else "no_session")
+        if (refused := cannot_use(context.snapshot, context.definition)) is not None:
+            return refused
         return find_candidates(context, self.tree(context.table, context.definition), keys)
 
 

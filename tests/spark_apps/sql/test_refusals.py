@@ -26,7 +26,7 @@ def test_an_error_shows_its_line_a_caret_and_what_was_expected() -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("CREATE INDEX x ON t (a", "expected '(', ')' or ',', the script ends here"),
+        ("CREATE INDEX x ON t (a", "expected '(', ')', ',' or '.', the script ends here"),
         ("CREATE", "expected INDEX or TABLE, the script ends here"),
         ("CREATE VIEW v", "expected INDEX or TABLE, found 'VIEW'"),
         ("ALTER INDEX x ON t DISABLE", "expected PARTITION, REBUILD, SET or '.', found 'DISABLE'"),

@@ -81,6 +81,9 @@ INDEXES: dict[str, Statement] = {
     "DESCRIBE INDEX x ON t": DescribeIndex("x", "t"),
     "desc formatted index x on table t": DescribeIndex("x", "t", formatted=True),
     # ours
+    "CREATE INDEX e ON t (`p x`.u, (n + 1), lower(c), d)": CreateIndex(
+        "e", "t", "secondary", ("`p x`.u", "(n + 1)", "lower(c)", "d")
+    ),
     "CREATE INDEX c ON t (a) USING covering INCLUDE (b, c) COMMENT 'c'": CreateIndex(
         "c", "t", "covering", ("a",), include=("b", "c"), comment="c"
     ),
