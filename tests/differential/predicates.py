@@ -14,7 +14,7 @@ _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _OF_TEXTS = (
     "{} LIKE 'a%'", "upper({}) = 'A'", "length({}) = 1", "{} LIKE '%00%'", "{} NOT LIKE '%b%'", "lower({}) = 'a'",
     "lower({}) IN ('nan', 'ss')", "contains({}, 'HIVE')", "startswith({}, 'null')", "{} LIKE '%emoji _'",
-    "upper({}) > 'N'",
+    "upper({}) > 'N'", "left({}, 1) = 'a'", "length({}) IN (0, 3)",
 )  # fmt: skip
 _OF_TIMES = {
     "date": ("year({}) = 2024", "year({}) < 1970", "{0} = DATE'2024-01-02' OR year({0}) IN (1, 9999)"),
@@ -88,6 +88,8 @@ class Predicates:
         for name in columns:
             value = draw(self.rng, self.types[name]) if row is None else row[name]
             one = self.one(name, value) if self.rng.random() < 0.6 else self._in(name, value)
+            if self.rng.random() < 0.15:
+                one = self._of_expression(name) or one
             point = one if point is None else point.joined("AND", one)
         assert point is not None
         chance = self.rng.random()
@@ -123,6 +125,11 @@ class Predicates:
         theirs = f"{duck} {word} ({', '.join(known)})" if len(known) == len(items) else None
         return Predicate(f"{spark} {word} ({', '.join(a for a, _ in items)})", theirs)
 
+    def _of_expression(self, name: str) -> Predicate | None:
+        """One over an expression of a column, for which an index may be there."""
+        written = {"string": _OF_TEXTS, **_OF_TIMES}.get(self.types[name])
+        return written and Predicate(self.rng.choice(written).format(self._name(name)[0]), None)
+
     def _value(self, name: str) -> Literal:
         if self.rows and self.rng.random() < 0.6:
             return self._written(name, self.rng.choice(self.rows)[name])
@@ -152,10 +159,8 @@ class Predicates:
             (a, b), (c, d) = self._literal(name), self._literal(name)
             theirs = None if b is None or d is None else f"{duck} {negated}BETWEEN {b} AND {d}"
             return Predicate(f"{spark} {negated}BETWEEN {a} AND {c}", theirs)
-        if chance < 0.47 and self.types[name] == "string":
-            return Predicate(self.rng.choice(_OF_TEXTS).format(spark), None)
-        if chance < 0.47 and self.types[name] in _OF_TIMES:
-            return Predicate(self.rng.choice(_OF_TIMES[self.types[name]]).format(spark), None)
+        if chance < 0.47 and (predicate := self._of_expression(name)) is not None:
+            return predicate
         if chance < 0.5:
             return Predicate(f"coalesce({spark}, {self._value(name)[0]}) IS NOT NULL", None)
         op = self.rng.choice(_OPERATORS)

@@ -31,10 +31,11 @@ def draw_parts(rng: random.Random, types: Mapping[str, str], names: Sequence[str
 
 
 def draw_expressions(rng: random.Random, types: Mapping[str, str], names: Sequence[str]) -> list[str]:
-    """Return columns of an index of keys, some of them as expressions."""
-    called = {"string": ("lower", "upper", "length"), "date": ("year",), "timestamp": ("to_date",)}
+    """Return columns of an index, some of them as expressions."""
+    called = {"string": ("lower({})", "upper({})", "length({})", "left({}, 1)"), "date": ("year({})",),
+              "timestamp": ("to_date({})",)}  # fmt: skip
     return [
-        f"{rng.choice(called[types[name]])}(`{name}`)" if types[name] in called and rng.random() < 0.3 else name
+        rng.choice(called[types[name]]).format(f"`{name}`") if types[name] in called and rng.random() < 0.4 else name
         for name in names
     ]
 

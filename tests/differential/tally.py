@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+from spark_apps.timeline.features import EXPRESSIONS
+
 KINDS = ("record", "secondary", "compact", "covering", "skipping")
 FORMATS = ("parquet", "json", "csv", "orc", "delta", "iceberg")
 PATHS = (
@@ -88,4 +90,6 @@ def _described(info: Any) -> str:
         words.append("without lineage")
     if info.properties.get("layout") == "ranges":
         words.append("by ranges")
+    if EXPRESSIONS in info.properties:
+        words.append("over expressions")
     return " ".join(words)
