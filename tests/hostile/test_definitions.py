@@ -39,6 +39,11 @@ DEFINITIONS: list[tuple[str, dict[str, str], dict[str, Any]]] = [
     *(("secondary", {"tombstones": text}, {"addresses": "key"}) for text in ["x", "lazy"]),
     ("secondary", {}, {"addresses": "key", "hash_function": "ranges:[[", "columns": ["ts"]}),
     ("secondary", {}, {"addresses": "key", "hash_function": "os.system", "columns": ["ts"]}),
+    *(
+        ("secondary", {"indexed_expressions": text}, {"addresses": "key", "columns": ["abs(ts)"]})
+        for text in ["x", "[1]", '{"abs(ts)": 1}', '{"abs(ts)": "blob<"}', "[" * 10000]
+    ),
+    ("secondary", {"indexed_expressions": '{"sleep(ts)": "int"}'}, {"addresses": "key", "columns": ["sleep(ts)"]}),
     ("record", {}, {"addresses": "key"}),
     ("record", {}, {"addresses": "key", "columns": []}),
     *(("covering", {"layout": "ranges", "bounds": text}, {}) for text in ["x", "ranges:[[", "ranges:{}"]),
