@@ -8,7 +8,7 @@ in one index are of that one session: another neither adds any nor uses them.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -17,14 +17,14 @@ from msgspec.structs import replace
 
 from spark_apps.indexes.handler import CannotPrune
 from spark_apps.indexes.stamps import stamp_of
-from spark_apps.mergetree.pyspark_names import spark_errors
-from spark_apps.mergetree.schema import column_types, resolve
+from spark_apps.mergetree.pyspark_names import Column, F, spark_errors
+from spark_apps.mergetree.schema import column, column_types, resolve
 from spark_apps.mergetree.spark_versions import message_of
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.storage.errors import InvalidInput
 from spark_apps.storage.names import RESERVED_PREFIX
 from spark_apps.timeline.features import EXPRESSIONS
-from spark_apps.timeline.model import IndexDefinition, TableDefinition
+from spark_apps.timeline.model import Field, IndexDefinition, TableDefinition
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType
@@ -144,6 +144,24 @@ def columns_in(table: TableDefinition, definition: IndexDefinition) -> tuple[str
 def expressions_in(table: TableDefinition, definition: IndexDefinition) -> dict[str, str]:
     """Return the expressions that an index is over, in their canonical texts, with their types."""
     return {one.expression.text: one.type for one in indexed_by(table, definition) if one.expression is not None}
+
+
+def fields_in(table: TableDefinition, definition: IndexDefinition) -> tuple[Field, ...]:
+    """Return the columns of a table, and of the expressions that an index is over their values in its files."""
+    computed = [Field(one.stored, one.type) for one in indexed_by(table, definition) if one.expression is not None]
+    return (*table.fields, *computed)
+
+
+def columns_for(found: Sequence[Indexed], names: Iterable[str]) -> tuple[str, ...]:
+    """Return the table's columns that values of these names in files of an index are made of."""
+    computed = {one.stored: one.columns for one in found if one.expression is not None}
+    return tuple(dict.fromkeys(each for name in names for each in computed.get(name, (name,))))
+
+
+def values_for(found: Sequence[Indexed], names: Iterable[str]) -> list[Column]:
+    """Return the values of these names in files of an index, made of rows of the table."""
+    computed = {one.stored: one.expression.text for one in found if one.expression is not None}
+    return [F.expr(computed[name]).alias(name) if name in computed else column(name) for name in names]
 
 
 def split_properties(found: Sequence[Indexed], properties: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:

@@ -69,12 +69,12 @@ def verify_entries(snapshot: Snapshot, name: str) -> VerificationReport:
     handler = find(definition.kind)
     context = IndexContext(snapshot, definition, "")
     check_readable(snapshot)
+    computed = handler.expressions(snapshot.table, definition)
     try:
-        if type(handler) is CompactHandler:
+        if type(handler) is CompactHandler and not computed:
             return _compare_blocks(context)
         if type(handler) is CoveringHandler and on_driver(hash_of(definition)):
             return _compare_covering(context)
-        computed = handler.expressions(snapshot.table, definition)
         if isinstance(handler, EntryHandler) and snapshot.table.source is None and not computed:
             return _compare(context, handler, handler.tree(snapshot.table, definition))
     except StorageError as error:

@@ -20,6 +20,7 @@ import spark_apps
 from spark_apps.actions.template import TableHandle
 from spark_apps.datasource import IndexedDataSource
 from spark_apps.indexes.keyed import lookup
+from spark_apps.indexes.registry import asked_by
 from spark_apps.mergetree.tree import NO_SPARK
 from spark_apps.opened import OpenTable
 from spark_apps.query import arrow_reading, planning
@@ -99,7 +100,8 @@ class Questions:
         if not covering or self.rng.random() < 0.55:
             return None
         info = self.rng.choice(covering)
-        held = [name for name in dict.fromkeys([*info.columns, *info.included]) if name in names]
+        indexed = asked_by(table.definition, info.definition)
+        held = [name for name in dict.fromkeys([*indexed, *info.included]) if name in names]
         return held or None
 
     def _one(

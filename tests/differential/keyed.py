@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from spark_apps import IndexedTable
+from spark_apps.indexes.registry import asked_by
 from spark_apps.storage import errors
 from spark_apps.timeline import windows
 from spark_apps.timeline.files import NO_ROWS
@@ -156,7 +157,8 @@ class Keyed(Steps):
         )
         self.tally.add("counted", "bounds" if count.exact is None else "exactly")
         self.ask.some(self.table, list(model.rows.values()), model.names, model.types, self.history, self.questions)
-        blocks = sorted({info.columns[0] for info in self.table.indexes.values() if info.kind == "compact"})
+        compact = [info for info in self.table.indexes.values() if info.kind == "compact"]
+        blocks = sorted({asked_by(self.table.definition, info.definition)[0] for info in compact})
         if blocks and model.rows:
             self.ask.about(self.table, list(model.rows.values()), model.names, model.types, self.history, blocks[0])
         if last or self.rng.random() < 0.2:

@@ -221,8 +221,9 @@ class Steps:
         if kind == "skipping":
             columns = draw_parts(self.rng, self.model.typed(), columns)
             more["properties"], refusals = draw_properties(self.rng), ()
-        if kind == "secondary":
+        if kind in ("secondary", "compact"):
             columns = draw_expressions(self.rng, self.model.typed(), columns)
+        if kind == "secondary":
             more["properties"] = {"tombstones": self.rng.choice(["eager", "lazy"]), "shards": self.rng.choice([1, 2])}
         if kind == "covering":
             others = [name for name in self.model.names if name not in columns]

@@ -43,6 +43,10 @@ DEFINITIONS: list[tuple[str, dict[str, str], dict[str, Any]]] = [
         ("secondary", {"indexed_expressions": text}, {"addresses": "key", "columns": ["abs(ts)"]})
         for text in ["x", "[1]", '{"abs(ts)": 1}', '{"abs(ts)": "blob<"}', "[" * 10000]
     ),
+    *(
+        ("compact", {"indexed_expressions": text, "expression_stamp": "[["}, {"columns": ["abs(ts)"]})
+        for text in ["x", '{"abs(ts)": "blob<"}', '{"abs(ts)": "int"}']
+    ),
     ("secondary", {"indexed_expressions": '{"sleep(ts)": "int"}'}, {"addresses": "key", "columns": ["sleep(ts)"]}),
     ("record", {}, {"addresses": "key"}),
     ("record", {}, {"addresses": "key", "columns": []}),

@@ -18,6 +18,19 @@ from typing import Any, ClassVar, Literal
 
 from msgspec.structs import replace
 
+from spark_apps.indexes.computed import (
+    cannot_use,
+    check_computes,
+    columns_for,
+    columns_in,
+    expressions_in,
+    fields_in,
+    indexed_by,
+    read_columns,
+    split_properties,
+    values_for,
+    with_types,
+)
 from spark_apps.indexes.handler import (
     EXAMPLES,
     Candidates,
@@ -50,7 +63,7 @@ from spark_apps.mergetree.buckets import Target
 from spark_apps.mergetree.integrity import check_footer
 from spark_apps.mergetree.pyspark_names import DataFrame, F, StructType, spark_errors
 from spark_apps.mergetree.read import empty, read_files
-from spark_apps.mergetree.schema import check_partition_types, column, column_types, resolve, struct_type
+from spark_apps.mergetree.schema import check_partition_types, column, column_types, struct_type
 from spark_apps.mergetree.spark_utils import cached, inline
 from spark_apps.mergetree.tree import GROUP_ID, LINEAGE, Snapshot, Tree
 from spark_apps.mergetree.write import stage_rows
@@ -90,15 +103,16 @@ _MAX_ROWS = 4_000_000
 
 def entry_tree(table: TableDefinition, definition: IndexDefinition) -> Tree:
     """Return the entries as a tree that readers and writers know; its files are never merged."""
-    types = column_types(table.fields)
+    types = column_types(fields_in(table, definition))
     partition_by = definition.partition_by or ()
-    names = dict.fromkeys([*definition.columns, *partition_by])
+    indexed = [one.stored for one in indexed_by(table, definition)]
+    names = dict.fromkeys([*indexed, *partition_by])
     fields = [Field(name, types[name]) for name in names]
     fields += [Field(LINEAGE, "bigint"), Field(BLOCK, "int"), Field(BLOCKS, "int"), Field(ROWS, "bigint")]
     return Tree(
         name=definition.tree,
         fields=tuple(fields),
-        key=(*definition.columns, LINEAGE, BLOCK),
+        key=(*indexed, LINEAGE, BLOCK),
         hash_fields=(),
         partition_by=partition_by,
         row_group_bytes=_ROW_GROUP_BYTES,
@@ -133,11 +147,18 @@ class StagedEntries:
 
 
 def expected_entries(
-    snapshot: Snapshot, tree: Tree, files: Sequence[DataFile], footers: Sequence[BlockFile]
+    context: IndexContext, tree: Tree, files: Sequence[DataFile], footers: Sequence[BlockFile]
 ) -> DataFrame:
-    """Return the entries that data files should have."""
+    """Return the entries that data files should have.
+
+    :raises InvalidInput: if this session may compute other values than the index holds.
+    """
+    snapshot, found = context.snapshot, indexed_by(context.table, context.definition)
+    check_computes(snapshot, context.definition)
     names = [name for name in tree.columns if name not in (LINEAGE, BLOCK, BLOCKS, ROWS)]
-    rows = located(snapshot, snapshot.data, files, footers, names)
+    rows = located(snapshot, snapshot.data, files, footers, columns_for(found, names))
+    if expressions_in(context.table, context.definition):
+        rows = rows.select(*values_for(found, names), LINEAGE, BLOCK)
     counted = rows.groupBy(*map(column, [*names, LINEAGE, BLOCK])).agg(F.count(F.lit(1)).alias(ROWS))
     multi_block_files = [(footer.file.lineage, footer.blocks) for footer in footers if footer.blocks > 1]
     block_counts = inline(snapshot.spark, multi_block_files, f"__index_l bigint, {BLOCKS} int")
@@ -153,7 +174,7 @@ def stage_files(context: IndexContext, files: Sequence[DataFile], kept: DataFram
     snapshot = context.snapshot
     tree = entry_tree(context.table, context.definition)
     footers = read_footers(snapshot, files)
-    entries = expected_entries(snapshot, tree, files, footers)
+    entries = expected_entries(context, tree, files, footers)
     if kept is not None:
         entries = entries.unionByName(kept)
     targets = {
@@ -338,8 +359,9 @@ class _Lookup:
     """A predicate, compared with row groups by their statistics and with entries by their values."""
 
     def __init__(self, context: IndexContext, probe: PredicateProbe, max_values: int) -> None:
-        types = column_types(context.table.fields)
-        self.types = {name: parse_type(types[name]) for name in context.definition.columns}
+        types = column_types(fields_in(context.table, context.definition))
+        self._keys = {one.stored: one.key for one in indexed_by(context.table, context.definition)}
+        self.types = {name: parse_type(types[name]) for name in self._keys}
         self._probe = probe
         self._max_values = max_values
         self._values_by_column = {
@@ -348,12 +370,15 @@ class _Lookup:
 
     def _possible_values(self, name: str) -> list[Any] | None:
         """Return the few values that a column can have, if the predicate bounds them."""
-        keys = self._probe.keys([name], _MAX_LISTED)
+        keys = self._probe.keys([self._keys[name]], _MAX_LISTED)
         return None if isinstance(keys, CannotPrune) else [key[0] for key in keys]
 
     def row_groups(self, reader: BlockEntryFile) -> list[int]:
         """Return the row groups that can hold matching entries."""
-        return [n for n in range(reader.row_groups) if self._probe.may_match(reader.ranges(n, self.types))]
+        return [
+            n for n in range(reader.row_groups)
+            if self._probe.may_match({self._keys[name]: span for name, span in reader.ranges(n, self.types).items()})
+        ]  # fmt: skip
 
     def matching(self, table: Any) -> Any:
         """Return the entries whose values can match; ``None`` if there are too many values to compare."""
@@ -372,7 +397,7 @@ class _Lookup:
 
         def matches(row: Sequence[Any]) -> bool:
             row_values = {
-                name: value_of(value, kind)
+                self._keys[name]: value_of(value, kind)
                 for (name, kind), value in zip(kinds, row, strict=True)
                 if not (name in without_zone and isinstance(value, OutOfRange))
             }
@@ -430,6 +455,7 @@ def compare_blocks(context: IndexContext) -> VerificationReport:
 
 
 def _compare(context: IndexContext, tree: Tree) -> VerificationReport:
+    check_computes(context.snapshot, context.definition)
     snapshot, index_files = context.snapshot, context.snapshot.state.files(tree.name)
     coverage = Coverage.of(index_files)
     files = [file for file in snapshot.state.files(DATA_TREE) if file.lineage in coverage.lineages]
@@ -440,7 +466,7 @@ def _compare(context: IndexContext, tree: Tree) -> VerificationReport:
         else empty(snapshot, tree, tree.columns)
     )
     expected = (
-        expected_entries(snapshot, tree, files, read_footers(snapshot, files))
+        expected_entries(context, tree, files, read_footers(snapshot, files))
         if files
         else empty(snapshot, tree, tree.columns)
     )
@@ -464,7 +490,7 @@ def _compare(context: IndexContext, tree: Tree) -> VerificationReport:
         stale=total - live,
         uncovered=sum(not any(file.lineage in coverage.lineages for file in group)
                       for group in snapshot.groups().values()),
-        differences=tuple(_difference(tree, row) for row in examples),
+        differences=tuple(_difference(context, tree, row) for row in examples),
     )  # fmt: skip
 
 
@@ -490,8 +516,9 @@ def _pair_by_value(tree: Tree, expected: DataFrame, entries: DataFrame) -> DataF
     return paired.withColumns({_FAULT: fault, ROWS: expected_counts[ROWS]})
 
 
-def _difference(tree: Tree, row: Any) -> Difference:
-    key = {name: row[name] for name in tree.key if name not in (LINEAGE, BLOCK)}
+def _difference(context: IndexContext, tree: Tree, row: Any) -> Difference:
+    shown = {one.stored: one.name for one in indexed_by(context.table, context.definition)}
+    key = {shown[name]: row[name] for name in tree.key if name not in (LINEAGE, BLOCK)}
     entry_counts, expected_counts = row["__index_said"], row["__index_there"]
     actual = (
         None if entry_counts is None else f"block {row[BLOCK]} of {entry_counts[BLOCKS]}, {entry_counts[ROWS]} rows"
@@ -537,23 +564,33 @@ class CompactHandler(IndexHandler):
             raise InvalidInput(f"{label} has no included columns.", hint="Use kind='covering' for those.")
         if not definition.columns:
             raise InvalidInput(f"{label} has no columns.", hint="Name those that queries filter by.")
-        schema = struct_type(table.fields)
-        columns = resolve(definition.columns, schema.names, label)
-        for name in columns:
-            if parse_type(schema[name].dataType.simpleString()).kind in ("other", "char"):
-                raise InvalidSchema(
-                    f"{label} names the column {name!r} of type {schema[name].dataType.simpleString()}, whose values "
-                    "are not compared one by one.",
-                    hint="Use columns of strings, numbers, booleans, dates, timestamps or binaries.",
-                )
+        schema, types = struct_type(table.fields), column_types(table.fields)
+        indexed = read_columns(definition.columns, types, label)
+        _check_comparable(label, {one.name: types[one.name] for one in indexed if one.expression is None})
+        given, written = split_properties(indexed, definition.properties)
         partition_by = definition.partition_by
         if partition_by is None:
             partition_by = table.partition_by if _has_one_spelling(schema, table.partition_by) else ()
         check_partition_types(schema, partition_by)
         return replace(
-            definition, columns=columns, addresses="file", partition_by=partition_by, shards=1,
-            properties=_properties(definition.properties),
+            definition, columns=tuple(one.name for one in indexed), addresses="file", partition_by=partition_by,
+            shards=1, properties={**_properties(given), **written},
         )  # fmt: skip
+
+    def complete(self, snapshot: Snapshot, definition: IndexDefinition) -> IndexDefinition:
+        label = f"The compact index {definition.name!r}"
+        completed, types = with_types(snapshot, definition, label)
+        _check_comparable(label, {name: kind.simpleString() for name, kind in types.items()})
+        return completed
+
+    def holds(self, table: TableDefinition, definition: IndexDefinition) -> tuple[str, ...]:
+        return columns_in(table, definition)
+
+    def asked_by(self, table: TableDefinition, definition: IndexDefinition) -> tuple[str, ...]:
+        return columns_in(table, definition)
+
+    def expressions(self, table: TableDefinition, definition: IndexDefinition) -> Mapping[str, str]:
+        return expressions_in(table, definition)
 
     # --- Build and refresh --------------------------------------------------------------------------------------------
 
@@ -695,12 +732,15 @@ class CompactHandler(IndexHandler):
     def can_prune(
         self, table: TableDefinition, definition: IndexDefinition, probe: PredicateProbe
     ) -> CannotPrune | None:
-        named = any(name in probe.columns for name in definition.columns)
-        if not named or probe.may_match(dict.fromkeys(definition.columns, NOTHING)):
+        indexed = indexed_by(table, definition)
+        named = any(not probe.columns.isdisjoint(one.columns) for one in indexed)
+        if not named or probe.may_match(dict.fromkeys((one.key for one in indexed), NOTHING)):
             return CannotPrune("the predicate does not bound its columns", "no_keys")
         return None
 
     def prune(self, context: IndexContext, probe: PredicateProbe) -> Candidates | CannotPrune:
+        if (refused := cannot_use(context.snapshot, context.definition)) is not None:
+            return refused
         files = self._files(context)
         coverage = Coverage.of(files)
         covered_groups: dict[int, GroupKey] = {}
@@ -738,6 +778,19 @@ class CompactHandler(IndexHandler):
         except InvalidInput:
             return True  # of a value that Python does not know, such as a day of the year 10000
         return probe.may_match(values)
+
+
+def _check_comparable(label: str, types: Mapping[str, str]) -> None:
+    """Refuse columns and expressions of types whose values are not compared one by one.
+
+    :raises InvalidSchema: naming the first.
+    """
+    for name, kind in types.items():
+        if parse_type(kind).kind in ("other", "char"):
+            raise InvalidSchema(
+                f"{label} names the column {name!r} of type {kind}, whose values are not compared one by one.",
+                hint="Use columns of strings, numbers, booleans, dates, timestamps or binaries.",
+            )
 
 
 def _has_one_spelling(schema: StructType, names: Sequence[str]) -> bool:
