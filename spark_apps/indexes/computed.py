@@ -17,8 +17,9 @@ from msgspec.structs import replace
 
 from spark_apps.indexes.handler import CannotPrune
 from spark_apps.indexes.stamps import stamp_of
-from spark_apps.mergetree.pyspark_names import Column, F, spark_errors
-from spark_apps.mergetree.schema import column, column_types, resolve
+from spark_apps.layout.hashing import check_hash_types
+from spark_apps.mergetree.pyspark_names import Column, F, StructField, StructType, spark_errors
+from spark_apps.mergetree.schema import check_key_types, column, column_types, resolve
 from spark_apps.mergetree.spark_versions import message_of
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.storage.errors import InvalidInput
@@ -196,6 +197,21 @@ def with_types(
     return replace(definition, properties=properties), types
 
 
+def with_key_types(
+    snapshot: Snapshot, definition: IndexDefinition, label: str, floating: bool = False
+) -> IndexDefinition:
+    """Return what :func:`with_types` does, of expressions whose values are hashed and looked up.
+
+    :param floating: whether these may be floats and doubles.
+    :raises InvalidSchema: for a type of which that cannot be done.
+    """
+    completed, types = with_types(snapshot, definition, label)
+    schema = StructType([StructField(name, kind) for name, kind in types.items()])
+    check_key_types(schema, schema.names, label, floating)
+    check_hash_types([kind.simpleString() for kind in types.values()], definition.hash_function)
+    return completed
+
+
 def types_of(snapshot: Snapshot, expressions: Sequence[Expression], label: str) -> list[DataType]:
     """Return the types that Spark gives expressions over a table's rows.
 
@@ -251,6 +267,11 @@ def check_computes(snapshot: Snapshot, definition: IndexDefinition) -> None:
             outcome="Nothing was changed.",
             hint="Use such a session, or drop the index and create it again.",
         )
+
+
+def is_computed(name: str) -> bool:
+    """Tell whether a name, where predicates are held against values, is that of an expression's."""
+    return name.startswith(_KEY_MARK)
 
 
 def shown_key(name: str) -> str:

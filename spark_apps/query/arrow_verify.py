@@ -73,7 +73,7 @@ def verify_entries(snapshot: Snapshot, name: str) -> VerificationReport:
     try:
         if type(handler) is CompactHandler and not computed:
             return _compare_blocks(context)
-        if type(handler) is CoveringHandler and on_driver(hash_of(definition)):
+        if type(handler) is CoveringHandler and on_driver(hash_of(definition)) and not computed:
             return _compare_covering(context)
         if isinstance(handler, EntryHandler) and snapshot.table.source is None and not computed:
             return _compare(context, handler, handler.tree(snapshot.table, definition))

@@ -481,7 +481,8 @@ def prunes_by(
             if not held.issuperset(needed):
                 continue
             # Its buckets are told apart by all of its columns, its files and row groups by the first.
-            if indexed[0] in columns or not isinstance(probe.keys(indexed), CannotPrune):
+            keys = [one.key for one in indexed_by(table, entry.definition)] or list(indexed)
+            if keys[0] in columns or not isinstance(probe.keys(keys), CannotPrune):
                 return True
         elif handler.can_prune(table, entry.definition, probe) is None:
             return True

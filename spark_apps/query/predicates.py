@@ -263,7 +263,7 @@ def said_of(predicate: Predicate, column: str) -> Predicate:
         case Or() | Not() if any(isinstance(n, Opaque) for n in walk(predicate)) or columns_of(predicate) != {column}:
             return Fixed(True)
         case Opaque():
-            return Fixed(True)
+            return Fixed(True) if predicate.same is None else said_of(predicate.same, column)
         case Comparison() | In() | IsNull() if predicate.column != column:
             return Fixed(True)
     return predicate

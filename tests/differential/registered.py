@@ -131,7 +131,7 @@ class Registered:
             more["included"] = IncludedColumns(include=self.rng.sample(others, self.rng.randrange(3)))
             more["properties"] = {"buckets": 2, "hybrid_appended_ratio": "1", "hybrid_deleted_ratio": "1",
                                   "lineage": self.rng.choice(["true", "true", "false"])}  # fmt: skip
-        if kind in ("secondary", "compact"):
+        if kind in ("secondary", "compact", "covering"):
             columns = draw_expressions(self.rng, dict(zip(self.owner.names, self.owner.types, strict=True)), columns)
         if kind == "skipping":
             columns = draw_parts(self.rng, dict(zip(self.owner.names, self.owner.types, strict=True)), columns)

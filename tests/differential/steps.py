@@ -230,6 +230,7 @@ class Steps:
             more["included"] = IncludedColumns(
                 include=self.rng.sample(others, self.rng.randrange(min(3, len(others)) + 1))
             )
+            columns = draw_expressions(self.rng, self.model.typed(), columns)
             refusals = (errors.InvalidInput,)  # binaries and booleans cannot be laid by ranges
             more["properties"] = {"buckets": self.rng.choice([1, 2]), "hybrid_deleted_ratio": "1",
                                   **self.rng.choice([{"lineage": "true"}, {"layout": "ranges"}, {"lineage": "false"}]),

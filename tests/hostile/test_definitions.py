@@ -44,7 +44,8 @@ DEFINITIONS: list[tuple[str, dict[str, str], dict[str, Any]]] = [
         for text in ["x", "[1]", '{"abs(ts)": 1}', '{"abs(ts)": "blob<"}', "[" * 10000]
     ),
     *(
-        ("compact", {"indexed_expressions": text, "expression_stamp": "[["}, {"columns": ["abs(ts)"]})
+        (kind, {"indexed_expressions": text, "expression_stamp": "[["}, {"columns": ["abs(ts)"]})
+        for kind in ("compact", "covering")
         for text in ["x", '{"abs(ts)": "blob<"}', '{"abs(ts)": "int"}']
     ),
     ("secondary", {"indexed_expressions": '{"sleep(ts)": "int"}'}, {"addresses": "key", "columns": ["sleep(ts)"]}),

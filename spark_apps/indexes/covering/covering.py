@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from msgspec.structs import replace
 
+from spark_apps.indexes.computed import columns_in, expressions_in, fields_in, with_key_types
 from spark_apps.indexes.covering import index_files, scan
 from spark_apps.indexes.covering.definition import (
     BOUNDS,
@@ -29,7 +30,9 @@ from spark_apps.indexes.covering.definition import (
     fields_of,
     has_lineage,
     held_columns,
+    indexed_columns,
     schema_of,
+    with_entry_types,
     with_schema,
 )
 from spark_apps.indexes.covering.index_files import (
@@ -67,7 +70,8 @@ from spark_apps.indexes.lineage import (
 from spark_apps.layout import hashing
 from spark_apps.layout.types import parse_type
 from spark_apps.mergetree.pyspark_names import F
-from spark_apps.mergetree.schema import column, struct_type
+from spark_apps.mergetree.schema import column, column_types
+from spark_apps.mergetree.tree import Snapshot
 from spark_apps.mergetree.write import CompactMode, translate_spark_errors
 from spark_apps.storage.errors import InvalidInput, VerificationFailed
 from spark_apps.timeline.files import DataFile, GroupKey
@@ -152,11 +156,11 @@ def _with_bounds(context: IndexContext, files: Sequence[DataFile]) -> IndexConte
     definition = context.definition
     if definition.properties.get(LAYOUT) != "ranges":
         return context
-    name, values = definition.columns[0], list[Any]()
-    column_type = parse_type(struct_type(context.table.fields)[name].dataType.simpleString())
+    name, values = indexed_columns(context.table, definition)[0], list[Any]()
+    column_type = parse_type(column_types(fields_in(context.table, definition))[name])
     if files:
         part = _SAMPLE_SIZE / max(sum(map(estimated_rows, files)), 1)
-        sample = rows_of(context.snapshot, files, [name]).select(column(name)).sample(min(1.0, part), seed=1)
+        sample = rows_of(context, files, [name]).select(column(name)).sample(min(1.0, part), seed=1)
         if column_type.kind in ("date", "timestamp", "timestamp_ntz"):
             # Python knows the years from 1 to 9999 only, in any time zone one less.
             sample = sample.where(F.year(column(name)).between(2, 9998))
@@ -220,14 +224,14 @@ def _index(context: IndexContext, files: Sequence[DataFile]) -> list[AnyAction]:
         return []
     with_schema(context.table, context.definition, anew=False)  # refuses a name with two types
     columns, stage = held_columns(context.table, context.definition), stage_id(context.directory)
-    rows = rows_of(context.snapshot, files, columns)
+    rows = rows_of(context, files, columns)
     stages = {str(bucket): {stage} for bucket in range(context.definition.shards)}
     staged = stage_entries(context, rows, columns, "entries", stages, sum(max(file.rows, 0) for file in files))
     _check_counts(context, files, staged)
     added: list[AnyAction] = list(staged)
     # Other columns that entries of the index have: of a file that lacks them it can tell all the same.
     other_columns = [name for name in schema_of(context.definition).names if not intersect_names([name], columns)]
-    covered = _parts(stage, columns, files, find_null_columns(context.snapshot, files, other_columns))
+    covered = _parts(stage, columns, files, find_null_columns(context, files, other_columns))
     return [*added, _carrier(context, "coverage", covered)]
 
 
@@ -295,7 +299,7 @@ def _with_new_columns(context: IndexContext, known_coverage: Coverage) -> Covera
     completed = Coverage()
     for part in known_coverage.parts:
         files = [live[lineage] for lineage in part.lineages]
-        null_columns = find_null_columns(context.snapshot, files, new_columns)
+        null_columns = find_null_columns(context, files, new_columns)
         all_lacking = {lineage: (*part.lacks, *names) for lineage, names in null_columns.items()}
         completed |= _parts(part.stage, part.columns, files, all_lacking)
     return completed
@@ -447,6 +451,12 @@ class CoveringHandler(IndexHandler):
     def validate(self, table: TableDefinition, definition: IndexDefinition) -> IndexDefinition:
         return complete_definition(table, definition)
 
+    def complete(self, snapshot: Snapshot, definition: IndexDefinition) -> IndexDefinition:
+        if not expressions_in(snapshot.table, definition):
+            return definition
+        typed = with_key_types(snapshot, definition, f"The index {definition.name!r}", floating=True)
+        return with_entry_types(snapshot.table, typed)
+
     def evolve(
         self,
         table: TableDefinition,
@@ -465,6 +475,12 @@ class CoveringHandler(IndexHandler):
         return tuple(
             dict.fromkeys([*held_columns(table, definition), *(field.name for field in fields_of(definition))])
         )
+
+    def asked_by(self, table: TableDefinition, definition: IndexDefinition) -> tuple[str, ...]:
+        return columns_in(table, definition)
+
+    def expressions(self, table: TableDefinition, definition: IndexDefinition) -> Mapping[str, str]:
+        return expressions_in(table, definition)
 
     def reads(self, table: TableDefinition, definition: IndexDefinition) -> tuple[str, ...]:
         return ()

@@ -14,12 +14,21 @@ from typing import Literal
 
 from msgspec.structs import replace
 
+from spark_apps.indexes.computed import fields_in, indexed_by, read_columns, split_properties
 from spark_apps.indexes.included_columns import EXCLUDED, IncludedColumns, intersect_names, refuse_indexed
 from spark_apps.layout import hashing
 from spark_apps.layout.hashing import SPARK_BUCKETS, check_bucket_count, check_hash_types
 from spark_apps.layout.types import parse_type as parse_column_type
 from spark_apps.mergetree.pyspark_names import T
-from spark_apps.mergetree.schema import check_key_types, parse_stored_type, quote, resolve, struct_type, table_fields
+from spark_apps.mergetree.schema import (
+    check_key_types,
+    column_types,
+    parse_stored_type,
+    quote,
+    resolve,
+    struct_type,
+    table_fields,
+)
 from spark_apps.storage.errors import InvalidInput, InvalidSchema, UnknownColumn
 from spark_apps.timeline.model import Field, IndexDefinition, TableDefinition
 
@@ -52,28 +61,44 @@ _KNOWN_PROPERTIES = frozenset({*DEFAULTS, "buckets", EXCLUDED, SCHEMA, LAYOUT, B
 def complete_definition(table: TableDefinition, definition: IndexDefinition) -> IndexDefinition:
     """Return the definition, checked and with all properties.
 
+    What depends on the types of expressions is left to :func:`with_entry_types`, as long as these are not known.
+
     :raises InvalidInput: (or its kin) naming what is wrong.
     """
     label = f"The index {definition.name!r}"
     schema = struct_type(table.fields)
-    columns = resolve(definition.columns, schema.names, label)
-    if not columns:
+    indexed = read_columns(definition.columns, column_types(table.fields), label)
+    names, columns = tuple(one.name for one in indexed), [one.name for one in indexed if one.expression is None]
+    if not names:
         raise InvalidInput(f"{label} has no indexed columns.", hint="Name at least one: columns=[…].")
     check_key_types(schema, columns, label, floating=True)
     check_hash_types([schema[name].dataType.simpleString() for name in columns], definition.hash_function)
     refuse_indexed(definition.included, columns)
     included = resolve(definition.included, schema.names, label)
-    properties = _properties(definition)
+    given, written = split_properties(indexed, definition.properties)
+    properties = _properties(replace(definition, properties=given))
     if properties.get(LAYOUT) == "buckets":
+        _refuse_expressions(definition.name, [name for name in names if name not in columns])
         _refuse_floating(definition.name, columns, schema)
-    if properties.get(LAYOUT) == "ranges":
-        _check_ranges(definition.name, columns[0], schema[columns[0]].dataType.simpleString(), properties)
-    buckets = int(properties["buckets"])
     complete = replace(
-        definition, columns=columns, included=included, shards=buckets, properties=properties, addresses="file"
-    )
-    merged = merged_schema(definition, _fields(schema, held_columns(table, complete)))
-    return replace(complete, properties={**properties, SCHEMA: schema_ddl(merged)})
+        definition, columns=names, included=included, shards=int(properties["buckets"]),
+        properties={**properties, **written}, addresses="file",
+    )  # fmt: skip
+    if any(one.expression is not None and not one.type for one in indexed_by(table, complete)):
+        return complete
+    return with_entry_types(table, complete)
+
+
+def with_entry_types(table: TableDefinition, definition: IndexDefinition) -> IndexDefinition:
+    """Return a definition with the columns of its entry files, of which all types are known.
+
+    :raises InvalidInput: (or its kin) if they cannot be laid so, or one name would have two types.
+    """
+    if definition.properties.get(LAYOUT) == "ranges":
+        first = indexed_by(table, definition)[0]
+        kind = column_types(fields_in(table, definition))[first.stored]
+        _check_ranges(definition.name, first.name, kind, definition.properties)
+    return with_schema(table, definition, anew=False)
 
 
 def _properties(definition: IndexDefinition) -> dict[str, str]:
@@ -107,6 +132,15 @@ def _check_ranges(index: str, column: str, type_text: str, properties: Mapping[s
             hint="Leave the property 'layout' out; ranges are of strings, numbers, dates or timestamps.",
         )
     hashing.range_bounds(properties.get(BOUNDS, f"{hashing.RANGES}[]"), type_text)
+
+
+def _refuse_expressions(index: str, expressions: Sequence[str]) -> None:
+    """Refuse buckets by expressions: Spark knows a table's buckets by its columns alone."""
+    for name in expressions:
+        raise InvalidInput(
+            f"The index {index!r} cannot be laid as Spark's buckets by {name!r}, which is no column of the table.",
+            hint="Leave the property 'layout' out, or take 'ranges'.",
+        )
 
 
 def _refuse_floating(index: str, columns: Sequence[str], schema: T.StructType) -> None:
@@ -172,15 +206,23 @@ def threshold(definition: IndexDefinition, name: str) -> float:
 def held_columns(table: TableDefinition, definition: IndexDefinition) -> tuple[str, ...]:
     """Return the columns that entries written now have.
 
-    Indexed and included ones; with lineage also partition columns that were not excluded; and the record key of a keyed
-    table, by which later rows of a key replace an entry.
+    Indexed and included ones; the columns of indexed expressions, for a predicate over one is applied to the rows too;
+    with lineage also partition columns that were not excluded; and the record key of a keyed table, by which later rows
+    of a key replace an entry.
     """
-    names = [*definition.columns, *definition.included]
+    indexed = indexed_by(table, definition)
+    names = [*(one.stored for one in indexed), *definition.included]
+    names += [name for one in indexed if one.expression is not None for name in one.columns]
     if has_lineage(definition):
         excluded = json.loads(definition.properties.get(EXCLUDED, "[]"))
         names += [name for name in table.partition_by if not intersect_names([name], excluded)]
     key = () if table.source is not None else table.record_key
     return tuple(dict.fromkeys([*names, *key]))
+
+
+def indexed_columns(table: TableDefinition, definition: IndexDefinition) -> tuple[str, ...]:
+    """Return the names that indexed columns, and values of indexed expressions, have in entry files."""
+    return tuple(one.stored for one in indexed_by(table, definition))
 
 
 # --- Schemas ----------------------------------------------------------------------------------------------------------
@@ -247,7 +289,7 @@ def merged_schema(definition: IndexDefinition, fields: Sequence[T.StructField]) 
 
 def with_schema(table: TableDefinition, definition: IndexDefinition, *, anew: bool) -> IndexDefinition:
     """Return the definition once entries with the columns held now are written, beside the old ones or ``anew``."""
-    fields = _fields(struct_type(table.fields), held_columns(table, definition))
+    fields = _fields(struct_type(fields_in(table, definition)), held_columns(table, definition))
     base = replace(definition, properties={**definition.properties, SCHEMA: ""}) if anew else definition
     return replace(definition, properties={**definition.properties, SCHEMA: schema_ddl(merged_schema(base, fields))})
 

@@ -13,7 +13,15 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from spark_apps.indexes.covering.definition import fields_of, has_buckets, has_lineage, hash_of, schema_of
+from spark_apps.indexes.computed import check_computes, columns_for, fields_in, indexed_by, values_for
+from spark_apps.indexes.covering.definition import (
+    fields_of,
+    has_buckets,
+    has_lineage,
+    hash_of,
+    indexed_columns,
+    schema_of,
+)
 from spark_apps.indexes.handler import EXAMPLES, Difference, IndexContext, VerificationReport, unreadable
 from spark_apps.indexes.included_columns import intersect_names
 from spark_apps.indexes.keyed.lookup import damaged_file_error
@@ -25,7 +33,7 @@ from spark_apps.mergetree.pyspark_names import Column, DataFrame, F, T, spark_er
 from spark_apps.mergetree.read import read_files
 from spark_apps.mergetree.schema import column, column_share, column_types, quote, select_columns, struct_type
 from spark_apps.mergetree.spark_utils import cached, inline
-from spark_apps.mergetree.tree import GROUP_ID, Snapshot, Tree
+from spark_apps.mergetree.tree import GROUP_ID, Tree
 from spark_apps.mergetree.write import stage_bucket_files, stage_rows
 from spark_apps.storage.documents import reason
 from spark_apps.storage.errors import LogDamaged, StorageError
@@ -84,7 +92,8 @@ def entry_tree(context: IndexContext, columns: Sequence[str], known: Iterable[Fi
     for name in columns:
         if name not in types:
             raise damaged(context, f"holds a column {name!r}, which is none of its columns", _COLUMNS)
-    for name in definition.columns:
+    indexed = indexed_columns(context.table, definition)
+    for name in indexed:
         if name not in columns:
             raise damaged(context, f"holds entries without the column {name!r}", _COLUMNS)
     fields = [Field(name, types[name]) for name in columns]
@@ -93,8 +102,8 @@ def entry_tree(context: IndexContext, columns: Sequence[str], known: Iterable[Fi
     return Tree(
         name=definition.tree,
         fields=tuple(fields),
-        key=definition.columns,
-        hash_fields=definition.columns,
+        key=indexed,
+        hash_fields=indexed,
         hash_function=hash_of(definition),
         unique=tuple(name for name in columns if (name,) == context.table.record_key),
     )
@@ -103,16 +112,22 @@ def entry_tree(context: IndexContext, columns: Sequence[str], known: Iterable[Fi
 # --- Rows of data files -----------------------------------------------------------------------------------------------
 
 
-def rows_of(snapshot: Snapshot, files: Iterable[DataFile], columns: Sequence[str]) -> DataFrame:
-    """Return the rows of data files as they lie there, with :data:`~spark_apps.indexes.lineage.LINEAGE`."""
+def rows_of(context: IndexContext, files: Iterable[DataFile], columns: Sequence[str]) -> DataFrame:
+    """Return the rows of data files as they lie there, with :data:`~spark_apps.indexes.lineage.LINEAGE`.
+
+    :param columns: of entries: of the table, and values of indexed expressions.
+    :raises InvalidInput: if this session may compute other values than the index holds.
+    """
+    check_computes(context.snapshot, context.definition)
+    snapshot, found = context.snapshot, indexed_by(context.table, context.definition)
     # The reader adds the group of a row's file; here that is the file itself.
     single = [replace(file, group=str(file.lineage)) for file in files]
-    rows = read_files(snapshot, snapshot.data, single, [*columns, GROUP_ID])
-    return rows.select(*map(column, columns), F.col(GROUP_ID).cast("bigint").alias(LINEAGE))
+    rows = read_files(snapshot, snapshot.data, single, [*columns_for(found, columns), GROUP_ID])
+    return rows.select(*values_for(found, columns), F.col(GROUP_ID).cast("bigint").alias(LINEAGE))
 
 
 def find_null_columns(
-    snapshot: Snapshot, files: Sequence[DataFile], columns: Sequence[str]
+    context: IndexContext, files: Sequence[DataFile], columns: Sequence[str]
 ) -> dict[int, tuple[str, ...]]:
     """Return lineage of each file -> those of the columns that are null in all its rows.
 
@@ -120,7 +135,7 @@ def find_null_columns(
     """
     if not columns or not files:
         return {file.lineage: () for file in files}
-    rows = rows_of(snapshot, files, columns)
+    rows = rows_of(context, files, columns)
     has_values = [F.max(column(name).isNotNull()).alias(f"c{n}") for n, name in enumerate(columns)]
     by_lineage = {row[LINEAGE]: row for row in rows.groupBy(LINEAGE).agg(*has_values).collect()}
     return {
@@ -277,7 +292,8 @@ def check_readable(context: IndexContext, files: Sequence[DataFile]) -> None:
     :raises StorageError: naming the file.
     """
     definition = context.definition
-    check_intact(context.snapshot, entry_tree(context, definition.columns, fields_of(definition)), files)
+    tree = entry_tree(context, indexed_columns(context.table, definition), fields_of(definition))
+    check_intact(context.snapshot, tree, files)
 
 
 def check_pages(context: IndexContext, files: Sequence[DataFile], columns: Collection[str]) -> None:
@@ -318,6 +334,7 @@ def verify(context: IndexContext) -> VerificationReport:
 
 
 def _compare(context: IndexContext, index_files: Sequence[DataFile]) -> VerificationReport:
+    check_computes(context.snapshot, context.definition)
     coverage, files = Coverage.of(index_files), entry_files(index_files)
     _check_held(context, coverage)
     check_readable(context, files)
@@ -330,7 +347,7 @@ def _compare(context: IndexContext, index_files: Sequence[DataFile]) -> Verifica
         return _report(context, 0, 0, stale, len(live), {}, [])
     compared = []
     for columns, lineages in by_columns(context, coverage, covered).items():
-        lying = rows_of(context.snapshot, [live[lineage] for lineage in lineages], columns)
+        lying = rows_of(context, [live[lineage] for lineage in lineages], columns)
         compared.append((columns, 0, _with_bucket(context, lying)))
         if files:
             names = [*columns, *_lineage_columns(context), GROUP_ID]
@@ -397,14 +414,16 @@ def identity_columns(context: IndexContext) -> list[str]:
     """Return the columns by which an entry with other values is known to be of the same row."""
     # In a source the record key need not be unique, and its entries do without.
     key = context.table.record_key if context.table.source is None else ()
-    return list(dict.fromkeys([*(key or context.definition.columns), *_lineage_columns(context)]))
+    indexed = indexed_columns(context.table, context.definition)
+    return list(dict.fromkeys([*(key or indexed), *_lineage_columns(context)]))
 
 
 def _with_bucket(context: IndexContext, rows: DataFrame) -> DataFrame:
     """Return rows with the bucket that a query looks for each in: by the table's types of today."""
-    definition, table = context.definition, struct_type(context.table.fields)
-    types = [table[name].dataType.simpleString() for name in definition.columns]
-    bucket = bucket_column(definition.columns, definition.shards, hash_of(definition), types)
+    definition, types = context.definition, column_types(fields_in(context.table, context.definition))
+    indexed = indexed_columns(context.table, definition)
+    kinds = [types[name] for name in indexed]
+    bucket = bucket_column(indexed, definition.shards, hash_of(definition), kinds)
     return rows.withColumn(GROUP_ID, bucket.cast("string"))
 
 
@@ -477,9 +496,10 @@ def _report(
     context: IndexContext, rows: int, entries: int, stale: int, uncovered: int, counts: dict[str, int], examples: Any
 ) -> VerificationReport:
     differences = []
+    shown = {one.stored: one.name for one in indexed_by(context.table, context.definition)}
     for row in examples:
         fault = "wrong values" if row["other"] else "missing" if row["missing"] else "too many"
-        key = {name: row[name] for name in identity_columns(context) if name != LINEAGE}
+        key = {shown.get(name, name): row[name] for name in identity_columns(context) if name != LINEAGE}
         differences.append(Difference(fault, key, row["actual"], row["expected"]))
     return VerificationReport(
         index=context.definition.name, version=context.snapshot.state.version, rows=rows, entries=entries,

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from spark_apps.indexes.computed import cannot_use, fields_in, indexed_by, is_computed
 from spark_apps.indexes.covering.definition import fields_of, has_buckets, has_lineage, hash_of, threshold
 from spark_apps.indexes.covering.index_files import (
     check_pages,
@@ -101,7 +102,7 @@ def _part(probe: PredicateProbe, ranges: Mapping[str, Range], first: str) -> flo
     if not probe.may_match(ranges):
         return 0.0
     first_range = ranges.get(first)
-    if first_range is None or first not in probe.columns:
+    if first_range is None or not (first in probe.columns or is_computed(first)):
         return 1.0
 
     def part(half_range: Range, depth: int) -> float:
@@ -174,6 +175,9 @@ def substitute(
     context: IndexContext, probe: PredicateProbe | None, columns: Sequence[str], groups: Collection[GroupKey]
 ) -> CoveringScan | CannotPrune:
     """Return the rows that the index holds; see :meth:`~spark_apps.indexes.handler.IndexHandler.substitute`."""
+    other_session = cannot_use(context.snapshot, context.definition)
+    if other_session is not None:
+        return other_session
     index_files = context.snapshot.state.files(context.definition.tree)
     covered = Coverage.of(index_files)
     refusal = _beyond_thresholds(context, covered)
@@ -311,12 +315,12 @@ def _in_matching_buckets(context: IndexContext, probe: PredicateProbe | None, fi
     """Return the entry files of the buckets in which rows that satisfy the predicate can lie."""
     if probe is None:
         return files
-    definition = context.definition
-    keys = probe.keys(definition.columns, _MAX_KEYS)
+    definition, indexed = context.definition, indexed_by(context.table, context.definition)
+    keys = probe.keys([one.key for one in indexed], _MAX_KEYS)
     if isinstance(keys, CannotPrune):
         return files
-    table = column_types(context.table.fields)
-    types = [table[name] for name in definition.columns]
+    known = column_types(fields_in(context.table, definition))
+    types = [known[one.stored] for one in indexed]
     buckets = {str(bucket_id(key, definition.shards, hash_of(definition), types)) for key in keys}
     return [file for file in files if file.group in buckets]
 
@@ -325,11 +329,13 @@ def _in_matching_ranges(
     context: IndexContext, probe: PredicateProbe | None, files: list[DataFile], needed: Collection[str]
 ) -> tuple[list[DataFile], int]:
     """Return the entry files that the predicate does not rule out by min and max, and their bytes read, about."""
-    table, indexed = column_types(context.table.fields), context.definition.columns
-    kinds = {name: parse_type(table[name]) for name in indexed}
+    types = column_types(fields_in(context.table, context.definition))
+    keys = {one.stored: one.key for one in indexed_by(context.table, context.definition)}
+    kinds, first = {name: parse_type(types[name]) for name in keys}, next(iter(keys.values()))
     kept, size = [], 0.0
-    for file, footer in zip(files, row_group_ranges(context.snapshot, files, kinds), strict=True):
-        part = matching_fraction(probe, footer, indexed[0])
+    for file, row_groups in zip(files, row_group_ranges(context.snapshot, files, kinds), strict=True):
+        ranges = tuple({keys[name]: span for name, span in group.items()} for group in row_groups)
+        part = matching_fraction(probe, ranges, first)
         if part:
             kept.append(file)
             share = stored_share(context.snapshot, [file], needed, own=True)

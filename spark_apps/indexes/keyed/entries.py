@@ -27,7 +27,7 @@ from spark_apps.indexes.computed import (
     read_columns,
     shown_key,
     split_properties,
-    with_types,
+    with_key_types,
 )
 from spark_apps.indexes.handler import (
     EXAMPLES,
@@ -55,7 +55,7 @@ from spark_apps.indexes.keyed.lookup import (
 from spark_apps.layout.hashing import check_bucket_count, check_hash_types
 from spark_apps.mergetree.buckets import GROUP, assign_file_groups, bucket_column, single_target
 from spark_apps.mergetree.integrity import count_duplicates, is_exactly_comparable
-from spark_apps.mergetree.pyspark_names import DataFrame, F, StructField, StructType, spark_errors
+from spark_apps.mergetree.pyspark_names import DataFrame, F, spark_errors
 from spark_apps.mergetree.read import number_rows, read_files, scan, with_keys
 from spark_apps.mergetree.schema import check_key_types, column, column_types, resolve, struct_type
 from spark_apps.mergetree.spark_utils import cached
@@ -291,12 +291,7 @@ class EntryHandler(IndexHandler):
         return replace(definition, columns=tuple(one.name for one in indexed), shards=shards, properties=properties)
 
     def complete(self, snapshot: Snapshot, definition: IndexDefinition) -> IndexDefinition:
-        label = f"The index {definition.name!r}"
-        completed, types = with_types(snapshot, definition, label)
-        schema = StructType([StructField(name, kind) for name, kind in types.items()])
-        check_key_types(schema, schema.names, label)
-        check_hash_types([kind.simpleString() for kind in types.values()], definition.hash_function)
-        return completed
+        return with_key_types(snapshot, definition, f"The index {definition.name!r}")
 
     def holds(self, table: TableDefinition, definition: IndexDefinition) -> tuple[str, ...]:
         return columns_in(table, definition)
