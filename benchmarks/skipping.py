@@ -4,8 +4,9 @@ A thousand Parquet files of events are a registered source: rows come by time, u
 stands in one note, and each event has ids of itself, its session and its trace, as trackers write them; how large the
 index is beside rows without these ids, of 94 bytes, is stated too. The index keeps bounds of times, a Bloom filter of
 users and the cities in lower case; the covering index beside holds the same columns. A second index keeps the runs of
-bytes of notes. A keyed table of its own tells what a commit of a delta costs more. Each figure is a ratio of one run,
-but for the time that the index is asked.
+bytes of notes. A keyed table of its own tells what a commit of a delta costs more. One large file of many row groups is
+asked for one value, in this process, and for the rare word, by Spark, with records of row groups and without. Each
+figure is a ratio of one run, but for the time that the index is asked.
 """
 
 from __future__ import annotations
@@ -29,6 +30,10 @@ IDS = ("event_id", "session_id", "trace_id")
 PARTS = ["minmax(ts)", "bloom(user_id)", "values(lower(city))"]
 _WORD = "zanzibar"
 _LEAST_ROWS = 500 * FILES
+_ROWS_OF_ONE_FILE = 2_500_000
+"""As many as take Spark longer to scan than one row group takes it to read by itself."""
+
+_ROW_GROUP_BYTES = 8 << 20
 
 
 def run(report: Report, arguments: Namespace) -> None:
@@ -40,6 +45,7 @@ def run(report: Report, arguments: Namespace) -> None:
         _asking(report, table, rows)
         _searching(report, table, arguments.repeats)
         _committing(report, spark, folder, arguments.repeats)
+        _within_a_file(report, spark, folder, arguments.repeats)
 
 
 def _events(spark: SparkSession, rows: int, first: int = 0, ids: bool = False) -> DataFrame:
@@ -169,3 +175,56 @@ def _committing(report: Report, spark: SparkSession, folder: Path, repeats: int)
     without, with_index = timings
     report.timings("A commit of 5,000 rows as deltas", [with_index, without], "without")
     report.verdict(21, "commit", with_index.median / without.median - 1)
+
+
+def _within_a_file(report: Report, spark: SparkSession, folder: Path, repeats: int) -> None:
+    from spark_apps import IndexedTable, open_table
+
+    place = folder / "one"
+    rows = _events(spark, _ROWS_OF_ONE_FILE).coalesce(1)
+    rows.write.option("parquet.block.size", _ROW_GROUP_BYTES).parquet(str(place))
+    tables, opened, sizes = {}, {}, []
+    for granularity in ("file", "row_group"):
+        table = IndexedTable.register(spark, place, format="parquet", index_root=str(folder / granularity))
+        seconds = timed(
+            lambda table=table, granularity=granularity: table.create_index(
+                "i", "skipping", ["bloom(user_id)", "ngrams(note)"], properties={"granularity": granularity}
+            )
+        )
+        size = table.index_status("i").bytes
+        sizes.append((granularity, f"{seconds:.1f}", f"{size / 1e6:,.1f}", f"{size / _size_of(table):.1%}"))
+        tables[granularity] = table
+        opened[granularity] = open_table(place, index_root=folder / granularity)
+    report.table("An index over one file", ("granularity", "build s", "MB", "of the data"), sizes)
+    value = f"user_id = {table.read('id = 1234567', ['user_id']).collect()[0].user_id}"
+    columns = ["id", "note"]
+    report.say(f"Of one value: {opened['row_group'].explain(value, columns).notes[0]}.")
+
+    def here(granularity: str) -> Answer:
+        before = _bytes_read()
+        seconds = timed(lambda: opened[granularity].read(value, columns))
+        return Answer({"rows": 1, "bytes": _bytes_read() - before}, seconds)
+
+    def by_spark(granularity: str) -> Answer:
+        where = f"note LIKE '%{_WORD}%'"
+        return Answer({"rows": 1}, timed(lambda: tables[granularity].read(where, columns).collect()))
+
+    timings = []
+    for title, ask in (("One value, in process", here), ("LIKE of a rare word, by Spark", by_spark)):
+        cases = {name: (lambda ask=ask, name=name: ask(name)) for name in ("row_group", "file")}
+        timings.append(interleaved(cases, repeats))
+        report.timings(f"{title}, in one file of {_ROWS_OF_ONE_FILE:,} rows", timings[-1], "file")
+    [(fine, coarse), (like, scan)] = timings
+    report.verdict(21, "row groups, bytes", fine.counts["bytes"] / coarse.counts["bytes"])
+    report.verdict(21, "row groups", fine.median / coarse.median)
+    report.verdict(21, "row groups, like", like.median / scan.median)
+
+
+def _size_of(table: Any) -> int:
+    return sum(file.bytes for file in table.snapshot.state.files("data"))
+
+
+def _bytes_read() -> int:
+    """Return the bytes that this process has read of files so far."""
+    [line] = [line for line in Path("/proc/self/io").read_text().splitlines() if line.startswith("rchar")]
+    return int(line.split()[1])

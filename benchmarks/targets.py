@@ -252,6 +252,9 @@ TARGETS = {
                 Figure("first ask", "asking it for the first time", None, "ms"),
                 Figure("commit", "a commit of a delta with it / without it, less 1", 0.03),
                 Figure("like", "LIKE of a rare word / a scan", 0.1),
+                Figure("row groups, bytes", "read of one file for one value with their records / without", None),
+                Figure("row groups", "seconds for that, in process", None),
+                Figure("row groups, like", "LIKE of a rare word in one file, by Spark, with / without", None),
             ),
         ),
         Target(

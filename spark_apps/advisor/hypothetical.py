@@ -39,7 +39,7 @@ from spark_apps.indexes.keyed.record import RecordHandler
 from spark_apps.indexes.keyed.secondary import SecondaryHandler
 from spark_apps.indexes.ranges import Range, Summary, python_values, value_of
 from spark_apps.indexes.registry import find
-from spark_apps.indexes.skipping.definition import Part, parts_of, settings_of
+from spark_apps.indexes.skipping.definition import GRANULARITY, Part, parts_of, settings_of
 from spark_apps.indexes.skipping.records import blocks_for
 from spark_apps.indexes.skipping.skipping import SkippingHandler
 from spark_apps.layout.hashing import bucket_id
@@ -118,6 +118,11 @@ def definition_of(snapshot: Snapshot, given: Mapping[str, Any], number: int = 1)
         raise InvalidInput(
             f"What the index {action.name!r} over an expression would spare cannot be told before it is there.",
             hint="Name columns alone, or try kind 'skipping'.",
+        )
+    if action.kind == SkippingHandler.kind and settings_of(definition.properties, action.name).row_groups:
+        raise InvalidInput(
+            f"What records of row groups would spare (property {GRANULARITY!r}) cannot be told before they are there.",
+            hint="Ask without that property: files are left out at least as often with it.",
         )
     return definition
 
@@ -209,7 +214,7 @@ class Hypothetical:
         """Return how a query would be answered, which says that these indexes are not there."""
         without = plan_read(self._real, where, names, predicate=predicate)
         plan = self.plan(where, names, predicate, without=without)
-        told = explain_plan(plan, names)
+        told = explain_plan(plan, names, by_blocks=False)
         sampled, all_of_them = len(self.sample.groups), self.sample.of
         counted = "in all file groups" if self.sample.whole else f"in {sampled:,} of {all_of_them:,} file groups"
         used = [one.name for one in self.trials]

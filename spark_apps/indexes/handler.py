@@ -342,6 +342,7 @@ class Candidates:
     :param files: index files read to find out, and the bytes read of them.
     :param blocks: lineage of a data file -> the numbers of its blocks (row groups, stripes) that can hold such rows,
         for files of which the index tells that.
+    :param block_counts: lineage of such a file -> how many blocks it has; if it has another number, all of it is read.
     """
 
     groups: frozenset[GroupKey]
@@ -349,6 +350,7 @@ class Candidates:
     files: int = 0
     bytes: int = 0
     blocks: Mapping[int, frozenset[int]] | None = None
+    block_counts: Mapping[int, int] | None = None
 
 
 @dataclass(frozen=True)

@@ -184,15 +184,19 @@ def arrow_plan(
 
 
 def _described(plan: ReadPlan, file: DataFile) -> ArrowFile:
-    return described_file(plan.snapshot, file, plan.blocks.get(file.lineage))
+    return described_file(
+        plan.snapshot, file, plan.blocks.get(file.lineage), plan.block_counts.get(file.lineage)
+    )  # fmt: skip
 
 
-def described_file(snapshot: Snapshot, file: DataFile, blocks: frozenset[int] | None = None) -> ArrowFile:
-    """Return a data file of a table, to be read; all of it, or some of its blocks."""
+def described_file(
+    snapshot: Snapshot, file: DataFile, blocks: frozenset[int] | None = None, block_count: int | None = None
+) -> ArrowFile:
+    """Return a data file of a table, to be read; all of it, or some of its blocks if it has so many."""
     source = snapshot.table.source
     form = block_format(snapshot, file) or ("" if source is None else source.format)  # or it was refused
     attached = {} if source is None else attached_values(snapshot, file)
-    return ArrowFile(file, snapshot.store.spark_path(file.path), form, attached, blocks)
+    return ArrowFile(file, snapshot.store.spark_path(file.path), form, attached, blocks, block_count)
 
 
 def check_readable(snapshot: Snapshot, files: Iterable[DataFile] | None = None) -> None:

@@ -45,6 +45,7 @@ class ArrowFile:
     :param address: as :func:`~spark_apps.storage.store.opened` takes it.
     :param attached: column -> value as text, of columns that the file does not hold.
     :param blocks: the row groups (stripes) to read, ``None`` for all.
+    :param block_count: how many it has for this to be so, ``None`` if that is not known.
     """
 
     file: DataFile
@@ -52,6 +53,7 @@ class ArrowFile:
     form: str
     attached: Mapping[str, str | None] = field(default_factory=dict)
     blocks: frozenset[int] | None = None
+    block_count: int | None = None
 
     @property
     def delta(self) -> bool:
@@ -277,7 +279,8 @@ class ArrowRows:
     def _blocks(
         self, source_file: ArrowFile, footer: BlockFile, judged: Predicate | None, prune: bool
     ) -> Iterator[int]:
-        blocks = sorted(source_file.blocks) if prune and source_file.blocks is not None else range(footer.blocks)
+        known = prune and source_file.blocks is not None and source_file.block_count in (None, footer.blocks)
+        blocks = sorted(source_file.blocks or ()) if known else range(footer.blocks)
         yield from (block for block in blocks if self._can_match(source_file, footer, block, judged))
 
     def _can_match(self, source_file: ArrowFile, footer: BlockFile, block: int, predicate: Predicate | None) -> bool:

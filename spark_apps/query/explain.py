@@ -14,7 +14,15 @@ from spark_apps.mergetree.pyspark_names import F
 from spark_apps.mergetree.read import scan
 from spark_apps.mergetree.schema import column, resolve
 from spark_apps.mergetree.tree import GROUP_ID, Snapshot
-from spark_apps.query.planning import IndexUse, NotUsed, ReadPlan, compare_with_statistics, plan_read
+from spark_apps.query.planning import (
+    BlockChoice,
+    IndexUse,
+    NotUsed,
+    ReadPlan,
+    compare_with_statistics,
+    known_blocks,
+    plan_read,
+)
 from spark_apps.query.predicates import Predicate, of_whole_rows, reasons
 from spark_apps.storage.errors import InvalidInput, InvalidPredicate
 from spark_apps.storage.printing import (
@@ -31,6 +39,7 @@ from spark_apps.storage.printing import (
     metric_facts,
     size,
 )
+from spark_apps.storage.units import format_bytes
 from spark_apps.timeline.files import NO_ROWS, RowCount
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.model import DATA_TREE, IndexDefinition
@@ -132,16 +141,19 @@ def explain(snapshot: Snapshot, where: str | None = None, columns: Sequence[str]
     return explain_plan(plan_read(snapshot, where, names), names)
 
 
-def explain_plan(plan: ReadPlan, names: Sequence[str]) -> Explanation:
+def explain_plan(plan: ReadPlan, names: Sequence[str], *, by_blocks: bool = True) -> Explanation:
     """Return the explanation of a plan that was made.
 
-    :param names: the columns that were asked for.
+    :param names: the columns that were asked for. :param by_blocks: tell which blocks indexes leave, by files' footers.
     """
     snapshot = plan.snapshot
     all_files, files_read = snapshot.state.files(DATA_TREE), plan.files
     read = [file for files in files_read.values() for file in files]
     bytes_read, partitions = sum(file.bytes for file in read), len(snapshot.state.partitions)
-    choice = plan.block_choice
+    choice, left = plan.block_choice, known_blocks(plan) if by_blocks else None
+    notes = [] if left is None else [_blocks_left(left, not snapshot.has_spark, choice)]
+    if left is not None and not snapshot.has_spark:
+        choice = left  # Arrow reads them whatever they spare
     if choice is not None:
         bytes_read += choice.bytes - sum(read.file.bytes for read in choice.reads)
     gained = compare_with_statistics(plan)
@@ -167,8 +179,21 @@ def explain_plan(plan: ReadPlan, names: Sequence[str]) -> Explanation:
         warnings=plan.warnings,
         blocks_read=0 if choice is None else choice.blocks,
         blocks_skipped=0 if choice is None else choice.skipped,
-        notes=(*(() if gained is None else (gained,)), *external_reader_notes(read)),
+        notes=(*(() if gained is None else (gained,)), *notes, *external_reader_notes(read)),
     )
+
+
+def _blocks_left(left: BlockChoice, by_arrow: bool, choice: BlockChoice | None) -> str:
+    """Return the note on the blocks that indexes leave, and who reads them."""
+    rows = "" if left.rows is None else f", {left.rows[0]:,} of {left.rows[1]:,} rows"
+    told = (
+        f"blocks_left: {left.blocks:,} of {left.blocks + left.skipped:,} blocks of {counted(len(left.reads), 'file')} "
+        f"can hold such rows{rows}, {format_bytes(left.bytes)} of {format_bytes(left.instead_of)} of their columns"
+    )
+    if by_arrow or (choice is not None and len(choice.reads) == len(left.reads)):
+        return told
+    some = "these files" if choice is None else "the smaller of these files"
+    return f"{told}; Spark reads {some} as a whole"
 
 
 # --- Which files hold rows that satisfy a predicate -----------------------------------------------------------------

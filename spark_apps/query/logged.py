@@ -130,7 +130,10 @@ def _with_plan(query: AskedQuery, plan: ReadPlan, left: bool) -> AskedQuery:
 
 
 def _bytes_read(plan: ReadPlan) -> int:
-    """Return the bytes of the table's files that are read, as ``explain`` counts them."""
+    """Return the bytes of the table's files that are read, as ``explain`` counts them.
+
+    Files that Arrow reads by blocks count as a whole: their footers are not read for a line of the log.
+    """
     read = sum(file.bytes for members in plan.files.values() for file in members)
     choice = plan.block_choice
     return read if choice is None else read + choice.bytes - sum(one.file.bytes for one in choice.reads)

@@ -218,10 +218,12 @@ class Narrowed:
     :param groups: file groups that can hold matching rows, each with the record keys that these can have (``None``:
         any).
     :param blocks: lineage of a data file -> the blocks of it that can hold such rows; of files not in it, all.
+    :param block_counts: lineage of a data file -> how many blocks it has, where that is known.
     """
 
     groups: dict[GroupKey, Keys]
     blocks: dict[int, frozenset[int]] = field(default_factory=dict)
+    block_counts: dict[int, int] = field(default_factory=dict)
 
     def __and__(self, other: Narrowed) -> Narrowed:
         met: dict[GroupKey, Keys] = {}
@@ -233,7 +235,7 @@ class Narrowed:
         blocks = dict(self.blocks)
         for lineage, numbers in other.blocks.items():
             blocks[lineage] = blocks.get(lineage, numbers) & numbers
-        return Narrowed(dict(sorted(met.items())), blocks)
+        return Narrowed(dict(sorted(met.items())), blocks, self._counts_with(other))
 
     def __or__(self, other: Narrowed) -> Narrowed:
         joined = dict(self.groups)
@@ -243,7 +245,15 @@ class Narrowed:
         blocks = {
             lineage: self.blocks[lineage] | other.blocks[lineage] for lineage in self.blocks.keys() & other.blocks
         }
-        return Narrowed(joined, blocks)
+        return Narrowed(joined, blocks, self._counts_with(other))
+
+    def _counts_with(self, other: Narrowed) -> dict[int, int]:
+        """Return the blocks of each file, and a number that no file has where two indexes disagree."""
+        counts = {**self.block_counts, **other.block_counts}
+        for lineage in self.block_counts.keys() & other.block_counts.keys():
+            if self.block_counts[lineage] != other.block_counts[lineage]:
+                counts[lineage] = -1
+        return counts
 
 
 @dataclass(frozen=True)
@@ -303,6 +313,14 @@ class BlockChoice:
         """The number of blocks of these files that are not read."""
         return sum(read.footer.blocks for read in self.reads) - self.blocks
 
+    @property
+    def rows(self) -> tuple[int, int] | None:
+        """The rows in these blocks, and those of these files, where footers tell them."""
+        if not all(read.footer.rows for read in self.reads):
+            return None
+        left = sum(read.footer.rows[block] for read in self.reads for block in read.blocks)
+        return left, sum(sum(read.footer.rows) for read in self.reads)
+
 
 @dataclass(frozen=True, repr=False)
 class ReadPlan(Printed):
@@ -319,6 +337,8 @@ class ReadPlan(Printed):
     :param partitions: how many partitions are left, by their values alone.
     :param bucketed: that of ``covering_scans`` whose buckets are kept, so that the query shuffles its rows no more.
     :param kept_partitions: the paths of those partitions, ``None`` where none is ruled out.
+    :param block_counts: how many blocks the files have of which ``blocks`` tells, where that is known; a file with
+        another number of blocks is read as a whole.
     """
 
     snapshot: Snapshot
@@ -338,6 +358,7 @@ class ReadPlan(Printed):
     warnings: tuple[str, ...]
     bucketed: CoveringScan | None = None
     kept_partitions: Collection[str] | None = None
+    block_counts: Mapping[int, int] = field(default_factory=dict)
 
     def view(self) -> View:
         files = [file for group in self.files.values() for file in group]
@@ -422,6 +443,7 @@ def plan_read(
         warnings=tuple(draft.warnings),
         bucketed=_bucketed(draft),
         kept_partitions=draft.kept_partitions,
+        block_counts=MappingProxyType(draft.block_counts),
     )
 
 
@@ -500,6 +522,7 @@ class _Draft:
         self.shuffled_by: tuple[Shuffle, ...] = ()
         self.handlers: Mapping[str, IndexHandler] = {}
         self.blocks: dict[int, frozenset[int]] = {}
+        self.block_counts: dict[int, int] = {}
         self.covering_scans: list[CoveringScan] = []
         self.nothing_matches = False
         self.partitions = len(snapshot.state.partitions)
@@ -647,7 +670,7 @@ def _prune(draft: _Draft, predicate: Predicate) -> None:
     narrowed = _Narrowing(draft, _pruners(draft)).narrow(predicate)
     if narrowed is not None:
         narrowed = Narrowed(draft.groups) & narrowed
-        draft.groups, draft.blocks = narrowed.groups, narrowed.blocks
+        draft.groups, draft.blocks, draft.block_counts = narrowed.groups, narrowed.blocks, narrowed.block_counts
 
 
 def matching_partitions(snapshot: Snapshot, predicate: Predicate) -> set[str]:
@@ -798,7 +821,7 @@ def _prune_by_index(draft: _Draft, entry: IndexEntry, probe: PredicateProbe) -> 
         elif group in pruning.groups:
             groups[group] = None if pruning.keys is None else pruning.keys.get(group)
     draft.used.append(IndexUse(definition.name, pruning.files, pruning.bytes, len(groups)))
-    return Narrowed(groups, dict(pruning.blocks or {}))
+    return Narrowed(groups, dict(pruning.blocks or {}), dict(pruning.block_counts or {}))
 
 
 def _note_unreadable(draft: _Draft, name: str, error: Exception) -> NotUsed:
@@ -1053,6 +1076,8 @@ def _choose_blocks(draft: _Draft, names: Sequence[str]) -> BlockChoice | None:
     for footer in _footers(draft.snapshot, files):
         if not is_readable(draft.snapshot, draft.snapshot.data, footer, names):
             continue
+        if draft.block_counts.get(footer.file.lineage, footer.blocks) != footer.blocks:
+            continue  # what is known is of another file than this one
         candidates = _blocks_by_statistics(draft.snapshot, draft.predicate, footer)
         blocks = tuple(sorted(draft.blocks[footer.file.lineage] & candidates))
         stored = [draft.snapshot.data.stored(name) for name in names]
@@ -1061,6 +1086,26 @@ def _choose_blocks(draft: _Draft, names: Sequence[str]) -> BlockChoice | None:
             reads.append(BlockRead(footer, blocks))
             chosen, scanned = chosen + few, scanned + all_of_them
     return BlockChoice(tuple(reads), chosen, scanned) if reads and scanned - chosen >= WORTH_BYTES else None
+
+
+def known_blocks(plan: ReadPlan) -> BlockChoice | None:
+    """Return the blocks that can hold matching rows of the files that are read, where indexes tell them.
+
+    Whoever reads files by Arrow reads these alone; Spark does only if that is worth while. By the footers of the
+    largest such files. ``None`` if nothing is known.
+    """
+    if not plan.blocks:
+        return None
+    files = [file for members in plan.files.values() for file in members if file.lineage in plan.blocks]
+    stored = [plan.snapshot.data.stored(name) for name in plan.columns]
+    reads: list[BlockRead] = []
+    chosen = scanned = 0
+    for footer in _footers(plan.snapshot, sorted(files, key=lambda file: -file.bytes)[:_MOST_FILES]):
+        if plan.block_counts.get(footer.file.lineage, footer.blocks) == footer.blocks:
+            blocks = tuple(sorted(plan.blocks[footer.file.lineage] & frozenset(range(footer.blocks))))
+            reads.append(BlockRead(footer, blocks))
+            chosen, scanned = chosen + footer.bytes(stored, blocks), scanned + footer.bytes(stored)
+    return BlockChoice(tuple(reads), chosen, scanned) if reads else None
 
 
 def _unmerged_files(draft: _Draft) -> list[DataFile]:

@@ -135,7 +135,8 @@ class Registered:
             columns = draw_expressions(self.rng, dict(zip(self.owner.names, self.owner.types, strict=True)), columns)
         if kind == "skipping":
             columns = draw_parts(self.rng, dict(zip(self.owner.names, self.owner.types, strict=True)), columns)
-            more["properties"] = draw_properties(self.rng)
+            row_groups = self.owner.format in ("parquet", "delta", "iceberg")
+            more["properties"] = draw_properties(self.rng, row_groups)
         deferred = self.rng.random() < 0.15
         self.done.append(f"create {name} {columns} {more}{' deferred' if deferred else ''}")
         self.table.create_index(name, kind, () if kind == "record" else columns, deferred=deferred, **more)

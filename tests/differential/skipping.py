@@ -40,13 +40,19 @@ def draw_expressions(rng: random.Random, types: Mapping[str, str], names: Sequen
     ]
 
 
-def draw_properties(rng: random.Random) -> dict[str, str]:
-    """Return properties by which little is kept of much, or much of little."""
-    return {
+def draw_properties(rng: random.Random, row_groups: bool = True) -> dict[str, str]:
+    """Return properties by which little is kept of much, or much of little.
+
+    :param row_groups: whether the files have row groups, of which records may be kept too.
+    """
+    drawn = {
         "most_values": rng.choice(["1", "3", "64"]),
         "false_positive_rate": rng.choice(["0.5", "0.01"]),
         "gram_bytes": rng.choice(["2", "3", "4"]),
     }
+    # Of a generator of its own: what else a history does stays what it was.
+    granularity = random.Random(str(drawn)).choice(["file", "row_group"])
+    return {**drawn, "granularity": granularity} if row_groups else drawn
 
 
 def asked_columns(table: Any) -> list[list[str]]:

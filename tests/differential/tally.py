@@ -88,6 +88,8 @@ def _described(info: Any) -> str:
         words.append("composite")
     if info.properties.get("lineage") == "false":
         words.append("without lineage")
+    if info.properties.get("granularity") == "row_group":
+        words.append("by row group")
     if info.properties.get("layout") == "ranges":
         words.append("by ranges")
     if EXPRESSIONS in info.properties:

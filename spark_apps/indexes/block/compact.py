@@ -766,7 +766,8 @@ class CompactHandler(IndexHandler):
             for lineage, block_numbers in live.items()
             if len(block_numbers) < matching.of[lineage]
         }
-        return Candidates(frozenset(groups), None, matching.files, matching.bytes, selected_blocks)
+        counts = {lineage: matching.of[lineage] for lineage in selected_blocks}
+        return Candidates(frozenset(groups), None, matching.files, matching.bytes, selected_blocks, counts)
 
     def verify(self, context: IndexContext) -> VerificationReport:
         return compare_blocks(context)

@@ -20,16 +20,18 @@ from msgspec.structs import replace
 from spark_apps.indexes.handler import IndexContext, estimated_rows
 from spark_apps.indexes.skipping.definition import Part, Settings
 from spark_apps.indexes.skipping.records import ColumnRecord, FilterKind, Known, folded
+from spark_apps.indexes.skipping.row_groups import Divided
 from spark_apps.indexes.skipping.summaries import LONGEST, LONGEST_LISTED, blocks_at_first, rate_of
 from spark_apps.indexes.stamps import stamp_of
 from spark_apps.layout.types import ColumnType
+from spark_apps.mergetree.blocks import BLOCK, located
 from spark_apps.mergetree.external_files import is_external
 from spark_apps.mergetree.pyspark_names import Column, DataFrame, F
 from spark_apps.mergetree.read import read_files
 from spark_apps.mergetree.schema import column
 from spark_apps.mergetree.spark_utils import cached, inline
 from spark_apps.mergetree.spark_versions import to_arrow
-from spark_apps.mergetree.tree import DELETED, GROUP_ID, Snapshot
+from spark_apps.mergetree.tree import DELETED, GROUP_ID, LINEAGE, Snapshot
 from spark_apps.storage.errors import VerificationFailed
 from spark_apps.timeline.files import DataFile
 
@@ -37,6 +39,9 @@ logger = logging.getLogger(__name__)
 
 _MOST_KEPT_ROWS = 20_000_000
 """Up to so many rows Spark keeps what was read of the files between the passes over it."""
+
+_MOST_AT_ONCE = 2_000
+"""Row groups of which records are made by one job."""
 
 _FILE, _PART, _BLOCK = "__index_lineage", "__index_part", "__index_in_block"
 _BLOCKS, _HASH, _VALUE = "__index_blocks", "__index_hash", "__index_value"
@@ -48,15 +53,30 @@ _ROWS = "__index_rows"
 
 def _rows(snapshot: Snapshot, files: Sequence[DataFile], parts: Sequence[Part]) -> DataFrame:
     """Return the lineage of each row's file, and the values of the parts' expressions as ``v0``, ``v1``, …."""
-    columns = list(dict.fromkeys(name for part in parts for name in part.expression.columns))
+    columns = _columns(parts)
     single = [replace(file, group=str(file.lineage)) for file in files]
     if is_external(snapshot, snapshot.data):
         rows = read_files(snapshot, snapshot.data, single, [*columns, GROUP_ID])
     else:
         rows = read_files(snapshot, snapshot.data, single, [*columns, GROUP_ID], flag=True)
         rows = rows.where(F.col(DELETED).isNull())
-    values = [F.expr(part.expression.text).alias(f"v{number}") for number, part in enumerate(parts)]
-    return rows.select(column(GROUP_ID).cast("bigint").alias(_FILE), *values)
+    return rows.select(column(GROUP_ID).cast("bigint").alias(_FILE), *_values(parts))
+
+
+def _rows_of_row_groups(snapshot: Snapshot, divided: Sequence[Divided], parts: Sequence[Part]) -> DataFrame:
+    """Return what :func:`_rows` does, with the lineage of each row's row group."""
+    footers = [each.footer for each in divided]
+    rows = located(snapshot, snapshot.data, [footer.file for footer in footers], footers, _columns(parts))
+    unit = F.xxhash64(F.col(LINEAGE).cast("bigint"), F.col(BLOCK).cast("int"))
+    return rows.select(unit.alias(_FILE), *_values(parts))
+
+
+def _columns(parts: Sequence[Part]) -> list[str]:
+    return list(dict.fromkeys(name for part in parts for name in part.expression.columns))
+
+
+def _values(parts: Sequence[Part]) -> list[Column]:
+    return [F.expr(part.expression.text).alias(f"v{number}") for number, part in enumerate(parts)]
 
 
 def encoded(value: Column, kind: ColumnType) -> Column:
@@ -228,9 +248,40 @@ def collect(context: IndexContext, parts: Sequence[Part], settings: Settings, fi
     """
     if not files:
         return []
-    snapshot = context.snapshot
+    found = _collected(context.snapshot, _rows(context.snapshot, files, parts), parts, settings, files)
+    _check_rows(context, files, found)
+    return found
+
+
+def collect_row_groups(
+    context: IndexContext, parts: Sequence[Part], settings: Settings, divided: Sequence[Divided]
+) -> dict[int, list[Known]]:
+    """Return what is to be known of the row groups of data files, in their order, by the lineage of the file.
+
+    Nothing of files of which Spark does not read the rows that their footers tell.
+    """
+    found: dict[int, list[Known]] = {}
+    some: list[Divided] = []
+    for number, each in enumerate(divided):
+        some.append(each)
+        if number + 1 < len(divided) and sum(len(one.units) for one in some) < _MOST_AT_ONCE:
+            continue
+        units = [unit for one in some for unit in one.units]
+        rows = _rows_of_row_groups(context.snapshot, some, parts)
+        known = iter(_collected(context.snapshot, rows, parts, settings, units))
+        for one in some:
+            mine = [next(known) for _ in one.units]
+            if all(told.rows == unit.rows for told, unit in zip(mine, one.units, strict=True)):
+                found[one.footer.file.lineage] = mine
+        some = []
+    return found
+
+
+def _collected(
+    snapshot: Snapshot, rows: DataFrame, parts: Sequence[Part], settings: Settings, files: Sequence[DataFile]
+) -> list[Known]:
+    """Return what is to be known of data files, or of row groups that are described as such."""
     stamped = stamp_of(snapshot.spark, [part.expression for part in parts])
-    rows = _rows(snapshot, files, parts)
     listed = [number for number, part in enumerate(parts) if "values" in part.kinds]
     wanted: list[tuple[int, FilterKind]] = [
         (number, kind) for number, part in enumerate(parts) for kind in ("bloom", "ngrams") if kind in part.kinds
@@ -242,7 +293,6 @@ def collect(context: IndexContext, parts: Sequence[Part], settings: Settings, fi
         bounds = _bounds(rows, parts)
         values = _value_sets(rows, parts, listed, settings.most_values) if listed else {}
         filters = _filters(snapshot, rows, parts, wanted, files, settings) if wanted else {}
-    _check_rows(context, files, bounds)
     empty = _Bounds(0, (ColumnRecord(0),) * len(parts))
     found = []
     for file in files:
@@ -262,18 +312,17 @@ def _set_of(
     return values.get((file.lineage, number), None if record.filled else ())
 
 
-def _check_rows(context: IndexContext, files: Sequence[DataFile], bounds: dict[int, _Bounds]) -> None:
+def _check_rows(context: IndexContext, files: Sequence[DataFile], found: Sequence[Known]) -> None:
     """Compare the rows that were read with those that the log knows of each file.
 
     :raises VerificationFailed: naming a file with another number.
     """
     if context.table.source is not None and context.table.source.format not in ("parquet", "orc"):
         return
-    for file in files:
-        read = bounds[file.lineage].rows if file.lineage in bounds else 0
-        if file.rows >= 0 and read != file.rows - file.tombstones:
+    for file, known in zip(files, found, strict=True):
+        if file.rows >= 0 and known.rows != file.rows - file.tombstones:
             raise VerificationFailed(
-                f"The index {context.definition.name!r} would tell of {read:,} rows of {file.path}, which has "
+                f"The index {context.definition.name!r} would tell of {known.rows:,} rows of {file.path}, which has "
                 f"{file.rows - file.tombstones:,}; it is not committed.",
                 outcome="Nothing was changed.",
                 hint="Build it again; if the figures differ again, verify the table's files.",

@@ -51,8 +51,8 @@ _FILTERS: tuple[FilterKind, ...] = ("bloom", "ngrams")
 _NUMBER, _VALUE = "__index_number", "__index_value"
 
 
-class Found(msgspec.Struct, array_like=True):
-    """The facts found of a file: records and filters by the numbers of the parts."""
+class Facts(msgspec.Struct, array_like=True):
+    """The facts found of a file or of a row group: records and filters by the numbers of the parts."""
 
     lineage: int
     rows: int
@@ -65,6 +65,17 @@ class Found(msgspec.Struct, array_like=True):
 
         return {(number, kind): np.frombuffer(data, "<i8").reshape(-1, WORDS) for number, kind, data in self.filters}
 
+    def keep_only(self, parts: frozenset[int]) -> None:
+        """Leave out what was found of other parts."""
+        self.columns = {number: record for number, record in self.columns.items() if number in parts}
+        self.filters = [made for made in self.filters if made[0] in parts]
+
+
+class Found(Facts, array_like=True):
+    """The facts found of a file, and those of its row groups where these are to have records."""
+
+    row_groups: list[Facts] = []
+
 
 @dataclass(frozen=True)
 class _Reading:
@@ -72,6 +83,7 @@ class _Reading:
 
     :param types: column -> its name in the files, and its Spark type. :param exact_rows: whether the log knows the rows
         of each file.
+    :param units: lineage of a file -> its row groups as files of their own, where they are to have records.
     """
 
     parts: Mapping[int, Part]
@@ -79,15 +91,21 @@ class _Reading:
     types: Mapping[str, tuple[str, str]]
     options: Mapping[str, Any]
     exact_rows: bool
+    units: Mapping[int, Sequence[DataFile]]
 
 
 def collect_here(
-    context: IndexContext, parts: Sequence[Part], settings: Settings, files: Sequence[DataFile]
+    context: IndexContext,
+    parts: Sequence[Part],
+    settings: Settings,
+    files: Sequence[DataFile],
+    units: Mapping[int, Sequence[DataFile]],
 ) -> tuple[list[Found], frozenset[int]]:
     """Return what is found of files, in their order, and the numbers of the parts of which it is.
 
     No part at all where all is left to Spark.
 
+    :param units: lineage of a file -> its row groups as files of their own, where they are to have records.
     :raises PySparkException: what Spark raises of an expression on a row.
     """
     import pyarrow as pa
@@ -102,7 +120,7 @@ def collect_here(
         types[DELETED] = (DELETED, "boolean")
     source = snapshot.table.source
     exact_rows = source is None or source.format == "parquet"
-    reading = _Reading(possible, settings, types, access_options(snapshot), exact_rows)
+    reading = _Reading(possible, settings, types, access_options(snapshot), exact_rows, units)
     try:
         total = sum(file.bytes for file in files)
         if total <= _MOST_BYTES_HERE or total * (stored_share(snapshot, files, columns) or 1) <= _MOST_BYTES_HERE:
@@ -156,9 +174,9 @@ def _in_this_process(
             left, values = _with_expressions(snapshot, left, tables)
             found += _found(left, some, [table.num_rows for table in tables], values)
     known = frozenset(left.parts)
-    for each in found:  # what a later piece left to Spark is left for all files
-        each.columns = {number: record for number, record in each.columns.items() if number in known}
-        each.filters = [made for made in each.filters if made[0] in known]
+    for file in found:  # what a later piece left to Spark is left for all files
+        for each in (file, *file.row_groups):
+            each.keep_only(known)
     return found, known
 
 
@@ -194,6 +212,9 @@ def _rows(reading: _Reading, request: tuple[DataFile, str]) -> Any:
         table = table.filter(pc.is_null(table.column(DELETED))).drop_columns([DELETED])
     if reading.exact_rows and file.rows >= 0 and table.num_rows != file.rows - file.tombstones:
         raise NotKnownHere(f"{file.path} has {table.num_rows} rows")
+    units = reading.units.get(file.lineage, ())
+    if units and table.num_rows != sum(unit.rows for unit in units):
+        raise NotKnownHere(f"{file.path} has {table.num_rows} rows, and other ones in its row groups")
     return table
 
 
@@ -253,6 +274,24 @@ def _evaluated(snapshot: Snapshot, part: Part, rows: Any) -> Any | None:
 def _found(reading: _Reading, files: Sequence[DataFile], rows: Sequence[int], values: Mapping[int, Any]) -> list[Found]:
     """Return what is found of files, from the values of the parts in all of their rows."""
     found = [Found(file.lineage, count, {}, []) for file, count in zip(files, rows, strict=True)]
+    _summarize_all(reading, files, rows, values, found)
+    if any(file.lineage in reading.units for file in files):
+        # A file without them stands between the others as it is.
+        units = [unit for file in files for unit in reading.units.get(file.lineage, (file,))]
+        for each in found:
+            each.row_groups = [Facts(u.lineage, u.rows, {}, []) for u in reading.units.get(each.lineage, ())]
+        of_units = [one for each in found for one in each.row_groups or [Facts(each.lineage, each.rows, {}, [])]]
+        _summarize_all(reading, units, [one.rows for one in of_units], values, of_units)
+    return found
+
+
+def _summarize_all(
+    reading: _Reading, files: Sequence[DataFile], rows: Sequence[int], values: Mapping[int, Any], found: Sequence[Facts]
+) -> None:
+    """Add to what is found of files, or row groups, what the values of the parts in their rows tell.
+
+    :param rows: how many of the values are of each.
+    """
     for number, part in reading.parts.items():
         blocks = {kind: [blocks_at_first(file, kind, reading.settings) for file in files] for kind in _FILTERS}
         made = summarize(values[number], rows, part, reading.settings, blocks)
@@ -261,7 +300,6 @@ def _found(reading: _Reading, files: Sequence[DataFile], rows: Sequence[int], va
         for kind, filters in made.filters.items():
             for each, bits in zip(found, filters, strict=True):
                 each.filters.append((number, kind, bits.tobytes()))
-    return found
 
 
 # --- In tasks ---------------------------------------------------------------------------------------------------------
@@ -271,9 +309,12 @@ def _in_tasks(snapshot: Snapshot, reading: _Reading, files: Sequence[DataFile]) 
     """Have tasks of Spark read the files, as many to each as fit into its memory together."""
     encode = msgspec.msgpack.encode
     requests = [
-        (bytearray(encode([(file, snapshot.store.spark_path(file.path)) for file in some])),)
+        (bytearray(encode([
+            (file, snapshot.store.spark_path(file.path), reading.units.get(file.lineage, ())) for file in some
+        ])),)
         for some in _at_once(files)
-    ]
+    ]  # fmt: skip
+    reading = replace(reading, units={})  # a task is told of its own files' alone
     asked = snapshot.spark.createDataFrame(requests, f"{_VALUE} binary").repartition(len(requests))
     answers = to_arrow(asked.mapInArrow(partial(_of_requests, reading), f"{_VALUE} binary")).column(_VALUE)
     decoder = msgspec.msgpack.Decoder(Found | str)
@@ -290,17 +331,18 @@ def _of_requests(reading: _Reading, batches: Iterable[Any]) -> Iterator[Any]:
     """Yield, in a task, what is found of the files in each row, or why it is left to Spark."""
     import pyarrow as pa
 
-    decoder = msgspec.msgpack.Decoder(list[tuple[DataFile, str]])
+    decoder = msgspec.msgpack.Decoder(list[tuple[DataFile, str, tuple[DataFile, ...]]])
     for batch in batches:
         for data in batch.column(0).to_pylist():
             requests = decoder.decode(data)
+            reading = replace(reading, units={file.lineage: units for file, _, units in requests if units})
             try:
-                tables = [_rows(reading, request) for request in requests]
+                tables = [_rows(reading, (file, address)) for file, address, _ in requests]
                 whole = pa.concat_tables(tables).combine_chunks()
                 values = {
                     number: _one_array(whole.column(part.expression.column)) for number, part in reading.parts.items()
                 }
-                files = [file for file, _ in requests]
+                files = [file for file, _, _ in requests]
                 answers: list[Any] = _found(reading, files, [table.num_rows for table in tables], values)
             except (StorageError, OSError, NotKnownHere, pa.ArrowException) as error:
                 answers = [str(error)]

@@ -32,12 +32,18 @@ FALSE_POSITIVES = "false_positive_rate"
 GRAM_BYTES = "gram_bytes"
 """Property: the bytes of text in one entry of ``ngrams``."""
 
+GRANULARITY = "granularity"
+"""Property: what a record is kept of, a data file or each of its row groups too."""
+
 TYPES = "expression_types"
 """Property, written with the definition: the Spark types of the expressions, in their order."""
 
-DEFAULTS = {MOST_VALUES: "64", FALSE_POSITIVES: "0.002", GRAM_BYTES: "4"}
+GRANULARITIES = ("file", "row_group")
+
+DEFAULTS = {MOST_VALUES: "64", FALSE_POSITIVES: "0.002", GRAM_BYTES: "4", GRANULARITY: GRANULARITIES[0]}
 
 _MOST_LISTED = 10_000
+_WITH_ROW_GROUPS = ("parquet", "delta", "iceberg")
 _LOWEST_RATE = 1e-6
 _PART = re.compile(r"\s*([A-Za-z_]+)\s*\((.*)\)\s*", re.DOTALL)
 
@@ -62,6 +68,7 @@ class Settings:
     most_values: int
     false_positives: float
     gram_bytes: int
+    row_groups: bool = False
 
 
 def settings_of(properties: Mapping[str, str], label: str) -> Settings:
@@ -73,7 +80,21 @@ def settings_of(properties: Mapping[str, str], label: str) -> Settings:
         _whole(properties, MOST_VALUES, 1, _MOST_LISTED, label),
         _rate(properties, label),
         _whole(properties, GRAM_BYTES, 2, 16, label),
+        keeps_row_groups(properties, label),
     )
+
+
+def keeps_row_groups(properties: Mapping[str, str], label: str) -> bool:
+    """Tell whether there are records of row groups beside those of files.
+
+    :raises InvalidInput: if the property says neither.
+    """
+    text = properties.get(GRANULARITY, DEFAULTS[GRANULARITY])
+    if text not in GRANULARITIES:
+        raise InvalidInput(
+            f"{label} has {GRANULARITY} = {text!r}.", hint=f"Give {' or '.join(map(repr, GRANULARITIES))}."
+        )
+    return text == GRANULARITIES[1]
 
 
 def _whole(properties: Mapping[str, str], name: str, least: int, most: int, label: str) -> int:
@@ -206,6 +227,20 @@ def with_types(snapshot: Snapshot, definition: IndexDefinition, label: str) -> d
         return definition.properties
     types = [kind.simpleString() for kind in types_of(snapshot, computed, label)]
     return {**definition.properties, TYPES: json.dumps(types)}
+
+
+def check_granularity(table: TableDefinition, definition: IndexDefinition, label: str) -> None:
+    """Check that files of a table have row groups, where records of these are to be kept.
+
+    :raises InvalidInput: naming the format of a source whose files have none.
+    """
+    source = table.source
+    if source is None or source.format in _WITH_ROW_GROUPS or not keeps_row_groups(definition.properties, label):
+        return
+    raise InvalidInput(
+        f"{label} has {GRANULARITY} = {GRANULARITIES[1]!r}, and files of format {source.format!r} have no row groups.",
+        hint=f"Leave {GRANULARITY!r} out: a record is kept of each file.",
+    )
 
 
 def check_types(table: TableDefinition, definition: IndexDefinition, label: str) -> None:

@@ -5,6 +5,9 @@ of them, then block 1 of all. A value lies in one block of a filter, so one rang
 thousand data files. The header, which is compressed, and each page of filters carry a checksum: what is damaged is not
 used.
 
+Where row groups have records too, these stand packed in the header, by file; their filters lie side by side as those of
+files do.
+
 A filter is of blocks of 256 bits. A value sets one bit in each eighth of one block: the block is told by the upper half
 of its hash, the bits by the hash of its hash. So a filter of an even number of blocks is folded into one of half as
 many by joining neighbours.
@@ -19,8 +22,9 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from itertools import count
 from threading import Lock
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -45,6 +49,9 @@ _MAGIC = b"LKSKIP2\n"
 _PREFIX = struct.Struct("<8sQQQ")
 """The mark, the bytes of the header as it lies there, those that it has, and its checksum."""
 
+_MAGIC_OF_ROW_GROUPS = b"LKSKIP3\n"
+"""Of files with records of row groups, which releases that do not know these refuse."""
+
 _EARLIER_MAGIC = b"LKSKIP1\n"
 _EARLIER_PREFIX = struct.Struct("<8sQQ")
 """Of files whose header is not compressed."""
@@ -53,6 +60,8 @@ _CODEC = "zstd"
 _FIRST_READ = 256 * 1024
 _MOST_HEADER_BYTES = 1 << 30
 _REMEMBERED = 64
+_SIDE_BY_SIDE = 1_024
+"""Filters of so many row groups lie side by side: mostly a question is about those of few files."""
 
 
 class ColumnRecord(msgspec.Struct, array_like=True, frozen=True):
@@ -79,10 +88,22 @@ class FileRecord(msgspec.Struct, array_like=True, frozen=True):
     columns: tuple[ColumnRecord, ...]
 
 
+class RowGroups(msgspec.Struct, array_like=True, frozen=True):
+    """The records of the row groups of a file.
+
+    :param file: number of the file's own record. :param rows: of each row group.
+    :param records: what is known of each, packed: a list of :class:`ColumnRecord`.
+    """
+
+    file: int
+    rows: tuple[int, ...]
+    records: bytes
+
+
 class Section(msgspec.Struct, array_like=True, frozen=True):
     """Filters of one size, of one expression.
 
-    :param files: numbers of the files' records, in the order of the filters.
+    :param files: numbers of the files' records, in the order of the filters; row groups are numbered behind all files.
     :param page: blocks in one page. :param offset: from the end of the header.
     """
 
@@ -113,17 +134,30 @@ class Header(msgspec.Struct, frozen=True):
     stamps: tuple[dict[str, str], ...]
     files: tuple[FileRecord, ...]
     sections: tuple[Section, ...]
+    row_groups: tuple[RowGroups, ...] = ()
 
 
 @dataclass(frozen=True)
 class Known:
-    """The facts known of a data file, with its filters: arrays of blocks by words, by expression and kind."""
+    """The facts known of a data file, with its filters: arrays of blocks by words, by expression and kind.
+
+    :param row_groups: what is known of each of its row groups, if that is kept.
+    """
 
     lineage: int
     rows: int
     stamp: Mapping[str, str]
     columns: tuple[ColumnRecord, ...]
     filters: Mapping[tuple[int, FilterKind], Any] = field(default_factory=dict)
+    row_groups: tuple[Known, ...] = ()
+
+
+class RowGroupRecord(NamedTuple):
+    """The record of a row group; its filters are those of this number."""
+
+    number: int
+    rows: int
+    columns: tuple[ColumnRecord, ...]
 
 
 def alike(one: ColumnRecord, other: ColumnRecord, kind: ColumnType) -> bool:
@@ -295,7 +329,8 @@ def written(keys: Sequence[str], types: Sequence[str], gram: int, known: Sequenc
 
     stamps: list[dict[str, str]] = []
     by_size: dict[tuple[int, FilterKind, int], list[tuple[int, Any]]] = {}
-    records = []
+    of_row_groups: dict[tuple[int, FilterKind, int], list[tuple[int, Any]]] = {}
+    records, row_groups, behind = [], list[RowGroups](), count(len(known))
     for number, each in enumerate(known):
         stamp = dict(each.stamp)
         if stamp not in stamps:
@@ -303,8 +338,22 @@ def written(keys: Sequence[str], types: Sequence[str], gram: int, known: Sequenc
         records.append(FileRecord(each.lineage, each.rows, stamps.index(stamp), each.columns))
         for (column, kind), filters in each.filters.items():
             by_size.setdefault((column, kind, len(filters)), []).append((number, filters))
+        if each.row_groups:
+            row_groups.append(RowGroups(number, tuple(one.rows for one in each.row_groups), _packed(each.row_groups)))
+        for one in each.row_groups:
+            at = next(behind)
+            for (column, kind), filters in one.filters.items():
+                of_row_groups.setdefault((column, kind, len(filters)), []).append((at, filters))
+    together = [
+        *sorted(by_size.items(), key=lambda item: item[0]),
+        *(
+            (size, members[start : start + _SIDE_BY_SIDE])
+            for size, members in sorted(of_row_groups.items(), key=lambda item: item[0])
+            for start in range(0, len(members), _SIDE_BY_SIDE)
+        ),
+    ]
     sections, body, offset = [], list[bytes](), 0
-    for (column, kind, blocks), members in sorted(by_size.items(), key=lambda item: item[0]):
+    for (column, kind, blocks), members in together:
         files = tuple(number for number, _ in members)
         page = max(1, _PAGE_BYTES // (len(files) * _BLOCK_BYTES))
         section = Section(column, kind, blocks, files, page, offset)
@@ -315,10 +364,21 @@ def written(keys: Sequence[str], types: Sequence[str], gram: int, known: Sequenc
         sections.append(section)
         offset += section.bytes
     header = msgspec.msgpack.encode(
-        Header(tuple(keys), tuple(types), gram, tuple(stamps), tuple(records), tuple(sections))
+        Header(tuple(keys), tuple(types), gram, tuple(stamps), tuple(records), tuple(sections), tuple(row_groups))
     )
     packed = pa.compress(header, codec=_CODEC, asbytes=True)
-    return b"".join([_PREFIX.pack(_MAGIC, len(packed), len(header), _digest(packed)), packed, *body])
+    magic = _MAGIC_OF_ROW_GROUPS if row_groups else _MAGIC
+    return b"".join([_PREFIX.pack(magic, len(packed), len(header), _digest(packed)), packed, *body])
+
+
+def _packed(row_groups: Sequence[Known]) -> bytes:
+    return msgspec.msgpack.encode([one.columns for one in row_groups])
+
+
+def bytes_of_row_groups(known: Known) -> int:
+    """Return about how many bytes the records and filters of a file's row groups take."""
+    filters = sum(bits.nbytes for one in known.row_groups for bits in one.filters.values())
+    return len(_packed(known.row_groups)) + filters
 
 
 def _digest(data: bytes) -> int:
@@ -345,15 +405,11 @@ class RecordFile:
         self._store = store
         self.fetched = 0
         """Bytes read of it."""
-        self.header, self._start = self._open()
+        self._opened = self._open()
+        self.header, self._start = self._opened.header, self._opened.start
         self._pages: dict[tuple[int, int], Any] = {}
         self._marks: dict[tuple[int, Any], Marks] = {}
         self.types = self._types()
-        self._sections: dict[tuple[int, int, FilterKind], tuple[int, int]] = {
-            (number, section.column, section.kind): (at, place)
-            for at, section in enumerate(self.header.sections)
-            for place, number in enumerate(section.files)
-        }
 
     def _types(self) -> tuple[ColumnType, ...]:
         try:
@@ -361,7 +417,7 @@ class RecordFile:
         except (LakeIndexError, ValueError) as error:
             raise self.damaged(f"its types are none of Spark's ({error})") from error
 
-    def _open(self) -> tuple[Header, int]:
+    def _open(self) -> _Opened:
         key = (self._store_uri, self.file.path, self.file.bytes)
         with _LOCK:
             opened = _OPENED.get(key)
@@ -379,7 +435,7 @@ class RecordFile:
     def _store_uri(self) -> str:
         return str(getattr(self._store, "uri", id(self._store)))
 
-    def _read_header(self) -> tuple[Header, int]:
+    def _read_header(self) -> _Opened:
         import pyarrow as pa
 
         first = self._fetch(0, min(self.file.bytes, _FIRST_READ))
@@ -391,7 +447,8 @@ class RecordFile:
             begin, whole = _EARLIER_PREFIX.size, 0
             magic, length, digest = _EARLIER_PREFIX.unpack_from(first)
         end = begin + length
-        if magic not in (_MAGIC, _EARLIER_MAGIC) or end > self.file.bytes or max(length, whole) > _MOST_HEADER_BYTES:
+        known = (_MAGIC, _MAGIC_OF_ROW_GROUPS, _EARLIER_MAGIC)
+        if magic not in known or end > self.file.bytes or max(length, whole) > _MOST_HEADER_BYTES:
             raise self.damaged("it does not begin as such a file does")
         data = first[begin:end]
         if len(data) < length:
@@ -399,24 +456,31 @@ class RecordFile:
         if _digest(data) != digest:
             raise self.damaged("its header is not what was written")
         try:
-            if magic == _MAGIC:
+            if magic != _EARLIER_MAGIC:
                 data = pa.decompress(data, decompressed_size=whole, codec=_CODEC, asbytes=True)
             header = msgspec.msgpack.decode(data, type=Header)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, pa.ArrowException, OSError) as error:
             raise self.damaged(str(error)) from error
         self._check(header, end)
-        return header, end
+        return _Opened.of(header, end)
 
     def _check(self, header: Header, end: int) -> None:
-        width = len(header.keys)
+        width, files = len(header.keys), len(header.files)
+        numbers = files + sum(len(each.rows) for each in header.row_groups)
         sound = (
             len(header.types) == width
             and header.gram >= 1
             and all(len(each.columns) == width and 0 <= each.stamp < len(header.stamps) for each in header.files)
             and all(
                 0 <= each.column < width and each.blocks > 0 and each.page > 0 and each.offset >= 0
-                and all(0 <= number < len(header.files) for number in each.files)
+                and all(0 <= number < numbers for number in each.files)
                 for each in header.sections
+            )
+            and len({each.file for each in header.row_groups}) == len(header.row_groups)
+            and all(
+                0 <= each.file < files and min(each.rows, default=-1) >= 0
+                and sum(each.rows) == header.files[each.file].rows
+                for each in header.row_groups
             )
         )  # fmt: skip
         ends = max((section.offset + section.bytes for section in header.sections), default=0)
@@ -438,14 +502,37 @@ class RecordFile:
 
     def has(self, number: int, column: int, kind: FilterKind) -> bool:
         """Tell whether there is a filter of a file."""
-        return (number, column, kind) in self._sections
+        return self._opened.filter_of(number, column, kind) is not None
+
+    def row_groups_of(self, number: int) -> int | None:
+        """Return how many row groups a file has, ``None`` if there are no records of them."""
+        known = self._opened.row_groups.get(number)
+        return None if known is None else len(known[1].rows)
+
+    def row_groups(self, number: int) -> list[RowGroupRecord]:
+        """Return the records of the row groups of a file, in their order; none if there are none."""
+        if number not in self._opened.row_groups:
+            return []
+        first, known = self._opened.row_groups[number]
+        try:
+            columns = _ROW_GROUPS.decode(known.records)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise self.damaged(f"its records of row groups cannot be read: {error}") from error
+        if len(columns) != len(known.rows) or any(len(each) != len(self.header.keys) for each in columns):
+            raise self.damaged("its records of row groups are of others")
+        return [
+            RowGroupRecord(at, rows, each)
+            for at, rows, each in zip(count(first), known.rows, columns, strict=False)
+        ]  # fmt: skip
 
     def _may_hold(self, number: int, column: int, kind: FilterKind, value: Any, type_: ColumnType) -> bool:
         known = (column if kind == "bloom" else -1, value)
         marks = self._marks.get(known)
         if marks is None:
             marks = self._marks[known] = Marks.of(value, type_)
-        at, place = self._sections[number, column, kind]
+        found = self._opened.filter_of(number, column, kind)
+        assert found is not None  # or it would not be asked
+        at, place = found
         section = self.header.sections[at]
         block = marks.block(section.blocks)
         words = self._page(at, block // section.page)[block % section.page, place].tolist()
@@ -480,10 +567,15 @@ class RecordFile:
             for place, number in enumerate(section.files):
                 filters.setdefault(number, {})[section.column, section.kind] = whole[:, place].astype("<i8")
             self._pages.clear()
-        return [
-            Known(each.lineage, each.rows, self.header.stamps[each.stamp], each.columns, filters.get(number, {}))
-            for number, each in enumerate(self.header.files)
-        ]
+        found = []
+        for number, each in enumerate(self.header.files):
+            stamp = self.header.stamps[each.stamp]
+            row_groups = tuple(
+                Known(each.lineage, one.rows, stamp, one.columns, filters.get(one.number, {}))
+                for one in self.row_groups(number)
+            )
+            found.append(Known(each.lineage, each.rows, stamp, each.columns, filters.get(number, {}), row_groups))
+        return found
 
     def _fetch(self, start: int, end: int) -> bytes:
         try:
@@ -514,8 +606,55 @@ class RecordFile:
         )
 
 
+_ROW_GROUPS = msgspec.msgpack.Decoder(tuple[tuple[ColumnRecord, ...], ...])
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """A header, and what is found by it.
+
+    :param start: where filters begin. :param row_groups: number of a file -> that of its first row group, and these.
+    :param places: column and kind -> section and place in it of the filter of each number; -1 where it has none.
+    """
+
+    header: Header
+    start: int
+    row_groups: Mapping[int, tuple[int, RowGroups]]
+    places: Mapping[tuple[int, FilterKind], tuple[Any, Any]]
+
+    @classmethod
+    def of(cls, header: Header, start: int) -> _Opened:
+        row_groups: dict[int, tuple[int, RowGroups]] = {}
+        numbers = len(header.files)
+        for each in header.row_groups:
+            row_groups[each.file] = numbers, each
+            numbers += len(each.rows)
+        return cls(header, start, row_groups, _places(header.sections, numbers) if header.sections else {})
+
+    def filter_of(self, number: int, column: int, kind: FilterKind) -> tuple[int, int] | None:
+        """Return the section of the filter of a file or row group, and its place there; ``None`` if it has none."""
+        known = self.places.get((column, kind))
+        if known is None or known[0][number] < 0:
+            return None
+        return int(known[0][number]), int(known[1][number])
+
+
+def _places(sections: Sequence[Section], numbers: int) -> dict[tuple[int, FilterKind], tuple[Any, Any]]:
+    import numpy as np
+
+    places: dict[tuple[int, FilterKind], tuple[Any, Any]] = {}
+    for at, section in enumerate(sections):
+        key = section.column, section.kind
+        if key not in places:
+            places[key] = np.full(numbers, -1, np.int32), np.zeros(numbers, np.int32)
+        members = np.array(section.files, np.int64)
+        places[key][0][members] = at
+        places[key][1][members] = np.arange(len(members))
+    return places
+
+
 _LOCK = Lock()
-_OPENED: OrderedDict[tuple[str, str, int], tuple[Header, int]] = OrderedDict()
+_OPENED: OrderedDict[tuple[str, str, int], _Opened] = OrderedDict()
 """Headers that were read; such a file is never written again."""
 
 

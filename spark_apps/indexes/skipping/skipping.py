@@ -4,7 +4,9 @@ Of each data file, base and delta alike, it keeps what its rows hold of some col
 the highest value, the values themselves where they are few, a Bloom filter of them, one of the runs of bytes in texts,
 how many are null. That is computed from the file alone and stays right as long as there is the file, whatever is
 written over it; what a delta holds can only add rows to its group, so a group is left out if no file in it can match.
-Files that the index does not know are read. Follows Hive's Index Design (the handler) and ClickHouse's skipping indexes
+Files that the index does not know are read. If it says so in a property, it keeps the same of the row groups of Parquet
+files: a file is left out if none of them can match, and of the others those that can are read where that is possible.
+ Follows Hive's Index Design (the handler) and ClickHouse's skipping indexes
 (what is kept of a part).
 """
 
@@ -12,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace as changed
 from typing import Any, ClassVar, Literal
 
 from msgspec.structs import replace
@@ -34,11 +37,12 @@ from spark_apps.indexes.handler import (
 from spark_apps.indexes.lineage import Coverage, stage_id
 from spark_apps.indexes.lineage import Part as Covered
 from spark_apps.indexes.ranges import NOTHING, Range, Summary
-from spark_apps.indexes.skipping.collecting import collect
-from spark_apps.indexes.skipping.collecting_here import collect_here
+from spark_apps.indexes.skipping.collecting import collect, collect_row_groups
+from spark_apps.indexes.skipping.collecting_here import Facts, collect_here
 from spark_apps.indexes.skipping.definition import (
     Part,
     Settings,
+    check_granularity,
     check_types,
     checked_properties,
     parts_of,
@@ -54,15 +58,17 @@ from spark_apps.indexes.skipping.records import (
     RecordFile,
     alike,
     all_known,
+    bytes_of_row_groups,
     written,
 )
+from spark_apps.indexes.skipping.row_groups import Divided, divide
 from spark_apps.indexes.stamps import stamp, stamp_of
 from spark_apps.mergetree.pyspark_names import spark_errors
 from spark_apps.mergetree.schema import column_types
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.mergetree.write import lineage as id_of
 from spark_apps.storage.errors import InvalidInput, StorageError
-from spark_apps.timeline.files import DataFile, GroupKey
+from spark_apps.timeline.files import DataFile, GroupKey, is_merged, lowest_plain_file
 from spark_apps.timeline.model import (
     DATA_TREE,
     AddFile,
@@ -83,8 +89,14 @@ _THREADS = 16
 _MOST_LOOKUPS = 100_000
 """So often one question looks into filters, which takes some tenths of a second; what is left may match."""
 
+_MOST_ROW_GROUPS_ASKED = 20_000
+"""Of so many row groups one question is about, which takes some tenths of a second; files beyond are read whole."""
+
 _FILES_AT_ONCE = 2_000
 """Data files that are read for records by one Spark job."""
+
+_MOST_SHARE, _ALWAYS_BYTES = 10, 64 * 1024
+"""The records of a file's row groups are kept if they take no more than such a part of its bytes, or so few bytes."""
 
 
 class SkippingHandler(IndexHandler):
@@ -106,6 +118,7 @@ class SkippingHandler(IndexHandler):
             raise InvalidInput(
                 f"{label} keeps nothing.", hint="Say what, as in columns=['minmax(ts)', 'bloom(user_id)']."
             )
+        check_granularity(table, definition, label)
         parts = read_parts(definition.columns, column_types(table.fields), label)
         columns = tuple(dict.fromkeys(shown_part(kind, expression) for kind, expression in parts))
         return replace(
@@ -236,9 +249,17 @@ class SkippingHandler(IndexHandler):
                 left.add(group)
         if asked.unknown and not asked.known:
             return CannotPrune("it tells of none of the files", "covers_nothing")
-        if len(left) == len(groups) and groups:
+        row_groups = {
+            file.lineage: asked.left[file.lineage]
+            for group in left
+            for file in _read_by_row_groups(context.table, groups[group])
+            if file.lineage in asked.left
+        }
+        blocks = {lineage: some for lineage, (some, count) in row_groups.items() if len(some) < count}
+        if len(left) == len(groups) and groups and not blocks:
             return CannotPrune(f"it rules out none of the {asked.known:,} files that it tells of", "no_gain")
-        return Candidates(frozenset(left), None, asked.files, asked.fetched)
+        counts = {lineage: row_groups[lineage][1] for lineage in blocks}
+        return Candidates(frozenset(left), None, asked.files, asked.fetched, blocks or None, counts or None)
 
     def extremes(self, context: IndexContext, column: str) -> dict[int, Extremes]:
         types = {part.expression.text: part.type for part in parts_of(context.table, context.definition)
@@ -299,23 +320,54 @@ class SkippingHandler(IndexHandler):
 
 def _known(context: IndexContext, parts: Sequence[Part], settings: Settings, files: Sequence[DataFile]) -> list[Known]:
     """Return what is to be known of data files: read by Arrow what it can, and by Spark the rest."""
-    found, here = collect_here(context, parts, settings, files)
+    divided = divide(context.snapshot, files) if settings.row_groups else {}
+    known = _known_of_files(context, parts, settings, files, divided)
+    return [_bounded(each, file) for each, file in zip(known, files, strict=True)] if divided else known
+
+
+def _known_of_files(
+    context: IndexContext,
+    parts: Sequence[Part],
+    settings: Settings,
+    files: Sequence[DataFile],
+    divided: Mapping[int, Divided],
+) -> list[Known]:
+    units = {lineage: each.units for lineage, each in divided.items()}
+    found, here = collect_here(context, parts, settings, files, units)
     left = [number for number in range(len(parts)) if number not in here]
+    by_spark = [parts[number] for number in left] if here else parts
+    others = collect(context, by_spark, settings, files) if by_spark else []
+    if here and any(each.rows != other.rows for each, other in zip(found, others, strict=False)):
+        by_spark, here = parts, frozenset()  # Arrow and Spark do not see the same rows
+        others = collect(context, parts, settings, files)
+    row_groups = collect_row_groups(context, by_spark, settings, list(divided.values())) if by_spark else {}
     if not here:
-        return collect(context, parts, settings, files)
-    others = collect(context, [parts[number] for number in left], settings, files) if left else []
-    if any(each.rows != other.rows for each, other in zip(found, others, strict=False)):
-        return collect(context, parts, settings, files)  # Arrow and Spark do not see the same rows
+        return [changed(each, row_groups=tuple(row_groups.get(each.lineage, ()))) for each in others]
     stamped = stamp_of(context.snapshot.spark, [part.expression for part in parts])
+
+    def joined(each: Facts, other: Known | None) -> Known:
+        columns, filters = dict(each.columns), each.arrays()
+        if other is not None:
+            columns.update(zip(left, other.columns, strict=True))
+            filters.update({(left[number], kind): made for (number, kind), made in other.filters.items()})
+        ordered = tuple(columns[number] for number in range(len(parts)))
+        return Known(each.lineage, each.rows, stamped, ordered, filters)
+
     known = []
     for at, each in enumerate(found):
-        columns, filters = dict(each.columns), each.arrays()
-        if others:
-            columns.update(zip(left, others[at].columns, strict=True))
-            filters.update({(left[number], kind): made for (number, kind), made in others[at].filters.items()})
-        ordered = tuple(columns[number] for number in range(len(parts)))
-        known.append(Known(each.lineage, each.rows, stamped, ordered, filters))
+        mine: Sequence[Known | None] = row_groups.get(each.lineage, ()) if left else [None] * len(each.row_groups)
+        whole = joined(each, others[at] if others else None)
+        if len(mine) == len(each.row_groups):
+            whole = changed(whole, row_groups=tuple(map(joined, each.row_groups, mine)))
+        known.append(whole)
     return known
+
+
+def _bounded(known: Known, file: DataFile) -> Known:
+    """Return what is known of a file, without its row groups if this takes too much beside the file."""
+    if bytes_of_row_groups(known) <= max(_ALWAYS_BYTES, file.bytes // _MOST_SHARE):
+        return known
+    return changed(known, row_groups=())
 
 
 # --- What a query asks ------------------------------------------------------------------------------------------------
@@ -337,7 +389,9 @@ class _Asked:
         parts = parts_of(context.table, context.definition)
         self._parts = [part for part in parts if not probe.columns.isdisjoint(part.expression.columns)]
         stamped = any(part.expression.stamped for part in self._parts)
-        self._lookups = 0
+        self._lookups = self._row_groups_asked = 0
+        self.left: dict[int, tuple[frozenset[int], int]] = {}
+        """Lineage of a file that was asked of -> its row groups that may match, and how many it has, if it is known."""
         self._stamp = stamp(context.snapshot.spark) if stamped and context.snapshot.has_spark else None
 
     @property
@@ -351,11 +405,33 @@ class _Asked:
             self.unknown += 1
             return True
         self.known += 1
-        return self._probe.may_match(self._values(*found))
+        records, number = found
+        record = records.header.files[number]
+        matches = self._probe.may_match(self._values(records, number, record.rows, record.columns, record.stamp))
+        count = records.row_groups_of(number)
+        if count is None or (file.rows >= 0 and record.rows != file.rows - file.tombstones):
+            return matches
+        left = frozenset[int]()
+        if matches:
+            if self._row_groups_asked + count > _MOST_ROW_GROUPS_ASKED:
+                return True
+            self._row_groups_asked += count
+            left = frozenset(
+                at
+                for at, (unit, rows, columns) in enumerate(records.row_groups(number))
+                if self._probe.may_match(self._values(records, unit, rows, columns, record.stamp))
+            )
+        self.left[file.lineage] = left, count
+        return bool(left)
 
-    def _values(self, records: RecordFile, number: int) -> dict[str, Any]:
+    def _values(
+        self, records: RecordFile, number: int, rows: int, columns: Sequence[ColumnRecord], stamped: int
+    ) -> dict[str, Any]:
+        """Return what a record says of a file or row group, by the keys of expressions.
+
+        :param number: of its filters. :param stamped: number of the stamp of the session that computed it.
+        """
         header = records.header
-        record = header.files[number]
         values: dict[str, Any] = {}
         for part in self._parts:
             text = part.expression.text
@@ -364,9 +440,9 @@ class _Asked:
             at = header.keys.index(text)
             if header.types[at] != part.type.text:
                 continue  # of the column as it was
-            if part.expression.stamped and self._stamp != header.stamps[record.stamp]:
+            if part.expression.stamped and self._stamp != header.stamps[stamped]:
                 continue  # this session may compute other values
-            values[part.expression.key] = self._summary(record.rows, record.columns[at], records, number, at)
+            values[part.expression.key] = self._summary(rows, columns[at], records, number, at)
         return values
 
     def _summary(self, rows: int, record: ColumnRecord, records: RecordFile, number: int, at: int) -> Summary:
@@ -393,6 +469,17 @@ class _Asked:
             may_equal=may_equal if records.has(number, at, "bloom") else None,
             may_contain=may_contain if records.has(number, at, "ngrams") else None,
         )
+
+
+def _read_by_row_groups(table: TableDefinition, members: Sequence[DataFile]) -> Sequence[DataFile]:
+    """Return the files of a file group of which row groups without a match may be left out.
+
+    A row that does not match may hide one that does: in a delta, and by an ordering in the file below as well.
+    """
+    if is_merged(members):
+        return members
+    lowest = lowest_plain_file(members)
+    return () if lowest is None or table.merge_by == "ordering" else (lowest,)
 
 
 # --- Files ------------------------------------------------------------------------------------------------------------
@@ -459,7 +546,22 @@ def _work(
 
 
 def _differing(parts: Collection[Part], stored: Known, expected: Known) -> list[Difference]:
-    """Return what a record says otherwise than the rows of its file."""
+    """Return what a record, and those of row groups, say otherwise than the rows of their file."""
+    found = _disagreements(parts, stored, expected)
+    if stored.row_groups and expected.row_groups:  # where they are kept
+        if len(stored.row_groups) != len(expected.row_groups):
+            found.append(("row groups", f"{len(stored.row_groups):,}", f"{len(expected.row_groups):,}"))
+        for number, (was, now) in enumerate(zip(stored.row_groups, expected.row_groups, strict=False)):
+            found += [
+                (f"{what} in row group {number}", said, rows) for what, said, rows in _disagreements(parts, was, now)
+            ]
+    return [
+        Difference("wrong values", {"lineage": expected.lineage, "of": what}, said, rows) for what, said, rows in found
+    ]
+
+
+def _disagreements(parts: Collection[Part], stored: Known, expected: Known) -> list[tuple[str, str, str]]:
+    """Return of what a record speaks otherwise than the rows, what it says, and what these do."""
     found = []
     if stored.rows != expected.rows:
         found.append(("rows", f"{stored.rows:,}", f"{expected.rows:,}"))
@@ -472,6 +574,4 @@ def _differing(parts: Collection[Part], stored: Known, expected: Known) -> list[
             same = one is other if one is None or other is None else one.shape == other.shape and (one == other).all()
             if not same:
                 found.append((f"{kind} of {part.expression.shown}", "other bits", "those of the rows"))
-    return [
-        Difference("wrong values", {"lineage": expected.lineage, "of": what}, said, rows) for what, said, rows in found
-    ]
+    return found

@@ -80,6 +80,8 @@ REFUSED = [
     ({"kind": "secondary", "columns": ["ridr"]}, errors.UnknownColumn, "ridr"),
     ({"kind": "secondary", "columns": ["rider"], "properties": {"shard": "3"}}, errors.InvalidInput, "shard"),
     ({"kind": "skipping", "columns": ["minmax(fare"]}, errors.InvalidInput, "minmax"),
+    ({"kind": "skipping", "columns": ["minmax(fare)"], "properties": {"granularity": "row_group"}}, errors.InvalidInput,
+     "granularity"),
     ({"kind": "covering", "columns": ["fare", "nope"]}, errors.InvalidInput, "nope|fare"),
     ({"kind": "secondary", "columns": ["rider"], "name": "a b"}, errors.InvalidName, "a b"),
     ({"columns": ["rider"]}, errors.InvalidInput, "kind"),

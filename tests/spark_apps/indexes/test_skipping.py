@@ -244,7 +244,13 @@ def test_given_a_definition_that_cannot_be_kept_then_it_is_refused_by_name(
 
 @pytest.mark.parametrize(
     "properties",
-    [{"gram_bytes": "1"}, {"most_values": "0"}, {"false_positive_rate": "2"}, {"most_value": "3"}],
+    [
+        {"gram_bytes": "1"},
+        {"most_values": "0"},
+        {"false_positive_rate": "2"},
+        {"most_value": "3"},
+        {"granularity": "page"},
+    ],
     ids=str,
 )
 def test_given_a_property_out_of_its_range_then_it_is_refused(empty: IndexedTable, properties: dict[str, str]) -> None:
@@ -456,7 +462,11 @@ def test_given_a_source_then_files_without_a_match_are_left_out_and_new_ones_rea
         part = frame(spark, rows, "s string, n int, f double").coalesce(1)
         part.write.format(form).mode("append").save(str(folder))
     table = IndexedTable.register(spark, folder, format=form, schema="s string, n int, f double")
-    table.create_index("i", "skipping", ["values(lower(s))", "minmax(n)", "ngrams(s)", "bloom(f)"])
+    columns, by_row_group = ["values(lower(s))", "minmax(n)", "ngrams(s)", "bloom(f)"], {"granularity": "row_group"}
+    if form != "parquet":
+        with pytest.raises(errors.InvalidInput, match=f"granularity .*'{form}'"):
+            table.create_index("i", "skipping", columns, properties=by_row_group)
+    table.create_index("i", "skipping", columns, properties=by_row_group if form == "parquet" else None)
     assert table.explain("lower(s) = 'word3 of 7'").files_read == 1
     assert table.explain("s LIKE '%ord4 %'").files_read == 1
     assert table.explain("f = 3.5D").files_read == 0 and table.read("f = 4.0D").count() == 5

@@ -6,12 +6,14 @@ import datetime as dt
 import math
 import random
 import struct
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
+import pyarrow as pa
 import pytest
 import xxhash
 
@@ -21,6 +23,7 @@ from spark_apps.indexes.skipping.records import (
     Known,
     Marks,
     RecordFile,
+    RowGroups,
     blocks_for,
     folded,
     grams,
@@ -60,6 +63,79 @@ def _known(rng: random.Random, lineage: int, values: list[int], blocks: int) -> 
     return Known(lineage, len(values) + 1, {"spark": "4"}, (column, ColumnRecord(0)), filters)  # type: ignore[arg-type]
 
 
+def _divided(rng: random.Random, lineage: int, groups: list[list[int]]) -> Known:
+    """Return what is known of a file and of its row groups, which hold these values."""
+    whole = _known(rng, lineage, [value for values in groups for value in values], 8)
+    return replace(whole, rows=sum(len(values) + 1 for values in groups),
+                   row_groups=tuple(_known(rng, lineage, values, rng.choice((1, 2))) for values in groups))  # fmt: skip
+
+
+def test_given_row_groups_then_each_has_its_own_record_and_filters_and_files_without_them_have_none(
+    tmp_path: Path,
+) -> None:
+    rng = random.Random(4)
+    values = {
+        lineage: [[rng.randrange(10**9) for _ in range(9)] for _ in range(rng.choice((2, 3, 700)))]
+        for lineage in range(1, 7)
+    }
+    known = [_divided(rng, lineage, groups) for lineage, groups in values.items()]
+    known.insert(2, _known(rng, 99, [5], 8))
+    file = _file(tmp_path, known)
+    assert file.row_groups_of(2) is None and file.row_groups(2) == []
+    found = rows = 0
+    for number, (one, groups) in enumerate(zip([*known[:2], *known[3:]], values.values(), strict=True)):
+        number += number > 1
+        units = file.row_groups(number)
+        assert file.row_groups_of(number) == len(units) == len(groups)
+        assert [(unit.rows, unit.columns) for unit in units] == [(g.rows, g.columns) for g in one.row_groups]
+        for unit, held in zip(units, groups, strict=True):
+            assert all(file.may_equal(unit.number, 0, value) for value in held)
+            assert file.may_contain(unit.number, 1, f"text {held[0]} of")
+            found, rows = found + sum(file.may_equal(unit.number, 0, value) for value in range(20)), rows + 20
+        assert all(file.may_equal(number, 0, value) for held in groups for value in held)
+    assert found < rows / 20
+    again = file.known()
+    assert [len(one.row_groups) for one in again] == [len(one.row_groups) for one in known]
+    for one, of in zip(again, known, strict=True):
+        for group, written_group in zip(one.row_groups, of.row_groups, strict=True):
+            assert (group.rows, group.columns) == (written_group.rows, written_group.columns)
+            assert all((group.filters[key] == bits).all() for key, bits in written_group.filters.items())
+
+
+def test_given_files_without_records_of_row_groups_then_their_file_is_one_that_earlier_releases_read(
+    tmp_path: Path,
+) -> None:
+    rng = random.Random(6)
+    _file(tmp_path, [_known(rng, 1, [1, 2], 8)])
+    assert (tmp_path / "x.skipping").read_bytes()[:8] == b"LKSKIP2\n"
+    _file(tmp_path / "other", [_divided(rng, 1, [[1], [2]])])
+    assert (tmp_path / "other" / "x.skipping").read_bytes()[:8] == b"LKSKIP3\n"
+
+
+@pytest.mark.parametrize(
+    "groups",
+    [
+        RowGroups(1, (2, 2), b""), RowGroups(0, (2, 3), b""), RowGroups(0, (), b""), RowGroups(0, (5, -1), b""),
+        RowGroups(0, (2, 2), b"\xc1"), RowGroups(0, (2, 2), msgspec.msgpack.encode([[], []])),
+        RowGroups(0, (2, 2), msgspec.msgpack.encode([[ColumnRecord(1), ColumnRecord(1)]])),
+    ],
+    ids=["of no file", "other rows", "none", "less than no rows", "no records", "other columns", "too few"],
+)  # fmt: skip
+def test_given_records_of_row_groups_that_cannot_be_then_the_file_is_damaged(tmp_path: Path, groups: RowGroups) -> None:
+    file = _file(tmp_path, [_divided(random.Random(7), 1, [[1], [2]])])
+    header = msgspec.msgpack.encode(msgspec.structs.replace(file.header, row_groups=(groups,)))
+    packed = pa.compress(header, codec="zstd", asbytes=True)
+    data = (tmp_path / "x.skipping").read_bytes()
+    data = (
+        struct.pack("<8sQQQ", b"LKSKIP3\n", len(packed), len(header), xxhash.xxh3_64_intdigest(packed))
+        + packed
+        + data[len(data) - sum(section.bytes for section in file.header.sections) :]
+    )
+    (tmp_path / "b.skipping").write_bytes(data)
+    with pytest.raises(StorageError, match=r"b\.skipping"):
+        RecordFile(Store(tmp_path), DataFile("t", "", "records", "b.skipping", "base", 1, len(data), 1)).row_groups(0)
+
+
 def test_given_many_files_of_several_sizes_then_each_value_is_found_and_few_others_are(tmp_path: Path) -> None:
     rng = random.Random(1)
     values = {lineage: [rng.randrange(10**12) for _ in range(200)] for lineage in range(1, 61)}
@@ -94,7 +170,8 @@ def test_given_one_value_among_a_thousand_files_then_some_kilobytes_are_read(tmp
 def test_given_any_byte_changed_or_cut_off_then_the_file_is_refused_and_nothing_is_ruled_out(tmp_path: Path) -> None:
     rng = random.Random(2)
     held = [rng.randrange(10**9) for _ in range(50)]
-    file = _file(tmp_path, [_known(rng, 1, held, 8)])
+    halves = tuple(_known(rng, 1, some, 2) for some in (held[:25], held[25:]))
+    file = _file(tmp_path, [replace(_known(rng, 1, held, 8), rows=52, row_groups=halves)])
     data = (tmp_path / "x.skipping").read_bytes()
     answers = 0
     for number in range(300):
@@ -106,6 +183,9 @@ def test_given_any_byte_changed_or_cut_off_then_the_file_is_refused_and_nothing_
         try:
             opened = RecordFile(store, said)
             assert all(opened.may_equal(0, 0, value) for value in held)
+            first, second = (unit.number for unit in opened.row_groups(0))
+            assert all(opened.may_equal(first, 0, value) for value in held[:25])
+            assert all(opened.may_equal(second, 0, value) for value in held[25:])
             answers += 1
         except StorageError as error:
             assert "x.skipping" in error.message
