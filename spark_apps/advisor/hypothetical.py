@@ -2,11 +2,14 @@
 
 Such an index is tried over a sample of the table's file groups (:mod:`spark_apps.advisor.sample`): what its kind would
 keep of these is computed in memory and asked by the planner in place of the kind's own code, so that a plan with it is
-chosen as it will be. File groups outside of the sample are left out in the same share. Nothing is written.
+chosen as it will be. File groups outside of the sample are left out in the same share. Of a small table the index's
+files are made in memory (:mod:`spark_apps.advisor.in_memory`), and the kind's own code looks into them. Nothing is
+written.
 """
 
 from __future__ import annotations
 
+import logging
 import math
 import zlib
 from collections.abc import Collection, Mapping, Sequence
@@ -16,6 +19,20 @@ from itertools import pairwise
 from typing import Any
 
 from spark_apps.actions.indexing import CreateIndex
+from spark_apps.advisor.in_memory import (
+    CoveringFile,
+    FilesInMemory,
+    WithFiles,
+    block_entries,
+    block_files,
+    covering_files,
+    covering_tree,
+    entries,
+    entries_to_hold,
+    entry_files,
+    rows_by_bucket,
+)
+from spark_apps.advisor.packing import packed, row_group_bytes
 from spark_apps.advisor.sample import Sample, read_sample
 from spark_apps.indexes.block.compact import CompactHandler
 from spark_apps.indexes.covering.covering import CoveringHandler
@@ -34,9 +51,10 @@ from spark_apps.indexes.handler import (
     estimated_rows,
 )
 from spark_apps.indexes.keyed.entries import EntryHandler
-from spark_apps.indexes.keyed.lookup import MAX_DRIVER_KEYS, MAX_RETURNED_KEYS
+from spark_apps.indexes.keyed.lookup import MAX_DRIVER_KEYS, MAX_RETURNED_KEYS, find_on_driver
 from spark_apps.indexes.keyed.record import RecordHandler
 from spark_apps.indexes.keyed.secondary import SecondaryHandler
+from spark_apps.indexes.lineage import indexable
 from spark_apps.indexes.ranges import Range, Summary, python_values, value_of
 from spark_apps.indexes.registry import find
 from spark_apps.indexes.skipping.definition import GRANULARITY, Part, parts_of, settings_of
@@ -44,10 +62,10 @@ from spark_apps.indexes.skipping.records import blocks_for
 from spark_apps.indexes.skipping.skipping import SkippingHandler
 from spark_apps.layout.hashing import bucket_id
 from spark_apps.layout.types import normalize, parse_type
-from spark_apps.mergetree.blocks import stored_share
+from spark_apps.mergetree.blocks import column_bytes, stored_share
 from spark_apps.mergetree.schema import column_share, column_types, resolve
-from spark_apps.mergetree.spark_utils import setting
-from spark_apps.mergetree.tree import NeedsSpark, Snapshot
+from spark_apps.mergetree.tree import NeedsSpark, Snapshot, Tree
+from spark_apps.mergetree.write_here import order_of
 from spark_apps.query.explain import Explanation, explain_plan
 from spark_apps.query.planning import ParsedPredicateProbe, ReadPlan, Shuffle, plan_read
 from spark_apps.query.predicates import Predicate, of_columns
@@ -57,6 +75,8 @@ from spark_apps.timeline.files import DataFile, GroupKey, lowest_plain_file
 from spark_apps.timeline.model import DATA_TREE, IndexDefinition
 from spark_apps.timeline.state import IndexEntry
 
+logger = logging.getLogger(__name__)
+
 _GIVEN = ("kind", "columns", "included", "properties", "name")
 _ENOUGH = 8
 """So many file groups of the sample among those that a query reads are asked alone; of fewer, all of the sample."""
@@ -65,15 +85,16 @@ _Z = 1.96
 _SORTED_ROWS = 100_000
 _ROW_GROUP_BYTES = 128 * 1024 * 1024
 _MOST_KEYS = 10_000
-# Measured on tables of the tests and of TPC-H; see docs/advice.md.
 _END_BYTES = 64 * 1024
 """Of an index's file, what opening it fetches: its end, with the footer; of a small one all."""
 _PACKED_GROUP_BYTES = 400 * 1024
-"""A row group of entries as it lies in the file, which is read as a whole."""
-_PACKED_BYTES = 2 * 1024 * 1024
-_PACKED_ROWS = 100_000
-_PACKED_PIECES = 16
-"""So much of a table's rows is packed as a covering index would, to know what these take there."""
+"""A row group of entries as it lies in the file, where none could be packed to know."""
+_PACKED_BYTES = 16 * 1024 * 1024
+"""So much of a large table is read to know what its rows take in a covering index."""
+_PACKED_ROWS = 200_000
+_PACKED_PIECES = 8
+"""So many rows are packed as an index would, in so many pieces."""
+_MOST_ORDERED = 2_000_000
 _HEADER_BYTES = 256
 _MOST_SHARE_OF_BLOCKS = 0.9
 
@@ -132,11 +153,13 @@ class Trial:
     """A hypothetical index, tried over a sample.
 
     :param build: what a build would write and how long it would take. :param handler: answers queries in its place.
+    :param made: its files, which the handler looks into, where they were made in memory.
     """
 
     definition: IndexDefinition
     build: IndexPlan
     handler: Tried
+    made: FilesInMemory | None = None
 
     @property
     def name(self) -> str:
@@ -154,14 +177,106 @@ def trial_of(snapshot: Snapshot, definition: IndexDefinition, sample: Sample) ->
     build = handler.priced(context, handler.plan(context))
     if isinstance(handler, SkippingHandler):
         build = replaced(build, estimated_bytes=_records_bytes(context, sample))
-    elif isinstance(handler, CoveringHandler):
-        packed = _packed_bytes(context)
-        if packed is not None:
-            build = replaced(build, estimated_bytes=sum(packed.values()))
-        return Trial(definition, build, _TriedCovering(definition, build.estimated_bytes, sample, packed))
-    elif isinstance(handler, SecondaryHandler) and snapshot.table.source is not None:
-        build = replaced(build, estimated_bytes=round(build.estimated_bytes * _distinct_part(definition, sample)))
-    return Trial(definition, build, _TRIED[definition.kind](definition, build.estimated_bytes, sample))
+        return Trial(definition, build, _TriedSkipping(definition, build.estimated_bytes, sample))
+    if isinstance(handler, CoveringHandler):
+        files = _covering_files(context, sample, build.estimated_bytes)
+        build = replaced(build, estimated_bytes=round(sum(file.bytes for file in files)))
+        return Trial(definition, build, _TriedCovering(definition, build.estimated_bytes, sample, files))
+    assert isinstance(handler, (EntryHandler, CompactHandler))
+    made = _files_of(context, handler, sample) if sample.small else None
+    group, files_there = _PACKED_GROUP_BYTES, definition.shards
+    if made is not None:
+        build = replaced(build, estimated_bytes=made.bytes)
+    else:
+        about = _packed_entries(context, handler, sample)
+        if about is not None:
+            build, group, files_there = replaced(build, estimated_bytes=about[0]), about[1], about[2]
+    tried = _TRIED_ENTRIES[definition.kind](definition, build.estimated_bytes, sample, group, files_there, made)
+    return Trial(definition, build, tried, made)
+
+
+def _files_of(context: IndexContext, handler: EntryHandler | CompactHandler, sample: Sample) -> FilesInMemory | None:
+    """Return the files that an index of a small table would have; ``None`` where they cannot be made here."""
+    import pyarrow as pa
+
+    try:
+        if isinstance(handler, EntryHandler):
+            return entry_files(context, handler, sample)
+        return block_files(context, sample)
+    except pa.ArrowException as error:  # a type that Arrow does not sort or write
+        logger.info("What %s would hold is estimated: %s", context.definition.name, error)
+        return None
+
+
+def _covering_files(context: IndexContext, sample: Sample, size: int) -> list[CoveringFile]:
+    """Return the files that a covering index would have; exactly those of a build where the table is small.
+
+    :param size: bytes that it would hold, for columns that only Spark reads rightly.
+    """
+    import pyarrow as pa
+
+    if sample.small:
+        try:
+            files = covering_files(context, sample)
+        except (UnsupportedSource, pa.ArrowException) as error:
+            logger.info("What %s would hold is estimated: %s", context.definition.name, error)
+            files = None
+        if files is not None:
+            return files
+    return _sampled_covering(context, sample, size)
+
+
+def _packed_entries(
+    context: IndexContext, handler: EntryHandler | CompactHandler, sample: Sample
+) -> tuple[int, int, int] | None:
+    """Return about the bytes that the entries of an index would take, those of one row group, and how many files.
+
+    By the entries of a sample; ``None`` where it has none of them.
+    """
+    import pyarrow as pa
+
+    snapshot, files = context.snapshot, context.definition.shards
+    try:
+        tables: list[Any] = []
+        if isinstance(handler, EntryHandler):
+            told = entries(context, handler, sample)
+            tables = [] if told is None else [told[1]]
+        else:
+            found = block_entries(context, sample)
+            told, tables = found, [] if found is None else list(found[1].values())
+            files = max(files, len(tables))
+        if told is None or not any(map(len, tables)):
+            return None
+        tree, size, group = told[0], 0.0, 0
+        for rows in tables:
+            if len(rows):
+                some = _side_by_side(tree, rows, _PACKED_ROWS // len(tables))
+                size += len(packed(snapshot, tree, some)) / len(some) * len(rows)
+                group = max(group, row_group_bytes(snapshot, tree, some))
+        times = max(1.0, sum(map(estimated_rows, snapshot.state.files(DATA_TREE))) / sample.rows.num_rows)
+        return round(size * times), group, files
+    except pa.ArrowException as error:
+        logger.info("What %s would hold is guessed: %s", context.definition.name, error)
+        return None
+
+
+def _side_by_side(tree: Tree, rows: Any, most: int) -> Any:
+    """Return some of the rows of a tree in their order: pieces in which rows lie side by side as they will.
+
+    Of rows here and there equal values would not lie together, and take more.
+    """
+    import numpy as np
+    import pyarrow as pa
+
+    if len(rows) > _MOST_ORDERED:
+        rows = rows.take(np.linspace(0, len(rows) - 1, _MOST_ORDERED).astype(np.int64))
+    zeros = np.zeros(len(rows), np.int64)
+    order = order_of(tree, rows, zeros, zeros)
+    if len(rows) > most:
+        each = max(1, most // _PACKED_PIECES)
+        starts = [number * len(rows) // _PACKED_PIECES for number in range(_PACKED_PIECES)]
+        order = pa.concat_arrays([order.slice(start, each) for start in starts])
+    return rows.take(order)
 
 
 class Hypothetical:
@@ -181,12 +296,15 @@ class Hypothetical:
         state = snapshot.state.copy()
         for name in without:
             del state.indexes[name]
+        bodies: dict[str, bytes] = {}
         for one in trials:
             definition = one.definition
             state.indexes[definition.name] = IndexEntry(definition, "active")
-            for shard in range(definition.shards):
-                state.file_set.add(_pretended(definition, shard, one.bytes // definition.shards, state.version))
-        self.snapshot = replaced(snapshot, state=state)
+            made = one.made or FilesInMemory(_pretended(one, state.version), {})
+            for file in made.files:
+                state.file_set.add(file)
+            bodies.update(made.bodies)
+        self.snapshot = replaced(snapshot, state=state, store=WithFiles.of(snapshot.store, bodies))
 
     def plan(
         self,
@@ -284,9 +402,14 @@ def columns_to_sample(snapshot: Snapshot, definitions: Sequence[IndexDefinition]
     return tuple(dict.fromkeys(columns))
 
 
-def _pretended(definition: IndexDefinition, shard: int, size: int, version: int) -> DataFile:
-    path = f"_index/indexes/{definition.name}/hypothetical-{shard}"
-    return DataFile(definition.tree, "", str(shard), path, "base", 0, size, version)
+def _pretended(trial: Trial, version: int) -> tuple[DataFile, ...]:
+    """Return files that an index would have, one a shard, which nobody reads."""
+    definition, shards = trial.definition, trial.definition.shards
+    return tuple(
+        DataFile(definition.tree, "", str(shard), f"_index/hypothetical/{definition.tree}/{shard}", "base", 0,
+                 trial.bytes // shards, version)
+        for shard in range(shards)
+    )  # fmt: skip
 
 
 def _between(left: int, asked: int, others: int) -> tuple[float, float]:
@@ -343,27 +466,53 @@ class Tried(IndexHandler):
         drawn = inside[: round(share * len(inside))]
         return {*left, *drawn, *outside}, self._sample.of / max(len(sampled), 1)
 
-    def _fetched(self, context: IndexContext, files: int, least: float, share: float) -> int:
-        """Return the bytes that reading a part of the index's entries fetches.
-
-        :param files: that are opened. :param least: what is read of them, for so small a ``share`` of the entries.
-        """
-        each = self._size / context.definition.shards
-        if each <= WHOLE_BYTES:
-            return round(files * each)
-        return round(min(files * each, files * _END_BYTES + least + share * self._size))
-
     def _order(self, group: GroupKey) -> int:
         """Return a number by which file groups are drawn, for each index in another order."""
         return zlib.crc32(f"{self._definition.name}/{group[0]}/{group[1]}".encode())
 
 
-class _TriedEntries(Tried, EntryHandler):
+class _TriedInFiles(Tried):
+    """A kind whose entries lie in files, in row groups that are read as a whole.
+
+    :param group: bytes of a row group, about. :param files: in which the entries lie, about.
+    :param made: the files, where they were made in memory.
+    """
+
+    def __init__(
+        self,
+        definition: IndexDefinition,
+        size: int,
+        sample: Sample,
+        group: int,
+        files: int,
+        made: FilesInMemory | None,
+    ) -> None:
+        super().__init__(definition, size, sample)
+        self._group = group
+        self._of_files = files
+        self._made = made is not None
+
+    def _fetched(self, files: int, least: float, share: float) -> int:
+        """Return the bytes that reading a part of the entries fetches.
+
+        :param files: that are opened. :param least: row groups that are read for so small a ``share`` of the entries.
+        """
+        each = self._size / self._of_files
+        if each <= WHOLE_BYTES:
+            return round(files * each)
+        return round(min(files * each, files * _END_BYTES + least * self._group + share * self._size))
+
+
+class _TriedEntries(_TriedInFiles, EntryHandler):
     def prune(self, context: IndexContext, probe: PredicateProbe) -> Candidates | CannotPrune:
         columns = self.lookup_columns(context.table, context.definition)
         keys = probe.keys(columns)
         if isinstance(keys, CannotPrune):
             return keys
+        if self._made:
+            found = find_on_driver(context, self.tree(context.table, context.definition), keys)
+            if found is not None:
+                return found
         if self._sample.seen < 1.0:
             return CannotPrune("its file groups are too large to be tried in memory", "no_gain")
         wanted = self._predicate(probe, columns)
@@ -374,9 +523,9 @@ class _TriedEntries(Tried, EntryHandler):
                 by_group[block.group] = by_group.get(block.group, 0) + int(count)
         groups, each = self._extended(context, by_group)
         rows = round(each * sum(by_group.values()))
-        found = self._record_keys(context, wanted, by_group, groups) if rows <= MAX_RETURNED_KEYS else None
+        known = self._record_keys(context, wanted, by_group, groups) if rows <= MAX_RETURNED_KEYS else None
         shards = min(context.definition.shards, len(keys))
-        return Candidates(frozenset(groups), found, shards, self._looked_up(context, len(keys), rows))
+        return Candidates(frozenset(groups), known, shards, self._looked_up(context, len(keys), rows))
 
     def _looked_up(self, context: IndexContext, keys: int, rows: int) -> int:
         """Return the bytes that looking keys up reads of the index, of whose entries so many are theirs.
@@ -387,7 +536,7 @@ class _TriedEntries(Tried, EntryHandler):
             return self._size
         of_all = sum(map(estimated_rows, context.snapshot.state.files(DATA_TREE)))
         files = min(context.definition.shards, keys)
-        return self._fetched(context, files, keys * _PACKED_GROUP_BYTES, rows / max(of_all, 1))
+        return self._fetched(files, keys, rows / max(of_all, 1))
 
     def _record_keys(
         self, context: IndexContext, wanted: Predicate, by_group: Mapping[GroupKey, int], groups: Collection[GroupKey]
@@ -428,8 +577,10 @@ class _TriedRecord(_TriedEntries, RecordHandler):
     pass
 
 
-class _TriedCompact(Tried, CompactHandler):
+class _TriedCompact(_TriedInFiles, CompactHandler):
     def prune(self, context: IndexContext, probe: PredicateProbe) -> Candidates | CannotPrune:
+        if self._made:
+            return CompactHandler.prune(self, context, probe)
         counts = self._sample.counts(self._predicate(probe, context.definition.columns))
         members = context.snapshot.groups(only=self._sample.groups)
         alone = {group for group, files in members.items() if len(files) == 1 and not files[0].tombstones}
@@ -450,9 +601,9 @@ class _TriedCompact(Tried, CompactHandler):
         }
         if self._sample.seen < 1.0:  # of blocks that were not read nothing is known but their share
             groups |= self._sample.groups
-        shards, rows = context.definition.shards, max(self._sample.rows.num_rows, 1)
-        fetched = self._fetched(context, shards, shards * _PACKED_GROUP_BYTES, int(counts.sum()) / rows)
-        return Candidates(frozenset(groups), None, shards, fetched, blocks)
+        files, rows = self._of_files, max(self._sample.rows.num_rows, 1)
+        fetched = self._fetched(files, files, int(counts.sum()) / rows)
+        return Candidates(frozenset(groups), None, files, fetched, blocks)
 
 
 class _TriedSkipping(Tried, SkippingHandler):
@@ -532,16 +683,6 @@ def _summary_of(column: Any, part: Part, definition: IndexDefinition, file: Data
     )
 
 
-def _distinct_part(definition: IndexDefinition, sample: Sample) -> float:
-    """Return how many entries an index of values and files has a row."""
-    names = list(definition.columns)
-    rows = sample.rows.select(names)
-    entries = sum(
-        rows.slice(start, end - start).group_by(names).aggregate([]).num_rows for _, _, start, end in sample.files
-    )
-    return entries / max(rows.num_rows, 1)
-
-
 def _records_bytes(context: IndexContext, sample: Sample) -> int:
     """Return about what a skipping index would write: its records and filters of a file, for each file."""
     import pyarrow.compute as pc
@@ -566,45 +707,49 @@ def _records_bytes(context: IndexContext, sample: Sample) -> int:
     return round(total * every / max(len(files), 1))
 
 
-def _packed_bytes(context: IndexContext) -> dict[str, int] | None:
-    """Return about what each column would take in a covering index; ``None`` where no rows tell.
+def _sampled_covering(context: IndexContext, sample: Sample, size: int) -> list[CoveringFile]:
+    """Return about the files that a covering index of a large table would have.
 
-    Some rows are packed in the order of the index. In their own order, by another writer, or in smaller files, they may
-    take much more or less.
+    Some rows are packed in the order of the index, and taken for all. By another writer, or in smaller files, they may
+    take more or less.
+
+    :param size: bytes that it would hold, for columns that only Spark reads rightly.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     snapshot, definition = context.snapshot, context.definition
-    held = held_columns(context.table, definition)
+    held, shards = held_columns(context.table, definition), definition.shards
     try:
-        rows = read_sample(snapshot, held, _PACKED_BYTES).live.rows
+        read = read_sample(snapshot, held, _PACKED_BYTES, merged=False)
+        rows = entries_to_hold(context, read, read.rows.select(list(held)))
     except UnsupportedSource:
-        return None  # a column that only Spark reads rightly
-    if not rows.num_rows:
-        return None
-    if rows.num_rows > _PACKED_ROWS:
-        starts = [number * rows.num_rows // _PACKED_PIECES for number in range(_PACKED_PIECES)]
-        rows = pa.concat_tables([rows.slice(start, _PACKED_ROWS // _PACKED_PIECES) for start in starts])
-    first = definition.columns[0]
-    times = max(1.0, sum(map(estimated_rows, snapshot.state.files(DATA_TREE))) / rows.num_rows)
-    sink = pa.BufferOutputStream()
-    ordered = rows.sort_by([(name, "ascending") for name in definition.columns])
-    pq.write_table(ordered, sink, compression=_codec(snapshot))
-    packed = pq.read_metadata(pa.BufferReader(sink.getvalue()))
+        rows = None
     columns: dict[str, float] = {}
-    for number in range(packed.num_row_groups):
-        group = packed.row_group(number)
-        for at in range(group.num_columns):
-            chunk = group.column(at)
-            path = chunk.path_in_schema
-            name = path if path in held else path.split(".")[0]
-            columns[name] = columns.get(name, 0) + chunk.total_compressed_size
-    # Of the column that entries are ordered by, equal values lie side by side and take hardly more than one.
-    return {
-        name: round(size * (_times_more_values(rows.column(name), times) if name == first else times))
-        for name, size in columns.items()
-    }
+    if not rows:
+        columns = {name.lower(): size * _share(snapshot, [name]) for name in held}
+    else:
+        tree = covering_tree(context, rows)
+        some = _side_by_side(tree, rows, _PACKED_ROWS)
+        body, first = packed(snapshot, tree, some), definition.columns[0]
+        times = max(1.0, sum(map(estimated_rows, indexable(snapshot).values())) / len(rows))
+        more = _times_more_values(rows.column(first), times)
+        # Of the column that entries are ordered by, equal values lie side by side and take hardly more than one.
+        for name, taken in column_bytes(pq.read_metadata(pa.BufferReader(body))).items():
+            columns[name] = taken * len(rows) / len(some) * (more if name == first.lower() else times)
+        size = round(sum(columns.values()))
+        by_bucket = None if definition.properties.get(LAYOUT) == "ranges" else rows_by_bucket(tree, rows, shards)
+        if by_bucket is not None:  # of few values each lies in one bucket
+            files = []
+            for bucket, part in by_bucket.items():
+                share = len(part) / len(rows)
+                [(_, ranges)] = _laid(definition, part, sample.types, round(share * size), 1)
+                each = {name: share * taken for name, taken in columns.items()}
+                files.append(CoveringFile(str(bucket), share * size, each, ranges))
+            return files
+    each = {name: taken / shards for name, taken in columns.items()}
+    laid = _laid(definition, sample.rows, sample.types, size, shards)
+    return [CoveringFile(bucket, size / shards, each, ranges) for bucket, ranges in laid]
 
 
 def _times_more_values(column: Any, times: float) -> float:
@@ -621,21 +766,12 @@ def _times_more_values(column: Any, times: float) -> float:
     return float(min(times, max(1.0, len(one) * len(other) / max(again, 1) / max(seen, 1))))
 
 
-def _codec(snapshot: Snapshot) -> str:
-    """Return how the session packs files, as Arrow calls it; of a table without a session, as Spark does by default."""
-    codec = setting(snapshot.spark, "spark.sql.parquet.compression.codec", "snappy") if snapshot.has_spark else ""
-    return codec if codec in ("gzip", "zstd") else "snappy"
-
-
 class _TriedCovering(Tried, CoveringHandler):
-    """:param packed: column -> bytes that it would take, if that is known."""
+    """:param files: that the index would have."""
 
-    def __init__(
-        self, definition: IndexDefinition, size: int, sample: Sample, packed: Mapping[str, int] | None = None
-    ) -> None:
+    def __init__(self, definition: IndexDefinition, size: int, sample: Sample, files: Sequence[CoveringFile]) -> None:
         super().__init__(definition, size, sample)
-        self._packed = packed
-        self._entry_files: list[tuple[str, RowGroupRanges]] | None = None
+        self._files = files
 
     def substitute(
         self,
@@ -656,26 +792,18 @@ class _TriedCovering(Tried, CoveringHandler):
                 lineages.add(file.lineage)
         if not lineages:
             return CannotPrune("it would hold rows of no file that is left to read", "covers_nothing")
-        entry_files = self._files(context)
-        parts = [matching_fraction(probe, ranges, definition.columns[0]) for _, ranges in entry_files]
-        if probe is not None:
-            buckets = self._buckets(context, probe)
-            parts = [
-                0.0 if buckets is not None and bucket not in buckets else part
-                for part, (bucket, _) in zip(parts, entry_files, strict=True)
-            ]
-        share = sum(parts) / max(len(parts), 1)
-        if self._packed is None:
-            size = round(share * self._size * _share(context.snapshot, columns) / _share(context.snapshot, held))
-        else:
-            size = round(share * sum(self._packed.get(name, 0) for name in columns))
+        buckets = None if probe is None else self._buckets(context, probe)
+        read, size = 0, 0.0
+        for each in self._files:
+            if buckets is None or each.bucket in buckets:
+                part = matching_fraction(probe, each.ranges, definition.columns[0])
+                read += part > 0
+                size += part * each.read(columns)
 
         def rows(names: Sequence[str]) -> Any:
             raise AssertionError(f"{definition.name} is hypothetical")
 
-        return CoveringScan(
-            frozenset(lineages), rows, sum(part > 0 for part in parts), size, entries=EntryFiles((), frozenset(), False)
-        )
+        return CoveringScan(frozenset(lineages), rows, read, round(size), entries=EntryFiles((), frozenset(), False))
 
     def _buckets(self, context: IndexContext, probe: PredicateProbe) -> set[str] | None:
         """Return the buckets in which matching rows would lie; ``None`` if they can lie in all, or in ranges."""
@@ -689,43 +817,43 @@ class _TriedCovering(Tried, CoveringHandler):
         kinds = [types[name] for name in definition.columns]
         return {str(bucket_id(key, definition.shards, hash_of(definition), kinds)) for key in keys}
 
-    def _files(self, context: IndexContext) -> list[tuple[str, RowGroupRanges]]:
-        """Return the bucket and the ranges of row groups of each file that the index would have."""
-        if self._entry_files is None:
-            self._entry_files = self._laid(context.definition)
-        return self._entry_files
 
-    def _laid(self, definition: IndexDefinition) -> list[tuple[str, RowGroupRanges]]:
-        import numpy as np
-        import pyarrow.compute as pc
+def _laid(
+    definition: IndexDefinition, rows: Any, types: Mapping[str, str], size: int, shards: int
+) -> list[tuple[str, RowGroupRanges]]:
+    """Return the bucket and the ranges of row groups of each file that a covering index would have, about.
 
-        shards, first = definition.shards, definition.columns[0]
-        by_ranges = definition.properties.get(LAYOUT) == "ranges"
-        groups = max(1, round(self._size / shards / _ROW_GROUP_BYTES))
-        rows = self._sample.rows
-        if rows.num_rows > _SORTED_ROWS:
-            rows = rows.take(np.linspace(0, rows.num_rows - 1, _SORTED_ROWS).astype(np.int64))
-        if not rows.num_rows:
-            return []
-        # Spark puts nulls first; the others lie as Arrow sorts them, NaN behind all numbers.
-        filled = rows.column(first).drop_null()
-        ordered, nulls = filled.take(pc.sort_indices(filled)), rows.column(first).null_count
-        kind = parse_type(self._sample.types[first])
-        others = {name: _range_within(rows.column(name), self._sample.types[name]) for name in definition.columns[1:]}
+    :param rows: that are like those it would hold. :param types: of their columns. :param size: bytes in all.
+    """
+    import numpy as np
+    import pyarrow.compute as pc
 
-        def ranges(start: int, end: int) -> Mapping[str, Range]:
-            if end <= nulls or not len(ordered):
-                return {first: Range(values=False), **others}
-            ends = (max(0, start - nulls), min(max(start + 1, end) - nulls, len(ordered)) - 1)
-            low, high = (value_of(python_values(ordered.slice(at, 1))[0], kind) for at in ends)
-            return {first: Range(low, high, nulls=start < nulls), **others}
+    first = definition.columns[0]
+    by_ranges = definition.properties.get(LAYOUT) == "ranges"
+    groups = max(1, round(size / shards / _ROW_GROUP_BYTES))
+    if rows.num_rows > _SORTED_ROWS:
+        rows = rows.take(np.linspace(0, rows.num_rows - 1, _SORTED_ROWS).astype(np.int64))
+    if not rows.num_rows:
+        return []
+    # Spark puts nulls first; the others lie as Arrow sorts them, NaN behind all numbers.
+    filled = rows.column(first).drop_null()
+    ordered, nulls = filled.take(pc.sort_indices(filled)), rows.column(first).null_count
+    kind = parse_type(types[first])
+    others = {name: _range_within(rows.column(name), types[name]) for name in definition.columns[1:]}
 
-        pieces = shards if by_ranges else 1
-        cuts = [number * rows.num_rows // (pieces * groups) for number in range(pieces * groups + 1)]
-        laid = [ranges(start, end) for start, end in pairwise(cuts)]
-        if not by_ranges:  # each bucket has values of the whole range
-            return [(str(number), tuple(laid)) for number in range(shards)]
-        return [(str(number), tuple(laid[number * groups : (number + 1) * groups])) for number in range(shards)]
+    def ranges(start: int, end: int) -> Mapping[str, Range]:
+        if end <= nulls or not len(ordered):
+            return {first: Range(values=False), **others}
+        ends = (max(0, start - nulls), min(max(start + 1, end) - nulls, len(ordered)) - 1)
+        low, high = (value_of(python_values(ordered.slice(at, 1))[0], kind) for at in ends)
+        return {first: Range(low, high, nulls=start < nulls), **others}
+
+    pieces = shards if by_ranges else 1
+    cuts = [number * rows.num_rows // (pieces * groups) for number in range(pieces * groups + 1)]
+    laid = [ranges(start, end) for start, end in pairwise(cuts)]
+    if not by_ranges:  # each bucket has values of the whole range
+        return [(str(number), tuple(laid)) for number in range(shards)]
+    return [(str(number), tuple(laid[number * groups : (number + 1) * groups])) for number in range(shards)]
 
 
 def _share(snapshot: Snapshot, columns: Collection[str]) -> float:
@@ -745,10 +873,9 @@ def _range_within(column: Any, type_text: str) -> Range:
     return Range(values=False) if low is None else Range(low, high, nulls=column.null_count > 0)
 
 
-_TRIED: dict[str, type[Tried]] = {
+_TRIED_ENTRIES: dict[str, type[_TriedEntries | _TriedCompact]] = {
     "record": _TriedRecord,
     "secondary": _TriedSecondary,
     "compact": _TriedCompact,
-    "covering": _TriedCovering,
-    "skipping": _TriedSkipping,
 }
+_TRIED = (*_TRIED_ENTRIES, "covering", "skipping")

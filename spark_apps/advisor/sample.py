@@ -1,8 +1,9 @@
 """Some file groups of a table in memory: the rows over which indexes are tried that the table does not have.
 
-File groups are taken evenly from all of the table, as many as their columns' bytes allow. Files are read one by one, in
-this process and without merging, as an index that keeps something of each file sees them; those of a file group that
-are merged once more together, as an index of rows sees them. All of it stays in memory for all questions.
+File groups are taken evenly from all of the table, as many as their columns' bytes allow; of a small table all. Files
+are read one by one, in this process and without merging, as an index that keeps something of each file sees them; those
+of a file group that are merged once more together, as an index of rows sees them. All of it stays in memory for all
+questions.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+from spark_apps.indexes.handler import estimated_rows
 from spark_apps.mergetree.blocks import access_options, read_footers, stored_share
 from spark_apps.mergetree.schema import column_share
 from spark_apps.mergetree.tree import Snapshot
@@ -20,6 +22,12 @@ from spark_apps.query.arrow_reading import arrow_schema, check_readable, describ
 from spark_apps.query.arrow_rows import ArrowRows, ArrowShape
 from spark_apps.query.predicates import Predicate
 from spark_apps.timeline.files import DataFile, GroupKey
+from spark_apps.timeline.model import DATA_TREE
+
+SMALL_GROUPS = 256
+SMALL_BYTES = 64 * 1024 * 1024
+SMALL_ROWS = 1_000_000
+"""A table with no more file groups, bytes and rows is small: all of it is read."""
 
 MOST_GROUPS = 64
 MOST_BYTES = 128 * 1024 * 1024
@@ -52,6 +60,7 @@ class Sample:
     :param groups: that were read. :param of: how many the table has. :param types: Spark types of the columns.
     :param seen: which part of their blocks was read, from 0 to 1; less than 1 only of large ones.
     :param live: the rows that are left of these once the files of each file group are merged; itself where none are.
+    :param small: whether the table is small, so that all of it was read.
     """
 
     def __init__(
@@ -63,6 +72,7 @@ class Sample:
         types: Mapping[str, str],
         seen: float = 1.0,
         live: Sample | None = None,
+        small: bool = False,
     ) -> None:
         self.rows = rows
         self.blocks = tuple(blocks)
@@ -71,6 +81,7 @@ class Sample:
         self.types = types
         self.seen = seen
         self.live = self if live is None else live
+        self.small = small
         self._counts: dict[Predicate, Any] = {}
         self._files: dict[str, list[Block]] = {}
         for block in blocks:
@@ -85,6 +96,19 @@ class Sample:
     def files(self) -> list[tuple[GroupKey, DataFile, int, int]]:
         """Each file with its file group, and where its rows begin and end."""
         return [(of[0].group, of[0].file, of[0].start, of[-1].end) for of in self._files.values()]
+
+    def with_columns(self, snapshot: Snapshot, names: Sequence[str]) -> Any:
+        """Return all rows of a small table with some columns; those that were not read yet are, and kept.
+
+        :raises UnsupportedSource: naming what only Spark's own reader reads rightly.
+        :raises StorageError: naming a file that is gone or damaged.
+        """
+        missing = [name for name in names if name not in self.rows.column_names]
+        if missing:
+            more = read_sample(snapshot, missing, merged=False).rows
+            for name in missing:
+                self.rows = self.rows.append_column(name, more.column(name))
+        return self.rows.select(list(names))
 
     def column(self, name: str, start: int, end: int) -> Any:
         """Return the values of a column in some rows, as an Arrow array."""
@@ -114,10 +138,12 @@ class Sample:
         return self._counts[predicate]
 
 
-def read_sample(snapshot: Snapshot, columns: Sequence[str], most_bytes: int = MOST_BYTES) -> Sample:
+def read_sample(
+    snapshot: Snapshot, columns: Sequence[str], most_bytes: int = MOST_BYTES, *, merged: bool = True
+) -> Sample:
     """Read some columns of some file groups of a table.
 
-    :param columns: of the table.
+    :param columns: of the table. :param merged: whether file groups of several files are read merged, too.
     :raises UnsupportedSource: naming what only Spark's own reader reads rightly.
     :raises StorageError: naming a file that is gone or damaged.
     """
@@ -125,7 +151,8 @@ def read_sample(snapshot: Snapshot, columns: Sequence[str], most_bytes: int = MO
 
     groups = snapshot.groups()
     names = tuple(name for name in snapshot.data.columns if name in columns)
-    chosen, seen = _chosen(snapshot, groups, names, most_bytes)
+    small = is_small(snapshot, most_bytes)
+    chosen, seen = (sorted(groups), 1.0) if small else _chosen(snapshot, groups, names, most_bytes)
     files = [file for key in chosen for file in groups[key]]
     check_readable(snapshot, files)
     if snapshot.external is not None:
@@ -138,8 +165,8 @@ def read_sample(snapshot: Snapshot, columns: Sequence[str], most_bytes: int = MO
         wanted = [wanted[(2 * number + 1) * len(wanted) // (2 * count)] for number in range(count)]
     with ThreadPoolExecutor(_THREADS) as pool:
         tables = list(pool.map(lambda one: _read(snapshot, [one[0]], names, one[1]), wanted))
-        merging = {} if seen < 1.0 else {key: groups[key] for key in chosen if len(groups[key]) > 1}
-        merged = list(pool.map(lambda members: _read(snapshot, members, names), merging.values()))
+        merging = {key: groups[key] for key in chosen if len(groups[key]) > 1} if merged and seen == 1.0 else {}
+        together = list(pool.map(lambda members: _read(snapshot, members, names), merging.values()))
     types = {field.name: field.type for field in snapshot.table.fields}
 
     def made(parts: Sequence[tuple[DataFile, int | None, Any]], live: Sample | None = None) -> Sample:
@@ -148,14 +175,24 @@ def read_sample(snapshot: Snapshot, columns: Sequence[str], most_bytes: int = MO
             blocks.append(Block(file.group_key, file, number or 0, start, start + table.num_rows))
             start += table.num_rows
         rows = pa.concat_tables([arrow_schema(snapshot, names).empty_table(), *(table for _, _, table in parts)])
-        return Sample(rows, blocks, chosen, len(groups), types, seen, live)
+        return Sample(rows, blocks, chosen, len(groups), types, seen, live, small)
 
     parts = [(file, number, table) for (file, number), table in zip(wanted, tables, strict=True)]
     if not merging:
         return made(parts)
     live = [part for part in parts if part[0].group_key not in merging]
-    live += [(members[0], None, table) for members, table in zip(merging.values(), merged, strict=True)]
+    live += [(members[0], None, table) for members, table in zip(merging.values(), together, strict=True)]
     return made(parts, made(live))
+
+
+def is_small(snapshot: Snapshot, most_bytes: int = MOST_BYTES) -> bool:
+    """Tell whether all of a table is read, so that what an index would hold of it is known and not estimated."""
+    files = snapshot.state.files(DATA_TREE)
+    return (
+        sum(file.bytes for file in files) <= min(SMALL_BYTES, most_bytes)
+        and sum(map(estimated_rows, files)) <= SMALL_ROWS
+        and len(snapshot.groups()) <= SMALL_GROUPS
+    )
 
 
 def _blocks_of(file: DataFile, blocks: int) -> list[int | None]:

@@ -186,16 +186,24 @@ def note_column_bytes(snapshot: Snapshot, footer: BlockFile) -> None:
     """Remember how the bytes of a Parquet file are divided between its columns."""
     if footer.format != "parquet":
         return
+    if len(_COLUMN_BYTES) >= _MOST_REMEMBERED:
+        _COLUMN_BYTES.clear()
+    _COLUMN_BYTES[_key(snapshot, footer.file)] = column_bytes(footer.parsed)
+
+
+def column_bytes(metadata: Any) -> dict[str, int]:
+    """Return the bytes of each column of a Parquet file, by its name in lower case.
+
+    :param metadata: of the file, as pyarrow gives it.
+    """
     sizes: dict[str, int] = {}
-    for number in range(footer.blocks):
-        group = footer.parsed.row_group(number)
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
         for leaf in range(group.num_columns):
             chunk = group.column(leaf)
             name = chunk.path_in_schema.split(".", 1)[0].lower()
             sizes[name] = sizes.get(name, 0) + chunk.total_compressed_size
-    if len(_COLUMN_BYTES) >= _MOST_REMEMBERED:
-        _COLUMN_BYTES.clear()
-    _COLUMN_BYTES[_key(snapshot, footer.file)] = sizes
+    return sizes
 
 
 def _key(snapshot: Snapshot, file: DataFile) -> tuple[str, str, int, int]:

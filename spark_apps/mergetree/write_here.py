@@ -30,13 +30,13 @@ from spark_apps.storage.errors import StorageError
 from spark_apps.storage.store import ObjectStore
 from spark_apps.timeline.model import DATA_TREE, AddFile
 
-_CODECS = {"none": "none", "uncompressed": "none", "snappy": "snappy", "gzip": "gzip", "zstd": "zstd"}
+CODECS = {"none": "none", "uncompressed": "none", "snappy": "snappy", "gzip": "gzip", "zstd": "zstd"}
 """Spark's names of codecs -> those of Arrow, for codecs that both write in the same form."""
 
 _ENCRYPTION = "parquet.crypto.factory.class"
-_INT96 = "INT96"
-_TIMESTAMPS = {_INT96, "TIMESTAMP_MICROS"}
-_PAGE_BYTES = 128 * 1024
+INT96 = "INT96"
+_TIMESTAMPS = {INT96, "TIMESTAMP_MICROS"}
+PAGE_BYTES = 128 * 1024
 _PIECE_BYTES = 512
 _BATCH_ROWS = 1024
 """Whether a page is full is looked at after so many values."""
@@ -60,7 +60,7 @@ def can_stage_here(spark: SparkSession, store: ObjectStore, tree: Tree) -> bool:
     if zoned and any(isinstance(kind, T.TimestampNTZType) for kind in kinds):
         return False  # Arrow writes both kinds of time in one way
     return (
-        _codec(spark, tree) in _CODECS
+        _codec(spark, tree) in CODECS
         and (not zoned or _timestamps(spark) in _TIMESTAMPS)
         and str(setting(spark, "spark.sql.parquet.writeLegacyFormat", "false")).lower() == "false"
         and all(not setting(spark, prefix + _ENCRYPTION, "") for prefix in ("", "spark.hadoop."))
@@ -74,7 +74,7 @@ def _codec(spark: SparkSession, tree: Tree) -> str:
 
 
 def _timestamps(spark: SparkSession) -> str:
-    return str(setting(spark, "spark.sql.parquet.outputTimestampType", _INT96)).upper()
+    return str(setting(spark, "spark.sql.parquet.outputTimestampType", INT96)).upper()
 
 
 def stage_table(
@@ -103,12 +103,12 @@ def stage_table(
     if DELETED not in rows.column_names:
         rows = rows.append_column(DELETED, pa.nulls(len(rows), pa.bool_()))
     rows = rows.select([*tree.columns, DELETED])
-    order = _order(tree, rows, numbers, buckets)
+    order = order_of(tree, rows, numbers, buckets)
     rows, numbers, buckets = rows.take(order).combine_chunks(), numbers[order], buckets[order]
     ends = np.flatnonzero((np.diff(numbers) != 0) | (np.diff(buckets) != 0)) + 1
     bounds = [0, *ends.tolist(), len(rows)]
     stored = pa.schema([_stored_field(tree, name, rows.column(name)) for name in rows.column_names])
-    rows, metadata = rows.rename_columns(stored.names).cast(stored), _metadata(spark, tree)
+    rows, metadata = rows.rename_columns(stored.names).cast(stored), footer_metadata(spark.version, tree, deltas=True)
     options = _options(spark, tree)
     write = secrets.token_hex(16)
 
@@ -124,7 +124,7 @@ def stage_table(
         return list(pool.map(put, range(len(bounds) - 1)))
 
 
-def _order(tree: Tree, rows: Any, numbers: Any, buckets: Any) -> Any:
+def order_of(tree: Tree, rows: Any, numbers: Any, buckets: Any) -> Any:
     """Return the positions of rows in the order of partition, bucket and key, nulls first, as Spark sorts them."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -145,25 +145,35 @@ def _stored_field(tree: Tree, name: str, values: Any) -> Any:
     return pa.field(tree.stored(name), values.type, nullable)
 
 
-def _metadata(spark: SparkSession, tree: Tree) -> dict[str, str]:
-    """Return what Spark writes into a footer; by its version readers know the calendar of dates."""
+def footer_metadata(version: str, tree: Tree, *, deltas: bool) -> dict[str, str]:
+    """Return what Spark of a version writes into a footer; by that readers know the calendar of dates."""
     fields = [T.StructField(tree.stored(name), tree.field(name).dataType) for name in tree.columns]
-    schema = T.StructType([*fields, T.StructField(DELETED, T.BooleanType())])
-    return {"org.apache.spark.version": spark.version, "org.apache.spark.sql.parquet.row.metadata": schema.json()}
+    schema = T.StructType([*fields, *([T.StructField(DELETED, T.BooleanType())] if deltas else [])])
+    return {"org.apache.spark.version": version, "org.apache.spark.sql.parquet.row.metadata": schema.json()}
 
 
 def _options(spark: SparkSession, tree: Tree) -> dict[str, Any]:
     plain = set(map(tree.stored, without_dictionary(tree)))
     zoned = any(isinstance(tree.field(name).dataType, T.TimestampType) for name in tree.columns)
+    repeated = [name for name in (*map(tree.stored, tree.columns), DELETED) if name not in plain]
+    return parquet_options(_codec(spark, tree), repeated, int96=zoned and _timestamps(spark) == INT96)
+
+
+def parquet_options(codec: str, repeated: Sequence[str], *, int96: bool) -> dict[str, Any]:
+    """Return how Arrow writes Parquet as Spark does.
+
+    :param codec: as Spark calls it, one of :data:`CODECS`. :param repeated: the columns that have a dictionary.
+    :param int96: whether timestamps with a zone are written in Spark's old form.
+    """
     return {
-        "compression": _CODECS[_codec(spark, tree)],
-        "use_dictionary": [name for name in (*map(tree.stored, tree.columns), DELETED) if name not in plain] or False,
-        "use_deprecated_int96_timestamps": zoned and _timestamps(spark) == _INT96,
+        "compression": CODECS[codec],
+        "use_dictionary": list(repeated) or False,
+        "use_deprecated_int96_timestamps": int96,
         "store_decimal_as_integer": True,
         "store_schema": False,
         "write_page_index": True,
         "write_page_checksum": True,
-        "data_page_size": _PAGE_BYTES,
+        "data_page_size": PAGE_BYTES,
         "write_batch_size": _BATCH_ROWS,
     }
 
@@ -183,7 +193,7 @@ def _put(
 
     sink = pa.BufferOutputStream()
     most = len(rows) if tree.row_group_bytes is None else len(rows) * tree.row_group_bytes // max(rows.nbytes, 1)
-    with pq.ParquetWriter(sink, rows.schema, write_statistics=_with_statistics(rows), **options) as writer:
+    with pq.ParquetWriter(sink, rows.schema, write_statistics=with_statistics(rows), **options) as writer:
         writer.write_table(rows, row_group_size=max(1, min(most, len(rows))))
         writer.add_key_value_metadata(metadata)
     body = sink.getvalue().to_pybytes()
@@ -206,7 +216,7 @@ def _put(
     )
 
 
-def _with_statistics(rows: Any) -> list[str]:
+def with_statistics(rows: Any) -> list[str]:
     """Return the columns whose lowest and highest values a file tells: none that holds a NaN.
 
     Arrow leaves a NaN out of both, and Spark takes it for the highest number: its readers would pass over such rows.

@@ -537,7 +537,7 @@ def _difference(context: IndexContext, tree: Tree, row: Any) -> Difference:
 MAX_VALUES = "most_values"
 """Property: so many distinct values are put to a predicate at most; above it the index is not used."""
 
-_BLOCKS = "blocks"
+COVERED_BLOCKS = "blocks"
 """In :attr:`AddFile.extra` of a carrier: how many blocks its files have."""
 
 _DEFAULT_MAX_VALUES = 200_000
@@ -706,7 +706,7 @@ class CompactHandler(IndexHandler):
     def _carrier(self, context: IndexContext, coverage: Coverage, blocks: int) -> AddFile:
         snapshot, tree = context.snapshot, context.definition.tree
         carrier_file = carrier(snapshot.store, tree, context.directory, coverage, snapshot.state.version)
-        return replace(carrier_file, extra={**(carrier_file.extra or {}), _BLOCKS: blocks})
+        return replace(carrier_file, extra={**(carrier_file.extra or {}), COVERED_BLOCKS: blocks})
 
     # --- Coverage -----------------------------------------------------------------------------------------------------
 
@@ -818,7 +818,7 @@ def _properties(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def _blocks(files: Iterable[DataFile]) -> int:
-    counts = [(file.extra or {}).get(_BLOCKS) for file in carriers(files)]
+    counts = [(file.extra or {}).get(COVERED_BLOCKS) for file in carriers(files)]
     return sum(count for count in counts if isinstance(count, int))
 
 

@@ -67,14 +67,15 @@ def row_group_ranges(
         footers = read_footers(snapshot, list(uncached.values()), own=True)
         for footer in footers:
             note_column_bytes(snapshot, footer)
-        cached_ranges.update({key: _ranges_of(footer, indexed) for key, footer in zip(uncached, footers, strict=True)})
+        cached_ranges.update({key: ranges_of(footer, indexed) for key, footer in zip(uncached, footers, strict=True)})
         if len(_RANGES) > _MAX_REMEMBERED:
             _RANGES.clear()
         _RANGES.update({key: cached_ranges[key] for key in uncached})
     return [cached_ranges[key] for key in keys]
 
 
-def _ranges_of(footer: BlockFile, indexed: Mapping[str, ColumnType]) -> RowGroupRanges:
+def ranges_of(footer: BlockFile, indexed: Mapping[str, ColumnType]) -> RowGroupRanges:
+    """Return the ranges of the indexed columns in each row group of an entry file."""
     usable = {name: kind for name, kind in indexed.items() if footer.exact({name: kind.text})}
     on_top, ranges = has_nan_on_top(footer.parsed), []
     for block in range(footer.blocks):

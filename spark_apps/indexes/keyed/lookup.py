@@ -651,14 +651,25 @@ def find_candidates(context: IndexContext, tree: Tree, keys: Collection[Key]) ->
     :param tree: of the index; the keys are values of its ``hash_fields``.
     :raises StorageError: if a file of the index is missing or damaged.
     """
-    if len(keys) <= MAX_DRIVER_KEYS:
-        try:
-            return _group_entries(context, tree, lookup(context.snapshot, tree, keys, context.definition.shards))
-        except TooManyEntries:
-            pass
+    found = find_on_driver(context, tree, keys)
+    if found is not None:
+        return found
     if not context.snapshot.has_spark:
         return CannotPrune(f"{len(keys):,} keys are looked up by a Spark job, and there is no session", "no_session")
     return _find_by_spark(context, tree, keys)
+
+
+def find_on_driver(context: IndexContext, tree: Tree, keys: Collection[Key]) -> Candidates | None:
+    """Return what :func:`find_candidates` does, without Spark; ``None`` for more keys or entries than a driver reads.
+
+    :raises StorageError: if a file of the index is missing or damaged.
+    """
+    if len(keys) > MAX_DRIVER_KEYS:
+        return None
+    try:
+        return _group_entries(context, tree, lookup(context.snapshot, tree, keys, context.definition.shards))
+    except TooManyEntries:
+        return None
 
 
 def _find_by_spark(context: IndexContext, tree: Tree, keys: Collection[Key]) -> Candidates:

@@ -103,7 +103,8 @@ def test_given_an_index_that_cannot_be_when_explained_then_it_is_refused_as_its_
 def test_given_many_file_groups_when_some_are_tried_then_the_others_are_bounded(
     table: IndexedTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("spark_apps.advisor.sample.MOST_GROUPS", 8)
+    for limit in ("MOST_GROUPS", "SMALL_GROUPS"):
+        monkeypatch.setattr(f"spark_apps.advisor.sample.{limit}", 8)
     [given] = [{"kind": "secondary", "columns": ["rider"]}]
     told = table.explain("rider = 31", hypothetical=[given])
     low, high = told.bytes_skipped_bounds
@@ -112,17 +113,43 @@ def test_given_many_file_groups_when_some_are_tried_then_the_others_are_bounded(
     assert low <= table.explain("rider = 31").bytes_skipped <= high
 
 
+BUILT: list[dict[str, Any]] = [
+    {"kind": "covering", "columns": ["rider"], "included": ["fare"], "properties": {"layout": "ranges"}},
+    {"kind": "covering", "columns": ["city"], "included": ["fare", "rider"], "properties": {"buckets": "4"}},
+    {"kind": "secondary", "columns": ["rider"]},
+    {"kind": "compact", "columns": ["rider"]},
+]
+
+
 @pytest.mark.by_turn(8)
-def test_given_a_covering_index_that_is_not_there_then_it_reads_about_what_it_will_read(
-    spark: Any, tmp_path: Path
+def test_given_indexes_that_are_not_there_then_they_hold_and_read_about_what_they_will(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table = IndexedTable.create(spark, tmp_path / "t", "id bigint, rider bigint, fare double", ["id"], buckets=2)
-    table.upsert(spark.range(50_000).selectExpr("id", "pmod(hash(id), 10000) AS rider", "rand(1) AS fare"))
-    given = {"kind": "covering", "columns": ["rider"], "included": ["fare"], "properties": {"layout": "ranges"}}
-    predicates = ("rider BETWEEN 100 AND 1100", "rider = 77", "rider > 7000")
-    told = {where: table.explain(where, ["fare"], [given]) for where in predicates}
-    table.create_index("x", **given)
-    for where in predicates:
-        [foretold], [used] = told[where].indexes, table.explain(where, ["fare"]).indexes
-        assert abs(used.bytes - foretold.bytes) <= 0.25 * (used.instead_of - used.bytes), where
-        assert told[where].bytes_skipped == table.explain(where, ["fare"]).bytes_skipped
+    ddl = "id bigint, rider bigint, fare decimal(12,2), city string"
+    table = IndexedTable.create(spark, tmp_path / "t", ddl, ["id"], buckets=32)
+    table.upsert(
+        spark.range(150_000).selectExpr(
+            "id", "pmod(hash(id), 50000) AS rider", "cast(rand(1) * 100000 AS decimal(12,2)) AS fare",
+            "concat('city ', id % 7) AS city",
+        )
+    )  # fmt: skip
+    predicates = ("rider BETWEEN 100 AND 1100", "rider = 77", "city = 'city 3'", "rider IN (5, 6, 7000)")
+
+    def told() -> list[dict[str, Explanation]]:
+        return [{where: table.explain(where, ["fare"], [one]) for where in predicates} for one in BUILT]
+
+    of_all, of_some = told(), []
+    with monkeypatch.context() as smaller:
+        smaller.setattr("spark_apps.advisor.sample.SMALL_GROUPS", 0)
+        of_some = told()
+    for number, one in enumerate(BUILT):
+        table.create_index(f"x{number}", one["kind"], one["columns"], included=one.get("included"),
+                           properties=one.get("properties"))  # fmt: skip
+        for where in predicates:
+            truth = IndexedTable.load(spark, table.uri).explain(where, ["fare"])
+            for foretold, within in ((of_all[number][where], 0.1), (of_some[number][where], 0.25)):
+                assert [use.replaces for use in foretold.indexes] == [use.replaces for use in truth.indexes], where
+                reads, read = (sum(use.bytes for use in each.indexes) for each in (foretold, truth))
+                assert abs(reads - read) <= within * max(read, 1), (one, where, reads, read)
+            assert of_all[number][where].bytes_skipped == truth.bytes_skipped
+        table.drop_index(f"x{number}")
