@@ -35,7 +35,7 @@ def draw_expressions(rng: random.Random, types: Mapping[str, str], names: Sequen
     called = {"string": ("lower({})", "upper({})", "length({})", "left({}, 1)"), "date": ("year({})",),
               "timestamp": ("to_date({})",)}  # fmt: skip
     return [
-        rng.choice(called[types[name]]).format(f"`{name}`") if types[name] in called and rng.random() < 0.4 else name
+        rng.choice(called[types[name]]).format(f"`{name}`") if types[name] in called and rng.random() < 0.7 else name
         for name in names
     ]
 

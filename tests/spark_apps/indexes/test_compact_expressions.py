@@ -50,6 +50,7 @@ def agree(table: IndexedTable) -> None:
         assert sorted(row.id for row in table.read(where, ["id"]).collect()) == scanned, where
 
 
+@pytest.mark.by_turn(8)
 def test_given_files_of_a_source_then_those_with_the_value_are_found_by_the_expression_and_what_implies_it(
     spark: Any, tmp_path: Path
 ) -> None:

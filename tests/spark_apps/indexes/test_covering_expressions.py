@@ -64,6 +64,7 @@ INDEXES: dict[str, tuple[list[str], list[str], dict[str, str], str]] = {
 """Indexed columns, included ones, properties, and a predicate that an index serves."""
 
 
+@pytest.mark.by_turn(8)
 def test_given_a_source_then_its_rows_are_read_from_the_index_by_the_expression_and_what_implies_it(
     spark: Any, tmp_path: Path
 ) -> None:
