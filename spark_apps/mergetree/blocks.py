@@ -40,6 +40,15 @@ BlockFormat = Literal["parquet", "orc"]
 _THREADS = 16
 _FORMATS: dict[str, BlockFormat] = {"parquet": "parquet", "delta": "parquet", "iceberg": "parquet", "orc": "orc"}
 _MOMENTS = ("date", "timestamp", "timestamp_ntz")
+_FOOTER_READ = 64 * 1024
+"""Arrow reads so many bytes first, from the end."""
+
+_END = 8
+"""Bytes of the length of a Parquet footer, and of the mark behind it."""
+
+_SIGNATURE = 28
+"""Bytes of the signature of a footer, which its length counts and its metadata does not."""
+
 _FIRST_RECENT_YEAR = 1900
 """From this year on no calendar or time zone rule that writers ever differed in changes a value."""
 
@@ -279,6 +288,8 @@ def open_blocks(
         return orc.ORCFile(file), ranged
     import pyarrow.parquet as pq
 
+    if metadata is None:
+        ranged.tail(_FOOTER_READ)
     reader = pq.ParquetFile(
         file,
         metadata=metadata,
@@ -286,7 +297,17 @@ def open_blocks(
         page_checksum_verification=True,
         coerce_int96_timestamp_unit="us",
     )
+    if metadata is None and _is_signed(reader.metadata, ranged.tail(_END)):
+        raise OSError("columns of it are encrypted, and there is no key")
     return reader, ranged
+
+
+def _is_signed(metadata: Any, end: bytes) -> bool:
+    """Tell whether the footer of a Parquet file has a signature, and so columns that are encrypted.
+
+    It can be read nevertheless; but Arrow ends the process that asks it for such a column.
+    """
+    return int.from_bytes(end[:4], "little") - metadata.serialized_size == _SIGNATURE
 
 
 def match_column_name(names: Sequence[str], name: str) -> str | None:

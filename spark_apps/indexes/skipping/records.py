@@ -483,8 +483,8 @@ class RecordFile:
                 for each in header.row_groups
             )
         )  # fmt: skip
-        ends = max((section.offset + section.bytes for section in header.sections), default=0)
-        if not sound or end + ends != self.file.bytes:
+        ends = (section.offset + section.bytes for section in header.sections)
+        if not sound or end + max(ends, default=0) != self.file.bytes:
             raise self.damaged("its header does not fit what follows")
 
     def may_equal(self, number: int, column: int, value: Any) -> bool:

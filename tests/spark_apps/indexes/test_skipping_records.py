@@ -123,17 +123,32 @@ def test_given_files_without_records_of_row_groups_then_their_file_is_one_that_e
 )  # fmt: skip
 def test_given_records_of_row_groups_that_cannot_be_then_the_file_is_damaged(tmp_path: Path, groups: RowGroups) -> None:
     file = _file(tmp_path, [_divided(random.Random(7), 1, [[1], [2]])])
-    header = msgspec.msgpack.encode(msgspec.structs.replace(file.header, row_groups=(groups,)))
+    with pytest.raises(StorageError, match=r"b\.skipping"):
+        _with_header(tmp_path, file, row_groups=(groups,)).row_groups(0)
+
+
+@pytest.mark.parametrize(
+    "change", [{"page": 0}, {"blocks": 0}, {"page": -1}, {"column": 2}, {"files": (9,)}, {"offset": -64}, {"kind": "x"}]
+)
+def test_given_filters_that_cannot_be_then_the_file_is_damaged(tmp_path: Path, change: dict[str, Any]) -> None:
+    file = _file(tmp_path, [_divided(random.Random(7), 1, [[1], [2]])])
+    first, *others = file.header.sections
+    with pytest.raises(StorageError, match=r"b\.skipping"):
+        _with_header(tmp_path, file, sections=(msgspec.structs.replace(first, **change), *others))
+
+
+def _with_header(folder: Path, file: RecordFile, **changes: Any) -> RecordFile:
+    """The file with another header, which has the right checksum."""
+    header = msgspec.msgpack.encode(msgspec.structs.replace(file.header, **changes))
     packed = pa.compress(header, codec="zstd", asbytes=True)
-    data = (tmp_path / "x.skipping").read_bytes()
+    data = (folder / "x.skipping").read_bytes()
     data = (
         struct.pack("<8sQQQ", b"LKSKIP3\n", len(packed), len(header), xxhash.xxh3_64_intdigest(packed))
         + packed
         + data[len(data) - sum(section.bytes for section in file.header.sections) :]
     )
-    (tmp_path / "b.skipping").write_bytes(data)
-    with pytest.raises(StorageError, match=r"b\.skipping"):
-        RecordFile(Store(tmp_path), DataFile("t", "", "records", "b.skipping", "base", 1, len(data), 1)).row_groups(0)
+    (folder / "b.skipping").write_bytes(data)
+    return RecordFile(Store(folder), DataFile("t", "", "records", "b.skipping", "base", 1, len(data), 1))
 
 
 def test_given_many_files_of_several_sizes_then_each_value_is_found_and_few_others_are(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import datetime as dt
 from dataclasses import replace
 from decimal import Decimal
@@ -11,7 +12,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow.parquet import encryption
 
+from spark_apps.indexes.skipping.row_groups import divide
 from spark_apps.mergetree.blocks import (
     BLOCK,
     BlockFile,
@@ -21,8 +24,10 @@ from spark_apps.mergetree.blocks import (
     read_blocks,
     read_file,
     read_footers,
+    stored_share,
 )
 from spark_apps.mergetree.tree import LINEAGE, Snapshot
+from spark_apps.storage.errors import StorageError
 from spark_apps.storage.store import Store
 from spark_apps.timeline.model import (
     DATA_TREE,
@@ -176,6 +181,37 @@ def test_given_texts_stored_as_views_then_they_are_read_as_texts(tmp_path: Path)
     table = read_file(footer.file, footer.address, types, {})
     assert table.schema.types == [pa.string(), pa.binary()]
     assert table.to_pydict() == {"text": texts, "raw": raw}
+
+
+class _OpenKeys(encryption.KmsClient):
+    """Keys that lie in the files that they are for."""
+
+    def wrap_key(self, key: bytes, _: str) -> bytes:
+        return base64.b64encode(key)
+
+    def unwrap_key(self, key: bytes, _: str) -> bytes:
+        return base64.b64decode(key)
+
+
+@pytest.mark.parametrize("plain_footer", [True, False])
+def test_given_a_file_with_an_encrypted_column_then_it_is_refused_and_the_process_lives(
+    tmp_path: Path, plain_footer: bool
+) -> None:
+    factory = encryption.CryptoFactory(lambda _: _OpenKeys())
+    asked = encryption.EncryptionConfiguration("f", column_keys={"k": ["c"]}, plaintext_footer=plain_footer)
+    keys = factory.file_encryption_properties(encryption.KmsConnectionConfig(), asked)
+    path, table = tmp_path / "f.parquet", pa.table({"c": list(range(9)), "d": list(range(9))})
+    with pq.ParquetWriter(path, table.schema, encryption_properties=keys) as writer:
+        writer.write_table(table, row_group_size=4)
+    snapshot = _snapshot(None, tmp_path, [path], {"c": "bigint", "d": "bigint"})
+    [file] = snapshot.state.files(DATA_TREE)
+
+    with pytest.raises(StorageError, match=r"f\.parquet cannot be read: .*encrypted"):
+        read_footers(snapshot, [file])
+    with pytest.raises(OSError, match="encrypted"):
+        read_file(file, str(path), {"d": ("d", "bigint")}, {})
+    assert divide(snapshot, [file]) == {}
+    assert stored_share(snapshot, [file], ["c"]) is None
 
 
 def _one(root: Path, table: pa.Table) -> BlockFile:
