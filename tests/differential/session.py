@@ -7,13 +7,21 @@ from collections.abc import Iterator
 from typing import Any
 
 from tests.spark.local import COMPILED, INTERPRETED, session_with
+from tests.spark.releases import SPARK
 
 _SMALL = {
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.session.timeZone": "UTC",
 }
 
-_ROW_GROUPS = "parquet.block.row.count.limit"
+
+def _row_groups(rows: int) -> dict[str, str]:
+    """Hadoop settings by which a row group of a Parquet file has so many rows."""
+    if SPARK >= (4, 1):
+        return {"parquet.block.row.count.limit": str(rows)}
+    # Of an earlier Parquet it ends where its size is looked at, if that is too large then.
+    looks = {f"parquet.page.size.row.check.{bound}": str(rows) for bound in ("min", "max")}
+    return {"parquet.block.size": "1", **looks}
 
 
 @contextlib.contextmanager
@@ -23,12 +31,13 @@ def small(spark: Any, *, compiled: bool, row_groups: int = 0) -> Iterator[None]:
     :param row_groups: so many rows make a row group of a Parquet file that Spark writes; its own size by default.
     """
     wanted = {**_SMALL, **(COMPILED if compiled else INTERPRETED)}
-    hadoop = spark.sparkContext._jsc.hadoopConfiguration() if row_groups else None
-    if hadoop is not None:
-        hadoop.set(_ROW_GROUPS, str(row_groups))
+    settings = _row_groups(row_groups) if row_groups else {}
+    hadoop: Any = spark.sparkContext._jsc.hadoopConfiguration() if settings else None
+    for name, value in settings.items():
+        hadoop.set(name, value)
     try:
         with session_with(spark, wanted):
             yield
     finally:
-        if hadoop is not None:
-            hadoop.unset(_ROW_GROUPS)
+        for name in settings:
+            hadoop.unset(name)
