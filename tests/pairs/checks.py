@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 
 from spark_apps import IndexedTable
 from spark_apps.datasource import IndexedReader
+from spark_apps.indexes.registry import asked_by
 from spark_apps.mergetree.tree import NO_SPARK, Snapshot
 from spark_apps.query.arrow_reading import arrow_plan
 from spark_apps.query.planning import plan_read
@@ -132,8 +133,9 @@ def _definitions(state: State, expected: Expected) -> Iterator[str]:
         return
     for name, entry in state.indexes.items():
         definition = entry.definition
-        if definition.kind != "record" and definition.columns != expected.indexes[name]:
-            yield f"columns of {name}: {definition.columns}"
+        columns = asked_by(state.table, definition)
+        if definition.kind != "record" and columns != expected.indexes[name]:
+            yield f"columns of {name}: {columns}"
         if definition.included != expected.included.get(name, ()):
             yield f"included columns of {name}: {definition.included}"
         for key, value in expected.properties.get(name, {}).items():

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
+from spark_apps.indexes.skipping.records import RecordFile
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.timeline.files import DataFile, covered_lineages
 from spark_apps.timeline.model import DATA_TREE
@@ -20,7 +21,9 @@ Rows = Mapping[tuple[str, str], Sequence[Mapping[str, Any]]]
 def differences(snapshot: Snapshot, rows: Rows) -> Iterator[str]:
     """Rows that an index should tell of, and does not."""
     for name, entry in snapshot.state.indexes.items():
-        if entry.definition.addresses == "key":
+        if entry.definition.kind == "skipping":
+            yield from _of_records(snapshot, name, entry)
+        elif entry.definition.addresses == "key":
             yield from _by_key(snapshot, name, entry, rows)
         else:
             yield from _by_file(snapshot, name, entry)
@@ -69,6 +72,28 @@ def _by_file(snapshot: Snapshot, name: str, entry: IndexEntry) -> Iterator[str]:
         )
         if wanted != entries_by_lineage.get(file.lineage, Counter()):
             yield f"{name} tells {entries_by_lineage.get(file.lineage)} and not {wanted} of {file.path}"
+
+
+def _of_records(snapshot: Snapshot, name: str, entry: IndexEntry) -> Iterator[str]:
+    """Each file that has a record, and each row group that has one, holds what its bounds of a number say."""
+    files = {file.lineage: file for file in snapshot.state.files(DATA_TREE)}
+    for own in snapshot.state.files(entry.definition.tree):
+        for known in RecordFile(snapshot.store, own).known():
+            file = files.get(known.lineage)
+            if file is None:
+                continue
+            rows = [row for row in _read(snapshot, file) if not row.get("__index_deleted")]
+            told = [known, *known.row_groups]
+            whole, at = [rows], 0
+            for one in known.row_groups:
+                whole.append(rows[at : at + one.rows])
+                at += one.rows
+            for one, held in zip(told, whole, strict=True):
+                numbers = [row["n"] for row in held if row["n"] is not None]
+                said = one.rows, one.columns[0].low, one.columns[0].high
+                wanted = (len(held), *(f"{edge(numbers)}".encode() if numbers else None for edge in (min, max)))
+                if said != wanted:
+                    yield f"{name} tells {said} and not {wanted} of {file.path}"
 
 
 def _read(snapshot: Snapshot, file: DataFile) -> list[dict[str, Any]]:

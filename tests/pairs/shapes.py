@@ -69,6 +69,10 @@ KEYED: Mapping[str, Mapping[str, Any]] = {
 }
 """Arguments of ``create``. ``unique`` has an index of record keys beside its buckets, ``groups`` instead of them."""
 
+SKIPPING: Mapping[str, Any] = {
+    "kind": "skipping", "columns": ["minmax(n)", "bloom(city)"], "properties": {"granularity": "row_group"},
+}  # fmt: skip
+
 SHAPES = (*KEYED, "source")
 
 
@@ -94,6 +98,7 @@ def _keyed(spark: Any, shape: str, world: Path) -> Ground:
     table.create_index("by_n", kind="secondary", columns=["n"], deferred=True, properties={"tombstones": "lazy"})
     table.create_index("cov", kind="covering", columns=["city"], included=["note"], deferred=not kept)
     table.create_index("blocks", kind="compact", columns=["n"], deferred=not kept)
+    table.create_index("skips", **SKIPPING)
     _expect_indexes(expected)
     for batch in (OVER, AGAIN):
         for name in ("by_n", "cov", "blocks"):
@@ -118,6 +123,7 @@ def _expect_indexes(expected: Expected) -> None:
         ("by_n", [N], []),
         ("cov", [CITY], [NOTE]),
         ("blocks", [N], []),
+        ("skips", [N, CITY], []),
     ):
         expected.create_index(name, columns, included)
 
@@ -134,7 +140,7 @@ def write_file(ground: Ground, p: str, name: str, rows: list[Any]) -> None:
     folder = ground.uri / f"p={p}"
     folder.mkdir(parents=True, exist_ok=True)
     columns = {field: [row[NAMES.index(field)] for row in rows] for field in FIELDS.names}
-    pq.write_table(pa.table(columns, schema=FIELDS), ground.world / "new.parquet")
+    pq.write_table(pa.table(columns, schema=FIELDS), ground.world / "new.parquet", row_group_size=2)
     (ground.world / "new.parquet").replace(folder / f"{name}.parquet")
 
 
@@ -149,6 +155,7 @@ def _source(spark: Any, world: Path) -> Ground:
     table.create_index("by_n", kind="secondary", columns=["n"], properties={"tombstones": "lazy"})
     table.create_index("cov", kind="covering", columns=["city"], included=IncludedColumns(include=["note"]))
     table.create_index("blocks", kind="compact", columns=["n"])
+    table.create_index("skips", **SKIPPING)
     _expect_indexes(expected)
     for name, batch in (("third", OVER), ("again", AGAIN)):
         write_file(ground, "b", name, batch)
