@@ -187,7 +187,7 @@ def _questions(table: Any, name: str, scale: float) -> list[Question]:
     for number in range(ASKED):
         chosen = dice.sample(ASKED_BY[name], 2 if dice.random() < 0.25 else 1)
         where = " AND ".join(map(condition, chosen))
-        predicate = parse_predicate(where, types, time_zone="UTC", timestamps="timestamp")
+        predicate = parse_predicate(where, types, time_zone="UTC", timestamps="timestamp", expressions={})
         # Half of the queries ask for what some covering index holds.
         wanted = dice.choice(held) if dice.random() < 0.5 else snapshot.data.columns
         needed = {*dice.sample(wanted, dice.randint(1, min(6, len(wanted)))), *columns_of(predicate)}

@@ -15,7 +15,7 @@ from spark_apps.advisor.choice import choose
 from spark_apps.advisor.hypothetical import columns_to_sample, definition_of, trial_of
 from spark_apps.advisor.pricing import Priced, Pricing
 from spark_apps.advisor.questions import Questions, questions_of, workload_of
-from spark_apps.advisor.sample import MOST_BYTES, read_sample
+from spark_apps.advisor.sample import MOST_BYTES, columns_only_spark_reads, read_sample
 from spark_apps.advisor.statements import create_statement, drop_statement
 from spark_apps.advisor.upkeep import Changes, changes_of, nightly_minutes
 from spark_apps.indexes.handler import IndexContext
@@ -212,18 +212,30 @@ class _Advising:
                 definitions.append(definition_of(snapshot, one, number))
             except (InvalidInput, UnsupportedSource):
                 continue  # a type that the kind does not hold
-        self._sample = read_sample(snapshot, columns_to_sample(snapshot, definitions), most_bytes)
+        try:
+            self._sample = read_sample(snapshot, columns_to_sample(snapshot, definitions), most_bytes)
+        except UnsupportedSource:
+            by_spark = columns_only_spark_reads(snapshot, columns_to_sample(snapshot, definitions))
+            if not by_spark:
+                raise
+            definitions = [one for one in definitions if by_spark.isdisjoint(columns_to_sample(snapshot, [one]))]
+            self._sample = read_sample(snapshot, columns_to_sample(snapshot, definitions), most_bytes)
         self._priced = [*self._there(), *(self._new(definition) for definition in definitions)]
         self._pricing = Pricing(snapshot, questions.all, self._priced, self._sample)
 
     def _there(self) -> list[Priced]:
-        """Return the indexes that the table has, as far as they may go: none that keys are unique by."""
+        """Return the indexes that the table has, as far as they may go.
+
+        None that keys are unique by.
+        """
         there = []
         for name, entry in sorted(self._snapshot.state.indexes.items()):
             handler = available(entry.definition.kind)
             if handler is None or handler.unique_keys or not entry.active or not handler.own_storage:
                 continue
             context = IndexContext(self._snapshot, entry.definition, "")
+            if not self._snapshot.has_spark and handler.expressions(self._snapshot.table, entry.definition):
+                continue  # only a session can tell what it spares
             build = handler.priced(context, handler.plan(context))
             held = sum(file.bytes for file in self._snapshot.state.files(entry.definition.tree))
             minutes = nightly_minutes(handler, build, self._changes, self._table_bytes)

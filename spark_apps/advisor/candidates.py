@@ -9,6 +9,7 @@ from typing import Any
 from spark_apps.advisor.questions import Question, Questions
 from spark_apps.indexes.ranges import NOTHING
 from spark_apps.indexes.registry import available
+from spark_apps.indexes.skipping.definition import shown_part
 from spark_apps.layout.hashing import can_bound
 from spark_apps.layout.types import ColumnType, parse_type
 from spark_apps.mergetree.schema import quote
@@ -70,6 +71,7 @@ class _Candidates:
             self._part(f"minmax({_shown(name)})", weight)
         for name in texts:
             self._part(f"ngrams({_shown(name)})", weight)
+        self._of_expressions(question.predicate, weight)
         for name, layout in self._leading(question, equal, bounded):
             included = tuple(one for one in question.columns if one != name)
             self._add("covering", (name,), included, layout, weight=weight)
@@ -93,6 +95,20 @@ class _Candidates:
             if isinstance(node, Opaque) and node.implied is not None and node.implied.column in self._types:
                 texts.append(node.implied.column)
         return equal, bounded, list(dict.fromkeys(texts))
+
+    def _of_expressions(self, predicate: Predicate | None, weight: float) -> None:
+        """Add what a skipping index could keep of the expressions that a predicate compares."""
+        if predicate is None:
+            return
+        held = {node.implied.column for node in walk(predicate) if isinstance(node, Opaque) and node.implied}
+        for one in self._questions.expressions.values():
+            kinds = ["ngrams"] if one.key in held else []
+            if isinstance(keys_for(predicate, (one.key,), _MOST_KEYS), KeySet):
+                kinds += ["bloom", "minmax"]
+            elif not may_match(predicate, {one.key: NOTHING}):
+                kinds += ["minmax"]
+            for kind in kinds:
+                self._part(shown_part(kind, one), weight)
 
     def _leading(self, question: Question, equal: Sequence[str], bounded: Sequence[str]) -> Iterable[tuple[str, str]]:
         """Yield the columns that a covering index of a query could be laid by, and how."""

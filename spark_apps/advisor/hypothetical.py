@@ -33,6 +33,7 @@ from spark_apps.advisor.in_memory import (
     rows_by_bucket,
 )
 from spark_apps.advisor.packing import packed, row_group_bytes
+from spark_apps.advisor.records_in_memory import record_files
 from spark_apps.advisor.sample import Sample, read_sample
 from spark_apps.indexes.block.compact import CompactHandler
 from spark_apps.indexes.covering.covering import CoveringHandler
@@ -55,13 +56,11 @@ from spark_apps.indexes.keyed.lookup import MAX_DRIVER_KEYS, MAX_RETURNED_KEYS, 
 from spark_apps.indexes.keyed.record import RecordHandler
 from spark_apps.indexes.keyed.secondary import SecondaryHandler
 from spark_apps.indexes.lineage import indexable
-from spark_apps.indexes.ranges import Range, Summary, python_values, value_of
+from spark_apps.indexes.ranges import Range, python_values, value_of
 from spark_apps.indexes.registry import find
-from spark_apps.indexes.skipping.definition import GRANULARITY, Part, parts_of, settings_of
-from spark_apps.indexes.skipping.records import blocks_for
 from spark_apps.indexes.skipping.skipping import SkippingHandler
 from spark_apps.layout.hashing import bucket_id
-from spark_apps.layout.types import normalize, parse_type
+from spark_apps.layout.types import parse_type
 from spark_apps.mergetree.blocks import column_bytes, stored_share
 from spark_apps.mergetree.schema import column_share, column_types, resolve
 from spark_apps.mergetree.tree import NeedsSpark, Snapshot, Tree
@@ -95,7 +94,6 @@ _PACKED_ROWS = 200_000
 _PACKED_PIECES = 8
 """So many rows are packed as an index would, in so many pieces."""
 _MOST_ORDERED = 2_000_000
-_HEADER_BYTES = 256
 _MOST_SHARE_OF_BLOCKS = 0.9
 
 
@@ -140,11 +138,6 @@ def definition_of(snapshot: Snapshot, given: Mapping[str, Any], number: int = 1)
             f"What the index {action.name!r} over an expression would spare cannot be told before it is there.",
             hint="Name columns alone, or try kind 'skipping'.",
         )
-    if action.kind == SkippingHandler.kind and settings_of(definition.properties, action.name).row_groups:
-        raise InvalidInput(
-            f"What records of row groups would spare (property {GRANULARITY!r}) cannot be told before they are there.",
-            hint="Ask without that property: files are left out at least as often with it.",
-        )
     return definition
 
 
@@ -176,8 +169,10 @@ def trial_of(snapshot: Snapshot, definition: IndexDefinition, sample: Sample) ->
     context, handler = IndexContext(snapshot, definition, ""), find(definition.kind)
     build = handler.priced(context, handler.plan(context))
     if isinstance(handler, SkippingHandler):
-        build = replaced(build, estimated_bytes=_records_bytes(context, sample))
-        return Trial(definition, build, _TriedSkipping(definition, build.estimated_bytes, sample))
+        records = record_files(context, sample)
+        times = len(snapshot.state.files(DATA_TREE)) / max(len(sample.files), 1) / sample.seen
+        build = replaced(build, estimated_bytes=round(records.bytes * times))
+        return Trial(definition, build, _TriedSkipping(definition, build.estimated_bytes, sample, records), records)
     if isinstance(handler, CoveringHandler):
         files = _covering_files(context, sample, build.estimated_bytes)
         build = replaced(build, estimated_bytes=round(sum(file.bytes for file in files)))
@@ -607,104 +602,25 @@ class _TriedCompact(_TriedInFiles, CompactHandler):
 
 
 class _TriedSkipping(Tried, SkippingHandler):
-    def __init__(self, definition: IndexDefinition, size: int, sample: Sample) -> None:
+    """:param records: of the files of the sample."""
+
+    def __init__(self, definition: IndexDefinition, size: int, sample: Sample, records: FilesInMemory) -> None:
         super().__init__(definition, size, sample)
-        self._summaries: dict[tuple[str, int], Summary] = {}
+        self._records = records
 
     def prune(self, context: IndexContext, probe: PredicateProbe) -> Candidates | CannotPrune:
-        parts = [
-            part
-            for part in parts_of(context.table, context.definition)
-            if part.expression.column is not None and part.expression.column in probe.columns
-        ]
         if self._sample.seen < 1.0:
             return CannotPrune("its file groups are too large to be tried in memory", "no_gain")
-        left: set[GroupKey] = set()
-        for group, file, start, end in self._sample.files:
-            if group in left:
-                continue
-            known = {part.expression.key: self._summary(part, file, start, end) for part in parts}
-            if probe.may_match(known):
-                left.add(group)
-        if len(left) == len(self._sample.groups):
-            return CannotPrune(f"it would rule out none of the {len(left):,} file groups tried", "no_gain")
-        groups, _ = self._extended(context, left)
-        files = len(context.snapshot.state.files(DATA_TREE))
-        return Candidates(frozenset(groups), None, 1, min(self._size, files * _HEADER_BYTES * len(parts)))
+        found = SkippingHandler.prune(self, context, probe)
+        if self._sample.whole or isinstance(found, CannotPrune):
+            return found
+        groups, _ = self._extended(context, found.groups & self._sample.groups)
+        # Of the others' row groups nothing is known, so that all are counted as read.
+        return replaced(found, groups=frozenset(groups), bytes=min(self._size, round(found.bytes * self._times)))
 
-    def _summary(self, part: Part, file: DataFile, start: int, end: int) -> Summary:
-        name = part.expression.column
-        assert name is not None
-        if (name, start) not in self._summaries:
-            values = self._sample.column(name, start, end)
-            self._summaries[name, start] = _summary_of(values, part, self._definition, file)
-        return self._summaries[name, start]
-
-
-def _summary_of(column: Any, part: Part, definition: IndexDefinition, file: DataFile) -> Summary:
-    """Return what a skipping index would tell of the values of a column in a file."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    settings = settings_of(definition.properties, f"The index {definition.name!r}")
-    filled = column.drop_null()
-    span = values = None
-    if not part.comparable or part.type.kind in ("float", "double"):
-        # Arrow's least and most leave NaN out, which is the highest number for Spark.
-        return Summary(nulls=column.null_count > 0, filled=len(filled) > 0)
-    if "minmax" in part.kinds and len(filled):
-        span = replaced(_range_within(filled, part.type.text), nulls=False)
-    if "values" in part.kinds:
-        distinct = pc.unique(filled)
-        if len(distinct) <= settings.most_values:
-            values = frozenset(value_of(value, part.type) for value in python_values(distinct))
-
-    def may_equal(value: Any) -> bool:
-        try:
-            wanted = pa.scalar(normalize(value, part.type), filled.type)
-        except (pa.ArrowException, OverflowError, TypeError, ValueError):
-            return True
-        if pc.any(pc.equal(filled, wanted)).as_py():
-            return True
-        return zlib.crc32(f"{file.lineage}/{value!r}".encode()) < settings.false_positives * 2**32
-
-    def may_contain(text: str) -> bool:
-        data, size = text.encode(), settings.gram_bytes
-        runs = {data[at : at + size] for at in range(len(data) - size + 1)}
-        return all(pc.any(pc.match_substring(filled.cast(pa.binary()), run)).as_py() for run in runs)
-
-    return Summary(
-        nulls=column.null_count > 0,
-        filled=len(filled) > 0,
-        span=span,
-        values=values,
-        may_equal=may_equal if "bloom" in part.kinds else None,
-        may_contain=may_contain if "ngrams" in part.kinds else None,
-    )
-
-
-def _records_bytes(context: IndexContext, sample: Sample) -> int:
-    """Return about what a skipping index would write: its records and filters of a file, for each file."""
-    import pyarrow.compute as pc
-
-    settings = settings_of(context.definition.properties, f"The index {context.definition.name!r}")
-    files = sample.files
-    total = 0
-    for part in parts_of(context.table, context.definition):
-        name = part.expression.column
-        for _, file, start, end in files:
-            total += 64
-            if name is None or not part.kinds & {"bloom", "ngrams", "values"}:
-                continue
-            distinct = pc.count_distinct(sample.column(name, start, end)).as_py()
-            if "bloom" in part.kinds:
-                total += 32 * blocks_for(distinct, settings.false_positives)
-            if "ngrams" in part.kinds:
-                total += file.bytes // 20
-            if "values" in part.kinds:
-                total += 12 * min(distinct, settings.most_values)
-    every = len(context.snapshot.state.files(DATA_TREE))
-    return round(total * every / max(len(files), 1))
+    @property
+    def _times(self) -> float:
+        return self._size / max(self._records.bytes, 1)
 
 
 def _sampled_covering(context: IndexContext, sample: Sample, size: int) -> list[CoveringFile]:

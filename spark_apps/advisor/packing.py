@@ -31,7 +31,11 @@ _FEWEST, _MOST_UNSEEN = 100, 10_000
 
 _MANY_ROWS = 10_000_000
 _LENGTH_BYTES = 4
-"""What the length of a text takes beside it."""
+"""What the length of a text takes beside it, and of values of one length where Spark compares the two ways to write."""
+
+_INT96_BYTES = 12
+_MOST_DIGITS = 18
+"""A decimal of more is written as bytes."""
 
 
 def packed(snapshot: Snapshot, tree: Tree, rows: Any) -> bytes:
@@ -73,7 +77,8 @@ def _options(snapshot: Snapshot, tree: Tree, rows: Any) -> dict[str, Any]:
     repeated = [
         path
         for field in rows.schema
-        if field.name not in plain and (pa.types.is_nested(field.type) or _keeps_dictionary(rows.column(field.name)))
+        if field.name not in plain
+        and (pa.types.is_nested(field.type) or _keeps_dictionary(rows.column(field.name), int96))
         for path in _paths(field)
     ]
     return parquet_options(codec if codec in CODECS else "snappy", repeated, int96=int96)
@@ -102,14 +107,21 @@ def _paths(field: Any) -> list[str]:
     return [schema.column(number).path for number in range(len(schema))]
 
 
-def _keeps_dictionary(values: Any) -> bool:
-    """Tell whether Spark's writer keeps the dictionary of a column, by the values of its first page."""
+def _keeps_dictionary(values: Any, int96: bool) -> bool:
+    """Tell whether Spark's writer keeps the dictionary of a column, by the values of its first page.
+
+    :param int96: whether timestamps with a zone are written so.
+    """
     import numpy as np
     import pyarrow as pa
 
     if pa.types.is_boolean(values.type) or not len(values):
         return False
-    width = _plain_bytes(values)
+    kind, width = values.type, _plain_bytes(values)
+    if int96 and pa.types.is_timestamp(kind) and kind.tz:
+        width = _INT96_BYTES
+    of_one_length = width == _INT96_BYTES or (pa.types.is_decimal(kind) and kind.precision > _MOST_DIGITS)
+    as_it_stands = width + _LENGTH_BYTES if of_one_length else width
     page = values.slice(0, _page_rows(width)).drop_null()
     if not len(page):
         return True
@@ -118,7 +130,7 @@ def _keeps_dictionary(values: Any) -> bool:
     bits = max(1, (len(encoded.dictionary) - 1).bit_length())
     runs = 1 + int(np.count_nonzero(np.diff(numbers)))
     indices = min(len(page) * bits / 8, runs * (1 + bits / 8))
-    return indices + len(encoded.dictionary) * width < len(page) * width
+    return indices + len(encoded.dictionary) * width < len(page) * as_it_stands
 
 
 def _plain_bytes(values: Any) -> float:
@@ -128,7 +140,9 @@ def _plain_bytes(values: Any) -> float:
 
     kind = values.type
     if pa.types.is_decimal(kind):
-        return 4.0 if kind.precision <= 9 else 8.0 if kind.precision <= 18 else 16.0
+        if kind.precision > _MOST_DIGITS:
+            return float(((10**kind.precision).bit_length() + 8) // 8)
+        return 4.0 if kind.precision <= 9 else 8.0
     if pa.types.is_boolean(kind):
         return 0.125
     if pa.types.is_string(kind) or pa.types.is_binary(kind):

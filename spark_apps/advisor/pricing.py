@@ -7,13 +7,17 @@ spared is what it reads without any, less what it reads with them, their own byt
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from spark_apps.advisor.hypothetical import Hypothetical, Trial
 from spark_apps.advisor.questions import Question
 from spark_apps.advisor.sample import Sample
+from spark_apps.indexes.skipping.records import RecordFile
+from spark_apps.indexes.skipping.skipping import SkippingHandler
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.query.planning import ReadPlan, plan_bytes
+from spark_apps.storage.errors import StorageError
 
 _SPARES = 0.01
 """An index that spares a query less than this part of what it reads is not counted as one that it uses."""
@@ -55,6 +59,7 @@ class Pricing:
         self._tables: dict[frozenset[int], Hypothetical] = {}
         self._read: dict[tuple[int, frozenset[int]], int] = {}
         self._plain: dict[int, ReadPlan] = {}
+        self._open_records()
         self._helps: list[frozenset[int]] = [
             frozenset(
                 number
@@ -63,6 +68,18 @@ class Pricing:
             )
             for at in range(len(questions))
         ]
+
+    def _open_records(self) -> None:
+        """Read the headers of skipping indexes, which a process remembers.
+
+        Else the first query that is planned would pay for all.
+        """
+        for number, one in enumerate(self._priced):
+            if one.kind == SkippingHandler.kind:
+                snapshot = self._table(frozenset((number,))).snapshot
+                for file in snapshot.state.files(snapshot.state.index(one.name).definition.tree):
+                    with suppress(StorageError):  # which the planner will say
+                        RecordFile(snapshot.store, file)
 
     @property
     def read(self) -> float:

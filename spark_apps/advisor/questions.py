@@ -6,9 +6,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from spark_apps.mergetree.spark_utils import setting
+from spark_apps.indexes.computed import types_of
+from spark_apps.indexes.expressions import Expression
 from spark_apps.mergetree.tree import Snapshot
-from spark_apps.query.parsing import parse_predicate
+from spark_apps.query.parsing import expressions_in, parse_predicate
+from spark_apps.query.planning import parse_for_session
 from spark_apps.query.predicates import Predicate, columns_of, of_whole_rows
 from spark_apps.storage.errors import InvalidInput
 from spark_apps.workload.asked import AskedQuery, QueryGroup, Workload
@@ -17,6 +19,8 @@ MOST_GROUPS = 200
 """So many groups of queries are asked about, those with most bytes read; the others are counted."""
 MOST_PREDICATES = 4
 """Of each group so many predicates, evenly from those that are known."""
+MOST_EXPRESSIONS = 50
+"""So many expressions of columns are told apart in predicates."""
 
 _DAY = 86_400.0
 
@@ -43,6 +47,7 @@ class Question:
 class Questions:
     """The questions of a workload.
 
+    :param expressions: of columns that are compared, by their canonical texts; none without a Spark session.
     :param shapes: of each group its predicate without literals, for people. :param queries: how many were asked.
     :param left_out: why queries could not be asked about -> how many. :param days: in how many days they were asked.
     """
@@ -52,6 +57,7 @@ class Questions:
     queries: float
     days: float
     left_out: Mapping[str, float] = field(default_factory=dict)
+    expressions: Mapping[str, Expression] = field(default_factory=dict)
 
 
 def workload_of(given: Workload | Iterable[AskedQuery]) -> Workload:
@@ -89,19 +95,41 @@ def questions_of(snapshot: Snapshot, workload: Workload) -> Questions:
         leave(reason, lines)
     questions: list[Question] = []
     shapes: list[str] = []
+    expressions = _expressions(snapshot, groups[:MOST_GROUPS]) if snapshot.has_spark else {}
+    types = {text: kind for text, (_, kind) in expressions.items()}
     for group in groups:
         if len(shapes) == MOST_GROUPS:
             leave(f"of less weight than {MOST_GROUPS} others", group.weight)
             continue
-        asked = _of_group(snapshot, group, len(shapes), days, leave)
+        asked = _of_group(snapshot, group, len(shapes), days, types, leave)
         if asked:
             questions += asked
             shapes.append("all rows" if group.shape.shape is None else group.shape.shape)
-    return Questions(tuple(questions), tuple(shapes), workload.weight, days, left_out)
+    of_texts = {text: one for text, (one, _) in expressions.items()}
+    return Questions(tuple(questions), tuple(shapes), workload.weight, days, left_out, of_texts)
+
+
+def _expressions(snapshot: Snapshot, groups: Sequence[QueryGroup]) -> dict[str, tuple[Expression, str]]:
+    """Return the expressions that predicates compare, by their texts, each with the type that Spark gives it."""
+    types = {one.name: one.type for one in snapshot.table.fields}
+    found: dict[str, tuple[Expression, str]] = {}
+    for where in (where for group in groups for where in _evenly(group.predicates, MOST_PREDICATES)):
+        try:
+            new = [one for one in expressions_in(where, types) if one.text not in found]
+            for one in new[: MOST_EXPRESSIONS - len(found)]:
+                found[one.text] = one, types_of(snapshot, [one], "An index")[0].simpleString()
+        except InvalidInput:
+            continue  # said where the predicate is read
+    return found
 
 
 def _of_group(
-    snapshot: Snapshot, group: QueryGroup, number: int, days: float, leave: Callable[[str, float], None]
+    snapshot: Snapshot,
+    group: QueryGroup,
+    number: int,
+    days: float,
+    types: Mapping[str, str],
+    leave: Callable[[str, float], None],
 ) -> list[Question]:
     table_columns = snapshot.data.columns
     known = {name.lower(): name for name in table_columns}
@@ -119,7 +147,7 @@ def _of_group(
     for where in chosen:
         weight = group.weight / len(chosen)
         try:
-            predicate = None if where is None else _parsed(snapshot, where)
+            predicate = None if where is None else _parsed(snapshot, where, types)
         except InvalidInput:
             leave("no predicate of this table", weight)
             continue
@@ -142,14 +170,16 @@ def _evenly(values: Collection[str], most: int) -> list[str]:
     return [values[number * len(values) // count] for number in range(count)]
 
 
-def _parsed(snapshot: Snapshot, where: str) -> Predicate:
-    """Return a predicate as it is understood without Spark; what is not understood is left to the rows.
+def _parsed(snapshot: Snapshot, where: str, expressions: Mapping[str, str]) -> Predicate:
+    """Return a predicate as the session understands it, or as it is understood without Spark.
 
+    :param expressions: of which it is to be known what the predicate says, with their types.
     :raises InvalidPredicate: if it cannot be read. :raises UnknownColumn: if it names what the table lacks.
     """
-    zone = setting(snapshot.spark, "spark.sql.session.timeZone", "UTC") if snapshot.has_spark else "UTC"
+    if snapshot.has_spark:
+        return parse_for_session(snapshot, where, expressions)
     types = {one.name: one.type for one in snapshot.table.fields}
-    return parse_predicate(where, types, time_zone=zone, timestamps="timestamp")
+    return parse_predicate(where, types, time_zone="UTC", timestamps="timestamp", expressions=expressions)
 
 
 def _days(groups: Sequence[QueryGroup]) -> float:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from spark_apps.indexes.handler import estimated_rows
+from spark_apps.layout.types import parse_type
 from spark_apps.mergetree.blocks import access_options, read_footers, stored_share
 from spark_apps.mergetree.schema import column_share
 from spark_apps.mergetree.tree import Snapshot
@@ -21,6 +22,7 @@ from spark_apps.query.arrow_filter import satisfying
 from spark_apps.query.arrow_reading import arrow_schema, check_readable, described_file, text_format_of
 from spark_apps.query.arrow_rows import ArrowRows, ArrowShape
 from spark_apps.query.predicates import Predicate
+from spark_apps.storage.errors import UnsupportedSource
 from spark_apps.timeline.files import DataFile, GroupKey
 from spark_apps.timeline.model import DATA_TREE
 
@@ -33,8 +35,12 @@ MOST_GROUPS = 64
 MOST_BYTES = 128 * 1024 * 1024
 """Of the files' columns that are read, about; of some file groups blocks are read where they have more."""
 
+MOST_HELD = 1024 * 1024 * 1024
+"""Of rows in memory, about: of values that take far less in the files, as long texts over and over, fewer are read."""
+
 _FEW_GROUPS = 8
 
+_SHORT = ("boolean", "date", "timestamp", "timestamp_ntz", "float", "double", "decimal")
 _THREADS = 4
 _MOST_KEPT = 2_000
 
@@ -82,6 +88,8 @@ class Sample:
         self.seen = seen
         self.live = self if live is None else live
         self.small = small
+        self.found: dict[Any, Any] = {}
+        """What was computed of the rows once for several indexes."""
         self._counts: dict[Predicate, Any] = {}
         self._files: dict[str, list[Block]] = {}
         for block in blocks:
@@ -151,8 +159,9 @@ def read_sample(
 
     groups = snapshot.groups()
     names = tuple(name for name in snapshot.data.columns if name in columns)
-    small = is_small(snapshot, most_bytes)
-    chosen, seen = (sorted(groups), 1.0) if small else _chosen(snapshot, groups, names, most_bytes)
+    held = _held(snapshot, names)
+    small = is_small(snapshot, most_bytes) and held <= MOST_HELD
+    chosen, seen = (sorted(groups), 1.0) if small else _chosen(snapshot, groups, names, most_bytes, held)
     files = [file for key in chosen for file in groups[key]]
     check_readable(snapshot, files)
     if snapshot.external is not None:
@@ -185,6 +194,18 @@ def read_sample(
     return made(parts, made(live))
 
 
+def columns_only_spark_reads(snapshot: Snapshot, columns: Sequence[str]) -> frozenset[str]:
+    """Return those of some columns that are not read rightly here, by the smallest file of the table."""
+    found = set()
+    smallest = min(snapshot.state.files(DATA_TREE), key=lambda file: file.bytes)
+    for name in columns:
+        try:
+            _read(snapshot, [smallest], [name])
+        except UnsupportedSource:
+            found.add(name)
+    return frozenset(found)
+
+
 def is_small(snapshot: Snapshot, most_bytes: int = MOST_BYTES) -> bool:
     """Tell whether all of a table is read, so that what an index would hold of it is known and not estimated."""
     files = snapshot.state.files(DATA_TREE)
@@ -201,20 +222,39 @@ def _blocks_of(file: DataFile, blocks: int) -> list[int | None]:
 
 
 def _chosen(
-    snapshot: Snapshot, groups: dict[GroupKey, list[DataFile]], names: Sequence[str], most_bytes: int
+    snapshot: Snapshot, groups: dict[GroupKey, list[DataFile]], names: Sequence[str], most_bytes: float, held: float
 ) -> tuple[list[GroupKey], float]:
-    """Return the file groups that are read, evenly from all of them, and which part of their blocks."""
+    """Return the file groups that are read, evenly from all of them, and which part of their blocks.
+
+    :param held: bytes that all of their columns would take in memory.
+    """
     files = [file for members in groups.values() for file in members]
     share = stored_share(snapshot, files, [snapshot.data.stored(name) for name in names])
     if share is None:
         share = column_share(snapshot.data.fields, names)
     total = share * sum(file.bytes for file in files)
+    most_bytes = min(most_bytes, total * MOST_HELD / max(held, 1))
     most = max(_FEW_GROUPS, min(MOST_GROUPS, int(len(groups) * most_bytes / max(total, 1))))
     keys = sorted(groups)
     count = min(most, len(keys))
     chosen = [keys[(2 * number + 1) * len(keys) // (2 * count)] for number in range(count)]
     read = share * sum(file.bytes for key in chosen for file in groups[key])
     return chosen, min(1.0, most_bytes / max(read, 1))
+
+
+def _held(snapshot: Snapshot, names: Sequence[str]) -> float:
+    """Return about what some columns of all rows take in memory, by one block of the largest file."""
+    files = snapshot.state.files(DATA_TREE)
+    kinds = [parse_type(snapshot.data.type_of(name)) for name in names]
+    if not files or all(kind.is_integer or kind.kind in _SHORT for kind in kinds):
+        return 0.0
+    largest = max(files, key=lambda file: file.bytes)
+    check_readable(snapshot, [largest])
+    if snapshot.external is not None:
+        snapshot.external.check([largest])
+    [blocks] = [footer.blocks for footer in read_footers(snapshot, [largest])] or [1]
+    some = _read(snapshot, [largest], names, _blocks_of(largest, blocks)[0])
+    return some.nbytes / max(some.num_rows, 1) * sum(map(estimated_rows, files))
 
 
 def _read(snapshot: Snapshot, files: Sequence[DataFile], names: Sequence[str], block: int | None = None) -> Any:

@@ -26,7 +26,7 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.tokens import Token, TokenType
 
-from spark_apps.indexes.expressions import UNREADABLE, NotIndexable, expression_of, key_of
+from spark_apps.indexes.expressions import UNREADABLE, Expression, NotIndexable, expression_of, key_of
 from spark_apps.layout.types import INTEGER_BITS, ColumnType, parse_type
 from spark_apps.query.monotone import with_expressions
 from spark_apps.query.predicates import NAN, And, Comparison, Fixed, Holds, In, IsNull, Not, Opaque, Or, Predicate
@@ -143,6 +143,25 @@ def _parsed(
         raise InvalidPredicate(
             "The predicate is nested too deeply to be read.", hint="Write long lists with IN, or in fewer parentheses."
         ) from error
+
+
+def expressions_in(sql: str, schema: Mapping[str, str], case_sensitive: bool = False) -> tuple[Expression, ...]:
+    """Return the expressions of columns that a predicate compares and that an index could hold, each once.
+
+    :param schema: the table's columns and their Spark types.
+    :raises InvalidPredicate: when the text is not one predicate.
+    """
+    columns = _Columns(dict(schema), case_sensitive)
+    found: dict[str, Expression] = {}
+    for node in _read(sql)[0].find_all(*_COMPARISONS, exp.In, exp.Between, exp.Is, *_OF_TEXTS):
+        for side in (node.this, node.args.get("expression")):
+            try:
+                one = expression_of(side, columns.find, columns.texts, case_sensitive) if side is not None else None
+            except NotIndexable:
+                continue
+            if one is not None and one.column is None:
+                found.setdefault(one.text, one)
+    return tuple(found.values())
 
 
 # Nothing in a text is read by the time or by a state of the process, and a query is often asked again.

@@ -577,9 +577,11 @@ def _keyed_groups(draft: _Draft) -> dict[GroupKey, frozenset[Key]]:
     return keyed
 
 
-def parse_for_session(snapshot: Snapshot, where: str) -> Predicate:
+def parse_for_session(snapshot: Snapshot, where: str, more: Mapping[str, str] | None = None) -> Predicate:
     """Return the predicate, as the session reads it.
 
+    :param more: canonical texts of expressions beside those that indexes hold values of, with their Spark types; what
+        indexes that are not there could make use of is found out too, where it is given.
     :raises InvalidPredicate: if the predicate cannot be read.
     :raises UnknownColumn: if a name is that of no column of the table.
     """
@@ -601,7 +603,7 @@ def parse_for_session(snapshot: Snapshot, where: str) -> Predicate:
         timestamps=_timestamps(str(setting(spark, "spark.sql.timestampType", "TIMESTAMP_LTZ"))),
         case_sensitive=_is_on(spark, "spark.sql.caseSensitive"),
         check_with_spark=partial(check_predicate, snapshot),
-        expressions=_expressions(snapshot, where),
+        expressions=_expressions(snapshot, where, more),
     )
 
 
@@ -610,13 +612,13 @@ _CALLED = re.compile(r"(\w+)\s*\(")
 _HIDDEN = re.compile(r"`\s*\(|/\*|--")
 
 
-def _expressions(snapshot: Snapshot, where: str) -> dict[str, str] | None:
+def _expressions(snapshot: Snapshot, where: str, more: Mapping[str, str] | None) -> dict[str, str] | None:
     """Return the expressions that indexes hold values of, with their types.
 
     ``None`` where no index can make use of more than comparisons of columns, and where a function that the text calls
     is not Spark's own in this session.
     """
-    expressions: dict[str, str] | None = None
+    expressions = None if more is None else dict(more)
     of_two_types = set[str]()
     for entry in snapshot.state.indexes.values():
         handler = available(entry.definition.kind)

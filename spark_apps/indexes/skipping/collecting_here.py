@@ -41,8 +41,8 @@ _ROWS_AT_ONCE = 2_000_000
 _MOST_ROWS_OF_FILE = 8_000_000
 """A file of more rows is left to Spark, which needs no memory for all of them."""
 
-_MOST_DIFFERENT = 20_000
-"""So many different values Spark evaluates an expression for; of more, it reads the rows itself."""
+_MOST_DIFFERENT, _MOST_DIFFERENT_HELD = 20_000, 1_000_000
+"""So many different values Spark evaluates an expression for; of more, it reads the rows itself, if that may be."""
 
 _SMALL_FILE = 1 << 20
 _THREADS = 16
@@ -134,6 +134,33 @@ def collect_here(
         return [], frozenset()
 
 
+def collect_of_rows(
+    snapshot: Snapshot,
+    part: Part,
+    settings: Settings,
+    files: Sequence[tuple[DataFile, Any]],
+    units: Mapping[int, Sequence[DataFile]],
+) -> list[Found] | None:
+    """Return what is found of an expression in files whose rows are in memory, in their order; 0 is the part's number.
+
+    ``None`` where only Spark, reading all rows, could tell.
+
+    :param files: each with its rows as an Arrow table that has the columns of the expression.
+    :param units: lineage of a file -> its row groups as files of their own, where they are to have records.
+    :raises PySparkException: what Spark raises of an expression on a row.
+    :raises NotKnownHere: of values that are left to Spark.
+    """
+    reading = _Reading({0: part}, settings, {}, {}, False, units)
+    found: list[Found] = []
+    for some in _at_once([file for file, _ in files]) if files else ():
+        tables = [rows.select(list(part.expression.columns)) for _, rows in files[len(found) :][: len(some)]]
+        reading, values = _with_expressions(snapshot, reading, tables, _MOST_DIFFERENT_HELD)
+        if not values:
+            return None
+        found += _found(reading, some, [table.num_rows for table in tables], values)
+    return found
+
+
 def _possible(snapshot: Snapshot, parts: Sequence[Part], files: Sequence[DataFile]) -> dict[int, Part]:
     """Return the parts, by their numbers, whose columns Arrow can read."""
     if not files or any(file.rows > _MOST_ROWS_OF_FILE for file in files):
@@ -218,7 +245,9 @@ def _rows(reading: _Reading, request: tuple[DataFile, str]) -> Any:
     return table
 
 
-def _with_expressions(snapshot: Snapshot, reading: _Reading, tables: Sequence[Any]) -> tuple[_Reading, dict[int, Any]]:
+def _with_expressions(
+    snapshot: Snapshot, reading: _Reading, tables: Sequence[Any], most: int = _MOST_DIFFERENT
+) -> tuple[_Reading, dict[int, Any]]:
     """Return the values of each part in all rows, and without the parts that have too many for Spark to be asked."""
     import pyarrow as pa
 
@@ -228,7 +257,7 @@ def _with_expressions(snapshot: Snapshot, reading: _Reading, tables: Sequence[An
         if part.expression.column is not None:
             values[number] = _one_array(whole.column(part.expression.column))
             continue
-        computed = _evaluated(snapshot, part, whole)
+        computed = _evaluated(snapshot, part, whole, most)
         if computed is not None:
             values[number] = computed
     parts = {number: part for number, part in reading.parts.items() if number in values}
@@ -241,7 +270,7 @@ def _one_array(column: Any) -> Any:
     return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks or [pa.nulls(0, column.type)])
 
 
-def _evaluated(snapshot: Snapshot, part: Part, rows: Any) -> Any | None:
+def _evaluated(snapshot: Snapshot, part: Part, rows: Any, most: int) -> Any | None:
     """Return what Spark makes of an expression in all rows; ``None`` if it would be asked of too many values."""
     import numpy as np
     import pyarrow as pa
@@ -249,12 +278,12 @@ def _evaluated(snapshot: Snapshot, part: Part, rows: Any) -> Any | None:
     codes: Any = np.zeros(rows.num_rows, np.int64)
     for name in part.expression.columns:
         encoded = _one_array(rows.column(name)).dictionary_encode(null_encoding="encode")
-        if len(encoded.dictionary) > _MOST_DIFFERENT:
+        if len(encoded.dictionary) > most:
             return None
         codes = codes * max(len(encoded.dictionary), 1) + encoded.indices.to_numpy(zero_copy_only=False)
         _, examples, codes = np.unique(codes, return_index=True, return_inverse=True)
         codes = codes.reshape(-1)
-        if len(examples) > _MOST_DIFFERENT:
+        if len(examples) > most:
             return None
     if not rows.num_rows:
         return pa.nulls(0, arrow_type(part.type))

@@ -322,7 +322,7 @@ def _known(context: IndexContext, parts: Sequence[Part], settings: Settings, fil
     """Return what is to be known of data files: read by Arrow what it can, and by Spark the rest."""
     divided = divide(context.snapshot, files) if settings.row_groups else {}
     known = _known_of_files(context, parts, settings, files, divided)
-    return [_bounded(each, file) for each, file in zip(known, files, strict=True)] if divided else known
+    return [bounded(each, file) for each, file in zip(known, files, strict=True)] if divided else known
 
 
 def _known_of_files(
@@ -363,7 +363,7 @@ def _known_of_files(
     return known
 
 
-def _bounded(known: Known, file: DataFile) -> Known:
+def bounded(known: Known, file: DataFile) -> Known:
     """Return what is known of a file, without its row groups if this takes too much beside the file."""
     if bytes_of_row_groups(known) <= max(_ALWAYS_BYTES, file.bytes // _MOST_SHARE):
         return known

@@ -107,6 +107,37 @@ def test_given_a_table_opened_without_spark_when_advised_then_the_advice_is_the_
     assert here.statements == there.statements and here.statements
 
 
+def test_given_queries_of_expressions_and_of_words_in_texts_then_indexes_over_these_are_proposed_and_kept(
+    table: IndexedTable, spark: Any
+) -> None:
+    [note] = table.read("id = 77", columns=["note"]).collect()[0]
+    workload = asked(
+        table, ("upper(city) = 'CITY 3'", 9), (f"note LIKE '%{note[3:30]}%'", 9), ("upper(city) = 'CITY 5'", 9)
+    )
+    advice = table.advise(workload)
+    parts = " ".join(part for one in advice.proposals for part in one.columns)
+    assert "(upper(city))" in parts and "ngrams(note)" in parts, advice
+    sql.run(spark, ";".join(advice.statements))
+    followed = IndexedTable.load(spark, table.uri)
+    again = followed.advise(workload)
+    assert {one.action for one in again.proposals} == {"keep"}, f"{advice}\n{again}"
+    # Without a session nothing is known of values of expressions, and so nothing against the index.
+    assert "drop" not in {one.action for one in open_table(table.uri).advise(workload).proposals}
+
+
+def test_given_a_column_that_only_spark_reads_then_advice_is_given_for_the_others(spark: Any, tmp_path: Path) -> None:
+    for number in range(6):
+        lines = (
+            json.dumps({"id": value, "who": {"id": value, "name": f"n{value}" * 20}})
+            for value in range(number * 200, number * 200 + 200)
+        )
+        (tmp_path / f"{number}.json").write_text("\n".join(lines))
+    table = IndexedTable.register(spark, tmp_path, format="json")
+    workload = asked(table, ("who IS NULL", 5), ("id = 401", 5), ("who.id = 402", 5))
+    advice = table.advise(workload)
+    assert {"cover_id", "skip_id", "by_id"} & {one.index for one in advice.proposals}, advice
+
+
 def test_given_what_cannot_be_used_when_advised_then_it_is_counted_or_refused(table: IndexedTable) -> None:
     advice = table.advise(asked(table, ("nope = 1", 7), ("rider = 4", 3)))
     assert advice.left_out == {"no predicate of this table": 7}

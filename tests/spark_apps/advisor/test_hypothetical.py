@@ -5,9 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from spark_apps import IndexedTable, open_table
+from spark_apps.advisor.hypothetical import definition_of, trial_of
+from spark_apps.advisor.sample import read_sample
 from spark_apps.query.explain import Explanation
 from spark_apps.storage import errors
 
@@ -80,7 +84,7 @@ REFUSED = [
     ({"kind": "secondary", "columns": ["ridr"]}, errors.UnknownColumn, "ridr"),
     ({"kind": "secondary", "columns": ["rider"], "properties": {"shard": "3"}}, errors.InvalidInput, "shard"),
     ({"kind": "skipping", "columns": ["minmax(fare"]}, errors.InvalidInput, "minmax"),
-    ({"kind": "skipping", "columns": ["minmax(fare)"], "properties": {"granularity": "row_group"}}, errors.InvalidInput,
+    ({"kind": "skipping", "columns": ["minmax(fare)"], "properties": {"granularity": "rows"}}, errors.InvalidInput,
      "granularity"),
     ({"kind": "covering", "columns": ["fare", "nope"]}, errors.InvalidInput, "nope|fare"),
     ({"kind": "secondary", "columns": ["rider"], "name": "a b"}, errors.InvalidName, "a b"),
@@ -111,6 +115,54 @@ def test_given_many_file_groups_when_some_are_tried_then_the_others_are_bounded(
     assert low < told.bytes_skipped <= high and "in 8 of 12 file groups" in str(told)
     table.create_index("by_rider", **given)
     assert low <= table.explain("rider = 31").bytes_skipped <= high
+
+
+def test_given_parts_of_expressions_floats_and_row_groups_that_are_not_there_then_they_hold_and_skip_what_they_will(
+    spark: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "t").mkdir()
+    for number in range(6):
+        values = range(number * 1_000, number * 1_000 + 1_000)
+        columns = {
+            "id": list(values),
+            "x": [float("nan") if value % 997 == 3 else value / 7 for value in values],
+            "city": [f"City {value // 500}" for value in values],
+            "note": [f"note {value * 7919 % 6007}" for value in values],
+        }
+        pq.write_table(pa.table(columns), tmp_path / "t" / f"{number}.parquet", row_group_size=250)
+    table = IndexedTable.register(spark, tmp_path / "t", format="parquet")
+    parts = ["minmax(x)", "values(lower(city))", "ngrams(note)", "bloom(upper(note))"]
+    given: dict[str, Any] = {
+        "name": "x", "kind": "skipping", "columns": parts, "properties": {"granularity": "row_group"},
+    }  # fmt: skip
+    predicates = (
+        "x BETWEEN 120 AND 130", "x < 90", "lower(city) = 'city 3'", "note LIKE '%te 591%'", "upper(note) = 'NOTE 77'",
+        "lower(city) IN ('city 1', 'rom') AND x < 90", "x = double('NaN')",
+    )  # fmt: skip
+    told = {where: table.explain(where, ["id"], [given]) for where in predicates}
+    sample = read_sample(table.snapshot, ["x", "city", "note"])
+    about = trial_of(table.snapshot, definition_of(table.snapshot, given), sample).bytes
+    with pytest.raises(errors.InvalidInput, match="only Spark can tell"):
+        open_table(table.uri).explain("x < 90", ["id"], [given])
+
+    table.create_index(**given)
+    assert about == pytest.approx(table.index_status("x").bytes, rel=0.05)
+    for where in predicates:
+        truth = table.explain(where, ["id"])
+        assert told[where].bytes_skipped == truth.bytes_skipped > 0 or where.startswith("x = "), where
+        assert (told[where].files_read, told[where].bytes_read) == (truth.files_read, truth.bytes_read), where
+
+
+def test_given_long_texts_that_take_little_in_files_then_no_more_is_read_than_memory_has(
+    table: IndexedTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert read_sample(table.snapshot, ["note"]).whole
+    rows = read_sample(table.snapshot, ["note"]).rows
+    monkeypatch.setattr("spark_apps.advisor.sample.MOST_HELD", rows.nbytes // 3)
+    some = read_sample(table.snapshot, ["note"])
+    assert not some.small and some.rows.nbytes < rows.nbytes / 2
+    told = table.explain("rider = 31", hypothetical=[{"kind": "covering", "columns": ["rider"], "included": ["note"]}])
+    assert told.hypothetical
 
 
 BUILT: list[dict[str, Any]] = [

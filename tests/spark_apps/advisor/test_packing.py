@@ -34,7 +34,8 @@ def test_given_some_rows_then_it_is_known_about_how_many_values_all_have(kind: s
 def _packed(values: list[Any], kind: str, **of_tree: Any) -> Any:
     snapshot: Any = Snapshot(NO_SPARK, None, None)  # type: ignore[arg-type]
     tree = Tree("t", (Field("v", kind),), ("v",), ("v",), **of_tree)
-    rows = pa.table({"v": pa.array(values, pa.string() if kind == "string" else pa.int64())})
+    kinds = {"string": pa.string(), "timestamp": pa.timestamp("us", "UTC"), "decimal(30,2)": pa.decimal128(30, 2)}
+    rows = pa.table({"v": pa.array(values, kinds.get(kind, pa.int64()))})
     return pq.read_metadata(pa.BufferReader(packed(snapshot, tree, rows))), (snapshot, tree, rows)
 
 
@@ -45,6 +46,8 @@ def _packed(values: list[Any], kind: str, **of_tree: Any) -> Any:
         ("each four times", "bigint", [number // 4 for number in range(20_000)], True),
         ("few", "string", [f"city {number % 7}" for number in range(20_000)], True),
         ("each once, long", "string", [f"{number:036d}" for number in range(20_000)], False),
+        ("each once, of one length", "timestamp", range(20_000), True),
+        ("each once, of many digits", "decimal(30,2)", range(20_000), True),
         ("few at first", "bigint", [number // 8_192 * number for number in range(20_000)], True),
     ],
 )
