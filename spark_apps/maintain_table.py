@@ -38,6 +38,7 @@ from spark_apps.timeline.model import Receipt
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from spark_apps.indexes.handler import VerificationReport
     from spark_apps.table import IndexedTable
 
 TRIES = 4
@@ -154,15 +155,32 @@ def _verify(
     table: IndexedTable, store: Store, index: str | None, options: Mapping[str, Any], txn_id: str, started: float
 ) -> Receipt:
     names = [index] if index is not None else options.get("indexes") or sorted(table.indexes)
-    reports = {name: table.verify(name) for name in names}
+    reports: dict[str, VerificationReport] = {}
+    refused: dict[str, InvalidInput] = {}
+    for name in names:
+        try:
+            reports[name] = table.verify(name)
+        except InvalidInput as error:  # one that this session cannot compare says nothing of the others
+            refused[name] = error
+            log.warning("verify %s: refused: %s", name, error)
     wrong = {name: plain(report) for name, report in reports.items() if not report.ok}
     seconds = round(time.monotonic() - started, 3)
-    note = DoneWork("verify", time.time(), seconds, table.version, index, ok=not wrong, metrics={"indexes": names})
-    _note(write_done, store, note)
+    metrics = {"indexes": list(reports), **({"refused": list(refused)} if refused else {})}
+    note = DoneWork("verify", time.time(), seconds, table.version, index, ok=not wrong, metrics=metrics)
+    if reports:
+        _note(write_done, store, note)
     if wrong:
+        not_compared = f"; not compared: {', '.join(map(repr, refused))}" if refused else ""
         raise VerificationFailed(
-            f"{', '.join(map(repr, wrong))} of {table.uri} do not agree with the table's rows: {wrong}",
+            f"{', '.join(map(repr, wrong))} of {table.uri} do not agree with the table's rows: {wrong}{not_compared}",
             hint="Rebuild them (refresh with mode='full'); until then queries check every row they find through them.",
+        )
+    if refused:
+        agreeing = f" The others agree: {', '.join(map(repr, reports))}." if reports else ""
+        raise InvalidInput(
+            f"{', '.join(map(repr, refused))} of {table.uri} cannot be compared: "
+            f"{' '.join(error.message for error in refused.values())}{agreeing}",
+            hint=next(iter(refused.values())).hint,
         )
     return Receipt(None, txn_id, "verify", {"ok": True, "indexes": names, "seconds": seconds})
 

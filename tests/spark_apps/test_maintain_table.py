@@ -11,10 +11,18 @@ import pytest
 
 from spark_apps import IndexedTable, maintain_table
 from spark_apps.jobs.job import Job
-from spark_apps.storage.errors import AttemptAborted, AttemptReplaced, ConcurrentWrite, IndexNotFound, TableNotFound
+from spark_apps.storage.errors import (
+    AttemptAborted,
+    AttemptReplaced,
+    ConcurrentWrite,
+    IndexNotFound,
+    InvalidInput,
+    TableNotFound,
+)
 from spark_apps.timeline import maintenance_records
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.model import Receipt
+from tests.spark.local import session_with
 from tests.spark_apps.frames import frame
 from tests.spark_apps.small_tables import Prepared
 
@@ -63,6 +71,19 @@ def test_given_steps_when_done_twice_then_each_has_committed_once_and_how_it_wen
     done = maintenance_records.read_done(timeline.store)
     assert set(done) == {"compact", "refresh.by_city", "verify", "clean"}
     assert done["verify"].ok and done["compact"].bytes == 100
+
+
+def test_given_an_index_of_another_session_when_indexes_are_verified_then_it_is_named_and_the_others_are_compared(
+    spark: Any, table: IndexedTable
+) -> None:
+    with session_with(spark, {"spark.sql.session.timeZone": "Asia/Tokyo"}):
+        table.create_index("by_a_text", "secondary", ["lower(city)"])
+    table.refresh_index("by_city")
+    steps = [{"kind": "verify", "index": None, "options": {"indexes": ["by_a_text", "by_city"]}}]
+    with pytest.raises(InvalidInput, match=r"'by_a_text' of .* cannot be compared.*others agree: 'by_city'"):
+        maintain_table.maintain_table(spark, job(table, steps))
+    done = maintenance_records.read_done(Timeline.load(table._handle.timeline.store).store)["verify"]
+    assert done.ok and done.metrics == {"indexes": ["by_city"], "refused": ["by_a_text"]}
 
 
 def test_given_a_step_that_fails_when_run_then_the_others_are_done_and_the_error_says_which(
