@@ -38,7 +38,8 @@ def stamp(spark: SparkSession) -> dict[str, str]:
     values = {}
     for name in _SETTINGS:
         try:
-            values[name] = setting(spark, name, None) or ""
+            # Of one that is not set the default: of the time zone it is the machine's, of ANSI the environment's.
+            values[name] = setting(spark, name) or ""
         except spark_errors():  # this Spark does not know it
             values[name] = ""
     return {**known, **values}
