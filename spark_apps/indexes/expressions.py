@@ -28,6 +28,8 @@ UNREADABLE = (sqlglot.errors.SqlglotError, *UNPREPARED)
 
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _NUMBER = re.compile(r"\d{1,18}(\.\d{1,18})?", re.ASCII)
+_MOST_CHARACTERS = 4_096
+"""A log names nothing that is longer."""
 
 _FUNCTIONS: dict[type[exp.Expr], tuple[str, tuple[str, ...]]] = {
     exp.Lower: ("lower", ("this",)),
@@ -94,13 +96,18 @@ def parse(sql: str, types: Mapping[str, str], case_sensitive: bool = False) -> E
     :param types: the table's columns and their Spark types.
     :raises NotIndexable: if it is none, or not one that an index can hold.
     """
+    if len(sql) > _MOST_CHARACTERS:
+        raise NotIndexable(f"an expression of {len(sql):,} characters is longer than {_MOST_CHARACTERS:,}")
     try:
         nodes = [node for node in sqlglot.parse(sql, dialect="spark") if node is not None]
     except (*UNREADABLE, RecursionError) as error:
         raise NotIndexable(f"{sql!r} cannot be read as an expression") from error
     if len(nodes) != 1 or "--" in sql or "/*" in sql:
         raise NotIndexable(f"{sql!r} is not one expression")
-    return expression_of(nodes[0], finder(types, case_sensitive), types, case_sensitive)
+    expression = expression_of(nodes[0], finder(types, case_sensitive), types, case_sensitive)
+    if len(expression.shown) > _MOST_CHARACTERS:
+        raise NotIndexable(f"as it is kept, it has more than {_MOST_CHARACTERS:,} characters")
+    return expression
 
 
 def expression_of(
