@@ -38,7 +38,10 @@ STAMP = "expression_stamp"
 _KEY_MARK = "\x1f"
 """What the name of an expression's values begins with, where they stand beside those of columns."""
 
-_SIGNS = frozenset("()+-*.")
+_SIGNS = frozenset("()+-*./%=<>|&")
+"""A name that holds none of these, and is that of no column, is a name that was mistaken."""
+
+_SHOWN = 200
 
 
 @dataclass(frozen=True)
@@ -72,36 +75,55 @@ class Indexed:
         return (self.name,) if self.expression is None else self.expression.columns
 
 
-def read_columns(names: Sequence[str], types: Mapping[str, str], label: str) -> tuple[Indexed, ...]:
-    """Return what a user's columns are: those of the table by its spelling, else expressions.
+def read_columns(definition: IndexDefinition, types: Mapping[str, str], label: str) -> tuple[Indexed, ...]:
+    """Return what the columns of a definition are: those of the table by its spelling, else expressions.
+
+    What its properties tell to be an expression is one, even if a column of the table has its text for a name.
 
     :param types: the table's columns and their Spark types.
     :raises UnknownColumn: if one is neither.
     :raises InvalidInput: if an expression cannot be indexed, or one is given twice.
     """
+    names, told = definition.columns, _told_expressions(definition)
     known = {name.lower() for name in types}
-    if all(not isinstance(name, str) or name.lower() in known or _SIGNS.isdisjoint(name) for name in names):
+
+    def is_column(name: str) -> bool:
+        plain = not isinstance(name, str) or name.lower() in known or _SIGNS.isdisjoint(name)
+        return plain and name not in told
+
+    if all(map(is_column, names)):
         return tuple(map(Indexed, resolve(names, types, label)))
     from spark_apps.indexes.expressions import NotIndexable, parse  # its library is slow to import
 
     found: list[Indexed] = []
     for name in names:
-        if not isinstance(name, str) or name.lower() in known or _SIGNS.isdisjoint(name):
+        if is_column(name):
             found.append(Indexed(resolve([name], types, label)[0]))
             continue
         try:
             expression = parse(name, types)
         except NotIndexable as error:
+            shown = name if len(name) <= _SHOWN else f"{name[:_SHOWN]}…"
             raise InvalidInput(
-                f"{label} cannot be over {name!r}: {error}.",
+                f"{label} cannot be over {shown!r}: {error}.",
                 hint="Use columns, nested fields, and expressions of them that always give the same for a row.",
             ) from error
         column = expression.column
         found.append(Indexed(expression.shown, expression) if column is None else Indexed(column))
     for at, one in enumerate(found):
-        if one.key in [other.key for other in found[:at]]:
+        # A column of such a name is another thing, but in the definition they are told apart by it.
+        if any(one.key == other.key or one.name == other.name for other in found[:at]):
             raise InvalidInput(f"{label} names {one.name!r} twice.", hint="Name it once.")
     return tuple(found)
+
+
+def _told_expressions(definition: IndexDefinition) -> frozenset[str]:
+    """Return the names of a definition's columns that its properties tell to be expressions."""
+    try:
+        told = json.loads(definition.properties.get(EXPRESSIONS, "{}"))
+    except (ValueError, RecursionError):
+        return frozenset()
+    return frozenset(told) if isinstance(told, dict) else frozenset()
 
 
 def indexed_by(table: TableDefinition, definition: IndexDefinition) -> tuple[Indexed, ...]:
@@ -185,7 +207,7 @@ def with_types(
 
     :raises InvalidInput: if Spark cannot evaluate one.
     """
-    found = [one for one in read_columns(definition.columns, column_types(snapshot.table.fields), label)
+    found = [one for one in read_columns(definition, column_types(snapshot.table.fields), label)
              if one.expression is not None]  # fmt: skip
     if not found:
         return definition, {}
@@ -250,8 +272,21 @@ def other_session(snapshot: Snapshot, definition: IndexDefinition) -> str | None
     return f"its expressions were computed by another session ({'; '.join(differing) or 'unknown'})"
 
 
+def usable_of(snapshot: Snapshot, definition: IndexDefinition) -> tuple[Indexed, ...] | CannotPrune:
+    """Return what an index is over whose values mean the same in this session, in its order.
+
+    A session of another kind compares no values of expressions; those of columns and fields it does.
+    """
+    found = indexed_by(snapshot.table, definition)
+    why = other_session(snapshot, definition)
+    if why is None:
+        return found
+    usable = tuple(one for one in found if one.expression is None or not one.expression.stamped)
+    return usable or CannotPrune(why, "session_differs" if snapshot.has_spark else "no_session")
+
+
 def cannot_use(snapshot: Snapshot, definition: IndexDefinition) -> CannotPrune | None:
-    """Return why this session does not use an index over expressions; ``None`` if it may."""
+    """Return why this session does not use an index over expressions whole; ``None`` if it may."""
     why = other_session(snapshot, definition)
     return None if why is None else CannotPrune(why, "session_differs" if snapshot.has_spark else "no_session")
 

@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Literal
 from msgspec.structs import replace
 
 from spark_apps.indexes.computed import (
+    Indexed,
     cannot_use,
     check_computes,
     columns_for,
@@ -28,6 +29,7 @@ from spark_apps.indexes.computed import (
     indexed_by,
     read_columns,
     split_properties,
+    usable_of,
     values_for,
     with_types,
 )
@@ -330,14 +332,19 @@ class MatchingBlocks:
 
 
 def find_blocks(
-    context: IndexContext, files: Sequence[DataFile], probe: PredicateProbe, max_values: int
+    context: IndexContext,
+    files: Sequence[DataFile],
+    probe: PredicateProbe,
+    max_values: int,
+    compared: Sequence[Indexed],
 ) -> MatchingBlocks | CannotPrune:
     """Return the blocks with values that can satisfy a predicate, from the entry files.
 
+    :param compared: what of the index the predicate is held against.
     :param max_values: so many distinct values are compared with the predicate at most.
     :raises StorageError: if a file is missing or damaged.
     """
-    lookup = _Lookup(context, probe, max_values)
+    lookup = _Lookup(context, probe, max_values, compared)
     with ThreadPoolExecutor(_THREADS) as pool:
         readers = list(pool.map(lambda file: BlockEntryFile(context.snapshot, file), files))
     selected = [(reader, lookup.row_groups(reader)) for reader in readers]
@@ -358,9 +365,11 @@ def find_blocks(
 class _Lookup:
     """A predicate, compared with row groups by their statistics and with entries by their values."""
 
-    def __init__(self, context: IndexContext, probe: PredicateProbe, max_values: int) -> None:
+    def __init__(
+        self, context: IndexContext, probe: PredicateProbe, max_values: int, compared: Sequence[Indexed]
+    ) -> None:
         types = column_types(fields_in(context.table, context.definition))
-        self._keys = {one.stored: one.key for one in indexed_by(context.table, context.definition)}
+        self._keys = {one.stored: one.key for one in compared}
         self.types = {name: parse_type(types[name]) for name in self._keys}
         self._probe = probe
         self._max_values = max_values
@@ -565,7 +574,7 @@ class CompactHandler(IndexHandler):
         if not definition.columns:
             raise InvalidInput(f"{label} has no columns.", hint="Name those that queries filter by.")
         schema, types = struct_type(table.fields), column_types(table.fields)
-        indexed = read_columns(definition.columns, types, label)
+        indexed = read_columns(definition, types, label)
         _check_comparable(label, {one.name: types[one.name] for one in indexed if one.expression is None})
         given, written = split_properties(indexed, definition.properties)
         partition_by = definition.partition_by
@@ -739,7 +748,11 @@ class CompactHandler(IndexHandler):
         return None
 
     def prune(self, context: IndexContext, probe: PredicateProbe) -> Candidates | CannotPrune:
-        if (refused := cannot_use(context.snapshot, context.definition)) is not None:
+        compared = usable_of(context.snapshot, context.definition)
+        if isinstance(compared, CannotPrune):
+            return compared
+        refused = cannot_use(context.snapshot, context.definition)
+        if refused is not None and probe.may_match(dict.fromkeys((one.key for one in compared), NOTHING)):
             return refused
         files = self._files(context)
         coverage = Coverage.of(files)
@@ -753,7 +766,8 @@ class CompactHandler(IndexHandler):
         if groups and not covered_groups:
             return CannotPrune("it tells of none of the files", "covers_nothing")
         entry_files_to_read = [file for file in entry_files(files) if self._may_hold(context, file, probe)]
-        matching = find_blocks(context, entry_files_to_read, probe, int(context.definition.properties[MAX_VALUES]))
+        most_values = int(context.definition.properties[MAX_VALUES])
+        matching = find_blocks(context, entry_files_to_read, probe, most_values, compared)
         if isinstance(matching, CannotPrune):
             return matching
         live = {lineage: blocks for lineage, blocks in matching.blocks.items() if lineage in covered_groups}

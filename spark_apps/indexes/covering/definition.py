@@ -67,7 +67,7 @@ def complete_definition(table: TableDefinition, definition: IndexDefinition) -> 
     """
     label = f"The index {definition.name!r}"
     schema = struct_type(table.fields)
-    indexed = read_columns(definition.columns, column_types(table.fields), label)
+    indexed = read_columns(definition, column_types(table.fields), label)
     names, columns = tuple(one.name for one in indexed), [one.name for one in indexed if one.expression is None]
     if not names:
         raise InvalidInput(f"{label} has no indexed columns.", hint="Name at least one: columns=[…].")

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from spark_apps.indexes.computed import cannot_use, fields_in, indexed_by, is_computed
+from spark_apps.indexes.computed import Indexed, cannot_use, fields_in, is_computed, usable_of
 from spark_apps.indexes.covering.definition import fields_of, has_buckets, has_lineage, hash_of, threshold
 from spark_apps.indexes.covering.index_files import (
     check_pages,
@@ -176,9 +176,9 @@ def substitute(
     context: IndexContext, probe: PredicateProbe | None, columns: Sequence[str], groups: Collection[GroupKey]
 ) -> CoveringScan | CannotPrune:
     """Return the rows that the index holds; see :meth:`~spark_apps.indexes.handler.IndexHandler.substitute`."""
-    other_session = cannot_use(context.snapshot, context.definition)
-    if other_session is not None:
-        return other_session
+    compared = _compared(context)
+    if isinstance(compared, CannotPrune):
+        return compared
     index_files = context.snapshot.state.files(context.definition.tree)
     covered = Coverage.of(index_files)
     refusal = _beyond_thresholds(context, covered)
@@ -190,12 +190,12 @@ def substitute(
         return usable
     stages = {covered.stage(lineage) for lineage in usable}
     files = [file for file in entry_files(index_files) if stages & stages_of(file)]
-    files = _in_matching_buckets(context, probe, files)
+    files = _in_matching_buckets(context, probe, files, compared)
     check_readable(context, files)
     lineages = frozenset(usable)
     void = _void_lineages(covered, files, lineages)
     read = [*needed, LINEAGE] if void else needed
-    files, size = _in_matching_ranges(context, probe, files, read)
+    files, size = _in_matching_ranges(context, probe, files, read, compared)
     definition = context.definition
 
     def rows(names: Sequence[str]) -> DataFrame:
@@ -312,11 +312,22 @@ def _retyped_columns(context: IndexContext, needed: Sequence[str]) -> frozenset[
     return frozenset(name for name in needed if index_types.get(name.lower(), table[name]) != table[name])
 
 
-def _in_matching_buckets(context: IndexContext, probe: PredicateProbe | None, files: list[DataFile]) -> list[DataFile]:
+def _compared(context: IndexContext) -> tuple[Indexed, ...] | CannotPrune:
+    """Return what the index is over that a predicate of this session is held against: its first, at the least."""
+    usable = usable_of(context.snapshot, context.definition)
+    refused = cannot_use(context.snapshot, context.definition)
+    if refused is None or isinstance(usable, CannotPrune):
+        return usable
+    return usable if usable[0].name == context.definition.columns[0] else refused
+
+
+def _in_matching_buckets(
+    context: IndexContext, probe: PredicateProbe | None, files: list[DataFile], indexed: Sequence[Indexed]
+) -> list[DataFile]:
     """Return the entry files of the buckets in which rows that satisfy the predicate can lie."""
-    if probe is None:
+    definition = context.definition
+    if probe is None or len(indexed) < len(definition.columns):
         return files
-    definition, indexed = context.definition, indexed_by(context.table, context.definition)
     keys = probe.keys([one.key for one in indexed], _MAX_KEYS)
     if isinstance(keys, CannotPrune):
         return files
@@ -327,11 +338,15 @@ def _in_matching_buckets(context: IndexContext, probe: PredicateProbe | None, fi
 
 
 def _in_matching_ranges(
-    context: IndexContext, probe: PredicateProbe | None, files: list[DataFile], needed: Collection[str]
+    context: IndexContext,
+    probe: PredicateProbe | None,
+    files: list[DataFile],
+    needed: Collection[str],
+    indexed: Sequence[Indexed],
 ) -> tuple[list[DataFile], int]:
     """Return the entry files that the predicate does not rule out by min and max, and their bytes read, about."""
     types = column_types(fields_in(context.table, context.definition))
-    keys = {one.stored: one.key for one in indexed_by(context.table, context.definition)}
+    keys = {one.stored: one.key for one in indexed}
     kinds, first = {name: parse_type(types[name]) for name in keys}, next(iter(keys.values()))
     kept, size = [], 0.0
     for file, row_groups in zip(files, row_group_ranges(context.snapshot, files, kinds), strict=True):

@@ -268,7 +268,7 @@ class EntryHandler(IndexHandler):
             )
         schema, label = struct_type(table.fields), f"The index {definition.name!r}"
         if self.takes_expressions:
-            indexed = read_columns(definition.columns, column_types(table.fields), label)
+            indexed = read_columns(definition, column_types(table.fields), label)
         else:
             indexed = tuple(map(Indexed, resolve(definition.columns, schema.names, label)))
         columns = [one.name for one in indexed if one.expression is None]

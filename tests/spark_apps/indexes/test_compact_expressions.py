@@ -143,3 +143,42 @@ def test_given_a_keyed_table_then_every_change_is_followed_by_refreshes_and_anot
         table.refresh_index("i")
         assert not table.indexes["i"].lagging and verify(table.snapshot, "i").ok
         agree(table)
+
+
+@pytest.mark.by_turn(8)
+def test_given_another_session_then_columns_beside_expressions_are_compared_and_the_expressions_are_not(
+    spark: Any, tmp_path: Path
+) -> None:
+    raw, moment = str(tmp_path / "raw"), dt.datetime(2024, 3, 1, 20, tzinfo=dt.UTC)
+    for n in range(4):
+        rows = [(n, 10 * n + i, moment, f"text {n} {i} " * 500) for i in range(10)]
+        frame(spark, rows, "n int, id int, ts timestamp, s string").coalesce(1).write.parquet(raw, mode="append")
+    properties = {"buckets": "2", "layout": "ranges"}
+    held: dict[str, Any] = {"included": ["id"], "properties": properties}
+    indexes: dict[str, tuple[str, list[str], dict[str, Any]]] = {
+        "blocks": ("compact", ["n", "to_date(ts)"], {}),
+        "day": ("compact", ["to_date(ts)"], {}),
+        "rows": ("covering", ["n", "to_date(ts)"], held),
+        "of_day": ("covering", ["to_date(ts)", "n"], held),
+    }
+    with session_with(spark, {"spark.sql.session.timeZone": "UTC"}):
+        table = IndexedTable.register(spark, raw, format="parquet")
+    for name, unused in (("blocks", "day"), ("rows", "of_day")):
+        with session_with(spark, {"spark.sql.session.timeZone": "UTC"}):
+            for each in (name, unused):
+                kind, columns, more = indexes[each]
+                table.create_index(each, kind, columns, **more)
+        with session_with(spark, {"spark.sql.session.timeZone": "Asia/Tokyo"}):
+            for where, ids in (
+                ("n = 2", range(20, 30)),
+                ("n = 2 AND to_date(ts) = DATE'2024-03-02'", range(20, 30)),
+                ("n = 2 AND to_date(ts) = DATE'2024-03-01'", ()),
+            ):
+                plan = table.explain(where, ["id"])
+                assert sorted(row.id for row in table.read(where, ["id"]).collect()) == list(ids), plan
+                assert [use.name for use in plan.indexes] == [name], plan
+            not_used = table.explain("to_date(ts) = DATE'2024-03-02'", ["id"]).not_used
+            assert not_used[unused].code == "session_differs" and (name == "rows" or name in not_used)
+        assert open_table(raw).read("n = 3", ["id"]).num_rows == 10
+        table.drop_index(name)
+        table.drop_index(unused)

@@ -12,6 +12,7 @@ import pytest
 import spark_apps
 from spark_apps import IndexedTable, open_table, sql
 from spark_apps.actions.indexing import verify
+from spark_apps.indexes.stamps import stamp
 from spark_apps.storage import errors
 from tests.spark.local import session_with
 from tests.spark_apps.frames import frame
@@ -154,6 +155,9 @@ def test_given_another_time_zone_then_its_session_neither_uses_nor_keeps_the_ent
                 refused("i")
         table.compact("i", mode="full")
     with session_with(spark, {"spark.sql.session.timeZone": "UTC"}):
+        spark.conf.unset("spark.sql.session.timeZone")  # then it is the machine's
+        assert stamp(spark)["spark.sql.session.timeZone"] == spark.sql("SELECT current_timezone()").collect()[0][0]
+    with session_with(spark, {"spark.sql.session.timeZone": "UTC"}):
         assert _ids(table, "to_date(ts) = DATE'2024-03-01'") == [1, 3]
         table.refresh_index("i")
         assert not table.indexes["i"].lagging and verify(table.snapshot, "i").ok
@@ -173,6 +177,25 @@ def test_given_an_expression_that_fails_for_a_row_then_the_row_is_written_and_th
         assert table.indexes["i"].lagging == 1 and _ids(table, "city = 'x'") == [1]
 
 
+def test_given_a_column_named_as_an_expression_then_each_is_indexed_as_what_it_is(spark: Any, tmp_path: Path) -> None:
+    ddl = "id bigint, t string"
+    table = IndexedTable.create(spark, tmp_path / "t", ddl, ["id"], buckets=1)
+    table.upsert(frame(spark, [(1, "A"), (2, "b")], ddl))
+    table.create_index("e", "secondary", ["lower(t)"])
+    table.add_columns("`lower(t)` string")
+    table.upsert(frame(spark, [(3, "b", "a"), (4, "A", "b")], f"{ddl}, `lower(t)` string"))
+    table.alter_index("e", {"tombstones": "lazy"})
+    table.create_index("c", "secondary", ["lower(t)"])
+    table.create_index("f", "covering", ["LOWER(t)"], included=["id"])
+    for where, ids, name in (("lower(t) = 'a'", [1, 4], "e"), ("`lower(t)` = 'a'", [3], "c")):
+        assert _ids(table, where) == ids and name in [use.name for use in table.explain(where).indexes]
+    for name in ("e", "c", "f"):
+        table.refresh_index(name, mode="full")
+        assert verify(table.snapshot, name).ok
+    with pytest.raises(errors.InvalidInput, match="twice"):
+        table.create_index("both", "secondary", ["lower(t)", "lower( t)"])
+
+
 @pytest.mark.parametrize(
     ("columns", "error", "says"),
     [
@@ -185,6 +208,8 @@ def test_given_an_expression_that_fails_for_a_row_then_the_row_is_written_and_th
         (["lower(p)"], errors.InvalidInput, "cannot keep"),
         (["cast(n AS double)"], errors.InvalidSchema, "double"),
         (["nowhere"], errors.UnknownColumn, "nowhere"),
+        (["n / 2"], errors.InvalidInput, "none of those that always give the same"),
+        (["coalesce(" + "n, " * 100_000 + "n)"], errors.InvalidInput, "longer than 4,096"),
     ],
 )
 def test_given_what_is_no_indexable_expression_then_it_is_refused(
