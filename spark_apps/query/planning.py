@@ -1022,7 +1022,11 @@ def _cost(
     """Estimate the bytes that the query would read of data files."""
     counted = [(group, file) for group, files in groups.items() for file in files if file.lineage in lineages]
     part = _part_of_rows(draft.snapshot, [file for _, file in counted], needed)
-    return round(sum(_bytes(file, part, draft.groups[group], draft.blocks) for group, file in counted))
+    blocks: Mapping[int, frozenset[int]] = draft.blocks
+    if draft.snapshot.has_spark:  # which reads files that it merges as a whole
+        alone = {file.lineage for file in _unmerged_files(draft)}
+        blocks = {lineage: some for lineage, some in blocks.items() if lineage in alone}
+    return round(sum(_bytes(file, part, draft.groups[group], blocks) for group, file in counted))
 
 
 def _part_of_rows(snapshot: Snapshot, files: Sequence[DataFile], needed: Iterable[str]) -> float:

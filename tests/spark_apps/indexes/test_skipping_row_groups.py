@@ -302,3 +302,18 @@ def test_given_rows_that_win_by_an_ordering_then_a_row_that_does_not_match_still
     assert [row.id for row in table.read("s = 'new'").collect()] == [150]
     assert table.read("s = 'old5'").count() == 1 and opened.read("s = 'old150'").num_rows == 0
     assert not plan_read(table.snapshot, "s = 'old5'").blocks
+
+
+def test_given_a_base_without_a_match_under_a_delta_with_one_then_its_bytes_count_for_spark_which_reads_all_of_it(
+    spark: Any, tmp_path: Path
+) -> None:
+    ddl = "id bigint, n int, s string"
+    with small(spark, compiled=False, row_groups=50):
+        table = IndexedTable.create(spark, tmp_path / "t", ddl, ["id"], buckets=1)
+        within(table, staged_rows=0)
+        table.upsert(frame(spark, [(key, key // 50, f"{key * 7919:0100}") for key in range(2000)], ddl))
+        table.create_index("i", "skipping", ["minmax(n)"], properties=BY_ROW_GROUP)
+        table.upsert(frame(spark, [(7, 5000, "new")], ddl))
+        table.create_index("c", "covering", ["n"], included=["id", "s"], properties={"layout": "ranges"})
+    assert [len(left) for left in plan_read(table.snapshot, "n = 5000").blocks.values()] == [0]
+    assert [use.name for use in table.explain("n = 5000").indexes] == ["i", "c"]
