@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 YEARS = range(1984, 2014)
-WARM_UP, ROUNDS = 2, 3
+WARM_UP, ROUNDS = 1, 3
 BUSY_PLANE = "N725MQ"
 """The plane with the most flights. It flew in every week, so no file can be ruled out by its own statistics."""
 
@@ -75,11 +75,10 @@ QUESTIONS = (
     Question("the record of a key", "SELECT * FROM flights WHERE flight_id = {id}", "by_id", "record"),
     Question(
         "a plane's last flights",
-        "SELECT time_hour, carrier, flight, origin, dest, distance, dep_time, dep_delay, arr_time, arr_delay, air_time "
+        "SELECT time_hour, carrier, flight, origin, dest, dep_delay, arr_delay "
         f"FROM flights WHERE tailnum = '{BUSY_PLANE}' ORDER BY time_hour DESC, flight LIMIT 20",
         "by_plane", "covering", ("tailnum",),
-        ("time_hour", "carrier", "flight", "origin", "dest", "distance", "dep_time", "dep_delay", "arr_time",
-         "arr_delay", "air_time"),
+        ("time_hour", "carrier", "flight", "origin", "dest", "dep_delay", "arr_delay"),
     ),
     Question(
         "a flight number's worst delays",
