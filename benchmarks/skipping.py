@@ -3,10 +3,10 @@
 A thousand Parquet files of events are a registered source: rows come by time, users and notes at random, a rare word
 stands in one note, and each event has ids of itself, its session and its trace, as trackers write them; how large the
 index is beside rows without these ids, of 94 bytes, is stated too. The index keeps bounds of times, a Bloom filter of
-users and the cities in lower case; the covering index beside holds the same columns. A second index keeps the runs of
-bytes of notes. A keyed table of its own tells what a commit of a delta costs more. One large file of many row groups is
-asked for one value, in this process, and for the rare word, by Spark, with records of row groups and without. Each
-figure is a ratio of one run, but for the time that the index is asked.
+users that is wrong once in 670 times and the cities in lower case; the covering index beside holds the same columns. A
+second index keeps the runs of bytes of notes. A keyed table of its own tells what a commit of a delta costs more. One
+large file of many row groups is asked for one value, in this process, and for the rare word, by Spark, with records of
+row groups and without. Each figure is a ratio of one run, but for the time that the index is asked.
 """
 
 from __future__ import annotations

@@ -262,7 +262,7 @@ def other_session(snapshot: Snapshot, definition: IndexDefinition) -> str | None
     here = stamp_of(snapshot.spark, stamped)
     try:
         there = json.loads(definition.properties.get(STAMP, "{}"))
-    except ValueError:
+    except (ValueError, RecursionError):
         there = None
     if here == there:
         return None

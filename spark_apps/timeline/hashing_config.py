@@ -91,7 +91,7 @@ def read_config(body: bytes | str) -> tuple[HashingConfig, ...]:
     """
     try:
         return tuple(_config(instant, fields) for instant, fields in sorted(json.loads(body).items()))
-    except (ValueError, AttributeError, TypeError, KeyError) as error:
+    except (ValueError, AttributeError, TypeError, KeyError, RecursionError) as error:
         raise InvalidRule(
             f"This is not a hashing config: {error}.", hint="It is JSON: {instant: {expression, rule, default}}."
         ) from error

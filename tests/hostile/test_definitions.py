@@ -49,10 +49,14 @@ DEFINITIONS: list[tuple[str, dict[str, str], dict[str, Any]]] = [
         for text in ["x", '{"abs(ts)": "blob<"}', '{"abs(ts)": "int"}']
     ),
     ("secondary", {"indexed_expressions": '{"sleep(ts)": "int"}'}, {"addresses": "key", "columns": ["sleep(ts)"]}),
+    *(
+        ("skipping", {"expression_types": text}, {"columns": ["minmax(ts)"]})
+        for text in ["x", "{}", '["blob<"]', "[" * 10000]
+    ),
     ("record", {}, {"addresses": "key"}),
     ("record", {}, {"addresses": "key", "columns": []}),
     *(("covering", {"layout": "ranges", "bounds": text}, {}) for text in ["x", "ranges:[[", "ranges:{}"]),
-    *(("covering", {"excluded": text, "schema": text}, {"included": ["id"]}) for text in ["x", "struct<<", "[1]"]),
+    *(("covering", {"excluded": text, "schema": text}, {"included": ["id"]}) for text in ["x", "struct<<", "[1]", "[" * 10000]),
     *(("covering", {"hybrid_appended_ratio": text}, {}) for text in ["x", "nan"]),
     ("os.system", {}, {}),
     ("tests.hostile.planted.Handler", {}, {}),

@@ -206,7 +206,7 @@ def parts_of(table: TableDefinition, definition: IndexDefinition) -> tuple[Part,
 def _types(definition: IndexDefinition) -> list[str]:
     try:
         types = json.loads(definition.properties.get(TYPES, "[]"))
-    except ValueError:
+    except (ValueError, RecursionError):
         types = None
     if not isinstance(types, list) or not all(isinstance(text, str) for text in types):
         raise InvalidInput(

@@ -6,8 +6,8 @@ how many are null. That is computed from the file alone and stays right as long 
 written over it; what a delta holds can only add rows to its group, so a group is left out if no file in it can match.
 Files that the index does not know are read. If it says so in a property, it keeps the same of the row groups of Parquet
 files: a file is left out if none of them can match, and of the others those that can are read where that is possible.
- Follows Hive's Index Design (the handler) and ClickHouse's skipping indexes
-(what is kept of a part).
+
+Follows Hive's Index Design (the handler) and ClickHouse's skipping indexes (what is kept of a part).
 """
 
 from __future__ import annotations

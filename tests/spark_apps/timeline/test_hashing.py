@@ -313,7 +313,7 @@ def test_a_table_made_where_one_was_dropped_begins_with_its_own_rules(tmp_path: 
     assert hashing_config.read_config(store.get(list(again.head.config_paths.values())[-1])) == (entry,)
 
 
-@pytest.mark.parametrize("body", [b"", b"[]", b"{", b'{"1": {}}', b'{"1": 5}'])
+@pytest.mark.parametrize("body", [b"", b"[]", b"{", b'{"1": {}}', b'{"1": 5}', pytest.param(b"[" * 100_000, id="deep")])
 def test_what_is_no_config_is_refused(body: bytes) -> None:
     with pytest.raises(InvalidRule, match="not a hashing config"):
         hashing_config.read_config(body)
