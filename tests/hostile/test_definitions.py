@@ -56,7 +56,10 @@ DEFINITIONS: list[tuple[str, dict[str, str], dict[str, Any]]] = [
     ("record", {}, {"addresses": "key"}),
     ("record", {}, {"addresses": "key", "columns": []}),
     *(("covering", {"layout": "ranges", "bounds": text}, {}) for text in ["x", "ranges:[[", "ranges:{}"]),
-    *(("covering", {"excluded": text, "schema": text}, {"included": ["id"]}) for text in ["x", "struct<<", "[1]", "[" * 10000]),
+    *(
+        ("covering", {"excluded": text, "schema": text}, {"included": ["id"]})
+        for text in ["x", "struct<<", "[1]", "[" * 10000]
+    ),
     *(("covering", {"hybrid_appended_ratio": text}, {}) for text in ["x", "nan"]),
     ("os.system", {}, {}),
     ("tests.hostile.planted.Handler", {}, {}),
