@@ -21,7 +21,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any, TypeGuard
@@ -61,6 +61,7 @@ from spark_apps.mergetree.read import (
 from spark_apps.mergetree.schema import column
 from spark_apps.mergetree.spark_utils import cached, inline
 from spark_apps.mergetree.spark_versions import from_arrow, to_arrow
+from spark_apps.mergetree.times import InexactTimes, exact
 from spark_apps.mergetree.tree import DELETED, GROUP_ID, LINEAGE, ROW, FileGroups, Snapshot, Tree
 from spark_apps.storage.errors import ConcurrentWrite, LakeIndexError, StorageError
 from spark_apps.timeline.files import DataFile, GroupKey, Positions, positions_path
@@ -141,13 +142,16 @@ def _rows_staged(
         columns = [
             pa.repeat(file.group, len(rows))
             if name == GROUP_ID
-            else normalize_column(rows.column(tree.stored(name)), *kinds_of(tree, [name]))
+            else normalize_column(exact(tree, name, rows.column(tree.stored(name))), *kinds_of(tree, [name]))
             for name in names
         ]
         return pa.table(columns, names=list(names))
 
-    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        tables = list(pool.map(read, files))
+    try:
+        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+            tables = list(pool.map(read, files))
+    except InexactTimes:
+        return rows_in(snapshot, tree, staged, names)
     return from_arrow(snapshot.spark, pa.concat_tables(tables), _schema_of(tree, names))
 
 
@@ -179,7 +183,8 @@ def counted_rows_of_staged(
     """Return the rows as :func:`rows_of_staged` does, and how many each group has; ``None`` where Spark finds them."""
     files = [file for file in as_files(snapshot, staged) if file.group_key in groups]
     if plan.searches(sum(file.rows for file in files), columns):
-        return _rows_with_keys(snapshot, tree, groups, by_group(files), columns)
+        with suppress(InexactTimes):
+            return _rows_with_keys(snapshot, tree, groups, by_group(files), columns)
     keys = read_files(snapshot, tree, as_files(snapshot, staged), tree.tombstone_columns)
     count = sum(action.rows for action in staged)
     return scan_keys(snapshot, tree, groups, columns, keys, tree.tombstone_columns, count), None
@@ -294,7 +299,8 @@ def _rows(opened: Any, number: int, tree: Tree, names: Sequence[str], keys: Any,
         if name in tree.key:
             columns.append(normalize_column(keys.column(name).take(matches), kind))
         elif stored[name] in in_file:
-            columns.append(normalize_column(others.column(stored[name]).take(matches), kind))
+            values = exact(tree, name, others.column(stored[name]).take(matches))
+            columns.append(normalize_column(values, kind))
         else:
             columns.append(pa.nulls(len(matches), comparable_type(kind)))
     deleted = others.column(DELETED).take(matches) if DELETED in in_file else pa.nulls(len(matches), pa.bool_())
@@ -322,13 +328,15 @@ def _row_group_keys(opened: Any, tree: Tree) -> Iterator[Any]:
     """Yield the key columns of each row group of an opened file as an Arrow table.
 
     All tables are of one schema, whether or not a file states that its columns have no null.
+
+    :raises InexactTimes: if keys are times that Arrow may have taken for others.
     """
     import pyarrow as pa
 
-    names = [tree.stored(name) for name in tree.key]
+    stored = {name: tree.stored(name) for name in tree.key}
     for number in range(opened.num_row_groups):
-        read = opened.read_row_group(number, names, use_threads=False)
-        yield pa.table([read.column(name) for name in names], names=list(tree.key))
+        read = opened.read_row_group(number, list(stored.values()), use_threads=False)
+        yield pa.table({name: exact(tree, name, read.column(stored[name])) for name in stored})
 
 
 @contextmanager
@@ -342,7 +350,7 @@ def _opened(snapshot: Snapshot, file: DataFile) -> Iterator[Any]:
 
     try:
         path = snapshot.store.spark_path(file.path).removeprefix("file://")
-        with pq.ParquetFile(path, page_checksum_verification=True) as opened:
+        with pq.ParquetFile(path, page_checksum_verification=True, coerce_int96_timestamp_unit="us") as opened:
             yield opened
     except (pa.ArrowException, OSError) as error:
         raise StorageError(
@@ -411,10 +419,11 @@ def _hidden_rows(
     """Return the lineage of each file under deltas with the numbers of its rows whose keys the deltas hold."""
     files = as_files(snapshot, deltas)
     groups = by_group(files)
-    if not plan.searches(sum(file.rows for file in files)):
-        return _hidden_by_spark(snapshot, tree, files, [lowest[key] for key in groups])
-    numbers = _numbers_of(snapshot, tree, lowest, groups)
-    return zip((lowest[key].lineage for key in groups), numbers, strict=True)
+    if plan.searches(sum(file.rows for file in files)):
+        with suppress(InexactTimes):
+            numbers = _numbers_of(snapshot, tree, lowest, groups)
+            return zip((lowest[key].lineage for key in groups), numbers, strict=True)
+    return _hidden_by_spark(snapshot, tree, files, [lowest[key] for key in groups])
 
 
 def _hidden_by_spark(

@@ -33,6 +33,7 @@ from spark_apps.mergetree.read import live_rows, number_rows
 from spark_apps.mergetree.schema import column
 from spark_apps.mergetree.spark_utils import estimated_bytes
 from spark_apps.mergetree.spark_versions import to_arrow
+from spark_apps.mergetree.times import InexactTimes, is_within_years
 from spark_apps.mergetree.tree import DELETED, Snapshot, Tree
 from spark_apps.mergetree.write_here import can_stage_here, stage_table
 from spark_apps.timeline.files import GroupKey
@@ -102,9 +103,14 @@ def stage_few(attempt: Attempt, tree: Tree, plan: UpsertPlan, batch: Any) -> Sta
     :param batch: of :func:`collect_few`, each key once.
     :returns: ``None``, with nothing staged, for a batch that Spark has to take.
     """
+    import pyarrow as pa
+
     snapshot, located, entries = attempt.snapshot, keys_are_located(attempt.snapshot), None
     if not len(batch):
         return StagedHere([], NOWHERE, None)
+    times = [key for key in map(batch.column, tree.key) if pa.types.is_timestamp(key.type)]
+    if not all(map(is_within_years, times)):
+        return None  # Arrow would not find these among the entries of an index
     if located and snapshot.state.partitions:
         attempt.phase("find the keys")
         entries = entries_of(attempt, tree, batch)
@@ -270,7 +276,10 @@ def _changes(
                 by_key, pa.concat_tables([part[key].select(tree.key) for part in parts_of_groups if key in part])
             )
 
-        found = newest_with_keys(snapshot, tree, touched_groups(snapshot, files), sought, names)
+        try:
+            found = newest_with_keys(snapshot, tree, touched_groups(snapshot, files), sought, names)
+        except InexactTimes:
+            return None
         counts = {key: len(rows) for key, rows in found.items()}
         parts = [_with_partition(rows.select(names), pa.repeat(key[0], len(rows))) for key, rows in found.items()]
         before = pa.concat_tables([*parts, _empty(tree, names)])

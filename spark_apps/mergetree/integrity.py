@@ -258,10 +258,11 @@ _BATCH_ROWS = 1 << 14
 def exact_types() -> tuple[type[T.DataType], ...]:
     """Return the types whose values are equal to Arrow exactly if they are to Spark.
 
-    Of others (floating ones, say) they are perhaps not.
+    Of others (floating ones, say) they are perhaps not. Times are if Arrow reads them as they are
+    (:mod:`spark_apps.mergetree.times`).
     """
     integers = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
-    return (T.StringType, T.BinaryType, *integers, T.DateType, T.BooleanType)
+    return (T.StringType, T.BinaryType, *integers, T.DateType, T.BooleanType, T.TimestampType, T.TimestampNTZType)
 
 
 def is_exactly_comparable(tree: Tree) -> bool:
@@ -291,7 +292,9 @@ def _count_in_file(store: ObjectStore, file: AddFile, names: Sequence[str]) -> i
 
     duplicates, previous = 0, None
     try:
-        with pq.ParquetFile(store.spark_path(file.path).removeprefix("file://")) as opened:
+        path = store.spark_path(file.path).removeprefix("file://")
+        # Times that Arrow takes for others are equal if they were.
+        with pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as opened:
             for batch in opened.iter_batches(_BATCH_ROWS, columns=list(names), use_threads=False):
                 columns = [batch.column(name) for name in names]
                 duplicates += _count_equal([column[1:] for column in columns], [column[:-1] for column in columns])

@@ -20,6 +20,7 @@ from spark_apps.mergetree.blocks import BlockFile, etag_of, match_column_name, o
 from spark_apps.mergetree.parquet_rows import Bounds, Interval, PagedFile, footer_bytes
 from spark_apps.mergetree.read import merge_files
 from spark_apps.mergetree.reader_settings import TEXTS
+from spark_apps.mergetree.times import may_be_inexact
 from spark_apps.mergetree.tree import DELETED
 from spark_apps.query.arrow_filter import satisfying
 from spark_apps.query.arrow_text import NotPlain, TextFormat, read_text
@@ -33,8 +34,6 @@ _EXACT_KINDS = ("string", "date", "boolean")
 _MOST_VALUES = 10_000
 _BATCH_ROWS = 65_536
 _BY_SPARK = "Use IndexedTable.load(spark, …).read(where), or a view made with create_view."
-# Microseconds since 1970. Arrow takes the days before the year -4712 of an INT96 for days that are far ahead.
-_FIRST, _LAST = -62_135_596_800_000_000, 253_402_300_799_999_999
 _LEGACY = (b"org.apache.spark.legacyINT96", b"org.apache.spark.legacyDateTime")
 
 
@@ -400,8 +399,8 @@ class ArrowRows:
         column = table.column(stored)
         if column.type == kind:
             return column
-        # Spark's older physical type of timestamps holds UTC and does not say so.
-        if pa.types.is_timestamp(column.type) and column.type.tz is None and not _within_years(column):
+        # A column without a zone whose type has none was returned above.
+        if may_be_inexact(column):
             raise UnsupportedSource(
                 f"{source_file.file.path} holds times outside of the years 1 to 9999 in its column {name!r}, as INT96, "
                 "which Arrow may take for others.",
@@ -554,16 +553,6 @@ class _SingleRows:
             table = self.reader.read_row_group(block, columns=whole, use_threads=use_threads).take(self.rows)
             arrays.update({name: table.column(name) for name in whole})
         return pa.table([arrays[name] for name in columns], names=list(columns))
-
-
-def _within_years(column: Any) -> bool:
-    """Return whether all times of a column, in microseconds, lie in the years 1 to 9999."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    limits = pc.min_max(column.cast(pa.int64()))
-    low, high = limits["min"].as_py(), limits["max"].as_py()
-    return low is None or (low >= _FIRST and high <= _LAST)
 
 
 def _single_values(shape: ArrowShape) -> dict[str, list[Any]]:

@@ -30,6 +30,7 @@ from spark_apps.mergetree.integrity import check_footer, count_duplicates, is_co
 from spark_apps.mergetree.pyspark_names import DataFrame, F, Row
 from spark_apps.mergetree.read import read_files, scan_keys, with_keys
 from spark_apps.mergetree.schema import column, resolve, struct_type
+from spark_apps.mergetree.times import InexactTimes, exact
 from spark_apps.mergetree.tree import Snapshot, Tree
 from spark_apps.storage.errors import InvalidInput, InvalidSchema, StorageError, VerificationFailed
 from spark_apps.storage.store import ObjectStore
@@ -214,10 +215,10 @@ def _are_surely_new(context: IndexContext, tree: Tree, added: Sequence[AddFile])
         return False
     if count_duplicates(snapshot.store, tree, added):
         return False
-    keys = _read_keys(snapshot.store, tree, added).rename_columns(list(tree.key))
     try:
+        keys = _read_keys(snapshot.store, tree, added)
         existing = lookup_table(snapshot, tree, keys, context.definition.shards, most_rows=_MAX_SEARCHED)
-    except TooManyEntries:
+    except (TooManyEntries, InexactTimes):
         return False
     return not len(existing.table)
 
@@ -268,13 +269,17 @@ def _keys_conflict(store: ObjectStore, tree: Tree, staged: Sequence[AddFile]) ->
             return (
                 keys.join(_read_keys(store, tree, their_files), keys.column_names, join_type="left semi").num_rows > 0
             )
-        except StorageError:
+        except (StorageError, InexactTimes):
             return True  # what cannot be read may hold a key of this commit; the caller tries again on the new state
 
     return ByKeys({tree.name: tuple(map(tree.stored, tree.key))}, conflict)
 
 
 def _read_keys(store: ObjectStore, tree: Tree, files: Sequence[AddFile]) -> Any:
+    """Return the keys of files of an index.
+
+    :raises InexactTimes: if they are times that Arrow may have taken for others.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -284,11 +289,11 @@ def _read_keys(store: ObjectStore, tree: Tree, files: Sequence[AddFile]) -> Any:
             ranged = open_ranged(store, file)
             check_footer(ranged, file.extra)
             source = pa.PythonFile(ranged, mode="r")
-            tables.append(
-                pq.read_table(source, columns=list(map(tree.stored, tree.key)), coerce_int96_timestamp_unit="us")
-            )
+            read = pq.read_table(source, columns=list(map(tree.stored, tree.key)), coerce_int96_timestamp_unit="us")
         except (pa.ArrowException, OSError) as error:
             raise damaged_file_error(file.path, error) from error
+        columns = [exact(tree, name, read.column(tree.stored(name))) for name in tree.key]
+        tables.append(pa.table(list(map(normalize_column, columns, kinds_of(tree, tree.key))), names=list(tree.key)))
     return pa.concat_tables(tables)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -98,7 +99,7 @@ def test_given_every_plain_type_then_files_hold_what_sparks_hold(
     assert not list(Path(both["here"].uri).rglob("_SUCCESS"))  # which a job of Spark's leaves
 
 
-KEYED = "id string, p string, city string, n int, amount decimal(9,2)"
+KEYED = "p string, city string, n int, amount decimal(9,2)"
 
 
 def upserted(table: IndexedTable) -> list[AddFile]:
@@ -107,21 +108,29 @@ def upserted(table: IndexedTable) -> list[AddFile]:
 
 
 @pytest.mark.by_turn(6)
+@pytest.mark.parametrize("id_type", ["string", "timestamp", "timestamp_ntz"])
 @pytest.mark.parametrize("options", [{"positions": True}, {"write_mode": "copy_on_write"}], ids=repr)
 def test_given_rows_that_stay_move_come_and_go_then_both_ways_leave_the_same_table(
-    spark: SparkSession, tmp_path: Path, options: dict[str, Any]
+    spark: SparkSession, tmp_path: Path, options: dict[str, Any], id_type: str
 ) -> None:
+    ddl = f"id {id_type}, {KEYED}"
+
+    def id_of(n: int) -> Any:
+        if id_type == "string":
+            return f"k{n}"
+        return datetime(1600 if n % 2 else 2024, 1, 1, microsecond=n)
+
     def rows(first: int, last: int, step: int, city: str) -> list[tuple[Any, ...]]:
-        return [(f"k{n}", None if n % 5 == 0 else f"p{(n + step) % 3}", f"{city}{n % 4}" if n % 3 else None, n, None,
+        return [(id_of(n), None if n % 5 == 0 else f"p{(n + step) % 3}", f"{city}{n % 4}" if n % 3 else None, n, None,
                  bool(step) and n % 11 == 0) for n in range(first, last)]  # fmt: skip
 
-    both = {way: table(spark, tmp_path / way, few, KEYED, **options) for way, few in (("here", 1000), ("spark", 0))}
+    both = {way: table(spark, tmp_path / way, few, ddl, **options) for way, few in (("here", 1000), ("spark", 0))}
     batches = [rows(0, 60, 0, "c"), rows(20, 80, 1, "d"), rows(70, 75, 1, "d"), rows(30, 35, 2, "e") * 2]
     found: dict[str, Any] = {}
     for way, one in both.items():
         written = []
         for number, batch in enumerate(batches):
-            receipt = one.upsert(frame(spark, batch, f"{KEYED}, gone boolean"), deleted="gone")
+            receipt = one.upsert(frame(spark, batch, f"{ddl}, gone boolean"), deleted="gone")
             if number == 0:
                 one.create_index("key", kind="record")
                 one.create_index("city", kind="secondary", columns=["city", "n"])
@@ -141,6 +150,36 @@ def test_given_rows_that_stay_move_come_and_go_then_both_ways_leave_the_same_tab
     assert "amount" in one.indexes or any(file[-1] for file in found["here"][0][0][1])  # replaced rows are counted
     last = {row[0]: row for batch in batches for row in batch}
     assert found["here"][1] == sorted((row[:5] for row in last.values() if not row[5]), key=repr)
+
+
+YEARS = [-200_000, -60_000, -5_000, -4_711, 0, 1, 1600, 2024, 9_999, 10_000, 250_000]
+
+
+@pytest.mark.by_turn(4)
+def test_given_times_of_far_years_in_the_key_then_rows_are_found_whoever_wrote_them(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Arrow takes days before the year -4712 of Spark's older physical type for days that are far ahead."""
+    ddl = "id timestamp, p string, city string, n int"
+    years = frame(spark, [(year,) for year in YEARS], "year int")
+
+    def batch(step: int, where: str) -> Any:
+        rows = years.where(where)
+        id = "timestamp_micros((year - 1970) * 31556952000000L) id"
+        return rows.selectExpr(id, f"concat('p', pmod(year + {step}, 3)) p", f"'c{step}' city", f"{step} n")
+
+    both = {way: table(spark, tmp_path / way, few, ddl) for way, few in (("here", 1000), ("spark", 0))}
+    found = {}
+    for way, one in both.items():
+        one.upsert(batch(0, "true"))
+        one.create_index("key", kind="record")
+        one.create_index("city", kind="secondary", columns=["city", "id"])
+        for step, where in enumerate(("year BETWEEN 1 AND 9998", "true"), start=1):
+            one.upsert(batch(step, where))
+        assert all(one.verify(name).ok for name in one.indexes), way
+        found[way] = sorted(one.read().selectExpr("unix_micros(id)", "p", "city", "n").collect())
+    assert found["here"] == found["spark"]
+    assert len(found["here"]) == len(YEARS) and {row[2] for row in found["here"]} == {"c2"}
 
 
 def test_given_what_is_not_known_here_then_spark_writes(
