@@ -43,7 +43,8 @@ class Predicates:
 
     :param favoured: groups of columns, such as those of an index, that are often compared together.
     :param careful: without what Spark's own reader of ORC fails at or gets wrong: nulls in a list (its filter raises a
-        NullPointerException), and zeros of either sign (its filter takes them for different).
+        NullPointerException), zeros of either sign (its filter takes them for different), and texts that UTF-16 sorts
+        otherwise than UTF-8 does (it passes over rows that hold them).
     """
 
     def __init__(
@@ -138,6 +139,8 @@ class Predicates:
     def _written(self, name: str, value: Any) -> Literal:
         if self.careful and isinstance(value, float) and value == 0:
             value = 0.0
+        if self.careful and isinstance(value, str) and max(value, default="") >= "\ue000":
+            value = "a"
         return literal(value, self.types[name])
 
     def _literal(self, name: str) -> Literal:

@@ -156,30 +156,28 @@ YEARS = [-200_000, -60_000, -5_000, -4_711, 0, 1, 1600, 2024, 9_999, 10_000, 250
 
 
 @pytest.mark.by_turn(4)
-def test_given_times_of_far_years_in_the_key_then_rows_are_found_whoever_wrote_them(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_given_times_of_far_years_then_rows_are_found_whoever_wrote_them(spark: SparkSession, tmp_path: Path) -> None:
     """Arrow takes days before the year -4712 of Spark's older physical type for days that are far ahead."""
-    ddl = "id timestamp, p string, city string, n int"
+    ddl = "id timestamp, p string, seen timestamp, n int"
     years = frame(spark, [(year,) for year in YEARS], "year int")
 
     def batch(step: int, where: str) -> Any:
-        rows = years.where(where)
-        id = "timestamp_micros((year - 1970) * 31556952000000L) id"
-        return rows.selectExpr(id, f"concat('p', pmod(year + {step}, 3)) p", f"'c{step}' city", f"{step} n")
+        id, seen = (f"timestamp_micros(({year} - 1970) * 31556952000000L)" for year in ("year", "-year"))
+        path = f"concat('p', pmod(year + {step}, 3))"
+        return years.where(where).selectExpr(f"{id} id", f"{path} p", f"{seen} seen", f"{step} n")
 
     both = {way: table(spark, tmp_path / way, few, ddl) for way, few in (("here", 1000), ("spark", 0))}
     found = {}
     for way, one in both.items():
         one.upsert(batch(0, "true"))
         one.create_index("key", kind="record")
-        one.create_index("city", kind="secondary", columns=["city", "id"])
+        one.create_index("seen", kind="secondary", columns=["seen", "n"])
         for step, where in enumerate(("year BETWEEN 1 AND 9998", "true"), start=1):
             one.upsert(batch(step, where))
         assert all(one.verify(name).ok for name in one.indexes), way
-        found[way] = sorted(one.read().selectExpr("unix_micros(id)", "p", "city", "n").collect())
+        found[way] = sorted(one.read().selectExpr("unix_micros(id)", "p", "unix_micros(seen)", "n").collect())
     assert found["here"] == found["spark"]
-    assert len(found["here"]) == len(YEARS) and {row[2] for row in found["here"]} == {"c2"}
+    assert len(found["here"]) == len(YEARS) and {row[3] for row in found["here"]} == {2}
 
 
 def test_given_what_is_not_known_here_then_spark_writes(
