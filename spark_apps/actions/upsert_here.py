@@ -33,7 +33,7 @@ from spark_apps.mergetree.read import live_rows, number_rows
 from spark_apps.mergetree.schema import column
 from spark_apps.mergetree.spark_utils import estimated_bytes
 from spark_apps.mergetree.spark_versions import to_arrow
-from spark_apps.mergetree.times import InexactTimes, is_within_years
+from spark_apps.mergetree.times import InexactTimes
 from spark_apps.mergetree.tree import DELETED, Snapshot, Tree
 from spark_apps.mergetree.write_here import can_stage_here, stage_table
 from spark_apps.timeline.files import GroupKey
@@ -103,14 +103,9 @@ def stage_few(attempt: Attempt, tree: Tree, plan: UpsertPlan, batch: Any) -> Sta
     :param batch: of :func:`collect_few`, each key once.
     :returns: ``None``, with nothing staged, for a batch that Spark has to take.
     """
-    import pyarrow as pa
-
     snapshot, located, entries = attempt.snapshot, keys_are_located(attempt.snapshot), None
     if not len(batch):
         return StagedHere([], NOWHERE, None)
-    times = [key for key in map(batch.column, tree.key) if pa.types.is_timestamp(key.type)]
-    if not all(map(is_within_years, times)):
-        return None  # Arrow would not find these among the entries of an index
     if located and snapshot.state.partitions:
         attempt.phase("find the keys")
         entries = entries_of(attempt, tree, batch)

@@ -27,10 +27,10 @@ from spark_apps.indexes.keyed.matching import keys_to_arrow, kinds_of, normalize
 from spark_apps.indexes.registry import find
 from spark_apps.layout.types import ColumnType, normalize
 from spark_apps.mergetree.integrity import check_footer, count_duplicates, is_countable
-from spark_apps.mergetree.pyspark_names import DataFrame, F, Row
+from spark_apps.mergetree.pyspark_names import DataFrame, F, Row, T
 from spark_apps.mergetree.read import read_files, scan_keys, with_keys
 from spark_apps.mergetree.schema import column, resolve, struct_type
-from spark_apps.mergetree.times import InexactTimes, exact
+from spark_apps.mergetree.times import InexactTimes, exact, is_within_years
 from spark_apps.mergetree.tree import Snapshot, Tree
 from spark_apps.storage.errors import InvalidInput, InvalidSchema, StorageError, VerificationFailed
 from spark_apps.storage.store import ObjectStore
@@ -148,6 +148,9 @@ class RecordHandler(EntryHandler):
         snapshot, tree = context.snapshot, self.tree(context.table, context.definition)
         if snapshot.state.index(context.definition.name).lag:
             return None
+        times = [name for name in tree.key if isinstance(tree.field(name).dataType, T.TimestampType)]
+        if not all(is_within_years(keys.column(name)) for name in times):
+            return None  # entries of such keys may have been read as others
         most = _MAX_SEARCHED if is_countable(snapshot.store, tree) else MAX_ROWS
         try:
             return lookup_table(snapshot, tree, keys, context.definition.shards, most).table
