@@ -7,6 +7,9 @@ import pytest
 from airflow_provider_index.testing import DagRunReport
 from tests.airflow.lake import Lake
 
+# One run of a DAG serves all of them.
+pytestmark = pytest.mark.by_turn(3, whole=True)
+
 
 def begin_runs(lake: Lake) -> None:
     lake.begin("statements")

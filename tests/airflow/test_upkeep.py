@@ -11,6 +11,9 @@ from spark_apps.storage.errors import SnapshotExpired
 from spark_apps.timeline.model import DATA_TREE
 from tests.airflow.lake import Lake
 
+# One run of a DAG serves all of them.
+pytestmark = pytest.mark.by_turn(2, whole=True)
+
 
 def begin_runs(lake: Lake) -> None:
     lake.begin("upkeep")
