@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import subprocess
 import sys
 import time
@@ -13,7 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import msgspec
-import psutil
 import pytest
 
 from airflow_provider_index.runners.spark_submit import DetachedSparkSubmitRunner, last_lines_of
@@ -22,6 +20,7 @@ from spark_apps.jobs.job import Job
 from spark_apps.jobs.job_folder import JobFolder, new_job_id
 from spark_apps.storage.errors import JobFailed
 from spark_apps.storage.store import Store
+from tests.airflow.test_killing import living
 from tests.airflow_provider_index.runners.test_spark_submit import SECRET, SETTINGS, alive, wait_for_file
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -130,7 +129,7 @@ def test_a_driver_is_found_and_ended_by_its_handle_and_shows_no_secret_meanwhile
     handle = first.submit(job)
     first.close()
     wait_for_file(tmp_path / "pids")
-    group = [psutil.Process(pid) for pid in alive(psutil.pids()) if os.getpgid(pid) == json.loads(handle)["pid"]]
+    group = living(json.loads(handle)["pid"])
 
     assert len(group) >= 2
     for process in group:
