@@ -180,6 +180,7 @@ def columns_on_disk(table: IndexedTable) -> dict[str, set[str]]:
     return columns
 
 
+@pytest.mark.by_turn(2)
 @pytest.mark.parametrize("name", EXPECTED["sources"])
 def test_a_source_registered_before_is_read_and_its_indexes_are_brought_up_to_date(
     spark: SparkSession, lake: Path, name: str

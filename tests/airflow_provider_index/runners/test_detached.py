@@ -78,6 +78,7 @@ def until_gone(pids: list[int], seconds: float) -> None:
         time.sleep(0.1)
 
 
+@pytest.mark.by_turn(2)
 def test_a_driver_outlives_who_submitted_it_and_its_answer_holds_no_secret(bundle: Bundle, tmp_path: Path) -> None:
     """The job is handed over by a process that ends at once."""
     job, folder = a_job(tmp_path, sleep=3)
@@ -152,6 +153,7 @@ def test_a_driver_is_found_and_ended_by_its_handle_and_shows_no_secret_meanwhile
     assert [path.suffix for path in (tmp_path / "logs").iterdir()] == [".log"]
 
 
+@pytest.mark.by_turn(4)
 def test_a_spark_submit_that_fails_at_once_tells_its_last_lines(bundle: Bundle, tmp_path: Path) -> None:
     here = replace(SETTINGS, driver_logs=str(tmp_path / "logs"), options={"no-such-option": "x"})
     runner = DetachedSparkSubmitRunner(here, logging.getLogger("test"), bundle)

@@ -1,6 +1,6 @@
 """The example of docs/testing.md, run: a DAG by ``dag.test()`` with real Spark, and all that its task tells others.
 
-One run serves all tests of it; a StatsD and a file of OpenLineage's listen to it. As it takes a minute, each fourth
+One run serves all tests of it; a StatsD and a file of OpenLineage's listen to it. As it takes a minute, each eighth
 commit makes it.
 """
 
@@ -112,14 +112,14 @@ def received(listener: socket.socket) -> list[str]:
         return messages
 
 
-@pytest.mark.by_turn(4)
+@pytest.mark.by_turn(8)
 def test_the_pages_example_holds(example: Example) -> None:
     (report,) = example.reports
     assert report.state == "success"
     assert "Spark UI: http" in report.log
 
 
-@pytest.mark.by_turn(4)
+@pytest.mark.by_turn(8)
 def test_the_receipt_is_in_the_event_of_the_outlet(example: Example) -> None:
     ((extra,),) = example.ask("SELECT extra FROM asset_event")
     event = json.loads(extra) if isinstance(extra, str) else extra
@@ -130,7 +130,7 @@ def test_the_receipt_is_in_the_event_of_the_outlet(example: Example) -> None:
     assert example.ask("SELECT uri FROM asset") == [("lakeindex://table/index_table_store_default/shop.orders",)]
 
 
-@pytest.mark.by_turn(4)
+@pytest.mark.by_turn(8)
 def test_metrics_of_the_task_reach_a_statsd_by_udp(example: Example) -> None:
     sent = {name: value for name, _, value in (line.rpartition(":") for line in example.metrics) if "lakeindex" in name}
 
@@ -140,7 +140,7 @@ def test_metrics_of_the_task_reach_a_statsd_by_udp(example: Example) -> None:
     assert sent["airflow.lakeindex.task_duration"].endswith("|ms")
 
 
-@pytest.mark.by_turn(4)
+@pytest.mark.by_turn(8)
 def test_openlineage_is_sent_what_was_read_and_written(example: Example) -> None:
     ended = [one for one in example.lineage if one["eventType"] == "COMPLETE" and one["job"]["name"].endswith(".load")]
     (event,) = ended
@@ -153,7 +153,7 @@ def test_openlineage_is_sent_what_was_read_and_written(example: Example) -> None
     assert event["run"]["facets"]["lakeindex_receipt"]["receipts"][0]["operation"] == "upsert"
 
 
-@pytest.mark.by_turn(4)
+@pytest.mark.by_turn(8)
 def test_a_task_links_to_its_table_and_to_spark(example: Example) -> None:
     links = {
         (task, key): json.loads(value)

@@ -16,7 +16,7 @@ from spark_apps.mergetree import write
 from tests.spark_apps.frames import frame
 from tests.spark_apps.small_tables import within
 
-pytestmark = [pytest.mark.spark, pytest.mark.by_turn(4)]
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(8)]
 
 DDL = "id bigint, part string, city string"
 
@@ -137,7 +137,7 @@ def test_given_no_index_that_needs_the_old_rows_then_none_is_read(
 
 
 @pytest.mark.parametrize("asked", ["few", "many, far"], indirect=True)
-@pytest.mark.by_turn(4)
+@pytest.mark.by_turn(8)
 def test_given_partitions_of_odd_names_and_a_key_of_two_columns_then_rows_move_all_the_same(
     spark: SparkSession, tmp_path: Path, asked: str
 ) -> None:

@@ -19,7 +19,7 @@ from spark_apps.timeline.log import Timeline
 from spark_apps.write_table import write_table
 from tests.spark_apps.sources.lake import arrow_rows, digest, people, rows_of
 
-pytestmark = [pytest.mark.spark, pytest.mark.by_turn(2)]
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(4)]
 
 
 def rows_commits(table: IndexedTable) -> list[str]:

@@ -26,7 +26,7 @@ from spark_apps.verify_index import verify_index
 from tests.differential.session import small
 from tests.spark_apps.frames import frame
 
-pytestmark = [pytest.mark.spark, pytest.mark.by_turn(4)]
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(8)]
 
 DDL = "id bigint, p string, city string, n int"
 ROWS, STALE = 40, 3

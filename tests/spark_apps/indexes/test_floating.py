@@ -128,7 +128,7 @@ def _check_keys(spark: Any, table: IndexedTable, rows: list[Row]) -> None:
         assert _sorted(indexed.collect()) == _sorted(each(frame(spark, rows, DDL).select("d", "n")).collect())
 
 
-@pytest.mark.by_turn(1)
+@pytest.mark.by_turn(2)
 def test_given_floating_point_columns_then_files_without_a_value_are_left_out_and_none_that_has_it(
     spark: Any, prepared: Prepared
 ) -> None:

@@ -177,6 +177,7 @@ def test_given_an_expression_that_fails_for_a_row_then_the_row_is_written_and_th
         assert table.indexes["i"].lagging == 1 and _ids(table, "city = 'x'") == [1]
 
 
+@pytest.mark.by_turn(4)
 def test_given_a_column_named_as_an_expression_then_each_is_indexed_as_what_it_is(spark: Any, tmp_path: Path) -> None:
     ddl = "id bigint, t string"
     table = IndexedTable.create(spark, tmp_path / "t", ddl, ["id"], buckets=1)

@@ -261,6 +261,7 @@ def test_what_fails_leaves_the_scan_as_its_own_filters_do(spark: SparkSession, m
     ]
 
 
+@pytest.mark.by_turn(2)
 def test_keyed_tables_prune_by_keys_and_give_them_at_their_version(spark: SparkSession, lake: Path) -> None:
     check(spark, f"SELECT * FROM lake.trips t JOIN {V} ON t.k = v.x", ["3 of k"], folder="trips")
     check(spark, f"SELECT * FROM lake.trips t JOIN {V} ON t.id = v.x", ["3 of id"], folder="trips")

@@ -114,7 +114,7 @@ EASILY_WRONG = {
 
 @pytest.mark.usefixtures("views")
 @pytest.mark.parametrize("query", QUERIES)
-@pytest.mark.by_turn(3)
+@pytest.mark.by_turn(6)
 def test_a_query_answers_as_without_indexes_and_uses_the_one_that_fits(spark: SparkSession, query: str) -> None:
     check(spark, query, QUERIES[query])
 

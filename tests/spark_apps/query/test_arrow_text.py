@@ -200,7 +200,7 @@ def json_file(rng: random.Random, odd: float) -> str:
 
 
 @pytest.mark.spark
-@pytest.mark.by_turn(3)
+@pytest.mark.by_turn(6)
 @pytest.mark.parametrize("form", ["csv", "csv of doubled marks", "csv by tabs", "json"])
 def test_given_random_files_then_rows_are_those_of_spark_or_the_file_is_refused(
     spark: Any, tmp_path: Path, form: str

@@ -124,7 +124,7 @@ def test_given_an_index_of_keys_of_a_source_then_it_is_left_to_spark_by_name(lak
 
 
 @pytest.mark.spark
-@pytest.mark.by_turn(4)
+@pytest.mark.by_turn(8)
 @pytest.mark.parametrize(("table", "index"), INDEXES)
 def test_given_an_index_then_spark_s_report_is_the_same(spark: Any, lake: Path, table: str, index: str) -> None:
     def both() -> tuple[Any, Any]:
