@@ -94,7 +94,7 @@ def _keyed(spark: SparkSession, path: Path, name: str, rows: DataFrame) -> DataF
     return table.frame()
 
 
-@pytest.mark.parametrize("number", of_this_turn(list(QUERIES), 8))
+@pytest.mark.parametrize("number", of_this_turn(list(QUERIES), 4))
 def test_a_query_of_tpc_h_is_answered_as_duckdb_answers_it(
     spark: SparkSession, files: Path, form: str, number: int
 ) -> None:
