@@ -73,6 +73,7 @@ class ColumnType:
         return -half, half - 1
 
 
+@lru_cache(maxsize=4096)
 def parse_type(text: str) -> ColumnType:
     """Read a type as Spark prints it (``bigint``, ``decimal(10,2)``) or as DDL writes it (``LONG``).
 

@@ -49,6 +49,9 @@ _END = 8
 _SIGNATURE = 28
 """Bytes of the signature of a footer, which its length counts and its metadata does not."""
 
+_SPARK_VERSION = b"org.apache.spark.version"
+"""Key of the version of Spark that wrote a file."""
+
 _FIRST_RECENT_YEAR = 1900
 """From this year on no calendar or time zone rule that writers ever differed in changes a value."""
 
@@ -127,6 +130,14 @@ class BlockFile:
         except KeyError:
             return False
 
+    def is_exact_by_schema(self, columns: Mapping[str, str]) -> bool:
+        """Tell whether these columns, if they are :meth:`exact`, are so in all files with this schema and key-values.
+
+        Else the statistics of a Parquet file decide.
+        """
+        moments = any(parse_type(kind).kind in _MOMENTS for kind in columns.values())
+        return not moments or _SPARK_VERSION in (self.parsed.metadata or {})
+
     def _is_exact(self, name: str | None, kind: ColumnType) -> bool:
         if arrow_type(kind) is None:
             return False
@@ -149,8 +160,8 @@ class BlockFile:
             if zoned != (kind.kind == "timestamp"):
                 return False
         key_values = self.parsed.metadata or {}
-        if b"org.apache.spark.version" in key_values:
-            version = key_values[b"org.apache.spark.version"].decode("ascii", "replace")
+        if _SPARK_VERSION in key_values:
+            version = key_values[_SPARK_VERSION].decode("ascii", "replace")
             legacy = b"org.apache.spark.legacyINT96" if int96 else b"org.apache.spark.legacyDateTime"
             return legacy not in key_values and _at_least(version, (3, 1) if int96 else (3, 0))
         statistics = [self.statistics(block, name) for block in range(self.blocks)]
@@ -281,14 +292,15 @@ def open_blocks(
     import pyarrow as pa
 
     ranged = open_by_address(address, size, options, etag)
-    file = pa.PythonFile(ranged, mode="r")
+    whole = ranged.whole
+    file = pa.PythonFile(ranged, mode="r") if whole is None else pa.BufferReader(whole)  # which needs no Python
     if form == "orc":
         from pyarrow import orc
 
         return orc.ORCFile(file), ranged
     import pyarrow.parquet as pq
 
-    if metadata is None:
+    if metadata is None and whole is None:
         ranged.tail(_FOOTER_READ)
     reader = pq.ParquetFile(
         file,
@@ -582,32 +594,76 @@ def read_block_batches(
     return (batch for block in request["blocks"] for batch in rows(block)), ranged
 
 
-def read_file(
-    file: DataFile, address: str, types: Mapping[str, tuple[str, str]], options: Mapping[str, Any]
-) -> Any | None:
-    """Return columns of all rows of a Parquet file as an Arrow table, which opens it once.
+class FileReader:
+    """A reader of columns of whole Parquet files, each of which is opened once.
 
-    :param types: column -> its name in the file, and its Spark type.
-    :return: ``None`` where Arrow does not read the columns as Spark does.
-    :raises OSError: if the file is not as it was listed.
+    What a schema means is found out once for the files of one writer, which are alike.
+
+    :param types: column -> its name in the files, and its Spark type. :param options: that the files are reached with.
     """
-    import pyarrow as pa
 
-    reader, _ = open_blocks("parquet", address, file.bytes, options, etag_of(file))
-    metadata = reader.metadata
-    footer = BlockFile(file, address, "parquet", metadata.num_row_groups, (), metadata, reader.schema_arrow)
-    if not footer.exact(dict(types.values())):
-        return None
-    held = {name: footer.held(stored) for name, (stored, _) in types.items()}
-    wanted = [name for name in dict.fromkeys(held.values()) if name is not None]
-    table = reader.read(columns=wanted, use_threads=False) if wanted else None
-    arrays = [
-        pa.nulls(metadata.num_rows, arrow_type(parse_type(kind)))
-        if held[name] is None or table is None
-        else _cast_or_null(table, held[name], arrow_type(parse_type(kind)))
-        for name, (_, kind) in types.items()
-    ]
-    return pa.table(arrays, names=list(types))
+    def __init__(self, types: Mapping[str, tuple[str, str]], options: Mapping[str, Any]) -> None:
+        self._types, self._options = types, options
+        self._columns = dict(types.values())
+        self._kinds = {name: arrow_type(parse_type(kind)) for name, (_, kind) in types.items()}
+        self._known: _KnownSchema | None = None
+
+    def read(self, file: DataFile, address: str) -> Any | None:
+        """Return the columns of all rows of a file as an Arrow table.
+
+        :return: ``None`` where Arrow does not read the columns as Spark does.
+        :raises OSError: if the file is not as it was listed.
+        """
+        import pyarrow as pa
+
+        reader, _ = open_blocks("parquet", address, file.bytes, self._options, etag_of(file))
+        held = self._held(file, address, reader)
+        if held is None:
+            return None
+        wanted = [name for name in dict.fromkeys(held.values()) if name is not None]
+        table = reader.read(columns=wanted, use_threads=False) if wanted else None
+        arrays = [
+            pa.nulls(reader.metadata.num_rows, kind)
+            if held[name] is None or table is None
+            else _cast_or_null(table, held[name], kind)
+            for name, kind in self._kinds.items()
+        ]
+        return pa.table(arrays, names=list(self._kinds))
+
+    def _held(self, file: DataFile, address: str, reader: Any) -> Mapping[str, str | None] | None:
+        """Return the name in a file of each column, ``None`` where Arrow does not read the columns as Spark does."""
+        known, metadata = self._known, reader.metadata
+        if known is not None and known.is_of(reader):
+            return known.held
+        footer = BlockFile(file, address, "parquet", metadata.num_row_groups, (), metadata, reader.schema_arrow)
+        if not footer.exact(self._columns):
+            return None
+        held = {name: footer.held(stored) for name, (stored, _) in self._types.items()}
+        if footer.is_exact_by_schema(self._columns):
+            self._known = _KnownSchema(metadata.schema, reader.schema_arrow, metadata.metadata or {}, held)
+        return held
+
+
+@dataclass(frozen=True)
+class _KnownSchema:
+    """The schema of a file that Arrow reads as Spark does, and the names of columns in it.
+
+    :param physical: its schema as Parquet has it. :param key_values: what its writer has said beside.
+    """
+
+    physical: Any
+    schema: Any
+    key_values: Mapping[bytes, bytes]
+    held: Mapping[str, str | None]
+
+    def is_of(self, reader: Any) -> bool:
+        """Tell whether another file has it."""
+        metadata = reader.metadata
+        return bool(
+            metadata.schema.equals(self.physical)
+            and (metadata.metadata or {}) == self.key_values
+            and reader.schema_arrow.equals(self.schema)
+        )
 
 
 def _cast_or_null(table: Any, name: str | None, kind: Any) -> Any:

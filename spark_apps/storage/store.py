@@ -704,6 +704,11 @@ class RangedFile(io.RawIOBase):
             self._tail = self._read(self._size - size, self._size)
         return self._tail[-size:] if size else b""
 
+    @property
+    def whole(self) -> bytes | None:
+        """All of its bytes, if they are held."""
+        return self._kept if 0 < self._size == len(self._kept) else None
+
     def range(self, start: int, end: int) -> bytes:
         """Return bytes ``start`` to ``end`` (exclusive), wherever the file is being read."""
         return self._read(start, end)
@@ -736,10 +741,18 @@ class RangedFile(io.RawIOBase):
         return data
 
 
+def _read_at(descriptor: int, start: int, end: int) -> bytes:
+    """Return bytes of an open file, fewer where it ends: of more than two gigabytes Linux gives some at a time."""
+    data = os.pread(descriptor, end - start, start)
+    while 0 < len(data) < end - start and (more := os.pread(descriptor, end - start - len(data), start + len(data))):
+        data += more
+    return data
+
+
 class _LocalFile:
     """Ranges of a local file that is never written again: it is opened at the first, and closed when nobody reads."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: str) -> None:
         self._path = path
         self._descriptor: int | None = None
 
@@ -748,7 +761,26 @@ class _LocalFile:
         if descriptor is None:
             descriptor = self._descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
             weakref.finalize(self, os.close, descriptor)
-        return os.pread(descriptor, end - start, start)
+        return _read_at(descriptor, start, end)
+
+
+class _ListedFile:
+    """Ranges of a local file that its owner may write again: each is of the file that was listed, or of none.
+
+    :raises Rewritten: when it is read, if it is another file by now.
+    """
+
+    def __init__(self, path: str, local: str, etag: str) -> None:
+        self._path, self._local, self._etag = path, local, etag
+
+    def __call__(self, start: int, end: int) -> bytes:
+        descriptor = os.open(self._local, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            if not same_file(os.fstat(descriptor), self._etag):
+                raise Rewritten(self._path)
+            return _read_at(descriptor, start, end)
+        finally:
+            os.close(descriptor)
 
 
 def open_by_address(
@@ -763,18 +795,8 @@ def open_by_address(
     :raises Rewritten: if its etag is another.
     """
     if path.startswith("file:") or "://" not in path:
-        local = Path("/" + path.removeprefix("file:").lstrip("/"))
-        if etag is None:
-            return RangedFile(_LocalFile(local), size)
-
-        def fetch(start: int, end: int) -> bytes:
-            with local.open("rb") as handle:
-                if not same_file(os.fstat(handle.fileno()), etag):
-                    raise Rewritten(path)
-                handle.seek(start)
-                return handle.read(end - start)
-
-        return RangedFile(fetch, size)
+        local = "/" + path.removeprefix("file:").lstrip("/")
+        return RangedFile(_LocalFile(local) if etag is None else _ListedFile(path, local, etag), size)
     folder, _, name = path.rpartition("/")
     store = Store(folder, options)
 

@@ -677,6 +677,10 @@ _MOST_REMEMBERED = 20_000
 """Of so many files at most those of a tree, and its groups, are kept once they were asked for."""
 
 
+_READ_TOGETHER = 16
+"""So many files are read together in the time that one group is read by itself."""
+
+
 class FileSet:
     """Live files by tree, partition and group."""
 
@@ -687,7 +691,7 @@ class FileSet:
         self._added: dict[str, _Tree] = {}
         self._removed: set[int] = set()
         self._borrowed = False
-        # A query asks for the same files several times, and the set does not change meanwhile.
+        # The same files are asked for several times, by one query or build, and while files of other trees change.
         self._files: dict[str, tuple[DataFile, ...]] = {}
         self._groups: dict[str, dict[GroupKey, list[DataFile]]] = {}
 
@@ -696,11 +700,13 @@ class FileSet:
         other = FileSet(self._shared)
         other._added, other._removed = self._added, self._removed
         self._borrowed = other._borrowed = True
+        other._files, other._groups = dict(self._files), dict(self._groups)
         return other
 
-    def _own(self) -> None:
-        if self._files or self._groups:
-            self._files, self._groups = {}, {}
+    def _own(self, tree: str) -> None:
+        """Prepare a change to the files of a tree."""
+        self._files.pop(tree, None)
+        self._groups.pop(tree, None)
         if self._borrowed:
             self._added = {name: tree.copy() for name, tree in self._added.items()}
             self._removed = set(self._removed)
@@ -719,12 +725,12 @@ class FileSet:
         return sorted({*shared, *(name for name, tree in self._added.items() if tree.by_path)})
 
     def add(self, file: DataFile) -> None:
-        self._own()
+        self._own(file.tree)
         self._added.setdefault(file.tree, _Tree()).add(file)
 
     def remove(self, tree: str, path: str) -> DataFile | None:
         """Take a file out and return it, or ``None`` if it was not there."""
-        self._own()
+        self._own(tree)
         added = self._added[tree].discard(path) if tree in self._added else None
         row = self._shared.find(tree, path)
         if row is None or row in self._removed:
@@ -733,7 +739,7 @@ class FileSet:
         return added or next(self._read([row]))
 
     def remove_tree(self, tree: str) -> None:
-        self._own()
+        self._own(tree)
         self._added.pop(tree, None)
         self._removed.update(self._shared.rows(tree))
 
@@ -784,6 +790,16 @@ class FileSet:
         if tree not in self._groups:
             self._groups[tree] = self._sorted_groups(tree)
         return dict(self._groups[tree])
+
+    def read_ahead(self, tree: str, groups: int) -> None:
+        """Read the groups of a tree together, where that takes less than reading so many of them one by one."""
+        if self.size() <= min(_MOST_REMEMBERED, groups * _READ_TOGETHER):
+            self.groups(tree)
+
+    def group(self, tree: str, key: GroupKey) -> Sequence[DataFile]:
+        """Return the files of a group in merge order."""
+        known = self._groups.get(tree)
+        return sorted(self._each(tree, *key), key=merge_order) if known is None else known.get(key, ())
 
     def _sorted_groups(self, tree: str) -> dict[GroupKey, list[DataFile]]:
         groups: dict[GroupKey, list[DataFile]] = {}

@@ -14,7 +14,7 @@ from spark_apps.storage.errors import IndexNotFound, LogDamaged, TableNotFound
 from spark_apps.storage.printing import Printed, View, moment_text
 from spark_apps.timeline import model
 from spark_apps.timeline.field_types import Buckets, InstantOrNone, Moment, Partition, Version, VersionOrNone, Words
-from spark_apps.timeline.files import DataFile, FileSet, GroupKey, covered_lineages, lowest_plain_file, merge_order
+from spark_apps.timeline.files import DataFile, FileSet, GroupKey, covered_lineages, lowest_plain_file
 from spark_apps.timeline.model import (
     DATA_TREE,
     Commit,
@@ -453,6 +453,8 @@ class State:
         if action.through is None and only is not None and not entry.by_file:
             effect.marked.setdefault(action.tree, set()).update(only)
         covered = frozenset[int]() if not entry.by_file else covered_lineages(self.file_set.files(action.tree))
+        if entry.by_file:
+            self.file_set.read_ahead(DATA_TREE, len(entry.lag))
         lag, gone = dict[GroupKey, int](), dict(entry.gone)
         for group, known in entry.lag.items():
             elsewhere = action.partitions is not None and group[0] not in action.partitions
@@ -475,7 +477,7 @@ class State:
         The file may have come while the index was built, with rows of before: its sequence number then does not show
         it.
         """
-        lowest = lowest_plain_file(sorted(self.file_set.files(DATA_TREE, *group), key=merge_order))
+        lowest = lowest_plain_file(self.file_set.group(DATA_TREE, group))
         return lowest is not None and lowest.lineage not in covered
 
     def _set_lag_action(self, action: model.SetLag, commit: Commit, _effect: CommitDelta) -> None:

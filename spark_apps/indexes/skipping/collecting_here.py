@@ -22,7 +22,7 @@ from spark_apps.indexes.skipping.definition import Part, Settings
 from spark_apps.indexes.skipping.records import WORDS, ColumnRecord, FilterKind
 from spark_apps.indexes.skipping.summaries import NotKnownHere, blocks_at_first, summarize
 from spark_apps.layout.types import arrow_type, parse_type
-from spark_apps.mergetree.blocks import access_options, block_format, on_driver_alone, read_file, stored_share
+from spark_apps.mergetree.blocks import FileReader, access_options, block_format, on_driver_alone, stored_share
 from spark_apps.mergetree.external_files import attached_values, is_external
 from spark_apps.mergetree.pyspark_names import F, T
 from spark_apps.mergetree.spark_utils import cores
@@ -151,10 +151,10 @@ def collect_of_rows(
     :raises NotKnownHere: of values that are left to Spark.
     """
     reading = _Reading({0: part}, settings, {}, {}, False, units)
-    found: list[Found] = []
+    found, answered = list[Found](), dict[int, _Answered]()
     for some in _at_once([file for file, _ in files]) if files else ():
         tables = [rows.select(list(part.expression.columns)) for _, rows in files[len(found) :][: len(some)]]
-        reading, values = _with_expressions(snapshot, reading, tables, _MOST_DIFFERENT_HELD)
+        reading, values = _with_expressions(snapshot, reading, tables, answered, _MOST_DIFFERENT_HELD)
         if not values:
             return None
         found += _found(reading, some, [table.num_rows for table in tables], values)
@@ -192,13 +192,13 @@ def _in_this_process(
     if local and max(file.bytes for file in files) <= _SMALL_FILE:
         threads = 1
     found: list[Found] = []
-    left = reading
+    left, answered = reading, dict[int, _Answered]()
+    read = partial(_rows, reading, FileReader(reading.types, reading.options))
     with ThreadPoolExecutor(threads) as pool:
         for some in _at_once(files):
-            read = partial(_rows, reading)
             requests = [(file, snapshot.store.spark_path(file.path)) for file in some]
             tables = list(pool.map(read, requests) if threads > 1 else map(read, requests))
-            left, values = _with_expressions(snapshot, left, tables)
+            left, values = _with_expressions(snapshot, left, tables, answered)
             found += _found(left, some, [table.num_rows for table in tables], values)
     known = frozenset(left.parts)
     for file in found:  # what a later piece left to Spark is left for all files
@@ -220,7 +220,7 @@ def _at_once(files: Sequence[DataFile]) -> Iterator[list[DataFile]]:
     yield some
 
 
-def _rows(reading: _Reading, request: tuple[DataFile, str]) -> Any:
+def _rows(reading: _Reading, reader: FileReader, request: tuple[DataFile, str]) -> Any:
     """Return the columns of the rows of a file.
 
     :raises NotKnownHere: if Arrow does not read them as Spark does, or they are not as many as the log says.
@@ -230,7 +230,7 @@ def _rows(reading: _Reading, request: tuple[DataFile, str]) -> Any:
 
     file, address = request
     try:
-        table = read_file(file, address, reading.types, reading.options)
+        table = reader.read(file, address)
     except pa.ArrowException as error:
         raise NotKnownHere(f"{file.path} cannot be read: {error}") from error
     if table is None:
@@ -245,10 +245,25 @@ def _rows(reading: _Reading, request: tuple[DataFile, str]) -> Any:
     return table
 
 
+@dataclass(frozen=True)
+class _Answered:
+    """The different values of an expression's columns that Spark was asked of, and what it has made of each."""
+
+    rows: Any
+    answers: Any
+
+
 def _with_expressions(
-    snapshot: Snapshot, reading: _Reading, tables: Sequence[Any], most: int = _MOST_DIFFERENT
+    snapshot: Snapshot,
+    reading: _Reading,
+    tables: Sequence[Any],
+    answered: dict[int, _Answered],
+    most: int = _MOST_DIFFERENT,
 ) -> tuple[_Reading, dict[int, Any]]:
-    """Return the values of each part in all rows, and without the parts that have too many for Spark to be asked."""
+    """Return the values of each part in all rows, and without the parts that have too many for Spark to be asked.
+
+    :param answered: by the numbers of parts, what Spark was asked before; what it is asked now is added.
+    """
     import pyarrow as pa
 
     whole = pa.concat_tables(tables).combine_chunks()
@@ -257,9 +272,12 @@ def _with_expressions(
         if part.expression.column is not None:
             values[number] = _one_array(whole.column(part.expression.column))
             continue
-        computed = _evaluated(snapshot, part, whole, most)
+        before = answered.pop(number, None)
+        computed = None if before is None else _evaluated(snapshot, part, whole, most, before)
+        if computed is None:  # the values are too many only together with the earlier ones, if at all
+            computed = _evaluated(snapshot, part, whole, most, None)
         if computed is not None:
-            values[number] = computed
+            values[number], answered[number] = computed
     parts = {number: part for number, part in reading.parts.items() if number in values}
     return replace(reading, parts=parts), values
 
@@ -270,34 +288,61 @@ def _one_array(column: Any) -> Any:
     return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks or [pa.nulls(0, column.type)])
 
 
-def _evaluated(snapshot: Snapshot, part: Part, rows: Any, most: int) -> Any | None:
-    """Return what Spark makes of an expression in all rows; ``None`` if it would be asked of too many values."""
+def _evaluated(
+    snapshot: Snapshot, part: Part, rows: Any, most: int, before: _Answered | None
+) -> tuple[Any, _Answered] | None:
+    """Return what Spark makes of an expression in all rows, and all that it was asked.
+
+    :param before: what it was asked before, which it is not asked again.
+    :return: ``None`` if it would be asked of too many values.
+    """
     import numpy as np
     import pyarrow as pa
 
-    codes: Any = np.zeros(rows.num_rows, np.int64)
-    for name in part.expression.columns:
-        encoded = _one_array(rows.column(name)).dictionary_encode(null_encoding="encode")
-        if len(encoded.dictionary) > most:
+    rows = rows.select(list(part.expression.columns))
+    known = 0 if before is None else before.rows.num_rows
+    together = rows if before is None else pa.concat_tables([before.rows, rows])
+    codes: Any = np.zeros(together.num_rows, np.int64)
+    examples: Any = codes[:0]
+    for column in together.columns:
+        pieces = column.dictionary_encode(null_encoding="encode").chunks
+        width = len(pieces[-1].dictionary) if pieces else 0
+        if width > most:
             return None
-        codes = codes * max(len(encoded.dictionary), 1) + encoded.indices.to_numpy(zero_copy_only=False)
+        numbers = [piece.indices.to_numpy(zero_copy_only=False) for piece in pieces]
+        codes = codes * max(width, 1) + np.concatenate([codes[:0], *numbers])
         _, examples, codes = np.unique(codes, return_index=True, return_inverse=True)
         codes = codes.reshape(-1)
         if len(examples) > most:
             return None
+    new = examples >= known  # of values that were known the first example is one of those
+    answers = _answers(snapshot, part, together.take(pa.array(examples[new])))
+    if answers is None:
+        return None
+    if before is None:
+        before = _Answered(together.schema.empty_table(), pa.nulls(0, answers.type))
+    answered = _Answered(
+        pa.concat_tables([before.rows, together.take(pa.array(examples[new]))]).combine_chunks(),
+        pa.concat_arrays([before.answers, answers]),
+    )
+    places = np.where(new, known + np.cumsum(new) - 1, examples)
+    return answered.answers.take(pa.array(places[codes[known:]])), answered
+
+
+def _answers(snapshot: Snapshot, part: Part, rows: Any) -> Any | None:
+    """Return what Spark makes of an expression in each of a few rows; ``None`` if that is not of the part's type."""
+    import pyarrow as pa
+
+    kind = arrow_type(part.type)
     if not rows.num_rows:
-        return pa.nulls(0, arrow_type(part.type))
-    names = part.expression.columns
-    different = rows.select(names).take(pa.array(examples))
-    different = different.append_column(_NUMBER, pa.array(range(len(examples)), pa.int64()))
-    fields = [T.StructField(name, snapshot.data.field(name).dataType, True) for name in names]
+        return pa.nulls(0, kind)
+    fields = [T.StructField(name, snapshot.data.field(name).dataType, True) for name in part.expression.columns]
     schema = T.StructType([*fields, T.StructField(_NUMBER, T.LongType(), False)])
-    asked = from_arrow(snapshot.spark, different, schema)
+    numbered = rows.append_column(_NUMBER, pa.array(range(rows.num_rows), pa.int64()))
+    asked = from_arrow(snapshot.spark, numbered, schema)
     table = to_arrow(asked.select(_NUMBER, F.expr(part.expression.text).alias(_VALUE))).sort_by(_NUMBER)
     answers = _one_array(table.column(_VALUE))
-    if answers.type != arrow_type(part.type) or len(answers) != len(examples):
-        return None
-    return answers.take(pa.array(codes))
+    return answers if answers.type == kind and len(answers) == rows.num_rows else None
 
 
 def _found(reading: _Reading, files: Sequence[DataFile], rows: Sequence[int], values: Mapping[int, Any]) -> list[Found]:
@@ -361,12 +406,13 @@ def _of_requests(reading: _Reading, batches: Iterable[Any]) -> Iterator[Any]:
     import pyarrow as pa
 
     decoder = msgspec.msgpack.Decoder(list[tuple[DataFile, str, tuple[DataFile, ...]]])
+    reader = FileReader(reading.types, reading.options)
     for batch in batches:
         for data in batch.column(0).to_pylist():
             requests = decoder.decode(data)
             reading = replace(reading, units={file.lineage: units for file, _, units in requests if units})
             try:
-                tables = [_rows(reading, (file, address)) for file, address, _ in requests]
+                tables = [_rows(reading, reader, (file, address)) for file, address, _ in requests]
                 whole = pa.concat_tables(tables).combine_chunks()
                 values = {
                     number: _one_array(whole.column(part.expression.column)) for number, part in reading.parts.items()

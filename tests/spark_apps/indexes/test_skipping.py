@@ -8,6 +8,7 @@ import math
 import random
 from collections.abc import Sequence
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -170,6 +171,27 @@ def test_given_the_same_files_then_this_process_tasks_and_spark_alone_find_the_s
     with monkeypatch.context() as patch:
         patch.setattr(skipping, "collect_here", lambda *_: ([], frozenset()))
         assert verify(table.snapshot, "skip").ok
+
+
+@pytest.mark.parametrize("most", [20_000, 12])
+def test_given_files_that_are_read_some_at_a_time_then_spark_is_asked_of_each_value_once(
+    made: tuple[IndexedTable, dict[int, Row]], monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    from spark_apps.indexes.skipping import collecting_here
+
+    table, _ = made
+    asked: list[tuple[str, Any]] = []
+    answers = collecting_here._answers
+
+    def counted(snapshot: Any, part: Any, rows: Any) -> Any:
+        asked.extend((part.expression.text, tuple(row.values())) for row in rows.to_pylist())
+        return answers(snapshot, part, rows)
+
+    monkeypatch.setattr(collecting_here, "_answers", counted)
+    monkeypatch.setattr(collecting_here, "_BYTES_AT_ONCE", table.snapshot.state.files("data")[0].bytes * 4)
+    monkeypatch.setattr(collecting_here, "_with_expressions", partial(collecting_here._with_expressions, most=most))
+    assert verify(table.snapshot, "skip").ok
+    assert {text for text, _ in asked} and (most < 20_000 or len(asked) == len(set(asked)))
 
 
 def test_given_another_session_then_what_it_computes_otherwise_is_not_asked_and_answers_are_its_own(

@@ -19,10 +19,10 @@ from spark_apps.mergetree.blocks import (
     BLOCK,
     BlockFile,
     BlockRead,
+    FileReader,
     is_readable,
     located,
     read_blocks,
-    read_file,
     read_footers,
     stored_share,
 )
@@ -178,9 +178,42 @@ def test_given_texts_stored_as_views_then_they_are_read_as_texts(tmp_path: Path)
     )
     assert str(footer.schema.field("text").type) == "string_view"  # as DataFusion and Polars write them
     types = {"text": ("text", "string"), "raw": ("raw", "binary")}
-    table = read_file(footer.file, footer.address, types, {})
+    table = FileReader(types, {}).read(footer.file, footer.address)
     assert table.schema.types == [pa.string(), pa.binary()]
     assert table.to_pydict() == {"text": texts, "raw": raw}
+
+
+_DAYS = pa.array([dt.date(1500, 1, 1), dt.date(2020, 1, 1)], pa.date32())
+_BY_SPARK = {b"org.apache.spark.version": b"4.0.1"}
+
+
+@pytest.mark.parametrize(
+    ("other", "metadata", "fits"),
+    [
+        ({"c": _DAYS}, {b"org.apache.spark.version": b"2.4.8"}, False),
+        ({"c": _DAYS}, {}, False),
+        ({"C": _DAYS, "c": _DAYS}, _BY_SPARK, True),
+        ({"c": _DAYS.cast(pa.int32())}, _BY_SPARK, False),
+        ({"c": pa.array([{"c": day} for day in _DAYS])}, _BY_SPARK, False),
+        ({"C": _DAYS}, _BY_SPARK, True),
+        ({"b": pa.array([1, 2]), "c": _DAYS}, _BY_SPARK, True),
+    ],
+)
+def test_given_files_of_another_writer_or_schema_among_those_of_one_then_each_is_read_as_what_it_is(
+    tmp_path: Path, other: dict[str, pa.Array], metadata: dict[bytes, bytes], fits: bool
+) -> None:
+    tables = [pa.table({"c": _DAYS}).replace_schema_metadata(_BY_SPARK)] * 2
+    tables.insert(1, pa.table(other).replace_schema_metadata(metadata))
+    reader = FileReader({"c": ("c", "date")}, {})
+    footers = [_one(tmp_path, table, f"{n}.parquet") for n, table in enumerate(tables)]
+    read = [reader.read(footer.file, footer.address) for footer in footers]
+    assert [table is not None and table.column("c").combine_chunks() == _DAYS for table in read] == [True, fits, True]
+
+
+def test_given_files_of_which_statistics_tell_whether_arrow_reads_them_then_each_is_asked(tmp_path: Path) -> None:
+    reader = FileReader({"c": ("c", "date")}, {})
+    footers = [_one(tmp_path, pa.table({"c": _DAYS[n:]}), f"{n}.parquet") for n in (1, 0)]
+    assert [reader.read(footer.file, footer.address) is not None for footer in footers] == [True, False]
 
 
 class _OpenKeys(encryption.KmsClient):
@@ -209,13 +242,13 @@ def test_given_a_file_with_an_encrypted_column_then_it_is_refused_and_the_proces
     with pytest.raises(StorageError, match=r"f\.parquet cannot be read: .*encrypted"):
         read_footers(snapshot, [file])
     with pytest.raises(OSError, match="encrypted"):
-        read_file(file, str(path), {"d": ("d", "bigint")}, {})
+        FileReader({"d": ("d", "bigint")}, {}).read(file, str(path))
     assert divide(snapshot, [file]) == {}
     assert stored_share(snapshot, [file], ["c"]) is None
 
 
-def _one(root: Path, table: pa.Table) -> BlockFile:
-    path = root / "f.parquet"
+def _one(root: Path, table: pa.Table, name: str = "f.parquet") -> BlockFile:
+    path = root / name
     pq.write_table(table, path)
     snapshot = replace(_snapshot(None, root, [path], {"c": "int"}))
     return _footers(snapshot)[0]
