@@ -22,7 +22,7 @@ from typing import Any, ClassVar, Literal, get_args
 from msgspec.structs import replace
 
 from spark_apps.actions.compact_table import check_mode
-from spark_apps.actions.template import Action, Attempt, StagedChanges, TableHandle, run
+from spark_apps.actions.template import Action, Attempt, StagedChanges, TableHandle, index_errors, run
 from spark_apps.indexes.handler import (
     IndexContext,
     IndexHandler,
@@ -234,7 +234,8 @@ class Building:
         self._attempt.phase(f"build index {self.definition.name}, round {number}", 0, lagging)
         folder = self._attempt.index_folder(self.definition.name, f"round-{number}")
         context = IndexContext(self.snapshot, self.definition, folder)
-        work = self._handler.build(context) if number == 1 else self._handler.refresh(context)
+        with index_errors(context):
+            work = self._handler.build(context) if number == 1 else self._handler.refresh(context)
         self.take(work)
         self.metrics["rounds"] = number
         logger.info(
@@ -553,7 +554,8 @@ class RefreshIndex(Action):
         context = self._context(attempt.snapshot, attempt.index_folder(self.name, "refresh"))
         handler, definition = find(context.definition.kind), context.definition
         cost = Cost(_plan(context, self.mode, attempt.partitions)) if self.mode == "full" else None
-        done = handler.refresh(context, self.mode, attempt.partitions)
+        with index_errors(context):
+            done = handler.refresh(context, self.mode, attempt.partitions)
         if done.empty:
             return None
         work = _of(done, {"mode": self.mode, **({} if cost is None else cost.beside(done.actions))})
@@ -707,7 +709,9 @@ def verify(snapshot: Snapshot, name: str) -> VerificationReport:
     """
     definition = snapshot.state.index(name).definition
     check_session(snapshot)
-    return find(definition.kind).verify(IndexContext(snapshot, definition, ""))
+    context = IndexContext(snapshot, definition, "")
+    with index_errors(context):
+        return find(definition.kind).verify(context)
 
 
 def repair(

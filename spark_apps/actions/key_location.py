@@ -31,7 +31,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from spark_apps.actions.template import Attempt, StagedChanges
+from spark_apps.actions.template import Attempt, StagedChanges, index_errors, warn_of_lag
 from spark_apps.actions.upsert_plan import NOWHERE, PartitionTargets, UpsertPlan, kept, targets_for, unique_index
 from spark_apps.indexes.handler import PARTITION, ChangedRows, Changes, IndexContext, IndexWork
 from spark_apps.indexes.keyed.matching import (
@@ -502,12 +502,13 @@ def maintain(
             context = IndexContext(attempt.snapshot, entry.definition, folder)
             handler = find(entry.definition.kind)
             try:
-                return handler.maintain(context, changes)
+                with index_errors(context):
+                    return handler.maintain(context, changes)
             except spark_errors(LakeIndexError) as error:
                 if not handler.expressions(context.table, entry.definition):
                     raise
                 # Rows are written whatever an expression gives for them, and whoever writes them.
-                logger.warning("Index %r lags behind this commit: %s", entry.definition.name, error)
+                warn_of_lag(context, error)
                 return None
 
         # Most of a small job is waiting for Spark to plan it.

@@ -22,7 +22,9 @@ from spark_apps.actions.source_diff import LastObservation, Observation, check_c
 from spark_apps.actions.upsert_plan import UpsertLimits
 from spark_apps.layout.partitions import canonical
 from spark_apps.mergetree.pyspark_names import spark_errors
+from spark_apps.mergetree.spark_versions import message_of
 from spark_apps.mergetree.tree import Snapshot
+from spark_apps.mergetree.write import translate_spark_errors
 from spark_apps.storage.errors import (
     AlreadyCommitted,
     AttemptAborted,
@@ -58,6 +60,8 @@ from spark_apps.timeline.transactions import CURRENT, Transaction, begin, find_r
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from spark_apps.indexes.handler import IndexContext
 
 logger = logging.getLogger(__name__)
 
@@ -325,17 +329,35 @@ def follow_files(attempt: Attempt, work: StagedChanges) -> None:
         if handler is None or not handler.follows_files or definition.deferred or not entry.active:
             continue
         attempt.phase(f"index {definition.name}")
+        context = IndexContext(snapshot, definition, attempt.index_folder(definition.name, "follow"))
         try:
-            folder = attempt.index_folder(definition.name, "follow")
-            done = handler.follow(IndexContext(snapshot, definition, folder), files)
+            with index_errors(context):
+                done = handler.follow(context, files)
         except spark_errors(LakeIndexError) as error:
-            logger.warning("Index %r lags behind this commit: %s", definition.name, error)
+            warn_of_lag(context, error)
             continue
         work.actions.extend(done.actions)
         work.writes.extend(done.writes)
         if not done.empty:
             work.maintained.append(definition.tree)
         work.metrics.update({f"index.{definition.name}.{name}": value for name, value in done.metrics.items()})
+
+
+def index_errors(context: IndexContext) -> translate_spark_errors:
+    """Return the context in which Spark's failures while an index is made of rows become errors that name it."""
+    definition, source = context.definition, context.table.source
+    return translate_spark_errors(
+        f"The index {definition.name!r} over {', '.join(definition.columns)}", "" if source is None else source.location
+    )
+
+
+def warn_of_lag(context: IndexContext, error: Exception) -> None:
+    """Say why an index does not cover the rows that are written."""
+    why = f"{error.message} {error.hint}" if isinstance(error, LakeIndexError) else message_of(error)
+    logger.warning(
+        "Index %r lags behind this commit, and queries scan the file groups that it writes: %s",
+        context.definition.name, why,
+    )  # fmt: skip
 
 
 def _with_observed(work: StagedChanges, observation: Observation) -> StagedChanges:

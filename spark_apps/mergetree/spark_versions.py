@@ -33,6 +33,19 @@ _UNREADABLE_FILE = re.compile(
     r"|RuntimeException: (\S[^\n]*?) is not a Parquet file"
 )
 
+_REFUSED_RECORD = re.compile(r"Malformed records are detected in (?:record|schema) (?:parsing|inference)")
+
+# From Spark 4.0 on, SQL's class of the state tells that a value cannot be computed; before, the name alone does.
+_FAILED_EXPRESSION = re.compile(
+    r"\[(?:(?P<known>CAST_INVALID_INPUT|CAST_OVERFLOW|(?:BINARY_|INTERVAL_)?ARITHMETIC_OVERFLOW|DIVIDE_BY_ZERO"
+    r"|INVALID_ARRAY_INDEX|INVALID_ARRAY_INDEX_IN_ELEMENT_AT|NUMERIC_VALUE_OUT_OF_RANGE|CANNOT_PARSE_TIMESTAMP"
+    r"|DATETIME_OVERFLOW)(?:\.\w+)?\] (?P<said>.*?)(?: SQLSTATE: \w{5}|\n|$)"
+    r"|(?P<other>[A-Z][A-Z0-9_.]*)\] (?P<text>[^\n]*?) SQLSTATE: 22\w{3})"
+)
+_ADVICE = re.compile(r"(?<=\.) (?:Correct|Use|If necessary|Please|To) .*| SQLSTATE: \w{5}.*")
+"""What Spark says to do, which no index can: its expressions have no ``try_cast``."""
+_MOST_SAID = 300
+
 
 def release(spark: SparkSession) -> tuple[int, int]:
     """Return the major and minor release of the Spark that a session works with, such as ``(3, 5)``.
@@ -85,6 +98,28 @@ def unreadable_file(message: str) -> str | None:
     """Return the file that Spark could not read, by what it says of an error; None where that is of something else."""
     found = _UNREADABLE_FILE.search(message)
     return None if found is None else next(filter(None, found.groups()))
+
+
+def refused_record(message: str) -> str | None:
+    """Return what Spark says of a record at which it was told to fail; None where an error is of something else."""
+    found = _REFUSED_RECORD.search(message)
+    return None if found is None else _one_line(message[found.start() :])
+
+
+def failed_expression(message: str) -> tuple[str, str] | None:
+    """Return Spark's name of an error over an expression that has no value for a row, and what Spark says of it.
+
+    ``None`` where an error is of something else.
+    """
+    found = _FAILED_EXPRESSION.search(message)
+    if found is None:
+        return None
+    return found["known"] or found["other"], _one_line(found["said"] or found["text"] or "")
+
+
+def _one_line(text: str) -> str:
+    line = _ADVICE.sub("", " ".join(text.partition("\n")[0].split()))
+    return line if len(line) <= _MOST_SAID else f"{line[:_MOST_SAID]}…"
 
 
 def repartition_by_id(rows: DataFrame, count: int, number: str) -> DataFrame:

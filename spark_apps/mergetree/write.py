@@ -40,11 +40,12 @@ from spark_apps.mergetree.pyspark_names import Column, DataFrame, F, Observation
 from spark_apps.mergetree.read import scan
 from spark_apps.mergetree.schema import NULL_MARK, column
 from spark_apps.mergetree.spark_utils import cores, over_connect, proleptic_calendar
-from spark_apps.mergetree.spark_versions import repartition_by_id, unreadable_file
+from spark_apps.mergetree.spark_versions import failed_expression, refused_record, repartition_by_id, unreadable_file
 from spark_apps.mergetree.tree import DELETED, FileGroups, Snapshot, Tree
 from spark_apps.storage.credentials import missing_file_system
-from spark_apps.storage.errors import EnvironmentMismatch, InvalidInput, InvalidSchema, StorageError
+from spark_apps.storage.errors import EnvironmentMismatch, InvalidInput, InvalidSchema, StorageError, UnsupportedSource
 from spark_apps.storage.store import ObjectStore
+from spark_apps.timeline.field_types import INDEX_FILES
 from spark_apps.timeline.files import DataFile, GroupKey, is_merged, lowest_files, replaced_rows
 from spark_apps.timeline.model import DATA_TREE, REPLACED, AddFile, AnyAction, RemoveFile
 
@@ -326,16 +327,36 @@ def hashable(rows: DataFrame, name: str) -> Column:
     return column(name)
 
 
+_OWN_FILE_HINT = (
+    "A file of a table comes back from a backup, or with a restore of a version before it; an index is built again "
+    "with refresh_index(name, mode='full')."
+)
+_SOURCE_FILE_HINT = (
+    "Have the owner of the source write the file again or remove it; load the table again then. A file that is "
+    "encrypted can be read with its keys alone."
+)
+
+
 class translate_spark_errors:
     """A context in which failures of Spark jobs become errors of this package.
 
-    These are failures over a null, over a row of an unknown partition, and over a file that cannot be read.
+    These are failures over a null, over a row of an unknown partition, over a file or a record that cannot be read, and
+    over an expression that has no value for a row.
+
+    :param computed: what Spark computes of the rows by expressions, for a message: an index, and what it is over.
+    :param source: the location of the source that the rows are read from, if another writer owns them.
     """
+
+    def __init__(self, computed: str = "", source: str = "") -> None:
+        self._computed = computed
+        self._source = source
 
     def __enter__(self) -> None:
         return None
 
     def __exit__(self, _type: object, error: BaseException | None, _trace: object) -> None:
+        if isinstance(error, StorageError) and self._source:
+            error = error.__cause__  # a context within has translated it, and did not know of the source
         if error is None or not isinstance(error, Exception):
             return
         text = _spark_message(error)
@@ -352,12 +373,29 @@ class translate_spark_errors:
             ) from error
         if (missing := missing_file_system(text)) is not None:
             raise EnvironmentMismatch(missing[0], hint=missing[1]) from error
-        if (unreadable := unreadable_file(text)) is not None:
+        file = unreadable_file(text)
+        of_source = f" of the source {self._source}" if self._source and INDEX_FILES not in (file or "") else ""
+        if (refused := refused_record(text)) is not None:
+            raise UnsupportedSource(
+                f"Spark cannot read a record in {f'the file {file}' if file else 'a file'}{of_source}, and was told to "
+                "fail at such a record by the option mode = 'FAILFAST'.",
+                hint=f"Spark says: {refused} Correct the file, or register the source with another mode.",
+            ) from error
+        if file is not None:
             raise StorageError(
-                f"Spark cannot read the file {unreadable}: it is damaged, or of another format.",
+                f"Spark cannot read the file {file}{of_source}: it is damaged, encrypted, or of another format.",
                 outcome="Nothing was changed.",
-                hint="A file of a table comes back from a backup, or with a restore of a version before it; an index "
-                "is built again with refresh_index(name, mode='full').",
+                hint=_SOURCE_FILE_HINT if of_source else _OWN_FILE_HINT,
+            ) from error
+        if self._computed and (failure := failed_expression(text)) is not None:
+            name, said = failure
+            # What Spark says holds a value of the row, and the message of an error goes into the log, which is kept.
+            raise InvalidInput(
+                f"{self._computed} cannot be computed for a row: {name}.",
+                outcome="Nothing was changed.",
+                hint=f"Spark says: {said} Correct the row, or use an expression that has a value for every row. With "
+                "spark.sql.ansi.enabled=false Spark gives a value (null, or a number that wrapped around) instead of "
+                "failing; only sessions with that setting use such an index.",
             ) from error
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -166,7 +167,7 @@ def test_given_another_time_zone_then_its_session_neither_uses_nor_keeps_the_ent
 
 @pytest.mark.by_turn(8)
 def test_given_an_expression_that_fails_for_a_row_then_the_row_is_written_and_the_index_lags(
-    spark: Any, tmp_path: Path
+    spark: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     table = IndexedTable.create(spark, tmp_path / "t", DDL, ["id"], buckets=2)
     table.upsert(frame(spark, _rows(0, 20), DDL))
@@ -175,6 +176,13 @@ def test_given_an_expression_that_fails_for_a_row_then_the_row_is_written_and_th
         assert table.explain("n * n = 9").indexes
         table.upsert(frame(spark, [(1, "x", 2**31 - 1, ("u",), 1)], DDL))
         assert table.indexes["i"].lagging == 1 and _ids(table, "city = 'x'") == [1]
+        lags = "'i' lags behind this commit.*over .*n \\* n.* cannot be computed for a row: ARITHMETIC_OVERFLOW"
+        assert re.search(lags, caplog.text)
+        with pytest.raises(errors.InvalidInput, match=r"The index 'i' over .*: ARITHMETIC_OVERFLOW"):
+            table.refresh_index("i")
+        table.upsert(frame(spark, [(1, "x", 3, ("u",), 1)], DDL))
+        table.refresh_index("i")
+        assert not table.indexes["i"].lagging
 
 
 @pytest.mark.by_turn(4)

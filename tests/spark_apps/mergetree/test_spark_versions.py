@@ -14,7 +14,9 @@ from spark_apps.mergetree import spark_versions
 from spark_apps.mergetree.schema import parse_ddl
 from spark_apps.mergetree.spark_versions import (
     arrow_schema,
+    failed_expression,
     from_arrow,
+    refused_record,
     repartition_by_id,
     to_arrow,
     try_cast,
@@ -133,5 +135,30 @@ def test_given_a_file_that_no_spark_can_read_then_it_is_named(message: str) -> N
     assert unreadable_file(message.format(file)) == file
 
 
-def test_given_another_error_then_no_file_is_named() -> None:
+@pytest.mark.parametrize(
+    ("message", "name", "said"),
+    [
+        (
+            "[CAST_INVALID_INPUT] The value 'x' of the type STRING cannot be cast to INT because it is malformed. "
+            "Correct the value as per the syntax. Use `try_cast` to tolerate it. SQLSTATE: 22018\n== SQL ==\nCAST(s)",
+            "CAST_INVALID_INPUT",
+            "The value 'x' of the type STRING cannot be cast to INT because it is malformed.",
+        ),
+        ("[NEW_IN_A_LATER_SPARK.SUB] It has no value. SQLSTATE: 22003", "NEW_IN_A_LATER_SPARK.SUB", "It has no value."),
+        # Spark 3.5
+        (
+            "Lost task 1.0: org.apache.spark.SparkArithmeticException: [ARITHMETIC_OVERFLOW] integer overflow. If "
+            "necessary set spark.sql.ansi.enabled to false.\n== SQL of VIEW v ==",
+            "ARITHMETIC_OVERFLOW",
+            "integer overflow.",
+        ),
+    ],
+)
+def test_given_an_expression_without_a_value_then_it_is_told_in_one_line(message: str, name: str, said: str) -> None:
+    assert failed_expression(message) == (name, said)
+
+
+def test_given_another_error_then_no_file_record_or_expression_is_named() -> None:
     assert unreadable_file("Encountered error while reading the log.") is None
+    assert refused_record("[PATH_NOT_FOUND] Path does not exist. SQLSTATE: 42K03") is None
+    assert failed_expression("[UNRESOLVED_COLUMN.WITH_SUGGESTION] A column. SQLSTATE: 42703") is None
