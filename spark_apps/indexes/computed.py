@@ -43,6 +43,9 @@ _SIGNS = frozenset("()+-*./%=<>|&")
 
 _SHOWN = 200
 
+_NAMELESS_TYPE = "CANNOT_PARSE_DATATYPE"
+"""What pyspark says of the type of an expression that it cannot read, such as a text of indeterminate collation."""
+
 
 @dataclass(frozen=True)
 class Indexed:
@@ -245,9 +248,11 @@ def types_of(snapshot: Snapshot, expressions: Sequence[Expression], label: str) 
         try:
             types.append(rows.selectExpr(expression.text).schema[0].dataType)
         except spark_errors() as error:
-            raise InvalidInput(
-                f"{label} cannot keep {expression.shown}: {message_of(error)}", hint="Correct the expression."
-            ) from error
+            said, hint = message_of(error), "Correct the expression."
+            if _NAMELESS_TYPE in said:
+                said = "Spark gives it no type that has a name, as where texts of different collations meet."
+                hint = "Let all texts in the expression have one collation."
+            raise InvalidInput(f"{label} cannot keep {expression.shown}: {said}", hint=hint) from error
     return types
 
 

@@ -355,7 +355,7 @@ class translate_spark_errors:
         return None
 
     def __exit__(self, _type: object, error: BaseException | None, _trace: object) -> None:
-        if isinstance(error, StorageError | UnsupportedSource) and self._source:
+        if isinstance(error, (StorageError, UnsupportedSource)) and self._source:
             error = error.__cause__  # a context within has translated it, and did not know of the source
         if error is None or not isinstance(error, Exception):
             return
