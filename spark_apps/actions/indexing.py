@@ -349,6 +349,7 @@ class CreateIndex(Action):
         self.storage = storage or IndexStorage()
         self.after_round = after_round
         self._overtaken: Callable[[], StagedChanges] | None = None
+        self._checked: tuple[Snapshot, IndexDefinition] | None = None
 
     def validate(self, snapshot: Snapshot) -> None:
         check_name("index", self.name)
@@ -356,7 +357,7 @@ class CreateIndex(Action):
         check_unwritten("property", self.properties, UNWRITTEN_HINT)
         check_unwritten("location", {"location": self.storage.location}, UNWRITTEN_HINT)
         self._check_new(snapshot.state)
-        self.definition(snapshot)
+        self._checked = snapshot, self.definition(snapshot)
         self._check_only_one(snapshot.state)
 
     def definition(self, snapshot: Snapshot) -> IndexDefinition:
@@ -398,7 +399,8 @@ class CreateIndex(Action):
         snapshot = attempt.snapshot
         if not self._check_new(snapshot.state):
             return None
-        definition = self.definition(snapshot)
+        checked, self._checked = self._checked, None
+        definition = checked[1] if checked is not None and checked[0] is snapshot else self.definition(snapshot)
         work = StagedChanges(
             reads=[SCHEMA_SCOPE],
             writes=[Write(definition_scope(self.name), "replace")],

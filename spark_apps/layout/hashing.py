@@ -596,8 +596,22 @@ def _round(lanes: Any, lane: Any) -> Any:
     return _rotated(lanes + lane * np.uint64(_P2), 31) * np.uint64(_P1)
 
 
+_ROWS_AT_ONCE = 1 << 14
+"""Whose hashes, and what they are made from, stay in a core's own cache."""
+
+
 def _xxhash64(matrix: Any, seeds: Any) -> Any:
     """Return XXH64 of the rows of a matrix of bytes, each with its own seed."""
+    import numpy as np
+
+    hashed = np.empty(len(matrix), np.uint64)
+    for start in range(0, len(matrix), _ROWS_AT_ONCE):
+        some = slice(start, start + _ROWS_AT_ONCE)
+        hashed[some] = _xxhash64_of_some(matrix[some], seeds[some])
+    return hashed
+
+
+def _xxhash64_of_some(matrix: Any, seeds: Any) -> Any:
     import numpy as np
 
     p1, p2, p3, p4, p5 = map(np.uint64, (_P1, _P2, _P3, _P4, _P5))

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, partial, reduce
 from heapq import nlargest
-from itertools import accumulate
+from itertools import accumulate, groupby
 from typing import Any, Literal
 
 from spark_apps.layout.types import INTEGER_BITS, ColumnType, arrow_type, parse_type
@@ -609,7 +609,7 @@ class FileReader:
         self._known: _KnownSchema | None = None
 
     def read(self, file: DataFile, address: str) -> Any | None:
-        """Return the columns of all rows of a file as an Arrow table.
+        """Return the columns of all rows of a file as an Arrow table, of the types that they have there.
 
         :return: ``None`` where Arrow does not read the columns as Spark does.
         :raises OSError: if the file is not as it was listed.
@@ -622,25 +622,39 @@ class FileReader:
             return None
         wanted = [name for name in dict.fromkeys(held.values()) if name is not None]
         table = reader.read(columns=wanted, use_threads=False) if wanted else None
+        if table is not None and all(name == stored for name, stored in held.items()):
+            return table
         arrays = [
             pa.nulls(reader.metadata.num_rows, kind)
             if held[name] is None or table is None
-            else _cast_or_null(table, held[name], kind)
+            else table.column(held[name])
             for name, kind in self._kinds.items()
         ]
         return pa.table(arrays, names=list(self._kinds))
 
+    def together(self, tables: Sequence[Any]) -> Any:
+        """Return the rows of all tables in one, of the types in which Spark exchanges them.
+
+        :param tables: as :meth:`read` gives them, at least one; columns that none of them has are left out.
+        """
+        import pyarrow as pa
+
+        alike = [pa.concat_tables(some) for _, some in groupby(tables, key=lambda table: table.schema)]
+        kinds = {name: kind for name, kind in self._kinds.items() if name in tables[0].column_names}
+        cast = [pa.table({name: _cast_or_null(table, name, kind) for name, kind in kinds.items()}) for table in alike]
+        return pa.concat_tables(cast).combine_chunks()
+
     def _held(self, file: DataFile, address: str, reader: Any) -> Mapping[str, str | None] | None:
         """Return the name in a file of each column, ``None`` where Arrow does not read the columns as Spark does."""
         known, metadata = self._known, reader.metadata
-        if known is not None and known.is_of(reader):
+        if known is not None and known.is_of(metadata):
             return known.held
         footer = BlockFile(file, address, "parquet", metadata.num_row_groups, (), metadata, reader.schema_arrow)
         if not footer.exact(self._columns):
             return None
         held = {name: footer.held(stored) for name, (stored, _) in self._types.items()}
         if footer.is_exact_by_schema(self._columns):
-            self._known = _KnownSchema(metadata.schema, reader.schema_arrow, metadata.metadata or {}, held)
+            self._known = _KnownSchema(metadata.schema, metadata.metadata or {}, held)
         return held
 
 
@@ -648,22 +662,17 @@ class FileReader:
 class _KnownSchema:
     """The schema of a file that Arrow reads as Spark does, and the names of columns in it.
 
-    :param physical: its schema as Parquet has it. :param key_values: what its writer has said beside.
+    :param physical: its schema as Parquet has it. :param key_values: what its writer has said beside. Both make the
+        schema that Arrow has of it.
     """
 
     physical: Any
-    schema: Any
     key_values: Mapping[bytes, bytes]
     held: Mapping[str, str | None]
 
-    def is_of(self, reader: Any) -> bool:
+    def is_of(self, metadata: Any) -> bool:
         """Tell whether another file has it."""
-        metadata = reader.metadata
-        return bool(
-            metadata.schema.equals(self.physical)
-            and (metadata.metadata or {}) == self.key_values
-            and reader.schema_arrow.equals(self.schema)
-        )
+        return bool(metadata.schema.equals(self.physical) and (metadata.metadata or {}) == self.key_values)
 
 
 def _cast_or_null(table: Any, name: str | None, kind: Any) -> Any:

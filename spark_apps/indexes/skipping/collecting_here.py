@@ -20,7 +20,7 @@ import msgspec
 from spark_apps.indexes.handler import IndexContext, estimated_rows
 from spark_apps.indexes.skipping.definition import Part, Settings
 from spark_apps.indexes.skipping.records import WORDS, ColumnRecord, FilterKind
-from spark_apps.indexes.skipping.summaries import NotKnownHere, blocks_at_first, summarize
+from spark_apps.indexes.skipping.summaries import NotKnownHere, blocks_at_first, first_of_each, summarize
 from spark_apps.layout.types import arrow_type, parse_type
 from spark_apps.mergetree.blocks import FileReader, access_options, block_format, on_driver_alone, stored_share
 from spark_apps.mergetree.external_files import attached_values, is_external
@@ -150,11 +150,14 @@ def collect_of_rows(
     :raises PySparkException: what Spark raises of an expression on a row.
     :raises NotKnownHere: of values that are left to Spark.
     """
+    import pyarrow as pa
+
     reading = _Reading({0: part}, settings, {}, {}, False, units)
     found, answered = list[Found](), dict[int, _Answered]()
     for some in _at_once([file for file, _ in files]) if files else ():
         tables = [rows.select(list(part.expression.columns)) for _, rows in files[len(found) :][: len(some)]]
-        reading, values = _with_expressions(snapshot, reading, tables, answered, _MOST_DIFFERENT_HELD)
+        whole = pa.concat_tables(tables).combine_chunks()
+        reading, values = _with_expressions(snapshot, reading, whole, answered, _MOST_DIFFERENT_HELD)
         if not values:
             return None
         found += _found(reading, some, [table.num_rows for table in tables], values)
@@ -193,12 +196,13 @@ def _in_this_process(
         threads = 1
     found: list[Found] = []
     left, answered = reading, dict[int, _Answered]()
-    read = partial(_rows, reading, FileReader(reading.types, reading.options))
+    reader = FileReader(reading.types, reading.options)
+    read = partial(_rows, reading, reader)
     with ThreadPoolExecutor(threads) as pool:
         for some in _at_once(files):
             requests = [(file, snapshot.store.spark_path(file.path)) for file in some]
             tables = list(pool.map(read, requests) if threads > 1 else map(read, requests))
-            left, values = _with_expressions(snapshot, left, tables, answered)
+            left, values = _with_expressions(snapshot, left, reader.together(tables), answered)
             found += _found(left, some, [table.num_rows for table in tables], values)
     known = frozenset(left.parts)
     for file in found:  # what a later piece left to Spark is left for all files
@@ -256,7 +260,7 @@ class _Answered:
 def _with_expressions(
     snapshot: Snapshot,
     reading: _Reading,
-    tables: Sequence[Any],
+    rows: Any,
     answered: dict[int, _Answered],
     most: int = _MOST_DIFFERENT,
 ) -> tuple[_Reading, dict[int, Any]]:
@@ -264,18 +268,15 @@ def _with_expressions(
 
     :param answered: by the numbers of parts, what Spark was asked before; what it is asked now is added.
     """
-    import pyarrow as pa
-
-    whole = pa.concat_tables(tables).combine_chunks()
     values: dict[int, Any] = {}
     for number, part in reading.parts.items():
         if part.expression.column is not None:
-            values[number] = _one_array(whole.column(part.expression.column))
+            values[number] = _one_array(rows.column(part.expression.column))
             continue
         before = answered.pop(number, None)
-        computed = None if before is None else _evaluated(snapshot, part, whole, most, before)
+        computed = None if before is None else _evaluated(snapshot, part, rows, most, before)
         if computed is None:  # the values are too many only together with the earlier ones, if at all
-            computed = _evaluated(snapshot, part, whole, most, None)
+            computed = _evaluated(snapshot, part, rows, most, None)
         if computed is not None:
             values[number], answered[number] = computed
     parts = {number: part for number, part in reading.parts.items() if number in values}
@@ -311,8 +312,7 @@ def _evaluated(
             return None
         numbers = [piece.indices.to_numpy(zero_copy_only=False) for piece in pieces]
         codes = codes * max(width, 1) + np.concatenate([codes[:0], *numbers])
-        _, examples, codes = np.unique(codes, return_index=True, return_inverse=True)
-        codes = codes.reshape(-1)
+        examples, codes = first_of_each(codes, max(len(examples), 1) * max(width, 1))
         if len(examples) > most:
             return None
     new = examples >= known  # of values that were known the first example is one of those
@@ -367,7 +367,8 @@ def _summarize_all(
     :param rows: how many of the values are of each.
     """
     for number, part in reading.parts.items():
-        blocks = {kind: [blocks_at_first(file, kind, reading.settings) for file in files] for kind in _FILTERS}
+        kinds = [kind for kind in _FILTERS if kind in part.kinds]
+        blocks = {kind: [blocks_at_first(file, kind, reading.settings) for file in files] for kind in kinds}
         made = summarize(values[number], rows, part, reading.settings, blocks)
         for each, record in zip(found, made.records, strict=True):
             each.columns[number] = record
@@ -413,7 +414,7 @@ def _of_requests(reading: _Reading, batches: Iterable[Any]) -> Iterator[Any]:
             reading = replace(reading, units={file.lineage: units for file, _, units in requests if units})
             try:
                 tables = [_rows(reading, reader, (file, address)) for file, address, _ in requests]
-                whole = pa.concat_tables(tables).combine_chunks()
+                whole = reader.together(tables)
                 values = {
                     number: _one_array(whole.column(part.expression.column)) for number, part in reading.parts.items()
                 }

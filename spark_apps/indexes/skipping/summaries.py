@@ -33,8 +33,14 @@ _MOST_GRAMS = 1 << 20
 _MOST_BLOCKS = 1 << 22
 """128 MB: of more values than some fifty million a filter tells less, and stays as large."""
 
+_DENSE = 1 << 16
+"""So many codes are numbered in a table of all that there may be, however few there are; then twice as many as are."""
+
 _BLOCKS_AT_ONCE = 1 << 17
 """While bits are set each of them is a byte: of so many blocks 32 MB."""
+
+_VALUES_AT_ONCE = 1 << 14
+"""Whose bits are set while all that tells them stays in a core's own cache."""
 
 _BLOCK_BITS = 256
 _EIGHTHS = 8
@@ -213,7 +219,8 @@ class _Column:
         codes, distinct = self._coded
         files = np.repeat(np.arange(len(self.filled)), self.filled)
         width = max(len(distinct), 1)
-        pairs = np.unique(files * width + codes)
+        first, _ = first_of_each(files * width + codes, len(self.filled) * width)
+        pairs = files[first] * width + codes[first]
         return pairs % width, np.searchsorted(pairs, np.arange(len(self.filled) + 1) * width)
 
     def listed(self, most: int) -> list[tuple[bytes, ...] | None]:
@@ -264,6 +271,22 @@ class _Column:
             first = int(offsets[begin])
             found.append(_gram_hashes(content[first : offsets[end]], offsets[begin + 1 : end + 1] - first, size))
         return found
+
+
+def first_of_each(codes: Any, bound: int) -> tuple[Any, Any]:
+    """Return where each code that there is stands first, in the order of codes, and these numbered in that order.
+
+    :param codes: whole numbers below ``bound``.
+    """
+    import numpy as np
+
+    if bound > _DENSE + 2 * len(codes):
+        _, first, numbers = np.unique(codes, return_index=True, return_inverse=True)
+        return first, numbers.reshape(-1)
+    places = np.full(bound, -1, np.int64)
+    places[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)  # of those in one place the last one stays
+    there = places >= 0
+    return places[there], (np.cumsum(there) - 1)[codes]
 
 
 def _order(distinct: Any) -> Any:
@@ -348,7 +371,9 @@ def _marked(block: Any, places: Any, blocks: int) -> Any:
     import numpy as np
 
     bits = np.zeros(blocks * _BLOCK_BITS, np.bool_)
-    first = block.astype(np.int64) * _BLOCK_BITS
-    for number in range(_EIGHTHS):
-        bits[first + 32 * number + (places >> np.uint64(5 * number) & np.uint64(31)).astype(np.int64)] = True
+    for start in range(0, len(block), _VALUES_AT_ONCE):
+        some = slice(start, start + _VALUES_AT_ONCE)
+        first, place = block[some].astype(np.int64) * _BLOCK_BITS, places[some].view(np.int64)
+        for number in range(_EIGHTHS):
+            bits[first + 32 * number + (place >> 5 * number & 31)] = True
     return np.packbits(bits, bitorder="little").view("<i8").reshape(blocks, WORDS)

@@ -178,7 +178,8 @@ def test_given_texts_stored_as_views_then_they_are_read_as_texts(tmp_path: Path)
     )
     assert str(footer.schema.field("text").type) == "string_view"  # as DataFusion and Polars write them
     types = {"text": ("text", "string"), "raw": ("raw", "binary")}
-    table = FileReader(types, {}).read(footer.file, footer.address)
+    reader = FileReader(types, {})
+    table = reader.together([reader.read(footer.file, footer.address)])
     assert table.schema.types == [pa.string(), pa.binary()]
     assert table.to_pydict() == {"text": texts, "raw": raw}
 
