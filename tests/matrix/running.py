@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import tempfile
 import time
@@ -92,7 +93,7 @@ def files(suite: Suite) -> list[str]:
 
 def _pytest(suite: Suite, chosen: list[str], report: Path) -> list[str]:
     options = ["-q", "-p", "no:cacheprovider", "-m", suite.markers, f"--junit-xml={report}"]
-    return ["pytest", *options, *os.environ.get("TEST_ARGS", "").split(), *chosen]
+    return ["pytest", *options, *shlex.split(os.environ.get("TEST_ARGS", "")), *chosen]
 
 
 def _counted(report: Path) -> tuple[int, int, int]:
