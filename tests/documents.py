@@ -26,6 +26,7 @@ from tests.compatibility.recording import documented
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted(DOCS.glob("*.md")))
+RESULTS = ROOT / "benchmarks" / "RESULTS.md"
 MENU = DOCS / "mkdocs" / "mkdocs.yml"
 
 
@@ -305,6 +306,7 @@ def faults() -> Iterator[str]:
     menu = MENU.read_text(encoding="utf-8")
     names = {name: page.methods for page in reference.PAGES for name in reference.names(page)}
     last = {name.rpartition(".")[2] for name in names}
+    yield from (f"{RESULTS.relative_to(ROOT)}: {fault}" for fault in dead_links(RESULTS))
     for page in PAGES:
         where = page.relative_to(ROOT)
         yield from (f"{where}: {fault}" for fault in dead_links(page))
