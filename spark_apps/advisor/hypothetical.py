@@ -169,9 +169,8 @@ def trial_of(snapshot: Snapshot, definition: IndexDefinition, sample: Sample) ->
     context, handler = IndexContext(snapshot, definition, ""), find(definition.kind)
     build = handler.priced(context, handler.plan(context))
     if isinstance(handler, SkippingHandler):
-        records = record_files(context, sample)
-        times = len(snapshot.state.files(DATA_TREE)) / max(len(sample.files), 1) / sample.seen
-        build = replaced(build, estimated_bytes=round(records.bytes * times))
+        records, size = record_files(context, sample, len(snapshot.state.files(DATA_TREE)))
+        build = replaced(build, estimated_bytes=size)
         return Trial(definition, build, _TriedSkipping(definition, build.estimated_bytes, sample, records), records)
     if isinstance(handler, CoveringHandler):
         files = _covering_files(context, sample, build.estimated_bytes)

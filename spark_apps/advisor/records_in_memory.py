@@ -27,8 +27,12 @@ from spark_apps.timeline.files import DataFile
 logger = logging.getLogger(__name__)
 
 
-def record_files(context: IndexContext, sample: Sample) -> FilesInMemory:
-    """Return the file of records that a skipping index would have of the files of a sample."""
+def record_files(context: IndexContext, sample: Sample, files_of_table: int) -> tuple[FilesInMemory, int]:
+    """Return the file of records that a skipping index would have of the files of a sample.
+
+    And about how many bytes that of all files of the table would have: records take the less, packed, the more of them
+    are alike, and so each further file is counted as those of the second half of the sample.
+    """
     snapshot, definition = context.snapshot, context.definition
     settings = settings_of(definition.properties, f"The index {definition.name!r}")
     files = [file for _, file, _, _ in sample.files]
@@ -51,11 +55,20 @@ def record_files(context: IndexContext, sample: Sample) -> FilesInMemory:
         )
         whole = joined(each, file.lineage, end - start, groups)
         known.append(bounded(whole, file) if groups else whole)
-    data = written([one.text for one in expressions], [part.type.text for part in found], settings.gram_bytes, known)
+
+    def of_some(some: Sequence[Known]) -> bytes:
+        texts, types = [one.text for one in expressions], [part.type.text for part in found]
+        return written(texts, types, settings.gram_bytes, some)
+
+    data, half = of_some(known), of_some(known[: len(known) // 2])
+    further = (len(data) - len(half)) / max(len(known) - len(known) // 2, 1)
+    in_filters = sum(bits.nbytes for one in known for bits in one.filters.values()) / max(len(known), 1)
+    unread = in_filters * (1 / sample.depth - 1)
+    about = len(data) + max(files_of_table - len(known), 0) * further + files_of_table * unread
     # Headers are remembered by their paths, and another state of the table has other ones.
     path = f"_index/hypothetical/{definition.tree}/{xxhash.xxh3_128_hexdigest(data)}"
     file = DataFile(definition.tree, "", RECORDS, path, "base", len(known), len(data), snapshot.state.version)
-    return FilesInMemory((file,), {path: data})
+    return FilesInMemory((file,), {path: data}), round(about)
 
 
 def _units(context: IndexContext, sample: Sample, files: Sequence[DataFile]) -> dict[int, tuple[DataFile, ...]]:

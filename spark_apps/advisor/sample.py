@@ -8,6 +8,7 @@ questions.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -67,6 +68,7 @@ class Sample:
     :param seen: which part of their blocks was read, from 0 to 1; less than 1 only of large ones.
     :param live: the rows that are left of these once the files of each file group are merged; itself where none are.
     :param small: whether the table is small, so that all of it was read.
+    :param depth: as ``seen``, of those files of which a block was read.
     """
 
     def __init__(
@@ -79,6 +81,7 @@ class Sample:
         seen: float = 1.0,
         live: Sample | None = None,
         small: bool = False,
+        depth: float = 1.0,
     ) -> None:
         self.rows = rows
         self.blocks = tuple(blocks)
@@ -86,6 +89,7 @@ class Sample:
         self.of = of
         self.types = types
         self.seen = seen
+        self.depth = depth
         self.live = self if live is None else live
         self.small = small
         self.found: dict[Any, Any] = {}
@@ -168,10 +172,13 @@ def read_sample(
         snapshot.external.check(files)
     numbers = {footer.file.path: footer.blocks for footer in read_footers(snapshot, files)}
     wanted = [(file, number) for file in files for number in _blocks_of(file, numbers.get(file.path, 1))]
+    depth = 1.0
     if seen < 1.0:
         count = max(1, round(seen * len(wanted)))
         seen = count / len(wanted)
+        every = Counter(file.path for file, _ in wanted)
         wanted = [wanted[(2 * number + 1) * len(wanted) // (2 * count)] for number in range(count)]
+        depth = count / sum(every[path] for path in {file.path for file, _ in wanted})
     with ThreadPoolExecutor(_THREADS) as pool:
         tables = list(pool.map(lambda one: _read(snapshot, [one[0]], names, one[1]), wanted))
         merging = {key: groups[key] for key in chosen if len(groups[key]) > 1} if merged and seen == 1.0 else {}
@@ -184,7 +191,7 @@ def read_sample(
             blocks.append(Block(file.group_key, file, number or 0, start, start + table.num_rows))
             start += table.num_rows
         rows = pa.concat_tables([arrow_schema(snapshot, names).empty_table(), *(table for _, _, table in parts)])
-        return Sample(rows, blocks, chosen, len(groups), types, seen, live, small)
+        return Sample(rows, blocks, chosen, len(groups), types, seen, live, small, depth)
 
     parts = [(file, number, table) for (file, number), table in zip(wanted, tables, strict=True)]
     if not merging:

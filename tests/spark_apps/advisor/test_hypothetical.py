@@ -153,6 +153,29 @@ def test_given_parts_of_expressions_floats_and_row_groups_that_are_not_there_the
         assert (told[where].files_read, told[where].bytes_read) == (truth.files_read, truth.bytes_read), where
 
 
+def test_given_many_alike_files_of_which_some_are_read_or_parts_of_some_then_the_size_told_is_about_that_of_the_index(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "t").mkdir()
+    for number in range(200):
+        values = range(number * 200, number * 200 + 200)
+        columns = {
+            "rider": [value * 7919 % 100_003 for value in values],
+            "city": [f"city {value % 9}" for value in values],
+        }
+        pq.write_table(pa.table(columns), tmp_path / "t" / f"{number:03}.parquet", row_group_size=50)
+    table = IndexedTable.register(spark, tmp_path / "t", format="parquet")
+    given: dict[str, Any] = {"name": "x", "kind": "skipping", "columns": ["bloom(rider)", "values(city)"]}
+    definition, told = definition_of(table.snapshot, given), {}
+    monkeypatch.setattr("spark_apps.advisor.sample.SMALL_GROUPS", 100)
+    for most_bytes in (2**27, 8_000):
+        sample = read_sample(table.snapshot, ["rider", "city"], most_bytes)
+        told[len(sample.groups), sample.depth] = trial_of(table.snapshot, definition, sample).bytes
+    table.create_index(**given)
+    assert told == {key: pytest.approx(table.index_status("x").bytes, rel=0.25) for key in told}
+    assert [*told] == [(64, 1.0), (8, 10 / 32)]
+
+
 def test_given_long_texts_that_take_little_in_files_then_no_more_is_read_than_memory_has(
     table: IndexedTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
