@@ -51,15 +51,17 @@ class Timing:
         return sorted(self.seconds)[max(0, math.ceil(share * len(self.seconds)) - 1)]
 
 
-def interleaved(cases: Mapping[str, Case], repeats: int = 5, warm: int = 1) -> list[Timing]:
+def interleaved(cases: Mapping[str, Case], repeats: int = 5, warm: int = 1, *, turned: bool = False) -> list[Timing]:
     """Runs the cases one after the other, ``repeats`` times round, after ``warm`` rounds that do not count.
 
     A case that returns an :class:`Answer` is counted with the seconds that it tells: those of another process, or of
     the part of the case that is the question. Any other case is counted from call to return.
+
+    :param turned: every other round in the opposite order, for cases that leave the next something to wait for.
     """
     answers: dict[str, list[Answer]] = {name: [] for name in cases}
     for turn in range(warm + repeats):
-        for name, case in cases.items():
+        for name, case in reversed(cases.items()) if turned and turn % 2 else cases.items():
             answer = answer_of(case)
             if turn >= warm:
                 answers[name].append(answer)

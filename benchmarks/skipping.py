@@ -32,8 +32,8 @@ RATE = {"false_positive_rate": "0.0015"}
 """Of a thousand files one and a half are read in vain: a mean of three has room for them and for the file asked for."""
 VALUES = 201
 """Values that are asked for: of few, the mean is one of chance."""
-_COMMITS = 61
-"""Single commits differ by half, so that of few the median tells nothing of a few hundredths."""
+_COMMITS = 120
+"""Single commits differ by half, so that the median of few tells nothing of a few hundredths."""
 
 _WORD = "zanzibar"
 _LEAST_ROWS = 500 * FILES
@@ -179,7 +179,7 @@ def _committing(report: Report, spark: SparkSession, folder: Path, repeats: int)
         return Answer({}, timed(lambda: tables[name].upsert(batch)))
 
     cases = {name: (lambda name=name: commit(name)) for name in tables}
-    timings = interleaved(cases, max(repeats, _COMMITS), 2)
+    timings = interleaved(cases, max(repeats, _COMMITS), 2, turned=True)
     without, with_index = timings
     report.timings("A commit of 5,000 rows as deltas", [with_index, without], "without")
     report.verdict(21, "commit", with_index.median / without.median - 1)

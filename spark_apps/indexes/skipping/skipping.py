@@ -202,7 +202,7 @@ class SkippingHandler(IndexHandler):
         )
         if not files:
             return _work(context, [cover], "backdated", {"files": 0})
-        added = _staged(context, self._collected(context, files))
+        added = _staged(context, self._collected(context, files), files)
         return _work(context, [added, cover], "backdated", {"files": len(files)})
 
     def _rebuild(self, context: IndexContext, files: Sequence[DataFile], partitions: Sequence[str] | None) -> IndexWork:
@@ -518,7 +518,8 @@ def _settings(context: IndexContext) -> Settings:
 def _staged(context: IndexContext, known: Sequence[Known], files: Iterable[DataFile] = ()) -> AddFile:
     """Stage one file with what is known of some data files, which covers them.
 
-    :param files: those of them that the snapshot does not have.
+    :param files: some of them, those at least that the snapshot does not have. A commit gives all, so that it costs no
+        more on a larger table.
     """
     definition, snapshot = context.definition, context.snapshot
     parts = parts_of(context.table, definition)
@@ -526,7 +527,9 @@ def _staged(context: IndexContext, known: Sequence[Known], files: Iterable[DataF
     data = written(texts, types, _settings(context).gram_bytes, known)
     path = f"{context.directory}/records.skipping"
     snapshot.store.put(path, data)
-    sizes = {file.lineage: file.bytes for file in (*snapshot.state.files(DATA_TREE), *files)}
+    sizes = {file.lineage: file.bytes for file in files}
+    if any(each.lineage not in sizes for each in known):
+        sizes |= {file.lineage: file.bytes for file in snapshot.state.files(DATA_TREE)}
     covered = {each.lineage: sizes.get(each.lineage, 0) for each in known}
     coverage = Coverage([Covered(stage_id(context.directory), definition.columns, (), covered)])
     return AddFile(
