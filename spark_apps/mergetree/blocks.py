@@ -647,14 +647,14 @@ class FileReader:
     def _held(self, file: DataFile, address: str, reader: Any) -> Mapping[str, str | None] | None:
         """Return the name in a file of each column, ``None`` where Arrow does not read the columns as Spark does."""
         known, metadata = self._known, reader.metadata
-        if known is not None and known.is_of(metadata):
+        if known is not None and known.is_of(reader):
             return known.held
         footer = BlockFile(file, address, "parquet", metadata.num_row_groups, (), metadata, reader.schema_arrow)
         if not footer.exact(self._columns):
             return None
         held = {name: footer.held(stored) for name, (stored, _) in self._types.items()}
         if footer.is_exact_by_schema(self._columns):
-            self._known = _KnownSchema(metadata.schema, metadata.metadata or {}, held)
+            self._known = _KnownSchema(metadata.schema, reader.schema_arrow, metadata.metadata or {}, held)
         return held
 
 
@@ -662,17 +662,23 @@ class FileReader:
 class _KnownSchema:
     """The schema of a file that Arrow reads as Spark does, and the names of columns in it.
 
-    :param physical: its schema as Parquet has it. :param key_values: what its writer has said beside. Both make the
-        schema that Arrow has of it.
+    :param physical: its leaves as Parquet has them, whatever groups they stand in. :param schema: what Arrow makes of
+        them, with their groups. :param key_values: what its writer has said beside.
     """
 
     physical: Any
+    schema: Any
     key_values: Mapping[bytes, bytes]
     held: Mapping[str, str | None]
 
-    def is_of(self, metadata: Any) -> bool:
+    def is_of(self, reader: Any) -> bool:
         """Tell whether another file has it."""
-        return bool(metadata.schema.equals(self.physical) and (metadata.metadata or {}) == self.key_values)
+        metadata = reader.metadata
+        return bool(
+            metadata.schema.equals(self.physical)
+            and (metadata.metadata or {}) == self.key_values
+            and reader.schema_arrow.equals(self.schema)
+        )
 
 
 def _cast_or_null(table: Any, name: str | None, kind: Any) -> Any:

@@ -211,6 +211,36 @@ def test_given_files_of_another_writer_or_schema_among_those_of_one_then_each_is
     assert [table is not None and table.column("c").combine_chunks() == _DAYS for table in read] == [True, fits, True]
 
 
+_NUMBERS = pa.array([1, 2])
+
+
+def _grouped(group: str, column: str) -> pa.Table:
+    """Return a table of one group that is never null, whose leaves so look as those of a column do."""
+    values = pa.StructArray.from_arrays([_NUMBERS], names=[column])
+    return pa.table([values], schema=pa.schema([pa.field(group, values.type, nullable=False)]))
+
+
+_PLAIN, _NULLS = pa.table({"c": _NUMBERS}), [None, None]
+
+
+@pytest.mark.parametrize(
+    ("tables", "values"),
+    [
+        ([_PLAIN, _grouped("g", "c")], [[1, 2], _NULLS]),
+        ([_grouped("g", "c"), _PLAIN], [_NULLS, [1, 2]]),
+        ([_grouped("g", "x"), _grouped("c", "x")], [_NULLS, None]),
+    ],
+)
+def test_given_files_whose_leaves_are_alike_in_other_groups_then_each_is_read_as_what_it_is(
+    tmp_path: Path, tables: list[pa.Table], values: list[list[int | None] | None]
+) -> None:
+    reader = FileReader({"c": ("c", "bigint")}, {})
+    footers = [_one(tmp_path, table, f"{n}.parquet", store_schema=False) for n, table in enumerate(tables)]
+    assert footers[0].parsed.schema.equals(footers[1].parsed.schema)
+    read = [reader.read(footer.file, footer.address) for footer in footers]
+    assert [table and table.column("c").to_pylist() for table in read] == values
+
+
 def test_given_files_of_which_statistics_tell_whether_arrow_reads_them_then_each_is_asked(tmp_path: Path) -> None:
     reader = FileReader({"c": ("c", "date")}, {})
     footers = [_one(tmp_path, pa.table({"c": _DAYS[n:]}), f"{n}.parquet") for n in (1, 0)]
@@ -248,8 +278,8 @@ def test_given_a_file_with_an_encrypted_column_then_it_is_refused_and_the_proces
     assert stored_share(snapshot, [file], ["c"]) is None
 
 
-def _one(root: Path, table: pa.Table, name: str = "f.parquet") -> BlockFile:
+def _one(root: Path, table: pa.Table, name: str = "f.parquet", **options: Any) -> BlockFile:
     path = root / name
-    pq.write_table(table, path)
+    pq.write_table(table, path, **options)
     snapshot = replace(_snapshot(None, root, [path], {"c": "int"}))
     return _footers(snapshot)[0]
