@@ -240,7 +240,10 @@ def _rows(reading: _Reading, reader: FileReader, request: tuple[DataFile, str]) 
     if table is None:
         raise NotKnownHere(f"{file.path} is read by Spark alone")
     if DELETED in reading.types:
-        table = table.filter(pc.is_null(table.column(DELETED))).drop_columns([DELETED])
+        if table.column(DELETED).null_count < table.num_rows:
+            table = reader.together([table])  # Arrow filters no views
+            table = table.filter(pc.is_null(table.column(DELETED)))
+        table = table.drop_columns([DELETED])
     if reading.exact_rows and file.rows >= 0 and table.num_rows != file.rows - file.tombstones:
         raise NotKnownHere(f"{file.path} has {table.num_rows} rows")
     units = reading.units.get(file.lineage, ())

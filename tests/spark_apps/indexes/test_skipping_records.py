@@ -14,10 +14,13 @@ from typing import Any
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import xxhash
 
 from spark_apps.indexes.ranges import OutOfRange, RawString
+from spark_apps.indexes.skipping import collecting_here
+from spark_apps.indexes.skipping.definition import Settings
 from spark_apps.indexes.skipping.records import (
     ColumnRecord,
     Known,
@@ -32,6 +35,8 @@ from spark_apps.indexes.skipping.records import (
     written,
 )
 from spark_apps.layout.types import parse_type
+from spark_apps.mergetree.blocks import FileReader
+from spark_apps.mergetree.tree import DELETED
 from spark_apps.storage.errors import StorageError
 from spark_apps.storage.store import Store
 from spark_apps.timeline.files import DataFile
@@ -286,3 +291,16 @@ def test_given_bytes_that_are_no_value_of_their_type_then_the_file_is_damaged(
     file = RecordFile(store, DataFile("t", "", "records", "b.skipping", "base", 1, len(content), 1))
     with pytest.raises(StorageError, match=r"b\.skipping"):
         file.value(data, 0)
+
+
+def test_given_texts_stored_as_views_and_deleted_rows_then_rows_that_are_left_are_read_here(tmp_path: Path) -> None:
+    types = {"s": ("s", "string"), DELETED: (DELETED, "boolean")}
+    reading = collecting_here._Reading({}, Settings(20, 0.01, 3), types, {}, True, {})
+    reader, tables = FileReader(types, {}), list[pa.Table]()
+    for tombstones in (1, 0):
+        marks = pa.array([True if n < tombstones else None for n in range(3)], pa.bool_())
+        path = tmp_path / f"{tombstones}.parquet"
+        pq.write_table(pa.table({"s": pa.array(["a", "b", None], pa.string_view()), DELETED: marks}), path)
+        file = DataFile("data", "", "g", path.name, "base", 3, path.stat().st_size, 1, tombstones)
+        tables.append(collecting_here._rows(reading, reader, (file, str(path))))
+    assert reader.together(tables).to_pydict() == {"s": ["b", None, "a", "b", None]}
