@@ -11,7 +11,8 @@ import logging
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -33,6 +34,7 @@ from spark_apps.storage.errors import (
     InvalidInput,
     LakeIndexError,
     StopWriteWindowOpen,
+    UnknownColumn,
 )
 from spark_apps.timeline import windows
 from spark_apps.timeline.files import DataFile, GroupKey
@@ -343,12 +345,29 @@ def follow_files(attempt: Attempt, work: StagedChanges) -> None:
         work.metrics.update({f"index.{definition.name}.{name}": value for name, value in done.metrics.items()})
 
 
-def index_errors(context: IndexContext) -> translate_spark_errors:
-    """Return the context in which Spark's failures while an index is made of rows become errors that name it."""
+@contextmanager
+def index_errors(context: IndexContext) -> Iterator[None]:
+    """Return the context in which failures while an index is made of rows become errors that name it.
+
+    These are Spark's, and those over a column that the index names and the table lacks, as in a log that was altered.
+    """
     definition, source = context.definition, context.table.source
-    return translate_spark_errors(
-        f"The index {definition.name!r} over {', '.join(definition.columns)}", "" if source is None else source.location
-    )
+    label = f"The index {definition.name!r}"
+    try:
+        with translate_spark_errors(
+            f"{label} over {', '.join(definition.columns)}", "" if source is None else source.location
+        ):
+            yield
+    except spark_errors(KeyError) as error:
+        there = {field.name.lower() for field in context.table.fields}
+        named = [*definition.columns, *definition.included, *(definition.partition_by or ())]
+        lacking = [name for name in named if name.isidentifier() and name.lower() not in there]
+        if not lacking:
+            raise
+        raise UnknownColumn(
+            f"{label} is over the column {lacking[0]!r}, which the table lacks.",
+            hint="Drop the index, and create it again over columns that are there.",
+        ) from error
 
 
 def warn_of_lag(context: IndexContext, error: Exception) -> None:

@@ -109,7 +109,12 @@ READERS: dict[str, tuple[Callable[[Any, str], None], int]] = {
 """Each with how many bad values it is given, of which one in two stands in :data:`HELD`."""
 
 
-FOUND = {"verify": (("extra", "columns", "NaN"), ("extra", "columns", ["x"]), ("extra", "columns", []))}
+FOUND: dict[str, tuple[tuple[Any, ...], ...]] = {
+    "verify": (
+        ("extra", "columns", "NaN"), ("extra", "columns", ["x"]), ("extra", "columns", []),
+        ("fields", 1, "name", "town"), ("fields", 2, "name", "town"),
+    )
+}  # fmt: skip
 """Reader -> the ends of a place and a value that it failed on once: tried each time."""
 
 
