@@ -32,6 +32,7 @@ RATE = {"false_positive_rate": "0.0015"}
 """Of a thousand files one and a half are read in vain: a mean of three has room for them and for the file asked for."""
 VALUES = 201
 """Values that are asked for: of few, the mean is one of chance."""
+
 _COMMITS = 300
 """Single commits differ by half, so that the median of few tells nothing of a few hundredths."""
 

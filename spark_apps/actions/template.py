@@ -361,7 +361,8 @@ def index_errors(context: IndexContext) -> Iterator[None]:
     except spark_errors(KeyError) as error:
         there = {field.name.lower() for field in context.table.fields}
         named = [*definition.columns, *definition.included, *(definition.partition_by or ())]
-        lacking = [name for name in named if name.isidentifier() and name.lower() not in there]
+        said = str(error)  # any other failure stays what it is, whatever the table lacks
+        lacking = [name for name in named if name.lower() not in there and (said == repr(name) or f"`{name}`" in said)]
         if not lacking:
             raise
         raise UnknownColumn(

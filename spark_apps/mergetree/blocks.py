@@ -635,7 +635,7 @@ class FileReader:
     def together(self, tables: Sequence[Any]) -> Any:
         """Return the rows of all tables in one, of the types in which Spark exchanges them.
 
-        :param tables: as :meth:`read` gives them, at least one; columns that none of them has are left out.
+        :param tables: as :meth:`read` gives them, at least one; columns that they do not have are left out.
         """
         import pyarrow as pa
 

@@ -8,18 +8,37 @@ from typing import Any
 
 import pytest
 
-from spark_apps.actions.template import Action, Attempt, HeartbeatThread, StagedChanges, TableHandle, run
+from spark_apps.actions.template import (
+    Action,
+    Attempt,
+    HeartbeatThread,
+    StagedChanges,
+    TableHandle,
+    index_errors,
+    run,
+)
+from spark_apps.indexes.handler import IndexContext
+from spark_apps.mergetree.tree import Snapshot
 from spark_apps.storage.errors import (
     CommitStateUnknown,
     ConcurrentWrite,
     InvalidInput,
     ObjectNotFound,
     StorageUnavailable,
+    UnknownColumn,
 )
 from spark_apps.storage.store import Store
 from spark_apps.timeline.creation import create_table
 from spark_apps.timeline.log import TIMELINE, Timeline
-from spark_apps.timeline.model import Field, HashingConfig, PutHashingConfig, TableDefinition, Write, group_scope
+from spark_apps.timeline.model import (
+    Field,
+    HashingConfig,
+    IndexDefinition,
+    PutHashingConfig,
+    TableDefinition,
+    Write,
+    group_scope,
+)
 from spark_apps.timeline.operations import Operation
 from spark_apps.timeline.transactions import begin, live_requests, read_heartbeat
 
@@ -170,3 +189,25 @@ def test_given_long_work_then_signs_of_life_tell_its_phase(handle: TableHandle) 
             beat = read_heartbeat(handle.timeline, "long", 1)
 
     assert (beat.phase, beat.done, beat.total) == ("write the rows", 3, 8)
+
+
+@pytest.mark.parametrize("error", [KeyError("a city"), KeyError("`a city` cannot be resolved")])
+def test_given_an_index_over_a_column_that_is_not_there_then_an_error_over_it_names_both(
+    handle: TableHandle, error: Exception
+) -> None:
+    with pytest.raises(UnknownColumn, match="'by_city' is over the column 'a city'"), index_errors(_over_city(handle)):
+        raise error
+
+
+@pytest.mark.parametrize("error", [KeyError("id"), KeyError("town"), KeyError("a city map"), ValueError("a city")])
+def test_given_an_index_over_a_column_that_is_not_there_then_another_error_stays_what_it_is(
+    handle: TableHandle, error: Exception
+) -> None:
+    with pytest.raises(type(error)) as raised, index_errors(_over_city(handle)):
+        raise error
+    assert raised.value is error
+
+
+def _over_city(handle: TableHandle) -> IndexContext:
+    snapshot = Snapshot(handle.spark, handle.timeline.store, handle.timeline.head)
+    return IndexContext(snapshot, IndexDefinition("by_city", "compact", ("a city", "id"), "1"), "")
