@@ -843,6 +843,7 @@ class IndexedTable(Printed):
         retain_versions: int = RETAIN_VERSIONS,
         retain_seconds: float = RETAIN_SECONDS,
         *,
+        published_log: bool = False,
         plan_only: bool = False,
         txn_id: str | None = None,
     ) -> Any:
@@ -850,16 +851,16 @@ class IndexedTable(Printed):
 
         A version expires when it is older than ``retain_seconds`` and not among the newest ``retain_versions``.
 
+        :param published_log: also replace the Delta log of a published table by a checkpoint of its newest version.
+            Older published versions, with what their log says of values that are gone, can then no longer be read.
+        :raises PublishRefused: with ``published_log``, if another writer has written into that log.
         :returns: the receipt, or with ``plan_only`` the :class:`~spark_apps.timeline.cleaning.CleaningPlan`.
         """
         self._check_writable()
-        timeline = self._handle.timeline
+        keep: dict[str, Any] = {"retain_versions": retain_versions, "retain_seconds": retain_seconds}
         if plan_only:
-            return cleaning.plan(timeline, retain_versions=retain_versions, retain_seconds=retain_seconds)
-        receipt = cleaning.clean(
-            timeline, retain_versions=retain_versions, retain_seconds=retain_seconds, txn_id=txn_id
-        )
-        return self._moved_to(receipt)
+            return cleaning.plan(self._handle.timeline, **keep, published_log=published_log)
+        return self._moved_to(cleaning.clean(self._handle.timeline, **keep, published_log=published_log, txn_id=txn_id))
 
     @property
     def published(self) -> Published | None:
