@@ -20,6 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+from spark_apps.storage.arrow_keys import positions_of_keys
 from spark_apps.storage.errors import CannotPublish, ConcurrentWrite, InvalidInput, ObjectNotFound, PublishRefused
 from spark_apps.storage.store import ObjectStore, RangedFile, write_once
 from spark_apps.timeline import delta_checkpoints, delta_log
@@ -721,12 +722,9 @@ def _replaced(store: ObjectStore, table: TableDefinition, entry: _Entry) -> Any:
         return pq.read_table(source, columns=columns, coerce_int96_timestamp_unit="us", partitioning=None)
 
     own = read(entry.file, [*key, _DELETED])
-    numbers = pa.array(np.arange(own.num_rows, dtype=np.int64))
     tombstones = np.flatnonzero(own[_DELETED].fill_null(False).to_numpy())
     later = [read(file, key) for file in sorted(entry.above, key=merge_order)]
     if not later:
         return tombstones
     keys = pa.concat_tables([table.rename_columns(key) for table in later], promote_options="permissive")
-    numbered = own.select(key).append_column("__number", numbers)
-    found = numbered.join(keys, keys=key, join_type="left semi", use_threads=False)["__number"].to_numpy()
-    return np.unique(np.concatenate([tombstones, found]))
+    return np.unique(np.concatenate([tombstones, positions_of_keys(own, keys, key)]))
