@@ -48,6 +48,7 @@ from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.model import TableDefinition
 
 if TYPE_CHECKING:
+    from spark_apps.actions.erasure import ErasureReport
     from spark_apps.advisor.advice import Advice
     from spark_apps.workload.asked import AskedQuery, Workload
 
@@ -181,6 +182,21 @@ class OpenTable(Printed):
         :raises StorageError: if a file of the table is missing or damaged.
         """
         return verify_entries(self._snapshot, name)
+
+    def verify_erasure(self, where: str | None = None, *, values: Iterable[str | bytes] = ()) -> ErasureReport:
+        """Search every file below the table's folder for values of rows that were erased.
+
+        It reads all bytes of the folder, older versions included, in this process.
+
+        :param where: the predicate by which the rows were deleted: the values that it compares columns with by ``=``
+            or ``IN`` are looked for.
+        :param values: further texts that only those rows held.
+        :returns: the files that hold one, by place, and what removes a value from there; ``report.ok``.
+        :raises InvalidPredicate: if neither names a value.
+        """
+        from spark_apps.actions.erasure import verify_erasure
+
+        return verify_erasure(self._snapshot, where, values)
 
     def history(self) -> ResultList[HistoryEntry]:
         """Return all commits up to this version, oldest first."""

@@ -65,11 +65,13 @@ from spark_apps.timeline.limits import RETAIN_SECONDS, RETAIN_VERSIONS, WINDOW_S
 from spark_apps.timeline.model import Receipt, TableDefinition
 from spark_apps.timeline.open_tables import Published
 from spark_apps.timeline.state import State, Window
+from spark_apps.workload.query_log import erased
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+    from spark_apps.actions.erasure import ErasureReport
     from spark_apps.advisor.advice import Advice
     from spark_apps.indexes.handler import VerificationReport
     from spark_apps.indexes.included_columns import IncludedColumns
@@ -485,6 +487,21 @@ class IndexedTable(Printed):
         """
         return locate_files(self.snapshot, where, count)
 
+    def verify_erasure(self, where: str | None = None, *, values: Iterable[str | bytes] = ()) -> ErasureReport:
+        """Search every file below the table's folder for values of rows that were erased.
+
+        It reads all bytes of the folder, older versions included, on the driver.
+
+        :param where: the predicate by which the rows were deleted: the values that it compares columns with by ``=``
+            or ``IN`` are looked for.
+        :param values: further texts that only those rows held.
+        :returns: the files that hold one, by place, and what removes a value from there; ``report.ok``.
+        :raises InvalidPredicate: if neither names a value.
+        """
+        from spark_apps.actions.erasure import verify_erasure
+
+        return verify_erasure(self.snapshot, where, values)
+
     # --- columns ------------------------------------------------------------------------------------------------------
 
     def add_columns(
@@ -844,6 +861,7 @@ class IndexedTable(Printed):
         retain_seconds: float = RETAIN_SECONDS,
         *,
         published_log: bool = False,
+        query_log: bool = False,
         plan_only: bool = False,
         txn_id: str | None = None,
     ) -> Any:
@@ -853,6 +871,7 @@ class IndexedTable(Printed):
 
         :param published_log: also replace the Delta log of a published table by a checkpoint of its newest version.
             Older published versions, with what their log says of values that are gone, can then no longer be read.
+        :param query_log: also delete all lines of the query log, whose predicates hold values.
         :raises PublishRefused: with ``published_log``, if another writer has written into that log.
         :returns: the receipt, or with ``plan_only`` the :class:`~spark_apps.timeline.cleaning.CleaningPlan`.
         """
@@ -860,7 +879,8 @@ class IndexedTable(Printed):
         keep: dict[str, Any] = {"retain_versions": retain_versions, "retain_seconds": retain_seconds}
         if plan_only:
             return cleaning.plan(self._handle.timeline, **keep, published_log=published_log)
-        return self._moved_to(cleaning.clean(self._handle.timeline, **keep, published_log=published_log, txn_id=txn_id))
+        receipt = cleaning.clean(self._handle.timeline, **keep, published_log=published_log, txn_id=txn_id)
+        return self._moved_to(erased(receipt, self._handle.timeline.store) if query_log else receipt)
 
     @property
     def published(self) -> Published | None:

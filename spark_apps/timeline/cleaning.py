@@ -17,7 +17,7 @@ from spark_apps.timeline import delta_log, hashing_config, open_tables
 from spark_apps.timeline.files import delta_of
 from spark_apps.timeline.limits import RETAIN_SECONDS, RETAIN_VERSIONS
 from spark_apps.timeline.log import Timeline, format_instant
-from spark_apps.timeline.model import AddFile, Expire, Receipt
+from spark_apps.timeline.model import DATA_TREE, AddFile, Expire, Receipt
 from spark_apps.timeline.operations import CLEAN, EXPIRE
 from spark_apps.timeline.publish import housekeeping, new_txn_id, publish
 from spark_apps.timeline.state import State
@@ -162,8 +162,12 @@ def _deletable(
     state = timeline.head
     protecting = [request for request in live if request.oldest_needed < below]
     published = open_tables.oldest_needed(timeline, newest_only=newest_published)
-    oldest = min([below, *(request.oldest_needed for request in protecting), below if published is None else published])
+    oldest = min([below, *(request.oldest_needed for request in protecting)])
     needed, withdrawn = _needed(timeline, state, oldest), set(withdrawn_attempts(timeline))
+    if published is not None and published < oldest:
+        # Readers of another format know no indexes.
+        needed |= _needed(timeline, state, published, DATA_TREE)
+        oldest = published
     deletable: dict[str, int] = {}
     for prefix in (DATA, INDEXES):
         for info in timeline.store.list(prefix):
@@ -183,10 +187,12 @@ def _deletable(
     return deletable, (*keeps_for, *(["readers of the published log"] if oldest == published != below else []))
 
 
-def _needed(timeline: Timeline, state: State, oldest: int) -> set[str]:
-    needed = set(timeline.rebuild(oldest).file_set.paths())
+def _needed(timeline: Timeline, state: State, oldest: int, tree: str | None = None) -> set[str]:
+    """Return the paths of the files that a version from ``oldest`` on has, of all trees or of one."""
+    needed = set(timeline.rebuild(oldest).file_set.paths(tree))
     for commit in timeline.commits(after=oldest, until=state.version):
-        needed.update(action.path for action in commit.actions if isinstance(action, AddFile))
+        added = (action for action in commit.actions if isinstance(action, AddFile))
+        needed.update(action.path for action in added if tree in (None, action.tree))
     return needed
 
 

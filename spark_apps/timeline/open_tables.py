@@ -382,7 +382,7 @@ def _vectors(state: State) -> Iterator[str]:
 def _check_asked(timeline: Timeline, head: State) -> None:
     if not is_published(head.definition):
         raise InvalidInput(
-            f"The table at {timeline.store.uri} is not published.", hint="Create it with publish=['delta']."
+            f"The table at {timeline.store.uri} is not published.", hint="Publish it: publish(['delta'])."
         )
 
 
