@@ -791,7 +791,14 @@ def keep_unique(
                 hint="Run it again: it will move those rows.",
             )
 
-    work.guard = guard
+    earlier = work.guard
+
+    def both(head: State) -> None:
+        if earlier is not None:
+            earlier(head)
+        guard(head)
+
+    work.guard = both
     work.unique_by = "" if known is None else known.definition.tree
 
 
