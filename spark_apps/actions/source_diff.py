@@ -19,7 +19,8 @@ from spark_apps.mergetree.tree import Snapshot
 from spark_apps.sources.registry import Source, open_source
 from spark_apps.sources.source_files import Listing, SourceFile, with_row_counts
 from spark_apps.storage.errors import InvalidSchema
-from spark_apps.timeline.allowed_sources import PLAIN_FORMATS, check_file
+from spark_apps.timeline import allowed_sources
+from spark_apps.timeline.allowed_sources import PLAIN_FORMATS
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.model import (
     DATA_TREE,
@@ -156,8 +157,8 @@ def check_files(snapshot: Snapshot, storage_options: Mapping[str, Any] | None) -
     """
     source = snapshot.table.source
     assert source is not None
-    for file in snapshot.state.files(DATA_TREE):
-        check_file(file.path, source, storage_options, snapshot.store.uri)
+    paths = (file.path for file in snapshot.state.files(DATA_TREE))
+    allowed_sources.check_files(paths, source, storage_options, snapshot.store.uri)
 
 
 def first_actions(

@@ -9,13 +9,14 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from spark_apps.layout.partitions import canonical_string, partition_path
 from spark_apps.layout.types import parse_type
+from spark_apps.sources.delta_places import read_checked
 from spark_apps.sources.source_files import (
     STATE,
     Listing,
@@ -27,13 +28,17 @@ from spark_apps.sources.source_files import (
 )
 from spark_apps.storage.errors import (
     EnvironmentMismatch,
+    LakeIndexError,
     ObjectNotFound,
+    StorageError,
     StorageUnavailable,
     TableNotFound,
     UnsupportedSource,
     VersionNotFound,
 )
-from spark_apps.storage.store import store_options
+from spark_apps.storage.printing import printable
+from spark_apps.storage.store import Store, store_options
+from spark_apps.timeline.allowed_sources import Folder
 from spark_apps.timeline.files import DataFile
 from spark_apps.timeline.locations import locate
 from spark_apps.timeline.model import UNKNOWN_ROWS, Field, TableDefinition
@@ -45,7 +50,16 @@ ENGINE = "deltalake"
 # Features that say nothing of how a data file is read.
 _HARMLESS = {"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck", "deletionVectors", "columnMapping"}
 _WHOLE = {"typeWidening": "type widening", "typeWidening-preview": "type widening"}
+_KEY = "key below the table's folder"
 _AS_PARTITION = {"tinyint", "smallint", "int", "bigint", "string", "boolean", "date"}
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """A version of a table as ``deltalake`` has loaded it, and its files, which all lie in the table."""
+
+    table: Any
+    added: list[dict[str, Any]]
 
 
 class DeltaTable:
@@ -53,6 +67,7 @@ class DeltaTable:
 
     def __init__(self, location: str, storage_options: Mapping[str, Any] | None = None) -> None:
         self._location = locate(location)
+        self._storage_options = storage_options
         self._options = {key: str(value) for key, value in store_options(storage_options).items()}
         self._version: str | None = None
         self._masks: dict[int, dict[str, Any]] = {}
@@ -73,25 +88,24 @@ class DeltaTable:
         :raises TableNotFound: if there is no table.
         :raises UnsupportedSource: if it cannot be read here.
         """
-        table = self._open(version)
+        opened = self._open(version)
+        table = opened.table
         number = int(table.version())
         self._version = str(number)
-        fields, partition_by = self.columns(table)
+        fields, partition_by = self.columns(opened)
         whole = self._not_by_file(table)
         if whole is not None:
-            for row in _added(table):
-                self._key(row["path"])
             file = SourceFile(
                 self._uri(""), max(1, _bytes(table)), state=f"version {number}", through=ENGINE, why=whole
             )
             return Listing((file,), str(number), fields, ())
-        files = [self._file(row, partition_by, fields) for row in _added(table)]
+        files = [self._file(row, partition_by, fields) for row in opened.added]
         masks = self._deleted(table)
         files = [self._without_deleted(file, masks) for file in files]
         check_distinct(self._location.uri, files)
         return Listing(tuple(files), str(number), fields, partition_by)
 
-    def columns(self, table: Any = None) -> tuple[tuple[Field, ...], tuple[str, ...]]:
+    def columns(self, opened: _Opened | None = None) -> tuple[tuple[Field, ...], tuple[str, ...]]:
         """Return the fields, and those of the partition columns that a path can hold.
 
         Values of timestamps, decimals and floats are kept file by file.
@@ -100,7 +114,7 @@ class DeltaTable:
 
         from spark_apps.mergetree.schema import table_fields
 
-        table = self._open(None) if table is None else table
+        table = (self._open(None) if opened is None else opened).table
         struct = T.StructType.fromJson(json.loads(table.schema().to_json()))
         fields = table_fields(_plain(struct), ())
         if self._not_by_file(table) is not None:
@@ -114,7 +128,8 @@ class DeltaTable:
             )
         return fields, tuple(name for name in names if types[name] in _AS_PARTITION)
 
-    def _open(self, version: str | int | None) -> Any:
+    def _open(self, version: str | int | None) -> _Opened:
+        """Load a version, and check where all lies that it would make a reader open."""
         try:
             import deltalake
             from deltalake import exceptions
@@ -126,13 +141,17 @@ class DeltaTable:
         if version is not None and not str(version).isdigit():
             raise VersionNotFound(f"{version!r} is no version of a Delta table.", hint="Give a number.")
         number = None if version is None else int(version)
+        address = self._uri("").removeprefix("file://")
         try:
-            table = deltalake.DeltaTable(self._uri("").removeprefix("file://"), number, self._options or None)
+            store = Store(self._location.uri, self._storage_options)
+            table = read_checked(store, number, lambda one: deltalake.DeltaTable(address, one, self._options or None))
         except exceptions.TableNotFoundError as error:
             raise TableNotFound(
                 f"There is no Delta table at {self._location.uri}.", hint="Check the location."
             ) from error
         except (exceptions.DeltaError, OSError, ValueError) as error:
+            if isinstance(error, LakeIndexError):
+                raise
             text = str(error).splitlines()[0] if str(error) else type(error).__name__
             if number is not None:
                 raise VersionNotFound(
@@ -141,7 +160,7 @@ class DeltaTable:
                 ) from error
             raise StorageUnavailable(f"The log of {self._location.uri} cannot be read: {text}") from error
         self._check_features(table)
-        return table
+        return _Opened(table, self._added(table))
 
     def _check_features(self, table: Any) -> None:
         features = set(table.protocol().reader_features or ())
@@ -164,7 +183,7 @@ class DeltaTable:
         return f"{base}/{key}" if key else base
 
     def _file(self, row: Mapping[str, Any], partition_by: Sequence[str], fields: Sequence[Field]) -> SourceFile:
-        path = self._key(row["path"])
+        path = row[_KEY]
         types = {field.name: field.type for field in fields}
         # The protocol takes an empty string for a null.
         given = {name: None if value == "" else value for name, value in (row.get("partition") or {}).items()}
@@ -184,24 +203,25 @@ class DeltaTable:
             values={name: text for name, text in texts.items() if name not in partition_by},
         )
 
-    def _key(self, logged: str) -> str:
-        """Return a path in the log as one below the table's folder.
+    def _added(self, table: Any) -> list[dict[str, Any]]:
+        """Return the files of a table as it was loaded; it reads no others, whatever its log holds by now.
 
-        :raises UnsupportedSource: if it lies outside of it.
+        :raises UnsupportedSource: if one lies outside of the table.
         """
-        path = unquote(logged)
-        if "://" in path or path.startswith("/"):
-            inside = f"{self._uri('')}/", f"{self._location.uri}/"
-            if not path.startswith(inside):
-                raise self._outside(path)
-            path = path.removeprefix(inside[0]).removeprefix(inside[1])
-        if ".." in path.split("/"):
-            raise self._outside(path)
-        return path
+        import pyarrow as pa
+
+        rows: list[dict[str, Any]] = pa.table(table.get_add_actions(flatten=False)).to_pylist()
+        folder = Folder(self._location.uri)
+        for row in rows:
+            row[_KEY] = folder.key(row["path"])
+            if row[_KEY] is None:
+                raise self._outside(row["path"])
+        return rows
 
     def _outside(self, path: str) -> UnsupportedSource:
         return UnsupportedSource(
-            f"{self._location.uri} lists {path[:300]}, which lies outside of it (a shallow clone).",
+            f"{self._location.uri} lists {printable(path[:300])}, which lies outside of it (a shallow clone), or is "
+            "written so that not all readers look for it in the same place.",
             hint="Register the table that it was cloned from.",
         )
 
@@ -211,9 +231,7 @@ class DeltaTable:
             return {}
         number = int(table.version())
         if number not in self._masks:
-            import pyarrow as pa
-
-            vectors = pa.table(table.deletion_vectors()).to_pylist()
+            vectors = self._read(table.deletion_vectors).to_pylist()
             self._masks[number] = {self._as_listed(row["filepath"]): row["selection_vector"] for row in vectors}
         return self._masks[number]
 
@@ -238,11 +256,9 @@ class DeltaTable:
 
     def rows(self, file: DataFile, schema: StructType) -> Any:
         """Return the rows of a file that has a deletion vector, or of the whole table, as Arrow."""
-        import pyarrow as pa
-
-        table = self._open(self._version)
+        table = self._open(self._version).table
         if file.path == self._uri(""):
-            return cast_to_schema(pa.table(table.scan(columns=list(schema.names))), schema)
+            return cast_to_schema(self._read(lambda: table.scan(columns=list(schema.names))), schema)
         mask = self._deleted(table).get(file.path)
         if mask is None or _digest(mask) != (file.extra or {}).get(STATE):
             raise ObjectNotFound(
@@ -253,18 +269,30 @@ class DeltaTable:
             )
         return cast_to_schema(filter_rows(read_parquet(file.path, self._options or None), mask), schema)
 
+    def _read(self, what: Callable[[], Any]) -> Any:
+        """Return what ``deltalake`` reads of files, as Arrow.
+
+        :raises StorageError: if it cannot.
+        """
+        import pyarrow as pa
+        from deltalake.exceptions import DeltaError
+
+        try:
+            return pa.table(what())
+        except (DeltaError, pa.ArrowException, OSError, ValueError) as error:
+            text = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise StorageError(
+                f"Files of the Delta table {self._location.uri} cannot be read: {printable(text[:500])}.",
+                outcome="Nothing was changed.",
+                hint="See whether its files are there, and readable; then load the table again.",
+            ) from error
+
 
 def _plain(struct: StructType) -> StructType:
     """Return the schema without Delta's own metadata of columns."""
     from pyspark.sql import types as T
 
     return T.StructType([T.StructField(field.name, field.dataType, field.nullable) for field in struct.fields])
-
-
-def _added(table: Any) -> list[dict[str, Any]]:
-    import pyarrow as pa
-
-    return pa.table(table.get_add_actions(flatten=False)).to_pylist()
 
 
 def _bytes(table: Any) -> int:

@@ -26,7 +26,7 @@ from spark_apps.storage.errors import (
     UnsupportedSource,
     VersionNotFound,
 )
-from spark_apps.timeline.allowed_sources import CATALOG, IDENTIFIER, check_file
+from spark_apps.timeline.allowed_sources import CATALOG, IDENTIFIER, check_files
 from spark_apps.timeline.files import DataFile
 from spark_apps.timeline.locations import Location, locate
 from spark_apps.timeline.model import Field, SourceDefinition, TableDefinition
@@ -172,7 +172,12 @@ class IcebergTable:
     def location(self) -> Location:
         """The table's folder, also where it was named by a catalog."""
         if self._location is None:
-            self._location = locate(self._open().location())
+            table = self._open()
+            claimed = table.location().rstrip("/")
+            # Whoever writes the metadata says where the table is: a folder above it would hold the files of others.
+            folder = table.metadata_location.rpartition("/")[0].removesuffix("/metadata")
+            check_files((claimed,), SourceDefinition("iceberg", folder), self._storage_options, self._log)
+            self._location = locate(claimed)
         return self._location
 
     # --- listing ----------------------------------------------------------------------------------------------
@@ -262,9 +267,8 @@ class IcebergTable:
         key = str(snapshot.snapshot_id)
         if key not in self._tasks:
             try:
-                self._check_file(snapshot.manifest_list)
-                for manifest in snapshot.manifests(table.io):
-                    self._check_file(manifest.manifest_path)
+                self._check_files(snapshot.manifest_list)
+                self._check_files(*(manifest.manifest_path for manifest in snapshot.manifests(table.io)))
                 tasks = list(table.scan(snapshot_id=snapshot.snapshot_id).plan_files())
             except LakeIndexError:
                 raise
@@ -275,9 +279,7 @@ class IcebergTable:
                 ) from error
             except OSError as error:
                 raise StorageUnavailable(f"The metadata of {self.location.uri} cannot be read: {error}.") from error
-            for task in tasks:
-                for file in (task.file, *task.delete_files):
-                    self._check_file(file.file_path)
+            self._check_files(*(file.file_path for task in tasks for file in (task.file, *task.delete_files)))
             self._tasks[key] = {_absolute(task.file.file_path): task for task in tasks}
         return self._tasks[key]
 
@@ -329,12 +331,13 @@ class IcebergTable:
         :raises SourceNotAllowed: if the location of the table is another one.
         """
         if self._location is not None:
-            self._check_file(table.location().rstrip("/"))
+            self._check_files(table.location().rstrip("/"))
         return table
 
-    def _check_file(self, path: str) -> None:
+    def _check_files(self, *paths: str) -> None:
+        """Check where files lie that the metadata names, as ``pyiceberg`` is given them."""
         source = SourceDefinition("iceberg", self.location.uri, self._options)
-        check_file(_absolute(path), source, self._storage_options, self._log)
+        check_files(paths, source, self._storage_options, self._log)
 
     def _where(self) -> str:
         return self._options.get(IDENTIFIER) or (self._location.uri if self._location else "?")

@@ -14,7 +14,8 @@ from typing import Any
 
 from spark_apps.storage.errors import EnvironmentMismatch, InvalidInput, ObjectNotFound, TableNotFound
 from spark_apps.storage.store import Store, store_options
-from spark_apps.timeline.allowed_sources import CATALOG, IDENTIFIER, check_options
+from spark_apps.timeline.allowed_sources import CATALOG, IDENTIFIER, check_files, check_options
+from spark_apps.timeline.model import SourceDefinition
 
 _METADATA = ".metadata.json"
 _HINT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._\-]{0,200}")
@@ -68,6 +69,7 @@ def load_at(location: str, storage_options: Mapping[str, Any] | None) -> Any:
     from pyiceberg.table import StaticTable
 
     metadata_path = metadata_file(location, storage_options)
+    check_files((metadata_path,), SourceDefinition("iceberg", location), storage_options)
     address = metadata_path if "://" in metadata_path else f"file://{metadata_path}"
     io = load_file_io(io_properties(storage_options), address)
     metadata = FromInputFile.table_metadata(io.new_input(address))

@@ -12,11 +12,14 @@ would change which rows there are.
 from __future__ import annotations
 
 import json
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
+from urllib.parse import unquote
 
 from spark_apps.storage.errors import InvalidInput, InvalidName, SourceNotAllowed
+from spark_apps.storage.printing import printable
 from spark_apps.storage.secrets import check_unwritten
 from spark_apps.storage.store import SOURCE_ROOTS, Store
 from spark_apps.timeline.locations import Location, locate
@@ -68,6 +71,11 @@ _MOST = {"maxcolumns": 1_000_000, "maxcharspercolumn": 1 << 26, "inputbuffersize
 _WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,127}")
 _VERSIONS = {"delta": re.compile(r"[0-9]{1,19}"), "iceberg": re.compile(r"-?[0-9]{1,19}")}
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_BLANK = re.compile(r"[\x00-\x20\x7f-\xa0\u2028\u2029]")
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:")
+_SLASH = re.compile(r"[/\\]")
+_MOST_QUOTED = 5
+"""So many times a path may be quoted. A library undoes it once or twice; names that Hive quoted are quoted again."""
 
 _NAMED: set[tuple[str, str]] = set()
 """(log, address of its source or of its catalog) that the code of this process named together: it registered the one
@@ -161,39 +169,97 @@ def check_allowed(log: str, source: SourceDefinition, options: Mapping[str, Any]
             raise _not_allowed(log, f"the catalog {catalog!r} at {address}, and nothing", address)
 
 
-def check_file(path: str, source: SourceDefinition, options: Mapping[str, Any] | None, log: str = "") -> None:
-    """Check that a file lies inside of its source, or below one of the reader's ``source_roots``.
+def check_files(
+    paths: Iterable[str], source: SourceDefinition, options: Mapping[str, Any] | None, log: str = ""
+) -> None:
+    """Check that files lie inside of their source, or below one of the reader's ``source_roots``.
 
-    :param path: as a log, or the metadata of a Delta or Iceberg table, names it.
-    :raises SourceNotAllowed: if it lies elsewhere.
+    :param paths: as a log, or the metadata of a Delta or Iceberg table, names them.
+    :raises SourceNotAllowed: naming one that lies elsewhere, or of which readers would not agree where it lies.
     """
-    if not is_inside(path, source.location) and not below_roots(path, options):
-        raise _not_allowed(log, f"the file {path[:300]}, outside of the source {source.location}, and nothing", path)
-
-
-def is_inside(path: str, location: str) -> bool:
-    """Test whether a file's address lies in the folder of a source, or is the source itself."""
-    plain = address_of(path)
-    base = locate(location).base
+    base = locate(source.location).base
     if base.endswith(".metadata.json"):
         base = base.rpartition("/")[0].removesuffix("/metadata")
-    return plain is not None and _is_below(plain, base)
+    linked = source.format in PLAIN_FORMATS  # whose links Spark follows, and so do its readers
+    inside, roots = Folder(base, linked), [Folder(root, linked) for root in source_roots(options)]
+    for path in paths:
+        if not inside.holds(path) and not any(root.holds(path) for root in roots):
+            what = f"the file {printable(path[:300])}, outside of the source {source.location}, and nothing"
+            raise _not_allowed(log, what, path)
 
 
-def below_roots(path: str, options: Mapping[str, Any] | None) -> bool:
-    """Test whether an address lies below one of the reader's ``source_roots``."""
-    plain = address_of(path)
-    return plain is not None and any(_is_below(plain, root) for root in source_roots(options))
+class Folder:
+    """A folder, and which addresses lead into it for everything that opens them.
+
+    Spark's file systems take an address as it stands; ``deltalake`` as a browser does: without tabs and line ends, with
+    ``\\`` for ``/``, ``%2e`` for a dot, schemes in any case, a host before a local path; ``pyiceberg`` as Python's
+    ``urlsplit`` does. So what they could read in two ways leads nowhere.
+
+    :param base: as :attr:`Location.uri` is.
+    :param linked: whether symbolic links of a local disk may lead out of it.
+    """
+
+    def __init__(self, base: str, linked: bool = False) -> None:
+        self._base = base.rstrip("/")
+        self._linked = linked or "://" in base
+        self._real: dict[str, str] = {}
+
+    def holds(self, path: str) -> bool:
+        """Test whether an address lies in the folder, or is the folder."""
+        address = address_of(path)
+        return address is not None and _is_below(address, self._base) and (self._linked or self._links_stay(address))
+
+    def key(self, path: str) -> str | None:
+        """Return a path of a Delta log, which is quoted and mostly relative to the folder, as a key below the folder.
+
+        :return: ``None`` if it leads elsewhere.
+        """
+        if address_of(path) is None:
+            return None
+        plain, bare = unquote(path), path.strip()
+        absolute = bare.startswith(("/", "\\")) or _SCHEME.match(bare) is not None
+        address = address_of(plain if absolute else f"{self._base}/{plain}")
+        if address is None or not address.startswith(f"{self._base}/"):
+            return None
+        return address[len(self._base) :].lstrip("/") if self._linked or self._links_stay(address) else None
+
+    def _links_stay(self, path: str) -> bool:
+        """Test whether the symbolic links on the way to a local file stay in the folder."""
+        if os.path.islink(path):  # noqa: PTH114 - of thousands of files: a Path takes longer than the call
+            return _is_below(os.path.realpath(path), self._realpath(self._base))
+        folder, _, name = path.rstrip("/").rpartition("/")
+        return _is_below(f"{self._realpath(folder)}/{name}", self._realpath(self._base))
+
+    def _realpath(self, folder: str) -> str:
+        real = self._real.get(folder)
+        if real is None:
+            real = self._real[folder] = os.path.realpath(folder or "/").rstrip("/")
+        return real
 
 
 def address_of(path: str) -> str | None:
-    """Return a file's address in the form of :attr:`Location.uri`; ``None`` for one that leads upwards."""
-    if ".." in path.split("/") or _CONTROL.search(path):
+    """Return a file's address in the form of :attr:`Location.uri`; ``None`` if it leads upwards, to whatever reader."""
+    if _CONTROL.search(path) or _leads_upwards(path):
         return None
     if path.startswith("file:"):
-        return "/" + path.removeprefix("file:").lstrip("/")
+        rest = path.removeprefix("file:")
+        if rest.startswith("//") and not rest.startswith("///"):
+            return None  # a host, which one reader drops and another takes for the first folder
+        return "/" + rest.lstrip("/")
     scheme, sign, rest = path.partition("://")
     return f"s3://{rest}" if sign and scheme in ("s3a", "s3n") else path
+
+
+def _leads_upwards(path: str) -> bool:
+    """Test whether a part of a path is ``..``, however it is written."""
+    for _ in range(_MOST_QUOTED):
+        if ".." in _BLANK.sub("", path) and any(_BLANK.sub("", part) == ".." for part in _SLASH.split(path)):
+            return True
+        plain = unquote(path) if "%" in path else path
+        if plain == path:
+            return False
+        path = plain
+    return True  # nothing is quoted so deep
 
 
 def source_roots(options: Mapping[str, Any] | None) -> tuple[str, ...]:
