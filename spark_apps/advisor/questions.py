@@ -173,11 +173,13 @@ def _evenly(values: Collection[str], most: int) -> list[str]:
 def _parsed(snapshot: Snapshot, where: str, expressions: Mapping[str, str]) -> Predicate:
     """Return a predicate as the session understands it, or as it is understood without Spark.
 
+    It comes from a log, which others write: Spark is never given its text, which may name servers and files.
+
     :param expressions: of which it is to be known what the predicate says, with their types.
     :raises InvalidPredicate: if it cannot be read. :raises UnknownColumn: if it names what the table lacks.
     """
     if snapshot.has_spark:
-        return parse_for_session(snapshot, where, expressions)
+        return parse_for_session(snapshot, where, expressions, ask_spark=False)
     types = {one.name: one.type for one in snapshot.table.fields}
     return parse_predicate(where, types, time_zone="UTC", timestamps="timestamp", expressions=expressions)
 
