@@ -76,6 +76,7 @@ def _text(label: str, description: str, secret: bool = False) -> dict[str, Any]:
 _NAME = "Lake table indexes"
 _OPERATORS = (
     "advice",
+    "erasure",
     "indexes",
     "maintenance",
     "report",

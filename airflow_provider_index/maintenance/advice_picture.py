@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from airflow_provider_index.maintenance.rescale_picture import bar, svg_text
+from spark_apps.storage.printing import code, fence, markdown_text, plain
 from spark_apps.storage.units import format_bytes
 
 SHOWN = 30
@@ -27,26 +28,31 @@ def markdown(table: str, advice: Mapping[str, Any], waiting: Sequence[str] = (),
     """
     now, then = advice["read_a_day_now"], advice["read_a_day_then"]
     lines = [
-        f"**{table}**: {round(advice['queries']):,} queries in {advice['days']:.3g} days read {_bytes(now)} a day, and "
-        f"about {_bytes(then)} when the advice is followed.",
+        f"{code(table)}: {round(advice['queries']):,} queries in {advice['days']:.3g} days read {_bytes(now)} a day, "
+        f"and about {_bytes(then)} when the advice is followed.",
         "",
     ]
     drawn = _drawn(advice)
     if drawn:
         top = max(one["spared_a_day"] for one in drawn) or 1
-        width = max(len(one["index"]) for one in drawn)
+        width = max(len(plain(one["index"])) for one in drawn)
         bars = (
-            f"{one['action']:6} {one['index']:{width}} {_bytes(one['spared_a_day']):>9} {bar(one['spared_a_day'], top)}"
+            f"{one['action']:6} {plain(one['index']):{width}} {_bytes(one['spared_a_day']):>9} "
+            f"{bar(one['spared_a_day'], top)}"
             for one in drawn
         )
-        lines += ["Bytes that each index spares a day:", "", "```text", *bars, "```", ""]
-        lines += [f"- {one['action']} `{one['index']}` ({one['kind']}): {one['reason']}" for one in drawn]
+        lines += ["Bytes that each index spares a day:", "", *fence(bars), ""]
+        lines += [
+            f"- {one['action']} {code(one['index'])} ({markdown_text(one['kind'])}): {markdown_text(one['reason'])}"
+            for one in drawn
+        ]
     if len(advice["proposals"]) > len(drawn):
         lines.append(f"- … and {len(advice['proposals']) - len(drawn)} more.")
     if waiting:
-        lines += ["", f"Left alone, as they have not been there long enough to be judged: {', '.join(waiting)}."]
+        names = ", ".join(map(code, waiting))
+        lines += ["", f"Left alone, as they have not been there long enough to be judged: {names}."]
     if advice["statements"]:
-        lines += ["", "```sql", *(f"{statement};" for statement in advice["statements"]), "```"]
+        lines += ["", *fence((f"{statement};" for statement in advice["statements"]), "sql")]
     if link:
         lines += ["", f"[The table's page]({link})"]
     return "\n".join(lines)
@@ -58,17 +64,18 @@ def measured_markdown(table: str, judged: Sequence[Mapping[str, Any]], link: str
     :param judged: as ``MeasureAdviceOperator`` returns them.
     """
     top = max((max(one["promised_a_day"], one["measured_a_day"] or 0) for one in judged), default=1) or 1
-    lines = [f"**{table}**: indexes that advice made, as measured since", "", "```text"]
+    bars: list[str] = []
     for one in judged:
         measured = one["measured_a_day"]
-        lines += [
+        bars += [
             f"{one['index']}: {one['verdict']}",
             f"  promised {_bytes(one['promised_a_day']):>9} a day  {bar(one['promised_a_day'], top)}",
             "  measured   unknown"
             if measured is None
             else f"  measured {_bytes(measured):>9} a day  {bar(measured, top)}",
         ]
-    lines += ["```", "", *(f"- `{one['index']}`: {one['reason']}" for one in judged)]
+    lines = [f"{code(table)}: indexes that advice made, as measured since", "", *fence(bars), ""]
+    lines += [f"- {code(one['index'])}: {markdown_text(one['reason'])}" for one in judged]
     if link:
         lines += ["", f"[The table's page]({link})"]
     return "\n".join(lines)

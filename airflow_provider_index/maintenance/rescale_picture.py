@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
+from spark_apps.storage.printing import code, fence, markdown_text, plain
 from spark_apps.storage.units import format_bytes, format_seconds
 from spark_apps.timeline.statistics import PartitionStatistics
 
@@ -49,15 +50,15 @@ class RescaledPartition:
 
 def markdown(table: str, plan: dict[str, Any], partitions: Sequence[RescaledPartition], link: str = "") -> str:
     """Return what a person decides on: counts from and to, bars, what it costs, and what comes of the rules."""
-    lines = [f"**{table}**: {_sentence(plan)}", ""]
+    lines = [f"{code(table)}: {_sentence(plan)}", ""]
     drawn = sorted(partitions, key=lambda one: -one.partition.bytes)[:SHOWN]
     if drawn:
-        lines += ["```text", *_bars(drawn), "```", ""]
+        lines += [*fence(_bars(drawn)), ""]
     if len(partitions) > len(drawn):
         lines += [f"… and {len(partitions) - len(drawn)} smaller partitions.", ""]
-    rules = f"`{plan['expressions']}`" if plan.get("expressions") else "none"
+    rules = code(plan["expressions"]) if plan.get("expressions") else "none"
     lines.append(
-        f"Rules of the newest config then: {rules} ({plan['rule']}), else {plan['default']} buckets; "
+        f"Rules of the newest config then: {rules} ({markdown_text(plan['rule'])}), else {plan['default']} buckets; "
         f"{plan['unchanged']} partitions keep their count."
     )
     if plan["partitions"]:
@@ -107,7 +108,7 @@ def _sentence(plan: dict[str, Any]) -> str:
     seconds = format_seconds(plan["estimated_seconds"])
     return (
         f"{count} partitions are written anew, {plan['files']} files of {size}, in about {seconds} "
-        f"(from {plan['estimated_from']})."
+        f"(from {markdown_text(plan['estimated_from'])})."
     )
 
 
@@ -149,4 +150,4 @@ def _largest(one: RescaledPartition) -> int:
 
 def svg_text(x: int, y: int, text: str, size: int) -> str:
     """Return a line of text of a picture."""
-    return f'<text x="{x}" y="{y}" font-size="{size}" fill="#808080">{escape(text)}</text>'
+    return f'<text x="{x}" y="{y}" font-size="{size}" fill="#808080">{escape(plain(text))}</text>'

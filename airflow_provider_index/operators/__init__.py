@@ -9,6 +9,7 @@ tests/airflow_provider_index/test_importing.py holds it to that.
 from __future__ import annotations
 
 from airflow_provider_index.operators.advice import AdviseIndexesOperator, MeasureAdviceOperator
+from airflow_provider_index.operators.erasure import PreviewErasureOperator
 from airflow_provider_index.operators.indexes import (
     BuildIndexOperator,
     DropIndexOperator,
@@ -56,6 +57,7 @@ __all__ = [
     "MeasureAdviceOperator",
     "OpenStopWriteWindowOperator",
     "PlanMaintenanceOperator",
+    "PreviewErasureOperator",
     "PreviewRescaleOperator",
     "RefreshIndexOperator",
     "RegisterTableOperator",

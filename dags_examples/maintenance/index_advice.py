@@ -41,7 +41,7 @@ with DAG(
     )
     approve = ApprovalOperator(
         task_id="approve",
-        subject="Change the indexes of {{ params.table }}?",
+        subject="Change the indexes of this table?",
         body="{{ ti.xcom_pull(task_ids='advise', key='markdown') }}",
         # From apache-airflow-providers-standard 1.12.3 on; the constraints of Airflow 3.1.8 pin an older one.
         response_timeout=timedelta(days=5),

@@ -57,7 +57,7 @@ with DAG(
     preview = PreviewRescaleOperator(task_id="preview", plan=plan.output, **WHERE)
     approve = ApprovalOperator(
         task_id="approve",
-        subject="Rescale {{ params.table }}?",
+        subject="Rescale this table?",
         body="{{ ti.xcom_pull(task_ids='preview', key='markdown') }}",
         # From apache-airflow-providers-standard 1.12.3 on; the constraints of Airflow 3.1.8 pin an older one.
         response_timeout=timedelta(days=2),

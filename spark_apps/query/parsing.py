@@ -31,6 +31,7 @@ from spark_apps.layout.types import INTEGER_BITS, ColumnType, parse_type
 from spark_apps.query.monotone import with_expressions
 from spark_apps.query.predicates import NAN, And, Comparison, Fixed, Holds, In, IsNull, Not, Opaque, Or, Predicate
 from spark_apps.storage.errors import InvalidPredicate, UnknownColumn
+from spark_apps.storage.printing import printable
 
 _COMPARISONS: dict[type[exp.Expr], str] = {
     exp.EQ: "=",
@@ -143,6 +144,23 @@ def _parsed(
         raise InvalidPredicate(
             "The predicate is nested too deeply to be read.", hint="Write long lists with IN, or in fewer parentheses."
         ) from error
+
+
+def check_no_comment(sql: str) -> None:
+    """Check that a predicate holds no comment: what a person reads in one is not what rows are chosen by.
+
+    :raises InvalidPredicate: if it holds one, or a variable that Spark puts in before it reads the text.
+    """
+    try:
+        tokens = sqlglot.Dialect.get_or_raise("spark").tokenize(sql)
+    except UNREADABLE as error:
+        raise InvalidPredicate(f"The predicate {printable(sql)!r} cannot be read.", hint="Give it anew.") from error
+    if _DIFFERENT.search(sql) or any(token.comments or token.token_type == TokenType.HINT for token in tokens):
+        raise InvalidPredicate(
+            f"The predicate {printable(sql)!r} holds a comment or a variable, which may be neither approved nor seen "
+            "through.",
+            hint="Give the condition alone.",
+        )
 
 
 def expressions_in(sql: str, schema: Mapping[str, str], case_sensitive: bool = False) -> tuple[Expression, ...]:
@@ -842,12 +860,6 @@ def literal_of(node: exp.Expr, timestamps: str | None = None, *, casts: bool = T
                 return _negated(_cast(inner, timestamps, bound=not casts))
         case exp.Cast() if isinstance(node.this, exp.Literal):
             return _cast(node, timestamps)
-        case exp.Cast() if isinstance(node.this, exp.HexString) and node.to.this == exp.DType.TEXT:
-            # A text that was bound (spark_apps.storage.parameters).
-            try:
-                return Literal("string", literal_of(node.this).value.decode())
-            except UnicodeDecodeError as error:
-                raise Unclear("its bytes are no text") from error
     raise Unclear("its right side is not a plain literal")
 
 

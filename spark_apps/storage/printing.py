@@ -1,4 +1,4 @@
-"""Results as tables for people: aligned text for a terminal, HTML for a notebook.
+"""Results as tables for people: aligned text for a terminal, HTML for a notebook; names and texts in Markdown.
 
 A result describes itself by a :class:`View`: a heading, facts, tables and remarks. Names and values in a log are input:
 what a terminal would obey is shown as an escape (``\\x1b``), and what a browser would obey is escaped.
@@ -7,6 +7,7 @@ what a terminal would obey is shown as an escape (``\\x1b``), and what a browser
 from __future__ import annotations
 
 import html
+import re
 import shutil
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -373,3 +374,40 @@ class ResultMap(Mapping[str, T], Printed, Generic[T]):
 
     def __len__(self) -> int:
         return len(self._items)
+
+
+# --- Markdown, as Airflow's forms and pages show it -------------------------------------------------------------------
+
+_MARKDOWN = re.compile(r"[\\`*_\[\]<>&|~#!@:$^=+\-]|(?<=[wW])\.")
+
+
+def markdown_text(value: Any) -> str:
+    """Return a value as words of a paragraph or of a list in Markdown, which Markdown and HTML in it leave as they are.
+
+    It is one line; characters that cannot be seen, or that turn the direction of what follows, are escapes.
+    """
+    text = plain(value)
+    return _MARKDOWN.sub(r"\\\g<0>", text)
+
+
+def code(value: Any) -> str:
+    """Return a value as code within a line of Markdown, which no back-tick in it ends."""
+    text = plain(value) or " "
+    ticks = "`" * (_longest_run(text) + 1)
+    blank = " " if text[0] in "` " or text[-1] in "` " else ""
+    return f"{ticks}{blank}{text}{blank}{ticks}"
+
+
+def fence(lines: Iterable[str], language: str = "text") -> list[str]:
+    """Return lines as a block of code of Markdown, which no line in it ends.
+
+    A line end or an unprintable character within a line becomes an escape.
+    """
+    shown = [printable(line) for line in lines]
+    ticks = "`" * max(3, *(_longest_run(line) + 1 for line in shown), 3)
+    return [f"{ticks}{language}", *shown, ticks]
+
+
+def _longest_run(text: str) -> int:
+    """Return how many back-ticks follow one another at most."""
+    return max((len(run) for run in re.findall("`+", text)), default=0)
